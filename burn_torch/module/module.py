@@ -309,6 +309,6 @@ def _with_entries(value: Any, entries: dict[str, Any]) -> Any:
     if isinstance(value, Tree):
         return value._with_fields(entries)
     if isinstance(value, dict):
-        return {key: entries.get(str(key), item) for key, item in value.items()}
+        return type(value)({key: entries.get(str(key), item) for key, item in value.items()})
     items = [entries.get(str(i), item) for i, item in enumerate(value)]
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)

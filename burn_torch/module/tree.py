@@ -15,12 +15,14 @@ from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.number import Scalar
 from burn_torch.core.spellings import missing_name
 from burn_torch.core.spellings.layers import MODULE
+from burn_torch.module.field_dict import settled
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.tensor import Tensor
 
 __all__ = ["LEAVES", "Tree", "Unread", "children", "container_name", "is_node", "rebuild", "walk"]
 
+_CONTAINERS = (list, dict, tuple)
 LEAVES = (Param, RunningState, Tensor)
 
 
@@ -35,8 +37,8 @@ class Unread(Protocol):
 class Tree:
     """An immutable value of declared fields; Module and Optimizer are trees.
 
-    Lists given to the constructor are kept as tuples, dicts as copies.  `dataclasses.replace` makes one with other
-    fields.
+    Lists given to the constructor are kept as tuples, dicts as copies that cannot be changed.
+    `dataclasses.replace` makes one with other fields.
     """
 
     __module_fields__: ClassVar[tuple[str, ...]] = ()
@@ -68,10 +70,8 @@ class Tree:
         fields = self.__dict__
         for name in self.__module_fields__:
             value = fields.get(name)
-            if type(value) is list:
-                fields[name] = tuple(value)
-            elif type(value) is dict:
-                fields[name] = dict(value)
+            if type(value) in _CONTAINERS:
+                fields[name] = settled(value)
 
     if not TYPE_CHECKING:  # to a type checker it would say that a tree has every attribute
 
@@ -198,7 +198,9 @@ def _require_declared(tree: Tree) -> None:
 
 def container_name(value: Any) -> str:
     """How visitors are told of a container: "Struct:Linear", "List", "Tuple", "Dict"."""
-    if isinstance(value, tuple | list | dict):
+    if isinstance(value, dict):
+        return "Dict"
+    if isinstance(value, tuple | list):
         return type(value).__name__.capitalize()
     return f"Struct:{type(value).__name__}"
 
@@ -237,7 +239,7 @@ def _rebuilt(value: Any, change: Callable[[Any], Any], memo: dict[int, Any]) -> 
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
         entries = {key: rebuild(item, change, memo) if is_node(item) else item for key, item in value.items()}
-        return value if all(entries[key] is value[key] for key in value) else entries
+        return value if all(entries[key] is value[key] for key in value) else type(value)(entries)
     changed: dict[str, Any] = {}
     for name, child in children(value):
         new = rebuild(child, change, memo)

@@ -62,7 +62,7 @@ class ParamGroup:
 
     @staticmethod
     def from_path(path: str) -> ParamGroup:
-        """The parameter at a path, or all below a module."""
+        """The parameter at a path, or all below a module; Burn takes the path of a parameter alone."""
         return ParamGroup.from_paths([path])
 
     @staticmethod

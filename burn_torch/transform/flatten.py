@@ -19,6 +19,7 @@ from burn_torch.config import Config
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.spec import NUMBER_SPECS
 from burn_torch.module import Param, ParamId, RunningState
+from burn_torch.module.field_dict import FieldDict
 from burn_torch.module.tree import LEAVES, Tree, children
 from burn_torch.ops.value import Value
 from burn_torch.tensor import Gradients, Tensor
@@ -317,7 +318,7 @@ class Walk:
             return self._shared(value, self._tensor)
         if isinstance(value, Tree):
             return self._shared_tree(value) if id(value) in self._several else self.tree(value)
-        if kind in (tuple, list, dict) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        if kind in (tuple, FieldDict, list, dict) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
             parts = opened(value)
             assert parts is not None
             return self._container(kind, *parts, self._field)

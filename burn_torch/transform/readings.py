@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import gc
 import os
+import random
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ _QUIET: Final = (
 )  # fmt: skip
 """Packages that read the clock and files for themselves."""
 _ENVIRON: Final = type(os.environ).__getitem__.__code__
+_SEEDING: Final = (random.Random.__init__.__code__, random.Random.seed.__code__)
 
 
 class _Reading(NamedTuple):
@@ -73,6 +75,8 @@ class Readings:
         """Generators that the code reaches."""
         self._impure: Final[list[_Reading]] = []
         self._collecting: Final = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+        self._seeded: Final[set[Any]] = set()
+        """Generators of `random` that the function made with a seed."""
         self._aside: FrameType | None = None
         """A frame that runs when memory is freed, whenever that is: it is no part of the function."""
         self.prints: str | None = None
@@ -105,7 +109,7 @@ class Readings:
         if event == "c_call":
             if kind == _USERS and arg in _SEEN:
                 self._note_builtin(arg, frame)
-            elif (what := impure_call(arg)) is not None:
+            elif (what := impure_call(arg)) is not None and getattr(arg, "__self__", None) not in self._seeded:
                 self._note(what, frame)
         elif kind == _USERS:
             if event == "call":
@@ -118,8 +122,10 @@ class Readings:
         elif event == "call":
             if code is _ENVIRON:
                 self._note_variable(frame)
-            elif code in PYTHON_CALLS:
+            elif code in PYTHON_CALLS and frame.f_locals.get("self") not in self._seeded:
                 self._note(PYTHON_CALLS[code], frame)
+            elif code in _SEEDING:
+                self._note_seed(frame)
 
     _event.watches_trace = True  # type: ignore[attr-defined]  # see `core.unwatched`
 
@@ -139,6 +145,14 @@ class Readings:
         key = frame.f_locals.get("key")
         if frame.f_locals.get("self") is os.environ and isinstance(key, str) and _users_line(frame) is not None:
             self._places.add(os.environ, key, lambda: Probe(f"os.environ[{key!r}]", partial(os.environ.get, key)))
+
+    def _note_seed(self, frame: FrameType) -> None:
+        """A generator that the function makes with a seed of its own draws the same in each call."""
+        generator, seed = (frame.f_locals.get(name) for name in frame.f_code.co_varnames[:2])
+        if seed is None:
+            self._seeded.discard(generator)
+        elif frame.f_code is _SEEDING[0]:
+            self._seeded.add(generator)
 
     def _enter(self, frame: FrameType, code: CodeType) -> None:
         names = names_of(code)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Protocol, final
 from burn_torch.backend import Backend
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.module import GradientsParams, Param, ParamId, RunningState
+from burn_torch.module.field_dict import FieldDict
 from burn_torch.module.param import ParamMapper
 from burn_torch.module.tree import Tree
 from burn_torch.tensor import Tensor
@@ -320,6 +321,10 @@ CONTAINERS: Final[dict[type[Any], tuple[_Open, _Close]]] = {
     dict: (
         lambda value: (tuple(value), list(value.values())),
         lambda names, values: dict(zip(names, values, strict=True)),
+    ),
+    FieldDict: (
+        lambda value: (tuple(value), list(value.values())),
+        lambda names, values: FieldDict(zip(names, values, strict=True)),
     ),
     GradientsParams: (
         lambda grads: (tuple(grads), [gradient for _, gradient in grads.items()]),

@@ -78,7 +78,7 @@ def test_a_visitor_is_told_of_containers() -> None:
             told.append((name, container))
 
     Nest({"a": [linear()]}, None, None).visit(Told())
-    assert told == [("tree", "Dict"), ("a", "List"), ("0", "Struct:Linear"), ("weight", "Param"), ("bias", "Param")]
+    assert told == [("tree", "Dict"), ("a", "Tuple"), ("0", "Struct:Linear"), ("weight", "Param"), ("bias", "Param")]
 
 
 @pytest.mark.parametrize("name", ["map", "valid", "train", "devices", "format"])

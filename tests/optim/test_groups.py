@@ -145,6 +145,8 @@ def test_groups_combine() -> None:
     assert names(head - bias) == {"head.weight"}
     assert names(ParamGroup.all()) == set(paths.values())
     assert names(ParamGroup.from_paths(["head.bias", "backbone"])) == {"head.bias", "backbone.weight", "backbone.bias"}
+    assert names(ParamGroup.from_path("head.bias")) == {"head.bias"}  # a parameter's path is that parameter alone
+    assert names(ParamGroup.from_path("head.bia")) == names(ParamGroup.from_path("ead.bias")) == set()
     assert names(ParamGroup.from_path("hea")) == set()
     some = next(iter(paths))
     assert ParamGroup.from_ids([some]).ids_from_module(model) == [some]

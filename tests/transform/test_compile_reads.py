@@ -310,6 +310,8 @@ IMPURE: dict[str, Callable[[], Any]] = {
     "random.random": lambda: random.random(),
     "random.gauss": lambda: random.gauss(0, 1),
     "random.shuffle": lambda: random.shuffle([1, 2, 3]) or 1.0,
+    "random.Random()": lambda: random.Random().gauss(0, 1),
+    "a seed taken back": lambda: [rng := random.Random(3), rng.seed(), rng.random()][-1],
     "random.Random": lambda: RANDOM.uniform(1, 2),
     "np.random.beta": lambda: np.random.beta(0.2, 0.2),
     "np.random.permutation": lambda: np.random.permutation(4)[0],
@@ -418,9 +420,10 @@ def test_a_refused_trace_gives_generators_back_what_it_drew() -> None:
 
 def test_what_the_function_makes_itself_is_no_reading() -> None:
     def own(x: Tensor) -> Tensor:
-        rng = np.random.default_rng(3)
+        rng, shuffled = np.random.default_rng(3), random.Random(3)
         rates = [1.0]
-        rates.append(float(rng.random()))
+        rates.append(float(rng.random()) + shuffled.gauss(0, 1) + random.Random("a").choice([1, 2, 3]))
+        shuffled.shuffle(rates[:0])
         record = Record()
         record.weight = 2.0
         values = iter(rates)
