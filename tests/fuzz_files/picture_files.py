@@ -55,7 +55,8 @@ def png_changed(data: bytes, rnd: random.Random, others: Sequence[bytes]) -> byt
     i = rnd.randrange(len(chunks))
     name, content = chunks[i]
     if name == b"IDAT" and rnd.random() < 0.5:
-        content = zlib.compress(bytes_changed(zlib.decompress(content), rnd) * rnd.choice((1, 1, 1, 5000)))
+        rows = bytes_changed(zlib.decompress(content), rnd)
+        content = zlib.compress(rows * (rnd.choice((1, 1, 1, 5000)) if len(rows) < 4096 else 1))
     else:
         content = bytes_changed(content, rnd)
     chunks[i] = (

@@ -78,7 +78,8 @@ def packed_again(inner: Change) -> Change:
         if rnd.random() < 0.3:
             return bytes_changed(data, rnd, others)
         plain = inner(gzip.decompress(data), rnd, [gzip.decompress(other) for other in others[:1]])
-        return gzip.compress(plain * rnd.choice((1,) * 40 + (300,)), 1, mtime=0)
+        times = rnd.choice((1,) * 40 + (300,)) if len(plain) < 1 << 16 else 1
+        return gzip.compress(plain * times, 1, mtime=0)
 
     return change
 
