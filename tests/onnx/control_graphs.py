@@ -410,7 +410,8 @@ def _free(taken: dict[str, str], draw: Any) -> str:
 
 def _rename_graph(graph: Any, outer: dict[str, str], own: dict[str, str], draw: Any) -> None:
     read = set(_reads(graph))
-    unread = [new for old, new in outer.items() if old not in read]
+    needed = {outer[old] for old in read if old in outer}  # one name may be that of a value and of one that it hides
+    unread = [new for new in dict.fromkeys(outer.values()) if new not in needed]
     for value in (*graph.input, *graph.initializer):
         hidden = [name for name in unread if name not in own.values()]
         hides = outer and hidden and draw.random() < 0.2
