@@ -257,3 +257,14 @@ def test_a_recurrent_model_runs_at_every_length():
             assert close(got, want)
     with pytest.raises(OnnxError, match="missing lens"):
         model.forward(Tensor.from_data(x, CPU))
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+@pytest.mark.parametrize("align_corners", [0, 1])
+def test_volumes_are_sampled_beyond_reflecting_walls(mode, align_corners):
+    rng = np.random.default_rng(3)
+    for sizes in ((3, 1, 4), (2, 2, 2)):
+        feeds = {"x": rng.standard_normal((2, 2, *sizes)), "g": rng.uniform(-3.7, 3.7, (2, 2, 3, 2, 3))}
+        feeds = {name: value.astype(np.float32) for name, value in feeds.items()}
+        more = {"mode": mode, "padding_mode": "reflection", "align_corners": align_corners}
+        check(helper.make_node("GridSample", ["x", "g"], ["y"], **more), feeds, 20)

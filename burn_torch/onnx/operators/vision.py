@@ -42,11 +42,11 @@ def _grid_sample(x: Tensor, grid: Tensor, mode: str, padding: str, align_corners
         named = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}.get(mode, mode)
         y: Tensor = ops.grid_sample_2d(x, grid, mode=named, padding_mode=padding, align_corners=bool(align_corners))
         return y
-    if mode not in ("linear", "nearest") or padding not in ("zeros", "border"):
+    if mode not in ("linear", "nearest") or padding not in ("zeros", "border", "reflection"):
         raise fault(
             "GridSample: this is supported for images of two axes only",
             given=f"mode {mode!r}, padding_mode {padding!r}, x {x.shape}",
-            expected="linear or nearest, zeros or border",
+            expected="linear or nearest; zeros, border or reflection",
             mend="export the model with another mode",
         )
     sizes = x.shape[2:]
@@ -54,8 +54,20 @@ def _grid_sample(x: Tensor, grid: Tensor, mode: str, padding: str, align_corners
     for i, size in enumerate(sizes):  # the last coordinate of the grid belongs to the first axis
         p = reshaped(grid.narrow(grid.ndim - 1, len(sizes) - 1 - i, 1), grid.shape[:-1])
         p = (p + 1.0) * ((size - 1) / 2) if align_corners else ((p + 1.0) * size - 1.0) / 2.0
-        places.append(ops.clamp(p, 0.0, float(size - 1)) if padding == "border" else p)
+        if padding == "reflection":
+            p = _reflected(p, 0.0, size - 1.0) if align_corners else _reflected(p, -0.5, size - 0.5)
+        places.append(p if padding == "zeros" else ops.clamp(p, 0.0, float(size - 1)))
     return _read(x, places, mode)
+
+
+def _reflected(p: Tensor, low: float, high: float) -> Tensor:
+    """Places that go back and forth between two walls."""
+    if high == low:
+        return p * 0.0
+    width = high - low
+    beyond = ops.remainder((p - low).abs(), 2.0 * width)
+    y: Tensor = low + ops.minimum(beyond, 2.0 * width - beyond)
+    return y
 
 
 def _read(x: Tensor, places: list[Tensor], mode: str = "linear") -> Tensor:
