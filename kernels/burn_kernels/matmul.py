@@ -57,6 +57,7 @@ from burn_kernels.matmul_parts import (
     reference_kept,
     rows_in,
     twin,
+    twin_kept,
 )
 from burn_kernels.products import add_product
 from burn_kernels.spec import KernelSpec, register
@@ -530,6 +531,7 @@ SPEC = register(
         reference=functools.partial(_outputs, reference_kept),
         reference_gradient=functools.partial(_gradient, reference_backward),
         twin=twin,
+        twin_kept=functools.partial(_outputs, twin_kept),
         bytes_moved=bytes_moved,
         flops=flops,
         problems=problems,

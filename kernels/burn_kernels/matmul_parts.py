@@ -180,3 +180,12 @@ def twin(
     z = torch.nn.functional.linear(x, w, bias)
     y = z if kind == "none" else TWINS[kind](z)
     return y if residual is None else y + residual
+
+
+def twin_kept(
+    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None, *,
+    kind: str = "none",
+) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
+    """The output of `twin`, and what is kept for the backward.  Torch's products of halves may be a unit off."""
+    y, keep = twin(x, w, bias, residual, kind=kind), keeps(kind, residual=residual is not None)
+    return y, None if not keep else y if keep == "out" else torch.nn.functional.linear(x, w, bias)

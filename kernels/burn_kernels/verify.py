@@ -56,7 +56,8 @@ def _verify(
     for number, truth in enumerate(truths):
         name = "reference in float64" + (f", output {number}" if len(truths) > 1 else "")
         faults += compare(name, exact[number], truth, truth, torch.float64)
-    plain = (*_tuple(spec.twin(*inputs, **options)), *_tuple(spec.reference(*inputs, **options))[len(truths) :])
+    kept = _tuple((spec.twin_kept or spec.reference)(*inputs, **options))[len(truths) :]
+    plain = (*_tuple(spec.twin(*inputs, **options)), *kept)
     size = spec.size(*exact_inputs, **exact_options)
     for number, (found, expected, common) in enumerate(zip(outputs, exact, plain, strict=True)):
         faults += compare(f"output {number}", found, expected, common, dtype, floor=size, seen=seen)
