@@ -20,6 +20,7 @@ from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.tensors import PARAM
 from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor.device import no_device
 from burn_torch.tensor.gradients import leaf_id
 
 __all__ = ["Param", "ParamId", "ParamMapper", "is_computed"]
@@ -159,7 +160,10 @@ class Param(metaclass=Named):
 
         With `dtype` its element type is known before; without one, loading takes f32 for it where the record has f32,
         and else follows `init` without computing anything.
+        Raises: DeviceError for what is no device, which every layer passes on.
         """
+        if not isinstance(device, Device):
+            raise no_device(device)
         param = object.__new__(Param)
         param.id = id
         param.require_grad = require_grad

@@ -56,9 +56,10 @@ class BatchNormConfig(Config):
 
     def init(self, device: Device) -> BatchNorm:
         """The layer with gamma 1, beta 0, running mean 0 and running variance 1."""
+        gamma, beta = _affine(self.num_features, device)
         inner = device.inner() if device.is_autodiff() else device
         mean, var = (RunningState(start.init((self.num_features,), inner).val()) for start in _STATISTICS)
-        return BatchNorm(*_affine(self.num_features, device), mean, var, self.momentum, self.epsilon)
+        return BatchNorm(gamma, beta, mean, var, self.momentum, self.epsilon)
 
 
 _STATISTICS = (Initializer.Zeros, Initializer.Ones)

@@ -46,8 +46,11 @@ class Device(metaclass=Named):
 
     def __new__(cls, backend: Backend, place: str = "cpu") -> Device:
         """The device of this stack and place; of a traced stack, the device that it stands for."""
-        if backend.session is not None:
-            backend = backend.real
+        try:
+            if backend.session is not None:
+                backend = backend.real
+        except AttributeError:
+            raise no_device(backend) from None
         key = (id(backend), place)
         device = cls._instances.get(key)
         if device is None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from burn_torch import nn
 from burn_torch.core.ambient import seed
-from burn_torch.core.errors import ArgumentError, BurnTorchError, DTypeError, ShapeError
+from burn_torch.core.errors import ArgumentError, BurnTorchError, DeviceError, DTypeError, ShapeError
 from burn_torch.tensor import Device, IndexingUpdateOp, PadMode, Tensor
 
 X = Tensor.from_data(np.zeros((3, 4), np.float32), Device.cpu())
@@ -103,3 +105,12 @@ def test_choices_are_accepted_as_enum_name_or_text() -> None:
     assert PadMode.of("Reflect") is not None
     assert PadMode.of(PadMode.Edge) is PadMode.Edge
     assert PadMode.of(2) == PadMode.Constant(2)
+
+
+@pytest.mark.parametrize("name", ["cpu", torch.device("cpu"), 0, None], ids=str)
+def test_a_name_of_a_device_is_no_device(name: Any) -> None:
+    # a layer was made without a word, and its first forward failed from inside
+    makers = [Device, nn.LinearConfig(3, 2).init, nn.BatchNormConfig(3).init, nn.LstmConfig(3, 2, True).init]
+    for make in makers:
+        with pytest.raises(DeviceError, match=r"this is no device(.|\n)*mend: +write Device\.cpu\(\)"):
+            make(name)
