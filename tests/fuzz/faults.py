@@ -67,6 +67,14 @@ def _edited(place: str, *texts: str) -> Callable[[Any], None]:
     return lambda patch: _edit(patch, place, *texts)
 
 
+def _all(*plants: Callable[[Any], None]) -> Callable[[Any], None]:
+    def plant(patch: Any) -> None:
+        for one in plants:
+            one(patch)
+
+    return plant
+
+
 def _part(row: str, part: str, made: Callable[[Any], Any]) -> Callable[[Any], None]:
     """Exchanges a part of a row: `made(the part as it is)`."""
 
@@ -285,8 +293,9 @@ _KERNELS: Final = (
     Fault("c-writes-before-it-reads", "c", 3000, _edited(
         f"{_FUSION}.c_iteration:Iteration.may_cover", "read_at == at and read_in <= stretch", "read_at == at",
     )),
-    Fault("c-covers-what-it-reads-elsewhere", "c", 1500, _edited(
-        f"{_FUSION}.c_iteration:Iteration.may_cover", "read_at == at and read_in <= stretch", "read_in <= stretch",
+    Fault("c-covers-what-it-reads-elsewhere", "c", 1500, _all(  # the pairs come from Triton's writer, C takes some
+        _edited(f"{_FUSION}.c_iteration:Iteration.may_cover", "read_at == at and read_in <= stretch", "True"),
+        _edited(f"{_FUSION}.lowering:Writer._over", "self.read_at[i] == {at} and ", ""),
     )),
     Fault("c-remainder-by-floor", "c", 3000, _remainder_by_floor),
     Fault("c-maximum-starts-at-zero", "c", 1500, _edited(
@@ -303,8 +312,8 @@ _KERNELS: Final = (
     Fault("triton-takes-strided-for-contiguous", "interpreter", 300, _edited(
         f"{_FUSION}.values:Values._load", "if layout is None else strided_index", "if spec else strided_index",
     )),
-    Fault("triton-reads-one-beyond-the-edge", "interpreter", 600, _edited(
-        f"{_FUSION}.values:Values._masked", "other=0", "other=1",
+    Fault("triton-reduces-lanes-beyond-the-edge", "interpreter", 600, _edited(
+        f"{_FUSION}.values:Values._computed", 'f"tl.where(inside, {given}, {neutral})"', "given",
     )),
 )  # fmt: skip
 

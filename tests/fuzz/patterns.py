@@ -10,6 +10,7 @@ from burn_torch import DType
 from burn_torch.ops.op import REGISTRY
 from tests.fuzz.attributes import draw_dims, draw_ranges, draw_sizes
 from tests.fuzz.building import Builder
+from tests.fuzz.kernel_patterns import ragged_rows, remainders, turned_results
 from tests.fuzz.rows import LARGE, drawable, drawn_samples, placed
 
 __all__ = ["MAKERS"]
@@ -152,5 +153,5 @@ def _drawn_random(d: Builder) -> bool:
 
 MAKERS: Final = (
     _detached, _straight_through, _product, _updated_part, _over_expanded, _windowed, _normalised, _several_results,
-    _drawn_random, _at_edges, _turned,
+    _drawn_random, _at_edges, _turned, turned_results, remainders, ragged_rows,
 )  # fmt: skip
