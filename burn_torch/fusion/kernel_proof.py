@@ -41,7 +41,7 @@ class Loops:
 
     names: tuple[int, ...] = ()
     kinds: tuple[str, ...] = ()
-    places: tuple[int, ...] = ()
+    places: tuple[float, ...] = ()
     """Where each loop stands among the statements around it, and at the end where the access stands."""
 
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import ast
+import functools
+import importlib
+import inspect
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
 from burn_torch.fusion.kernel_proof import MOST_STEPS, Access, KernelFault, Kernels, Loops, judge
 from burn_torch.fusion.loops import Kernel
+from burn_torch.fusion.products import ProductKernel
 
-__all__ = ["prove_triton"]
+__all__ = ["UNPROVED", "prove_product", "prove_triton"]
 
 Values = dict[str, Any]
+UNPROVED: Final[Counter[str]] = Counter()
+"""How many kernels of this process were left alone, by the reason."""
+
+_TILE: Final = 8
+"""Rows, columns and steps of a product's tile."""
 _WIDEST: Final = 4
 """Rows of a tile: what holds of a small one holds of every other, since indexes are computed lane by lane."""
 
@@ -24,32 +35,74 @@ def prove_triton(kernel: Kernel, sizes: Mapping[int, int], over: Iterable[tuple[
     sizes  elements that each input of the body reaches, by its position
     over   (output, position of the body's input) that lie over each other
 
-    Kernels side by side in one launch, and those with more than `MOST_STEPS` steps, are left alone.
+    Kernels side by side in one launch are walked with the tiles that their calls name, any other with small ones.
+    Those with more than `MOST_STEPS` steps are left alone.
     Raises: KernelFault.
     """
-    tree, *parts = (node for node in ast.parse(kernel.source).body if isinstance(node, ast.FunctionDef))
-    if parts:
-        return False
+    functions = _functions_of(kernel.source)
+    tree = functions[kernel.name]
     names = [argument.arg for argument in tree.args.args]
     domain = kernel.domain
     if any(name not in ("XB", "RB", "STAGES") and name[0] not in "pqns" for name in names):
-        return False
-    if not isinstance(domain.rows * domain.length, int) or domain.rows * domain.length > MOST_STEPS:
-        return False
+        return _left_alone("a parameter")
+    steps = domain.rows * domain.length
+    if not isinstance(steps, int) or steps > MOST_STEPS:
+        return _left_alone("too many steps")
     if "tl.program_id(0)" not in kernel.source:
-        return False
-    known: Values = {name: int(value) for name, value in zip(_of(names, "s"), kernel.sizes, strict=True)}
-    known |= {"XB": _WIDEST, "RB": _tile(kernel), "STAGES": 1}
-    count = domain.parts or -(-domain.rows // _WIDEST)
-    walk = _Walk(Kernels(kernel.name), count, 3 if "[:, None]" in kernel.source or domain.reduced is not None else 2)
-    walk.statements(tree.body, known, Loops((0,), ("parallel",), (0, 0)), ())
-    inputs = _of(names, "p")
+        return _left_alone("no programs")
+    known: Values = {name: np.asarray(int(value)) for name, value in zip(_of(names, "s"), kernel.sizes, strict=True)}
+    beside = len(functions) > 1
+    known |= {"XB": np.asarray(_WIDEST), "RB": np.asarray(1 if beside else _tile(kernel)), "STAGES": np.asarray(1)}
+    count = domain.rows if beside else domain.parts or -(-domain.rows // _WIDEST)
+    under = {f"q{output}": f"p{kernel.inputs.index(position)}" for output, position in over}
+    _prove(kernel, functions, known, count, sizes, _of(names, "p"), under)
+    return True
+
+
+def prove_product(kernel: ProductKernel, sizes: Mapping[int, int]) -> bool:
+    """The same of a kernel around a product, with small tiles.  Raises: KernelFault."""
+    functions = _functions_of(kernel.source)
+    rows, cols, inner = kernel.product.rows, kernel.product.cols, kernel.product.inner
+    if rows * cols * max(inner // _TILE, 1) * 2 > MOST_STEPS:
+        return _left_alone("too many steps")
+    known: Values = {name: np.asarray(_TILE) for name in ("XB", "RB", "KB")} | {"GROUP": np.asarray(2)}
+    pointers = [argument.arg for argument in functions[kernel.name].args.args][: len(kernel.inputs)]
+    functions["place"] = _functions_of(_source_of("burn_kernels.matmul"))["place"]
+    _prove(kernel, functions, known, -(-rows // _TILE) * -(-cols // _TILE), sizes, pointers, {})
+    return True
+
+
+def _prove(
+    kernel: Kernel | ProductKernel,
+    functions: Mapping[str, ast.FunctionDef],
+    known: Values,
+    count: int,
+    sizes: Mapping[int, int],
+    inputs: Sequence[str],
+    over: Mapping[str, str],
+) -> None:
     reach = {name: sizes[position] for name, position in zip(inputs, kernel.inputs, strict=True)}
     reach |= {f"q{n}": int(spec.numel) for n, spec in enumerate(kernel.outputs)}
+    known |= {name: _Pointer(((None, name),)) for name in reach}
+    walk = _Walk(Kernels(kernel.name), functions, np.arange(count))
+    walk.function(functions[kernel.name], known, Loops((0,), ("parallel",), (0, 0)), ())
     judge(walk.found, reach, kernel.outputs, {})
-    for output, position in over:
-        judge(walk.found, reach, kernel.outputs, {f"q{output}": f"p{kernel.inputs.index(position)}"})
-    return True
+    for output, under in over.items():
+        judge(walk.found, reach, kernel.outputs, {output: under})
+
+
+def _functions_of(source: str) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+
+
+@functools.cache
+def _source_of(module: str) -> str:
+    return inspect.getsource(importlib.import_module(module))
+
+
+def _left_alone(reason: str) -> bool:
+    UNPROVED[reason] += 1
+    return False
 
 
 def _of(names: Sequence[str], letter: str) -> list[str]:
@@ -63,30 +116,110 @@ def _tile(kernel: Kernel) -> int:
 
 
 @final
+@dataclass(frozen=True)
+class _Pointer:
+    """Where a name points: at the buffer of the first mask of programs that holds; None is all others."""
+
+    choices: tuple[tuple[Any, str], ...]
+
+
+@final
 class _Walk:
     """Values are arrays (programs, lanes) or (programs, lanes of x, lanes of r), or None where no index needs them."""
 
-    def __init__(self, found: Kernels, programs: int, rank: int) -> None:
+    def __init__(self, found: Kernels, functions: Mapping[str, ast.FunctionDef], programs: Any) -> None:
         self.found: Final = found
-        self.program: Final = np.arange(programs).reshape(programs, *[1] * (rank - 1))
+        self.functions: Final = functions
+        self.programs = programs
+        """Those that run what is being walked."""
+        self.rank = 2
         self.loops = 0
 
-    def statements(self, body: Sequence[ast.stmt], known: Values, loops: Loops, steps: tuple[int, ...]) -> None:
-        for place, statement in enumerate(body):
-            here = Loops(loops.names, loops.kinds, (*loops.places[:-1], place))
+    @property
+    def program(self) -> Any:
+        return self.programs.reshape(-1, *[1] * (self.rank - 1))
+
+    def function(self, tree: ast.FunctionDef, known: Values, loops: Loops, steps: tuple[int, ...]) -> Any:
+        """Walks a function for the programs at hand; what it returns."""
+        before, text = self.rank, ast.unparse(tree)
+        tiles = any(isinstance(x, np.ndarray) and x.ndim == 3 and x.size > len(self.programs) for x in known.values())
+        self.rank = 3 if tiles or "[:, None]" in text or "[None, :]" in text else 2
+        known = {name: self._ranked(value) for name, value in known.items()}
+        result = self.statements(tree.body, known, loops, steps)
+        self.rank = before
+        return [self._ranked(value) for value in result] if isinstance(result, list) else self._ranked(result)
+
+    def _ranked(self, value: Any) -> Any:
+        """A value of programs alone, as arrays of this rank have it."""
+        if (
+            isinstance(value, np.ndarray)
+            and value.ndim > 1
+            and value.shape == (len(self.programs), *[1] * (value.ndim - 1))
+        ):
+            return value.reshape(-1, *[1] * (self.rank - 1))
+        return value
+
+    def statements(self, body: Sequence[ast.stmt], known: Values, loops: Loops, steps: tuple[int, ...]) -> Any:
+        """Walks statements; what they return.  Those inside of a branch or a call stand between their neighbours."""
+        begin = loops.places[-1]
+        width = self.width
+        self.width = width / (len(body) + 1)
+        result = None
+        for nth, statement in enumerate(body):
+            here = Loops(loops.names, loops.kinds, (*loops.places[:-1], begin + nth * self.width))
             if isinstance(statement, ast.For):
                 self.loop(statement, known, here, steps)
-            elif isinstance(statement, ast.If):  # programs that leave it out load less
-                self.statements(statement.body, known, here, steps)
+            elif isinstance(statement, ast.If):
+                self.branch(statement, known, here, steps)
             elif isinstance(statement, ast.Assign | ast.AugAssign):
-                self.accesses(statement.value, known, here, steps)
+                value = self.evaluated(statement.value, known, here, steps)
                 target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
                 if isinstance(target, ast.Name):
-                    known[target.id] = (
-                        None if isinstance(statement, ast.AugAssign) else self.value(statement.value, known)
-                    )
+                    known[target.id] = None if isinstance(statement, ast.AugAssign) else value
+                elif isinstance(target, ast.Tuple):
+                    for name, part in zip(target.elts, value or [None] * len(target.elts), strict=True):
+                        known[ast.unparse(name)] = part
             elif isinstance(statement, ast.Expr):
+                self.evaluated(statement.value, known, here, steps)
+            elif isinstance(statement, ast.Return) and statement.value is not None:
                 self.accesses(statement.value, known, here, steps)
+                parts = statement.value.elts if isinstance(statement.value, ast.Tuple) else None
+                result = self.value(statement.value, known) if parts is None else [self.value(x, known) for x in parts]
+        self.width = width
+        return result
+
+    width = 1.0
+
+    def evaluated(self, x: ast.expr, known: Values, loops: Loops, steps: tuple[int, ...]) -> Any:
+        """An expression's value, after its accesses, and those of a function of this kernel that it calls."""
+        if not (isinstance(x, ast.Call) and isinstance(x.func, ast.Name) and x.func.id in self.functions):
+            self.accesses(x, known, loops, steps)
+            return self.value(x, known)
+        tree = self.functions[x.func.id]
+        names = [argument.arg for argument in tree.args.args]
+        return self.function(tree, dict(zip(names, (self.value(a, known) for a in x.args), strict=True)), loops, steps)
+
+    def branch(self, statement: ast.If, known: Values, loops: Loops, steps: tuple[int, ...]) -> None:
+        """Each side for its programs, where the test says which; else for all: programs that leave it out load less."""
+        test = self.value(statement.test, known)
+        if test is None or np.ndim(test) < 1 or test.size != len(self.programs):
+            self.statements(statement.body, known, loops, steps)
+            self.statements(statement.orelse, known, loops, steps)
+            return
+        all_programs, chosen = self.programs, np.asarray(test, bool).reshape(-1)
+        for side, kept in ((statement.body, chosen), (statement.orelse, ~chosen)):
+            self.programs = all_programs[kept]
+            if side and kept.any():
+                inner = {name: self._kept(value, kept) for name, value in known.items()}
+                self.statements(side, inner, loops, steps)
+        self.programs = all_programs
+
+    def _kept(self, value: Any, kept: Any) -> Any:
+        if isinstance(value, _Pointer):
+            return _Pointer(tuple((mask if mask is None else mask[kept], name) for mask, name in value.choices))
+        if isinstance(value, np.ndarray) and value.ndim > 1 and value.shape[0] == kept.size:
+            return value[kept]
+        return value
 
     def loop(self, loop: ast.For, known: Values, loops: Loops, steps: tuple[int, ...]) -> None:
         assert isinstance(loop.iter, ast.Call)
@@ -94,9 +227,11 @@ class _Walk:
         begin, end, step = (int(self.value(x, known)) for x in loop.iter.args[:3])
         self.loops += 1
         inside = Loops((*loops.names, self.loops), (*loops.kinds, ""), (*loops.places, 0))
+        width, self.width = self.width, 1.0
         for nth, at in enumerate(range(begin, end, step)):
-            known[loop.target.id] = at
+            known[loop.target.id] = np.asarray(at)
             self.statements(loop.body, known, inside, (*steps, nth))
+        self.width = width
 
     # -- accesses ------------------------------------------------------------------------------------
     def accesses(self, x: ast.expr, known: Values, loops: Loops, steps: tuple[int, ...]) -> None:
@@ -105,20 +240,26 @@ class _Walk:
             if name not in ("tl.load", "tl.store"):
                 continue
             pointer = call.args[0]
-            if isinstance(pointer, ast.Name) and pointer.id[0] == "n":  # a number on the device
-                continue
+            if isinstance(pointer, ast.Name) and not isinstance(known.get(pointer.id), _Pointer):
+                continue  # a number on the device
             if not (isinstance(pointer, ast.BinOp) and isinstance(pointer.left, ast.Name)):
                 raise KernelFault(f"{self.found.name}: no pointer and elements: {ast.unparse(pointer)}")
             masks = [keyword.value for keyword in call.keywords if keyword.arg == "mask"]
             given = [self.value(part, known) for part in (pointer.right, *masks)]
             if any(value is None for value in given):
                 raise KernelFault(f"{self.found.name}: not made of loops: {ast.unparse(call)}")
+            buffer = known.get(pointer.left.id)
+            if not isinstance(buffer, _Pointer):
+                raise KernelFault(f"{self.found.name}: no pointer: {ast.unparse(pointer)}")
             elements, *mask = np.broadcast_arrays(*given, self.program)[: len(given)]
             kept = mask[0].astype(bool) if mask else np.ones(elements.shape, bool)
-            programs = np.broadcast_to(self.program, elements.shape)[kept]
-            at = (programs, *(np.full(programs.size, step) for step in steps))
-            access = Access(pointer.left.id, ast.unparse(call), loops, at, elements[kept])
-            (self.found.loads if name == "tl.load" else self.found.stores).append(access)
+            into = self.found.loads if name == "tl.load" else self.found.stores
+            programs = np.broadcast_to(self.program, elements.shape)
+            for chosen, which in buffer.choices:
+                own = kept if chosen is None else kept & chosen.reshape(-1, *[1] * (kept.ndim - 1))
+                kept = kept & ~own
+                at = (programs[own], *(np.full(int(own.sum()), step) for step in steps))
+                into.append(Access(which, ast.unparse(call), loops, at, elements[own]))
 
     # -- values -----------------------------------------------------------------------------------------
     def value(self, x: ast.expr, known: Values) -> Any:
@@ -126,8 +267,7 @@ class _Walk:
         if isinstance(x, ast.Constant):
             return np.asarray(x.value) if isinstance(x.value, int) else None
         if isinstance(x, ast.Name):
-            found = known.get(x.id)
-            return None if found is None else np.asarray(found)
+            return known.get(x.id)
         if isinstance(x, ast.Subscript):
             of = self.value(x.value, known)
             return None if of is None else of[:, None] if "[:, None]" in ast.unparse(x) else of[None, :]
@@ -137,7 +277,7 @@ class _Walk:
             return self.called(x, known)
         parts = [part for part in ast.iter_child_nodes(x) if isinstance(part, ast.expr)]
         given = [self.value(part, known) for part in parts]
-        if any(value is None for value in given):
+        if any(value is None or isinstance(value, _Pointer) for value in given):
             return None
         if isinstance(x, ast.BinOp):
             return _OPERATORS[type(x.op)](*given)
@@ -151,15 +291,24 @@ class _Walk:
         name = ast.unparse(call.func)
         if name == "tl.program_id":
             return self.program
-        if name not in ("tl.arange", "tl.zeros", "tl.full", "tl.where"):
+        if name not in ("tl.arange", "tl.zeros", "tl.full", "tl.where", "tl.cdiv", "tl.minimum"):
             return None
-        given = [self.value(part, known) for part in (call.args if name == "tl.where" else call.args[:2])]
+        all_given = name in ("tl.where", "tl.cdiv", "tl.minimum")
+        given = [self.value(part, known) for part in (call.args if all_given else call.args[:2])]
         if name == "tl.zeros":
             return np.zeros(given[0], np.int64)
         if any(value is None for value in given):
             return None
+        if isinstance(given[-1], _Pointer):  # one of several, by the program
+            mask = np.broadcast_to(np.asarray(given[0], bool), self.program.shape).reshape(-1)
+            return _Pointer((*((mask if m is None else mask & m, which) for m, which in given[1].choices),
+                             *given[2].choices))  # fmt: skip
         if name == "tl.full":
             return np.full(given[0], given[1])
+        if name == "tl.cdiv":
+            return -(-given[0] // given[1])
+        if name == "tl.minimum":
+            return np.minimum(*given)
         return np.where(*given) if name == "tl.where" else np.arange(int(given[0]), int(given[1]))
 
 

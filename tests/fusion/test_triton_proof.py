@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from burn_torch.fusion.kernel_proof import KernelFault, reached
 from burn_torch.fusion.lowering import lower
-from burn_torch.fusion.triton_proof import prove_triton
+from burn_torch.fusion.products import lower_product
+from burn_torch.fusion.triton_proof import UNPROVED, prove_product, prove_triton
 from burn_torch.graph.ir import Graph
 from tests.fusion.programs import row, tensor, traced
 from tests.fusion.test_c_over import CASES
@@ -65,3 +67,73 @@ def test_a_fault_in_the_text_is_found(number: int) -> None:
     assert old in kernel.source, kernel.source
     with pytest.raises(KernelFault, match=said):
         prove_triton(replace(kernel, source=kernel.source.replace(old, new)), reached(body, ()))
+
+
+# -- kernels side by side, and around products ----------------------------------------------------------
+def several(a: Any, b: Any, c: Any, d: Any) -> Any:
+    return row("sum")(a * 2.0, dims=(0,)), row("tanh")(b), row("sum")(c * 2.0, dims=(0,)), row("exp")(d)
+
+
+BESIDE = traced(several, [tensor(9, 40), tensor(6), tensor(9, 40), tensor(6, 3)])
+
+
+def around(x: Any, w: Any, y: Any) -> Any:
+    z = row("matmul")(row("tanh")(x), w)
+    return row("exp")(z) + y, z * 2.0
+
+
+PRODUCT = traced(around, [tensor(13, 20), tensor(20, 11), tensor(13, 11)])
+
+
+def test_kernels_side_by_side_are_proved() -> None:
+    kernel = lower(BESIDE, over=True)
+    assert kernel.source.startswith('"""4 small kernels')
+    assert kernel.over
+    assert prove_triton(kernel, reached(BESIDE, ()), kernel.over)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("program < 3:", "program < 4:", "is never stored"),  # a part has too few programs
+        ("== 1, q2,", "== 1, q0,", "is stored 2 times"),  # both sums in one place
+        ("== 1, p2,", "== 0, q1,", "elements"),  # reads what is too short
+        ("x < 18", "x < 19", "elements 0 to 18"),
+        ("program - 3", "program - 2", "is never stored"),
+        ("tl.store(q0 + (x), v2", "tl.store(q0 + (x + 1), v2", "elements"),
+    ],
+)
+def test_a_fault_in_kernels_side_by_side_is_found(old: str, new: str, said: str) -> None:
+    kernel = lower(BESIDE)
+    assert old in kernel.source, kernel.source
+    with pytest.raises(KernelFault, match=said):
+        prove_triton(replace(kernel, source=kernel.source.replace(old, new, 1)), reached(BESIDE, ()))
+
+
+def test_products_are_proved() -> None:
+    assert prove_product(lower_product(PRODUCT), reached(PRODUCT, ()))
+    layouts = [(1, 13), None, None]
+    assert prove_product(lower_product(PRODUCT, layouts=layouts), reached(PRODUCT, layouts))
+    UNPROVED.clear()
+    large = traced(around, [tensor(4096, 4096), tensor(4096, 4096), tensor(4096, 4096)])
+    assert not prove_product(lower_product(large), reached(large, ()))
+    assert UNPROVED == {"too many steps": 1}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("in_left = (x < 13)", "in_left = (x < 14)", "elements 0 to"),
+        ("(k[:, None] < 20)", "(k[:, None] < 21)", "of right_p0"),
+        ("    inside = (x < 13)", "    inside = (x < 12)", "is never stored"),
+        ("down * XB", "down * RB * 2", "is never stored"),
+        ("r = across", "r = down", "is stored"),
+        ("tl.store(q1 + (", "tl.store(q0 + (", "is stored 2 times"),
+        (", mask=inside)\n", ")\n", "elements 0 to"),
+    ],
+)
+def test_a_fault_around_a_product_is_found(old: str, new: str, said: str) -> None:
+    kernel = lower_product(PRODUCT)
+    assert old in kernel.source, kernel.source
+    with pytest.raises(KernelFault, match=said):
+        prove_product(replace(kernel, source=kernel.source.replace(old, new, 1)), reached(PRODUCT, ()))

@@ -8,6 +8,7 @@ from typing import Any, Final, final
 import torch
 
 from burn_torch.backend.libtorch.fused import generates, in_device_form, launched_with, module_of
+from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.anchors import set_chooser, set_convolution_chooser
 from burn_torch.fusion.convolutions import (
     Convolution,
@@ -16,10 +17,12 @@ from burn_torch.fusion.convolutions import (
     convolution_in,
     lower_convolution,
 )
+from burn_torch.fusion.kernel_proof import reached
 from burn_torch.fusion.lines import known_lines
 from burn_torch.fusion.product_row import convolution_tiles_in, product, tiles_in
 from burn_torch.fusion.products import Product, ProductKernel, ProductTiles, lower_product
 from burn_torch.fusion.row import body_of, text_of
+from burn_torch.fusion.triton_proof import prove_product
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm
 from burn_torch.ops.op import Call
@@ -79,6 +82,8 @@ class _Run:
         if found is None:
             lower: Callable[..., Any] = lower_product if isinstance(self.tiles, ProductTiles) else lower_convolution
             kernel = lower(self.body, strict=self.strict, layouts=layouts, held=self.held)
+            if is_proving() and isinstance(kernel, ProductKernel):
+                prove_product(kernel, reached(self.body, layouts))
             module = module_of(kernel.name, kernel.source, known_lines(text_of(self.body)))
             found = self.variants[layouts] = kernel, getattr(module, kernel.name)
         kernel, function = found
