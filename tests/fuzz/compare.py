@@ -130,11 +130,14 @@ _CANCELLED: Final = {"gelu": 0, "gelu_approximate": 0, "gelu_backward": 0, "gelu
 """Rows that add 1 to a value near -1, and the operand that the sum is multiplied by: so large is the error of it."""
 
 
-_SPREADING: Final = frozenset(("attention", "attention_backward", "interpolate_backward", "grid_sample_2d_backward"))
+_SPREADING: Final = frozenset((
+    "attention", "attention_backward", "interpolate_backward", "grid_sample_2d_backward", "conv", "conv_transpose",
+    "conv_weight_gradient", "conv_input_gradient", "cross_entropy_backward", "adam_update",
+))  # fmt: skip
 """Rows that may spread an infinity among their inputs over all results, as 0 times it is NaN."""
 _OPEN_AT_INFINITIES: Final = _SPREADING | {
-    "var_mean", "layer_norm", "layer_norm_backward", "group_norm", "group_norm_backward", "batch_norm_inference",
-    "adam_update",
+    "var_mean", "layer_norm", "layer_norm_backward", "group_norm", "group_norm_backward", "batch_norm", "rms_norm",
+    "batch_norm_inference", "gelu", "linear_gelu", "matmul_gelu_backward",
 }  # fmt: skip
 """Rows of several steps, whose results at infinities are NaN or infinite by the order of the steps.
 
@@ -194,6 +197,11 @@ class Judge:
             if not apart:
                 return []
         return [self._worded(i, results[i], self._bound(i)) for i in apart]
+
+    def noisy_runs(self) -> Sequence[Results]:
+        """The reference with noise, a few times."""
+        self._run(RUNS)
+        return self._runs
 
     def _explained(self, i: int, y: TensorData | None, runs: int) -> bool:
         z = self.reference[i]
