@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,7 @@ except ImportError:  # Windows has none: there two runs in one directory are not
 _OF_A_RUN: Final = ("checkpoint/*.safetensors", "train/*", "valid/*", "model.safetensors")
 _TOUCHED: Final = ".lock"
 """Left by every run, also by one that was ended before it had written anything else."""
+_LOOK_EVERY_S: Final = 0.5
 
 
 @final
@@ -58,6 +60,9 @@ class ArtifactDir:
         self._holders = 0
         self._counting = threading.Lock()
         self._made: list[Path] = []
+        self._identity: tuple[int, int] | None = None
+        """Which folder it is, as the file system knows it: another of this name is not ours."""
+        self._looked_at = 0.0
 
     def claim(self, *, resume: bool) -> None:
         """Makes the directory and takes it for this process, before any work is done.
@@ -83,6 +88,7 @@ class ArtifactDir:
         try:
             make_folder(self.path)
             self._lock = self._locked()
+            self._identity = _identity(self.path)
             self._holders = 1
             write_atomic(self.path / ".probe", b"")
             remove(self.path / ".probe")
@@ -123,6 +129,37 @@ class ArtifactDir:
             self._lock.close()  # the lock goes with the file
             self._lock = None
 
+    def require_held(self, say: Callable[[str], None], *, at_once: bool = False) -> None:
+        """Looks twice a second, or at once, whether the directory is still this run's; takes a lost lock again.
+
+        Raises: ArtifactError where it was removed, replaced or taken by another run: nothing more is written then.
+        """
+        now = time.monotonic()
+        if self._lock is None or (now - self._looked_at < _LOOK_EVERY_S and not at_once):
+            return
+        self._looked_at = now
+        if _identity(self.path) != self._identity:
+            raise self._lost("it was removed, moved or replaced")
+        if _identity(self.path / _TOUCHED) == _identity_of(os.fstat(self._lock.fileno())):
+            return
+        try:
+            lock = self._locked()
+        except (ArtifactError, OSError) as err:
+            raise self._lost("its .lock was removed, and another run has taken it") from err
+        self._lock.close()
+        self._lock = lock
+        say(f"{self.path / _TOUCHED}, which keeps other runs out, was removed; it is there again")
+
+    def _lost(self, how: str) -> ArtifactError:
+        return ArtifactError(
+            explain(
+                "the artifact directory is no longer this run's",
+                given=f"{self.path}: {how} while the run was at work",
+                expected="a directory that stays where it is, with its .lock, until the run ends",
+                mend="resume the run from its checkpoints where the directory is now, or start it in another directory",
+            )
+        )
+
     def discard(self) -> None:
         """Gives the directory back as `claim` found it, for a run that could not begin."""
         for path in self._made:
@@ -161,8 +198,8 @@ class ArtifactDir:
             )
 
     def _write(self, path: Path, content: bytes) -> None:
-        if not self._writes:
-            return
+        if not self._writes or (self._identity is not None and _identity(self.path) != self._identity):
+            return  # what told of the end of a run that has lost its directory tells that
         try:
             write_atomic(path, content)
         except OSError as err:
@@ -198,3 +235,14 @@ class ArtifactDir:
                 mend="name another directory, or change its rights",
             )
         )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        return _identity_of(path.stat())
+    except OSError:
+        return None
+
+
+def _identity_of(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

@@ -12,7 +12,7 @@ from burn_torch.train.event import EventReader
 from burn_torch.train.interrupt import Interrupter
 from burn_torch.train.logger.metric import MetricLogger
 
-__all__ = ["close_quietly", "closing", "forget_stop", "status_of"]
+__all__ = ["cause_of", "close_quietly", "closing", "forget_stop", "status_of"]
 
 
 def closing(logger: MetricLogger) -> Callable[..., None]:
@@ -41,6 +41,16 @@ def forget_stop(interrupter: Interrupter) -> None:
     """
     if interrupter.status in ("interrupted", "terminated", "time_limit") or interrupter.get_message() == ASKED:
         interrupter.reset()
+
+
+def cause_of(err: BaseException, require_held: Callable[[], None]) -> BaseException:
+    """What `require_held` raises where something could not be written: the loss of the whole directory; else `err`."""
+    if isinstance(err, OSError):
+        try:
+            require_held()
+        except ArtifactError as lost:
+            return lost
+    return err
 
 
 def status_of(err: BaseException) -> str:

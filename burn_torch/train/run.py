@@ -113,6 +113,7 @@ class Run:
     def _checkpoint(self) -> None:
         """Saves where the run is: takes the values now, and lets them be written beside the next steps."""
         self._inspect()
+        self.parts.artifact.require_held(self.say, at_once=True)
         parts, learner = self.parts, self.learner
         schedule, lr = self._undone or (learner.lr_scheduler.to_record(), self._lr)
         metrics = {} if self.position.complete else self._train.state()  # waits for steps that are not yet events
@@ -291,6 +292,7 @@ class Run:
         return bool(self.parts.peers.from_main(store.is_due(self.position.iteration)))
 
     def _should_stop(self) -> bool:
+        self.parts.artifact.require_held(self.say)
         interrupter, deadline = self.parts.interrupter, self.parts.deadline
         if deadline is not None and deadline.is_over() and not interrupter.should_stop():
             interrupter.stop(str(deadline), status="time_limit")
@@ -498,6 +500,7 @@ class Run:
     def finish(self, status: str) -> str | None:
         """Writes the model and the result, and shows the summary; gives its text, if one was asked for."""
         parts = self.parts
+        parts.artifact.require_held(self.say, at_once=True)
         if parts.peers.is_main and status in ("completed", "early_stopped", "stopped", "time_limit"):
             self.learner.model.save_file(parts.artifact.model)
         definitions = [(meter.split, d) for meter in (self._train, self._valid) for d in meter.definitions]

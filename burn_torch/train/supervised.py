@@ -25,7 +25,7 @@ from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, Checkpointi
 from burn_torch.train.checkpoint.store import file_store
 from burn_torch.train.checkpoint.strategy import default_strategy, metric_strategies
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy
-from burn_torch.train.ending import close_quietly, closing, forget_stop, status_of
+from burn_torch.train.ending import cause_of, close_quietly, closing, forget_stop, status_of
 from burn_torch.train.event import EventReader
 from burn_torch.train.history import History
 from burn_torch.train.interrupt import Deadline, Interrupter, stopping_on_signals
@@ -405,12 +405,15 @@ class SupervisedTraining:
                 status = run.fit()
                 summary = run.finish(status)
             parts.peers.meet()
-        except BaseException as err:
+        except BaseException as failure:
+            err = cause_of(failure, lambda: parts.artifact.require_held(run.say, at_once=True))
             parts.peers.report(err)
             LOG.exception("the run failed")
             if isinstance(err, Exception):
                 run.save_in_need(err)
             run.failed(status_of(err), err)
+            if err is not failure:
+                raise err from failure
             raise
         finally:
             forget()
