@@ -340,14 +340,14 @@ class _Plan(Generic[Item, Batch]):
             raise RuntimeError(  # left as it is, it would end the epoch early and nobody would know
                 explain(
                     "StopIteration came out of the dataset or the batcher",
-                    given=f"batch {number} of epoch {self.epoch}",
+                    given=f"batch {number + 1} of epoch {self.epoch + 1}",
                     expected="a batch, or an error that says what is wrong",
                     mend="catch it where next() is called on an iterator that has run out",
                 )
             ) from error
         except Exception as error:
             some = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
-            error.add_note(f"in batch {number} of epoch {self.epoch} of the DataLoader, both from 0: items {some}")
+            error.add_note(f"in batch {number + 1} of epoch {self.epoch + 1} of the DataLoader: items {some}")
             raise
 
 

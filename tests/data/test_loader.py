@@ -234,7 +234,7 @@ def test_an_error_comes_out_where_its_batch_would_have(num_workers):
     with pytest.raises(ValueError, match=r"^thirteen") as caught:
         next(batches)
     assert "in explode" in "".join(traceback.format_tb(caught.value.__traceback__))
-    assert caught.value.__notes__ == ["in batch 2 of epoch 0 of the DataLoader, both from 0: items 10, 11, 12, 13, 14"]
+    assert caught.value.__notes__ == ["in batch 3 of epoch 1 of the DataLoader: items 10, 11, 12, 13, 14"]
     assert workers() == []
     assert list(batches) == []
 
@@ -243,7 +243,7 @@ def test_an_error_comes_out_where_its_batch_would_have(num_workers):
 def test_stop_iteration_in_a_dataset_does_not_end_the_epoch(num_workers):
     dataset = MapperDataset(list(range(5)), lambda x: next(iter(())))
     with pytest.raises(
-        RuntimeError, match=r"StopIteration came out.*\n  given:    batch 0 of epoch 0\n  expected: .*\n  mend: "
+        RuntimeError, match=r"StopIteration came out.*\n  given:    batch 1 of epoch 1\n  expected: .*\n  mend: "
     ):
         list(DataLoader(dataset, Tuples(), batch_size=2, num_workers=num_workers))
 

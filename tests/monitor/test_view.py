@@ -63,6 +63,15 @@ def folded(stream, until=None):
     return view
 
 
+def test_iterations_are_those_of_training_while_a_run_validates():
+    view = RunView()
+    view.apply(Stamped(0, 0.0, RunStarted(2, 1, 48, 16, (LOSS,), (LOSS,))))
+    for number, (split, last, shown) in enumerate([(Split.TRAIN, 3, 3), (Split.VALID, 1, 3), (Split.TRAIN, 6, 6)]):
+        view.apply(Stamped(2 * number + 1, 0.0, SplitStarted(split, 1, 0, 3, 0, 48)))
+        view.apply(Stamped(2 * number + 2, 0.0, StepDone(split, 1, last, 1, 16, ())))
+        assert view.iteration == shown
+
+
 def test_a_whole_run():
     view = folded(events())
     assert (view.status, view.mode, view.epoch, view.total_epochs) == ("ended", "validating", 2, 2)

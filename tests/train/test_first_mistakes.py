@@ -10,6 +10,7 @@ import torch
 
 from burn_torch import Device, Module, Tensor
 from burn_torch.core.errors import ArgumentError, ArtifactError, ConfigError
+from burn_torch.data import DataLoader
 from burn_torch.monitor.event import MetricValue
 from burn_torch.nn import Linear, LinearConfig
 from burn_torch.optim import CosineAnnealingLrSchedulerConfig, SgdConfig
@@ -181,3 +182,19 @@ def test_an_application_log_on_a_full_disk_hides_no_error(capsys):
     with pytest.raises(ArtifactError, match="the first error"):
         log()
     assert capsys.readouterr().err == ""
+
+
+def test_an_error_of_the_data_is_counted_as_the_training_counts(tmp_path):
+    class Broken:
+        def batch(self, items: Any, device: Any) -> Tensor:
+            if 6 in items:
+                raise ZeroDivisionError("six")
+            return Tensor.ones((2, 1), device)
+
+    loader = DataLoader(list(range(8)), Broken(), batch_size=2)
+    run = SupervisedTraining(tmp_path / "run", loader, None).renderer(SilentRenderer())
+    with pytest.raises(ZeroDivisionError, match="six") as caught:
+        run.launch(learner())
+    notes = "\n".join(caught.value.__notes__)
+    assert "in batch 4 of epoch 1 of the DataLoader: items 6, 7" in notes
+    assert "in train batch 4 of epoch 1" in notes
