@@ -458,7 +458,7 @@ def recurrent(g: G, op: str) -> None:
     x = g.tensor(np.float32, (batch, steps, size) if layout else (steps, batch, size))
     inputs: list[Any] = [x, tensor(ways, gates * hidden, size), tensor(ways, gates * hidden, hidden)]
     inputs.append(maybe(g, 0.6, tensor(ways, 2 * gates * hidden)))
-    lens = [g.number(1, steps) for _ in range(batch)]
+    lens = [g.number(0, steps) for _ in range(batch)]
     inputs.append(maybe(g, 0.5, g.value(np.array(lens, np.int32))))
     state = (batch, ways, hidden) if layout else (ways, batch, hidden)
     inputs.append(maybe(g, 0.5, tensor(*state)))

@@ -268,3 +268,12 @@ def test_volumes_are_sampled_beyond_reflecting_walls(mode, align_corners):
         feeds = {name: value.astype(np.float32) for name, value in feeds.items()}
         more = {"mode": mode, "padding_mode": "reflection", "align_corners": align_corners}
         check(helper.make_node("GridSample", ["x", "g"], ["y"], **more), feeds, 20)
+
+
+def test_the_last_state_of_a_sample_without_steps_is_zero():
+    rng = np.random.default_rng(4)
+    shapes = {"x": (3, 2, 3), "w": (1, 8, 3), "r": (1, 8, 2), "lens": (), "h": (1, 2, 2), "c": (1, 2, 2)}
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    feeds["lens"] = np.array([0, 2], np.int32)
+    node = helper.make_node("LSTM", ["x", "w", "r", "", "lens", "h", "c"], ["y", "last", "cell"], hidden_size=2)
+    check(node, feeds, 14)

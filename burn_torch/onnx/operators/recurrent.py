@@ -90,7 +90,10 @@ Step = Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]
 def _run(
     x: Tensor, step: Step, states: tuple[Tensor, ...], lens: Host | None, backwards: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """All hidden states (steps, batch, hidden) and the last ones; past its length a sample's state stays."""
+    """All hidden states (steps, batch, hidden) and the last ones; past its length a sample's state stays.
+
+    The last state of a sample of no steps is 0, as in onnxruntime.
+    """
     steps, batch = x.shape[:2]
     if backwards:
         x = ops.flip(x, axes=(0,)) if lens is None else reverse_sequence(x, lens, batch_axis=1, time_axis=0)
@@ -105,6 +108,9 @@ def _run(
             hidden = ops.mask_where(new[0], over, full((), 0.0, x))
         states = new
         seen.append(reshaped(hidden, (1, *hidden.shape)))
+    if lens is not None and (np.asarray(lens) == 0).any():
+        none = constant((np.asarray(lens) == 0).reshape(batch, 1), x.device, DType.BOOL)
+        states = tuple(state.mask_fill(none, 0.0) for state in states)
     y = Tensor.cat(seen, 0) if seen else full((0, *states[0].shape), 0.0, x)
     if backwards:
         y = ops.flip(y, axes=(0,)) if lens is None else reverse_sequence(y, lens, batch_axis=1, time_axis=0)
