@@ -8,6 +8,7 @@ import os
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from sys import getsizeof
 from typing import Any
 
 from burn_torch.config.typed import Kind, kind_of, note_duplicates, note_unknown
@@ -16,12 +17,18 @@ from burn_torch.core.errors import ConfigError, DataError, explain
 from burn_torch.core.faults import Place, listed, mend_name, raise_faults, shown
 from burn_torch.core.reading import open_regular, read_lines
 
+MAX_BYTES = 448 << 20
+"""Bytes of memory that the items of a file may take."""
+RATIO = 32
+"""Bytes of memory that one byte of a file may become, where that is more."""
 MAX_FAULTS = 8  # a file that is of another kind has a fault in every row; the first few say so
 
 
-def read_json_rows(path: str | os.PathLike[str], item_type: type[Any] | None) -> list[Any]:
+def read_json_rows(
+    path: str | os.PathLike[str], item_type: type[Any] | None, limit_bytes: int | None = None
+) -> list[Any]:
     """Reads one JSON object a line; lines without anything but spaces are passed over."""
-    rows = _Rows(path, item_type)
+    rows = _Rows(path, item_type, limit_bytes)
     for number, line in enumerate(rows.lines(), start=1):
         if not line.strip():
             continue
@@ -34,17 +41,22 @@ def read_json_rows(path: str | os.PathLike[str], item_type: type[Any] | None) ->
         if not isinstance(value, Mapping):
             place.wrong_type(value, "a JSON object")
         elif item_type is None:
-            rows.items.append(dict(value))
+            rows.keep(dict(value), _deep_bytes(value))
         else:
             rows.add(value, _decode, place)
     return rows.finish()
 
 
 def read_csv_rows(
-    path: str | os.PathLike[str], item_type: type[Any] | None, *, delimiter: str, header: bool
+    path: str | os.PathLike[str],
+    item_type: type[Any] | None,
+    *,
+    delimiter: str,
+    header: bool,
+    limit_bytes: int | None = None,
 ) -> list[Any]:
     """Reads rows of cells."""
-    rows = _Rows(path, item_type)
+    rows = _Rows(path, item_type, limit_bytes)
     reader = csv.reader(rows.lines(newline=""), delimiter=delimiter, strict=True)
     columns = list(rows.kinds)
     if not header and item_type is None:
@@ -72,7 +84,9 @@ def read_csv_rows(
                     mend="quote cells that hold the delimiter, or name the delimiter",
                 )
             elif item_type is None:
-                rows.items.append(dict(zip(columns, cells, strict=True)))
+                item = dict(zip(columns, cells, strict=True))
+                # Python has texts of one character once
+                rows.keep(item, getsizeof(item) + sum([getsizeof(cell) for cell in cells if len(cell) > 1]))
             else:
                 rows.add({k: c for k, c in zip(columns, cells, strict=True) if k in rows.kinds}, _parse_cell, place)
     except csv.Error as error:
@@ -91,8 +105,10 @@ def _parse_cell(kind: Kind, value: Any, place: Place) -> Any:
 class _Rows:
     """The items and the faults of one file."""
 
-    def __init__(self, path: str | os.PathLike[str], item_type: type[Any] | None) -> None:
+    def __init__(self, path: str | os.PathLike[str], item_type: type[Any] | None, limit_bytes: int | None) -> None:
         self.path = Path(path)
+        self._limit = limit_bytes
+        self._bytes = 0
         self.item_type = item_type
         self.kinds = {} if item_type is None else _kinds_of(item_type)
         bare = [] if item_type is None else _without_default(item_type)
@@ -105,6 +121,8 @@ class _Rows:
         """The lines of the file."""
         try:
             with open_regular(self.path) as file:
+                if self._limit is None:
+                    self._limit = max(MAX_BYTES, RATIO * os.fstat(file.fileno()).st_size)
                 yield from read_lines(file, newline=newline)
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(
@@ -136,6 +154,22 @@ class _Rows:
         if self._root.faults:
             self.finish()
 
+    def keep(self, item: Any, size: int) -> None:
+        """Keeps an item that takes so many bytes.  Raises: DataError where all take more than they may."""
+        self.items.append(item)
+        self._bytes += size + 8  # of the list
+        assert self._limit is not None
+        if self._bytes > self._limit:
+            count, self.items = len(self.items), []
+            raise DataError(
+                explain(
+                    f"{self.path}: its rows take more memory than they may",
+                    given=f"more than {self._limit:,} bytes for the first {count:,} rows",
+                    expected=f"{MAX_BYTES:,} bytes, or {RATIO} times the file where that is more",
+                    mend="give limit_bytes if the file is meant to be that large, or read it in parts",
+                )
+            )
+
     def add(self, values: Mapping[str, Any], read: Callable[[Kind, Any, Place], Any], place: Place) -> None:
         """Reads one row and keeps its item, unless it has a fault."""
         assert self.item_type is not None
@@ -157,9 +191,12 @@ class _Rows:
         if len(place.faults) > before:
             return
         try:
-            self.items.append(self.item_type(**fields))
+            item = self.item_type(**fields)
         except ConfigError as error:
             place.refused(error)
+        else:
+            own = getsizeof(item) + (getsizeof(item.__dict__) if hasattr(item, "__dict__") else 0)
+            self.keep(item, own + sum(map(_deep_bytes, fields.values())))
 
     def finish(self) -> list[Any]:
         """The items; raises the faults if there are any."""
@@ -167,6 +204,15 @@ class _Rows:
             stopped = ", reading stopped there" if len(self._root.faults) >= MAX_FAULTS else ""
             raise_faults(f"{self.path}{stopped}", self._root.faults, error=DataError)
         return self.items
+
+
+def _deep_bytes(value: Any) -> int:
+    size = getsizeof(value)
+    if isinstance(value, dict):
+        return size + sum([getsizeof(name) + _deep_bytes(inner) for name, inner in value.items()])
+    if isinstance(value, list | tuple):
+        return size + sum(map(_deep_bytes, value))
+    return size
 
 
 def _kinds_of(item_type: type[Any]) -> dict[str, Kind]:

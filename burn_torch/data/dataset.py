@@ -92,31 +92,44 @@ class InMemDataset(Dataset[Item]):
 
     @overload
     @classmethod
-    def from_json_rows(cls, path: str | os.PathLike[str]) -> InMemDataset[dict[str, Any]]: ...
+    def from_json_rows(
+        cls, path: str | os.PathLike[str], *, limit_bytes: int | None = ...
+    ) -> InMemDataset[dict[str, Any]]: ...
 
     @overload
     @classmethod
-    def from_json_rows(cls, path: str | os.PathLike[str], item_type: type[Item]) -> InMemDataset[Item]: ...
+    def from_json_rows(
+        cls, path: str | os.PathLike[str], item_type: type[Item], *, limit_bytes: int | None = ...
+    ) -> InMemDataset[Item]: ...
 
     @classmethod
-    def from_json_rows(cls, path: str | os.PathLike[str], item_type: type[Any] | None = None) -> InMemDataset[Any]:
+    def from_json_rows(
+        cls, path: str | os.PathLike[str], item_type: type[Any] | None = None, *, limit_bytes: int | None = None
+    ) -> InMemDataset[Any]:
         """Reads a file with one JSON object a line, each as an `item_type` (a dataclass) or else as a dict.
 
         Types are those of `Config` fields, as strict as there.
+        `limit_bytes` bounds the memory of the items: by default 448 MiB, or 32 times the size of the file.
         Raises: DataError, for the first faults of the file at once, with their lines.
         """
-        return InMemDataset(read_json_rows(path, item_type))
+        return InMemDataset(read_json_rows(path, item_type, limit_bytes))
 
     @overload
     @classmethod
     def from_csv(
-        cls, path: str | os.PathLike[str], *, delimiter: str = ..., header: bool = ...
+        cls, path: str | os.PathLike[str], *, delimiter: str = ..., header: bool = ..., limit_bytes: int | None = ...
     ) -> InMemDataset[dict[str, str]]: ...
 
     @overload
     @classmethod
     def from_csv(
-        cls, path: str | os.PathLike[str], item_type: type[Item], *, delimiter: str = ..., header: bool = ...
+        cls,
+        path: str | os.PathLike[str],
+        item_type: type[Item],
+        *,
+        delimiter: str = ...,
+        header: bool = ...,
+        limit_bytes: int | None = ...,
     ) -> InMemDataset[Item]: ...
 
     @classmethod
@@ -127,14 +140,17 @@ class InMemDataset(Dataset[Item]):
         *,
         delimiter: str = ",",
         header: bool = True,
+        limit_bytes: int | None = None,
     ) -> InMemDataset[Any]:
         """Reads a CSV file, each row as an `item_type` (a dataclass) or else as a dict of text.
 
         With a header the columns are found by name, and those that the item does not name are left out; without one
         they are the fields in their order.  An empty cell is None for a field that may be None, else a fault.
+        `limit_bytes` bounds the memory of the items: by default 448 MiB, or 32 times the size of the file.
         Raises: DataError, for the first faults of the file at once, with their lines.
         """
-        return InMemDataset(read_csv_rows(path, item_type, delimiter=delimiter, header=header))
+        rows = read_csv_rows(path, item_type, delimiter=delimiter, header=header, limit_bytes=limit_bytes)
+        return InMemDataset(rows)
 
     def get(self, index: int) -> Item:
         """The item at a position."""

@@ -204,3 +204,33 @@ def test_public_names_are_sorted_and_there():
 
     assert data.__all__ == sorted(data.__all__)
     assert all(getattr(data, name).__doc__ for name in data.__all__)
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_rows_that_take_more_memory_than_they_may_are_refused(tmp_path, ending):
+    """Rows of one sign take two hundred times their bytes."""
+    path = tmp_path / f"rows.{ending}"
+    path.write_text("ab\n" + "0\n" * 2000 if ending == "csv" else '{"a": [[], [], []]}\n' * 2000)
+    read = InMemDataset.from_csv if ending == "csv" else InMemDataset.from_json_rows
+    match = (
+        r"take more memory than they may\n  given:    more than 100,000 bytes for the first .* rows\n  exp.*\n  mend: "
+    )
+    with pytest.raises(DataError, match=match):
+        read(path, limit_bytes=100_000)
+    assert len(read(path)) == len(read(path, limit_bytes=2_000_000)) == 2000
+
+
+@pytest.mark.slow
+def test_a_file_of_short_rows_stays_below_its_bound(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"ab\n" + b"0\n" * 6_000_000)
+
+    program = (
+        "import resource; from burn_torch import DataError; from burn_torch.data import InMemDataset\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10\n"
+        "before = peak()\n"
+        f"try: InMemDataset.from_csv({str(path)!r})\n"
+        "except DataError: print(peak() - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 512 + 12
