@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol, final
 
-from burn_torch.core.checking import checked
 from burn_torch.core.errors import DTypeError
 from burn_torch.core.frames import told
 from burn_torch.core.share import Share
@@ -59,7 +58,6 @@ _seeded: tuple[int, int] = (0, 0)  # the key, and how often `seed` was called
 _other_threads = itertools.count(1)
 
 
-@checked
 def seed(number: int) -> None:
     """Starts the default source of every thread again, with this 64-bit key.
 
