@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 from burn_torch.core.errors import ArgumentError, BurnTorchError, explain
 from burn_torch.core.frames import user_line
 
-__all__ = ["Taken", "above", "at_least", "between", "checked", "described", "taken_by"]
+__all__ = ["Taken", "above", "at_least", "between", "checked", "described", "holds", "taken_by"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,7 +72,7 @@ def checked(
     if target is None:
         return functools.partial(checked, error=error, but=but, **rules)
     if not isinstance(target, type):
-        return _checked_function(target, target.__qualname__, error, rules)
+        return _checked_function(target, target.__qualname__.removesuffix(".__init__"), error, rules)
     for name, member in list(vars(target).items()):
         if (name.startswith("_") and name != "__init__") or name in but:
             continue
@@ -126,8 +126,11 @@ def _checked_function(function: F, subject: str, error: type[BurnTorchError], ru
 
 
 def _holds(taken: Taken, value: Any, default: Any) -> bool:
-    if value is default:
-        return True
+    return value is default or holds(taken, value)
+
+
+def holds(taken: Taken, value: Any) -> bool:
+    """Whether a value is taken; one that cannot be compared or measured is not."""
     try:
         return taken.fits(value)
     except Exception:  # a comparison that the value does not know
@@ -280,7 +283,8 @@ def _is_sequence(x: Any) -> bool:
 
 
 def _is_iterable(x: Any) -> bool:
-    return isinstance(x, collections.abc.Iterable) and not isinstance(x, str | bytes | bytearray | type)
+    is_one = isinstance(x, collections.abc.Iterable) and not isinstance(x, str | bytes | bytearray | type)
+    return is_one and getattr(x, "ndim", 1) != 0  # an array without axes has the method only
 
 
 _CONTAINERS: Final[dict[type, tuple[str, Callable[[Any], bool]]]] = {
@@ -345,6 +349,8 @@ def _protocol(kind: type) -> Taken:
     def fits(x: Any) -> bool:
         if isinstance(x, type) or (is_sequence and isinstance(x, str | bytes | Mapping)):
             return False
+        if "__len__" in names:
+            len(x)  # an array without axes has the method, and no length
         return all(callable(getattr(x, name, None)) if name in methods else hasattr(x, name) for name in names)
 
     return Taken(f"{_name_of(kind)}, with {', '.join(sorted(names))}", fits)

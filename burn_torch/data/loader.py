@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from burn_torch.core.checking import checked
+from burn_torch.core.checking import checked, described, holds, taken_by
 from burn_torch.core.errors import DataError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.core.share import shares
@@ -42,6 +42,7 @@ class Progress(NamedTuple):
     items_total: int
 
 
+@checked(error=DataError, but=("__init__",))
 class DataLoader(Generic[Item, Batch]):
     """Batches of a dataset.
 
@@ -166,6 +167,11 @@ class DataLoader(Generic[Item, Batch]):
             given = f"batcher={self.batcher!r}"
             mend = "write a class with `def batch(self, items, device)`"
             place.fault("no batcher", given=given, expected="an object with batch(items, device)", mend=mend)
+        style = taken_by(MapStyle)
+        if style is not None and not holds(style, self.dataset):
+            given = f"dataset={described(self.dataset)}"
+            mend = "write a class with `__len__` and `__getitem__`, or give a list"
+            place.fault("no dataset", given=given, expected="a Dataset, a list or a map-style dataset", mend=mend)
         for name in ("batch_size", "num_workers"):
             value = getattr(self, name)
             if not _is_whole(value):

@@ -46,6 +46,15 @@ def trainable_params(tree: Tree) -> dict[ParamId, Param]:
 
 
 def _by_id(module: Module, trainable: Callable[[Param], bool]) -> dict[ParamId, Param]:
+    if not hasattr(module, "named_params"):
+        raise ArgumentError(
+            explain(
+                "this holds no parameters",
+                given=f"a {type(module).__name__} in the place of a model",
+                expected="a Module",
+                mend="pass the model: step(lr, model, grads), from_grads(grads, model)",
+            )
+        )
     found: dict[ParamId, Param] = {}
     for path, param in module.named_params():
         other = found.setdefault(param.id, param)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, final
 
 from burn_torch.core.belonging import carried
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArtifactError, explain
 from burn_torch.core.files import write_atomic
 from burn_torch.core.reading import read_bounded
@@ -330,6 +331,7 @@ class _short_way:  # noqa: N801  # a context manager
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+@checked
 def is_alive(directory: str | os.PathLike[str]) -> bool:
     """Whether a process trains in this artifact directory, as far as can be seen from here."""
     place = _read_place(Path(directory))

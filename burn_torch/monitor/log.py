@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Final, Self, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArtifactError, DataError, explain
 from burn_torch.core.reading import open_regular
 from burn_torch.monitor.codec import DamagedLine, decode, encode
@@ -37,6 +38,7 @@ MAX_LINE: Final = 16 << 20
 _CHUNK: Final = 1 << 20
 
 
+@checked
 @final
 class EventLog:
     """Appends events to a file.  Any thread may; a forked child may not, and what it appends is dropped.
@@ -217,6 +219,7 @@ class EventLog:
 
 
 # -- reading -------------------------------------------------------------------------------------------
+@checked
 @final
 class Follower:
     """Reads a log that may still grow: `poll` gives what is new since the last one.
@@ -326,6 +329,7 @@ class Follower:
         self.damaged = self.skipped = 0
 
 
+@checked
 @final
 class EventFile(Iterator[Stamped]):
     """Events of a file that is read once; `damaged` and `skipped` count what was passed over so far."""
@@ -365,6 +369,7 @@ class EventFile(Iterator[Stamped]):
         return self._follower.skipped
 
 
+@checked
 def read_events(path: str | os.PathLike[str]) -> EventFile:
     """The events that a file holds now.  A torn last line is left out; damaged ones are counted, never fatal.
 
@@ -373,6 +378,7 @@ def read_events(path: str | os.PathLike[str]) -> EventFile:
     return EventFile(path)
 
 
+@checked
 def read_outline(path: str | os.PathLike[str]) -> Iterator[Stamped]:
     """The events that a file holds now, of steps in a row only the newest; what is damaged is passed over.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import final
 
+from burn_torch.core.checking import checked
 from burn_torch.module import Module
 from burn_torch.module.gradients import GradientsParams, params_by_id
 
 __all__ = ["GradientsAccumulator"]
 
 
+@checked
 @final
 class GradientsAccumulator:
     """Sums gradients over several batches; the caller scales them, by the share of items of each batch for instance."""

@@ -141,6 +141,7 @@ class LearningRates(float):
         return made
 
 
+@checked(but=("step", "is_settled", "settled"))
 class GroupedOptimizer(Tree):
     """Optimizers by name, each of the parameters of its group; see `of`.
 

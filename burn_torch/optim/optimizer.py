@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
 from burn_torch.backend.autodiff.laid import is_recorded
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, RecordError, ShapeError, explain
 from burn_torch.core.number import Scalar
 from burn_torch.core.unwatched import unwatched
@@ -34,6 +35,7 @@ class StateGroup(Tree):
     slots: tuple[tuple[Tensor, ...], ...]
 
 
+@checked(but=("step", "update", "new_slots", "is_settled", "settled"))
 class Optimizer(Tree):
     """A pure update: `model, optim = optim.step(lr, model, gradients)`; neither argument changes.
 

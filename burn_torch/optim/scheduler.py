@@ -34,6 +34,7 @@ LearningRate: TypeAlias = float
 """A learning rate per step; a plain one serves as a constant schedule."""
 
 
+@checked(error=ConfigError, but=("step",))
 class LrScheduler(ABC):
     """A schedule: `lr_at(step)` is pure, `step()` gives the next rate and counts."""
 
@@ -142,6 +143,7 @@ class LinearLrSchedulerConfig(Config):
         return LinearLrScheduler(self)
 
 
+@checked(error=ConfigError, but=("step",))
 class LinearLrScheduler(LrScheduler):
     """initial + (final - initial) min(step, n) / n.  PyTorch: torch.optim.lr_scheduler.LinearLR."""
 
@@ -175,6 +177,7 @@ class CosineAnnealingLrSchedulerConfig(Config):
         return CosineAnnealingLrScheduler(self)
 
 
+@checked(error=ConfigError, but=("step",))
 class CosineAnnealingLrScheduler(LrScheduler):
     """min + (initial - min) (1 + cos(pi t / n)) / 2, where t counts from 0 to n and starts again.
 
@@ -209,6 +212,7 @@ class ExponentialLrSchedulerConfig(Config):
         return ExponentialLrScheduler(self)
 
 
+@checked(error=ConfigError, but=("step",))
 class ExponentialLrScheduler(LrScheduler):
     """initial gamma^step.  PyTorch: torch.optim.lr_scheduler.ExponentialLR."""
 
@@ -236,6 +240,7 @@ class StepLrSchedulerConfig(Config):
         return StepLrScheduler(self)
 
 
+@checked(error=ConfigError, but=("step",))
 class StepLrScheduler(LrScheduler):
     """initial gamma^(step // size).  PyTorch: torch.optim.lr_scheduler.StepLR."""
 
@@ -263,6 +268,7 @@ class NoamLrSchedulerConfig(Config):
         return NoamLrScheduler(self)
 
 
+@checked(error=ConfigError, but=("step",))
 class NoamLrScheduler(LrScheduler):
     """factor size^-0.5 min(n^-0.5, n warmup^-1.5) with n = step + 1.
 

@@ -13,6 +13,7 @@ from typing import IO, Any, Final, final
 
 import numpy as np
 
+from burn_torch.core.checking import checked
 from burn_torch.module.record import ModuleRecord
 from burn_torch.record.burn_item import Bytes, Leaf, metadata_of, record_of, stored_values, version_of
 from burn_torch.record.faults import Unsound, cannot_load
@@ -29,6 +30,7 @@ _CHECKSUM: Final = b"\x08checksum\x40"
 _WIDTHS: Final = {251: "<H", 252: "<I", 253: "<Q"}
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class BinFormat(FileFormat):

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Mapping
 from typing import IO, Any, Final, final
 
+from burn_torch.core.checking import checked
 from burn_torch.module.param import ParamId
 from burn_torch.module.record import ModuleRecord, RecordEntry
 from burn_torch.record.burn_types import burn_type, read_burn_type
@@ -48,6 +49,7 @@ _OURS: Final = ("burn_torch", "keys", "checksum")
 _SCALARS: Final[Mapping[str, type]] = {"Int": int, "UInt": int, "Float": float, "Bool": bool}
 
 
+@checked
 @final
 class BurnpackFormat(FileFormat):
     """Writes and reads `.bpk`."""

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import IO
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArtifactError, explain
 from burn_torch.core.files import replacing_file
 from burn_torch.module.record import ModuleRecord
@@ -16,6 +17,7 @@ from burn_torch.record.source import Source
 __all__ = ["FileFormat", "open_source", "writing"]
 
 
+@checked
 class FileFormat(ABC):
     """A format of one file: `write` puts a record into it, `read` finds one there."""
 

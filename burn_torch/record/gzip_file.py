@@ -15,6 +15,7 @@ import zlib
 from dataclasses import dataclass
 from typing import IO, Any, Final, final
 
+from burn_torch.core.checking import checked
 from burn_torch.module.record import ModuleRecord
 from burn_torch.record.faults import Unsound, cannot_load
 from burn_torch.record.file_format import FileFormat
@@ -29,6 +30,7 @@ _HEAD: Final = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff" + struct.pack("<H", 36) + b"BT"
 _EXTRA, _NAME, _COMMENT, _HEADER_SUM = 4, 8, 16, 2
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class GzipFormat(FileFormat):

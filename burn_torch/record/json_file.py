@@ -9,6 +9,7 @@ from typing import IO, Any, Final, final
 
 import numpy as np
 
+from burn_torch.core.checking import checked
 from burn_torch.module.record import ModuleRecord
 from burn_torch.record.burn_item import (
     Bytes,
@@ -37,6 +38,7 @@ _BYTES: Final = re.compile(rb'(?<=[{,\s])"bytes"\s*:\s*\[([0-9,\s]*)\]')  # an e
 _MARK: Final = re.compile(rb'"checksum"\s*:\s*"')
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class JsonFormat(FileFormat):

@@ -7,6 +7,7 @@ from typing import IO, Any, Final, final
 
 import numpy as np
 
+from burn_torch.core.checking import checked
 from burn_torch.module.record import ModuleRecord
 from burn_torch.record.burn_item import (
     Bytes,
@@ -30,6 +31,7 @@ __all__ = ["NamedMpkFormat"]
 _CHECKSUM: Final = b"\xa8checksum\xd9\x40"
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class NamedMpkFormat(FileFormat):

@@ -7,6 +7,7 @@ from typing import Final, final
 
 import numpy as np
 
+from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.record.faults import cannot_save
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@checked
 @dataclass(frozen=True)
 class PrecisionSettings:
     """The types that numbers are stored in; None keeps those they have.  Loading gives the first types back."""

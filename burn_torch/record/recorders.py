@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypeVar, final, overload
 
+from burn_torch.core.checking import checked
 from burn_torch.core.files import make_folder
 from burn_torch.module.record import ModuleRecord
 from burn_torch.record.bin_file import BinFormat
@@ -55,6 +56,7 @@ class NamedRecord(Protocol):
 R = TypeVar("R", bound=NamedRecord)
 
 
+@checked
 class Recorder(ABC):
     """Writes and reads records in one format.  settings: the types that numbers are stored in."""
 
@@ -70,6 +72,7 @@ class Recorder(ABC):
         return f"{type(self).__name__}({self.settings.name})"
 
 
+@checked
 class FileRecorder(Recorder):
     """A recorder of files; `ending` is put behind the name of each that has it not."""
 
@@ -105,6 +108,7 @@ class FileRecorder(Recorder):
         return _of_kind(self.format().load(self.path(path)), into)
 
 
+@checked
 class BytesRecorder(Recorder):
     """A recorder of bytes."""
 

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Mapping
 from typing import IO, Any, Final, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.module.param import ParamId
 from burn_torch.module.record import ModuleRecord, RecordEntry
@@ -50,6 +51,7 @@ _WRITTEN: Final = {dtype: name for name, dtype in _READ.items()}
 _OURS: Final = ("burn_torch", "keys", "checksum", "scalars")
 
 
+@checked
 @final
 class SafetensorsFormat(FileFormat):
     """Writes and reads `.safetensors`."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.files import write_atomic
 from burn_torch.module.record import ModuleRecord, RecordEntry
 from burn_torch.record.faults import Unsound, cannot_load, cannot_save, shortened
@@ -40,6 +41,7 @@ _CHECKSUM: Final = b'"checksum": "'
 _SHARD: Final = re.compile(r"[^/\\\0]+\.safetensors")
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class ShardedSafetensorsFormat:

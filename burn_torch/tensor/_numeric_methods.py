@@ -79,10 +79,10 @@ class NumericMethods(IndexMethods):
     powf_scalar = powf
 
     # -- reductions --------------------------------------------------------------------------
-    def sum(self, dim: None = None, keepdim: None = None) -> Self:
+    def sum(self, dim: None = None, keepdim: None = None, *, axis: None = None, keepdims: None = None) -> Self:
         """The sum of all elements.  Shapes: x (*s) -> (1,)."""
-        if dim is not None or keepdim is not None:
-            raise axis_given(self, "sum", dim)
+        if not (dim is keepdim is axis is keepdims is None):
+            raise axis_given(self, "sum", dim if axis is None else axis)
         return flat(unary(ops.sum, self, all_axes(self)))
 
     def sum_dim(self, dim: int) -> Self:
@@ -97,10 +97,10 @@ class NumericMethods(IndexMethods):
         """Sums over several axes, which go.  PyTorch: sum(dims)."""
         return self.sum_dims(dims).squeeze_dims(dims) if whole_list(dims, "dims") else self
 
-    def mean(self, dim: None = None, keepdim: None = None) -> Self:
+    def mean(self, dim: None = None, keepdim: None = None, *, axis: None = None, keepdims: None = None) -> Self:
         """The mean of all elements.  Shapes: x (*s) -> (1,)."""
-        if dim is not None or keepdim is not None:
-            raise axis_given(self, "mean", dim)
+        if not (dim is keepdim is axis is keepdims is None):
+            raise axis_given(self, "mean", dim if axis is None else axis)
         return flat(unary(ops.mean, self, all_axes(self)))
 
     def mean_dim(self, dim: int) -> Self:
@@ -111,10 +111,10 @@ class NumericMethods(IndexMethods):
         """Means over several axes, which stay with size 1."""
         return unary(ops.mean, self, axes(self, dims))
 
-    def prod(self, dim: None = None, keepdim: None = None) -> Self:
+    def prod(self, dim: None = None, keepdim: None = None, *, axis: None = None, keepdims: None = None) -> Self:
         """The product of all elements.  Shapes: x (*s) -> (1,)."""
-        if dim is not None or keepdim is not None:
-            raise axis_given(self, "prod", dim)
+        if not (dim is keepdim is axis is keepdims is None):
+            raise axis_given(self, "prod", dim if axis is None else axis)
         return flat(unary(ops.prod, self, all_axes(self)))
 
     def prod_dim(self, dim: int) -> Self:
@@ -213,20 +213,20 @@ class NumericMethods(IndexMethods):
         """Either x or rhs."""
         return binary(ops.bool_xor, self, rhs)
 
-    def any(self, dim: None = None, keepdim: None = None) -> Self:
+    def any(self, dim: None = None, keepdim: None = None, *, axis: None = None, keepdims: None = None) -> Self:
         """Whether any element is true, or not zero.  Shapes: x (*s) -> (1,)."""
-        if dim is not None or keepdim is not None:
-            raise axis_given(self, "any", dim)
+        if not (dim is keepdim is axis is keepdims is None):
+            raise axis_given(self, "any", dim if axis is None else axis)
         return flat(unary(ops.any, self, all_axes(self)))
 
     def any_dim(self, dim: int) -> Self:
         """Whether any element along an axis is true; the axis stays with size 1."""
         return unary(ops.any, self, (axis(self, dim),))
 
-    def all(self, dim: None = None, keepdim: None = None) -> Self:
+    def all(self, dim: None = None, keepdim: None = None, *, axis: None = None, keepdims: None = None) -> Self:
         """Whether all elements are true, or not zero.  Shapes: x (*s) -> (1,)."""
-        if dim is not None or keepdim is not None:
-            raise axis_given(self, "all", dim)
+        if not (dim is keepdim is axis is keepdims is None):
+            raise axis_given(self, "all", dim if axis is None else axis)
         return flat(unary(ops.all, self, all_axes(self)))
 
     def all_dim(self, dim: int) -> Self:

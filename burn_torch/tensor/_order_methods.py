@@ -58,10 +58,10 @@ class OrderMethods(NumericMethods):
     lower_equal_scalar = lower_equal_elem = lower_equal
 
     # -- largest --------------------------------------------------------------------------------
-    def max(self, dim: None = None, keepdim: None = None) -> Self:
+    def max(self, dim: None = None, keepdim: None = None, *, axis: None = None, keepdims: None = None) -> Self:
         """The largest element.  Shapes: x (*s) -> (1,).  Equal ones share the gradient."""
-        if dim is not None or keepdim is not None:
-            raise axis_given(self, "max", dim)
+        if not (dim is keepdim is axis is keepdims is None):
+            raise axis_given(self, "max", dim if axis is None else axis)
         return flat(unary(ops.amax, self, all_axes(self)))
 
     def max_dim(self, dim: int) -> Self:
@@ -98,10 +98,10 @@ class OrderMethods(NumericMethods):
         return unary(ops.argmax, self, axis(self, dim))
 
     # -- smallest -------------------------------------------------------------------------------
-    def min(self, dim: None = None, keepdim: None = None) -> Self:
+    def min(self, dim: None = None, keepdim: None = None, *, axis: None = None, keepdims: None = None) -> Self:
         """The smallest element.  Shapes: x (*s) -> (1,).  Equal ones share the gradient."""
-        if dim is not None or keepdim is not None:
-            raise axis_given(self, "min", dim)
+        if not (dim is keepdim is axis is keepdims is None):
+            raise axis_given(self, "min", dim if axis is None else axis)
         return flat(unary(ops.amin, self, all_axes(self)))
 
     def min_dim(self, dim: int) -> Self:

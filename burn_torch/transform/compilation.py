@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, ove
 from burn_torch.backend import Backend
 from burn_torch.backend.autodiff.laid import running
 from burn_torch.backend.tracing import active
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, AutodiffError, ConfigError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.fusion.variants import Schedules
@@ -176,6 +177,7 @@ watchers: Final[list[list[tuple[str, Program, Retrace]]]] = []
 class Compiled(Generic[P, R]):
     """A function that `compile` made.  `traces` counts how often its Python ran."""
 
+    @checked
     def __init__(
         self,
         function: Callable[P, R],

@@ -155,6 +155,9 @@ def test_a_module_that_is_called_names_forward() -> None:
         (lambda: X.sum(1), "sum_dim"),
         (lambda: X.sum(dim=1, keepdim=True), "sum_dim"),
         (lambda: X.mean(dim=1), "mean_dim"),
+        (lambda: X.sum(axis=1), "sum_dim"),  # type: ignore[arg-type]
+        (lambda: X.mean(axis=0, keepdims=True), "mean_dim"),  # type: ignore[arg-type]
+        (lambda: X.max(axis=-1), "max_dim"),  # type: ignore[arg-type]
         (lambda: X.prod(1), "prod_dim"),
         (lambda: X.max(1), "max_dim"),
         (lambda: X.min(dim=-1), "min_dim"),
@@ -174,3 +177,61 @@ def test_a_module_that_is_called_names_forward() -> None:
 def test_arguments_as_pytorch_writes_them_name_the_method(call: Any, mend: str) -> None:
     with pytest.raises(burn_torch.BurnTorchError, match=rf"given: [\s\S]*expected: [\s\S]*mend: .*{mend}"):
         call()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "jit",
+        "vmap",
+        "pmap",
+        "jacfwd",
+        "jacrev",
+        "hessian",
+        "linearize",
+        "custom_vjp",
+        "custom_jvp",
+        "stop_gradient",
+        "checkpoint",
+        "remat",
+        "tree_map",
+        "tree_util",
+        "lax",
+        "numpy",
+        "device_put",
+        "device_get",
+        "devices",
+        "make_jaxpr",
+        "eval_shape",
+        "block_until_ready",
+        "array",
+        "PRNGKey",
+    ],
+)
+def test_names_of_jax_say_what_to_write(name: str) -> None:
+    with pytest.raises(AttributeError, match=r"given: [\s\S]*expected: [\s\S]*mend: +\S"):
+        getattr(burn_torch, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "expand_dims",
+        "swapaxes",
+        "astype",
+        "T",
+        "ravel",
+        "copy",
+        "fill",
+        "itemsize",
+        "nbytes",
+        "ptp",
+        "compress",
+        "float16",
+        "concatenate",
+    ][:-1],
+)
+def test_names_of_numpys_arrays_say_what_to_write(name: str) -> None:
+    assert says_what_to_write(X, name)
+    with pytest.raises(AttributeError, match="mend"):
+        getattr(X, name)

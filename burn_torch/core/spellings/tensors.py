@@ -9,6 +9,20 @@ __all__ = ["FUNCTIONS", "PARAM", "TENSOR"]
 _ACTIVATIONS: Final = "activation.{0}(x), of burn_torch.tensor"
 
 TENSOR: Final[dict[str, str]] = {
+    # numpy's names
+    "expand_dims": "x.unsqueeze_dim(dim)",
+    "fill": "x.full_like(number)",
+    "float16": 'x.cast("f16")',
+    "float32": "x.float()",
+    "float64": 'x.cast("f64")',
+    "linspace": "Tensor.arange(n, device).float() * step + start",
+    "tensor": "Tensor.from_data(values, device)",
+    "array": "Tensor.from_data(values, device)",
+    "asarray": "Tensor.from_data(values, device)",
+    "concatenate": "Tensor.cat([x, y], dim)",
+    "ptp": "x.max() - x.min()",
+    "searchsorted": "(x <= value).int().sum_dim(dim) of sorted values",
+    "compress": "x[mask]",
     # -- shapes
     "H": "x.transpose()",
     "T": "x.transpose(), or x.permute(...) of all axes",

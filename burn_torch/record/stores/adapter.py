@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.record.stores.places import Place, Twin
 
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@checked(but=("twins", "stored"))
 class ModuleAdapter:
     """Adapts nothing; others override one of the two methods."""
 
@@ -47,17 +49,20 @@ class _Twins(ModuleAdapter):
         return place.torch
 
 
+@checked(but=("twins", "stored"))
 @final
 class PyTorchToBurnAdapter(_Twins):
     """Reads what torch.nn wrote: matrices of linear layers turned, `weight` and `bias` of norms, joined projections of
     attention and gates of recurrent layers split, and the names of transformer layers."""
 
 
+@checked(but=("twins", "stored"))
 @final
 class BurnToPyTorchAdapter(_Twins):
     """Writes what torch.nn reads: the same, the other way round."""
 
 
+@checked(but=("twins", "stored"))
 @final
 @dataclass(frozen=True)
 class ChainAdapter(ModuleAdapter):
@@ -82,6 +87,7 @@ _HALVED = (
 )  # fmt: skip
 
 
+@checked(but=("twins", "stored"))
 @final
 @dataclass(frozen=True)
 class HalfPrecisionAdapter(ModuleAdapter):
@@ -102,6 +108,7 @@ class HalfPrecisionAdapter(ModuleAdapter):
         return DType.F16 if dtype is DType.F32 and place.container in self.modules else dtype
 
 
+@checked(but=("twins", "stored"))
 @final
 @dataclass(frozen=True)
 class FloatCastAdapter(ModuleAdapter):

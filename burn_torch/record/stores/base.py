@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArtifactError, RecordError, explain
@@ -28,6 +29,7 @@ __all__ = ["ModuleStore", "WritableStore"]
 M = TypeVar("M", bound=Module)
 
 
+@checked
 @dataclass(frozen=True)
 class ModuleStore(ABC):
     """A file of tensors, and how its keys become those of a module.  Each `with_` method gives another store.
@@ -231,6 +233,7 @@ class ModuleStore(ABC):
         return "the given bytes" if isinstance(self.source, bytes) else str(self.source)
 
 
+@checked
 @dataclass(frozen=True)
 class WritableStore(ModuleStore):
     """A store that is written too."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, explain
 
 __all__ = ["PathFilter", "Predicate", "compiled"]
@@ -15,6 +16,7 @@ Predicate: TypeAlias = Callable[[str, str], bool]
 """(path, container path) -> whether it is meant: ("fc.weight", "Struct:Net.Struct:Linear")."""
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class PathFilter:

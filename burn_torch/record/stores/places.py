@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Shape
 from burn_torch.module import Module, Param, RunningState, tree
@@ -58,6 +59,7 @@ class Place:
         return value.shape, value.dtype
 
 
+@checked
 def places(module: Module) -> list[Place]:
     """All parameters and running states in order; a shared one comes once for each path."""
     return list(_places(module, "", (), ("",)))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import RecordError, explain
 from burn_torch.record.faults import shortened
 from burn_torch.record.stores.filter import compiled
@@ -17,6 +18,7 @@ V = TypeVar("V")
 _GROUP: Final = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class KeyRemapper:
@@ -68,6 +70,7 @@ class KeyRemapper:
         return names
 
 
+@checked
 def map_indices_contiguous(keys: Iterable[str], wanted: Iterable[str] = ()) -> dict[str, str]:
     """The name of each key with numbers that have no gaps: fc.0 and fc.2 become fc.0 and fc.1.
 

@@ -25,7 +25,8 @@ from typing import Any, ClassVar, Final, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-from burn_torch.core.errors import ShapeError, explain
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ConfigError, ShapeError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.transaction import Transaction
 from burn_torch.train.metric._tensors import on_leaf
@@ -156,6 +157,7 @@ class _Accumulating(ABC):
     def _joined(self) -> Mapping[str, Array]: ...
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 class AdditiveMetric(_Accumulating):
     """A metric that is a function of sums over the items: write `measure` and `compute`, name it, say what is better.
 
@@ -182,6 +184,7 @@ class AdditiveMetric(_Accumulating):
         return self._sums
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 class CollectingMetric(_Accumulating):
     """A metric that needs all items of the epoch at once, as an order of scores does: rows are kept on the host.
 

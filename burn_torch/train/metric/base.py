@@ -27,7 +27,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, final, runtime_checkable
 
-from burn_torch.core.errors import ShapeError, explain
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ConfigError, ShapeError, explain
 from burn_torch.monitor.event import Split
 from burn_torch.tensor import Tensor
 from burn_torch.train.metric._tensors import on_leaf
@@ -223,6 +224,7 @@ def merge_states(metric: MergeableMetric, states: Iterable[Mapping[str, Any]]) -
         metric.merge(state)
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 class NumericMetric(ABC):
     """A metric that is a mean over items: write `measure`, name it, and say which direction is better."""
 

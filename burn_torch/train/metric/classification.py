@@ -36,6 +36,7 @@ from burn_torch.train.output import ConfusionStatsInput, adapt
 __all__ = ["FBetaScoreMetric", "PrecisionMetric", "RecallMetric"]
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 class _ConfusionMetric(AdditiveMetric):
     """A ratio of counts of decisions, in percent."""
 

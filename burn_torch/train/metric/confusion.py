@@ -106,6 +106,7 @@ class ClassificationMetricConfig:
     class_reduction: ClassReduction = ClassReduction.Macro
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class ConfusionStats:
     """The four counts of a batch, as tensors on its device.

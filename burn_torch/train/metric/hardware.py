@@ -73,6 +73,7 @@ class _MachineMetric(NumericMetric):
             _LOG.info("%s", self.describe())
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class CpuUse(_MachineMetric):
     """Percent of the time since the last reading in which the processors were busy, the mean over all of them."""
@@ -98,6 +99,7 @@ class CpuUse(_MachineMetric):
         return self._last
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class CpuMemory(_MachineMetric):
     """Memory of the machine in use, in GB of 1e9 bytes: what is there less what a program could still have."""
@@ -124,6 +126,7 @@ class CpuMemory(_MachineMetric):
         return f"{number:.2f} / {self.total_gb:.2f} GB"
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class CpuTemperature(_MachineMetric):
     """The hottest sensor of the processor, in °C."""

@@ -10,8 +10,8 @@ import shlex
 import sys
 from typing import TextIO
 
-from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError
+from burn_torch.core.checking import checked as _checked
+from burn_torch.core.errors import ConfigError as _ConfigError
 from burn_torch.monitor.plain import PlainRenderer, SilentRenderer
 from burn_torch.train.event import EventReader as MetricsRenderer
 from burn_torch.train.renderer.bar import BarRenderer
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-@checked(error=ConfigError)
+@_checked(error=_ConfigError)
 def default_renderer(stream: TextIO | None = None, directory: str | os.PathLike[str] | None = None) -> MetricsRenderer:
     """A progress bar on a terminal that can move its cursor; else plain lines.
 

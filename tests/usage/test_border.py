@@ -1,0 +1,82 @@
+"""What users build refuses arguments that do not fit where they are given, in three parts: one call of each family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from burn_torch import BurnTorchError, Device, compile, grad, nn, optim, train
+from burn_torch.data import DataLoader, DataLoaderBuilder, InMemDataset, MapperDataset, PartialDataset
+from burn_torch.monitor import EventLog, is_alive
+from burn_torch.record import NamedMpkFileRecorder, SafetensorsFormat
+from burn_torch.record.stores import KeyRemapper, PathFilter, SafetensorsStore
+
+MODEL = nn.LinearConfig(2, 2).init(Device.cpu().autodiff())
+
+
+class Batches:
+    def batch(self, items: list[Any], device: Any) -> Any:
+        return items
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: train.SupervisedTraining(3, [], []),
+        lambda: train.SupervisedTraining("", [], []),
+        lambda: train.SupervisedTraining("a", [], []).metrics(train.LossMetric),
+        lambda: train.SupervisedTraining("a", [], []).renderer(object()),
+        lambda: train.SupervisedTraining("a", [], []).early_stopping("loss"),
+        lambda: train.SupervisedTraining("a", [], []).time_limit("1h"),
+        lambda: train.SupervisedTraining("a", [], []).seed(1.5),
+        lambda: train.SupervisedTraining("a", [], []).compile("yes"),
+        lambda: train.LearnerBuilder("a").devices("cpu"),
+        lambda: train.EvaluatorBuilder("a").metrics("loss"),
+        lambda: train.KeepLastNCheckpoints("2"),
+        lambda: train.NoImprovementSince(2.5),
+        lambda: train.TopKAccuracyMetric("5"),
+        lambda: train.PrecisionMetric("macro"),
+        lambda: train.PlainRenderer("out.txt"),
+        lambda: train.FileCheckpointer(None),
+        lambda: train.TorchModel(MODEL),
+        lambda: MapperDataset([1], 3),
+        lambda: MapperDataset(3, str),
+        lambda: PartialDataset([1, 2], "0", 1),
+        lambda: InMemDataset(torch.tensor(3.0)),
+        lambda: InMemDataset.from_csv(None),
+        lambda: DataLoader(None, Batches(), batch_size=1),
+        lambda: DataLoader([1, 2], Batches(), batch_size=1).epoch("1"),
+        lambda: DataLoaderBuilder(3),
+        lambda: optim.ConstantLr("0.1"),
+        lambda: optim.ParamGroup.from_paths(["a", 3]),
+        lambda: optim.GradientsAccumulator().accumulate(None, None),
+        lambda: optim.AdamConfig().init().load_record({}),
+        lambda: optim.AdamConfig().init().step(0.1, None, optim.GradientsParams()),
+        lambda: optim.StepLrSchedulerConfig(0.1, 2).init().lr_at(None),
+        lambda: grad(3),
+        lambda: grad(lambda x: x, argnums="0"),
+        lambda: compile(lambda x: x, donate=None),
+        lambda: compile(lambda x: x, max_programs=2.5),
+        lambda: SafetensorsStore.from_file(None),
+        lambda: SafetensorsStore.from_file("a").with_regex(None),
+        lambda: PathFilter().with_full_paths(None),
+        lambda: KeyRemapper().add_pattern(None, "a"),
+        lambda: SafetensorsFormat().save(None, "a"),
+        lambda: NamedMpkFileRecorder().record(MODEL, "a"),
+        lambda: EventLog(None),
+        lambda: is_alive(None),
+        lambda: Device("cpu"),
+    ],
+)
+def test_it_is_told_where_it_is_given(call: Callable[[], Any]) -> None:
+    with pytest.raises(BurnTorchError, match=r"given: [\s\S]*expected: [\s\S]*mend: "):
+        call()
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert train.KeepLastNCheckpoints(np.int64(3)).num_keep == 3  # type: ignore[arg-type]
+    assert optim.ConstantLr(np.float32(0.5)).lr == 0.5  # type: ignore[arg-type]
