@@ -76,6 +76,9 @@ class Noisy(Backend):
         cancelled = _CANCELLED.get(call.op.name)
         if cancelled is not None:
             outputs[0] = outputs[0] + (self._moved(inputs[cancelled]) - inputs[cancelled])
+        if call.op.name == "attention":  # its weights are exp(scores - lse), and these may be large numbers
+            y, lse = outputs
+            outputs[0] = y + y * (self._moved(lse) - lse).unsqueeze(-1).to(y.dtype)
         if call.op.name in _OPEN_AT_INFINITIES and self.noise.seed % 2:
             outputs = [y if y is None else self._other_infinities(y) for y in outputs]
             if call.op.name in _SPREADING and not all(
