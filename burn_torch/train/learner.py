@@ -39,6 +39,16 @@ class Learner(Generic[M]):
     lr_scheduler: Any
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, type):
+            name = self.model.__name__
+            raise ConfigError(
+                explain(
+                    "Learner: this is a class, and no model",
+                    given=f"{name}",
+                    expected=f"a model made of it, with its parameters on a device: {name}(...)",
+                    mend=f"Learner({name}(LinearConfig(3, 2).init(device)), optimizer, learning_rate)",
+                )
+            )
         if isinstance(self.model, torch.nn.Module):
             object.__setattr__(self, "model", TorchModel(self.model))
         if isinstance(self.optim, torch.optim.Optimizer):

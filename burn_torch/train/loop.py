@@ -115,7 +115,23 @@ def optimized(model: Any, optim: Any, lr: Any, grads: GradientsParams) -> tuple[
 def valid_step(model: Module, batch: Any, key: int, share: Share | None = None) -> Any:
     """One `model.valid_step` under a random key: the item.  What it does to running states is dropped."""
     with StepScope(key, model, share):
-        return model.valid_step(batch)  # type: ignore[attr-defined]  # an InferenceStep: launch has checked it
+        item = model.valid_step(batch)  # type: ignore[attr-defined]  # an InferenceStep: launch has checked it
+    require_item(item, model)
+    return item
+
+
+def require_item(item: Any, model: Any) -> None:
+    """Raises: ConfigError for what a valid_step gave, if metrics can read nothing of it: they would have no values."""
+    if item is None or isinstance(item, TrainOutput):
+        kind = type(model).__name__
+        raise ConfigError(
+            explain(
+                "this valid_step gave no item",
+                given=f"{'None' if item is None else f'a {type(item).__name__}'} from {kind}.valid_step",
+                expected="what metrics read: a ClassificationOutput, a LossInput, an item of your own",
+                mend="return item",
+            )
+        )
 
 
 @final

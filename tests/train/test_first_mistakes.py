@@ -11,6 +11,7 @@ import torch
 from burn_torch import Device, Module, Tensor
 from burn_torch.core.errors import ArgumentError, ArtifactError, ConfigError
 from burn_torch.data import DataLoader
+from burn_torch.module import GradientsParams
 from burn_torch.monitor.event import MetricValue
 from burn_torch.nn import Linear, LinearConfig
 from burn_torch.optim import CosineAnnealingLrSchedulerConfig, SgdConfig
@@ -198,3 +199,27 @@ def test_an_error_of_the_data_is_counted_as_the_training_counts(tmp_path):
     notes = "\n".join(caught.value.__notes__)
     assert "in batch 4 of epoch 1 of the DataLoader: items 6, 7" in notes
     assert "in train batch 4 of epoch 1" in notes
+
+
+class ValidatesNothing(Net):
+    def valid_step(self, x: Tensor) -> Any:
+        self.item(x)
+
+
+class ValidatesAsItTrains(Net):
+    def valid_step(self, x: Tensor) -> Any:
+        return TrainOutput.new(self, GradientsParams(), self.item(x))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("kind", "what"), [(ValidatesNothing, "None"), (ValidatesAsItTrains, "a TrainOutput")])
+def test_a_valid_step_without_an_item_is_told(tmp_path, kind, what, compiled):
+    run = SupervisedTraining(tmp_path / "run", batches(), [Tensor.ones((2, 1), Device.cpu())]).metrics(LossMetric())
+    told = rf"(?s)this valid_step gave no item.*given: +{what} from {kind.__name__}\.valid_step.*expected: .*mend: "
+    with pytest.raises(ConfigError, match=told):
+        run.compile(compiled).renderer(SilentRenderer()).launch(learner(kind))
+
+
+def test_a_class_in_the_place_of_a_model_is_told():
+    with pytest.raises(ConfigError, match=r"(?s)a class, and no model.*given: +Net\n.*expected: .*mend: +Learner\(Net"):
+        Learner(Net, SgdConfig().init(), 0.1)

@@ -11,7 +11,7 @@ from burn_torch.core.errors import ConfigError, explain
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Device, Tensor
 from burn_torch.train.learner import Learner
-from burn_torch.train.loop import items_of
+from burn_torch.train.loop import items_of, require_item
 from burn_torch.train.output import LossInput
 from burn_torch.train.strategies.base import ExecutionStrategy, Stepper
 from burn_torch.train.strategies.parts import items_in, map_tensors
@@ -133,7 +133,9 @@ def torch_valid_step(model: TorchModel, batch: Any, key: int) -> Any:
     """One batch of validation under a random key: its item, as metrics read it."""
     given = _on(batch, model.device())
     with model.mode(training=False), _seeded(key), torch.no_grad():
-        return _shown(model.valid_step(given), given)
+        item = model.valid_step(given)
+        require_item(item, model.module)
+        return _shown(item, given)
 
 
 class _seeded:  # noqa: N801  # reads as what it does: with _seeded(key)
