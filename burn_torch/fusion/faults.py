@@ -15,9 +15,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from burn_torch.core.errors import explain
+from burn_torch.core.errors import GraphError, explain
 from burn_torch.core.frames import user_level
-from burn_torch.core.verifying import is_verifying
+from burn_torch.core.verifying import is_proving, is_verifying
 from burn_torch.fusion.reasons import FusionWarning, Unfusible, Unsymbolic
 
 __all__ = ["known_failure", "note_fault", "plan_or_plainer", "remember_failure"]
@@ -49,11 +49,11 @@ def plan_or_plainer(step: str, plan: Callable[[], T], plainer: Callable[[], T], 
 def note_fault(step: str, fault: Exception) -> str:
     """A line for `explain` of a step of planning that raised; warns if that is a fault of the planner.
 
-    Raises: `fault` itself, with BURN_TORCH_VERIFY=1 and if it is no limit.
+    Raises: `fault` itself, with BURN_TORCH_VERIFY=1 if it is no limit; what a check of a graph found, with `proofs`.
     """
     if isinstance(fault, _LIMITS):
         return f"{step}: {fault}"
-    if is_verifying():
+    if is_verifying() or (is_proving() and isinstance(fault, GraphError)):
         raise fault
     told = f"{step}: {type(fault).__name__}: {fault}"
     warnings.warn(

@@ -32,6 +32,7 @@ from burn_torch.graph.passes import (
     PassReports,
     Precision,
     dead_code,
+    isolate_outputs,
     peak_bytes,
     pipeline,
     recompute,
@@ -148,30 +149,48 @@ class Program:
         self.precision: Final = precision
         self.plan: Plan | None = None
 
+        notes: list[str] = []
+        """What is plainer than it should be, and why."""
+
         def made(fused: bool) -> tuple[Graph, PassReports, Recorded | None, Code | None]:
-            graph, passes = pipeline(
-                rewritten("patterns", replaced, dead_code(traced.graph)) if fused else traced.graph,
-                numerics=self.numerics,
-                precision=precision,
-                donated=donated,
-                memory_limit_bytes=memory_limit_bytes,
-                fuse=partial(self._fused, schedules, memory_limit_bytes) if fused else None,
-                body=inside,
-            )
+            def passed() -> tuple[Graph, PassReports]:
+                return pipeline(
+                    rewritten("patterns", replaced, dead_code(traced.graph)) if fused else traced.graph,
+                    numerics=self.numerics,
+                    precision=precision,
+                    donated=donated,
+                    memory_limit_bytes=memory_limit_bytes,
+                    fuse=partial(self._fused, schedules, memory_limit_bytes) if fused else None,
+                    body=inside,
+                )
+
+            def as_traced() -> tuple[Graph, PassReports]:
+                graph = isolate_outputs(traced.graph, donated)
+                return graph, PassReports([("isolate_outputs", traced.graph, graph)], donated)
+
+            graph, passes = passed() if fused else plan_or_plainer("compiled without passes", passed, as_traced, notes)
             leaf, recorded = traced.leaf, None
             if replay:
                 recorded = leaf.recorded(graph, donated, hold=held, before_overwriting=save_holders)
-            return graph, passes, recorded, None if recorded else leaf.program(graph, donated, title=name)
+            if recorded:
+                return graph, passes, recorded, None
+            code = plan_or_plainer(
+                "run operation by operation",
+                lambda: leaf.program(graph, donated, title=name),
+                lambda: Code(Backend.compile(leaf, graph)),
+                notes,
+            )
+            return graph, passes, None, code
 
-        notes: list[str] = []
-        """Why nothing is fused, where it should be."""
         if fuse:
             found = plan_or_plainer("compiled without fusion", lambda: made(True), lambda: made(False), notes)
         else:
             found = made(False)
         self.graph, self.passes, self.recorded, self.code = found
+        plan: Any = self.plan
         if notes:
-            self.plan = Plan(self.graph, (), (), notes=tuple(notes))
+            plainer = plan is None or any(note.startswith("compiled without") for note in notes)
+            self.plan = (Plan(self.graph, (), ()) if plainer else plan).with_notes(*notes)
         if memory_limit_bytes is not None:
             _warn_above(memory_limit_bytes, peak_bytes(self.graph, donated), name)
         self.run: Final[Callable[..., Sequence[Any]]] = self.recorded or self.code.run  # type: ignore[union-attr]  # one is there

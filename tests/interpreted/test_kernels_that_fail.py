@@ -113,3 +113,42 @@ def test_a_lack_of_memory_is_no_fault_of_the_kernel(monkeypatch: pytest.MonkeyPa
         warnings.simplefilter("error")
         torch.testing.assert_close(kernel(torch.ones(3))[0], torch.tanh(torch.ones(3)) * 0.5)
     assert kernel.without is None
+
+
+# -- recorded programs -----------------------------------------------------------------------------------------
+def recordable(x: Any, w: Any, n: Any) -> Any:
+    """Kernels with a number of the call: one by itself, and one of two results."""
+    y = row("tanh")(x) * n + 1.0
+    return row("matmul")(y, w), row("exp")(y * n) - n
+
+
+def test_in_a_recording_that_holds_numbers(broken: list[str], seed: np.random.Generator) -> None:
+    """Nobody can read its numbers any more: the program is planned without it, before anything is recorded."""
+    from burn_torch.core.spec import FLOAT_NUMBER
+    from tests.backend.libtorch.host_arena import captured
+
+    graph = traced(recordable, [tensor(3, 4), tensor(4, 5), FLOAT_NUMBER])
+    x, w = (torch.from_numpy(seed.standard_normal(shape).astype(np.float32)) for shape in ((3, 4), (4, 5)))
+    program, arena = captured(plan_of(graph).graph)
+    with pytest.warns(FusionWarning, match=r"recorded program failed(?s:.*)SyntaxError: ptxas") as told:
+        program(x, w, 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (0.25, 3.0):
+            y = torch.tanh(x) * n + 1.0
+            for found, wanted in zip(program(x, w, n), (y @ w, torch.exp(y * n) - n), strict=True):
+                torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        again, _ = captured(plan_of(graph).graph)  # another program of the same kernels
+        torch.testing.assert_close(again(x, w, 2.0)[0], (torch.tanh(x) * 2.0 + 1.0) @ w, rtol=1e-5, atol=1e-5)
+    assert len(told) == len(set(broken)), "one word for each kernel"
+    assert len(arena.recordings) >= 1
+
+
+def test_in_a_recording_where_the_library_verifies(broken: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from burn_torch.core.spec import FLOAT_NUMBER
+    from tests.backend.libtorch.host_arena import captured
+
+    monkeypatch.setenv("BURN_TORCH_VERIFY", "1")
+    graph = traced(lambda x, n: row("cos")(x) * n + 1.0, [tensor(3, 4), FLOAT_NUMBER])
+    with pytest.raises(SyntaxError, match="ptxas"):
+        captured(plan_of(graph).graph)[0](torch.ones(3, 4), 0.5)

@@ -122,14 +122,15 @@ class CFunction:
             kernel = lowered_for_cpu(body, strict=strict)
             if kernel is not None:
                 kernel = c_kernel_at(*symbols, strict=strict) or kernel
+            if kernel is not None and compiler() is None:
+                _tell_of_none()
+                kernel = None
+            building = None if kernel is None else self._apart(kernel)
         except Exception as fault:
-            kernel = None
+            kernel = building = None
             self._tell(fault)
-        if kernel is not None and compiler() is None:
-            _tell_of_none()
-            kernel = None
         self.kernel: Final = kernel
-        self._building: Final = None if self.kernel is None else self._apart(self.kernel)
+        self._building: Final = building
         self._variants: Final[dict[Any, _Run]] = {}
         self._lock: Final = threading.Lock()
 
@@ -199,7 +200,11 @@ class CFunction:
     def _one_by_one(self) -> _Run:
         from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
 
-        return LibTorch().program(self.body).run
+        leaf = LibTorch()
+        try:
+            return leaf.program(self.body).run
+        except Exception:  # told of where the program around it is made
+            return leaf.compile(self.body)
 
 
 def _prove(kernel: CKernel, body: Graph, layouts: Sequence[Any]) -> None:

@@ -31,6 +31,7 @@ from burn_torch.backend.libtorch.cuda_graph_device import Arena, CudaArena
 from burn_torch.backend.libtorch.cuda_graph_faults import cannot_record, first_line, is_lost, lost
 from burn_torch.backend.libtorch.cuda_graph_plan import Plan, Split, plan, table_call
 from burn_torch.backend.libtorch.cuda_graph_recorded import Compile, Recorded, Unrecorded, Whole, place_of
+from burn_torch.backend.libtorch.fused import HeldKernelFailed
 from burn_torch.backend.libtorch.modes import in_autocast, in_inference, outside
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import NumberSpec, TensorSpec
@@ -174,6 +175,8 @@ class CapturedProgram:
                 elif self._held and not recorded.holds(inputs):
                     recorded = self._recorded = self._record_again(inputs)
                 return recorded.run(inputs, kept)
+        except HeldKernelFailed as failed:  # in a later call, for other strides: the state may be half written
+            raise failed.fault from None
         except RuntimeError as fault:
             if is_lost(fault):
                 raise lost(fault) from fault
@@ -253,6 +256,10 @@ class CapturedProgram:
             recorded = Recorded(self._whole, self._plan, inputs, self._held, buffers)
             try:
                 recorded.record(inputs)
+            except HeldKernelFailed as failed:
+                recorded.free()
+                failed.plan_without()
+                self._plan = self._planned()
             except Unrecorded as failed:
                 culprit = recorded.culprit(failed.segment, inputs)
                 recorded.free()

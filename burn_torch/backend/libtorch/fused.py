@@ -52,9 +52,11 @@ from burn_torch.ops.torch_types import TO_TORCH
 
 __all__ = [
     "FusedKernel",
+    "HeldKernelFailed",
     "Symbols",
     "fused_kernel",
     "generates",
+    "has_failed",
     "held_form",
     "in_device_form",
     "kernel_of",
@@ -87,7 +89,7 @@ def kernel_of(call: Call, *, held: bool = False) -> FusedKernel:
 
 
 def _attrs(call: Call) -> tuple[str, str, tuple[int, ...]]:
-    return call.attrs["body"], call.attrs["dynamic"], call.attrs["sizes"]
+    return call.attrs["body"], call.attrs.get("dynamic", ""), call.attrs.get("sizes", ())
 
 
 @final
@@ -114,20 +116,63 @@ _SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
 
 
 def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
-    """How a generated kernel reads its numbers from the device; None where no kernel runs."""
+    """How a generated kernel reads its numbers from the device; None where no kernel runs, or where it failed."""
     run = fused_kernel(call)
-    if not isinstance(run, FusedKernel):
+    if not isinstance(run, FusedKernel) or has_failed(call):
         return None
     held = kernel_of(call, held=True)
-    return in_device_form(known, run.lowered((None,) * len(known)).numbers, held.run)
+    return in_device_form(call, known, run.lowered((None,) * len(known)).numbers, held.run)
+
+
+_failed_held: Final[set[Call]] = set()
+"""Calls whose kernels failed with their numbers on the device: programs are planned without them."""
+
+
+def has_failed(call: Call) -> bool:
+    """Whether the kernel of a Call failed with its numbers on the device."""
+    return call in _failed_held
+
+
+class HeldKernelFailed(Exception):
+    """A kernel failed whose numbers lie on the device, where nobody can read them to compute without it."""
+
+    def __init__(self, call: Call, fault: Exception) -> None:
+        super().__init__(str(fault))
+        self.call: Final = call
+        self.fault: Final = fault
+
+    def plan_without(self) -> None:
+        """Says that programs are to be planned without the kernel, and warns of it.
+
+        Raises: the fault itself, with BURN_TORCH_VERIFY=1 and where it happened before.
+        """
+        if is_verifying() or self.call in _failed_held:
+            raise self.fault
+        _failed_held.add(self.call)
+        remember_failure(self.call.attrs["body"], self.fault)
+        rows = ", ".join(node.call.op.name for node in body_of(*_attrs(self.call)).nodes[:8])
+        warnings.warn(
+            explain(
+                "a generated kernel of a recorded program failed; the program is planned without it",
+                given=f"{rows}: {type(self.fault).__name__}: {self.fault}",
+                expected="a kernel that compiles and runs",
+                mend="the results are right; please report it with the text of explain()",
+            ),
+            FusionWarning,
+            stacklevel=user_level(),
+        )
 
 
 def in_device_form(
+    call: Call,
     known: Sequence[Any],
     numbers: Sequence[Argument],
     run: Callable[[Sequence[Any], Sequence[torch.Tensor]], Any],
 ) -> DeviceForm:
-    """A generated kernel with numbers on the device: `run` takes the inputs, and where these arguments of it lie."""
+    """A generated kernel with numbers on the device: `run` takes the inputs, and where these arguments of it lie.
+
+    Its failures are HeldKernelFailed, but for a lack of memory and what a proof found.
+    """
     at = run_time_numbers(known)
     others = [i for i in range(len(known)) if i not in at]
 
@@ -143,7 +188,12 @@ def in_device_form(
 
     def compute(*inputs: Any) -> Any:
         slots, rest = inputs[: len(numbers)], inputs[len(numbers) :]
-        return run(all_of([None] * len(at), rest), slots)
+        try:
+            return run(all_of([None] * len(at), rest), slots)
+        except (torch.OutOfMemoryError, MemoryError, KernelFault):
+            raise
+        except Exception as fault:
+            raise HeldKernelFailed(call, fault) from fault
 
     return DeviceForm(tuple(_SLOTS[argument.kind] for argument in numbers), pack, compute)
 
@@ -193,7 +243,8 @@ class FusedKernel:
         """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments.
 
         A kernel that does not compile or run is told of, and its operations run one by one from then on; with `slots`,
-        where nobody knows the numbers any more, the error has its name and file.  A lack of memory is no fault of the
+        where nobody knows the numbers any more, the error has its name and file, and the program is planned without it
+        (see `HeldKernelFailed`).  A lack of memory is no fault of the
         kernel: its operations would need more.
         """
         if self.without is not None:

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import torch
 
-from burn_torch.backend.libtorch.fused import generates, in_device_form, launched_with, module_of
+from burn_torch.backend.libtorch.fused import generates, has_failed, in_device_form, launched_with, module_of
 from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.anchors import set_chooser, set_convolution_chooser
 from burn_torch.fusion.convolutions import (
@@ -38,11 +38,11 @@ def anchor_kernel(call: Call) -> Callable[..., Any] | None:
 
 def anchor_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     """How a kernel around one reads its numbers from the device; None where no kernel runs."""
-    if not generates(call.results[0].place):
+    if not generates(call.results[0].place) or has_failed(call):
         return None
     body, strict = body_of(call.attrs["body"]), call.attrs["strict"]
     lower: Callable[..., Any] = lower_product if call.op is product else lower_convolution
-    return in_device_form(known, lower(body, strict=strict).numbers, _run_of(call, held=True).run)
+    return in_device_form(call, known, lower(body, strict=strict).numbers, _run_of(call, held=True).run)
 
 
 def _run_of(call: Call, *, held: bool) -> _Run:
