@@ -292,7 +292,7 @@ class Judge:
             return f"{what}: {y.dtype} {y.shape}, expected {z.dtype} {z.shape}"
         a, b = _wide(y), _wide(z)
         with np.errstate(all="ignore"):
-            distance = np.nan_to_num(np.abs(a - b), nan=np.inf)
+            distance = np.asarray(np.nan_to_num(np.abs(a - b), nan=np.inf))
         distance[np.isnan(a) & np.isnan(b)] = 0
         distance[a == b] = 0
         worst = np.unravel_index(int(np.argmax(distance)), a.shape)
