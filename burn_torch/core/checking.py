@@ -67,12 +67,12 @@ def checked(
 
     rules   what else holds of parameters by their names: `num_epochs=at_least(1)`; the default is always right
     error   the class of the error
-    but     methods that are left as they are: those of every step
+    but     methods that are left as they are: those of every step; of a function, parameters that it words itself
     """
     if target is None:
         return functools.partial(checked, error=error, but=but, **rules)
     if not isinstance(target, type):
-        return _checked_function(target, target.__qualname__.removesuffix(".__init__"), error, rules)
+        return _checked_function(target, target.__qualname__.removesuffix(".__init__"), error, rules, but)
     for name, member in list(vars(target).items()):
         if (name.startswith("_") and name != "__init__") or name in but:
             continue
@@ -85,7 +85,9 @@ def checked(
     return target
 
 
-def _checked_function(function: F, subject: str, error: type[BurnTorchError], rules: Mapping[str, Taken]) -> F:
+def _checked_function(
+    function: F, subject: str, error: type[BurnTorchError], rules: Mapping[str, Taken], but: tuple[str, ...] = ()
+) -> F:
     signature = inspect.signature(function)
     parameters = signature.parameters
     places = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -98,7 +100,7 @@ def _checked_function(function: F, subject: str, error: type[BurnTorchError], ru
         nonlocal ready
         for name, parameter in parameters.items():
             taken = taken_by(_resolved(function, parameter.annotation))
-            own = () if taken is None or parameter.kind is parameter.VAR_KEYWORD else (taken,)
+            own = () if taken is None or name in but or parameter.kind is parameter.VAR_KEYWORD else (taken,)
             checks[name] = (*own, *((rules[name],) if name in rules else ()))
         ready = True
 
@@ -149,7 +151,7 @@ def _told(
                 f"{called}({described(value) if alone else f'{name}={described(value)}'})" for name, value, _ in faults
             ),
             expected="\n            ".join(f"{name}: {text}" for name, _, text in faults),
-            mend=f"pass {names} as expected",
+            mend="; ".join(f"for {name} pass {text}" for name, _, text in faults),
         )
     )
     where = user_line(3)

@@ -13,6 +13,7 @@ V = TypeVar("V")
 
 
 def _refuse(self: FieldDict[Any, Any], *args: object, **kwargs: object) -> NoReturn:
+    """Refuses the change; ArgumentError."""
     raise ArgumentError(
         explain(
             "a module cannot be changed, nor a dict in one of its fields",

@@ -84,9 +84,7 @@ class MultiHeadAttentionConfig(Config):
     output_bias: bool = True
 
     def __post_init__(self) -> None:
-        Rules(self).at_least(1, "d_model", "n_heads").divides("n_heads", "d_model").fraction("dropout").at_most(
-            0, "min_float"
-        ).stop()
+        Rules(self).at_least(1, "d_model", "n_heads").divides("n_heads", "d_model").fraction("dropout").stop()
 
     def init(self, device: Device) -> MultiHeadAttention:
         """The layer with fresh parameters."""

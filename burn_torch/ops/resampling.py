@@ -105,7 +105,7 @@ def _numpy_interpolate_backward(g, *, size, mode, align_corners):
         total = np.zeros((n, *rows.shape[1:]), x.dtype)
         np.add.at(total, indices, parts)  # a product of matrices would spread NaN to all pixels
         x = np.moveaxis(total, 0, axis)
-    return x
+    return np.ascontiguousarray(x)
 
 
 # -- torch -----------------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ watchers: Final[list[list[tuple[str, Program, Retrace]]]] = []
 class Compiled(Generic[P, R]):
     """A function that `compile` made.  `traces` counts how often its Python ran."""
 
-    @checked
+    @checked(but=("function", "numerics", "precision", "fuse", "memory_limit_bytes"))
     def __init__(
         self,
         function: Callable[P, R],

@@ -26,7 +26,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Expla
     return compiled.explain(*args, **kwargs)
 
 
-@checked
+@checked(but=("max_kernels",))
 def assert_fused(function: Callable[P, Any], /, *, max_kernels: int) -> Callable[P, Explanation]:
     """For tests: a function of the same arguments that fuses `function` for them and counts its kernels.
 

@@ -104,7 +104,7 @@ def test_what_an_annotation_refuses_is_told(arguments: dict[str, Any], expected:
     text = str(caught.value)
     assert f"given:    run({name}=" in text
     assert expected in text[text.index("expected:") :]
-    assert f"mend:     pass {name} as expected" in text
+    assert f"mend:     for {name} pass " in text
     assert any(__file__ in note for note in caught.value.__notes__)
 
 

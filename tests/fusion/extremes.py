@@ -41,7 +41,7 @@ LEFT_OUT = ("cast", "clone")
 UNSIGNED = ("maximum", "minimum", "binary_cross_entropy", "gelu_backward", "mish_backward", "softplus")
 """Rows of which the libraries leave the sign of zero open, or make 0 of a sum of terms or a division by -inf."""
 
-UNSIGNED_ON_CUDA = ("clamp",)
+UNSIGNED_ON_CUDA = ("clamp", "clamp_min", "clamp_max", "relu")
 """Of these a GPU's minimum and maximum, for which -0.0 is less than 0.0, leave another zero than a comparison."""
 
 NUMBERS = [(0.375, 0.75), (-0.7, 0.3), (0.0, float("inf")), (1e-40, float("nan"))]
@@ -76,7 +76,7 @@ class Case(NamedTuple):
 def check_rows(dtype: DType, run: Run, place: str = "cpu") -> int:
     """Compares kernels of each row at all pairs of extremes with the leaves; how many rows there are.
 
-    On a GPU what is computed in float32 may take denormal numbers for zeros: Triton's square root does, and others.
+    On a GPU what is computed in float32 takes denormal numbers for zeros in some functions, on the way too.
     """
     return _check_cases(list(_cases(dtype)), run, place, A_KERNEL)
 
@@ -114,8 +114,10 @@ def _check_cases(cases: Sequence[Case], run: Run, place: str, together: int) -> 
             for case, graph, call, end, start in zip(some, alone, calls, counts, [0, *counts], strict=False):
                 if nth < len(case.calls):
                     references = _references(graph, call)
-                    if on_cuda and (flushed := _flushed(call)) is not None:
-                        references += _references(graph, flushed)
+                    if on_cuda and _in_float32(call):
+                        torch.set_flush_denormal(True)
+                        references.append(interpret(graph, LibTorch(), call))
+                        torch.set_flush_denormal(False)
                     wrong += _wrong(case.name, results[start:end], references, call, on_cuda)
     assert not wrong, "\n".join(wrong)
     return len(cases)
@@ -216,20 +218,20 @@ def _references(graph: Graph, inputs: list[Any]) -> list[Sequence[torch.Tensor]]
     return found
 
 
-def _flushed(inputs: list[Any]) -> list[Any] | None:
-    """The inputs with denormal numbers of float32 as zeros of their sign; None where there are none, or of float64."""
-    tiny = torch.finfo(torch.float32).tiny
-    flushed, differs = list[Any](), False
+def _in_float32(inputs: list[Any]) -> bool:
+    """Whether a kernel computes these in float32."""
+    return any(isinstance(x, torch.Tensor) and x.is_floating_point() and x.itemsize < 8 for x in inputs)
+
+
+def _denormal(inputs: list[Any], length: int) -> torch.Tensor:
+    """Where one of the inputs is a denormal number of float32."""
+    tiny, where = torch.finfo(torch.float32).tiny, torch.zeros(length, dtype=torch.bool)
     for x in inputs:
         if isinstance(x, torch.Tensor) and x.is_floating_point():
-            if x.dtype == torch.float64:
-                return None
-            small = (x.float().abs() < tiny) & (x != 0)
-            x, differs = torch.where(small, x * 0, x), differs or bool(small.any())
-        elif isinstance(x, float) and 0 < abs(x) < tiny:
-            x, differs = x * 0.0, True
-        flushed.append(x)
-    return flushed if differs else None
+            where |= (x.float().abs() < tiny) & (x != 0)
+        elif isinstance(x, float):
+            where |= torch.tensor(0 < abs(x) < tiny)
+    return where
 
 
 def _wrong(
@@ -242,7 +244,10 @@ def _wrong(
     """In words, which results are as none of the references."""
     for nth, y in enumerate(results):
         wanted = [reference[nth] for reference in references]
-        wrong = (~_right(name, y, wanted, inputs, on_cuda)).nonzero().flatten().tolist()
+        right = _right(name, y, wanted, inputs, on_cuda)
+        if on_cuda and _in_float32(inputs):
+            right |= _denormal(inputs, len(right))
+        wrong = (~right).nonzero().flatten().tolist()
         if wrong:
             at = [tuple(x[n].item() if isinstance(x, torch.Tensor) else x for x in inputs) for n in wrong[:3]]
             values = [[z[n].item() for z in (y, *wanted)] for n in wrong[:3]]

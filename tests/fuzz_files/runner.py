@@ -96,11 +96,11 @@ class Fuzzer:
 
     def run(self) -> Iterator[tuple[str, int, str]]:
         """Gives each fault when it is found: the reader, the number of its file, and what was wrong."""
-        slices = self._slices()
+        rounds = self._rounds()
         places = list(range(self.processes))
         try:
             while True:
-                while places and (piece := next(slices, None)) is not None:
+                while places and (piece := self._piece(rounds)) is not None:
                     self._start(places.pop(), *piece)
                 if not self._running:
                     return
@@ -121,18 +121,19 @@ class Fuzzer:
         finally:
             self._close()
 
-    def _slices(self) -> Iterator[tuple[str, range]]:
-        """Round after round of all readers, so that none is left for the end; before them what a death interrupted."""
+    def _rounds(self) -> Iterator[tuple[str, range]]:
+        """Round after round of all readers, so that none is left for the end."""
         starts = itertools.count(0, SLICE) if math.isinf(self.count) else range(0, int(self.count), SLICE)
         most = sys.maxsize if math.isinf(self.count) else int(self.count)
-        rounds = ((name, range(start, min(start + SLICE, most))) for start in starts for name in self.tallies)
+        return ((name, range(start, min(start + SLICE, most))) for start in starts for name in self.tallies)
+
+    def _piece(self, rounds: Iterator[tuple[str, range]]) -> tuple[str, range] | None:
+        """What is read next: what a death interrupted, then the next of the rounds; None where there is nothing now."""
         while time.monotonic() < self.until:
             piece = self._again.popleft() if self._again else next(rounds, None)
-            if piece is None:
-                return
-            name, numbers = piece
-            if len(numbers) and len(self.tallies[name].faults) < MAX_FAULTS:
-                yield piece
+            if piece is None or (len(piece[1]) and len(self.tallies[piece[0]].faults) < MAX_FAULTS):
+                return piece
+        return None
 
     def _start(self, place: int, name: str, numbers: range) -> None:
         READERS[name].seeds()  # made once, and inherited
