@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from burn_torch.cli import registry
 from burn_torch.cli.recipe import Recipe
+from burn_torch.core import strict_json
 from burn_torch.core.errors import ArtifactError, ConfigError, RecordError, explain
 from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
 from burn_torch.core.wording import visible
@@ -53,7 +54,7 @@ def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe,
             raise ConfigError(
                 explain(
                     "the settings of this run name no built-in recipe",
-                    given=f"{path}: " + ("nothing under recipe" if name is None else f"recipe {name!r}"),
+                    given=f"{path}: " + (_lack_of_recipe(content) if name is None else f"recipe {name!r}"),
                     expected=f"a recipe of {', '.join(registry.recipes())}",
                     mend="name its recipe: --recipe FILE.py, or --recipe package.module:Class"
                     if name
@@ -71,6 +72,14 @@ def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe,
             )
         )
     return recipe, recipe.config.load(path)
+
+
+def _lack_of_recipe(content: bytes) -> str:
+    try:
+        strict_json.parse(content)
+    except (ValueError, RecursionError) as err:
+        return f"it is damaged: {str(err).partition(chr(10))[0] or 'nested too deeply'}"
+    return "nothing under recipe"
 
 
 def add_checkpoint(parser: argparse._ActionsContainer) -> None:

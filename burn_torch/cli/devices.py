@@ -84,7 +84,11 @@ def device(text: str, *, fused: bool | None = None) -> Device:
     if kind not in _KINDS or (kind != "cuda" and kind != word):
         near = _OTHER_NAMES.get(word) or nearest(word, [*here, "cuda:0", "mps"])
         mend = "name one of those" if near is None else f"did you mean {near}?"
-    elif kind == "cuda" and not word.removeprefix("cuda").removeprefix(":").isdigit():
+    elif (
+        kind == "cuda"
+        and (word != "cuda" or "cuda:0" in here)
+        and not word.removeprefix("cuda").removeprefix(":").isdigit()
+    ):
         mend = "give the number of the GPU, for example cuda:0"
     else:
         mend = "leave --devices out to compute on the CPU; `burn-torch info` says what this machine has"

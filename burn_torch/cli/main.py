@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -67,6 +68,13 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
             self._action_max_length += self._indent_increment
 
 
+def _described(action: argparse.Action) -> str:
+    """An option with what it takes, as its help has it."""
+    names = ", ".join(action.option_strings)
+    taken = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    return f"{names} {taken}: {action.help}" if action.help else f"{names} {taken}"
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse with our three parts, and the nearest name for a word that it does not know."""
 
@@ -74,7 +82,9 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**settings, allow_abbrev=False, formatter_class=_Formatter)
 
     def error(self, message: str) -> NoReturn:
-        raise _UsageError(self, message)
+        option = re.match(r"argument (--?[\w-]+)", message)
+        action = None if option is None else self._option_string_actions.get(option[1])
+        raise _UsageError(self, message, expected=None if action is None else _described(action))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

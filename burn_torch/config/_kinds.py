@@ -170,7 +170,7 @@ class FloatKind(Kind):
                 "not a finite number",
                 given=shown(value),
                 expected="a finite float",
-                mend="JSON has no NaN and no infinity: declare the field as `float | None` and use None",
+                mend="give a finite number: JSON has no other; a field that may be without one is `float | None`",
             )
         return number
 

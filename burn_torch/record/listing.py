@@ -105,7 +105,7 @@ def ending_of(path: Path) -> str:
         return ".mpk"
     raise cannot_load(
         str(path),
-        f"it begins with {head[:8]!r}, as no format that is known here",
+        f"it begins with {head[:8]!r}, as no format that is known here" if head else "it is empty",
         f"{', '.join(sorted([*FORMATS, '.onnx', PYTORCH]))}",
         "check that this is the file you mean",
     )

@@ -47,7 +47,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.report:
         return kernel_command(["report", *(["--json"] if args.json else [])])
-    place = devices.device(args.devices).place
+    if not any(name.startswith("cuda:") for name in devices.places()):  # to leave --devices out is no way out here
+        place = "none"
+    else:
+        place = devices.device(args.devices).place
     if not place.startswith("cuda"):
         raise DeviceError(
             explain(
