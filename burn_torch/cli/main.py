@@ -70,9 +70,9 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def _described(action: argparse.Action) -> str:
     """An option with what it takes, as its help has it."""
-    names = ", ".join(action.option_strings)
     taken = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
-    return f"{names} {taken}: {action.help}" if action.help else f"{names} {taken}"
+    named = " ".join((", ".join(action.option_strings), *(() if action.nargs == 0 else (taken,))))
+    return f"{named}: {action.help}" if action.help else named
 
 
 class _Parser(argparse.ArgumentParser):
@@ -82,7 +82,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**settings, allow_abbrev=False, formatter_class=_Formatter)
 
     def error(self, message: str) -> NoReturn:
-        option = re.match(r"argument (--?[\w-]+)", message)
+        option = None if "not allowed with" in message else re.match(r"argument (--?[\w-]+)", message)
         action = None if option is None else self._option_string_actions.get(option[1])
         raise _UsageError(self, message, expected=None if action is None else _described(action))
 

@@ -86,9 +86,11 @@ def replacing_file(path: str | os.PathLike[str], *, durable: bool = True) -> Ite
     After an error the neighbour is removed and `path` is as it was; only if the very last step fails, the flush of the
     folder, `path` is the new one, and a power cut may bring the old one back.  The folder must exist.  Without
     `durable` nothing is flushed, which costs milliseconds: for what can be made again, a cache.
-    Raises: OSError as the operating system words it; the caller knows what the file was for.
+    Raises: OSError as the operating system words it; the caller knows what the file was for.  A device, pipe or socket,
+    which a rename would put a file in the place of, is one too: so root once replaced /dev/null.
     """
     target, disk = Path(path), _disk
+    _require_no_device(target)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
         with disk.create(temporary) as file:
@@ -104,6 +106,12 @@ def replacing_file(path: str | os.PathLike[str], *, durable: bool = True) -> Ite
         raise
     if durable:
         disk.flush_folder(target.parent)
+
+
+def _require_no_device(path: Path) -> None:
+    """Raises: OSError where there is something that is neither a file nor a folder, behind a link too."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "a device, pipe or socket is there, no file", str(path))
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> None:

@@ -76,7 +76,7 @@ SETTINGS = [
     Wrong("train digits --set optimizer.lr=nan", 2, ("not a finite number", "mend: +give a finite number")),
     Wrong("train digits --devices cuda", 2, ("no device 'cuda' here", "mend: +leave --devices out")),
     Wrong("tune", 2, ("kernels are measured on a GPU", "mend: +run it on a machine with one")),
-    Wrong("inspect /dev/null", 5, ("given: +/dev/null: it is empty",)),
+    Wrong("inspect /dev/null", 5, ("given: +/dev/null: it is no regular file",)),
     Wrong("train digits --set num_workers=-1", 2, ("given:    num_workers = -1", "0 or more")),
     Wrong("train digits --set channels=0 --set hidden=0", 2, ("2 faults", "channels = 0", "hidden = 0")),
     Wrong("train mnist --set hidden=0", 2, ("given:    hidden = 0",)),

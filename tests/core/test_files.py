@@ -79,3 +79,16 @@ def test_what_can_be_made_again_is_not_flushed(tmp_path, monkeypatch):
     assert (tmp_path / "cached").read_bytes() == b"bytes"
     assert [path.name for path in tmp_path.iterdir()] == ["cached"]
     assert flushed == []
+
+
+def test_devices_and_pipes_are_not_replaced_by_files(tmp_path):
+    """As root a rename puts a file in the place of /dev/null, for everybody on the machine."""
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(OSError, match="a device, pipe or socket is there, no file"):
+            write_atomic(path, b"content")
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert sorted(tmp_path.iterdir()) == [link, pipe]

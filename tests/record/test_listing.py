@@ -96,7 +96,7 @@ def test_element_types_that_are_not_loaded_are_listed_all_the_same(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [(b"", "it begins with b''"), (b"hello there", "it begins with b'hello th', as no format that is known here"),
+    [(b"", "it is empty"), (b"hello there", "it begins with b'hello th', as no format that is known here"),
      (b"PK\x03\x04", "is not a zip file"), (b"\x1f\x8b\x08", "it is no gzip file"), (b"NRUB", "fewer than its header"),
      (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", "its pickle cannot be read"), (b"{", "the file cannot be read")],
 )  # fmt: skip

@@ -18,6 +18,7 @@ choice whose kernel source has changed since: in `append` one warning, and the c
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -197,6 +198,8 @@ def _write(path: Path, pins: Mapping[tuple[str, str], Pin]) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Writes a file under a temporary name in its own folder, flushed, and renames it: all of it or nothing."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # which root would replace
+        raise OSError(errno.EINVAL, "a device, pipe or socket is there, no file", str(path))
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
