@@ -1,4 +1,4 @@
-"""Faults are planted, and the fuzzer finds them: three quickly, all of them where slow tests run."""
+"""Faults are planted, and the fuzzer finds them: one quickly, all of them where slow tests run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.fuzz.phases import PHASES
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each fault is planted in a forked process")
 
-QUICK = ("a-second-contribution-overwrites", "slice-gradient-off-by-one", "operands-swapped-in-numpy")
+QUICK = ("a-second-contribution-overwrites",)
 
 
-def test_three_planted_faults_are_found(capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_planted_fault_is_found(capfd: pytest.CaptureFixture[str]) -> None:
     assert run_faults(QUICK, seed=7) == [], capfd.readouterr().out
 
 

@@ -320,7 +320,7 @@ def test_defaults_compile_for_hopper_without_spills(case: str) -> None:
         # what multiplies matrices is other code there, and rows have other limits; all else is among the slow tests
         *((A100, case) for case in ("softmax-5120", "norm-50257", "attention", "convolution of tiles", "matmul")),
         *((MI300X, case) for case in ("softmax-5120", "norm-5120", "norm-50257", "residual_norm-5120")),
-        *((MI300X, case) for case in ("cross_entropy-50257", *OTHERS)),
+        *(pytest.param(MI300X, case, marks=pytest.mark.slow) for case in ("cross_entropy-50257", *OTHERS)),
     ],
     ids=lambda value: str(value.arch) if isinstance(value, Machine) else value,
 )
