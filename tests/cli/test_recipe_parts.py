@@ -10,9 +10,9 @@ import pytest
 
 from burn_torch.cli import registry
 from burn_torch.cli.recipes.text_classification import features_of, words_of
-from burn_torch.cli.recipes.text_generation import draw
+from burn_torch.cli.recipes.text_generation import Windows, draw
 from burn_torch.cli.tokens import BYTES, Tokenizer, learn_merges
-from burn_torch.core.errors import ConfigError
+from burn_torch.core.errors import ConfigError, DataError
 from burn_torch.data.source.image_file import resized
 
 
@@ -123,3 +123,11 @@ def test_recipes_by_module_and_by_file(tmp_path, monkeypatch):
     (tmp_path / "needs_what_is_not_there.py").write_text("import a_module_that_is_nowhere\n")
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_nowhere"):
         registry.recipe("needs_what_is_not_there:Mine")
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_a_text_of_fewer_tokens_than_a_window_is_told(count: int) -> None:
+    """Of an empty text the length was -1, which is Python's own error."""
+    with pytest.raises(DataError, match=f"the text is too short\n  given: +{count} tokens"):
+        Windows([1] * count, 4)
+    assert len(Windows([1] * 5, 4)) == 1

@@ -105,7 +105,7 @@ class Windows(Dataset[NDArray[np.int64]]):
         return self.tokens[start : start + self.context + 1].astype(np.int64)
 
     def __len__(self) -> int:
-        return (len(self.tokens) - 1) // self.context
+        return max(len(self.tokens) - 1, 0) // self.context
 
 
 @dataclass(frozen=True)

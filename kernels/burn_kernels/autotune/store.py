@@ -398,14 +398,21 @@ def _fault_row(f: Fault) -> tuple[Any, ...]:
     return *_place(f.place), f.candidate, f.kind, f.reason, f.seen_at
 
 
+def _require_text(row: Sequence[Any]) -> None:
+    if not all(isinstance(value, str) for value in row):  # a file of somebody else's, where anything may be NULL
+        raise ValueError(f"a row holds {row!r} where there are texts")
+
+
 def _timing(row: Sequence[Any]) -> Timing:
+    _require_text(row[:7])
     config, samples = json.loads(row[5]), json.loads(row[6])
-    if not is_config(config) or not is_numbers(samples):
+    if not is_config(config) or not is_numbers(samples) or not is_numbers([row[7]]):
         raise ValueError(f"a row of timings holds config {row[5]!r} and samples {row[6]!r}")
     return Timing(Place(*row[:4]), row[4], config, tuple(samples), float(row[7]), bool(row[8]), row[9])
 
 
 def _fault(row: Sequence[Any]) -> Fault:
+    _require_text(row[:7])
     return Fault(Place(*row[:4]), *row[4:])
 
 

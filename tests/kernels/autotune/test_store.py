@@ -366,8 +366,9 @@ _ENDLESS = "SELECT 1 UNION ALL SELECT i FROM n"
         ("CREATE INDEX i ON timings (key)",),
         ("UPDATE timings SET config = CAST(x'7B22FF' AS TEXT)",),
         ("UPDATE timings SET median_ms = 'slow'",),
+        ("UPDATE timings SET candidate = x'61'",),
     ],
-    ids=["a view without end", "a trigger", "an index", "no UTF-8", "no number"],
+    ids=["a view without end", "a trigger", "an index", "no UTF-8", "no number", "no text"],
 )  # fmt: skip
 def test_a_file_of_another_schema_under_our_version_is_moved_aside(path: Path, statements: tuple[str, ...]) -> None:
     """The first ran for ever, the fourth was SQLite's own error."""
