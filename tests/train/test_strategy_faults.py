@@ -50,7 +50,7 @@ def test_processes_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(DistributedError, match=r"did not come together[\s\S]*rank 1 of 2 at 127\.0\.0\.1"):
-        distributed.init(timeout_s=1.0)
+        distributed.init(timeout_s=1.0, join_s=1.0)
     assert not distributed.is_initialized()
 
 
