@@ -22,6 +22,7 @@ from burn_torch.onnx.reader import read_bytes
 from burn_torch.onnx.scopes import Scope
 from burn_torch.onnx.source import source_of
 from tests.onnx.control_graphs import B, ControlModel, F, L, share_names
+from tests.onnx.random_models import run_models, session_of
 
 SEED = int(os.environ.get("SEED", "0")) or int.from_bytes(os.urandom(3), "big")
 """The first seed of the random models; SEED= gives those of an earlier run again."""
@@ -44,14 +45,10 @@ def written(data, folder):
 
 def disagreements(seed, folder):
     """What differs from onnxruntime for one random model; None where onnxruntime cannot run it."""
-    runtime = pytest.importorskip("onnxruntime")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL  # it ends the process at 5511436
     drawn = ControlModel(seed)
     data = share_names(drawn.proto, seed).SerializeToString()
     try:
-        session = runtime.InferenceSession(drawn.proto.SerializeToString(), options, ["CPUExecutionProvider"])
+        session = session_of(drawn.proto.SerializeToString())
     except Exception as error:  # onnxruntime's errors have no common base that it exports
         return None if "ONNXRuntimeError" in str(error) else [f"onnxruntime: {error}"]
     ways = {
@@ -73,25 +70,13 @@ def disagreements(seed, folder):
     return wrong
 
 
-def run_models(count, folder):
-    print(f"random models with If, Loop and Scan: SEED={SEED}")
-    ran = 0
-    for seed in range(SEED, SEED + count):
-        wrong = disagreements(seed, folder)
-        if wrong is None:
-            continue
-        ran += 1
-        assert not wrong, f"SEED={seed}: " + "\n".join(wrong)
-    assert ran > 0.9 * count, f"onnxruntime ran {ran} of {count}"
-
-
 def test_random_models_with_shared_names(tmp_path):
-    run_models(40, tmp_path)
+    run_models(disagreements, SEED, 40, tmp_path, least=0.9)
 
 
 @pytest.mark.slow
 def test_two_thousand_random_models_with_shared_names(tmp_path):
-    run_models(2000, tmp_path)
+    run_models(disagreements, SEED, 2000, tmp_path, least=0.9)
 
 
 def test_random_models_see_names_that_are_not_scoped(tmp_path, monkeypatch):

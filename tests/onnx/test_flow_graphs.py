@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-import onnxruntime
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from burn_torch import Device, OnnxError, Tensor, TraceError, compile
@@ -20,19 +19,13 @@ from burn_torch.onnx.reader import read_bytes
 from burn_torch.onnx.source import source_of
 from tests.onnx.control_graphs import share_names
 from tests.onnx.flow_graphs import FlowModel
+from tests.onnx.random_models import run_models, session_of
 from tests.onnx.test_control_graphs import info, written
 
 SEED = int(os.environ.get("SEED", "0")) or int.from_bytes(os.urandom(3), "big")
 """The first seed of the random models; SEED= gives those of an earlier run again."""
 CPU = Device.cpu()
 F, L, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-
-
-def session_of(data):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # it crashes on some
-    return onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
 
 
 def moved(value, device):
@@ -89,25 +82,13 @@ def disagreements(seed, folder):
     return wrong
 
 
-def run_models(count, folder):
-    print(f"random models whose sizes depend on data: SEED={SEED}")
-    ran = 0
-    for seed in range(SEED, SEED + count):
-        wrong = disagreements(seed, folder)
-        if wrong is None:
-            continue
-        ran += 1
-        assert not wrong, f"SEED={seed}: " + "\n".join(wrong)
-    assert ran >= 0.8 * count, f"onnxruntime ran {ran} of {count}"
-
-
 def test_random_models_whose_sizes_depend_on_data(tmp_path):
-    run_models(10, tmp_path)
+    run_models(disagreements, SEED, 10, tmp_path, least=0.8)
 
 
 @pytest.mark.slow
 def test_two_thousand_random_models_whose_sizes_depend_on_data(tmp_path):
-    run_models(2000, tmp_path)
+    run_models(disagreements, SEED, 2000, tmp_path, least=0.8)
 
 
 # -- the forms that were wrong, one by one ------------------------------------------------------------------------

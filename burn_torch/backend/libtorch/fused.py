@@ -1,9 +1,8 @@
 """Runs generated kernels: `fusion::kernel` on this leaf.
 
 The source of each kernel is a file of its own in the cache folder, named for its content: Triton reads it there, and
-so can people.  A kernel is written for the strides of its inputs when it first sees them; where its sizes are
-symbols, sizes and strides are arguments.  Its tiles are chosen as
-`fused_tuning.py` says; and once it is compiled, `fused_launch.py` launches it.
+so can people.  A kernel is written for the strides of its inputs when it first sees them; where its sizes are symbols,
+sizes and strides are arguments.  `fused_tuning.py` chooses its tiles, `fused_launch.py` launches it once compiled.
 """
 
 from __future__ import annotations
