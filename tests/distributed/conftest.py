@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import pytest
 
@@ -49,34 +52,50 @@ def launch() -> Callable[..., Ended]:
 
     def launched(part: str, *, world: int = 2, leave: Sequence[int] = (), **options: Any) -> Ended:
         port = free_port()
-        processes = []
-        for rank in range(world):
-            environment = {
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "kernels")]),
-                "OMP_NUM_THREADS": "1",
-                # what torch warns of where there are GPUs is its own affair
-                "PYTHONWARNINGS": "error" if options.get("place", "cpu") == "cpu" else "default",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "RANK": str(rank),
-                "WORLD_SIZE": str(world),
-            }
-            command = [sys.executable, str(HERE / "program.py"), part, json.dumps(options)]
-            processes.append(
-                subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
+        command = [sys.executable, str(HERE / "program.py"), part, json.dumps(options)]
+        with contextlib.ExitStack() as stack:
+            # files: nobody reads a pipe while all wait, and a full one would stop the process that writes
+            out, err = ([stack.enter_context(TemporaryFile("w+")) for _ in range(world)] for _ in range(2))
+            processes = []
+            for rank in range(world):
+                environment = {
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "kernels")]),
+                    "PYTHONFAULTHANDLER": "1",
+                    "OMP_NUM_THREADS": "1",
+                    # what torch warns of where there are GPUs is its own affair
+                    "PYTHONWARNINGS": "error" if options.get("place", "cpu") == "cpu" else "default",
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(world),
+                }
+                processes.append(
+                    subprocess.Popen(command, stdout=out[rank], stderr=err[rank], env=environment, cwd=ROOT)
                 )
-            )
-        try:
-            for rank, process in enumerate(processes):
-                if rank not in leave:
-                    process.wait(WAIT_S)
-        finally:
-            for process in processes:
-                process.kill()
-        at = time.time()
-        texts = [process.communicate() for process in processes]
-        return Ended([p.returncode for p in processes], [out for out, _ in texts], [err for _, err in texts], at)
+            late = []
+            try:
+                for rank, process in enumerate(processes):
+                    if rank not in leave:
+                        process.wait(WAIT_S)
+            except subprocess.TimeoutExpired:
+                late = [process for process in processes if process.poll() is None]
+                for process in late:
+                    process.send_signal(signal.SIGABRT)  # prints where each of its threads is
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(5)
+            finally:
+                for process in processes:
+                    process.kill()
+                    process.wait()
+            at = time.time()
+            texts = [[_text(file) for file in files] for files in (out, err)]
+        assert not late, f"{len(late)} of {world} not at their end after {WAIT_S:.0f} s\n" + "\n".join(texts[1])
+        return Ended([process.returncode for process in processes], texts[0], texts[1], at)
 
     return launched
+
+
+def _text(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()

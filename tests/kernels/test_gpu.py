@@ -99,6 +99,7 @@ def test_every_way_to_a_linear_layer(dtype: torch.dtype) -> None:
                         matmul.SPEC,
                         forward=functools.partial(run, config=config),
                         reference=reference,
+                        twin_kept=matmul.SPEC.twin_kept if kept else None,
                         gradient=matmul.SPEC.gradient if kept else None,
                         reference_gradient=matmul.SPEC.reference_gradient if kept else None,
                     )
