@@ -311,9 +311,7 @@ def decode(line: bytes | str) -> Stamped | None:
         if not 0.0 <= stamped.time <= _LATEST:
             raise DamagedLine(f"{stamped.time} is no time")
         return stamped
-    except DataError:
-        raise
-    except DamagedLine:
+    except (DataError, DamagedLine):
         raise
     except (ValueError, TypeError, KeyError, RecursionError, ArithmeticError) as err:
         raise DamagedLine(f"{type(err).__name__}: {err}") from err

@@ -7,7 +7,6 @@ a run goes on from a checkpoint, what came after that checkpoint is cut off firs
 from __future__ import annotations
 
 import os
-import stat
 import threading
 import time
 from collections import deque
@@ -19,11 +18,11 @@ from typing import IO, Final, Self, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArtifactError, DataError, explain
-from burn_torch.core.reading import open_regular
+from burn_torch.core.reading import MAX_LINE, open_regular
 from burn_torch.monitor.codec import DamagedLine, decode, encode
 from burn_torch.monitor.event import Event, Stamped
 
-__all__ = ["EVENTS", "EventFile", "EventLog", "Follower", "follow", "read_events", "read_outline"]
+__all__ = ["EVENTS", "EventFile", "EventLog", "Follower", "follow", "read_events", "read_outline", "short_lines"]
 
 EVENTS: Final = "events.jsonl"
 """The name of the log in the artifact directory."""
@@ -33,8 +32,6 @@ MAX_NEW: Final = 10_000
 """Events that wait for the next flush; one more flushes at once."""
 MAX_LEFT: Final = 64 << 20
 """Bytes that wait for a disk that takes none; past them the run ends, as its next checkpoint could not be written."""
-MAX_LINE: Final = 16 << 20
-"""Bytes of a line; nothing that a run writes is longer."""
 _CHUNK: Final = 1 << 20
 
 
@@ -253,13 +250,11 @@ class Follower:
         """The events that were added since the last call, of at most so many bytes; none while there is no file."""
         if max_bytes is None:
             events = self.poll(_CHUNK)
-            while self._ahead():
+            while self.is_ahead:
                 events += self.poll(_CHUNK)
             return events
         try:
-            if not stat.S_ISREG(self.path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
-                raise IsADirectoryError
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 found = os.fstat(file.fileno())
                 identity = (found.st_dev, found.st_ino)
                 if self._file not in (None, identity) or found.st_size < self._offset:
@@ -269,12 +264,13 @@ class Follower:
                 data = file.read(max_bytes)
                 self._size = found.st_size
         except FileNotFoundError:
+            self._size = 0  # it was removed: nothing is ahead
             return []
         except OSError as err:
             raise DataError(
                 explain(
                     "the events of the run cannot be read",
-                    given=f"{self.path}: {err.strerror or 'it is no file'}",
+                    given=f"{self.path}: {err.strerror or err}",
                     expected=f"the {EVENTS} of a run",
                     mend="name the artifact directory of a run, and check the rights of the file",
                 )
@@ -321,7 +317,9 @@ class Follower:
         self._last = last
         return events
 
-    def _ahead(self) -> bool:
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the file had more bytes at the last poll than were read: a poll of damaged lines gives no event."""
         return self._offset < self._size
 
     def _restart(self) -> None:
@@ -386,20 +384,29 @@ def read_outline(path: str | os.PathLike[str]) -> Iterator[Stamped]:
     """
     read_events(path)
     step = b""
+    newer = True  # of the first line, and of two in a row: one line alone is a flipped bit
     with open_regular(path) as file:
-        for line in chain(_short_lines(file), [b""]):
+        for line in chain(short_lines(file), [b""]):
             if b'"kind":"step"' in line:
                 step = line
                 continue
-            for found in (step, line):
-                with suppress(DamagedLine):
-                    stamped = decode(found)
-                    if stamped is not None:
-                        yield stamped
+            for each in filter(None, (step, line)):
+                try:
+                    stamped = decode(each)
+                except DamagedLine:
+                    continue
+                except DataError:
+                    if newer:
+                        raise
+                    newer = True
+                    continue
+                newer = False
+                if stamped is not None:
+                    yield stamped
             step = b""
 
 
-def _short_lines(file: IO[bytes]) -> Iterator[bytes]:
+def short_lines(file: IO[bytes]) -> Iterator[bytes]:
     """The lines of a file but those of more than MAX_LINE bytes, which hold no event."""
     while line := file.readline(MAX_LINE):
         if line.endswith(b"\n") or len(line) < MAX_LINE:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from burn_torch import DataError
 from burn_torch.cli.main import main
-from burn_torch.monitor import EVENTS, DamagedLine, RunView, decode, read_events
+from burn_torch.monitor import EVENTS, DamagedLine, RunView, decode, log, read_events
+from burn_torch.monitor.dashboard import Source
 from burn_torch.monitor.log import read_outline
 
 STARTED = {
@@ -92,6 +94,37 @@ def test_a_line_of_gigabytes_is_passed_over(tmp_path: Path) -> None:
     assert events.damaged == 1
 
 
+def test_a_view_reads_on_behind_a_megabyte_of_damaged_lines(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", STARTED)
+    with (folder / EVENTS).open("ab") as file:
+        file.write(b"junk\n" * 500_000 + json.dumps(step(1)).encode() + b"\n")
+    source = Source(folder)
+    assert source.poll(None)
+    assert (source.view.iteration, source.view.damaged) == (1, 500_000)
+
+
+def test_a_log_that_is_removed_while_it_is_read_ends_the_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_run(tmp_path / "run", STARTED, *(step(n) for n in range(1, 9))) / EVENTS
+    monkeypatch.setattr(log, "_CHUNK", 400)
+    read = log.Follower._lines
+
+    def read_and_remove(self: log.Follower, data: bytes) -> object:
+        path.unlink(missing_ok=True)
+        return read(self, data)
+
+    monkeypatch.setattr(log.Follower, "_lines", read_and_remove)
+    assert [event.number for event in log.Follower(path).poll()] == [0]
+
+
+def test_one_line_of_another_version_is_a_flipped_bit_in_the_outline_too(tmp_path: Path) -> None:
+    other = {**STARTED, "v": 3}
+    one = write_run(tmp_path / "one", STARTED, other, step(1)) / EVENTS
+    assert [event.number for event in read_outline(one)] == [event.number for event in read_events(one)] == [0, 1]
+    for name, events in (("two", [STARTED, other, other]), ("all", [other])):
+        with pytest.raises(DataError, match=r"version[\s\S]*given:[\s\S]*expected:[\s\S]*mend:"):
+            list(read_outline(write_run(tmp_path / name, *events) / EVENTS))
+
+
 @pytest.mark.parametrize(
     "changes", [{"t": 1e308}, {"t": -1.0}, {"t": "nan"}, {"n": 2**63}, {"iteration": 2**64}, {"t": 10**400}]
 )
@@ -124,7 +157,6 @@ def test_a_result_that_is_a_pipe_or_nested_says_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"0.5\nx\n", b"\xff\xfe", b"1" * 5000 + b"\n.", b"1 2\n"])
 def test_a_damaged_log_of_a_metric_is_refused_and_written_again(tmp_path: Path, content: bytes) -> None:
-    from burn_torch import DataError
     from burn_torch.monitor import MetricValue, Split
     from burn_torch.train.history import History
     from burn_torch.train.logger.metric import FileMetricLogger

@@ -6,17 +6,17 @@ import gc
 import os
 import signal as signals
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final, final
+from typing import Final, final
 
-from burn_torch.core.errors import ArtifactError
-from burn_torch.core.reading import MAX_LINE, open_regular
+from burn_torch.core.errors import ArtifactError, DataError
+from burn_torch.core.reading import open_regular
 from burn_torch.monitor.codec import DamagedLine, decode
 from burn_torch.monitor.control import ControlClient
 from burn_torch.monitor.event import Stamped
-from burn_torch.monitor.log import EVENTS, Follower
+from burn_torch.monitor.log import EVENTS, Follower, short_lines
 from burn_torch.monitor.view import RunView
 
 __all__ = ["Source"]
@@ -87,8 +87,8 @@ class Source:
         collecting = gc.isenabled()
         gc.disable()  # events are many, small and without cycles: a third of the time would go into looking for those
         try:
-            while events := self._follower.poll(_CHUNK):
-                found = True
+            while (events := self._follower.poll(_CHUNK)) or self._follower.is_ahead:
+                found = found or bool(events)
                 for event in events:
                     self._exact.apply(event)
                     if heard is not None:
@@ -119,21 +119,14 @@ class Source:
         """The view of all events but steps, of the newest steps, and of one in so many of the older ones."""
         view = RunView(self.directory)
         with suppress(OSError), open_regular(self._path) as file:
-            count = sum(1 for _ in _whole_lines(file))
+            count = sum(1 for _ in short_lines(file))
             file.seek(0)
             newest, every = count - _NEWEST, max((count - _NEWEST) // _SAMPLE, 1)
-            for number, line in enumerate(_whole_lines(file)):
+            for number, line in enumerate(short_lines(file)):
                 if number < newest and number % every and _STEP in line:
                     continue
-                with suppress(DamagedLine):
+                with suppress(DamagedLine, DataError):  # a newer version is told by the poll that reads everything
                     event = decode(line)
                     if event is not None:
                         view.apply(event)
         return view
-
-
-def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines without their ends; of one that is longer than any event come pieces, which no decoder takes."""
-    while line := file.readline(MAX_LINE):
-        if line.endswith(b"\n"):  # behind the last newline is half a line
-            yield line[:-1]
