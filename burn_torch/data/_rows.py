@@ -165,8 +165,8 @@ class _Rows:
                 explain(
                     f"{self.path}: its rows take more memory than they may",
                     given=f"more than {self._limit:,} bytes for the first {count:,} rows",
-                    expected=f"{MAX_BYTES:,} bytes, or {RATIO} times the file where that is more",
-                    mend="give limit_bytes if the file is meant to be that large, or read it in parts",
+                    expected=f"{self._limit:,} bytes at most; by default {MAX_BYTES:,}, or {RATIO} times the file",
+                    mend="give a larger limit_bytes if the file is meant to be that large, or read it in parts",
                 )
             )
 

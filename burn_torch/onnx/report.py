@@ -112,6 +112,8 @@ def _constants(graph: Graph) -> list[tuple[int, ...]]:
 
 _TYPED: Final = ("to", "dtype", "output_dtype")
 """Attributes that name an element type."""
+_BODIES: Final = ("body", "then_branch", "else_branch")
+"""Attributes that are graphs."""
 
 
 def _faults(node: Node, foreign: Mapping[str, str]) -> list[Unsupported]:
@@ -143,6 +145,9 @@ def _faults(node: Node, foreign: Mapping[str, str]) -> list[Unsupported]:
     unknown = [name for name in node.attributes if name not in entry.attributes or name in INJECTED]
     if unknown:
         found.append(fault(f"attributes that are not supported: {', '.join(sorted(unknown))}"))
+    flat = [name for name in _BODIES if name in node.attributes and not isinstance(node.attributes[name], Graph)]
+    if flat and not node.domain:
+        found.append(fault(f"attributes that are no graphs: {', '.join(flat)}"))
     missing = [
         name
         for name, default in entry.attributes.items()

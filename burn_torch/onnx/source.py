@@ -315,7 +315,7 @@ def _is_default(entry: Entry, name: str, value: Any) -> bool:
     default = entry.attributes.get(name)
     if name == "kernel_shape" and entry.op in ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv"):
         return True  # the weight has it
-    if default is None and name in ("dilations", "strides", "pads"):
+    if default is None and name in ("dilations", "strides", "pads") and isinstance(value, tuple):
         return set(value) <= {0 if name == "pads" else 1}
     return type(default) is type(value) and not isinstance(value, np.ndarray) and default == value
 

@@ -213,7 +213,8 @@ def test_rows_that_take_more_memory_than_they_may_are_refused(tmp_path, ending):
     path.write_text("ab\n" + "0\n" * 2000 if ending == "csv" else '{"a": [[], [], []]}\n' * 2000)
     read = InMemDataset.from_csv if ending == "csv" else InMemDataset.from_json_rows
     match = (
-        r"take more memory than they may\n  given:    more than 100,000 bytes for the first .* rows\n  exp.*\n  mend: "
+        r"take more memory than they may\n  given:    more than 100,000 bytes for the first .* rows\n"
+        r"  expected: 100,000 bytes at most.*\n  mend: "
     )
     with pytest.raises(DataError, match=match):
         read(path, limit_bytes=100_000)

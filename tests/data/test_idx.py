@@ -143,6 +143,8 @@ def test_inflation_is_bounded(tmp_path):
         DataError, match=r"larger than allowed\n  given:    shape \(2000,\).*\n  expected: at most 1999 bytes"
     ):
         read_idx(path, limit_bytes=1999)
+    with pytest.raises(DataError, match=r"larger than allowed\n.*\n  expected: at most 0 bytes"):
+        read_idx(path, limit_bytes=0)
 
 
 def test_two_gzip_members_are_one_file_and_garbage_is_none(tmp_path):

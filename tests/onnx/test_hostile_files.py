@@ -115,6 +115,25 @@ def test_every_unsupported_node_is_named_at_once():
     assert "fine" not in text
 
 
+def test_graphs_that_are_numbers_are_named():
+    nodes = [helper.make_node("Loop", ["n", ""], ["y"], "l", body=3)]
+    nodes.append(helper.make_node("If", ["c"], ["z"], "i", then_branch="a", else_branch=2.5))
+    inputs = [helper.make_tensor_value_info("n", TensorProto.INT64, []), info("c", [])]
+    text = refused(raw(nodes, inputs, [info("y", None), info("z", None)]), "2 nodes")
+    assert "'l': attributes that are no graphs: body" in text
+    assert "'i': attributes that are no graphs: then_branch, else_branch" in text
+
+
+@pytest.mark.parametrize("name", ["strides", "dilations", "pads"])
+def test_source_of_a_number_in_the_place_of_several_is_written(name):
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "c", **{name: 2})
+    weight = numpy_helper.from_array(np.ones((1, 1, 1, 1), np.float32), "w")
+    data = raw([node], [info("x", [1, 1, 3, 3])], [info("y", None)], [weight])
+    assert f"{name}=2" in source_of(plan_of(read_bytes(data)))
+    with pytest.raises(OnnxError, match=r"'c' cannot compute with these inputs[\s\S]*mend"):
+        load(data).forward(Tensor.ones((1, 1, 3, 3), Device.cpu()))
+
+
 def test_an_operator_of_another_opset_says_which_are_known():
     data = raw([helper.make_node("Trilu", ["x"], ["y"], "t")], [info("x", [2, 2])], [info("y", [2, 2])], opset=12)
     refused(data, "'t': known for opset 14 and newer only")

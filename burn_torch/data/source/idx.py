@@ -53,8 +53,10 @@ def read_idx(path: str | os.PathLike[str], *, limit_bytes: int | None = None) ->
             raw.seek(0)
             size = os.fstat(raw.fileno()).st_size
             if not packed:
-                return _read(raw, file_path, available=size, limits=(limit_bytes or LIMIT_BYTES,))
-            limits = (limit_bytes,) if limit_bytes else (LIMIT_BYTES, max(PACKED_LIMIT_BYTES, 16 * size))
+                limit = LIMIT_BYTES if limit_bytes is None else limit_bytes
+                return _read(raw, file_path, available=size, limits=(limit,))
+            default = (LIMIT_BYTES, max(PACKED_LIMIT_BYTES, 16 * size))
+            limits = default if limit_bytes is None else (limit_bytes,)
             with gzip.GzipFile(fileobj=raw) as inflated:
                 file = cast("IO[bytes]", inflated)
                 return _read(file, file_path, available=size * _MAX_RATIO, limits=limits)

@@ -104,10 +104,8 @@ def _along_rows(image: NDArray[np.float32], count: int) -> NDArray[np.float32]:
 
 def _values(path: Path, white: float) -> NDArray[Any]:
     if not path.is_file():
-        what = "this is a directory" if path.is_dir() else "there is no such file"
-        raise _fault(
-            path, what if not path.exists() or path.is_dir() else "it is no regular file", "a file", "check the path"
-        )
+        there = "this is a directory" if path.is_dir() else "it is no regular file"
+        raise _fault(path, there if path.exists() else "there is no such file", "a file", "check the path")
     ending = path.suffix.lower()
     try:
         if ending == ".npy":
@@ -166,10 +164,8 @@ def _npy(path: Path) -> NDArray[Any]:
             raise ValueError(f"it is of version {version}, and arrays of numbers are of 1.0 or 2.0")
         shape, by_columns, dtype = header[version](file)
         if dtype.kind not in "fiub":
-            objects = (
-                "Object arrays are not read: that would run code" if dtype.hasobject else f"elements of type {dtype}"
-            )
-            raise ValueError(f"{objects}; expected numbers")
+            kind = "Object arrays are not read: that would run code" if dtype.hasobject else f"elements of type {dtype}"
+            raise ValueError(f"{kind}; expected numbers")
         count, start = math.prod(map(int, shape)), file.tell()
         there = file.seek(0, io.SEEK_END) - start
         if min(shape, default=0) < 0 or count * dtype.itemsize != there:
@@ -214,6 +210,8 @@ def _pgm(content: bytes) -> tuple[NDArray[Any], int]:
         pixels = np.frombuffer(content, np.dtype(">u2") if white > 255 else np.dtype("u1"), offset=position + 1)
     if pixels.size != width * height:
         raise ValueError(f"{pixels.size} pixels, the header says {width} x {height}")
+    if not 0 <= pixels.min() <= pixels.max() <= white:
+        raise ValueError(f"pixels of {pixels.min():g} to {pixels.max():g}, the header says 0 to {white}")
     return pixels.reshape(height, width), white
 
 
