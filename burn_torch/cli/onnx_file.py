@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,8 +62,7 @@ def record_of_onnx(path: Path) -> ModuleRecord:
         if dtype is None or not proto.name or proto.name in entries:
             faults.append(f"{proto.name or 'a weight without a name'} of ONNX type {proto.data_type}")
             continue
-        read: Callable[[], TensorData] = partial(tensor_data, proto, path.parent, claims)
-        entries[proto.name] = RecordEntry(dtype, _shape(proto, path), None, read)
+        entries[proto.name] = RecordEntry(dtype, _shape(proto, path), None, _reader(proto, path.parent, claims))
     if faults:
         raise RecordError(
             explain(
@@ -130,6 +128,12 @@ def _text(path: Path, *parts: Any) -> str:
         if not isinstance(part, str):
             raise _damaged(path, f"a name that is not UTF-8: {part!r}")
     return "".join(parts)
+
+
+def _reader(proto: Any, folder: Path, claims: Claims) -> Callable[[], TensorData]:
+    """Reads a weight; one that is read again claims nothing more."""
+    unclaimed = [claims]
+    return lambda: tensor_data(proto, folder, unclaimed.pop() if unclaimed else None)
 
 
 def _shape(proto: Any, path: Path) -> tuple[int, ...]:

@@ -361,7 +361,7 @@ def _socket_path(directory: Path, name: str) -> Path:
     own = path.parent == directory.absolute() or path.parent.name.startswith(_FOLDER)
     if path.name != _SOCKET or not own:
         raise OSError(errno.EINVAL, "its control.json names a socket that is no run's", str(path))
-    status = path.stat()
+    status = path.lstat()  # a link could lead to the socket of another program
     if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.getuid():
         raise OSError(errno.EACCES, "its control.json names what is no socket of this user", str(path))
     return path

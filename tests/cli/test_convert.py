@@ -120,6 +120,18 @@ def test_pytorchs_words_for_the_model_of_a_run_and_back(burn, tmp_path, trained)
     assert all(again.entries[key].read() == ours.entries[key].read() for key in ours)
 
 
+def test_weights_beside_an_onnx_file_are_read_as_often_as_is_asked_for(tmp_path):
+    """What a tensor takes of the file beside the model was counted anew at each reading, and the third was refused."""
+    pytest.importorskip("onnx")
+    from burn_torch.cli.onnx_file import record_of_onnx
+    from tests.record.hostile.onnx_corpus import external
+
+    (tmp_path / "w.data").write_bytes(bytes(range(16)))
+    (tmp_path / "m.onnx").write_bytes(external("w.data"))
+    (entry,) = record_of_onnx(tmp_path / "m.onnx").entries.values()
+    assert len({entry.read().array.tobytes() for _ in range(4)}) == 1
+
+
 def test_the_weights_of_an_onnx_file(burn, tmp_path):
     pytest.importorskip("onnx")
     from onnx import numpy_helper

@@ -256,7 +256,8 @@ def test_a_place_that_names_a_foreign_socket_is_not_connected_to(tmp_path):
         foreign.settimeout(0.3)
         run = tmp_path / "run"
         run.mkdir()
-        for name in ("../f/agent.sock", str(folder / "agent.sock"), "agent.sock", "/dev/null"):
+        (run / "control.sock").symlink_to(folder / "agent.sock")
+        for name in ("../f/agent.sock", str(folder / "agent.sock"), "agent.sock", "control.sock", "/dev/null"):
             place = {"v": 1, "host": "other", "pid": 1, "started": "1", "namespace": None, "socket": name}
             (run / "control.json").write_text(json.dumps(place))
             with pytest.raises(ArtifactError, match="no run took the command 'ping'"):
