@@ -23,9 +23,13 @@ __all__ = ["ForeignEpochs", "digest_of_items", "starts_again"]
 
 _LOADER_KEYS: Final = (1 << 64) - 2
 """Folded into the run's key; steps fold their number, validation one more."""
+_WORD: Final = (1 << 64) - 1
+_MOST_PARTS: Final = 100_000
+"""Parts of an item that are looked at: one that leads back to itself has no end."""
 
-_TURN: Final = threading.Lock()
-"""Held while the states of this process are exchanged: runs in other threads have loaders too."""
+_TURN: Final = threading.RLock()
+"""Held while the states of this process are exchanged: runs in other threads have loaders too.  A data set may hold a
+loader, or train a model itself, so one thread may take it several times."""
 
 
 @final
@@ -37,10 +41,7 @@ class ForeignEpochs:
         self._samplers: Final = list(_samplers_of(loader))
         self._generators: Final = _generators_of([loader, *self._samplers])
         self._seeds: Final = [generator.initial_seed() for generator in self._generators]
-        own = [sampler for sampler in self._samplers if not _is_torchs(sampler)]
-        plain = isinstance(loader, list | tuple | torch.utils.data.DataLoader)
-        iterable = isinstance(getattr(loader, "dataset", None), torch.utils.data.IterableDataset)
-        unknown = own[0] if own else loader.dataset if iterable else None if plain else loader
+        unknown = next(_unknown_of(loader, self._samplers), None)
         self.unknown: Final = None if unknown is None else type(unknown).__name__
         """The class of what may have a generator of its own."""
 
@@ -58,17 +59,14 @@ class ForeignEpochs:
             if callable(getattr(sampler, "set_epoch", None)):
                 sampler.set_epoch(epoch - 1)
         with states.in_place():
-            found = iter(self._loader)
+            batches = iter(self._loader)
         while True:
             with states.in_place():
                 try:
-                    batch = next(found)
+                    batch = next(batches)
                 except StopIteration:
                     return
             yield batch
-
-
-_WORD: Final = (1 << 64) - 1
 
 
 class _States:
@@ -103,10 +101,10 @@ def starts_again(loader: Any) -> bool:
         return iter(loader) is not loader
 
 
-def _put(python: Any, numpy: Any, state: torch.Tensor) -> None:
-    random.setstate(python)
-    np.random.set_state(numpy)
-    torch.set_rng_state(state)
+def _put(python_state: Any, numpy_state: Any, torch_state: torch.Tensor) -> None:
+    random.setstate(python_state)
+    np.random.set_state(numpy_state)
+    torch.set_rng_state(torch_state)
 
 
 def _samplers_of(loader: Any) -> Iterator[Any]:
@@ -126,8 +124,15 @@ def _generators_of(parts: list[Any]) -> list[torch.Generator]:
     return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
 
 
-def _is_torchs(sampler: Any) -> bool:
-    return type(sampler).__module__.startswith("torch.") or isinstance(sampler, list | tuple | range)
+def _unknown_of(loader: Any, samplers: list[Any]) -> Iterator[Any]:
+    """What may have a generator of its own: samplers that are not torch's, data without numbers, other loaders."""
+    for sampler in samplers:
+        if not (type(sampler).__module__.startswith("torch.") or isinstance(sampler, list | tuple | range)):
+            yield sampler
+    if isinstance(getattr(loader, "dataset", None), torch.utils.data.IterableDataset):
+        yield loader.dataset
+    elif not isinstance(loader, list | tuple | torch.utils.data.DataLoader):
+        yield loader
 
 
 def digest_of_items(dataset: Any) -> str | None:
@@ -142,18 +147,18 @@ def digest_of_items(dataset: Any) -> str | None:
             again = [_digest(read(number)) for number in numbers]
     except Exception:  # what is wrong with an item is told where the item is wanted
         return None
-    return (
-        None
-        if first != again or None in first
-        else hashlib.blake2b("".join(map(str, first)).encode(), digest_size=8).hexdigest()
-    )
+    if first != again or None in first:
+        return None
+    return hashlib.blake2b("".join(map(str, first)).encode(), digest_size=8).hexdigest()
 
 
 def _digest(item: Any) -> str | None:
     """A digest of an item made of arrays, tensors, numbers, texts, and containers and dataclasses of them."""
     made = hashlib.blake2b(digest_size=16)
     left = [item]
-    while left:
+    for _ in range(_MOST_PARTS):
+        if not left:
+            return made.hexdigest()
         part = left.pop()
         if isinstance(part, torch.Tensor):
             part = part.detach().cpu().numpy()
@@ -169,4 +174,4 @@ def _digest(item: Any) -> str | None:
             left += [getattr(part, name) for name in part.__dataclass_fields__]
         else:
             return None
-    return made.hexdigest()
+    return None

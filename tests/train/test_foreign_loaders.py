@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from burn_torch.train import Learner, RegressionOutput, SilentRenderer, SupervisedTraining, TorchModel
+from burn_torch.train.foreign_loader import ForeignEpochs, digest_of_items
 
 
 class Augmented(Dataset[Any]):
@@ -110,6 +111,24 @@ def test_a_torch_loader_leaves_the_generators_of_the_process_alone(tmp_path):
 def test_a_loader_of_unknown_order_says_so_when_it_is_resumed_within_an_epoch(tmp_path):
     _, _, notices = trained(tmp_path / "run", Shuffled, stop=2)
     assert any("only the Shuffled knows its order" in notice and "twice" in notice for notice in notices)
+
+
+def test_items_that_lead_back_to_themselves_have_no_digest():
+    """A tree whose nodes know their parent: the walk over it had no end."""
+    node: dict[str, Any] = {"value": 1.0, "children": []}
+    node["children"].append({"value": 2.0, "parent": node})
+    assert digest_of_items([node]) is None
+    assert digest_of_items([{"value": 1.0, "children": [np.ones(3), (True, None)]}]) is not None
+
+
+def test_a_data_set_may_hold_a_loader(tmp_path):
+    class Nested(Augmented):
+        def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+            (batch,) = ForeignEpochs(DataLoader([float(number)])).batches(1, 0)
+            return batch.float(), torch.ones(1)
+
+    seen, _, _ = trained(tmp_path / "run", lambda: DataLoader(Nested(), batch_size=10))
+    assert seen == [float(number) for number in range(60)] * 2
 
 
 def test_other_data_of_the_same_size_is_told(tmp_path):
