@@ -106,16 +106,11 @@ class Plan:
 
 _LISTS: Final = frozenset(
     {
-        "ConcatFromSequence",
-        "Optional",
-        "OptionalGetElement",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceErase",
-        "SequenceInsert",
-        "SplitToSequence",
+        "ConcatFromSequence", "Optional", "OptionalGetElement", "SequenceAt", "SequenceConstruct", "SequenceErase",
+        "SequenceInsert", "SplitToSequence",
     }
-)
+)  # fmt: skip
+"""Operators on lists, and those that give what was in one."""
 _RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Dropout"}
 )

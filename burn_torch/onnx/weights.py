@@ -37,13 +37,7 @@ _STATISTICS: Final = {"BatchNormalization": (3, 4)}
 """Inputs that training does not change."""
 _INITIAL_STATES: Final = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 _NORMS: Final = frozenset(
-    {
-        "BatchNormalization",
-        "GroupNormalization",
-        "InstanceNormalization",
-        "LayerNormalization",
-        "RMSNormalization",
-    }
+    {"BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization"}
 )
 _LAYERS: Final = _NORMS | {"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "PRelu", "RNN"}
 """Operators whose constant inputs are weights even where they come from nodes."""

@@ -64,13 +64,6 @@ _BUNDLE: Final = json.dumps(
 ).encode()
 
 
-def read_reply(path: Path) -> None:
-    """What a run says of where it takes commands, and its reply."""
-    from burn_torch.monitor.control import ControlClient
-
-    ControlClient(path.parent)
-
-
 @cache
 def _store() -> bytes:
     import tempfile
@@ -127,11 +120,7 @@ def _hostile_stores() -> tuple[bytes, ...]:
             path = Path(folder) / "s"
             path.write_bytes(_store())
             db = sqlite3.connect(path, isolation_level=None)
-            if (
-                b" timings " in statement.partition(b"AS")[0]
-                and b"TRIGGER" not in statement
-                and b"INDEX" not in statement
-            ):
+            if not statement.startswith((b"CREATE TRIGGER", b"CREATE INDEX")):  # what it makes has the table's name
                 db.execute("DROP TABLE timings")
             db.execute(statement.decode())
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -27,18 +27,12 @@ def _pictures(kind: str) -> tuple[bytes, ...]:
     from PIL import Image
 
     found = []
-    for mode, values in (
-        ("L", (7, 5)),
-        ("RGB", (6, 4)),
-        ("P", (5, 5)),
-        ("RGBA", (4, 4)),
-        ("1", (9, 3)),
-        ("I;16", (4, 3)),
-    ):
+    sizes = {"L": (7, 5), "RGB": (6, 4), "P": (5, 5), "RGBA": (4, 4), "1": (9, 3), "I;16": (4, 3)}
+    for mode, size in sizes.items():
         if kind == "JPEG" and mode not in ("L", "RGB"):
             continue
         file = io.BytesIO()
-        Image.new(mode, values, 1).save(file, kind)
+        Image.new(mode, size, 1).save(file, kind)
         found.append(file.getvalue())
     return tuple(found)
 

@@ -73,41 +73,12 @@ def drawn_pickle(rnd: random.Random) -> bytes:
     """Words drawn at random, with lists that stand in themselves and in each other."""
     words = [b"\x80" + bytes([rnd.choice((2, 2, 4, 5, 6, 127))])]
     drawn = (
-        b"]",
-        b"}",
-        b")",
-        b"(",
-        b"e",
-        b"u",
-        b"s",
-        b"a",
-        b"t",
-        b"l",
-        b"d",
-        b"0",
-        b"2",
-        b"1",
-        b"N",
-        b"K\x05",
-        b"R",
-        b"Q",
-        b"b",
-        b"q" + bytes([rnd.randrange(8)]),
-        b"h" + bytes([rnd.randrange(8)]),
-        b"h\x00" * 8,
-        b"X\x01\x00\x00\x00a",
-        b"ctorch\nFloatStorage\n",
-        b"ctorch._utils\n_rebuild_tensor_v2\n",
-        b"ccollections\nOrderedDict\n",
-        b"\x85",
-        b"\x86",
-        b"cos\nsystem\n",
-        b"\x8a\x09" + rnd.randbytes(9),
-        b"J\xff\xff\xff\x7f",
-        b"X\x07\x00\x00\x00storage",
-        b"\x94",
-        b"\x93",
-    )
+        b"]", b"}", b")", b"(", b"e", b"u", b"s", b"a", b"t", b"l", b"d", b"0", b"2", b"1", b"N", b"K\x05", b"R", b"Q",
+        b"b", b"q" + bytes([rnd.randrange(8)]), b"h" + bytes([rnd.randrange(8)]), b"h\x00" * 8, b"X\x01\x00\x00\x00a",
+        b"ctorch\nFloatStorage\n", b"ctorch._utils\n_rebuild_tensor_v2\n", b"ccollections\nOrderedDict\n", b"\x85",
+        b"\x86", b"cos\nsystem\n", b"\x8a\x09" + rnd.randbytes(9), b"J\xff\xff\xff\x7f", b"X\x07\x00\x00\x00storage",
+        b"\x94", b"\x93",
+    )  # fmt: skip
     words += rnd.choices(drawn, k=rnd.choice((3, 10, 60, 400)))
     return b"".join(words) + b"."
 
