@@ -31,11 +31,8 @@ def products(g: G, op: str) -> None:
             ("ij,jk", [(n, k), (k, m)]), ("ii", [(n, n)]), ("bhid, bhjd -> bhij", [(1, 2, n, k), (1, 2, m, k)]),
             ("ij,ij->i", [(n, k), (n, k)]), ("i,i,i->i", [(n,)] * 3), ("...i->...", [(2, n, k)]), ("ba", [(n, k)]),
         )  # fmt: skip
-        g.node(
-            op,
-            [g.tensor(g.one_of(np.float32, np.float64) if len(shapes) < 0 else np.float32, s) for s in shapes],
-            equation=equation,
-        )
+        dtype = g.one_of(np.float32, np.float64)
+        g.node(op, [g.tensor(dtype, shape) for shape in shapes], equation=equation)
     elif op == "Det":
         g.node(op, [g.tensor(np.float32, (*g.sizes(g.number(0, 2)), n, n), reuse=0)])
     elif op == "MatMul":
@@ -47,13 +44,10 @@ def products(g: G, op: str) -> None:
             b = (k,)
         g.node(op, [g.tensor(dtype, a), g.tensor(dtype, b)])
     else:
-        kinds = (
-            (g.one_of(np.int8, np.uint8), g.one_of(np.int8, np.uint8))
-            if op == "MatMulInteger"
-            else (np.uint8, np.uint8)
-        )
-        if op == "QLinearMatMul" and g.chance(0.4):
-            kinds = (np.int8, np.int8)
+        if op == "MatMulInteger":
+            kinds = (g.one_of(np.int8, np.uint8), g.one_of(np.int8, np.uint8))
+        else:
+            kinds = (np.int8, np.int8) if g.chance(0.4) else (np.uint8, np.uint8)
         lead = g.sizes(g.number(0, 1), 1, 2)
         a_, b_ = g.tensor(kinds[0], (*lead, n, k), low=-100, high=100), g.tensor(kinds[1], (k, m), low=-100, high=100)
         if op == "MatMulInteger":
@@ -62,28 +56,15 @@ def products(g: G, op: str) -> None:
             return
         scale = lambda: g.known(np.array(g.one_of(0.5, 0.25, 2.0)), np.float32)  # noqa: E731
         zero = lambda kind: g.known(np.array(g.number(0, 5)), kind)  # noqa: E731
-        g.node(
-            op,
-            [
-                a_,
-                scale(),
-                zero(kinds[0]),
-                b_,
-                scale(),
-                zero(kinds[1]),
-                g.known(np.array(64.0), np.float32),
-                zero(kinds[0]),
-            ],
-        )
+        a_parts, b_parts = [a_, scale(), zero(kinds[0])], [b_, scale(), zero(kinds[1])]
+        g.node(op, [*a_parts, *b_parts, g.known(np.array(64.0), np.float32), zero(kinds[0])])
 
 
 # -- windows ----------------------------------------------------------------------------------------------------------
 def window(g: G, spatial: int, sizes: Any, *, dilated: bool = True) -> dict[str, Any]:
     kernel = [g.number(1, min(3, n)) for n in sizes]
-    attributes: dict[str, Any] = {
-        "kernel_shape": kernel,
-        "strides": maybe(g, 0.6, [g.number(1, 3) for _ in range(spatial)]),
-    }
+    strides = maybe(g, 0.6, [g.number(1, 3) for _ in range(spatial)])
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides}
     if dilated and g.chance(0.4):
         attributes["dilations"] = [g.number(1, 2) for _ in range(spatial)]
     choice = g.rng.random()
@@ -126,12 +107,10 @@ def convolutions(g: G, op: str) -> None:
     if op == "DeformConv":
         attributes.pop("auto_pad", None)
         n, h, v = shape[0], *sizes
-        pads, strides, dil = (
-            attributes.get(k) or d for k, d in (("pads", [0] * 4), ("strides", [1, 1]), ("dilations", [1, 1]))
-        )
-        out = [
-            (s + pads[i] + pads[i + 2] - dil[i] * (kernel[i] - 1) - 1) // strides[i] + 1 for i, s in enumerate((h, v))
-        ]
+        defaults = {"pads": [0] * 4, "strides": [1, 1], "dilations": [1, 1]}
+        pads, strides, dil = (attributes.get(name) or default for name, default in defaults.items())
+        covered = [dil[i] * (kernel[i] - 1) + 1 for i in range(2)]
+        out = [(s + pads[i] + pads[i + 2] - covered[i]) // strides[i] + 1 for i, s in enumerate((h, v))]
         groups = g.one_of(1, group)
         offset = g.tensor(np.float32, (n, groups * 2 * kernel[0] * kernel[1], *out), low=-1, high=1)
         mask = maybe(g, 0.5, g.tensor(np.float32, (n, groups * kernel[0] * kernel[1], *out), low=0, high=1))
@@ -140,10 +119,8 @@ def convolutions(g: G, op: str) -> None:
         g.node(op, [g.tensor(np.float32, shape), g.tensor(np.float32, w), offset, bias, mask], **attributes)
         return
     kind = np.uint8
-    x, k = (
-        g.tensor(kind, shape, low=0, high=50),
-        g.tensor(g.one_of(np.uint8, np.int8) if op == "QLinearConv" else kind, w, high=50, constant=0.8),
-    )
+    x = g.tensor(kind, shape, low=0, high=50)
+    k = g.tensor(g.one_of(np.uint8, np.int8) if op == "QLinearConv" else kind, w, high=50, constant=0.8)
     if op == "ConvInteger":
         zeros = [maybe(g, 0.5, g.known(np.array(g.number(0, 5)), kind)) for _ in range(2)]
         g.node(op, [x, k, *zeros], **attributes)
@@ -155,29 +132,20 @@ def convolutions(g: G, op: str) -> None:
     if g.chance(0.4):
         ws = g.known(g.rng.integers(1, 4, group * outer) / 4, np.float32)
         wz = g.known(np.zeros(group * outer) if wk == np.int8 else np.full(group * outer, 3), wk)
-    g.node(
-        op,
-        [x, scale(0.5), g.known(np.array(3), kind), k, ws, wz, scale(16.0), g.known(np.array(7), kind), bias],
-        **attributes,
-    )
+    zeros = [g.known(np.array(n), kind) for n in (3, 7)]
+    g.node(op, [x, scale(0.5), zeros[0], k, ws, wz, scale(16.0), zeros[1], bias], **attributes)
 
 
 @draws("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def pools(g: G, op: str) -> None:
     spatial = g.number(1, 3)
     sizes = g.sizes(spatial, 2, 7)
-    x = g.tensor(
-        np.float32 if op == "LpPool" else g.one_of(np.float32, np.float32, np.float64),
-        (g.number(1, 2), g.number(1, 3), *sizes),
-    )
+    dtype = np.float32 if op == "LpPool" else g.one_of(np.float32, np.float32, np.float64)
+    x = g.tensor(dtype, (g.number(1, 2), g.number(1, 3), *sizes))
     if op.startswith("Global"):
         g.node(op, [x], p=maybe(g, 0.5, g.one_of(1, 3)) if op == "GlobalLpPool" else None)
         return
-    dilated = (
-        (op == "MaxPool" and g.opset >= 10)
-        or (op == "AveragePool" and g.opset >= 19)
-        or (op == "LpPool" and g.opset >= 18)
-    )
+    dilated = g.opset >= {"MaxPool": 10, "AveragePool": 19, "LpPool": 18}[op]
     attributes = window(g, spatial, sizes, dilated=dilated)
     if (op != "LpPool" and g.opset >= 10) or g.opset >= 18:
         attributes["ceil_mode"] = g.one_of(None, 0, 1)
@@ -222,13 +190,8 @@ def resize(g: G, op: str) -> None:
         g.node(op, [x, g.known(scales, np.float32)], mode=mode)
         return
     # onnxruntime crops ("tf_crop_and_resize") other regions than the standard's own evaluator
-    ways = [
-        "half_pixel",
-        "pytorch_half_pixel",
-        "align_corners",
-        "asymmetric",
-        *(("half_pixel_symmetric",) if g.opset >= 19 else ()),
-    ]
+    ways = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+    ways += ["half_pixel_symmetric"] if g.opset >= 19 else []
     attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": maybe(g, 0.8, g.one_of(*ways))}
     if mode in (None, "nearest"):
         attributes["nearest_mode"] = g.one_of(None, "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
@@ -245,10 +208,8 @@ def resize(g: G, op: str) -> None:
         scales = [scales[a] for a in axes]
     fixed = attributes["coordinate_transformation_mode"] == "align_corners"  # onnxruntime rounds a fractional size
     if g.chance(0.4) or fixed:
-        target = [
-            max(1, int(n * s))
-            for n, s in zip([g.shape(x)[a] for a in axes] if axes else g.shape(x), scales, strict=True)
-        ]
+        before = [g.shape(x)[a] for a in axes] if axes else g.shape(x)
+        target = [max(1, int(n * s)) for n, s in zip(before, scales, strict=True)]
         if g.opset >= 18 and g.chance(0.4):
             attributes["keep_aspect_ratio_policy"] = g.one_of("stretch", "not_larger", "not_smaller")
         g.node(op, [x, None, None, g.known(target)], **attributes)
@@ -268,21 +229,14 @@ def vision(g: G, op: str) -> None:
             grid = g.value(g.rng.uniform(-1.3, 1.3, (n, 2, 2, 3, 3)).astype(np.float32))
             cubic = linear
         mode = g.one_of(None, linear, "nearest", cubic)
-        g.node(
-            op,
-            [x, grid],
-            mode=mode,
-            padding_mode=g.one_of(None, "zeros", "border", "reflection"),
-            align_corners=g.one_of(None, 0, 1),
-        )
+        padding = g.one_of(None, "zeros", "border", "reflection")
+        g.node(op, [x, grid], mode=mode, padding_mode=padding, align_corners=g.one_of(None, 0, 1))
     elif op == "RoiAlign":
         count = g.number(0 if g.chance(0.1) else 1, 3)
         corner = g.rng.uniform(0, 2, (count, 2))
         rois = np.concatenate([corner, corner + g.rng.uniform(0.5, 3, (count, 2))], 1).astype(np.float32)
-        attributes: dict[str, Any] = {
-            "mode": g.one_of(None, "avg", "max"),
-            "output_height": maybe(g, 0.7, g.number(1, 3)),
-        }
+        attributes: dict[str, Any] = {"mode": g.one_of(None, "avg", "max")}
+        attributes["output_height"] = maybe(g, 0.7, g.number(1, 3))
         attributes |= {"output_width": maybe(g, 0.7, g.number(1, 3)), "sampling_ratio": maybe(g, 0.6, g.number(0, 3))}
         attributes["spatial_scale"] = maybe(g, 0.5, 0.5)
         if g.opset >= 16:
@@ -297,11 +251,8 @@ def vision(g: G, op: str) -> None:
     else:
         boxes = g.rng.uniform(0, 4, (n, 5, 4)).astype(np.float32)
         scores = g.rng.permutation(n * c * 5).reshape(n, c, 5).astype(np.float32) / 10
-        given = [
-            maybe(g, 0.8, g.known([g.number(0, 4)])),
-            maybe(g, 0.7, g.known([0.3], np.float32)),
-            maybe(g, 0.5, g.known([0.4], np.float32)),
-        ]
+        given = [maybe(g, 0.8, g.known([g.number(0, 4)]))]
+        given += [maybe(g, p, g.known([threshold], np.float32)) for p, threshold in ((0.7, 0.3), (0.5, 0.4))]
         g.node(op, [g.value(boxes), g.value(scores), *given], center_point_box=g.one_of(None, 0, 1))
 
 
@@ -327,12 +278,8 @@ def quantised(g: G, op: str) -> None:
     if op == "QuantizeLinear":
         g.node(op, [g.tensor(np.float32, shape, low=-60, high=60), scale, zero], axis=axis_, block_size=block)
     else:
-        g.node(
-            op,
-            [g.tensor(kind if zero or g.chance(0.5) else np.int32, shape, low=-100, high=100), scale, zero],
-            axis=axis_,
-            block_size=block,
-        )
+        x = g.tensor(kind if zero or g.chance(0.5) else np.int32, shape, low=-100, high=100)
+        g.node(op, [x, scale, zero], axis=axis_, block_size=block)
 
 
 # -- losses, signals, attention ----------------------------------------------------------------------
@@ -347,42 +294,23 @@ def losses(g: G, op: str) -> None:
         target[g.rng.random(target.shape) < 0.3] = -1
     weight = maybe(g, 0.5, g.tensor(np.float32, (c,), low=0.5, high=2))
     outputs = 2 if op == "SoftmaxCrossEntropyLoss" and g.chance(0.4) else 1
-    g.node(
-        op, [x, g.value(target), weight], outputs, ignore_index=ignore, reduction=g.one_of(None, "mean", "sum", "none")
-    )
+    reduction = g.one_of(None, "mean", "sum", "none")
+    g.node(op, [x, g.value(target), weight], outputs, ignore_index=ignore, reduction=reduction)
 
 
 @draws("DFT", "STFT", "MelWeightMatrix")
 def signals(g: G, op: str) -> None:
     if op == "MelWeightMatrix":
-        g.node(
-            op,
-            [
-                g.known(np.array(v), t)
-                for v, t in (
-                    (g.number(2, 4), np.int64),
-                    (16, np.int64),
-                    (8000, np.int64),
-                    (0.0, np.float32),
-                    (4000.0, np.float32),
-                )
-            ],
-        )
+        sizes = [g.known(np.array(n)) for n in (g.number(2, 4), 16, 8000)]
+        g.node(op, [*sizes, *[g.known(np.array(edge), np.float32) for edge in (0.0, 4000.0)]])
         return
     if op == "STFT":
         length, frame = g.number(8, 12), g.number(2, 5)
         x = g.tensor(np.float32, (g.number(1, 2), length, 1))
         win = maybe(g, 0.5, g.tensor(np.float32, (frame,)))
-        g.node(
-            op,
-            [
-                x,
-                g.known(np.array(g.number(1, 3))),
-                win,
-                g.known(np.array(frame)) if win is None or g.chance(0.5) else None,
-            ],
-            onesided=g.one_of(None, 0, 1),
-        )
+        step = g.known(np.array(g.number(1, 3)))
+        wide = g.known(np.array(frame)) if win is None or g.chance(0.5) else None
+        g.node(op, [x, step, win, wide], onesided=g.one_of(None, 0, 1))
         return
     rank = g.number(2, 4)
     real = g.chance(0.6)
@@ -403,19 +331,12 @@ def attention(g: G, op: str) -> None:
     b, heads, q, k, d = g.number(1, 2), g.one_of(1, 2, 4), g.number(1, 4), g.number(1, 4), g.one_of(2, 4)
     if op == "RotaryEmbedding":
         x = g.tensor(np.float32, (b, heads, q, d) if g.chance(0.5) else (b, q, heads * d))
-        flat = g.rank(x) == 3
-        part = d // 2
-        if g.chance(0.5):
-            cache = [g.tensor(np.float32, (6, part), low=-1, high=1) for _ in range(2)]
-            g.node(
-                op,
-                [x, *cache, g.value(g.rng.integers(0, 6, (b, q)))],
-                interleaved=g.one_of(None, 0, 1),
-                num_heads=heads if flat else None,
-            )
-        else:
-            cache = [g.tensor(np.float32, (b, q, part), low=-1, high=1) for _ in range(2)]
-            g.node(op, [x, *cache], interleaved=g.one_of(None, 0, 1), num_heads=heads if flat else None)
+        placed = g.chance(0.5)
+        rows = (6,) if placed else (b, q)
+        cache = [g.tensor(np.float32, (*rows, d // 2), low=-1, high=1) for _ in range(2)]
+        places = [g.value(g.rng.integers(0, 6, (b, q)))] if placed else []
+        more = {"interleaved": g.one_of(None, 0, 1), "num_heads": heads if g.rank(x) == 3 else None}
+        g.node(op, [x, *cache, *places], **more)
         return
     kv = int(g.one_of(*[n for n in (1, 2, 4) if heads % n == 0]))
     v = g.one_of(d, 3)
@@ -468,23 +389,11 @@ def recurrent(g: G, op: str) -> None:
     attributes: dict[str, Any] = {"hidden_size": hidden, "direction": direction, "layout": layout}
     attributes["clip"] = maybe(g, 0.3, 0.5)
     if g.chance(0.5):
-        kinds = (
-            "Relu",
-            "Tanh",
-            "Sigmoid",
-            "Softsign",
-            "HardSigmoid",
-            "Elu",
-            "LeakyRelu",
-            "Affine",
-            "ScaledTanh",
-            "ThresholdedRelu",
-        )
+        scaled = ("HardSigmoid", "Elu", "LeakyRelu", "Affine", "ScaledTanh", "ThresholdedRelu")
+        kinds = ("Relu", "Tanh", "Sigmoid", "Softsign", *scaled)
         names = [g.one_of(*kinds) for _ in range(ways * {"LSTM": 3, "GRU": 2, "RNN": 1}[op])]
         attributes["activations"] = names
-        alphas = [
-            0.3 for n in names if n in ("HardSigmoid", "Elu", "LeakyRelu", "Affine", "ScaledTanh", "ThresholdedRelu")
-        ]
+        alphas = [0.3 for n in names if n in scaled]
         betas = [0.6 for n in names if n in ("HardSigmoid", "Affine", "ScaledTanh")]
         own = {"Affine", "ScaledTanh", "ThresholdedRelu"}.intersection(names)  # onnxruntime's defaults are 0 for these
         if (alphas or betas) and (own or g.chance(0.7)):

@@ -182,32 +182,11 @@ def test_arguments_as_pytorch_writes_them_name_the_method(call: Any, mend: str) 
 @pytest.mark.parametrize(
     "name",
     [
-        "jit",
-        "vmap",
-        "pmap",
-        "jacfwd",
-        "jacrev",
-        "hessian",
-        "linearize",
-        "custom_vjp",
-        "custom_jvp",
-        "stop_gradient",
-        "checkpoint",
-        "remat",
-        "tree_map",
-        "tree_util",
-        "lax",
-        "numpy",
-        "device_put",
-        "device_get",
-        "devices",
-        "make_jaxpr",
-        "eval_shape",
-        "block_until_ready",
-        "array",
-        "PRNGKey",
+        "jit", "vmap", "pmap", "jacfwd", "jacrev", "hessian", "linearize", "custom_vjp", "custom_jvp", "stop_gradient",
+        "checkpoint", "remat", "tree_map", "tree_util", "lax", "numpy", "device_put", "device_get", "devices",
+        "make_jaxpr", "eval_shape", "block_until_ready", "array", "PRNGKey",
     ],
-)
+)  # fmt: skip
 def test_names_of_jax_say_what_to_write(name: str) -> None:
     with pytest.raises(AttributeError, match=r"given: [\s\S]*expected: [\s\S]*mend: +\S"):
         getattr(burn_torch, name)
@@ -216,21 +195,10 @@ def test_names_of_jax_say_what_to_write(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "expand_dims",
-        "swapaxes",
-        "astype",
-        "T",
-        "ravel",
-        "copy",
-        "fill",
-        "itemsize",
-        "nbytes",
-        "ptp",
-        "compress",
+        "expand_dims", "swapaxes", "astype", "T", "ravel", "copy", "fill", "itemsize", "nbytes", "ptp", "compress",
         "float16",
-        "concatenate",
-    ][:-1],
-)
+    ],
+)  # fmt: skip
 def test_names_of_numpys_arrays_say_what_to_write(name: str) -> None:
     assert says_what_to_write(X, name)
     with pytest.raises(AttributeError, match="mend"):
