@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
@@ -17,10 +15,9 @@ from burn_torch.onnx import load
 from burn_torch.onnx import operators as op
 from tests.onnx import layer_draws, operator_draws
 from tests.onnx.operator_graphs import DRAWS, ONNX_TYPES, OperatorGraph, compute
+from tests.onnx.random_models import SEED
 from tests.onnx.test_control_graphs import written
 
-SEED = int(os.environ.get("SEED", "0")) or int.from_bytes(os.urandom(3), "big")
-"""The first seed of the random models; SEED= gives those of an earlier run again."""
 CPU = Device.cpu()
 assert operator_draws.draws is layer_draws.draws, "both fill DRAWS"
 
