@@ -109,14 +109,12 @@ def _checked_function(
         if not ready:
             prepare()
         faults: list[tuple[str, Any, str]] = []
-        for name, value in (*zip(places, args, strict=False), *kwargs.items()):
+        further = [] if rest is None else [(rest, value) for value in args[len(places) :]]
+        for name, value in (*zip(places, args, strict=False), *further, *kwargs.items()):
             for taken in checks.get(name, ()):
-                if not _holds(taken, value, parameters[name].default):
+                if value is not parameters[name].default and not holds(taken, value):
                     faults.append((name, value, taken.text))
                     break
-        if rest is not None:
-            for value in args[len(places) :]:
-                faults += [(rest, value, taken.text) for taken in checks[rest] if not _holds(taken, value, rest)][:1]
         if faults:
             raise _told(subject, faults, error, alone=alone)
         return function(*args, **kwargs)
@@ -125,10 +123,6 @@ def _checked_function(
     plain: Any = check
     plain.__code__ = plain.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
     return typing.cast(F, plain)
-
-
-def _holds(taken: Taken, value: Any, default: Any) -> bool:
-    return value is default or holds(taken, value)
 
 
 def holds(taken: Taken, value: Any) -> bool:
@@ -188,19 +182,6 @@ def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
         return Any
 
 
-@functools.lru_cache(maxsize=1024)
-def _cached(annotation: Any) -> Taken | None:
-    return _taken_by(annotation)
-
-
-def taken_by(annotation: Any) -> Taken | None:
-    """What an annotation takes; None where it cannot be checked."""
-    try:
-        return _cached(annotation)
-    except TypeError:  # a Literal of a list, say, which cannot be hashed
-        return _taken_by(annotation)
-
-
 def _is_whole(x: Any) -> bool:
     return x.__class__ is int or (isinstance(x, numbers.Integral) and not isinstance(x, bool))
 
@@ -230,7 +211,9 @@ _PLAIN: Final[dict[Any, Taken]] = {
 _UNCHECKED: Final = (Any, object, inspect.Parameter.empty)
 
 
-def _taken_by(annotation: Any) -> Taken | None:
+@functools.lru_cache(maxsize=1024)
+def taken_by(annotation: Any) -> Taken | None:
+    """What an annotation takes; None where it cannot be checked."""
     if isinstance(annotation, TypeVar) or any(annotation is one for one in _UNCHECKED):
         return None
     if annotation in _PLAIN:

@@ -57,8 +57,7 @@ class TensorData:
             return values if dtype is None else values._held_by(dtype)
         from_host = not isinstance(values, np.ndarray | np.generic)
         if from_host and is_of_torch(values):
-            data = _of_torch(values)
-            return data if dtype is None else data.convert(dtype)
+            return TensorData.of(_of_torch(values), dtype)
         try:
             array = np.asarray(values)
         except (TypeError, RuntimeError, OverflowError, AttributeError) as err:  # what __array__ of an item raises

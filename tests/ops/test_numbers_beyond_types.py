@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from burn_torch import (
     ArgumentError,
@@ -183,7 +184,8 @@ def test_a_range_that_leaves_its_type_is_refused(stack: str) -> None:
 @pytest.mark.parametrize(
     ("values", "dtype"),
     [([300, -1], "u8"), ([1.5], "i64"), ([np.nan], "i32"), ([2.0**63], "i64"), ([2**63], "i64"), ([1e9], "f16"),
-     ([1e39], "f32"), ([1e39], None), ([1e39], "bf16"), ([-1], "u64"), (np.array([200], np.uint8), "i8")],
+     ([1e39], "f32"), ([1e39], None), ([1e39], "bf16"), ([-1], "u64"), (np.array([200], np.uint8), "i8"),
+     (torch.tensor([300]), "u8"), (torch.tensor([1e39], dtype=torch.float64), "f32"), (torch.tensor([1.5]), "i64")],
 )  # fmt: skip
 def test_data_that_a_type_cannot_hold_are_refused(values: Any, dtype: str | None) -> None:
     words = r"(?s)TensorData: \w+ cannot hold \d+ values?\n  given: .*\n  expected: .*\n  mend: .*convert\(dtype\)"
