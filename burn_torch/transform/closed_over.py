@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from types import CodeType, FrameType, FunctionType, MethodType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 from burn_torch.core.errors import TraceError, explain
@@ -16,10 +16,11 @@ from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import LEAVES, Tree, children, walk
 from burn_torch.ops.value import Value
 from burn_torch.tensor import Tensor
+from burn_torch.transform.names import attribute_of, contents_of, names_of
 from burn_torch.transform.structure import Constant, Container
 from burn_torch.transform.surroundings import Surroundings
 
-__all__ = ["Watch", "changed", "name_of", "names_in", "require_same", "visible_in"]
+__all__ = ["Watch", "changed", "name_of", "require_same", "visible_in"]
 
 _MUTABLE = (list, dict, set, deque, bytearray)
 
@@ -47,7 +48,7 @@ def _path_to(primitive: Any, value: Any, name: str) -> str | None:
         if value._unread is not None:
             return None  # what nobody has read is in nobody's hands
         return next((f"{name}.{path}" for path, leaf in walk(value) if _holds(leaf, primitive)), None)
-    fields = getattr(value, "__dict__", None)
+    fields = attribute_of(value, "__dict__")
     if isinstance(fields, dict) and not isinstance(value, type) and not callable(value):
         for field, item in fields.items():
             if isinstance(item, Tensor | Param | RunningState | Tree):
@@ -172,21 +173,17 @@ def _outside_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     if code is None:
         return
     for name, cell in zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not yet bound
-            continue
+        yield name, contents_of(cell)
     outside = getattr(function, "__globals__", {})
-    for name in sorted(names_in(code)):
-        if name in outside:
-            yield name, outside[name]
+    for name in sorted(names_of(code).outside & outside.keys()):
+        yield name, outside[name]
 
 
 def _mutable(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, _MUTABLE):
         yield name, value
     elif _is_plain_object(value) or (name == "self" and not isinstance(value, Tree)):
-        for field, item in getattr(value, "__dict__", {}).items():
+        for field, item in (attribute_of(value, "__dict__") or {}).items():
             if isinstance(item, _MUTABLE):
                 yield f"{name}.{field}", item
 
@@ -198,7 +195,7 @@ def _is_plain_object(value: Any) -> bool:
         not isinstance(value, type | Tree | Tensor)
         and not callable(value)
         and kind.__module__ not in ("builtins", "sys")
-        and isinstance(getattr(value, "__dict__", None), dict)
+        and isinstance(attribute_of(value, "__dict__"), dict)
     )
 
 
@@ -207,15 +204,6 @@ def _is_other(now: Any, before: float) -> bool:
     if now is before:
         return False
     return isinstance(now, Value) or (type(now) in (int, float) and now != before)
-
-
-def names_in(code: CodeType) -> set[str]:
-    """The names that code looks up outside of itself, its inner functions' too."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= names_in(constant)
-    return names
 
 
 def visible_in(function: Any) -> Iterator[Any]:
@@ -241,12 +229,8 @@ def visible_in(function: Any) -> Iterator[Any]:
 
 
 def _outside(function: FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not yet bound
-            continue
-    for name in names_in(function.__code__):
+    yield from map(contents_of, function.__closure__ or ())
+    for name in names_of(function.__code__).outside:
         value = function.__globals__.get(name)
         if not isinstance(value, FunctionType) or value.__globals__ is function.__globals__:
             yield value

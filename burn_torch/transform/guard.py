@@ -7,14 +7,16 @@ traced again; a program whose places hold again what they held is taken up again
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from operator import contains, getitem, is_
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, final
 
 import numpy as np
 import torch
 
 from burn_torch.transform.constant import constant_key
+from burn_torch.transform.names import contents_of
 from burn_torch.transform.retrace import Difference
 
 __all__ = [
@@ -44,40 +46,27 @@ ABSENT: Final = _Absent()
 """In the place of a value that is not there."""
 
 
-class Place(Protocol):
-    """Somewhere outside of a function where it read something."""
+class Place(ABC):
+    """Somewhere outside of a function where it read something.
 
-    name: str
-    """As the user calls it: "settings['beta']"."""
-    before: Any
-    """What it held."""
+    name    as the user calls it: "settings['beta']"
+    before  what it held
+    """
+
+    __slots__ = ("before", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.before: Any = self.read()
+
+    @abstractmethod
+    def read(self) -> Any:
+        """What it holds."""
 
     def now(self) -> Any:
         """What it holds; `before` itself if that is the same."""
-        ...
-
-    def held(self) -> Iterable[Any]:
-        """The objects that this place itself keeps."""
-        ...
-
-    def renew(self) -> None:
-        """Takes what it holds now for what it held."""
-        ...
-
-
-@final
-class Entry:
-    """A name in the dict of a module, an object or a class."""
-
-    __slots__ = ("before", "holder", "key", "name")
-
-    def __init__(self, name: str, holder: Any, key: str, before: Any) -> None:
-        self.name, self.holder, self.key, self.before = name, holder, key, before
-
-    def now(self) -> Any:
-        """The value of that name, or ABSENT."""
-        found = self.holder.get(self.key, ABSENT)
-        return self.before if is_same(found, self.before) else found
+        value, before = self.read(), self.before
+        return before if value is before or is_same(value, before) else value
 
     def held(self) -> Iterable[Any]:
         """The objects that this place itself keeps."""
@@ -85,66 +74,74 @@ class Entry:
 
     def renew(self) -> None:
         """Takes what it holds now for what it held."""
-        self.before = self.holder.get(self.key, ABSENT)
+        self.before = self.read()
 
 
 @final
-class Attribute:
+class Entry(Place):
+    """A name in the dict of a module, an object or a class."""
+
+    __slots__ = ("holder", "key")
+
+    def __init__(self, name: str, holder: Any, key: str) -> None:
+        self.holder, self.key = holder, key
+        super().__init__(name)
+
+    def read(self) -> Any:
+        """The value of that name, or ABSENT."""
+        return self.holder.get(self.key, ABSENT)
+
+
+@final
+class Attribute(Place):
     """An attribute that stands in no dict: a slot, or one of a thread-local object."""
 
-    __slots__ = ("_key", "_owner", "before", "name")
+    __slots__ = ("_key", "_owner")
 
     def __init__(self, name: str, owner: Any, key: str) -> None:
-        self.name, self._owner, self._key = name, owner, key
-        self.before = getattr(owner, key, ABSENT)
+        self._owner, self._key = owner, key
+        super().__init__(name)
 
-    def now(self) -> Any:
+    def read(self) -> Any:
         """Its value, or ABSENT."""
-        found = getattr(self._owner, self._key, ABSENT)
-        return self.before if is_same(found, self.before) else found
+        return getattr(self._owner, self._key, ABSENT)
 
     def held(self) -> Iterable[Any]:
         """The objects that this place itself keeps."""
         return (self._owner, self.before)
 
-    def renew(self) -> None:
-        """Takes what it holds now for what it held."""
-        self.before = getattr(self._owner, self._key, ABSENT)
-
 
 @final
-class Cell:
+class Cell(Place):
     """A variable of an enclosing function."""
 
-    __slots__ = ("_cell", "before", "name")
+    __slots__ = ("_cell",)
 
     def __init__(self, name: str, cell: Any) -> None:
-        self.name, self._cell = name, cell
-        self.before = _contents(cell)
+        self._cell = cell
+        super().__init__(name)
 
-    def now(self) -> Any:
+    def read(self) -> Any:
         """Its value, or ABSENT."""
-        found = _contents(self._cell)
-        return self.before if is_same(found, self.before) else found
-
-    def held(self) -> Iterable[Any]:
-        """The objects that this place itself keeps."""
-        return (self.before,)
-
-    def renew(self) -> None:
-        """Takes what it holds now for what it held."""
-        self.before = _contents(self._cell)
+        return contents_of(self._cell, ABSENT)
 
 
 @final
-class Contents:
+class Contents(Place):
     """The items of a list, tuple, set, dict or deque, each compared as the place of it would be."""
 
-    __slots__ = ("_container", "before", "name")
+    __slots__ = ("_container",)
 
     def __init__(self, name: str, container: Any) -> None:
-        self.name, self._container = name, container
-        self.before = _items(container)
+        self._container = container
+        super().__init__(name)
+
+    def read(self) -> Any:
+        """(number of items, items, keys)."""
+        container = self._container
+        if isinstance(container, dict):
+            return len(container), tuple(container.values()), tuple(container)
+        return len(container), tuple(container), ()
 
     def now(self) -> Any:
         """Its items."""
@@ -154,11 +151,7 @@ class Contents:
             same_keys = not isinstance(container, dict) or all(map(is_, container, before[2]))
             if same_keys and all(map(is_, values, before[1])):
                 return before
-        found = _items(container)
-        same = (
-            found[0] == before[0] and all(map(is_same, found[1], before[1])) and all(map(is_same, found[2], before[2]))
-        )
-        return before if same else found
+        return super().now()
 
     def added(self) -> Sequence[Any] | None:
         """The values that came to a dict, if it has all it had; None for what changed otherwise."""
@@ -174,24 +167,24 @@ class Contents:
         """The objects that this place itself keeps."""
         return (self._container, *self.before[1], *self.before[2])
 
-    def renew(self) -> None:
-        """Takes what it holds now for what it held."""
-        self.before = _items(self._container)
-
 
 @final
-class Fields:
+class Fields(Place):
     """Which attributes an object has, for code that asks for one that may not be there."""
 
-    __slots__ = ("_fields", "before", "name")
+    __slots__ = ("_fields",)
 
     def __init__(self, name: str, fields: dict[str, Any]) -> None:
-        self.name, self._fields = name, fields
-        self.before = frozenset(fields)
+        self._fields = fields
+        super().__init__(name)
+
+    def read(self) -> Any:
+        """Their names."""
+        return frozenset(self._fields)
 
     def now(self) -> Any:
         """Their names."""
-        return self.before if self._fields.keys() == self.before else frozenset(self._fields)
+        return self.before if self._fields.keys() == self.before else self.read()
 
     def added(self) -> Sequence[Any] | None:
         """The values of attributes that came, if none went."""
@@ -202,77 +195,61 @@ class Fields:
         """The objects that this place itself keeps."""
         return ()
 
-    def renew(self) -> None:
-        """Takes what it holds now for what it held."""
-        self.before = frozenset(self._fields)
-
 
 @final
-class Bytes:
+class Bytes(Place):
     """The elements of an array or of a tensor of torch."""
 
-    __slots__ = ("_value", "before", "name")
+    __slots__ = ("_value",)
 
     def __init__(self, name: str, value: Any) -> None:
-        self.name, self._value = name, value
-        self.before = elements_of(value)
+        self._value = value
+        super().__init__(name)
+
+    def read(self) -> Any:
+        """Its bytes, shape and type."""
+        return elements_of(self._value)
 
     def now(self) -> Any:
         """Its bytes, shape and type."""
-        found = elements_of(self._value)
-        return self.before if found == self.before else found
+        value = self.read()
+        return self.before if value == self.before else value
 
     def held(self) -> Iterable[Any]:
         """The objects that this place itself keeps."""
         return (self._value,)
 
-    def renew(self) -> None:
-        """Takes what it holds now for what it held."""
-        self.before = elements_of(self._value)
-
 
 @final
-class Probe:
+class Probe(Place):
     """Something that a function of its own reads: a variable of the environment, the state of a generator."""
 
-    __slots__ = ("_of", "_read", "before", "name")
+    __slots__ = ("_of", "_read")
 
     def __init__(self, name: str, read: Callable[[], Any], *of: Any) -> None:
-        self.name, self._read, self._of = name, read, of
-        self.before = read()
+        self._read, self._of = read, of
+        super().__init__(name)
 
-    def now(self) -> Any:
-        """What it reads."""
-        found = self._read()
-        return self.before if is_same(found, self.before) else found
+    def read(self) -> Any:
+        """What the function gives."""
+        return self._read()
 
     def held(self) -> Iterable[Any]:
         """The objects that this place itself keeps."""
         return self._of
 
-    def renew(self) -> None:
-        """Takes what it holds now for what it held."""
-        self.before = self._read()
 
-
-class _Refused:
+class _Refused(Place):
     """Something that no guard can watch."""
 
-    __slots__ = ("before", "name")
+    __slots__ = ()
 
     def __init__(self, name: str, value: Any) -> None:
         self.name, self.before = name, value
 
-    def now(self) -> Any:
+    def read(self) -> Any:
         """Itself."""
         return self.before
-
-    def held(self) -> Iterable[Any]:
-        """The objects that this place itself keeps."""
-        return (self.before,)
-
-    def renew(self) -> None:
-        """Nothing."""
 
 
 @final
@@ -349,19 +326,6 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 _PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
-
-
-def _contents(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not bound yet
-        return ABSENT
-
-
-def _items(container: Any) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
-    if isinstance(container, dict):
-        return len(container), tuple(container.values()), tuple(container)
-    return len(container), tuple(container), ()
 
 
 def elements_of(value: Any) -> Any:

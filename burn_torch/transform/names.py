@@ -1,4 +1,4 @@
-"""Names in Python code: what it looks up outside of itself, and where code belongs."""
+"""Names in Python code: what it looks up outside of itself, what they stand for, and where code belongs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Names", "codes_in", "is_library", "is_standard", "line_of", "names_of", "place_of"]
+__all__ = [
+    "Names", "attribute_of", "codes_in", "contents_of", "is_library", "is_standard", "line_of", "names_of", "place_of",
+]  # fmt: skip
 
 _STANDARD: Final = tuple(
     {folder + os.sep
@@ -41,6 +43,22 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from codes_in(constant)
+
+
+def attribute_of(value: Any, name: str) -> Any:
+    """An attribute of anything at all; None where it has none, or fails to say so: a proxy of what is not there yet."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # of the value's own code
+        return None
+
+
+def contents_of(cell: Any, absent: Any = None) -> Any:
+    """What a variable of an enclosing function holds; `absent` where it is not bound yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return absent
 
 
 @functools.lru_cache(maxsize=4096)

@@ -47,7 +47,7 @@ from burn_torch.transform.guard import (
     elements_of,
 )
 from burn_torch.transform.impure import GENERATORS, global_generators
-from burn_torch.transform.names import is_library, is_standard, names_of
+from burn_torch.transform.names import attribute_of, is_library, is_standard, names_of
 
 __all__ = ["IMMUTABLE", "LONGEST", "Places"]
 
@@ -60,7 +60,10 @@ IMMUTABLE: Final = (
 )  # fmt: skip
 _TENSORS: Final = Value | Param | RunningState
 _CONTAINERS: Final = (list, dict, set, frozenset, tuple, deque)
-_WRAPPERS: Final = (UserDict, UserList, ChainMap, MappingProxyType)
+_WRAPPERS: Final = (
+    UserDict, UserList, ChainMap, MappingProxyType, weakref.WeakKeyDictionary, weakref.WeakValueDictionary,
+    weakref.WeakSet,
+)  # fmt: skip
 _MEMORY: Final = (
     np.ndarray, torch.Tensor, bytearray, memoryview, array.array, mmap.mmap, _SimpleCData, Array, Structure, Union,
 )  # fmt: skip
@@ -115,7 +118,7 @@ class Places:
         value = namespace.get(key, ABSENT)
         if not (isinstance(value, ModuleType | Tree | _TENSORS) or _is_definition_of_a_library(value)):
             holder = namespace if owner is None else owner  # the dict of a class is another object each time
-            self.add(holder, key, lambda: Entry(name, namespace, key, value))
+            self.add(holder, key, lambda: Entry(name, namespace, key))
         self.look(value, name, names)
 
     def enclosed(self, function: FunctionType, names: frozenset[str]) -> None:
@@ -143,7 +146,7 @@ class Places:
             seen.names |= names
         if isinstance(value, _CONTAINERS):
             self._container(seen, path, names, fresh)
-            if hasattr(value, "__dict__"):  # of a class of the user's, with methods of its own
+            if attribute_of(value, "__dict__") is not None:  # of a class of the user's, with methods of its own
                 self._object(seen, path, names)
         elif isinstance(value, _WRAPPERS):
             self._wrapper(seen, path, names)
@@ -151,12 +154,13 @@ class Places:
             self.functions.setdefault(value.__code__, value)  # what it reads is seen when it runs
             if (names is None or value.__dict__) and not _is_definition_of_a_library(value):
                 self._fields(seen, path, names, value.__dict__)
-        elif isinstance(getattr(value, "__func__", None), FunctionType):
-            self.functions.setdefault(value.__func__.__code__, value.__func__)
+        elif isinstance(function := attribute_of(value, "__func__"), FunctionType):
+            self.functions.setdefault(function.__code__, function)
         elif isinstance(value, ModuleType):
             self._module(value, path, names)
         elif isinstance(value, type):
             self._class(value, names)
+            self._class(type(value), names)
         elif isinstance(value, GENERATORS):
             if fresh:
                 self.on_generator(path, value)
@@ -173,20 +177,28 @@ class Places:
             self.look(value.args, f"{path}.args", names)
             self.look(value.keywords, f"{path}.keywords", names)
         elif isinstance(value, ContextVar):
-            self.add(value, "", lambda: Probe(f"{path}.get()", functools.partial(value.get, None)))
+            self.add(value, "", lambda: Probe(f"{path}.get()", functools.partial(_value_of, value)))
+            self.look(_value_of(value), f"{path}.get()", names)
+        elif isinstance(value, io.BytesIO | io.StringIO):
+            if fresh:
+                seen.places.append(Probe(f"{path}.getvalue()", value.getvalue, value))
         elif isinstance(value, weakref.ref):
             self.look(value(), path, names)
         elif isinstance(value, _OF_TORCH):
             if fresh:
                 seen.places.append(Probe(path, lambda: _state_of_torch(value, set()), value))
             self._object(seen, path, names)
-        elif isinstance(value, Iterator) and not isinstance(value, io.IOBase) and not hasattr(value, "__dict__"):
+        elif (
+            isinstance(value, Iterator) and not isinstance(value, io.IOBase) and attribute_of(value, "__dict__") is None
+        ):
             seen.places.append(Used(path, value))
-        elif isinstance(getattr(value, "__wrapped__", None), FunctionType) and callable(value):  # such as lru_cache's
-            self._unseen(value.__wrapped__, names)
-        elif getattr(value, "__self__", None) is not None and callable(value):  # a method of something in C
-            if not isinstance(value.__self__, ModuleType):
-                self.look(value.__self__, path, names)
+        elif isinstance(function := attribute_of(value, "__wrapped__"), FunctionType) and callable(
+            value
+        ):  # lru_cache's
+            self._unseen(function, names)
+        elif (owner := attribute_of(value, "__self__")) is not None and callable(value):  # a method of something in C
+            if not isinstance(owner, ModuleType):
+                self.look(owner, path, names)
         else:
             self._object(seen, path, names)
 
@@ -261,31 +273,31 @@ class Places:
         for name in _chosen(fields, names):
             item, where = fields[name], f"{path}.{name}"
             if not isinstance(item, _TENSORS):
-                seen.places.append(Attribute(where, seen.value, name) if is_local else Entry(where, fields, name, item))
+                seen.places.append(Attribute(where, seen.value, name) if is_local else Entry(where, fields, name))
             self.look(item, where, names)
 
     def _object(self, seen: _Seen, path: str, names: frozenset[str] | None) -> None:
         value = seen.value
         kind = type(value)
         module = kind.__module__
-        if module.startswith("multiprocessing") and hasattr(value, "get_obj"):
+        if module.startswith("multiprocessing") and attribute_of(value, "get_obj") is not None:
             self.look(value.get_obj(), path, names)
             return
         if module.startswith(_WHOLE):
             names = None
         elif is_library(module) or (module in _CLOSED and kind.__name__ != "_local"):
             return
-        fields = getattr(value, "__dict__", None)
+        fields = attribute_of(value, "__dict__")
         slots = {name: member for base in kind.__mro__ for name, member in base.__dict__.items()
                  if isinstance(member, types.MemberDescriptorType)}  # fmt: skip
         if isinstance(fields, dict):
             self._fields(seen, path, names, fields)
         for name in _chosen(slots, names):
             seen.places.append(Attribute(f"{path}.{name}", value, name))
-            self.look(getattr(value, name, None), f"{path}.{name}", names)
+            self.look(attribute_of(value, name), f"{path}.{name}", names)
         of_class = self._class(kind, names)
         if isinstance(fields, dict):  # which one of its own would hide
-            seen.places.extend(Entry(f"{path}.{name}", fields, name, ABSENT) for name in of_class - fields.keys())
+            seen.places.extend(Entry(f"{path}.{name}", fields, name) for name in of_class - fields.keys())
 
     # -- afterwards -----------------------------------------------------------------------------------------------
     def take(self) -> Iterator[tuple[Place, Any]]:
@@ -316,7 +328,7 @@ class Places:
             if id(value) in gone:
                 continue
             gone.add(id(value))
-            fields = getattr(value, "__dict__", None) if not isinstance(value, type | ModuleType) else None
+            fields = None if isinstance(value, type | ModuleType) else attribute_of(value, "__dict__")
             for part in (*gc.get_referents(value), *(fields.values() if isinstance(fields, dict) else ())):
                 if id(part) in held and part is not fields:
                     held[id(part)] -= 1
@@ -341,6 +353,14 @@ def _state_of_torch(value: Any, seen: set[int]) -> Any:
     if isinstance(value, list | tuple):
         return tuple([_state_of_torch(item, seen) for item in value])
     return _state_of_torch(vars(value), seen) if isinstance(value, _OF_TORCH) else None
+
+
+def _value_of(variable: ContextVar[Any]) -> Any:
+    """What a variable of the context holds here, its default included; ABSENT where it has neither."""
+    try:
+        return variable.get()
+    except LookupError:
+        return ABSENT
 
 
 def _chosen(present: Any, names: frozenset[str] | None) -> Iterable[str]:

@@ -26,7 +26,7 @@ from burn_torch.core.frames import is_users
 from burn_torch.transform.closed_over import changed
 from burn_torch.transform.guard import ABSENT, Contents, Fields, Guard, Long, Place, Probe, Used
 from burn_torch.transform.impure import PYTHON_CALLS, generator_state, global_generators, impure_call, restoring
-from burn_torch.transform.names import codes_in, is_library, is_standard, line_of, names_of, place_of
+from burn_torch.transform.names import codes_in, contents_of, is_library, is_standard, line_of, names_of, place_of
 from burn_torch.transform.places import IMMUTABLE, LONGEST, Places
 from burn_torch.transform.surroundings import plain_function
 
@@ -190,10 +190,13 @@ class Readings:
 
     def _look_outside(self, frame: FrameType, code: CodeType) -> None:
         names = names_of(code)
-        for name in names.outside & frame.f_globals.keys():
-            if isinstance(frame.f_globals[name], attrgetter):
+        for name in names.outside:
+            value = frame.f_globals.get(name)
+            if value is None and name not in frame.f_globals and name in vars(builtins):
+                continue  # any other name that is not there may come
+            if isinstance(value, attrgetter):
                 self._wild.add(code)
-            if code is not self._root or not isinstance(frame.f_globals[name], IMMUTABLE):  # those are in the key
+            if code is not self._root or not isinstance(value, IMMUTABLE):  # those are in the key
                 self._places.outside(name, frame.f_globals, name, names.inside)
         if code is not self._root and code not in self._parts and set(code.co_freevars) - {"__class__"}:
             known = self._places.functions.get(code)
@@ -337,15 +340,9 @@ def _functions_within(code: CodeType, frame: FrameType, values: list[Any]) -> li
 
 
 def _sees(function: FunctionType, frame: FrameType) -> bool:
-    names = function.__code__.co_freevars
-    for name, cell in zip(names, function.__closure__ or (), strict=True):
-        try:
-            value = cell.cell_contents
-        except ValueError:  # not bound yet
-            continue
-        if frame.f_locals.get(name) is not value:
-            return False
-    return True
+    """Whether a function has the enclosing variables of a frame."""
+    pairs = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return all(frame.f_locals.get(name, ABSENT) is contents_of(cell, ABSENT) for name, cell in pairs)
 
 
 def _too_long(place: Long) -> TraceError:

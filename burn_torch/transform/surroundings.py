@@ -5,12 +5,11 @@ They are part of the key of a program: a name that stands for another value is a
 
 from __future__ import annotations
 
-import dis
 import enum
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from operator import is_
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final, final
 
 from burn_torch.config import Config
@@ -19,6 +18,7 @@ from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Value
 from burn_torch.transform.constant import constant_key, fields_of, is_value_class
+from burn_torch.transform.names import attribute_of, contents_of, names_of
 from burn_torch.transform.structure import Constant, Container, Held, interned
 
 __all__ = ["Surroundings", "plain_function"]
@@ -45,7 +45,9 @@ class Surroundings:
         self._captures: Final = {id(capture): capture for capture in captures}
         self._cells: Final = tuple(getattr(plain, "__closure__", None) or ())
         self._globals: Final = getattr(plain, "__globals__", {})
-        self._global_names, self._attributes = ((), frozenset()) if code is None else _names_of(code)
+        self._global_names, self._attributes = (
+            ((), frozenset()) if code is None else (tuple(sorted(names_of(code).outside)), names_of(code).inside)
+        )
         self._names: Final[Sequence[str]] = (*(() if code is None else code.co_freevars), *self._global_names)
         owner = getattr(function, "__self__", None)
         self._owners: Final = () if owner is None else (owner,)
@@ -57,7 +59,7 @@ class Surroundings:
 
     def key(self, args: Sequence[Any]) -> Container:
         """Names and values as they are now, for these arguments; one object as long as nothing changes."""
-        there = [_contents(cell) for cell in self._cells]
+        there = [contents_of(cell, _UNGUARDED) for cell in self._cells]
         there += map(self._globals.get, self._global_names)
         kinds = tuple(map(type, args))
         last = self._last
@@ -81,7 +83,8 @@ class Surroundings:
         kind = value.__class__
         known = self._has_attributes.get(kind)
         if known is None:
-            known = kind.__hash__ is object.__hash__ and hasattr(value, "__dict__") and not issubclass(kind, _FIXED)
+            has_fields = attribute_of(value, "__dict__") is not None
+            known = kind.__hash__ is object.__hash__ and has_fields and not issubclass(kind, _FIXED)
             self._has_attributes[kind] = known
         return known
 
@@ -134,31 +137,3 @@ def _is_guarded(value: Any) -> bool:
 def _may_change(value: Any) -> bool:
     """Whether a guarded value may be another one while it is the same object."""
     return value.__class__ in _CONTAINERS or (isinstance(value, tuple) and any(map(_may_change, value)))
-
-
-def _contents(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not bound yet
-        return _UNGUARDED
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-def _global_names(code: CodeType) -> Iterator[str]:
-    for part in _codes(code):
-        for instruction in dis.get_instructions(part):
-            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                yield instruction.argval
-
-
-@functools.lru_cache(maxsize=1024)
-def _names_of(code: CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The global names that a code reads, and all names that may be attributes; of functions inside it too."""
-    attributes = frozenset(name for part in _codes(code) for name in part.co_names)
-    return tuple(sorted(set(_global_names(code)))), attributes

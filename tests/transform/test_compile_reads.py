@@ -8,6 +8,7 @@ import configparser
 import contextvars
 import datetime
 import functools
+import io
 import itertools
 import mmap
 import operator
@@ -20,6 +21,7 @@ import threading
 import time
 import types
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,7 @@ SETTINGS: dict[str, Any] = {"kl": 1.0, "inner": {"rates": [1.0]}}
 RATES = [1.0, 2.0]
 ARRAY = np.array([1.0, 2.0], np.float32)
 VARIABLE: contextvars.ContextVar[float] = contextvars.ContextVar("VARIABLE", default=1.0)
+HELD: contextvars.ContextVar[dict[str, float]] = contextvars.ContextVar("HELD", default={"by": 1.0})  # noqa: B039
 LOCAL = threading.local()
 
 
@@ -64,6 +67,14 @@ class Schedule:
 
 
 class Derived(Schedule):
+    pass
+
+
+class Meta(type):
+    level = 1.0
+
+
+class OfMeta(metaclass=Meta):
     pass
 
 
@@ -100,12 +111,17 @@ class Scaled(Module):
 
 
 SCHEDULE, DERIVED, ANSWERING = Schedule(), Derived(), Answering()
-NUMBERS, MEMORY = array.array("d", [1.0]), mmap.mmap(-1, 8)
+NUMBERS, MEMORY, BUFFER = array.array("d", [1.0]), mmap.mmap(-1, 8), io.BytesIO(b"\x01")
+WEAK = weakref.WeakValueDictionary(derived=DERIVED)
 DROPOUT = torch.nn.Dropout(0.25)
 DESCENT = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
 PARSED = configparser.ConfigParser()
 ELSEWHERE = types.ModuleType("burn_test_elsewhere")
-CHANGES_BACK: list[tuple[Any, str, Any]] = [(Schedule, "value", Schedule.value), (ELSEWHERE, "level", 1.0)]
+CHANGES_BACK: list[tuple[Any, str, Any]] = [
+    (Schedule, "value", Schedule.value),
+    (ELSEWHERE, "level", 1.0),
+    (Meta, "level", 1.0),
+]
 
 
 def imported() -> float:
@@ -116,6 +132,13 @@ def imported() -> float:
 
 def weight() -> float:
     return WEIGHT
+
+
+def late_weight() -> float:
+    try:
+        return LATE  # type: ignore[name-defined, no-any-return]  # it comes
+    except NameError:
+        return 1.0
 
 
 def kl() -> float:
@@ -156,6 +179,7 @@ def as_written(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(here, "RATES", [1.0, 2.0])
     monkeypatch.setattr(here, "ARRAY", np.array([1.0, 2.0], np.float32))
     monkeypatch.setattr(here, "WEIGHT", 1.0)
+    monkeypatch.delattr(here, "LATE", raising=False)
     monkeypatch.setattr(Schedule, "rate", 1.0)
     monkeypatch.setattr(Scaled, "strength", 1.0)
     for owner, name, value in CHANGES_BACK:
@@ -200,6 +224,11 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "a global by globals()": (lambda: globals()["WEIGHT"], rebind("WEIGHT", 3.0)),
     "a helper bound anew": (lambda: weight(), rebind("weight", lambda: 3.0)),
     "a variable of a context": (lambda: VARIABLE.get(), lambda: VARIABLE.set(2.0)),
+    "what a variable of a context holds": (lambda: HELD.get()["by"], lambda: HELD.get().update(by=2.0)),
+    "a byte of a buffer": (lambda: BUFFER.getvalue()[0], lambda: BUFFER.write(b"\x06")),
+    "a value of a weak dict": (lambda: WEAK["derived"].weight, lambda: setattr(DERIVED, "weight", 6.0)),
+    "an attribute of a class of classes": (lambda: OfMeta.level, lambda: setattr(Meta, "level", 6.0)),
+    "a global that comes": (lambda: late_weight(), rebind("LATE", 3.0)),
     "an attribute of a thread": (lambda: LOCAL.weight, lambda: setattr(LOCAL, "weight", 2.0)),
     "the environment": (lambda: float(os.getenv("BURN_TEST_KL", "1")), lambda: os.environ.update(BURN_TEST_KL="5")),
     "a method set anew": (lambda: SCHEDULE.value(), lambda: setattr(Schedule, "value", lambda self: 6.0)),
@@ -237,6 +266,25 @@ def test_what_a_compiled_function_reads_is_never_stale(form: str, monkeypatch: p
     assert after != before
     assert [compiled(x).tolist() for _ in range(3)] == [after] * 3
     assert (compiled.traces, compiled.changed_readings) == (2, 1)
+
+
+class Proxy:
+    """Of something that is not there yet: it fails to say what it has."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no request, so no {name}")
+
+
+def test_what_fails_to_say_what_it_has_does_not_end_a_trace() -> None:
+    proxy = Proxy()
+
+    def function(x: Tensor) -> Tensor:
+        return x * (2.0 if proxy is not None else 1.0)
+
+    assert burn_torch.compile(function)(Tensor.from_floats([1.0], CPU)).tolist() == [2.0]
+    assert burn_torch.compile(lambda x: function(x))(Tensor.from_floats([1.0], CPU)).tolist() == [2.0]
 
 
 def test_attributes_of_slots_records_modules_partials_and_containers() -> None:
