@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from burn_torch.core.spellings.tensors import ACTIVATIONS
+
 __all__ = ["FUNCTIONAL", "MODULE", "NN"]
 
 
@@ -15,6 +17,12 @@ _CHAIN: Final = (
     "class Net(Module) with a field for each layer, or `layers: list[nn.Linear]`; forward calls one after the other"
 )
 _OWN: Final = "no counterpart; a Module of your own holds its layers in fields and computes it in forward"
+
+_WITHOUT_TWIN: Final = (
+    "AdaptiveLogSoftmaxWithLoss AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d ChannelShuffle CircularPad1d"
+    " CircularPad2d CircularPad3d CTCLoss FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d LPPool3d"
+    " MaxUnpool1d MaxUnpool2d MaxUnpool3d MultiLabelMarginLoss"
+)
 
 
 NN: Final[dict[str, str]] = {
@@ -109,29 +117,7 @@ NN: Final[dict[str, str]] = {
         for n in (1, 2, 3)
         for kind, mode in (("Constant", 0.0), ("Zero", "constant"), ("Reflection", "reflect"), ("Replication", "edge"))
     },
-    **dict.fromkeys(
-        (
-            "AdaptiveLogSoftmaxWithLoss",
-            "AdaptiveMaxPool1d",
-            "AdaptiveMaxPool2d",
-            "AdaptiveMaxPool3d",
-            "ChannelShuffle",
-            "CircularPad1d",
-            "CircularPad2d",
-            "CircularPad3d",
-            "CTCLoss",
-            "FractionalMaxPool2d",
-            "FractionalMaxPool3d",
-            "LPPool1d",
-            "LPPool2d",
-            "LPPool3d",
-            "MaxUnpool1d",
-            "MaxUnpool2d",
-            "MaxUnpool3d",
-            "MultiLabelMarginLoss",
-        ),
-        _OWN,
-    ),
+    **dict.fromkeys(_WITHOUT_TWIN.split(), _OWN),
 }
 
 
@@ -190,32 +176,7 @@ _ACTIVATION: Final = "burn_torch.tensor.activation.{0}(x, ...)"
 
 
 FUNCTIONAL: Final[dict[str, str]] = {
-    **{
-        name: _ACTIVATION.format(name)
-        for name in (
-            "celu",
-            "elu",
-            "gelu",
-            "glu",
-            "leaky_relu",
-            "log_softmax",
-            "mish",
-            "prelu",
-            "relu",
-            "relu6",
-            "selu",
-            "sigmoid",
-            "silu",
-            "softmax",
-            "softmin",
-            "softplus",
-            "softsign",
-            "tanh",
-            "tanhshrink",
-            "threshold",
-            "hardtanh",
-        )
-    },
+    **{name: _ACTIVATION.format(name) for name in [*ACTIVATIONS.split(), "hardtanh", "relu", "tanh"]},
     "logsigmoid": _ACTIVATION.format("log_sigmoid"),
     "hardshrink": _ACTIVATION.format("hard_shrink"),
     "hardsigmoid": _ACTIVATION.format("hard_sigmoid"),

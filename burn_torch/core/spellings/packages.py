@@ -14,22 +14,12 @@ OPTIM: Final[dict[str, str]] = {
     "lr_scheduler": "optim.StepLrSchedulerConfig, CosineAnnealingLrSchedulerConfig, NoamLrSchedulerConfig, ...",
     **{
         name: f"no counterpart yet: derive from optim.Optimizer (docs: Optimizers), or take optim.{near}"
-        for name, near in (
-            ("RMSprop", "AdamConfig"),
-            ("Adagrad", "AdamConfig"),
-            ("Adadelta", "AdamConfig"),
-            ("Adamax", "AdamConfig"),
-            ("NAdam", "AdamConfig"),
-            ("RAdam", "AdamConfig"),
-            ("ASGD", "SgdConfig"),
-            ("Rprop", "SgdConfig"),
-            ("LBFGS", "AdamConfig"),
-            ("Muon", "AdamWConfig"),
-            ("Adafactor", "AdamWConfig"),
-            ("SparseAdam", "AdamConfig"),
-            ("RmsProp", "AdamConfig"),
-            ("AdaGrad", "AdamConfig"),
+        for near, names in (
+            ("AdamConfig", "RMSprop Adagrad Adadelta Adamax NAdam RAdam LBFGS SparseAdam RmsProp AdaGrad"),
+            ("SgdConfig", "ASGD Rprop"),
+            ("AdamWConfig", "Muon Adafactor"),
         )
+        for name in names.split()
     },
     "swa_utils": "average parameters with module.map_params",
     "StepLR": "optim.StepLrSchedulerConfig",
@@ -112,7 +102,7 @@ BURN_TORCH: Final[dict[str, str]] = {
     "rand": "Tensor.random(shape, Distribution.Default, device)",
     "normal": "Tensor.random(shape, Distribution.Normal(mean, std), device)",
     "randn": "Tensor.random(shape, Distribution.Normal(0.0, 1.0), device)",
-    "randperm": "burn_torch.data.permutation(n, seed)",
+    "randperm": "burn_torch.data.permutation(n, seed, epoch)",
     "randint": "Tensor.random(shape, Distribution.Uniform(low, high), (device, DType.I64))",
     "rand_like": "x.random_like(Distribution.Default)",
     "randn_like": "x.random_like(Distribution.Normal(0.0, 1.0))",
@@ -132,7 +122,7 @@ BURN_TORCH: Final[dict[str, str]] = {
     "jit": "burn_torch.compile(fn)",
     "fx": "burn_torch.graph",
     "compiler": "burn_torch.compile(fn)",
-    "export": "burn_torch.onnx.export_onnx",
+    "export": "burn_torch.onnx.export",
     "amp": "burn_torch.compile(fn, precision='bfloat16')",
     "GradScaler": "nothing: bfloat16 needs no scaling of losses",
     "save": "model.save_file(path)",

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FUNCTIONS", "PARAM", "TENSOR"]
+__all__ = ["ACTIVATIONS", "FUNCTIONS", "PARAM", "TENSOR"]
 
-_ACTIVATIONS: Final = "activation.{0}(x), of burn_torch.tensor"
+_ACTIVATION: Final = "activation.{0}(x, ...), of burn_torch.tensor"
+ACTIVATIONS: Final = (
+    "celu elu gelu glu leaky_relu log_sigmoid log_softmax mish prelu relu6 selu sigmoid silu softmax softmin softplus"
+    " softsign tanhshrink threshold"
+)
+_LINEAR_ALGEBRA: Final = (
+    "inverse det logdet slogdet svd qr cholesky cholesky_inverse cholesky_solve lu lu_solve lstsq pinverse matrix_exp"
+    " solve triangular_solve eig symeig geqrf orgqr ormqr"
+)
 
 TENSOR: Final[dict[str, str]] = {
     # numpy's names
@@ -62,7 +70,7 @@ TENSOR: Final[dict[str, str]] = {
     "stride": "nothing: tensors have no strides here",
     "as_strided": "x.unfold(dim, size, step), x.reshape(...) or x.slice(...)",
     "sum_to_size": "x.sum_dims(dims)",
-    "diagonal": "x.gather(-1, indices), or x[range, range]",
+    "diagonal": "x[indices, indices], with indices 0, 1, 2, ...",
     "diag": "x[indices, indices], or Tensor.eye(n, device) * x",
     "diag_embed": "Tensor.eye(n, device) * x.unsqueeze_dim(-1)",
     "diagflat": "Tensor.eye(n, device) * x.flatten()",
@@ -157,7 +165,7 @@ TENSOR: Final[dict[str, str]] = {
     "arctan2": "x.atan2(y)",
     "arctanh": "x.atanh()",
     "erfc": "1 - x.erf()",
-    "expit": _ACTIVATIONS.format("sigmoid"),
+    "expit": _ACTIVATION.format("sigmoid"),
     "logit": "(x / (1 - x)).log()",
     "sinc": "(x * math.pi).sin() / (x * math.pi)",
     "logaddexp": "Tensor.stack([x, y], 0).logsumexp_dim(0).squeeze_dim(0)",
@@ -201,7 +209,7 @@ TENSOR: Final[dict[str, str]] = {
     "norm": "x.square().sum().sqrt()",
     "logsumexp": "x.logsumexp_dim(dim)",
     "nansum": "x.mask_fill(x.is_nan(), 0.0).sum()",
-    "nanmean": "x.mask_fill(x.is_nan(), 0.0).sum() / x.is_nan().bool_not().int().sum()",
+    "nanmean": "x.mask_fill(x.is_nan(), 0.0).sum() / x.is_nan().bool_not().float().sum()",
     "msort": "x.sort(0)",
     "kthvalue": "x.sort(dim).narrow(dim, k - 1, 1)",
     "quantile": "x.sort(dim).narrow(dim, index, 1)",
@@ -253,57 +261,12 @@ TENSOR: Final[dict[str, str]] = {
     "to_full_precision": "x.cast(DType.F32)",
     "to_half_precision": "x.cast(DType.F16)",
     # -- activations and losses
-    **{
-        name: _ACTIVATIONS.format(name)
-        for name in (
-            "celu",
-            "elu",
-            "gelu",
-            "glu",
-            "leaky_relu",
-            "log_sigmoid",
-            "log_softmax",
-            "mish",
-            "prelu",
-            "relu6",
-            "selu",
-            "sigmoid",
-            "silu",
-            "softmax",
-            "softmin",
-            "softplus",
-            "softsign",
-            "tanhshrink",
-            "threshold",
-        )
-    },
-    "hardshrink": _ACTIVATIONS.format("hard_shrink"),
+    **{name: _ACTIVATION.format(name) for name in ACTIVATIONS.split()},
+    "hardshrink": _ACTIVATION.format("hard_shrink"),
     "powi_tensor": "x.powi(y)",
     # -- linear algebra
     **dict.fromkeys(
-        (
-            "inverse",
-            "det",
-            "logdet",
-            "slogdet",
-            "svd",
-            "qr",
-            "cholesky",
-            "cholesky_inverse",
-            "cholesky_solve",
-            "lu",
-            "lu_solve",
-            "lstsq",
-            "pinverse",
-            "matrix_exp",
-            "solve",
-            "triangular_solve",
-            "eig",
-            "symeig",
-            "geqrf",
-            "orgqr",
-            "ormqr",
-        ),
+        _LINEAR_ALGEBRA.split(),
         "no counterpart: torch.linalg over x.into_torch() computes it without gradients; an @op adds them",
     ),
     "einsum": "x.permute(...) @ y.permute(...), or (x.unsqueeze_dim(...) * y).sum_dims_squeeze(dims)",
