@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from tests.fuzz_files.mutations import bytes_changed, words_changed
-from tests.fuzz_files.reader import Change, Reader, errors_of_ours, packed_again
+from tests.fuzz_files.reader import Change, Reader, errors_of_ours, packed_again, require_equal
 
 __all__ = ["READERS"]
 
@@ -92,6 +92,19 @@ def read_image(path: Path) -> None:
     resized(read_grey_image(path), 16, 16)
 
 
+def read_array(path: Path) -> None:
+    """The same of an array, and the values that numpy itself reads, where both take the file."""
+    from burn_torch.data.source.image_file import read_grey_image
+
+    read_image(path)
+    image = read_grey_image(path)
+    try:
+        theirs = np.load(path)
+    except Exception:  # what numpy refuses is no other value
+        return
+    require_equal("image", image, np.asarray(theirs / 255 if theirs.dtype == np.uint8 else theirs, np.float32))
+
+
 @cache
 def _idx() -> list[bytes]:
     import tempfile
@@ -150,7 +163,7 @@ READERS: Final[dict[str, Reader]] = {
     "npy": Reader(
         "m.npy",
         lambda: _npy(np.zeros((5, 7)), np.zeros((5, 7), np.uint8), np.ones((2, 35), ">i2", order="F")),
-        read_image,
+        read_array,
         words_changed,
     ),
     "png": Reader("m.png", lambda: _pictures("PNG"), read_image, with_other_kinds(png_changed)),

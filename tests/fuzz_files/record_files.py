@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from tests.fuzz_files.mutations import bytes_changed, json_changed, words_changed
-from tests.fuzz_files.reader import Reader, either, packed_again, read_all
+from tests.fuzz_files.reader import Reader, either, errors_of_ours, packed_again, read_all, require_equal
 
 __all__ = ["READERS"]
 
@@ -40,6 +41,24 @@ def read_record(path: Path) -> None:
     from burn_torch.record.listing import listing_of
 
     read_all(lambda: _read_values(ModuleRecord.load(path)), lambda: listing_of(path), lambda: net().load_file(path))
+
+
+def read_foreign(path: Path) -> None:
+    """The same, and the values that safetensors itself reads, where both take the file."""
+    from safetensors.numpy import load_file
+
+    from burn_torch.module import ModuleRecord
+
+    read_record(path)
+    try:
+        theirs = load_file(path)
+    except Exception:  # what safetensors refuses is no other value
+        return
+    with contextlib.suppress(errors_of_ours()):
+        entries = ModuleRecord.load(path).entries
+        require_equal("keys", sorted(entries), sorted(theirs))
+        for key, value in theirs.items():
+            require_equal(key, entries[key].read().array, value)
 
 
 def _read_values(record: Any) -> None:
@@ -123,7 +142,7 @@ def read_optimizer(path: Path) -> None:
 
 
 READERS: Final[dict[str, Reader]] = {
-    "safetensors": Reader("m.safetensors", foreign_safetensors, read_record, either(bytes_changed, header_changed)),
+    "safetensors": Reader("m.safetensors", foreign_safetensors, read_foreign, either(bytes_changed, header_changed)),
     "safetensors, ours": Reader(
         "m.safetensors",
         lambda: [_record(".safetensors")],
