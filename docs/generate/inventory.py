@@ -104,7 +104,7 @@ def arguments(found: Any) -> str:
     function = inspect.unwrap(getattr(found, "__func__", found))
     words = []
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in ("self", "cls"):
+        if parameter.name in ("self", "cls") or parameter.annotation == "None":  # one that is there to be refused
             continue
         star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
         default = "" if parameter.default is parameter.empty else f"={plain(parameter.default)}"
@@ -118,12 +118,14 @@ def plain(default: Any) -> str:
 
 
 def purpose(name: str) -> str:
-    """The first line of its docstring, or why it is left out."""
+    """The first lines of its docstring, to the end of a sentence, or why it is left out."""
     if name in LEFT_OUT:
         return f"left out: {LEFT_OUT[name]}"
     found = find(name)
     text = inspect.getdoc(getattr(found, "__func__", found)) or ""
-    return text.split("\n", 1)[0].replace("|", "\\|")
+    lines = text.partition("\n\n")[0].splitlines()
+    count = next((n for n, each in enumerate(lines, 1) if each.endswith(".")), len(lines))
+    return " ".join(lines[:count]).replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,11 @@ def test_no_name_of_burn_is_missing(inventory: Any) -> None:
     assert sum(map(len, inventory.families().values())) > 250
 
 
+def test_the_page_shows_no_parameter_that_is_refused(inventory: Any) -> None:
+    assert (inventory.call("sum"), inventory.call("clamp")) == ("`x.sum()`", "`x.clamp(min=None, max=None)`")
+    assert inventory.purpose("detach").endswith("JAX: stop_gradient.")
+
+
 def test_what_is_left_out_is_a_name_of_burn_and_absent(inventory: Any) -> None:
     names = {name for family in inventory.families().values() for name in family}
     assert set(inventory.LEFT_OUT) <= names
