@@ -23,12 +23,14 @@ os.environ.setdefault("BURN_TORCH_VERIFY", "proofs")  # each generated kernel an
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
-if importlib.util.find_spec("hypothesis") and os.environ.get("BURN_TORCH_SLOW") != "1":
-    from hypothesis import settings
+if importlib.util.find_spec("hypothesis"):
+    from hypothesis import HealthCheck, settings
 
-    # the quick tests draw the same examples in every run; the slow ones look further each time
-    settings.register_profile("quick", derandomize=True)
-    settings.load_profile("quick")
+    # the quick tests draw the same examples in every run; the slow ones look further each time.  None is timed: where
+    # other processes have the cores, one example takes seconds
+    quick = os.environ.get("BURN_TORCH_SLOW") != "1"
+    settings.register_profile("tests", derandomize=quick, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)

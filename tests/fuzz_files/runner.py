@@ -48,7 +48,10 @@ SLICE: Final = 400
 _GRACE_S: Final = 5.0
 """How much later than the alarm clock, which Python hears between two of its steps, this process ends a case."""
 _PROGRESS: Final = struct.Struct("<qqqdd")
-"""Number of the file, files read and refused before it, clock and processor time when it began."""
+"""Number of the file, files read and refused before it, clock and processor time when it began.
+
+No file has begun at an infinite time: a process that is still on its way to the first one is not late.
+"""
 
 
 @dataclass
@@ -139,7 +142,7 @@ class Fuzzer:
         READERS[name].seeds()  # made once, and inherited
         READERS[name].beside()
         source, pipe = os.pipe()
-        _PROGRESS.pack_into(self._shared, place * _PROGRESS.size, numbers.start - 1, 0, 0, time.monotonic(), 0.0)
+        _PROGRESS.pack_into(self._shared, place * _PROGRESS.size, numbers.start - 1, 0, 0, math.inf, math.inf)
         child = os.fork()
         if child == 0:
             os.close(source)

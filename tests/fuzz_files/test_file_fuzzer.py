@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 def fuzz(name: str, seed: int, count: int) -> list[tuple[int, str]]:
     """The faults of a reader, run as `make fuzz-files` runs it."""
-    fuzzer = runner.Fuzzer([name], seed, count, 60, 1)
+    fuzzer = runner.Fuzzer([name], seed, count, 600, 1)  # seconds, of which a busy machine takes most
     faults = [(number, what) for _, number, what in fuzzer.run()]
     assert faults == fuzzer.tallies[name].faults
     assert fuzzer.tallies[name].files == count
@@ -107,6 +109,20 @@ def test_a_hang_within_a_library_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     faults = planted(monkeypatch, hangs)  # where the machine is busy the clock strikes before the library is entered
     assert all("more than 0.2 s" in fault for _, fault in faults)
     assert any("in a library" in fault for _, fault in faults)
+
+
+def test_a_process_that_has_not_begun_a_file_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the machine is busy it takes seconds to begin: it was ended, and the files of its slice were not read."""
+    monkeypatch.setitem(READERS, "planted", Reader("m.bin", lambda: [b"seed"], lambda path: None))
+    monkeypatch.setattr(runner.Fuzzer, "_read_slice", lambda *_: time.sleep(60))
+    fuzzer = runner.Fuzzer(["planted"], 1, 3, math.inf, 1)
+    try:
+        fuzzer._start(0, "planted", range(3))
+        monkeypatch.setattr(case, "MAX_SECONDS", -1000)  # whatever has begun is late
+        fuzzer._watch_clock()
+        assert not fuzzer._running[0].where
+    finally:
+        fuzzer._close()
 
 
 def test_foreign_files_are_not_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
