@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -12,7 +12,7 @@ import numpy as np
 from burn_torch import Device, DType, Tensor, vjp
 from burn_torch.core.data import TensorData
 from tests.fuzz.compare import Judge, Noisy, Results
-from tests.fuzz.program import Program
+from tests.fuzz.program import Array, Program
 from tests.fuzz.training import Training
 
 __all__ = ["PLAIN", "Case", "first_by_tape", "second_by_transforms"]
@@ -73,6 +73,14 @@ class Case:
         )
         return Case(replace(self.program, inputs=tuple(inputs), numbers=numbers), self.second, self.seed + 2)
 
+    def lengthened(self) -> Iterator[Case]:
+        """The same steps on longer inputs: all axes of one size, for one size after the other, are longer by one."""
+        sizes = sorted({n for x in self.program.inputs for n in x.data.shape if n})
+        for size in sizes:
+            if all(x.dtype.is_float or size not in x.data.shape for x in self.program.inputs):  # indices stay
+                inputs = [replace(x, data=_lengthened(x.data, size)) for x in self.program.inputs]
+                yield Case(replace(self.program, inputs=tuple(inputs)), self.second, self.seed + 4)
+
     @cached_property
     def training(self) -> Training:
         """A random training; it has nothing of the program but the seed."""
@@ -125,6 +133,13 @@ def data_of(tensors: Sequence[Tensor | None]) -> list[TensorData | None]:
 
 def _normal(generator: np.random.Generator, shape: Sequence[int], dtype: DType) -> TensorData:
     return TensorData.of(np.asarray(generator.uniform(-1.5, 1.5, tuple(shape)))).convert(dtype)
+
+
+def _lengthened(data: Array, size: int) -> Array:
+    for axis, n in enumerate(data.shape):
+        if n == size:
+            data = np.take(data, range(size + 1), axis, mode="wrap")
+    return data
 
 
 # -- ways to differentiate -----------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ _EPS: Final = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 
 class Noisy(Backend):
     """LibTorch, with every operation's float inputs and outputs moved by up to one rounding.
 
-    Moves of elements are exact on every leaf, and stay so.
+    Comparisons and moves of elements are exact on every leaf, and stay so.
     """
 
     name = "Noisy"
@@ -76,7 +76,9 @@ class Noisy(Backend):
         in_parts = self._in_parts(call, inputs) if self.noise.seed % 2 else None
         if in_parts is not None:
             return in_parts
-        moved = [self._moved(x) if isinstance(x, torch.Tensor) else x for x in inputs]
+        # a comparison reads what there is: a label is 1 or not, and what was computed has its noise already
+        compares = not any(isinstance(y, TensorSpec) and y.dtype.is_float for y in call.results)
+        moved = [self._moved(x) if isinstance(x, torch.Tensor) and not compares else x for x in inputs]
         outputs = [self._moved(y) if isinstance(y, torch.Tensor) else y for y in self.inner.execute(call, moved)]
         cancelled = _CANCELLED.get(call.op.name)
         if cancelled is not None:
@@ -89,7 +91,7 @@ class Noisy(Backend):
             if call.op.name in _SPREADING and not all(
                 x.isfinite().all() for x in inputs if isinstance(x, torch.Tensor) and x.is_floating_point()
             ):
-                outputs = [None if y is None else torch.full_like(y, torch.nan) for y in outputs]
+                outputs = [None if y is None else self._spread(y) for y in outputs]
         return outputs
 
     def _in_parts(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any] | None:
@@ -115,6 +117,10 @@ class Noisy(Backend):
     def _other_infinities(self, y: torch.Tensor) -> torch.Tensor:
         signs = torch.rand(y.shape, generator=self.noise.generator, dtype=torch.float64).sub_(0.5).to(y.dtype)
         return torch.where(y.isfinite(), y, torch.where(y.isnan(), signs * torch.inf, torch.nan))
+
+    def _spread(self, y: torch.Tensor) -> torch.Tensor:
+        """NaN everywhere, or nowhere where that is what there is."""
+        return torch.zeros_like(y) if y.isnan().all() else torch.full_like(y, torch.nan)
 
     def from_data(self, data: TensorData, place: str) -> Any:
         return self.inner.from_data(data, place)

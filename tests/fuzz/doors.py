@@ -5,14 +5,14 @@ vjp          the transform
 ndarray      the numpy leaf
 wide         float64, where the program has a narrower type
 numeric      differences of values: the only door that does not share the gradient rules
-compile      values and gradients as one program, called again with other data
+compile      values and gradients as one program, called again with other data and other shapes
 donate       the same, with donated arguments
 lazy         the fused CPU device: operations are recorded, and run when a value is read
 vmap         per_sample_grad over several samples
 second       tape over tape, by transforms and by devices, against differences
 c            compile(fuse=True) on the CPU: generated C
 interpreter  the same with generated Triton, interpreted
-steps        a few steps of a random training: modules and optimizers in and out
+steps        a few steps of a random training: modules and optimizers in and out; also written with torch alone
 cuda         a fused device, and `compile`, which replays CUDA graphs
 """
 
@@ -22,6 +22,7 @@ import hashlib
 import random
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from burn_torch import ArgumentError, BurnTorchError, Device, DType, MovedError,
 from burn_torch.core.data import TensorData
 from tests.fuzz.case import PLAIN, Case, data_of, first_by_tape, first_by_vjp, second_by_transforms
 from tests.fuzz.compare import Judge
+from tests.fuzz.torch_training import trained_by_torch, why_not_by_torch
 
 __all__ = ["DOORS", "Door", "Outcome"]
 
@@ -241,25 +243,44 @@ def _wide(case: Case) -> Outcome:
 
 # -- compiled -----------------------------------------------------------------------------------------------
 def compiled(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
-    """Values and gradients as one program, which is then called with other data."""
-    function = _compiled(case, options)
+    """Values and gradients as one program, which is then called with other data, or other shapes and these again."""
+    function = _compiled(case, {**_drawn_options(case, device), **options})
     found = case.judge.differences(_call(function, case, device))
-    other = _other(case) if not found and case.seed % 5 == 0 else None
-    if other is not None:
-        found = [f"called again: {words}" for words in other.judge.differences(_call(function, other, device))]
-        if function.traces != 1:
-            found.append(f"traced {function.traces} times")
+    if found:
+        return Outcome(tuple(found))
+    traces = 1
+    for what, other in _others(case):
+        found += [f"{what}: {words}" for words in other.judge.differences(_call(function, other, device))]
+        if what == OTHER_SHAPES:
+            traces = 2
+            again = case.judge.differences(_call(function, case, device))
+            found += [f"with the first shapes again: {words}" for words in again]
+    if function.traces != traces:
+        found.append(f"traced {function.traces} times, expected {traces}")
     return Outcome(tuple(found))
 
 
-def _other(case: Case) -> Case | None:
-    """The program on other data; None where eager refuses them, as an index would be out of range."""
-    other = case.varied()
-    try:
-        assert other.judge
-    except BurnTorchError:
-        return None
-    return other
+def _drawn_options(case: Case, device: Device) -> dict[str, Any]:
+    """What a program is compiled with: it may round otherwise, or compute values a second time."""
+    if device is not PLAIN:
+        return {}
+    options: dict[str, Any] = {"numerics": "fast"} if case.seed % 3 == 0 else {}
+    return {**options, "memory_limit_bytes": 1} if case.seed % 7 == 0 else options
+
+
+OTHER_SHAPES: Final = "called with other shapes"
+
+
+def _others(case: Case) -> list[tuple[str, Case]]:
+    """For some programs the same one on other data, or on longer axes; none where eager refuses them."""
+    if case.seed % 5 > 1:
+        return []
+    cases = [case.varied()] if case.seed % 5 == 0 else case.lengthened()
+    for other in cases:
+        with suppress(BurnTorchError):  # an index is out of range, or a shape is an attribute of a step
+            assert other.judge
+            return [("called again" if case.seed % 5 == 0 else OTHER_SHAPES, other)]
+    return []
 
 
 def _compiled(case: Case, options: dict[str, Any]) -> Any:
@@ -309,11 +330,12 @@ def donated(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
 
 # -- lazy -----------------------------------------------------------------------------------------------------
 def eager(case: Case, device: Device) -> Outcome:
-    """Values and gradients on another device, then on other data: a fused device keeps plans by what is recorded."""
+    """Values and gradients on another device, then on other data or shapes: a fused device keeps plans by what is
+    recorded.
+    """
     found = case.judge.differences(case.first_on(device))
-    other = _other(case) if not found and case.seed % 5 == 0 else None
-    if other is not None:
-        found = [f"once more: {words}" for words in other.judge.differences(other.first_on(device))]
+    for what, other in _others(case) if not found else []:
+        found += [f"{what}: {words}" for words in other.judge.differences(other.first_on(device))]
     return Outcome(tuple(found))
 
 
@@ -357,20 +379,22 @@ def _vmap(case: Case) -> Outcome:
         parts = [(y * g).cast(DType.F64).sum() for y, g in zip(ys, weights, strict=True) if g is not None]
         return sum(parts[1:], start=parts[0]), list(ys)
 
+    axes = [chosen.randint(0, program.inputs[i].data.ndim) for i in batched]
     stacked = [
         Tensor.from_data(
             TensorData(
-                np.stack([c.program.inputs[i].tensor(PLAIN).into_data().array for c in cases]), program.inputs[i].dtype
+                np.stack([c.program.inputs[i].tensor(PLAIN).into_data().array for c in cases], axis),
+                program.inputs[i].dtype,
             ),
             PLAIN,
         )
-        for i in batched
+        for i, axis in zip(batched, axes, strict=True)
     ]
     learned = [inputs[i].tensor(PLAIN) for i in shared]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a row that is looped over is told of
         try:
-            gradients, ys = per_sample_grad(loss, in_axes=(None, *[0] * len(stacked)), has_aux=True)(learned, *stacked)
+            gradients, ys = per_sample_grad(loss, in_axes=(None, *axes), has_aux=True)(learned, *stacked)
         except ArgumentError as why:
             if "mixes the samples" not in str(why):
                 raise
@@ -489,6 +513,17 @@ def steps_compiled(case: Case, device: Device = PLAIN, **options: Any) -> Outcom
     return _trained(case, device, lambda step: compile(step, donate=donated, **options))
 
 
+def _steps_by_torch(case: Case) -> Outcome:
+    """The same training written with torch: the one door that shares no layer and no optimizer."""
+    if not case.trains:
+        return _skip("one program in twelve")
+    why = why_not_by_torch(case.training)
+    if why is not None:
+        return _skip(why)
+    words = case.training.judge.differences(trained_by_torch(case.training))
+    return Outcome(tuple(f"{one} of {case.training}" for one in words[:1]))
+
+
 def _trained(case: Case, device: Device, wrap: Callable[[Any], Any]) -> Outcome:
     if not case.trains:
         return _skip("one program in twelve")
@@ -518,6 +553,7 @@ DOORS: Final[dict[str, tuple[Door, ...]]] = {
         Door("second compile", second_compiled),
         Door("second lazy", lambda case: second_eager(case, _fused()), 0.5),
         Door("second ndarray", _in_numpy(lambda case: second_eager(case, Device.ndarray())), 0.5),
+        Door("steps torch", _steps_by_torch),
         Door("steps ndarray", lambda case: steps(case, Device.ndarray())),
         Door("steps compile", steps_compiled),
         Door("steps lazy", lambda case: steps(case, _fused()), 0.5),

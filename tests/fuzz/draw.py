@@ -19,7 +19,7 @@ from tests.fuzz.building import Array, Builder, Value
 from tests.fuzz.layers import LAYERS, operands_of
 from tests.fuzz.patterns import MAKERS
 from tests.fuzz.program import LAYER, Program, Ref, Step
-from tests.fuzz.rows import FLOATS, broadcasts, drawable, drawn_samples, is_stream, placed, range_of
+from tests.fuzz.rows import CONSTANTS, FLOATS, ROOT, broadcasts, drawable, drawn_samples, is_stream, placed, range_of
 
 __all__ = ["Drawer", "draw_program"]
 
@@ -59,14 +59,15 @@ class Drawer(Builder):
         whole = self.chance(0.1)
         shape: tuple[int, ...] | None = None
         operands: list[Any] = []
+        arrays = [i for i, x in enumerate(drawn) if isinstance(x, np.ndarray)]
+        number_at = self.random.choice(arrays) if len(arrays) > 1 and self.chance(0.35) else None
         for position, ((_, kind), x) in enumerate(zip(kinds, drawn, strict=True)):
             if x is None or not isinstance(x, np.ndarray):
                 operands.append(self.number(x) if isinstance(x, int | float) else x)
                 continue
             array_kind, low, high = range_of(name, position)
-            if kind.endswith("operand") and array_kind != "b" and shape is not None and self.chance(0.3):
-                value = self.random.uniform(low, high)
-                operands.append(self.number(int(value) if whole or array_kind == "i" else round(value, 3)))
+            if kind.endswith("operand") and array_kind != "b" and position == number_at:
+                operands.append(self.number(self._value_in(low, high, whole=whole or array_kind == "i")))
                 continue
             made = self._operand(name, array_kind, low, high, shape, floats, whole)
             if made is None:
@@ -74,6 +75,11 @@ class Drawer(Builder):
             operands.append(made)
             shape = made.shape if shape is None else tuple(np.broadcast_shapes(shape, made.shape))
         return self.emit(name, *operands, **attrs) is not None
+
+    def _value_in(self, low: float, high: float, *, whole: bool) -> float | int:
+        constants = [value for value in CONSTANTS if low <= value <= high]
+        value = self.random.choice(constants) if constants and self.chance(0.4) else self.random.uniform(low, high)
+        return int(value) if whole else round(value, 3)
 
     def _operand(
         self, name: str, kind: str, low: float, high: float, shape: tuple[int, ...] | None, floats: DType, whole: bool
@@ -97,10 +103,15 @@ class Drawer(Builder):
         target = (
             self.some_shape()
             if shape is None
-            else self.random.choice((shape, shape, shape[1:], tuple(1 for _ in shape)))
+            else self.random.choice((shape, shape, shape[1:], self._some_axes(shape)))
         )
         value = self.fresh(kind, target, low, high)
         return self.in_dtype(value, floats) if kind == "f" else value
+
+    def _some_axes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape with 1 for some or all of its sizes."""
+        every = self.chance(0.4)
+        return tuple(1 if every or self.chance(0.5) else n for n in shape)
 
     def _mask(self, shape: tuple[int, ...] | None) -> Value | None:
         x = self.pick(lambda v: not v.dtype.is_bool and (shape is None or broadcasts(v.shape, shape)))
@@ -136,7 +147,9 @@ class Drawer(Builder):
                 continue
             kind = x.dtype.kind
             made: Value | None = None
-            if kind == "f" and x.size and np.isfinite(x).all() and self.chance(0.7):
+            if kind == "f" and self.scale != 1.0:
+                x = x.astype(np.float64) * self.scale
+            elif kind == "f" and x.size and np.isfinite(x).all() and self.chance(0.7):
                 low, high = float(x.min()), float(x.max())
                 if high - low < 0.2:
                     low, high = low - 0.2 * (low < 0), high + 0.2
@@ -157,7 +170,7 @@ class Drawer(Builder):
             made = None
             if x.dtype.kind == "f":
                 source = self.in_dtype(self.pick(lambda v: v.dtype.is_float), self.float)
-                x = x * self.scale
+                x = x.astype(np.float64) * self.scale
                 low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 1.0)
                 made = self.in_range(self.in_shape(source, x.shape), low, high) if self.scale == 1.0 else None
             operands.append(made or self.add_input(x, self._dtype_of(x)))
@@ -168,7 +181,7 @@ class Drawer(Builder):
 
     # -- the whole -----------------------------------------------------------------------------------
     def program(self, picks: int) -> Program:
-        if self.chance(0.1):
+        if self.chance(0.15):
             return self.alone()
         for _ in range(self.random.choice((1, 1, 2, 2, 3))):
             self.fresh(self.random.choices("fib", (8, 1, 1))[0], self.some_shape(), -2.0, 2.0)
@@ -181,10 +194,11 @@ class Drawer(Builder):
     def alone(self) -> Program:
         """One row or layer, in any float type, on small or large numbers."""
         self.float = self.random.choices(FLOATS, (2, 3, 4, 1))[0]
-        self.scale = self.random.choice((1.0, 0.01, 30.0, 300.0))
+        root = ROOT[self.float]
+        self.scale = self.random.choice((1.0, 0.01, 30.0, 300.0, root, root))
         self.fresh("f", self.some_shape())
         for _ in range(8):
-            name = self.random.choice((*LAYERS, *drawable()) if self.chance(0.5) else LAYERS)
+            name = self.random.choice(drawable() if self.chance(0.4) else LAYERS)
             if self.layer(name) if name in LAYERS else self.sampled(name):
                 break
         return self.finished()

@@ -18,12 +18,12 @@ from tests.fuzz.worker import case_seed, try_door
 
 __all__ = ["hunt", "run_faults"]
 
-_CANDIDATES: Final = 2
+_CANDIDATES: Final = 3
 """Programs that disagree under a fault, until one of them passes without it."""
 
 
-def hunt(fault: Any, seed: int, *, numbers: Sequence[int] | None = None) -> list[tuple[int, str]]:
-    """The first programs that disagree while a fault is planted, with what the door says; without one if it is None."""
+def hunt(fault: Any, seed: int, numbers: Sequence[int], *, planted: bool) -> list[tuple[int, str]]:
+    """The first of these programs that disagree, with what the door says: one, or those computed along with it."""
     from tests.fuzz.case import Case
     from tests.fuzz.doors import DOORS
     from tests.fuzz.draw import draw_program
@@ -34,28 +34,43 @@ def hunt(fault: Any, seed: int, *, numbers: Sequence[int] | None = None) -> list
 
     def check(number: int) -> None:
         own = case_seed(seed, number)
-        case = Case(draw_program(own), second=True, seed=own % (1 << 31))
+        case = Case(draw_program(own), second=True, seed=own % (1 << 31), trains=True)
         words, skipped = try_door(door, case)
         if words and skipped is None:
             found.append((number, words))
 
-    left = list(range(fault.budget)) if numbers is None else list(numbers)
-    with opened(fault.phase, fault.name if numbers is None else None) as (at_once, run_all), warnings.catch_warnings():
+    with opened(fault.phase, fault.name if planted else None) as (at_once, run_all), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        while left and len(found) < _CANDIDATES:
-            run_all(check, left[:at_once])
-            del left[:at_once]
-    return found[:_CANDIDATES]
+        for start in range(0, len(numbers), at_once):
+            run_all(check, numbers[start : start + at_once])
+            if found:
+                break
+    return sorted(found)
 
 
-def _forked(fault: Any, seed: int, numbers: Sequence[int] | None = None) -> list[tuple[int, str]]:
+def _first_found(fault: Any, seed: int) -> tuple[int | None, str]:
+    """The first program that disagrees under a fault and passes without it, and the words; None if there is none."""
+    start = 0
+    for _ in range(_CANDIDATES):
+        found = _forked(fault, seed, range(start, fault.budget), planted=True)
+        clean = {number for number, _ in _forked(fault, seed, [n for n, _ in found if n >= 0], planted=False)}
+        for number, words in found:
+            if number not in clean:
+                return number, words
+        if not found:
+            break
+        start = found[-1][0] + 1
+    return None, "not found"
+
+
+def _forked(fault: Any, seed: int, numbers: Sequence[int], *, planted: bool) -> list[tuple[int, str]]:
     """`hunt` in a forked process.  Raises: RuntimeError where that ends otherwise."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
 
     def run() -> None:
         try:
-            theirs.send(hunt(fault, seed, numbers=numbers))
+            theirs.send(hunt(fault, seed, numbers, planted=planted))
         except BaseException as failure:
             theirs.send(f"{type(failure).__name__}: {failure}")
 
@@ -79,10 +94,7 @@ def _work(phase: str, names: Sequence[str], seed: int, told: Any) -> None:
     for name in names:
         began = time.time()
         try:
-            found = _forked(FAULTS[name], seed)
-            clean = {number for number, _ in _forked(FAULTS[name], seed, [n for n, _ in found if n >= 0])}
-            own = [(number, words) for number, words in found if number not in clean]
-            told.put((name, *(own[0] if own else (None, "not found")), time.time() - began))
+            told.put((name, *_first_found(FAULTS[name], seed), time.time() - began))
         except RuntimeError as fault:
             told.put((name, None, str(fault), time.time() - began))
 

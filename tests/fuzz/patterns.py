@@ -8,6 +8,7 @@ import numpy as np
 
 from burn_torch import DType
 from burn_torch.ops.op import REGISTRY
+from tests.fuzz.arithmetic_patterns import ARITHMETIC
 from tests.fuzz.attributes import draw_dims, draw_ranges, draw_sizes
 from tests.fuzz.building import Builder
 from tests.fuzz.kernel_patterns import ragged_rows, remainders, turned_results
@@ -153,5 +154,5 @@ def _drawn_random(d: Builder) -> bool:
 
 MAKERS: Final = (
     _detached, _straight_through, _product, _updated_part, _over_expanded, _windowed, _normalised, _several_results,
-    _drawn_random, _at_edges, _turned, turned_results, remainders, ragged_rows,
+    _drawn_random, _at_edges, _turned, turned_results, remainders, ragged_rows, *ARITHMETIC,
 )  # fmt: skip

@@ -21,7 +21,7 @@ from burn_torch import Device, DType, Tensor
 from burn_torch.core.data import TensorData
 from burn_torch.ops.op import REGISTRY
 
-__all__ = ["LAYER", "Input", "Number", "Program", "Ref", "Step", "compute", "special"]
+__all__ = ["LAYER", "Array", "Input", "Number", "Program", "Ref", "Step", "compute", "special"]
 
 Array = NDArray[Any]
 

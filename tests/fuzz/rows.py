@@ -13,8 +13,8 @@ from burn_torch.ops.op import REGISTRY, Op
 from burn_torch.ops.samples import Sample, normalise
 
 __all__ = [
-    "FLOATS", "INTEGERS", "LARGE", "LARGEST", "ORDER_OF_TIES_IS_OPEN", "SHAPES", "broadcasts", "drawable",
-    "drawn_samples", "expands", "is_stream", "placed", "range_of", "why_not_drawn",
+    "CONSTANTS", "FLOATS", "INTEGERS", "LARGE", "LARGEST", "ORDER_OF_TIES_IS_OPEN", "ROOT", "SHAPES", "broadcasts",
+    "drawable", "drawn_samples", "expands", "is_stream", "placed", "range_of", "why_not_drawn",
 ]  # fmt: skip
 
 LARGEST: Final = 1e5
@@ -22,10 +22,14 @@ LARGEST: Final = 1e5
 
 LARGE: Final = {DType.F64: 1e30, DType.F32: 1e9, DType.BF16: 1e9, DType.F16: 300.0}
 """Among infinities: a product of a few stays in the range, whatever the order."""
+ROOT: Final = {DType.F64: 1e77, DType.F32: 4e9, DType.BF16: 4e9, DType.F16: 16.0}
+"""The fourth root of the largest number: squares are in the range of the type, products of squares are not."""
 SHAPES: Final[tuple[tuple[int, ...], ...]] = (
     (3, 4), (3, 4), (3, 4), (4,), (1, 4), (3, 1), (2, 3, 4), (2, 1, 4), (), (1,), (1, 1),
     (4, 4), (5,), (2, 3), (7,), (2, 5, 3), (1, 3, 1), (0, 4), (3, 0), (0,), (2, 2, 3, 2), (17,), (9, 5),
 )  # fmt: skip
+CONSTANTS: Final = (0.0, 0.0, 1.0, 1.0, -1.0, 2.0, -0.0, 0.5)
+"""Numbers for which rows have laws, and passes rewrites."""
 FLOATS: Final = (DType.F64, DType.F32, DType.F16, DType.BF16)
 INTEGERS: Final = (DType.I64, DType.I64, DType.I32, DType.I16, DType.I8, DType.U8)
 
