@@ -19,6 +19,7 @@ from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArtifactError, ConfigError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.core.files import write_atomic
+from burn_torch.core.misfits import worded_late
 from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
 from burn_torch.core.spellings import attach_spellings
 from burn_torch.core.spellings.packages import CONFIG
@@ -90,8 +91,21 @@ class Config:
                 setattr(cls, f"with_{name}", _builder(cls, name))
         if parent is not None:
             _register(cls, parent)
+        if "init" in cls.__dict__:
+            cls.init = worded_late(cls.__dict__["init"], f"{cls.__name__}.init")  # type: ignore[attr-defined]
         with suppress(NameError):  # it names a class that is declared further down: compiled at the first use
             compile_schema(cls)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises: ConfigError that names `init`."""
+        raise ConfigError(
+            explain(
+                f"{type(self).__name__}: a configuration is no function",
+                given=f"{type(self).__name__}(...) called with {len(args) + len(kwargs)} arguments",
+                expected="a call of one of its methods",
+                mend="config.init(device).forward(x): init makes what the configuration describes",
+            )
+        )
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         _refuse_change(self, name)

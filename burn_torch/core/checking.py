@@ -20,11 +20,12 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from reprlib import Repr
 from typing import Any, Final, Literal, TypeVar, overload
 
 from burn_torch.core.errors import ArgumentError, BurnTorchError, explain
 from burn_torch.core.frames import user_line
+from burn_torch.core.misfits import is_from_inside, misfit_of
+from burn_torch.core.wording import described
 
 __all__ = ["Taken", "above", "at_least", "between", "checked", "described", "holds", "taken_by"]
 
@@ -77,11 +78,11 @@ def checked(
         if (name.startswith("_") and name != "__init__") or name in but:
             continue
         inner = member.__func__ if isinstance(member, staticmethod | classmethod) else member
-        if not inspect.isfunction(inner):
+        if not inspect.isfunction(inner) or list(inspect.signature(inner).parameters) in ([], ["self"], ["cls"]):
             continue
         subject = target.__name__ if name == "__init__" else f"{target.__name__}.{name}"
         wrapped = _checked_function(inner, subject, error, rules)
-        setattr(target, name, type(member)(wrapped) if inner is not member else wrapped)
+        setattr(target, name, type(member)(wrapped) if isinstance(member, staticmethod | classmethod) else wrapped)
     return target
 
 
@@ -117,7 +118,12 @@ def _checked_function(
                     break
         if faults:
             raise _told(subject, faults, error, alone=alone)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError as err:
+            if is_from_inside(err):
+                raise
+            raise misfit_of(function, subject, args, kwargs) from None
 
     # in tracebacks, and for `called_name`, it is the function itself
     plain: Any = check
@@ -152,23 +158,6 @@ def _told(
     if where is not None:
         told.add_note(f"at {where}")
     return told
-
-
-def described(value: Any) -> str:
-    """A value for a message: short, with its type."""
-    kind = type(value)
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if isinstance(shape, tuple) and dtype is not None and shape:
-        return f"{kind.__module__}.{kind.__qualname__} {tuple(shape)} {dtype}"
-    if value is None or isinstance(value, type):
-        return repr(value)
-    text = _short.repr(value)
-    return text if kind in (bool, int, float, str) else f"{text}, a {kind.__qualname__}"
-
-
-_short: Final = Repr()
-_short.maxstring = _short.maxother = 60
-_short.maxlevel = 3
 
 
 # -- annotations -----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from burn_torch.core.errors import ArgumentError, DTypeError, explain
+from burn_torch.core.misfits import worded_late
 
 __all__ = ["Distribution", "check_normal", "check_probability", "check_uniform"]
 
@@ -100,6 +101,7 @@ Distribution.Uniform = _Uniform
 Distribution.Normal = _Normal
 for _kind in (_Bernoulli, _Uniform, _Normal):  # the names under which users and pickle find them
     _kind.__qualname__ = f"Distribution.{_kind.__name__[1:]}"
+    _kind.__init__ = worded_late(_kind.__init__, _kind.__qualname__)  # type: ignore[method-assign]
 
 
 # -- checks, shared with the rows that draw ----------------------------------------------------------

@@ -9,6 +9,9 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
+from burn_torch.core.spellings import attach_spellings
+from burn_torch.core.spellings.packages import BURN_TORCH
+
 __all__ = ["ALL", "BOOL", "FLOAT", "INT", "NUMERIC", "DType", "DTypeClass"]
 
 
@@ -103,6 +106,11 @@ for _name, _kind, _storage in (
 ):
     _BY_NAME[_name] = DType(_name, _kind, _storage)
     setattr(DType, _name.upper(), _BY_NAME[_name])
+
+for _name, _text in BURN_TORCH.items():  # of torch and numpy, and Burn's in small letters
+    if _text.startswith("DType.") and "," not in _text:
+        attach_spellings(DType, {_name: _text})
+attach_spellings(DType, {_name: f"DType.{_name.upper()}" for _name in _BY_NAME})
 
 _BY_NUMPY = {dtype.numpy: dtype for dtype in _BY_NAME.values() if dtype is not DType.BF16}
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from reprlib import Repr
 from typing import Any, Final, TextIO, final
 
-__all__ = ["CONTROL_CHARACTERS", "VisibleText", "counted", "one_line", "visible"]
+__all__ = ["CONTROL_CHARACTERS", "VisibleText", "counted", "described", "one_line", "visible"]
 
 CONTROL_CHARACTERS: Final = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
@@ -72,3 +73,20 @@ def plural(noun: str) -> str:
         return noun[:-1] + "ies"
     hisses = noun.endswith(("s", "x", "ch", "sh")) and not noun.endswith("epoch")  # whose "ch" is a "k"
     return noun + ("es" if hisses else "s")
+
+
+def described(value: Any) -> str:
+    """A value for a message: short, with its type."""
+    kind = type(value)
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(shape, tuple) and dtype is not None and shape:
+        return f"{kind.__module__}.{kind.__qualname__} {tuple(shape)} {dtype}"
+    if value is None or isinstance(value, type):
+        return repr(value)
+    text = _short.repr(value)
+    return text if kind in (bool, int, float, str) else f"{text}, a {kind.__qualname__}"
+
+
+_short: Final = Repr()
+_short.maxstring = _short.maxother = 60
+_short.maxlevel = 3

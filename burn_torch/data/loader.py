@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from burn_torch.core.checking import checked, described, holds, taken_by
 from burn_torch.core.errors import DataError, explain
 from burn_torch.core.faults import Place, raise_faults
+from burn_torch.core.misfits import worded
 from burn_torch.core.share import shares
 from burn_torch.data._prefetch import Serial, Source, Threaded
 from burn_torch.data.dataset import MapStyle, dataset_at_epoch, fetch
@@ -62,6 +63,7 @@ class DataLoader(Generic[Item, Batch]):
     Raises: DataError if the dataset is empty or an argument is out of range, for all faults at once.
     """
 
+    @worded
     def __init__(
         self,
         dataset: MapStyle[Item],

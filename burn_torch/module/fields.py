@@ -324,8 +324,14 @@ def _kinds_of(cls: type[Tree]) -> dict[str, Callable[[Any], bool]]:
                 kinds[field.name] = functools.partial(_fits, hint)
             elif _is_ours(cls) and hint in _NUMBERS:
                 kinds[field.name] = _NUMBERS[hint]
+                if getattr(cls, "_takes_tensors_for_numbers", False):
+                    kinds[field.name] = functools.partial(_is_number_or_tensor, _NUMBERS[hint])
         cls._kinds = kinds  # type: ignore[attr-defined]
     return kinds
+
+
+def _is_number_or_tensor(is_number: Callable[[Any], bool], value: Any) -> bool:
+    return isinstance(value, Tensor) or is_number(value)
 
 
 def _fits(hint: Any, value: Any) -> bool:
@@ -414,7 +420,7 @@ def _config_call(cls: type[Tree], args: tuple[Any, ...] = (), kwargs: Mapping[st
             name if parameter.default is parameter.empty else f"{name}=..."
             for name, parameter in inspect.signature(config).parameters.items()
         ]
-    home = "nn." if cls.__module__.startswith("burn_torch.nn") else ""
+    home = next((f"{name}." for name in ("nn", "optim") if cls.__module__.startswith(f"burn_torch.{name}")), "")
     needs = inspect.signature(config.init).parameters.get("device")
     device = "device" if needs is not None and needs.default is needs.empty else ""
     return f"{home}{config.__name__}({', '.join(written)}).init({device})"

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NoReturn, final
 
 from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.backend.tracing import Session, active, suspended
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError, DTypeError, ShapeError, TraceError, explain
-from burn_torch.core.frames import user_line
+from burn_torch.core.frames import told, user_line
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.tensors import PARAM
@@ -376,6 +376,23 @@ class Param(metaclass=Named):
 
 
 attach_spellings(Param, PARAM)
+
+
+def _refuse_operator(param: Param, other: Any = None) -> NoReturn:
+    raise told(
+        DTypeError,
+        "a parameter is no operand",
+        given=repr(param),
+        expected="its tensor",
+        mend="param.val() is its tensor: param.val() + 1",
+    )
+
+
+for _name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"]:
+    setattr(Param, f"__{_name}__", _refuse_operator)
+    setattr(Param, f"__r{_name}__", _refuse_operator)
+for _name in ["neg", "abs", "lt", "le", "gt", "ge", "getitem", "float", "len", "iter"]:
+    setattr(Param, f"__{_name}__", _refuse_operator)
 
 
 def _no_tensor(value: Any) -> DTypeError:

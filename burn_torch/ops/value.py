@@ -6,12 +6,13 @@ known only at run time (a traced learning rate) is a Value too, with a NumberSpe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
-from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.errors import ArgumentError, TraceError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.core.wording import described
 
 if TYPE_CHECKING:
     from burn_torch.core.dtype import DType
@@ -54,6 +55,10 @@ def _rows() -> Any:
 _rows_module: Any = None
 
 
+_DATA = frozenset({int, float, bool, str, bytes, list, tuple, dict, type(None)})
+"""Classes of what users hand to constructors of tensors elsewhere."""
+
+
 class Value:
     """A tensor on some backend, or a run-time number, with operators.  Immutable."""
 
@@ -63,7 +68,13 @@ class Value:
     primitive: Any
     spec: TensorSpec
 
-    def __init__(self, backend: Executor, primitive: Any, spec: Any) -> None:
+    def __init__(self, backend: Any = None, primitive: Any = None, spec: Any = _DATA, *more: Any, **named: Any) -> None:
+        if spec is _DATA or more or named or backend.__class__ in _DATA:
+            raise _no_value(
+                type(self).__name__,
+                [x for x in (backend, primitive, spec, *more) if x is not None and x is not _DATA],
+                named,
+            )
         self.backend = backend
         self.primitive = primitive
         self.spec = spec
@@ -248,3 +259,16 @@ class Value:
 
 
 Number = int | float | bool | Value
+
+
+def _no_value(kind: str, given: Sequence[Any], named: Mapping[str, Any]) -> ArgumentError:
+    written = [*map(described, given), *(f"{name}={described(value)}" for name, value in named.items())]
+    return ArgumentError(
+        explain(
+            f"{kind}: its constructors have names",
+            given=f"{kind}({', '.join(written)})",
+            expected=f"{kind}.from_data, {kind}.zeros, {kind}.random, ...",
+            mend=f"{kind}.from_data(values, device) of numbers, {kind}.zeros(shape, device) of sizes,"
+            f" {kind}.from_torch(tensor) of a tensor of torch",
+        )
+    )

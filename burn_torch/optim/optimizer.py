@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, RecordError, ShapeError, explain
+from burn_torch.core.misfits import worded
 from burn_torch.core.number import Scalar
 from burn_torch.core.unwatched import unwatched
 from burn_torch.module import Module, Param, ParamId, Tree
+from burn_torch.module.fields import checked_constructor
 from burn_torch.module.gradients import GradientsParams, params_by_id
 from burn_torch.module.param import is_computed
 from burn_torch.ops import Op
@@ -42,6 +44,13 @@ class Optimizer(Tree):
     State is keyed by ParamId, so it follows a parameter through steps, devices and records.  Parameters without a
     gradient, and their state, stay as they are.
     """
+
+    _takes_tensors_for_numbers: ClassVar[bool] = True
+    """A rate or a penalty may be a tensor, which is differentiated."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__init__ = checked_constructor(cls, cls.__init__)  # type: ignore[method-assign]
 
     groups: tuple[StateGroup, ...]
     clipping: GradientClippingConfig | None
@@ -82,6 +91,7 @@ class Optimizer(Tree):
         return any(ident in group.ids for group in self.groups)
 
     # -- stepping -------------------------------------------------------------------------
+    @worded
     def step(self, lr: Any, model: M, gradients: GradientsParams) -> tuple[M, Self]:
         """The model and the optimizer after one update with learning rate `lr` (per step).
 

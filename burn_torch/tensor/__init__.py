@@ -1,6 +1,7 @@
 """What users hold: Tensor, Device, Gradients; functions of tensors; options."""
 
 from burn_torch.core.distribution import Distribution
+from burn_torch.core.spellings import refuse_calls as _refuse_calls
 from burn_torch.tensor import activation, functional, grid, stats
 from burn_torch.tensor._indexing import s
 from burn_torch.tensor.broadcasting import BroadcastWarning
@@ -58,3 +59,5 @@ __all__ = [
     "set_print_options",
     "stats",
 ]
+
+_refuse_calls(__name__, "Tensor.from_data(values, device)")

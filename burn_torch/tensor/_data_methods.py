@@ -113,6 +113,8 @@ class DataMethods(FloatMethods):
     def __int__(self) -> int:
         return int(self._number("int"))
 
+    __trunc__ = __int__
+
     def __index__(self) -> int:
         if not self.spec.dtype.is_int:
             raise told(
@@ -125,8 +127,6 @@ class DataMethods(FloatMethods):
         return int(self._number("an index"))
 
     # -- numpy ---------------------------------------------------------------------------------
-    __array_ufunc__ = None  # numpy leaves operators with a tensor to us, instead of making arrays of objects
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """A read-only view of its memory where it lies on the host, else a copy; bfloat16 comes as float32."""
         leaf, primitive = self._leaf()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
 from burn_torch import ops
+from burn_torch.core.errors import DTypeError
+from burn_torch.core.frames import told
 from burn_torch.tensor._creation_methods import CreationMethods
-from burn_torch.tensor.apply import binary, foreign, operate, reflect, unary
+from burn_torch.tensor.apply import binary, foreign, operate, reflect, shown, unary
 
 __all__ = ["Operators"]
 
@@ -39,6 +41,9 @@ class Operators(CreationMethods):
 
     def __matmul__(self, other: Any) -> Self:
         return binary(ops.matmul, self, other) if isinstance(other, Operators) else foreign(ops.matmul, self, other)
+
+    def __rmatmul__(self, other: Any) -> Self:
+        return foreign(ops.matmul, self, other)
 
     def __radd__(self, other: Any) -> Self:
         return operate(ops.add, self, other)
@@ -115,8 +120,49 @@ class Operators(CreationMethods):
         # rows of truth values take tensors
         return self.new_full((), bool(other)) if isinstance(other, bool | np.bool_) else other
 
+    # -- what Python has and tensors have not ----------------------------------------------------------
+    def __floordiv__(self, other: Any) -> Any:
+        return super().__floordiv__(other) if self.is_number else self._refuse_floor("//", "x", shown(other))
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return super().__rfloordiv__(other) if self.is_number else self._refuse_floor("//", shown(other), "x")
+
+    def __divmod__(self, other: Any) -> Any:
+        return super().__divmod__(other) if self.is_number else self._refuse_floor("divmod", "x", shown(other))
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return super().__rdivmod__(other) if self.is_number else self._refuse_floor("divmod", shown(other), "x")
+
+    def _refuse_floor(self, operation: str, x: str, y: str) -> NoReturn:
+        raise told(
+            DTypeError,
+            f"tensors have no {operation}",
+            given=f"{x} {operation} {y}, of {self.spec}" if operation == "//" else f"divmod({x}, {y}), of {self.spec}",
+            expected="another operation",
+            mend=f"({x} / {y}).floor() of floats; ({x} - {x} % {y}) / {y} of integers, whose / cuts toward zero",
+        )
+
     def __lshift__(self, other: Any) -> Self:
         return operate(ops.bitwise_left_shift, self, other)
 
     def __rshift__(self, other: Any) -> Self:
         return operate(ops.bitwise_right_shift, self, other)
+
+    def __rlshift__(self, other: Any) -> Self:
+        return reflect(ops.bitwise_left_shift, self, other)
+
+    def __rrshift__(self, other: Any) -> Self:
+        return reflect(ops.bitwise_right_shift, self, other)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if digits is None and not self.is_number:
+            return unary(ops.round, self)
+        if self.is_number:
+            return super().__round__(digits)
+        raise told(
+            DTypeError,
+            "tensors are rounded to whole numbers",
+            given=f"round(x, {digits}) of {self.spec}",
+            expected="round(x)",
+            mend=f"(x * 10.0**{digits}).round() / 10.0**{digits}",
+        )

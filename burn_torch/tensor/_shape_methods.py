@@ -12,13 +12,14 @@ from burn_torch.core.frames import told
 from burn_torch.core.spec import Shape
 from burn_torch.ops.value import Value
 from burn_torch.tensor._arguments import axes, axis, fitting, integer, new_axis, sizes, whole_list
+from burn_torch.tensor._protocols import Protocols
 from burn_torch.tensor.apply import apply, unary
 from burn_torch.tensor.options import PadMode
 
 __all__ = ["ShapeMethods"]
 
 
-class ShapeMethods(Value):
+class ShapeMethods(Protocols):
     """Shape and layout."""
 
     __slots__ = ()

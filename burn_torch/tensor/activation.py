@@ -5,6 +5,7 @@ from __future__ import annotations
 from burn_torch import ops
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
+from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import axis, real
 from burn_torch.tensor.apply import apply, binary, require_tensor, unary
 from burn_torch.tensor.tensor import Tensor
@@ -231,3 +232,6 @@ def log_softmax(tensor: Tensor, dim: int) -> Tensor:
 def quiet_softmax(tensor: Tensor, dim: int) -> Tensor:
     """exp(x) over 1 + its sum along an axis, so that it can choose nothing."""
     return unary(ops.quiet_softmax, tensor, axis(tensor, dim))
+
+
+word_functions(globals())

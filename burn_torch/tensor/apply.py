@@ -14,6 +14,7 @@ import numpy as np
 from burn_torch.core.errors import BurnTorchError, DTypeError
 from burn_torch.core.frames import told
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, NUMBER_SPECS, Spec
+from burn_torch.core.wording import described
 from burn_torch.ops.op import REGISTRY, Call, Op, pairing_of
 from burn_torch.ops.value import Value
 from burn_torch.tensor.broadcasting import warn_of_pairing
@@ -29,6 +30,7 @@ __all__ = [
     "operate",
     "reflect",
     "require_tensor",
+    "shown",
     "unary",
 ]
 
@@ -183,20 +185,32 @@ def apply(op: Op, inputs: Sequence[Any], *attrs: Any) -> Any:
 
 
 def foreign(op: Op, x: T, other: Any) -> T:
-    """The answer to an operand that is neither tensor nor number: Python words the error, but that of an array.
+    """The answer to an operand that is neither tensor nor number: a class of the user's may know what to do with x.
 
-    Of a torch tensor Python would say "unsupported operand type(s) for +: 'Tensor' and 'Tensor'".
+    What cannot know is refused: arrays, parameters, and Python's own values.  Of a torch tensor Python would say
+    "unsupported operand type(s) for +: 'Tensor' and 'Tensor'".
     """
-    if not hasattr(other, "__array__"):
-        return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
     kind = type(other)
+    is_plain = kind.__module__ == "builtins" and op.name not in ("equal", "not_equal")
+    if not (hasattr(other, "__array__") or hasattr(other, "val") or is_plain):
+        return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
     raise told(
         DTypeError,
         f"{op.name} takes tensors of one kind",
-        given=f"a tensor {x.spec} and a {kind.__module__}.{kind.__qualname__}",
+        given=f"a tensor {x.spec} and {shown(other)}",
         expected="tensors of burn_torch and Python numbers",
-        mend="Tensor.from_torch(...) or Tensor.from_data(..., x.device) makes one of it",
+        mend="param.val() is the tensor of a parameter"
+        if hasattr(other, "val")
+        else "Tensor.from_torch(...) or Tensor.from_data(..., x.device) makes one of it",
     )
+
+
+def shown(value: Any) -> str:
+    """An operand for a message."""
+    kind = type(value)
+    if kind.__module__ != "builtins":
+        return f"a {kind.__module__}.{kind.__qualname__}"
+    return described(value)
 
 
 def number(x: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from burn_torch.core.errors import explain
 from burn_torch.core.frames import is_users
+from burn_torch.core.misfits import WORDED
 from burn_torch.core.spec import TensorSpec
 
 __all__ = ["BroadcastWarning", "warn_of_pairing"]
@@ -30,7 +31,7 @@ def warn_of_pairing(name: str, pair: tuple[TensorSpec, TensorSpec], result: Tens
     x, y = pair
     frame: Any = sys._getframe(1)
     methods = 0
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame is not None and frame.f_code.co_filename.startswith((_HERE, WORDED)):
         methods += not frame.f_code.co_filename.endswith(_SHORT_WAYS)
         frame = frame.f_back
     if frame is None or methods > 1 or not is_users(frame.f_code.co_filename):
@@ -57,5 +58,5 @@ def warn_of_pairing(name: str, pair: tuple[TensorSpec, TensorSpec], result: Tens
 
 
 _HERE: Final = str(Path(__file__).resolve().parent)
-_SHORT_WAYS: Final = ("apply.py", "broadcasting.py")
+_SHORT_WAYS: Final = ("apply.py", "broadcasting.py", WORDED)
 _noticed: Final[dict[tuple[str, int], Any]] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 from burn_torch.backend import Autodiff, Backend, Fusion, LibTorch, NdArray
 from burn_torch.backend.fusion import fused_by_default, fusion_of, is_fused
 from burn_torch.backend.tracing import active
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spellings import Named, attach_spellings
@@ -22,6 +23,7 @@ _lock: Final = threading.Lock()
 
 
 @final
+@checked(error=DeviceError)
 class Device(metaclass=Named):
     """Where tensors live and how they are computed.
 

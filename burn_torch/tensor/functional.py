@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from burn_torch import ops
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
+from burn_torch.core.misfits import word_functions
 from burn_torch.core.spellings import missing_from_package
 from burn_torch.core.spellings.layers import FUNCTIONAL
 from burn_torch.tensor._arguments import integer, option, real
@@ -574,3 +575,6 @@ if not TYPE_CHECKING:  # to a type checker it would say that the module has ever
 
     def __getattr__(name: str) -> NoReturn:
         raise missing_from_package("burn_torch.tensor.functional", name, FUNCTIONAL, "nn.functional")
+
+
+word_functions(globals())

@@ -14,8 +14,10 @@ from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, AutodiffError, explain
 from burn_torch.core.frames import told, user_level
+from burn_torch.core.misfits import word_methods
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.tensors import TENSOR
+from burn_torch.ops.value import Value
 from burn_torch.tensor._operators import Operators
 from burn_torch.tensor.apply import require_tensor
 from burn_torch.tensor.gradients import ConstantGradientsWarning, Gradients
@@ -156,6 +158,9 @@ class Tensor(Operators, metaclass=Named):
         return self.cast(DType.BOOL)
 
 
+for _home in Tensor.__mro__[:-1]:
+    if _home is not Value:
+        word_methods(Tensor, _home)
 attach_spellings(Tensor, TENSOR, twin=torch.Tensor)
 
 

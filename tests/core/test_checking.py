@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TextIO
 import numpy as np
 import pytest
 
-from burn_torch import ArgumentError, ConfigError
+from burn_torch import ArgumentError, ConfigError, DTypeError
 from burn_torch.core.checking import above, at_least, checked
 from burn_torch.core.dtype import DType
 
@@ -114,11 +114,22 @@ def test_all_arguments_are_told_at_once_and_those_without_a_name_too() -> None:
     assert run("p", 2, 0.5, 1) == ("p", 2, (0.5, 1))
 
 
-def test_python_words_its_own_mistakes() -> None:
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'path'"):
+def test_what_fits_no_parameter_is_told_in_three_parts() -> None:
+    with pytest.raises(
+        DTypeError, match=r"run: it needs path\n +given: +run\(\)\n +expected: +run\(path, [\s\S]*mend: +run\("
+    ):
         run()  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+    with pytest.raises(DTypeError, match=r"takes no colour[\s\S]*mend: +run\(path='p'\); without colour"):
         run("p", colour=3)  # type: ignore[call-arg]
+
+
+def test_a_type_error_from_inside_is_passed_on() -> None:
+    @checked
+    def add(x: int) -> int:
+        return x + "a"  # type: ignore[operator, no-any-return]
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        add(1)
 
 
 @checked(error=ConfigError, but=("quick",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -79,17 +80,39 @@ def test_equality_is_element_wise_and_hash_is_identity() -> None:
     assert (x != "text") is True
 
 
-def test_what_is_no_operand_is_left_to_python() -> None:
-    x = Tensor.ones((2,), Device.cpu())
-    for f, sign in ((operator.add, r"\+"), (operator.sub, "-"), (operator.truediv, "/"), (operator.and_, "&")):
-        with pytest.raises(TypeError, match=rf"unsupported operand type.* for {sign}: 'Tensor' and 'str'"):
-            f(x, "text")
-        with pytest.raises(TypeError, match=rf"unsupported operand type.* for {sign}: 'object' and 'Tensor'"):
-            f(object(), x)
-    with pytest.raises(TypeError, match="not supported between instances of 'Tensor' and 'str'"):
-        operator.lt(x, "text")
-    with pytest.raises(TypeError, match=r"unsupported operand type\(s\) for @: 'Tensor' and 'float'"):
-        operator.matmul(x, 2.0)
+@pytest.mark.parametrize("other", ["text", None, [1.0, 2.0], (1.0,), object(), 1j])
+@pytest.mark.parametrize("sign", ["add", "sub", "truediv", "mod", "pow", "lt", "ge", "matmul"])
+def test_what_is_no_operand_is_refused_in_three_parts(sign: str, other: Any) -> None:
+    x, f = Tensor.ones((2,), Device.cpu()), getattr(operator, sign)
+    calls = (lambda: f(x, other), lambda: f(other, x))
+    for call in calls[: 1 if (sign, other) == ("mod", "text") else 2]:  # text % x puts x into the text
+        with pytest.raises(TypeError, match=r"given: [\s\S]*expected: [\s\S]*mend: .*Tensor\.from_data"):
+            call()
+
+
+def test_a_matrix_product_with_a_number_is_refused() -> None:
+    with pytest.raises(DTypeError, match=r"matmul takes tensors of one kind[\s\S]*given: .* and 2.0"):
+        Tensor.ones((2,), Device.cpu()) @ 2.0
+
+
+@pytest.mark.parametrize("call", [lambda x: x // 2, lambda x: 2 // x, lambda x: divmod(x, 2), lambda x: divmod(2, x)])
+def test_floor_division_says_what_to_write(call: Any) -> None:
+    with pytest.raises(DTypeError, match=r"given: [\s\S]*expected: [\s\S]*mend: .*floor\(\) of floats; .* of integers"):
+        call(Tensor.ones((2,), Device.cpu()))
+
+
+def test_round_and_trunc_are_those_of_python() -> None:
+    x = Tensor.from_floats([0.5, -1.5, 2.5], Device.cpu())
+    assert round(x).tolist() == [0.0, -2.0, 2.0]
+    assert math.trunc(x.sum() * 3.0) == 4
+    with pytest.raises(DTypeError, match=r"mend: +\(x \* 10"):
+        round(x, 2)
+
+
+def test_shifts_of_a_number_by_a_tensor() -> None:
+    x = Tensor.from_ints([0, 1, 3], Device.cpu())
+    assert (1 << x).tolist() == [1, 2, 8]
+    assert (64 >> x).tolist() == [64, 32, 8]
 
 
 def test_an_operator_object_of_another_class_has_its_say() -> None:

@@ -7,12 +7,13 @@ there costs nothing, `hasattr` stays false, and `dir` lists none of them.
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from burn_torch.core import errors
 
-__all__ = ["Named", "attach_spellings", "hint", "missing_from_package", "missing_name"]
+__all__ = ["Named", "attach_spellings", "hint", "missing_from_package", "missing_name", "refuse_calls"]
 
 
 def hint(name: str, table: Mapping[str, str], twin: str) -> str | None:
@@ -50,6 +51,18 @@ def missing_from_package(package: str, name: str, table: Mapping[str, str], twin
     if instead is None:
         return AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
     return missing_name(f"module {package!r}", name, instead)
+
+
+def refuse_calls(package: str, instead: str) -> None:
+    """Makes a package that torch has as a function say what to write where it is called."""
+
+    class Called(types.ModuleType):
+        def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+            what = f"{package} is a package, and no function"
+            given = f"{package}(...)"
+            raise errors.ArgumentError(errors.explain(what, given=given, expected="a name of it", mend=instead))
+
+    sys.modules[package].__class__ = Called
 
 
 class Named(type):

@@ -240,6 +240,8 @@ CONFIG: Final[dict[str, str]] = {
     "new": "the class itself: Config(...), or Config.init(device) for its layer",
     "clone": "nothing: a configuration never changes",
     "default": "the class itself: Config()",
+    "step": "init() makes the optimizer, which has step",
+    "parameters": "init(device) makes the layer, which has named_params",
     "forward": "init(device) makes the layer, which has forward",
     "copy": "nothing: a configuration never changes",
     "dict": "to_dict()",
