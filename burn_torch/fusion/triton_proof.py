@@ -17,7 +17,17 @@ from burn_torch.fusion.kernel_proof import MOST_STEPS, Access, KernelFault, Kern
 from burn_torch.fusion.loops import Kernel
 from burn_torch.fusion.products import ProductKernel
 
-__all__ = ["UNPROVED", "prove_product", "prove_triton"]
+__all__ = [
+    "UNPROVED",
+    "Pointer",
+    "Values",
+    "Walk",
+    "functions_of",
+    "left_alone",
+    "prove_product",
+    "prove_triton",
+    "source_of",
+]
 
 Values = dict[str, Any]
 UNPROVED: Final[Counter[str]] = Counter()
@@ -39,17 +49,17 @@ def prove_triton(kernel: Kernel, sizes: Mapping[int, int], over: Iterable[tuple[
     Those with more than `MOST_STEPS` steps are left alone.
     Raises: KernelFault.
     """
-    functions = _functions_of(kernel.source)
+    functions = functions_of(kernel.source)
     tree = functions[kernel.name]
     names = [argument.arg for argument in tree.args.args]
     domain = kernel.domain
     if any(name not in ("XB", "RB", "STAGES") and name[0] not in "pqns" for name in names):
-        return _left_alone("a parameter")
+        return left_alone("a parameter")
     steps = domain.rows * domain.length
     if not isinstance(steps, int) or steps > MOST_STEPS:
-        return _left_alone("too many steps")
+        return left_alone("too many steps")
     if "tl.program_id(0)" not in kernel.source:
-        return _left_alone("no programs")
+        return left_alone("no programs")
     known: Values = {name: np.asarray(int(value)) for name, value in zip(_of(names, "s"), kernel.sizes, strict=True)}
     beside = len(functions) > 1
     known |= {"XB": np.asarray(_WIDEST), "RB": np.asarray(1 if beside else _tile(kernel)), "STAGES": np.asarray(1)}
@@ -61,13 +71,13 @@ def prove_triton(kernel: Kernel, sizes: Mapping[int, int], over: Iterable[tuple[
 
 def prove_product(kernel: ProductKernel, sizes: Mapping[int, int]) -> bool:
     """The same of a kernel around a product, with small tiles.  Raises: KernelFault."""
-    functions = _functions_of(kernel.source)
+    functions = functions_of(kernel.source)
     rows, cols, inner = kernel.product.rows, kernel.product.cols, kernel.product.inner
     if rows * cols * max(inner // _TILE, 1) * 2 > MOST_STEPS:
-        return _left_alone("too many steps")
+        return left_alone("too many steps")
     known: Values = {name: np.asarray(_TILE) for name in ("XB", "RB", "KB")} | {"GROUP": np.asarray(2)}
     pointers = [argument.arg for argument in functions[kernel.name].args.args][: len(kernel.inputs)]
-    functions["place"] = _functions_of(_source_of("burn_kernels.matmul"))["place"]
+    functions["place"] = functions_of(source_of("burn_kernels.matmul"))["place"]
     _prove(kernel, functions, known, -(-rows // _TILE) * -(-cols // _TILE), sizes, pointers, {})
     return True
 
@@ -83,24 +93,27 @@ def _prove(
 ) -> None:
     reach = {name: sizes[position] for name, position in zip(inputs, kernel.inputs, strict=True)}
     reach |= {f"q{n}": int(spec.numel) for n, spec in enumerate(kernel.outputs)}
-    known |= {name: _Pointer(((None, name),)) for name in reach}
-    walk = _Walk(Kernels(kernel.name), functions, np.arange(count))
+    known |= {name: Pointer(((None, name),)) for name in reach}
+    walk = Walk(Kernels(kernel.name), functions, np.arange(count))
     walk.function(functions[kernel.name], known, Loops((0,), ("parallel",), (0, 0)), ())
     judge(walk.found, reach, kernel.outputs, {})
     for output, under in over.items():
         judge(walk.found, reach, kernel.outputs, {output: under})
 
 
-def _functions_of(source: str) -> dict[str, ast.FunctionDef]:
+def functions_of(source: str) -> dict[str, ast.FunctionDef]:
+    """The functions of a source by name."""
     return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
 
 
 @functools.cache
-def _source_of(module: str) -> str:
+def source_of(module: str) -> str:
+    """The source of a module."""
     return inspect.getsource(importlib.import_module(module))
 
 
-def _left_alone(reason: str) -> bool:
+def left_alone(reason: str) -> bool:
+    """Counts a kernel that nothing is shown of; False."""
     UNPROVED[reason] += 1
     return False
 
@@ -117,14 +130,13 @@ def _tile(kernel: Kernel) -> int:
 
 @final
 @dataclass(frozen=True)
-class _Pointer:
+class Pointer:
     """Where a name points: at the buffer of the first mask of programs that holds; None is all others."""
 
     choices: tuple[tuple[Any, str], ...]
 
 
-@final
-class _Walk:
+class Walk:
     """Values are arrays (programs, lanes) or (programs, lanes of x, lanes of r), or None where no index needs them."""
 
     def __init__(self, found: Kernels, functions: Mapping[str, ast.FunctionDef], programs: Any) -> None:
@@ -134,9 +146,12 @@ class _Walk:
         """Those that run what is being walked."""
         self.rank = 2
         self.loops = 0
+        self.across: int | None = None
+        """Programs of the first axis, where there are two."""
 
     @property
     def program(self) -> Any:
+        """The number of each program, beside its lanes."""
         return self.programs.reshape(-1, *[1] * (self.rank - 1))
 
     def function(self, tree: ast.FunctionDef, known: Values, loops: Loops, steps: tuple[int, ...]) -> Any:
@@ -215,32 +230,34 @@ class _Walk:
         self.programs = all_programs
 
     def _kept(self, value: Any, kept: Any) -> Any:
-        if isinstance(value, _Pointer):
-            return _Pointer(tuple((mask if mask is None else mask[kept], name) for mask, name in value.choices))
+        if isinstance(value, Pointer):
+            return Pointer(tuple((mask if mask is None else mask[kept], name) for mask, name in value.choices))
         if isinstance(value, np.ndarray) and value.ndim > 1 and value.shape[0] == kept.size:
             return value[kept]
         return value
 
     def loop(self, loop: ast.For, known: Values, loops: Loops, steps: tuple[int, ...]) -> None:
+        """Walks each step of a loop."""
         assert isinstance(loop.iter, ast.Call)
         assert isinstance(loop.target, ast.Name)
-        begin, end, step = (int(self.value(x, known)) for x in loop.iter.args[:3])
+        given = [int(self.value(x, known)) for x in loop.iter.args[:3]]
         self.loops += 1
         inside = Loops((*loops.names, self.loops), (*loops.kinds, ""), (*loops.places, 0))
         width, self.width = self.width, 1.0
-        for nth, at in enumerate(range(begin, end, step)):
+        for nth, at in enumerate(range(*given)):
             known[loop.target.id] = np.asarray(at)
             self.statements(loop.body, known, inside, (*steps, nth))
         self.width = width
 
     # -- accesses ------------------------------------------------------------------------------------
     def accesses(self, x: ast.expr, known: Values, loops: Loops, steps: tuple[int, ...]) -> None:
+        """Collects the loads and stores of an expression."""
         for call in (node for node in ast.walk(x) if isinstance(node, ast.Call)):
             name = ast.unparse(call.func)
             if name not in ("tl.load", "tl.store"):
                 continue
             pointer = call.args[0]
-            if isinstance(pointer, ast.Name) and not isinstance(known.get(pointer.id), _Pointer):
+            if isinstance(pointer, ast.Name) and not isinstance(known.get(pointer.id), Pointer):
                 continue  # a number on the device
             if not (isinstance(pointer, ast.BinOp) and isinstance(pointer.left, ast.Name)):
                 raise KernelFault(f"{self.found.name}: no pointer and elements: {ast.unparse(pointer)}")
@@ -249,7 +266,7 @@ class _Walk:
             if any(value is None for value in given):
                 raise KernelFault(f"{self.found.name}: not made of loops: {ast.unparse(call)}")
             buffer = known.get(pointer.left.id)
-            if not isinstance(buffer, _Pointer):
+            if not isinstance(buffer, Pointer):
                 raise KernelFault(f"{self.found.name}: no pointer: {ast.unparse(pointer)}")
             elements, *mask = np.broadcast_arrays(*given, self.program)[: len(given)]
             kept = mask[0].astype(bool) if mask else np.ones(elements.shape, bool)
@@ -272,12 +289,12 @@ class _Walk:
             of = self.value(x.value, known)
             return None if of is None else of[:, None] if "[:, None]" in ast.unparse(x) else of[None, :]
         if isinstance(x, ast.Tuple):
-            return tuple(int(self.value(part, known)) for part in x.elts)
+            parts = tuple(self.value(part, known) for part in x.elts)
+            return tuple(map(int, parts)) if all(np.ndim(part) == 0 and part is not None for part in parts) else parts
         if isinstance(x, ast.Call):
-            return self.called(x, known)
-        parts = [part for part in ast.iter_child_nodes(x) if isinstance(part, ast.expr)]
-        given = [self.value(part, known) for part in parts]
-        if any(value is None or isinstance(value, _Pointer) for value in given):
+            return self._called(x, known)
+        given = [self.value(part, known) for part in ast.iter_child_nodes(x) if isinstance(part, ast.expr)]
+        if any(value is None or isinstance(value, Pointer) for value in given):
             return None
         if isinstance(x, ast.BinOp):
             return _OPERATORS[type(x.op)](*given)
@@ -285,12 +302,13 @@ class _Walk:
             return _OPERATORS[type(x.ops[0])](*given)
         return -given[0] if isinstance(x, ast.UnaryOp) and isinstance(x.op, ast.USub) else None
 
-    def called(self, call: ast.Call, known: Values) -> Any:
+    def _called(self, call: ast.Call, known: Values) -> Any:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "to":
             return self.value(call.func.value, known)
         name = ast.unparse(call.func)
         if name == "tl.program_id":
-            return self.program
+            axis = ast.literal_eval(call.args[0])
+            return self.program if self.across is None else divmod(self.program, self.across)[1 - axis]
         if name not in ("tl.arange", "tl.zeros", "tl.full", "tl.where", "tl.cdiv", "tl.minimum"):
             return None
         all_given = name in ("tl.where", "tl.cdiv", "tl.minimum")
@@ -299,9 +317,9 @@ class _Walk:
             return np.zeros(given[0], np.int64)
         if any(value is None for value in given):
             return None
-        if isinstance(given[-1], _Pointer):  # one of several, by the program
+        if isinstance(given[-1], Pointer):  # one of several, by the program
             mask = np.broadcast_to(np.asarray(given[0], bool), self.program.shape).reshape(-1)
-            return _Pointer((*((mask if m is None else mask & m, which) for m, which in given[1].choices),
+            return Pointer((*((mask if m is None else mask & m, which) for m, which in given[1].choices),
                              *given[2].choices))  # fmt: skip
         if name == "tl.full":
             return np.full(given[0], given[1])

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from burn_torch.fusion.convolution_proof import prove_convolution
+from burn_torch.fusion.convolutions import lower_convolution
 from burn_torch.fusion.kernel_proof import KernelFault, reached
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.products import lower_product
@@ -137,3 +139,57 @@ def test_a_fault_around_a_product_is_found(old: str, new: str, said: str) -> Non
     assert old in kernel.source, kernel.source
     with pytest.raises(KernelFault, match=said):
         prove_product(replace(kernel, source=kernel.source.replace(old, new, 1)), reached(PRODUCT, ()))
+
+
+# -- around convolutions --------------------------------------------------------------------------------
+STEPS = {"stride": (2, 1), "padding": ((1, 1), (0, 0)), "dilation": (1, 2), "groups": 2}
+
+
+def ended(x: Any, w: Any, b: Any, y: Any) -> Any:
+    z = row("conv")(x, w, b, **STEPS)
+    return row("relu")(z * 0.5) + y, row("tanh")(z)
+
+
+CONVOLUTION = traced(ended, [tensor(2, 4, 7, 9), tensor(6, 2, 3, 3), tensor(6), tensor(2, 6, 4, 5)])
+
+
+def test_kernels_around_convolutions_are_proved() -> None:
+    assert prove_convolution(lower_convolution(CONVOLUTION), reached(CONVOLUTION, ()))
+    layouts = [(252, 1, 36, 4), None, None, (1, 40, 10, 2)]
+    assert prove_convolution(lower_convolution(CONVOLUTION, layouts=layouts), reached(CONVOLUTION, layouts))
+    plain = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+    bare = traced(lambda x, w: row("exp")(row("conv")(x, w, None, **plain)), [tensor(3, 1, 5, 5), tensor(5, 1, 2, 2)])
+    assert prove_convolution(lower_convolution(bare), reached(bare, ()))
+    UNPROVED.clear()
+    large = traced(
+        lambda x, w: row("exp")(row("conv")(x, w, None, **plain)), [tensor(64, 3, 258, 258), tensor(64, 3, 3, 3)]
+    )
+    assert not prove_convolution(lower_convolution(large), reached(large, ()))
+    assert UNPROVED == {"too many steps": 1}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("valid = p < 40", "valid = p < 41", "of x_ptr"),
+        ("valid = p < 40", "valid = p < 39", "is never stored"),
+        ("(out + o < 3)", "(out + o < 4)", "of p0"),
+        ("(out + o < 3)", "(out + o < 2)", "is never stored"),
+        ("* 3 + out + o) * 20 + place", "* 3 + out + o) * 19 + place", "is stored 2 times"),
+        ("tl.store(q1 + (", "tl.store(q0 + (", "is stored 2 times"),
+        ("tl.load(p0 + x, mask=inside", "tl.load(p0 + (x + 1), mask=inside", "of p0"),
+        ("group, out, 252, 63, 9, 1,", "group, out, 252, 63, 10, 1,", "of x_ptr"),
+        ("group, out, 252, 63, 9, 1,", "group, out, 253, 63, 9, 1,", "of x_ptr"),
+        (", 7, 9, 2, 3, 2, 1,", ", 8, 9, 2, 3, 2, 1,", "of x_ptr"),
+        (", 7, 9, 2, 3, 2, 1,", ", 7, 9, 3, 3, 2, 1,", "of"),
+        (", 54, 18, 9,", ", 55, 18, 9,", "of w_ptr"),
+        ("False, False, True, 3, 3", "False, False, False, 3, 3", "of x_ptr"),
+        ("False, False, True, 3, 3", "False, False, True, 3, 4", "of"),
+        ("tl.program_id(1) // blocks", "tl.program_id(0) // blocks", "is"),
+    ],
+)
+def test_a_fault_around_a_convolution_is_found(old: str, new: str, said: str) -> None:
+    kernel = lower_convolution(CONVOLUTION)
+    assert old in kernel.source, kernel.source
+    with pytest.raises(KernelFault, match=said):
+        prove_convolution(replace(kernel, source=kernel.source.replace(old, new, 1)), reached(CONVOLUTION, ()))

@@ -10,6 +10,7 @@ import torch
 from burn_torch.backend.libtorch.fused import generates, has_failed, in_device_form, launched_with, module_of
 from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.anchors import set_chooser, set_convolution_chooser
+from burn_torch.fusion.convolution_proof import prove_convolution
 from burn_torch.fusion.convolutions import (
     Convolution,
     ConvolutionKernel,
@@ -82,8 +83,9 @@ class _Run:
         if found is None:
             lower: Callable[..., Any] = lower_product if isinstance(self.tiles, ProductTiles) else lower_convolution
             kernel = lower(self.body, strict=self.strict, layouts=layouts, held=self.held)
-            if is_proving() and isinstance(kernel, ProductKernel):
-                prove_product(kernel, reached(self.body, layouts))
+            if is_proving():
+                prove = prove_product if isinstance(kernel, ProductKernel) else prove_convolution
+                prove(kernel, reached(self.body, layouts))
             module = module_of(kernel.name, kernel.source, known_lines(text_of(self.body)))
             found = self.variants[layouts] = kernel, getattr(module, kernel.name)
         kernel, function = found
