@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from burn_torch import Device, Module, Tensor, compile, nn, seed, vjp
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch import c_kernels
+from burn_torch.backend.libtorch import c_kernels, c_libraries
 from burn_torch.backend.libtorch.c_kernels import CFunction, CompilerWarning, compiler
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError
@@ -289,7 +289,7 @@ def test_results_are_written_over_inputs_only_where_they_are_read_no_more(seed: 
 def test_a_kernel_that_does_not_compile_is_told_of_and_its_operations_run(
     monkeypatch: pytest.MonkeyPatch, seed: np.random.Generator
 ) -> None:
-    monkeypatch.setattr(c_kernels, "_FLAGS", (*c_kernels._FLAGS, "-fno-such-flag"))
+    monkeypatch.setattr(c_libraries, "_FLAGS", (*c_libraries._FLAGS, "-fno-such-flag"))
     graph = traced(lambda x: row("tanh")(x * 2.0) + 41.5, [MATRIX])
     inputs = made([MATRIX], seed)
     kernel = CFunction(graph, strict=False)
@@ -301,7 +301,7 @@ def test_a_kernel_that_does_not_compile_is_told_of_and_its_operations_run(
 
 def test_many_libraries_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BURN_TORCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(c_kernels, "_KEPT", 2)
+    monkeypatch.setattr(c_libraries, "_KEPT", 2)
     x = torch.ones(4)
     for number in range(5):
         CFunction(traced(lambda x, n=number: row("tanh")(x + float(n)) * 2.0, [tensor(4)]), strict=False)(x)

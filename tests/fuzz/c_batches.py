@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from burn_torch.backend.libtorch import c_kernels
+from burn_torch.backend.libtorch import c_kernels, c_libraries
 from burn_torch.fusion import c_lowering
 
 __all__ = ["Builder", "compiled_together"]
@@ -125,8 +125,8 @@ class Builder:
         library = path.with_suffix(".so")
         contract = "-ffp-contract=off" if strict else "-ffp-contract=fast"
         command = [
-            str(c_kernels.compiler()),
-            *c_kernels._FLAGS,
+            str(c_libraries.compiler()),
+            *c_libraries._FLAGS,
             contract,
             "-march=native",
             "-o",
@@ -135,7 +135,7 @@ class Builder:
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
-            return c_kernels.CompilerError(f"the compiler refused {path}: {done.stderr[:2000]}")
+            return c_libraries.CompilerError(f"the compiler refused {path}: {done.stderr[:2000]}")
         return library
 
 

@@ -146,9 +146,32 @@ def use_cached_source(path: Path) -> None:
         raise WrongValueError("the program is another one")
 
 
+_LIBRARY: Final = b"\x7fELF" + bytes(range(256)) * 64
+
+
+def use_cached_library(path: Path) -> None:
+    """A library of a kernel whose file is damaged is built again; here by a compiler that copies."""
+    from unittest.mock import patch
+
+    from burn_torch.backend.libtorch import c_libraries
+
+    def copied(compiler: str, source: Path, library: Path, *, strict: bool) -> None:
+        library.write_bytes(_LIBRARY)
+
+    with patch.multiple(c_libraries, _compile=copied, compiler=lambda: "cc", _machine=lambda path: "machine"):
+        cached = c_libraries._build("fused_0", "void fused_0(void) {}", strict=False, lines=())
+        if not cached.read_bytes().startswith(_LIBRARY):
+            raise WrongValueError("a damaged library stays")
+        cached.write_bytes(path.read_bytes())
+        c_libraries._build("fused_0", "void fused_0(void) {}", strict=False, lines=())
+    if cached.read_bytes()[:-16] != _LIBRARY:
+        raise WrongValueError("a damaged library would be loaded")
+
+
 READERS: Final[dict[str, Reader]] = {
     "lockfile": Reader("m.json", lambda: [_LOCK], read_lock, either(words_changed, json_changed)),
     "timings": Reader("m.json", lambda: [_BUNDLE], read_bundle, either(words_changed, json_changed)),
     "autotune store": Reader("autotune.sqlite", _hostile_stores, use_store),
     "cached source": Reader("m.py", lambda: [_SOURCE.encode()], use_cached_source, words_changed),
+    "cached library": Reader("m.so", lambda: [_LIBRARY + bytes(16)], use_cached_library),
 }

@@ -1,33 +1,26 @@
 """Runs `fusion::kernel` on a CPU: the body as a C function that the machine's compiler makes fast.
 
-A kernel is a shared library of its own in the cache folder, named for its source, the compiler and the processor, so
-that folders which several machines share stay right.  It uses the OpenMP library that torch has loaded, hence torch's
-number of threads and one pool for both.
+A kernel is a shared library of its own (`c_libraries.py`).  It uses the OpenMP library that torch has loaded, hence
+torch's number of threads and one pool for both.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
-import platform
-import shutil
 import subprocess
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, final
 
 import torch
 
-from burn_torch.backend.libtorch.source_file import cache_folder, compiled
+from burn_torch.backend.libtorch.c_libraries import CompilerError, build_apart, compiler, loaded
+from burn_torch.backend.libtorch.source_file import compiled
 from burn_torch.core.errors import explain
-from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.core.verifying import is_proving, is_verifying
@@ -35,61 +28,21 @@ from burn_torch.fusion.c_lowering import CKernel, lower_to_c, lowered_for_cpu
 from burn_torch.fusion.c_sharing import c_kernel_at
 from burn_torch.fusion.faults import remember_failure
 from burn_torch.fusion.kernel_proof import KernelFault, reached
-from burn_torch.fusion.lines import commented, known_lines
+from burn_torch.fusion.lines import known_lines
 from burn_torch.fusion.row import body_of
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["CFunction", "CompilerError", "CompilerWarning", "build_apart", "c_function", "compiler", "loaded"]
-
-_FLAGS: Final = (
-    "-O3",
-    "-fopenmp",
-    "-shared",
-    "-fPIC",
-    "-std=gnu11",
-    "-fwrapv",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-)
-"""Comparisons may set no floating-point flags, overflow of integers wraps; NaN, infinity and -0 keep their meaning."""
+__all__ = ["CFunction", "CompilerError", "CompilerWarning", "c_function", "compiler"]
 
 _WORK: Final = 1 << 15
 """Operations on elements that are worth the start of threads."""
 
-_KEPT: Final = 500
-"""Libraries kept; the oldest are removed when there are twice as many."""
-
 _NUMBERS: Final = {"f32": ctypes.c_float, "f64": ctypes.c_double, "i64": ctypes.c_int64}
-
-
-class CompilerError(RuntimeError):
-    """The C compiler refused a generated kernel."""
 
 
 class CompilerWarning(UserWarning):
     """Operations run one by one: there is no C compiler, or it refused their kernel."""
-
-
-@functools.cache
-def compiler() -> str | None:
-    """The C compiler: $CC, cc, gcc or clang, if it makes vectors and knows OpenMP; None where there is none."""
-    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
-        path = shutil.which(name) if name else None
-        if path is not None and _works(path):
-            return path
-    return None
-
-
-def _works(path: str) -> bool:
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "probe.c"
-        source.write_text("#include <omp.h>\nint probe(void) { return omp_get_max_threads(); }\n", encoding="utf-8")
-        try:
-            _build(path, source, Path(folder) / "probe.so", strict=False)
-        except (CompilerError, OSError, subprocess.TimeoutExpired):
-            return False
-        return True
 
 
 @functools.lru_cache(maxsize=4096)
@@ -278,95 +231,3 @@ def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
     for size in reversed(shape[1:]):
         steps.append(steps[-1] * max(size, 1))
     return tuple(reversed(steps[: len(shape)]))
-
-
-# -- building ----------------------------------------------------------------------------------------
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(os.cpu_count() or 1, 1), thread_name_prefix="burn-torch-cc")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of the pool's threads
-
-
-@functools.cache
-def loaded(library: Path) -> ctypes.CDLL:
-    """The library, loaded once."""
-    return ctypes.CDLL(str(library))
-
-
-def build_apart(name: str, source: str, *, strict: bool = False, lines: Sequence[str] = ()) -> Future[Path]:
-    """The library of a C source, built beside the caller where it is not there yet.  Raises, later: CompilerError.
-
-    lines  of the user's, which its file has as comments
-    """
-    return _pool().submit(_built, name, source, strict=strict, lines=lines)
-
-
-def _built(name: str, text: str, *, strict: bool, lines: Sequence[str]) -> Path:
-    path = compiler()
-    if path is None:
-        raise CompilerError("no C compiler was found: install gcc or clang, or name one in CC")
-    key = hashlib.blake2b(f"{_machine(path)} {strict} {text}".encode(), digest_size=8).hexdigest()
-    folder = _folder()
-    library = folder / f"{name}-{key}.so"
-    if not library.exists():
-        source = folder / f"{name}.c"
-        write_atomic(source, commented(text, lines, "//").encode(), durable=False)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:  # whoever builds it too renames over it
-            made = Path(scratch) / library.name
-            _build(path, source, made, strict=strict)
-            made.replace(library)
-        _prune(folder)
-    return library
-
-
-def _prune(folder: Path) -> None:
-    """Removes the oldest libraries where there are many; whoever has loaded one keeps it."""
-    files = list(folder.glob("*.so"))
-    if len(files) > 2 * _KEPT:
-        with suppress(OSError):  # another process prunes too
-            for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_KEPT]:
-                old.unlink()
-                old.with_name(f"{old.stem.rpartition('-')[0]}.c").unlink(missing_ok=True)
-
-
-def _build(path: str, source: Path, library: Path, *, strict: bool) -> None:
-    contract = "-ffp-contract=off" if strict else "-ffp-contract=fast"
-    native = "-mcpu=native" if platform.machine().startswith(("arm", "aarch")) else "-march=native"
-    done = subprocess.run(
-        [path, *_FLAGS, contract, native, "-o", str(library), str(source)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    if done.returncode:
-        raise CompilerError(f"{path} refused {source.name}: {done.stderr.strip()[:800]}")
-
-
-def _folder() -> Path:
-    for folder in (
-        cache_folder().parent / "kernels",
-        Path(tempfile.gettempdir()) / f"burn_torch_kernels_{os.getuid()}",
-    ):
-        try:
-            make_folder(folder)
-            if os.access(folder, os.W_OK):
-                return folder
-        except OSError:
-            continue
-    raise OSError(f"neither {cache_folder().parent} nor {tempfile.gettempdir()} can be written")
-
-
-@functools.cache
-def _machine(path: str) -> str:
-    """The compiler and the processor that a library is for."""
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        flags = next((line for line in text.splitlines() if line.startswith(("flags", "Features"))), "")
-    except OSError:
-        flags = platform.processor()
-    return f"{version} {platform.machine()} {flags}"

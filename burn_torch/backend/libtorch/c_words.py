@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, final
 
-from burn_torch.backend.libtorch.c_kernels import CompilerError, build_apart, compiler, loaded
+from burn_torch.backend.libtorch.c_libraries import CompilerError, build_apart, compiler, loaded
 from burn_torch.fusion.c_prims import helpers_for
 
 __all__ = ["Cipher"]

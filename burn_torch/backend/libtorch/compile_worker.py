@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
 import sys
 import types
@@ -97,12 +96,9 @@ def _package(folder: str) -> None:
 
 def _function(path: str, module: str, name: str) -> Any:
     if module not in sys.modules:
-        spec = importlib.util.spec_from_file_location(module, Path(path))
-        assert spec is not None
-        assert spec.loader is not None
-        made = importlib.util.module_from_spec(spec)
-        sys.modules[module] = made
-        spec.loader.exec_module(made)
+        made = sys.modules[module] = types.ModuleType(module)
+        made.__file__ = path
+        exec(compile(Path(path).read_bytes(), path, "exec"), vars(made))  # bytecode in the cache could be damaged
     return getattr(sys.modules[module], name)
 
 

@@ -8,10 +8,8 @@ sizes and strides are arguments.  `fused_tuning.py` chooses its tiles, `fused_la
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import struct
 import sys
-import tempfile
 import threading
 import warnings
 import weakref
@@ -26,10 +24,10 @@ import torch
 from burn_torch.backend.libtorch.c_kernels import CFunction, c_function
 from burn_torch.backend.libtorch.fused_launch import Run, quick_launch
 from burn_torch.backend.libtorch.fused_tuning import Layouts, tunable_of
-from burn_torch.backend.libtorch.source_file import cache_folder
+from burn_torch.backend.libtorch.source_file import kernel_folders
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import explain
-from burn_torch.core.files import make_folder, write_atomic
+from burn_torch.core.files import write_atomic
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.core.verifying import is_proving, is_verifying
@@ -570,12 +568,10 @@ def module_of(name: str, source: str, lines: Sequence[str] = ()) -> ModuleType:
     with _lock:
         found = _modules.get(name)
         if found is None:
-            spec = importlib.util.spec_from_file_location(f"{_PREFIX}{name}", _written(name, source, lines))
-            assert spec is not None
-            assert spec.loader is not None
-            found = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = found
-            spec.loader.exec_module(found)
+            path = str(_written(name, source, lines))
+            found = sys.modules[f"{_PREFIX}{name}"] = ModuleType(f"{_PREFIX}{name}")
+            found.__file__ = path
+            exec(compile(source, path, "exec"), vars(found))  # no file of bytecode, which could be damaged
             _modules[name] = found
         return found
 
@@ -588,13 +584,14 @@ def _holds(path: Path, source: str) -> bool:
 
 
 def _written(name: str, source: str, lines: Sequence[str]) -> Path:
-    for folder in (cache_folder().parent / "kernels", Path(tempfile.gettempdir()) / "burn_torch_kernels"):
+    fault: OSError | None = None
+    for folder in kernel_folders():
         path = folder / f"{name}.py"
         try:
             if not _holds(path, source):
-                make_folder(folder)
                 write_atomic(path, commented(source, lines).encode(), durable=False)
-        except OSError:
-            continue
-        return path
-    raise OSError(f"neither {cache_folder().parent} nor {tempfile.gettempdir()} can be written")
+        except OSError as err:  # a full disk
+            fault = err
+        else:
+            return path
+    raise OSError(f"no kernel can be written: {fault}")

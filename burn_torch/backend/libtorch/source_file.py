@@ -1,9 +1,12 @@
-"""Generated programs as files: what a traceback shows, what a reader can open."""
+"""Generated programs and kernels as files: what a traceback shows, what a reader can open."""
 
 from __future__ import annotations
 
 import linecache
 import os
+import stat
+import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -13,7 +16,7 @@ from typing import Final
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import mark_generated
 
-__all__ = ["cache_folder", "compiled"]
+__all__ = ["cache_folder", "compiled", "kernel_folders"]
 
 _KEPT: Final = 500
 """Files kept; the oldest are removed when there are twice as many."""
@@ -23,6 +26,26 @@ def cache_folder() -> Path:
     """Where programs are written: `programs` in $BURN_TORCH_CACHE, else in ~/.cache/burn_torch."""
     named = os.environ.get("BURN_TORCH_CACHE")
     return (Path(named) if named else Path.home() / ".cache" / "burn_torch") / "programs"
+
+
+def kernel_folders() -> Iterator[Path]:
+    """Folders that kernels may be written to: `kernels` beside `programs`, then one of this user's for temporary files.
+
+    Raises: OSError at the end, where the last one cannot be used either.
+    """
+    try:
+        folder = cache_folder().parent / "kernels"
+        make_folder(folder)
+        if os.access(folder, os.W_OK):
+            yield folder
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        pass
+    folder = Path(tempfile.gettempdir()) / f"burn_torch_kernels_{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise OSError(f"{folder} can be written by others; BURN_TORCH_CACHE names another folder")
+    yield folder
 
 
 def compiled(source: str) -> tuple[CodeType, Path | None]:
