@@ -59,15 +59,16 @@ def read_rows(path: Path, columns: int | None = None) -> Iterator[tuple[int, lis
     """
     reader = csv.reader(_lines(path), strict=True)
     expected = columns
-    left = max(MAX_TEXT, RATIO * path.stat().st_size) if path.suffix == ".gz" and path.is_file() else math.inf
+    most = max(MAX_TEXT, RATIO * path.stat().st_size) if path.suffix == ".gz" and path.is_file() else math.inf
+    used = 0
     try:
         for cells in reader:
-            left -= _ROW_BYTES + len(cells) * _CELL_BYTES + sum(map(len, cells))
-            if left < 0:
+            used += _ROW_BYTES + len(cells) * _CELL_BYTES + sum(map(len, cells))
+            if used > most:
                 raise _fault(
                     path,
                     reader.line_num,
-                    f"rows that need more than {max(MAX_TEXT, RATIO * path.stat().st_size)} bytes in memory",
+                    f"rows that need more than {most} bytes in memory",
                     f"a gzipped file that grows {RATIO} times at most",
                     "unpack the file if it is meant to be that large",
                 )

@@ -78,17 +78,13 @@ def device(text: str, *, fused: bool | None = None) -> Device:
         return Device.parse(word, fused=False if fused is False else None)
     except DeviceError:
         found = places()
-    kind = word.partition(":")[0]
+    kind, _, number = word.partition(":")
     here = [name for name, what in found.items() if not what.startswith("no: ")]
     why = found.get(kind, "").removeprefix("no: ")
     if kind not in _KINDS or (kind != "cuda" and kind != word):
         near = _OTHER_NAMES.get(word) or nearest(word, [*here, "cuda:0", "mps"])
         mend = "name one of those" if near is None else f"did you mean {near}?"
-    elif (
-        kind == "cuda"
-        and (word != "cuda" or "cuda:0" in here)
-        and not word.removeprefix("cuda").removeprefix(":").isdigit()
-    ):
+    elif kind == "cuda" and not number.isdigit() and (word != "cuda" or "cuda:0" in here):
         mend = "give the number of the GPU, for example cuda:0"
     else:
         mend = "leave --devices out to compute on the CPU; `burn-torch info` says what this machine has"

@@ -106,8 +106,9 @@ def _change(value: Any, kind: Kind, edits: Sequence[Edit], place: Place) -> Any:
     if isinstance(kind, UnionKind):
         kind = kind.member_of(value) or kind
     if isinstance(value, Config):
-        tagged = isinstance(kind, VariantKind) and kind.claims(value)
-        return _change_fields(value, _below_its_tag(value, kind, by_key, place) if tagged else by_key, place)  # type: ignore[arg-type]  # `tagged` says it
+        if isinstance(kind, VariantKind) and kind.claims(value):
+            by_key = _below_its_tag(value, kind, by_key, place)
+        return _change_fields(value, by_key, place)
     if isinstance(kind, SequenceKind):
         return _change_items(value, kind, by_key, place)
     if isinstance(kind, DictKind):
@@ -122,7 +123,7 @@ def _change(value: Any, kind: Kind, edits: Sequence[Edit], place: Place) -> Any:
 
 def _below_its_tag(
     config: Config, kind: VariantKind, by_key: Mapping[str, list[Edit]], place: Place
-) -> Mapping[str, list[Edit]]:
+) -> dict[str, list[Edit]]:
     """The changes by fields, where a path may name the variant too, as files and `--show-config` have it."""
     tags = kind.alternatives()
     names = {field.key for field in schema_of(type(config)).fields}

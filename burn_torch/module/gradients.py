@@ -35,9 +35,8 @@ def trainable_params(tree: Tree) -> dict[ParamId, Param]:
     if not isinstance(tree, Module):
         return {}
     params = [param for _, param in tree.named_params()]
-    taped = [
-        param.val().backend.trains for param in params
-    ]  # a transform's own tape over a plain device does not count
+    # a transform's own tape over a plain device does not count
+    taped = [param.val().backend.trains for param in params]
     among = [param for param, is_taped in zip(params, taped, strict=True) if is_taped] if any(taped) else params
     found = {param.id: param for param in among if param.require_grad}
     if len(found) < len([param for param in among if param.require_grad]):

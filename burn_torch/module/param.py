@@ -291,13 +291,8 @@ class Param(metaclass=Named):
     def computed(self, value: Tensor) -> Param:
         """The same parameter with a tensor that stays on its tape: gradients flow on to what it was computed from."""
         param = object.__new__(Param)
-        param.id, param.mapper, param._lazy, param._value, param._newest = (
-            self.id,
-            self.mapper,
-            None,
-            value,
-            self._newest,
-        )
+        param.id, param.mapper, param._newest = self.id, self.mapper, self._newest
+        param._lazy, param._value = None, value
         param.require_grad = self.require_grad and value.dtype.is_float
         return param
 
@@ -314,9 +309,9 @@ class Param(metaclass=Named):
         """The same parameter on another device, as a leaf there.  An uninitialised one stays so."""
         if self.device is device:
             return self
-        return (
-            self.fork(device) if self._lazy is not None else self.map(lambda value: _off_tape(value).to_device(device))
-        )
+        if self._lazy is not None:
+            return self.fork(device)
+        return self.map(lambda value: _off_tape(value).to_device(device))
 
     def fork(self, device: Device) -> Param:
         """The same parameter as another leaf, on `device`, apart from any tape.  An uninitialised one stays so."""

@@ -204,9 +204,8 @@ class ControlServer:
             return
         reply, after = self._answer(line)
         with suppress(OSError, ValueError):
-            write_atomic(
-                self.directory / _REPLY_FILE, json.dumps({**reply, "nonce": _nonce(line)}).encode(), durable=False
-            )
+            answer = json.dumps({**reply, "nonce": _nonce(line)}).encode()
+            write_atomic(self.directory / _REPLY_FILE, answer, durable=False)
         if after is not None:
             after()
 

@@ -199,7 +199,7 @@ class ArtifactDir:
 
     def _write(self, path: Path, content: bytes) -> None:
         if not self._writes or (self._identity is not None and _identity(self.path) != self._identity):
-            return  # what told of the end of a run that has lost its directory tells that
+            return  # the run has lost its directory, and what ended it has told so
         try:
             write_atomic(path, content)
         except OSError as err:

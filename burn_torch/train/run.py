@@ -376,9 +376,8 @@ class Run:
         self._announce(Split.VALID, loader, 0)
         number = items_before = 0
         try:
-            with closing(
-                loader.epoch(1, 0, self._run_key)
-            ) as batches:  # the first order every time: epochs are compared
+            # the first order every time: epochs are compared
+            with closing(loader.epoch(1, 0, self._run_key)) as batches:
                 for batch, items in batches:
                     item = self._steps.valid(model, batch, fold(key, number))
                     if number == 0:

@@ -155,11 +155,11 @@ class SupervisedTraining:
     # -- how it is trained --------------------------------------------------------------------
     def num_epochs(self, num_epochs: int) -> Self:
         """How often the training data is gone through; 1 unless given."""
-        return self._with(_num_epochs=num_epochs)
+        return self._with(_num_epochs=int(num_epochs))
 
     def grads_accumulation(self, batches: int) -> Self:
         """One update for so many batches, as if they were one large batch; the last ones of an epoch may be fewer."""
-        return self._with(_accumulation=batches)
+        return self._with(_accumulation=int(batches))
 
     def with_training_strategy(self, strategy: ExecutionStrategy) -> Self:
         """How steps are executed; SingleDevice unless given."""
@@ -497,8 +497,8 @@ class SupervisedTraining:
             )
         faults: list[tuple[str, str, str]] = []
         for name, value in (("num_epochs", self._num_epochs), ("grads_accumulation", self._accumulation)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                faults.append((f"{name}({value!r})", f"{name} of 1 or more, an int", "give a positive whole number"))
+            if value < 1:
+                faults.append((f"{name}({value})", f"{name} of 1 or more", "give a positive number"))
         if self._from_epoch is not None and self._from_epoch < 1:
             faults.append((f"checkpoint({self._from_epoch})", "an epoch; the first one is 1", "name one that is over"))
         if self._precision != "float32" and not self._compiled:

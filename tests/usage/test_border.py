@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from burn_torch import BurnTorchError, Device, compile, grad, nn, optim, train
+from burn_torch import BurnTorchError, Device, Module, Tensor, compile, grad, nn, optim, train
 from burn_torch.data import DataLoader, DataLoaderBuilder, InMemDataset, MapperDataset, PartialDataset
 from burn_torch.monitor import EventLog, is_alive
 from burn_torch.record import NamedMpkFileRecorder, SafetensorsFormat
@@ -80,3 +81,22 @@ def test_it_is_told_where_it_is_given(call: Callable[[], Any]) -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     assert train.KeepLastNCheckpoints(np.int64(3)).num_keep == 3  # type: ignore[arg-type]
     assert optim.ConstantLr(np.float32(0.5)).lr == 0.5  # type: ignore[arg-type]
+    assert train.CheckpointEvery(steps=np.int64(3)).steps == 3  # type: ignore[arg-type]
+
+
+def test_a_run_takes_its_counts_from_numpy(tmp_path: Path) -> None:
+    device = MODEL.weight.device
+
+    class Net(Module):
+        linear: nn.Linear
+
+        def train_step(self, x: Tensor) -> train.TrainOutput[train.LossInput]:
+            loss = self.linear.forward(x).square().mean()
+            return train.TrainOutput.new(self, loss.backward(), train.LossInput(loss, 1))
+
+    data = [Tensor.ones((1, 2), device) for _ in range(4)]
+    run = train.SupervisedTraining(tmp_path / "run", data, None).renderer(train.SilentRenderer())
+    run = run.num_epochs(np.int64(2)).grads_accumulation(np.int32(2)).checkpoint_every(steps=np.int64(3))  # type: ignore[arg-type]
+    result = run.launch(train.Learner(Net(MODEL), optim.SgdConfig().init(), 0.1))
+    assert result.status == "completed"
+    assert len(list((tmp_path / "run" / "checkpoint").iterdir())) > 1

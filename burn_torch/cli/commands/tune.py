@@ -47,10 +47,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.report:
         return kernel_command(["report", *(["--json"] if args.json else [])])
-    if not any(name.startswith("cuda:") for name in devices.places()):  # to leave --devices out is no way out here
-        place = "none"
-    else:
-        place = devices.device(args.devices).place
+    has_gpu = any(name.startswith("cuda:") for name in devices.places())  # without one --devices is not what to mend
+    place = devices.device(args.devices).place if has_gpu else "none"
     if not place.startswith("cuda"):
         raise DeviceError(
             explain(

@@ -117,10 +117,9 @@ def _load(path: Path) -> Any:
                 _KIND,
                 "in PyTorch, save the state_dict alone: torch.save(model.state_dict(), path)",
             ) from err
-        reason = str(err).partition("WeightsUnpickler error:")[2] or str(err)  # before it stands advice to run the file
-        raise cannot_load(
-            str(path), f"it is damaged: {' '.join(reason.split('Check the')[0].split())[:200]}", _KIND
-        ) from err
+        # around the reason stands advice, to run the file too
+        reason = (str(err).partition("WeightsUnpickler error:")[2] or str(err)).split("Check the")[0]
+        raise cannot_load(str(path), f"it is damaged: {' '.join(reason.split())[:200]}", _KIND) from err
     except MemoryError as err:
         raise cannot_load(str(path), "it is damaged: its tensors do not fit in memory", _KIND) from err
     except Exception as err:  # a damaged pickle fails in any way: the reader runs on what the file says

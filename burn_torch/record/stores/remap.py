@@ -84,8 +84,7 @@ def map_indices_contiguous(keys: Iterable[str], wanted: Iterable[str] = ()) -> d
     """
     listed = list(keys)
     numbers, there = _numbers(listed), _numbers(wanted)
-    names = {"": ""}
-    """The new name of each prefix; a key comes behind its prefixes."""
+    names = {"": ""}  # the new name of each prefix; a key comes behind its prefixes
 
     def rename(prefix: str, part: str) -> str:
         known = names[prefix]

@@ -35,14 +35,12 @@ class CheckpointEvery:
 
     def __post_init__(self) -> None:
         given = [value for value in (self.steps, self.seconds) if value is not None]
-        numbers = all(isinstance(value, int | float) and value == value and value > 0 for value in given)
-        whole = self.steps is None or (isinstance(self.steps, int) and not isinstance(self.steps, bool))
-        if not given or not numbers or not whole:
+        if not given or not all(value > 0 for value in given):
             raise ConfigError(
                 explain(
                     "CheckpointEvery: this is never",
-                    given=f"steps={self.steps!r}, seconds={self.seconds!r}",
-                    expected="a whole number of steps, or a number of seconds, above 0",
+                    given=f"steps={self.steps}, seconds={self.seconds}",
+                    expected="a number of steps or of seconds above 0",
                     mend="CheckpointEvery(steps=500) or CheckpointEvery(seconds=600)",
                 )
             )
