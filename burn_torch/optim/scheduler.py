@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, TypeAlias
 
 from burn_torch.config import Config
@@ -78,17 +79,9 @@ def scheduler_of(lr: LrScheduler | Config | float) -> LrScheduler:
     """A schedule from a schedule, its configuration, or a constant rate.  Raises: ConfigError for anything else."""
     if isinstance(lr, LrScheduler):
         return lr
-    if isinstance(lr, int | float) and not isinstance(lr, bool):
-        if not 0 <= lr < math.inf:
-            raise ConfigError(
-                explain(
-                    "this learning rate would not train",
-                    given=f"{lr}",
-                    expected="a finite number, 0 or above: the optimizer goes against the gradient by itself",
-                    mend="most networks train with 1e-4 to 1e-1",
-                )
-            )
-        return ConstantLr(float(lr))
+    rate: Any = lr
+    if not isinstance(rate, bool) and isinstance(rate, Real):  # numpy's numbers are such too
+        return ConstantLr(_trainable_rate(rate))
     made = lr.init() if isinstance(lr, Config) and hasattr(lr, "init") else None
     if isinstance(made, LrScheduler):
         return made
@@ -99,6 +92,19 @@ def scheduler_of(lr: LrScheduler | Config | float) -> LrScheduler:
             given=repr(lr)[:80],
             expected="a number, a scheduler or a scheduler's configuration",
             mend="rates of groups are a GroupedLrScheduler(...) of them" if isinstance(lr, Mapping) else mend,
+        )
+    )
+
+
+def _trainable_rate(lr: Any) -> float:
+    if 0 <= lr < math.inf:
+        return float(lr)
+    raise ConfigError(
+        explain(
+            "this learning rate would not train",
+            given=f"{lr}",
+            expected="a finite number, 0 or above: the optimizer goes against the gradient by itself",
+            mend="most networks train with 1e-4 to 1e-1",
         )
     )
 
@@ -118,7 +124,7 @@ class ConstantLr(LrScheduler):
 
     def __init__(self, lr: float) -> None:
         super().__init__()
-        self.lr = lr
+        self.lr = _trainable_rate(lr)
 
     def lr_at(self, step: int) -> float:
         """The constant."""

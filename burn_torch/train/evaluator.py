@@ -125,7 +125,7 @@ class EvaluatorBuilder:
 
     def seed(self, seed: int) -> Self:
         """The key of what a model draws at random in `valid_step`; 0 unless given."""
-        return self._with(_seed=seed)
+        return self._with(_seed=int(seed))
 
     def build(self, model: Module | TorchModel | torch.nn.Module) -> Evaluator:
         """The evaluator of a model; one on a device with gradients is measured by its `valid()`.

@@ -197,7 +197,7 @@ class SupervisedTraining:
 
         Without one the key comes from `burn_torch.seed`.  The order of the data is the loader's (shuffle=seed).
         """
-        return self._with(_seed=seed)
+        return self._with(_seed=int(seed))
 
     def early_stopping(self, strategy: EarlyStoppingStrategy) -> Self:
         """Stops before the last epoch."""

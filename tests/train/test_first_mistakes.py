@@ -14,7 +14,7 @@ from burn_torch.data import DataLoader
 from burn_torch.module import GradientsParams
 from burn_torch.monitor.event import MetricValue
 from burn_torch.nn import Linear, LinearConfig
-from burn_torch.optim import CosineAnnealingLrSchedulerConfig, SgdConfig
+from burn_torch.optim import ConstantLr, CosineAnnealingLrSchedulerConfig, SgdConfig
 from burn_torch.train import (
     FileMetricLogger,
     Learner,
@@ -123,6 +123,11 @@ def test_counts_that_are_none_are_told(tmp_path, change, told):
 def test_a_learning_rate_that_would_not_train_is_told(lr):
     with pytest.raises(ConfigError, match=r"(?s)would not train.*given: .*expected: a finite number.*mend: "):
         learner(lr=lr)
+
+
+def test_a_constant_schedule_that_would_not_train_is_told():
+    with pytest.raises(ConfigError, match=r"(?s)would not train.*given: .*expected: a finite number.*mend: "):
+        learner(lr=ConstantLr(-0.1))
 
 
 def test_an_optimizer_with_a_closure_is_told():

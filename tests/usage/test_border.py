@@ -81,6 +81,7 @@ def test_it_is_told_where_it_is_given(call: Callable[[], Any]) -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     assert train.KeepLastNCheckpoints(np.int64(3)).num_keep == 3  # type: ignore[arg-type]
     assert optim.ConstantLr(np.float32(0.5)).lr == 0.5  # type: ignore[arg-type]
+    assert type(optim.ConstantLr(np.float32(0.5)).lr_at(0)) is float  # type: ignore[arg-type]  # rows take no other
     assert train.CheckpointEvery(steps=np.int64(3)).steps == 3  # type: ignore[arg-type]
 
 
@@ -96,7 +97,12 @@ def test_a_run_takes_its_counts_from_numpy(tmp_path: Path) -> None:
 
     data = [Tensor.ones((1, 2), device) for _ in range(4)]
     run = train.SupervisedTraining(tmp_path / "run", data, None).renderer(train.SilentRenderer())
-    run = run.num_epochs(np.int64(2)).grads_accumulation(np.int32(2)).checkpoint_every(steps=np.int64(3))  # type: ignore[arg-type]
-    result = run.launch(train.Learner(Net(MODEL), optim.SgdConfig().init(), 0.1))
+    run = (
+        run.seed(np.int64(2**62 + 3))
+        .num_epochs(np.int64(2))
+        .grads_accumulation(np.int32(2))
+        .checkpoint_every(steps=np.int64(3))
+    )  # type: ignore[arg-type]
+    result = run.launch(train.Learner(Net(MODEL), optim.SgdConfig().init(), np.float32(0.5)))
     assert result.status == "completed"
     assert len(list((tmp_path / "run" / "checkpoint").iterdir())) > 1
