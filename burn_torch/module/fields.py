@@ -7,7 +7,6 @@ constructor say so at once, in the user's words.
 
 from __future__ import annotations
 
-import collections
 import functools
 import inspect
 import math
@@ -20,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final, NoReturn
 
-import numpy as np
 import torch
 
 from burn_torch.config._containers import TupleKind
@@ -29,12 +27,23 @@ from burn_torch.config._schema import schema_of
 from burn_torch.core.errors import ArgumentError, BurnTorchError, ConfigError, DTypeError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.core.frames import user_level
+from burn_torch.module.annotations import (
+    evaluate,
+    fits,
+    hints_of,
+    is_kind_of_node,
+    is_ours,
+    is_torch,
+    parts_of,
+    text_of,
+)
 from burn_torch.module.param import Param
+from burn_torch.module.reach import PLAIN, hidden_in, is_trainable
 from burn_torch.module.running_state import RunningState
-from burn_torch.module.tree import Tree, is_node, walk
+from burn_torch.module.tree import Tree, is_node
 from burn_torch.tensor import Tensor
 
-__all__ = ["UntrainedWarning", "check_class", "check_fields", "checked_constructor", "scope_of_statement"]
+__all__ = ["UntrainedWarning", "check_class", "check_fields", "checked_constructor", "require_declared"]
 
 
 class UntrainedWarning(UserWarning):
@@ -51,10 +60,10 @@ def check_class(cls: type[Tree]) -> None:
         if base is not cls and (issubclass(base, Tree) or base is object):
             continue
         for name, value in list(base.__dict__.items()):
-            if name not in declared and not name.startswith("__") and _is_trainable(_unbound(value)):
+            if name not in declared and not name.startswith("__") and is_trainable(_unbound(value)):
                 _refuse_attribute(cls, base, name, _unbound(value))
     for name, field in declared.items():
-        if field.default is not MISSING and _is_trainable(field.default):
+        if field.default is not MISSING and is_trainable(field.default):
             raise ArgumentError(
                 explain(
                     f"class {cls.__name__}: all its instances would share the parameters of {name}",
@@ -64,11 +73,11 @@ def check_class(cls: type[Tree]) -> None:
                     f" {cls.__name__}({name}=...)",
                 )
             )
-    if not _is_ours(cls):
-        hints = _hints(cls)
+    if not is_ours(cls):
+        hints = hints_of(cls)
         for name in declared:
-            if any(_is_torch(part) for part in _parts(hints.get(name))):
-                _refuse_torch(cls, name, f"{name}: {_text(hints[name])}, which is a class of torch")
+            if any(is_torch(part) for part in parts_of(hints.get(name))):
+                _refuse_torch(cls, name, f"{name}: {text_of(hints[name])}, which is a class of torch")
         _check_mixins(cls, declared)
 
 
@@ -76,30 +85,33 @@ def _check_mixins(cls: type[Tree], declared: Mapping[str, Any]) -> None:
     for base in cls.__mro__[1:]:
         if issubclass(base, Tree) or base is object or getattr(base, "_is_protocol", False):
             continue
-        hints = _evaluated(base, inspect.get_annotations(base), {})
+        hints = evaluate(base, inspect.get_annotations(base), {})
         for name, hint in hints.items():
-            if name not in declared and any(_is_kind_of_node(part) for part in _parts(hint)):
-                raise ArgumentError(
-                    explain(
-                        f"class {cls.__name__}: {name} would never be trained or saved",
-                        given=f"{name}: {_text(hint)}, declared by {base.__name__}, which is no Module",
-                        expected="fields that a Module declares: those of other bases are not in the tree",
-                        mend=f"class {base.__name__}(Module), or declare {name} in {cls.__name__} too",
-                    )
+            if name not in declared and any(is_kind_of_node(part) for part in parts_of(hint)):
+                _refuse_untrained(
+                    f"class {cls.__name__}: {name}",
+                    given=f"{name}: {text_of(hint)}, declared by {base.__name__}, which is no Module",
+                    expected="fields that a Module declares: those of other bases are not in the tree",
+                    mend=f"class {base.__name__}(Module), or declare {name} in {cls.__name__} too",
                 )
 
 
 def _refuse_attribute(cls: type[Tree], base: type, name: str, value: Any) -> NoReturn:
-    kind = type(value).__name__
     where = "" if base is cls else f" of {base.__name__}"
-    raise ArgumentError(
-        explain(
-            f"class {cls.__name__}: {name} would never be trained or saved",
-            given=f"{name} = {_shown(value)}, a class attribute{where} that no annotation declares as a field",
-            expected="fields, declared by annotation: what training, records and to_device reach",
-            mend=f"declare `{name}: {kind}` and pass the value to the constructor: {cls.__name__}({name}=...)",
-        )
+    kind = type(value).__name__
+    _refuse_untrained(
+        f"class {cls.__name__}: {name}",
+        given=f"{name} = {_shown(value)}, a class attribute{where} that no annotation declares as a field",
+        expected=_DECLARED,
+        mend=f"declare `{name}: {kind}` and pass the value to the constructor: {cls.__name__}({name}=...)",
     )
+
+
+_DECLARED: Final = "fields, declared by annotation: what training, records and to_device reach"
+
+
+def _refuse_untrained(what: str, *, given: str, expected: str, mend: str) -> NoReturn:
+    raise ArgumentError(explain(f"{what} would never be trained or saved", given=given, expected=expected, mend=mend))
 
 
 def _unbound(value: Any) -> Any:
@@ -137,7 +149,7 @@ def check_fields(module: Tree) -> None:
     for name in cls.__module_fields__:
         value = held.get(name)
         kind = value.__class__
-        if kind in _PLAIN and name not in kinds:
+        if kind in PLAIN and name not in kinds:
             continue
         expected = kinds.get(name)
         if expected is not None and not expected(value):
@@ -145,7 +157,7 @@ def check_fields(module: Tree) -> None:
         _require_reached(cls, name, value, name)
     if len(held) > len(cls.__module_fields__):
         require_declared(module)
-    if _is_ours(cls):
+    if is_ours(cls):
         _check_by_configuration(module)
 
 
@@ -186,8 +198,8 @@ def _fields_of_both(cls: type[Tree]) -> tuple[Any, dict[str, Any], dict[str, Any
     if config is None:
         return None, {}, {}
     schema = schema_of(config)
-    hints = _hints(cls)
-    nodes = {name for name in cls.__module_fields__ if any(map(_is_kind_of_node, _parts(hints.get(name))))}
+    hints = hints_of(cls)
+    nodes = {name for name in cls.__module_fields__ if any(map(is_kind_of_node, parts_of(hints.get(name))))}
     kinds = {field.name: field.kind for field in schema.fields if field.name in cls.__module_fields__}
     needed = {field.name: field.kind for field in schema.required()}
     return config, {name: kind for name, kind in kinds.items() if name not in nodes}, needed
@@ -216,68 +228,61 @@ def require_declared(module: Tree) -> None:
     """Raises: ArgumentError for parameters in attributes that are no fields, such as those of a cached property."""
     cls = type(module)
     for name, value in module.__dict__.items():
-        if name not in cls.__module_fields__ and _is_trainable(value):
-            raise ArgumentError(
-                explain(
-                    f"{cls.__name__}: {name} would never be trained or saved",
-                    given=f"{name} = {_shown(value)}, an attribute that no annotation declares as a field",
-                    expected="fields, declared by annotation: what training, records and to_device reach",
-                    mend=f"declare `{name}: {type(value).__name__}` in the class and pass it to the constructor",
-                )
+        if name not in cls.__module_fields__ and is_trainable(value):
+            _refuse_untrained(
+                f"{cls.__name__}: {name}",
+                given=f"{name} = {_shown(value)}, an attribute that no annotation declares as a field",
+                expected=_DECLARED,
+                mend=f"declare `{name}: {type(value).__name__}` in the class and pass it to the constructor",
             )
 
 
 def _require_reached(cls: type[Tree], name: str, value: Any, path: str) -> None:
     """Walks the containers of a field, which the tree reaches, to what it does not reach."""
-    if isinstance(value, Tree | Param | RunningState) or value.__class__ in _PLAIN:
+    if isinstance(value, Tree | Param | RunningState) or value.__class__ in PLAIN:
         return
     if isinstance(value, Tensor):
-        if value.is_require_grad() and not _is_ours(cls) and not _is_transformed(value):
+        if value.is_require_grad() and not is_ours(cls) and not _is_transformed(value):
             _warn_of_constant(cls, path, value)
     elif isinstance(value, tuple | list):
         for i, item in enumerate(value):
             _require_reached(cls, name, item, f"{path}[{i}]")
     elif isinstance(value, dict):
         for key, item in value.items():
-            if _is_trainable(key):
+            if is_trainable(key):
                 _refuse_hidden(cls, path, f"a key of a dict, {_shown(key)}", key)
             _require_reached(cls, name, item, f"{path}[{key!r}]")
-    elif isinstance(value, torch.nn.Module | torch.Tensor) or _is_torch(value):
+    elif isinstance(value, torch.nn.Module | torch.Tensor) or is_torch(value):
         _refuse_torch(cls, name, f"{path} = {_shown(value)}")
     elif isinstance(value, _READ_ONCE):
         _refuse_hidden(cls, path, f"a {type(value).__name__}, which is read once: what it gives is in no tree", value)
     else:
-        inside = next(_inside(value, set(), 0), None)
+        inside = next(hidden_in(value, set(), 0), None)
         if inside is not None:
             what = "torch " if isinstance(inside, torch.nn.Module) else ""
             _refuse_hidden(cls, path, f"{what}{_shown(inside)} inside of a {type(value).__name__}", inside)
 
 
 def _refuse_hidden(cls: type[Tree], path: str, what: str, inside: Any) -> NoReturn:
-    torch_module = isinstance(inside, torch.nn.Module)
-    raise ArgumentError(
-        explain(
-            f"{cls.__name__}: {path} would never be trained or saved",
-            given=f"{path} holds {what}",
-            expected="modules and parameters alone, or in lists, tuples and dicts: what the tree reaches",
-            mend="freeze it, requires_grad_(False), or train it by itself with burn_torch.train.TorchModel"
-            if torch_module
-            else "make it a field of its own, or use a list, tuple or dict; a class that holds it derives from Module;"
-            " a fixed one is a field too: module.no_grad()",
-        )
+    _refuse_untrained(
+        f"{cls.__name__}: {path}",
+        given=f"{path} holds {what}",
+        expected="modules and parameters alone, or in lists, tuples and dicts: what the tree reaches",
+        mend="freeze it, requires_grad_(False), or train it by itself with burn_torch.train.TorchModel"
+        if isinstance(inside, torch.nn.Module)
+        else "make it a field of its own, or use a list, tuple or dict; a class that holds it derives from Module;"
+        " a fixed one is a field too: module.no_grad()",
     )
 
 
 def _refuse_torch(cls: type[Tree], name: str, given: str) -> NoReturn:
-    raise ArgumentError(
-        explain(
-            f"{cls.__name__}: {name} would never be trained or saved",
-            given=given,
-            expected="modules, parameters and tensors of burn_torch in the fields of a Module",
-            mend="a torch module trains as it is in a Learner: burn_torch.train.TorchModel(module); or build its layers"
-            " from burn_torch.nn and load its weights with burn_torch.record.stores.PytorchStore; a tensor:"
-            " Param.from_tensor(Tensor.from_torch(t.detach())), or Tensor.from_torch(t.detach()) for a constant",
-        )
+    _refuse_untrained(
+        f"{cls.__name__}: {name}",
+        given=given,
+        expected="modules, parameters and tensors of burn_torch in the fields of a Module",
+        mend="a torch module trains as it is in a Learner: burn_torch.train.TorchModel(module); or build its layers"
+        " from burn_torch.nn and load its weights with burn_torch.record.stores.PytorchStore; a tensor:"
+        " Param.from_tensor(Tensor.from_torch(t.detach())), or Tensor.from_torch(t.detach()) for a constant",
     )
 
 
@@ -315,14 +320,14 @@ def _kinds_of(cls: type[Tree]) -> dict[str, Callable[[Any], bool]]:
     kinds: dict[str, Callable[[Any], bool]] | None = cls.__dict__.get("_kinds")
     if kinds is None:
         kinds = {}
-        hints = _hints(cls)
+        hints = hints_of(cls)
         for field in fields(cls):  # type: ignore[arg-type]
             hint = hints.get(field.name)
             if field.default is None:
                 hint = hint | None if isinstance(hint, type) else typing.Optional[hint]  # noqa: UP045  # of a value
-            if hint is not None and any(_is_kind_of_node(part) for part in _parts(hint)):
-                kinds[field.name] = functools.partial(_fits, hint)
-            elif _is_ours(cls) and hint in _NUMBERS:
+            if hint is not None and any(is_kind_of_node(part) for part in parts_of(hint)):
+                kinds[field.name] = functools.partial(fits, hint)
+            elif is_ours(cls) and hint in _NUMBERS:
                 kinds[field.name] = _NUMBERS[hint]
                 if getattr(cls, "_takes_tensors_for_numbers", False):
                     kinds[field.name] = functools.partial(_is_number_or_tensor, _NUMBERS[hint])
@@ -334,40 +339,9 @@ def _is_number_or_tensor(is_number: Callable[[Any], bool], value: Any) -> bool:
     return isinstance(value, Tensor) or is_number(value)
 
 
-def _fits(hint: Any, value: Any) -> bool:
-    """Whether a value may stand where the annotation says; True wherever it says no kind of node."""
-    if hint is None or hint is type(None):
-        return value is None
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Annotated or origin is typing.Final:
-        return _fits(args[0], value)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(arg, value) for arg in args)
-    if not isinstance(origin or hint, type):
-        return True
-    kind: type = origin or hint
-    if issubclass(kind, RunningState):
-        return isinstance(value, RunningState)
-    if issubclass(kind, Param):
-        return isinstance(value, Param | Tree)
-    if issubclass(kind, Tree):
-        return isinstance(value, Tree)
-    if issubclass(kind, Tensor):
-        return isinstance(value, Tensor | Param)
-    if kind in (list, tuple) and args:
-        if not isinstance(value, list | tuple):
-            return False
-        if kind is list or args[-1] is Ellipsis:
-            return all(_fits(args[0], item) for item in value)
-        return len(args) == len(value) and all(map(_fits, args, value))
-    if kind is dict and args:
-        return isinstance(value, dict) and all(_fits(args[1], item) for item in value.values())
-    return True
-
-
 def _refuse_value(module: Tree, name: str, value: Any) -> NoReturn:
     cls = type(module)
-    hint = _text(_hints(cls)[name])
+    hint = text_of(hints_of(cls)[name])
     if isinstance(value, torch.nn.Module | torch.Tensor):
         _refuse_torch(cls, name, f"{name} = {_shown(value)}")
     given = tuple(module.__dict__[field] for field in cls.__module_fields__ if module.__dict__[field] is not None)
@@ -426,134 +400,6 @@ def _config_call(cls: type[Tree], args: tuple[Any, ...] = (), kwargs: Mapping[st
     return f"{home}{config.__name__}({', '.join(written)}).init({device})"
 
 
-# -- looking into values -----------------------------------------------------------------------------------
-def _is_trainable(value: Any) -> bool:
-    """Whether a value is, or holds, what training or a record would have to reach."""
-    if isinstance(value, Param | RunningState | torch.nn.Parameter):
-        return True
-    if isinstance(value, torch.nn.Module):
-        return next(value.parameters(), None) is not None
-    if isinstance(value, Tensor):
-        return value.is_require_grad()
-    if isinstance(value, Tree):
-        return any(isinstance(leaf, Param | RunningState) for _, leaf in walk(value))
-    if isinstance(value, tuple | list | set | frozenset):
-        return any(map(_is_trainable, value))
-    if isinstance(value, dict):
-        return any(map(_is_trainable, value.values()))
-    return next(_bound_to(value), None) is not None
-
-
-def _bound_to(value: Any) -> Iterator[Any]:
-    """The modules that a bound method or a partial call holds."""
-    if isinstance(value, types.MethodType) and _is_trainable(value.__self__):
-        yield value.__self__
-    elif isinstance(value, functools.partial):
-        yield from (item for item in (value.func, *value.args, *value.keywords.values()) if _is_trainable(item))
-
-
-def _inside(value: Any, seen: set[int], depth: int) -> Iterator[Any]:
-    """Parameters, modules and trainable torch modules that hang on a value in another way than by being in its tree."""
-    if value.__class__ in _PLAIN or isinstance(value, _OPAQUE) or id(value) in seen or depth > 4 or len(seen) > 1000:
-        return
-    seen.add(id(value))
-    if isinstance(value, Tree | Param | RunningState | Tensor):
-        if _is_trainable(value):
-            yield value
-        return
-    if isinstance(value, torch.nn.Module):
-        if any(parameter.requires_grad for parameter in value.parameters()):
-            yield value
-        return
-    for part in _attached(value):
-        yield from _inside(part, seen, depth + 1)
-
-
-def _attached(value: Any) -> Iterator[Any]:
-    if isinstance(value, types.FunctionType):
-        for cell in value.__closure__ or ():
-            try:
-                yield cell.cell_contents
-            except ValueError:  # a name of the scope that nothing has filled yet
-                continue
-        yield from value.__defaults__ or ()
-        return
-    if isinstance(value, types.MethodType):
-        yield value.__self__
-    elif isinstance(value, functools.partial):
-        yield from (value.func, *value.args, *value.keywords.values())
-    elif isinstance(value, Mapping):
-        yield from value.values()
-        yield from value
-    elif isinstance(value, _COLLECTIONS):
-        yield from list(value)
-    elif isinstance(value, np.ndarray):
-        yield from value.flat if value.dtype.hasobject else ()
-    if not type(value).__module__.startswith(("burn_torch.", "torch.")):
-        yield from getattr(value, "__dict__", {}).values()
-        for base in type(value).__mro__:
-            slots = base.__dict__.get("__slots__", ())
-            for slot in (slots,) if isinstance(slots, str) else slots:
-                if slot not in ("__dict__", "__weakref__") and hasattr(value, slot):
-                    yield getattr(value, slot)
-
-
-# -- annotations --------------------------------------------------------------------------------------------
-def scope_of_statement(cls: type[Any], frame: Any) -> dict[str, Any]:
-    """The names of the scope of a class statement that its annotations use; of a module's own, none."""
-    if frame.f_locals is frame.f_globals or _is_ours(cls):
-        return {}
-    words = set(re.findall(r"\w+", " ".join(map(str, inspect.get_annotations(cls).values()))))
-    return {word: frame.f_locals[word] for word in words if word in frame.f_locals}
-
-
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    """The annotations of a class and its bases, evaluated; those that name what is not there yet are left out."""
-    hints: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        if issubclass(base, Tree):
-            hints.update(_evaluated(base, inspect.get_annotations(base), base.__dict__.get("_scope") or {}))
-    return hints
-
-
-def _evaluated(cls: type[Any], annotations: Mapping[str, Any], scope: Mapping[str, Any]) -> dict[str, Any]:
-    names = {**vars(sys.modules.get(cls.__module__, types.ModuleType("none"))), cls.__name__: cls, **scope}
-    hints = {}
-    for name, annotation in annotations.items():
-        if not isinstance(annotation, str):
-            hints[name] = annotation
-            continue
-        try:
-            hints[name] = eval(annotation, names)  # the class's own annotation, as typing evaluates it
-        except Exception:  # a name for type checkers only, or one that comes later
-            continue
-    return hints
-
-
-def _parts(hint: Any) -> Iterator[Any]:
-    """The classes that an annotation is made of."""
-    yield hint
-    if typing.get_origin(hint) not in (typing.Literal, typing.ClassVar, Callable):
-        for part in typing.get_args(hint):
-            yield from _parts(part)
-
-
-def _is_kind_of_node(part: Any) -> bool:
-    return isinstance(part, type) and issubclass(part, Tree | Param | RunningState | Tensor)
-
-
-def _is_torch(part: Any) -> bool:
-    return isinstance(part, type) and issubclass(part, torch.nn.Module | torch.Tensor)
-
-
-def _is_ours(cls: type[Any]) -> bool:
-    return cls.__module__.startswith("burn_torch.")
-
-
-def _text(hint: Any) -> str:
-    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(hint))
-
-
 def _shown(value: Any) -> str:
     kind = f"{type(value).__module__.split('.')[0]} {type(value).__name__}"
     if isinstance(value, Tensor | torch.Tensor):
@@ -562,10 +408,7 @@ def _shown(value: Any) -> str:
     return f"{text} ({type(value).__name__})" if 0 < len(text) <= 60 else f"a {kind}"
 
 
-_PLAIN: Final = frozenset({int, float, str, bool, type(None), bytes, complex})
-_COLLECTIONS: Final = (set, frozenset, list, tuple, collections.deque)
 _READ_ONCE: Final = (types.GeneratorType, map, filter, zip, enumerate, reversed)
-_OPAQUE: Final = (type, types.ModuleType, torch.dtype, torch.device, torch.Tensor)
 
 
 def _is_count(value: Any) -> bool:

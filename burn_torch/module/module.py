@@ -12,7 +12,8 @@ from burn_torch.core.errors import ArgumentError, DeviceError, explain
 from burn_torch.core.spellings import attach_spellings
 from burn_torch.core.spellings.layers import MODULE
 from burn_torch.module import display, tree
-from burn_torch.module.fields import check_class, checked_constructor, scope_of_statement
+from burn_torch.module.annotations import scope_of_statement
+from burn_torch.module.fields import check_class, checked_constructor
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.module.tree import Tree
