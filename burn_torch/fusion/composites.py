@@ -162,7 +162,7 @@ def _without_unread(graph: Graph, whole: Whole) -> tuple[Graph, Whole]:
     kept: list[int] = []
     for n in reversed(range(len(graph.nodes))):
         node = graph.nodes[n]
-        if any(i in needed for i in node.outputs):
+        if node.call.op.collective is not None or any(i in needed for i in node.outputs):
             needed.update(i for i in node.inputs if isinstance(i, int))
             kept.append(n)
     now = {n: position for position, n in enumerate(reversed(kept))}

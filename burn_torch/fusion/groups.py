@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import heapq
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from burn_torch.fusion.row import text_of
 from burn_torch.fusion.side_by_side import MOST_TENSORS
 from burn_torch.fusion.symbolic import scope_of
 from burn_torch.graph.ir import Graph, Node
+from burn_torch.graph.passes.transfers import transfers
 from burn_torch.ops.laws import Folds
 
 __all__ = ["Cut", "Grouping"]
@@ -102,7 +104,9 @@ class Grouping:
         return {base for i in (*read, *source.returned) for base in source.bases(i)}
 
     def _next_readers(self) -> list[tuple[int, ...]]:
-        """For each position, the positions that read what it makes, as it is or through index arithmetic."""
+        """For each position, the positions that read what it makes, as it is or through index arithmetic; for a
+        transfer also the one that is sent next.
+        """
         source = self.source
         found: list[tuple[int, ...]] = [()] * len(source.graph.nodes)
         for n in reversed(range(len(found))):
@@ -111,6 +115,9 @@ class Grouping:
                 for r in source.readers.get(i, ()) if i is not None else ():
                     readers.update(found[r] if source.role[r][0] == Role.FOLLOWS else (r,))
             found[n] = tuple(sorted(readers))
+        sent = transfers(source.graph.nodes)
+        for n, following in itertools.pairwise(sent):  # a kernel of what lies before and behind them would turn them
+            found[n] = tuple(sorted({*found[n], following}))
         return found
 
     def run(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Sequence
 from typing import Final, final
 
@@ -10,6 +11,7 @@ from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.sharing import alias_roots
+from burn_torch.graph.passes.transfers import transfers
 
 __all__ = ["least_alive"]
 
@@ -17,7 +19,7 @@ __all__ = ["least_alive"]
 def least_alive(graph: Graph) -> Graph:
     """The same nodes in an order that keeps little alive: of those that can run, the one that adds the least is first.
 
-    So what frees more than it makes runs as soon as it can.  Ties go by the order given.
+    So what frees more than it makes runs as soon as it can.  Ties go by the order given, and transfers keep theirs.
     """
     return Graph(graph.inputs, _Ordering(graph).run(), graph.outputs)
 
@@ -47,6 +49,10 @@ class _Ordering:
             for m in dict.fromkeys(maker[i] for i in read if i in maker):
                 self.after[m].append(n)
                 self.missing[n] += 1
+        for sent, following in itertools.pairwise(transfers(self.nodes)):
+            if following not in self.after[sent]:
+                self.after[sent].append(following)
+                self.missing[following] += 1
         self.left: Final = {base: len(found) for base, found in self.readers.items()}
 
     def run(self) -> list[Node]:

@@ -365,9 +365,10 @@ def _blocking(source: Source, nodes: Sequence[Node], whole: Whole, closed: Mappi
 
 
 def _needed(nodes: Sequence[Node], outputs: Sequence[int | None]) -> list[Node]:
-    """The nodes that outputs need; index arithmetic that kernels do by themselves is not among them."""
+    """The nodes that outputs or other processes need; index arithmetic that kernels do is not among them."""
     maker = {i: n for n, node in enumerate(nodes) for i in node.outputs if i is not None}
     waiting = [maker[i] for i in outputs if i in maker]
+    waiting += [n for n, node in enumerate(nodes) if node.call.op.collective is not None]
     found = set(waiting)
     while waiting:
         for i in nodes[waiting.pop()].inputs:

@@ -1,8 +1,8 @@
 """Collectives: values that several processes compute together, through torch.distributed.
 
-Every process runs the same rows in the same order.  `world` is how many processes there are: a static attribute, since
-shapes depend on it.  In a world of 1 the rows are the identity, with no process group.  A gradient is that of the sum
-of all processes' losses: what one process that did all the work would have.
+Every process runs the same rows in the same order; what else they compute may differ.  `world` is how many processes
+there are: a static attribute, since shapes depend on it.  In a world of 1 the rows are the identity, with no process
+group.  A gradient is that of the sum of all processes' losses: what one process that did all the work would have.
 
 `mean_start` and `mean_wait` are two halves of one collective.  The first is launched as soon as its inputs exist
 (`collective="starts"`, see the pass `launch_early`), so that gradients travel while the backward still computes.
@@ -10,7 +10,9 @@ of all processes' losses: what one process that did all the work would have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any, Final
 
 import numpy as np
@@ -33,7 +35,10 @@ _REDUCTIONS: Final = ("sum", "max", "min")
 
 # -- the process group ---------------------------------------------------------------------------------
 def _group(world: int) -> Any:
-    """torch.distributed.  Raises: DistributedError where the process group is absent or has another size."""
+    """torch.distributed, or its stand-in within `rehearsal`.
+
+    Raises: DistributedError where the process group is absent or has another size.
+    """
     import torch.distributed as dist
 
     size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
@@ -46,13 +51,61 @@ def _group(world: int) -> Any:
                 mend="call burn_torch.distributed.init() in each process first, and start them with torchrun",
             )
         )
-    return dist
+    return _Rehearsal() if _rehearsing.get() else dist
+
+
+_rehearsing: Final = ContextVar("rehearsing", default=False)
+
+
+@contextlib.contextmanager
+def rehearsal() -> Iterator[None]:
+    """Within it nothing is sent: each collective takes this process's value for that of every other one.
+
+    A program warms up in it: others may have theirs already, as their batches have other sizes, and would not answer.
+    """
+    token = _rehearsing.set(True)
+    try:
+        yield
+    finally:
+        _rehearsing.reset(token)
+
+
+class _Rehearsal:
+    """What the rows use of torch.distributed, for a process that is alone with its copies."""
+
+    def __getattr__(self, name: str) -> Any:
+        import torch.distributed as dist
+
+        return getattr(dist, name)  # ranks, names and reductions are the true ones
+
+    def all_reduce(self, x: torch.Tensor, op: Any = None, async_op: bool = False) -> Any:
+        return _Done() if async_op else None
+
+    def broadcast(self, x: torch.Tensor, src: int) -> None:
+        pass
+
+    def all_gather_into_tensor(self, y: torch.Tensor, x: torch.Tensor) -> None:
+        y.view(-1, x.numel()).copy_(x)
+
+    def reduce_scatter_tensor(self, y: torch.Tensor, x: torch.Tensor) -> None:
+        y.copy_(x[: y.numel()])
+
+    all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatter_tensor
+
+
+class _Done:
+    def wait(self) -> None:
+        pass
 
 
 def gather_into(y: torch.Tensor, x: torch.Tensor) -> None:
     """Puts x of all processes into y, one behind the other; both are flat."""
     import torch.distributed as dist
 
+    _gather_by(dist, y, x)
+
+
+def _gather_by(dist: Any, y: torch.Tensor, x: torch.Tensor) -> None:
     newer = getattr(dist, "all_gather_single", None)  # torch 2.13 calls it so
     (newer or dist.all_gather_into_tensor)(y, x)
 
@@ -139,7 +192,7 @@ def _(g, y, x, *, reduction, world):
 
 def _gathered(dist, x, *, world):
     y = x.new_empty((world, *x.shape))
-    gather_into(_sent(y).reshape(-1), _sent(x).reshape(-1))
+    _gather_by(dist, _sent(y).reshape(-1), _sent(x).reshape(-1))
     return y
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 import burn_torch.distributed as distributed
 from burn_torch import Device, Tensor, compile
+from burn_torch.ops.collectives import rehearsal
 
 
 def collectives(options: dict[str, Any]) -> Any:
@@ -52,6 +53,21 @@ def collectives(options: dict[str, Any]) -> Any:
             np.testing.assert_array_equal(one.into_data().array, two.into_data().array)
         found[name] = [y.into_data().array.tolist(), gradient.into_data().array.tolist()]
     return found
+
+
+def rehearsed(options: dict[str, Any]) -> Any:
+    """Process 0 alone computes every collective in a rehearsal, then both compute one."""
+    rank = distributed.rank()
+    x = Tensor.from_data(np.arange(4.0).reshape(2, 2) + rank, Device.cpu())
+    found = []
+    if rank == 0:
+        with rehearsal():
+            ys = (
+                distributed.all_reduce(x), distributed.all_reduce(x, "max"), distributed.all_gather(x, dim=0),
+                distributed.reduce_scatter(x, dim=0), distributed.broadcast(x, source=1),
+            )  # fmt: skip
+            found = [y.into_data().array.tolist() for y in ys]
+    return [found, distributed.all_reduce(x).into_data().array.tolist()]
 
 
 def ending(options: dict[str, Any]) -> Any:

@@ -137,7 +137,7 @@ def training(options: dict[str, Any], strategy: Any) -> SupervisedTraining:
     return (
         SupervisedTraining(
             options["dir"],
-            DataLoader(items(ITEMS), Batcher(), batch_size=9, shuffle=11),
+            DataLoader(items(options.get("items", ITEMS)), Batcher(), batch_size=9, shuffle=11),
             DataLoader(items(13, 1), Batcher(), batch_size=5),
         )
         .metrics(LossMetric(), AccuracyMetric())

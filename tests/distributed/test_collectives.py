@@ -47,6 +47,15 @@ def test_two_processes_compute_what_one_does(launch: Callable[..., Any]) -> None
             np.testing.assert_allclose(gradient, expected, rtol=1e-14, err_msg=name)
 
 
+def test_a_rehearsal_sends_nothing(launch: Callable[..., Any]) -> None:
+    """A process that records a program for a batch of another size must not wait for those that have theirs."""
+    [[rehearsed, total], [none, other]] = launch("rehearsed").results()
+    x = [[0.0, 1.0], [2.0, 3.0]]
+    assert rehearsed == [x, x, x + x, [[0.0, 1.0]], x]
+    assert none == []
+    assert total == other == [[1.0, 3.0], [5.0, 7.0]]
+
+
 def test_alone_they_are_the_identity() -> None:
     x = Tensor.from_data(np.arange(6.0).reshape(2, 3), Device.cpu())
     for y in (

@@ -19,7 +19,11 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("options", [{}, {"compiled": False}, {"sharded": True}, {"accumulation": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"compiled": False}, {"sharded": True}, {"accumulation": 3}, {"items": 35}, {"items": 35, "sharded": True}],
+    ids=str,
+)
 def test_two_gpus_train_as_one_does(launch: Callable[..., Any], tmp_path: Path, options: dict[str, Any]) -> None:
     found = launch("training", dir=str(tmp_path / "two"), place="cuda:0", **options).results()
     alone = {name: value for name, value in options.items() if name != "sharded"}

@@ -18,6 +18,7 @@ from burn_torch.backend.libtorch.cuda_graph_transfers import is_in_place
 from burn_torch.backend.libtorch.fused import prepare_kernels
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
+from burn_torch.ops.collectives import rehearsal
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
@@ -171,7 +172,7 @@ class Recorded:
 
     # -- recording --------------------------------------------------------------------------------------------
     def record(self, inputs: Sequence[Any]) -> None:
-        """Warms the program up on copies of the state, then records its segments.  Trains nothing."""
+        """Warms the program up on copies of the state, then records its segments.  Trains and sends nothing."""
         for positions, buffers in self._batches:
             for buffer, i in zip(buffers, positions, strict=True):
                 buffer.copy_(inputs[i])
@@ -247,11 +248,12 @@ class Recorded:
         return written
 
     def _eagerly(self, programs: Sequence[Any], inputs: Sequence[Any], numbers: dict[int, Any]) -> dict[int, Any]:
-        """All values of a run by programs that own nothing."""
+        """All values of a run by programs that own nothing, and send nothing to other processes."""
         values: dict[int, Any] = {**self._static, **numbers}
         values.update((i, inputs[position]) for position, i in self._free)
-        for segment, program in zip(self.plan.segments, programs, strict=True):
-            values.update(zip(segment.makes, program(*[values[i] for i in segment.reads]), strict=True))
+        with rehearsal():
+            for segment, program in zip(self.plan.segments, programs, strict=True):
+                values.update(zip(segment.makes, program(*[values[i] for i in segment.reads]), strict=True))
         return values
 
     def _plain(self, segment: Segment, program: Any, known: dict[int, Any]) -> Any:

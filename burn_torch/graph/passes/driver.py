@@ -14,7 +14,7 @@ from burn_torch.graph.passes.constants import fold_constants
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.grouping import group_updates
 from burn_torch.graph.passes.identities import algebra
-from burn_torch.graph.passes.invariants import check_isolated, rewritten
+from burn_torch.graph.passes.invariants import check_isolated, check_transfers, rewritten
 from burn_torch.graph.passes.isolation import isolate_outputs
 from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.graph.passes.narrowing import narrow_gradients
@@ -102,7 +102,8 @@ def pipeline(
 
     The outputs of the result share memory with nothing but donated inputs.  With BURN_TORCH_VERIFY the graph is
     verified after each pass.
-    Raises: ConfigError for unknown numerics or precision; GraphError, where it is verified, for a pass that breaks it.
+    Raises: ConfigError for unknown numerics or precision; GraphError, where it is verified, for a pass that breaks it,
+    and always for an order of transfers that is not the graph's.
     """
     if numerics not in _NUMERICS:
         raise ConfigError(
@@ -133,10 +134,12 @@ def pipeline(
         steps.append(("launch_early", launch_early))  # what was fused is in an order of its own
     steps.append(("isolate_outputs", lambda g: isolate_outputs(g, donated)))
     done: list[tuple[str, Graph, Graph]] = []
+    traced = graph
     for name, step in steps:
         after = rewritten(name, step, graph, body)
         done.append((name, graph, after))
         graph = after
+    check_transfers(traced, graph)  # always: a process that sends in another order is waited for, for ever
     if is_proving():
         check_isolated(graph, donated)
     return graph, PassReports(done, donated)

@@ -7,6 +7,7 @@ from typing import Any
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.graph.passes.transfers import transfers
 
 __all__ = ["group_updates", "in_order"]
 
@@ -20,8 +21,11 @@ def group_updates(graph: Graph) -> Graph:
     groups: dict[Any, list[int]] = {}
     depth: dict[int, int] = {}  # of a value: how many updates lie on the longest way to it
     graph, awaited = _split(graph)
+    sent, last_sent = set(transfers(graph.nodes)), 0
     for position, node in enumerate(graph.nodes):
         level = max([depth.get(i, 0) for i in node.inputs if isinstance(i, int)], default=0)
+        if position in sent:  # it follows the transfer before it, and so what that one sends
+            level = last_sent = max(level, last_sent)
         late = not awaited.isdisjoint(node.inputs)
         if node.call.op.runs is not None and len(node.call.results):
             # updates at equal depth need nothing of each other, nor do groups of them in a circle
@@ -118,8 +122,10 @@ def _joined(nodes: Sequence[Node]) -> Node:
 
 
 def in_order(graph: Graph, nodes: list[Node]) -> list[Node]:
-    """The nodes with every value made before it is read; otherwise in the order given."""
+    """The nodes with every value made before it is read, and transfers in the graph's order; else as they come."""
     known = {i for i, _ in graph.inputs}
+    sent = [graph.nodes[position].outputs[0] for position in transfers(graph.nodes)]
+    follows = dict(zip(sent[1:], sent, strict=False))
     ordered: list[Node] = []
     waiting: dict[int, list[tuple[Node, set[int]]]] = {}  # id -> nodes that need it, with all that they still need
 
@@ -141,10 +147,12 @@ def in_order(graph: Graph, nodes: list[Node]) -> list[Node]:
 
     for node in nodes:
         needs = {i for i in node.inputs if isinstance(i, int) and i not in known}
+        if node.outputs and (before := follows.get(node.outputs[0])) is not None and before not in known:
+            needs.add(before)
         if needs:
             for i in sorted(needs):
                 waiting.setdefault(i, []).append((node, needs))
         else:
             place(node)
-    assert not waiting, "groups of updates need each other"
+    assert not waiting, "groups of nodes need each other"
     return ordered

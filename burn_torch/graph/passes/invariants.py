@@ -5,6 +5,7 @@
 * the graph is what it says: `verify`
 * it takes and gives what it took and gave: specs of inputs and outputs
 * a value hangs on no random draw on which it did not hang before
+* it sends to other processes what it sent, in that order
 
 and of programs: an output shares no memory with what the caller holds, and nothing reads what was written over.
 """
@@ -19,9 +20,10 @@ from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.core.verifying import is_proving
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.sharing import alias_roots, constant_values
+from burn_torch.graph.passes.transfers import transfers
 from burn_torch.graph.verifier import verify
 
-__all__ = ["check_isolated", "check_overwrites", "check_rewrite", "rewritten"]
+__all__ = ["check_isolated", "check_overwrites", "check_rewrite", "check_transfers", "rewritten"]
 
 Body = Callable[[Node], Graph | None]
 """The graph that a node stands for, such as that of a generated kernel; None for a row of the table."""
@@ -48,9 +50,22 @@ def check_rewrite(name: str, before: Graph, after: Graph, body: Body | None = No
         if _signature(after) != _signature(before):
             raise _broken("changed what a graph takes or gives", str(_signature(after)), str(_signature(before)))
         _check_draws(before, after, body or (lambda node: None))
+        check_transfers(before, after)
     except GraphError as fault:
         fault.add_note(f"after the pass {name}")
         raise
+
+
+def check_transfers(before: Graph, after: Graph) -> None:
+    """Raises: GraphError where a program would send other things than it was written to, or in another order."""
+    one, other = ([_sends(graph.nodes[n]) for n in transfers(graph.nodes)] for graph in (before, after))
+    if one != other:
+        raise _broken("changed the order in which processes send", str(other), str(one))
+
+
+def _sends(node: Node) -> tuple[Any, ...]:
+    sizes = tuple(spec.numel for spec in node.call.results if isinstance(spec, TensorSpec))
+    return (node.call.op.name, *node.call.attrs.items(), sizes)
 
 
 def check_isolated(graph: Graph, donated: Collection[int] = ()) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.graph.passes.transfers import transfers
 from burn_torch.ops.op import Call
 
 __all__ = ["launch_early"]
@@ -19,8 +20,8 @@ def launch_early(graph: Graph) -> Graph:
     that they travel while the rest of it computes.  What lies between the backward and a transfer and costs little
     (views, casts, element-wise rows) moves with it, as does what an input needs besides, such as the number of items; a
     cast to the type in which the transfer packs its inputs is left to the packing.  Rows that wait for a transfer move
-    the other way, with the views of what came, to right before the first that computes with it.  Every process has the
-    same graph, so transfers keep one order.  No bit changes.
+    the other way, with the views of what came, to right before the first that computes with it.  Transfers keep their
+    order, see `transfers`.  No bit changes.
     """
     if not any(_starts(node.call) for node in graph.nodes):
         return graph
@@ -79,17 +80,18 @@ def _starting_early(graph: Graph) -> Graph:
     ready: list[int] = []  # behind which node each could be computed, at little cost
     for i, node in enumerate(nodes):
         ready.append(max((ready[k] for k in needs[i]), default=-1) if _is_light(node.call) else i)
-    starts = [i for i, node in enumerate(nodes) if _starts(node.call)]
     after: dict[int, list[int]] = {}
     moved: set[int] = set()
-    # the tensors that are sent decide; the weight before them may come from anything that does not need them
-    places = {i: max((ready[makes[x]] for x in nodes[i].inputs[1:] if isinstance(x, int) and x in makes), default=-1)
-              for i in starts}  # fmt: skip
-    for start in sorted(starts, key=lambda i: (places[i], i)):  # what several need moves with the first of them
-        place = places[start]
-        chain = _late(start, place, needs) - moved
-        if any(nodes[i].call.op.collective is not None for i in chain - {start}):
-            continue  # its weight waits for another transfer: it stays where it is
+    place = -1  # behind which node the last transfer stands
+    for sent in transfers(nodes):
+        # the tensors that are sent decide; the weight before them may come from anything that does not need them
+        tensors = [makes[x] for x in nodes[sent].inputs[1:] if isinstance(x, int) and x in makes]
+        earliest = max([place, *(ready[i] for i in tensors)])
+        chain = _late(sent, earliest, needs) - moved  # what several need moves with the first of them
+        if not _starts(nodes[sent].call) or any(nodes[i].call.op.collective is not None for i in chain - {sent}):
+            place = sent  # others wait for it, or its weight waits for another: it stays where it is
+            continue
+        place = earliest
         after.setdefault(place, []).extend(sorted(chain))
         moved |= chain
     made: list[Node] = [nodes[i] for i in after.get(-1, ())]

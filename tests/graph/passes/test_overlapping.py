@@ -103,8 +103,9 @@ def test_what_is_light_goes_with_a_transfer_and_packing_casts() -> None:
         one = ops.matmul(x, x)
         other = ops.matmul(one, one)
         wide = ops.cast(one, dtype=DType.F32)
+        first = ops.mean_start(2.0, wide, world=1)
         flat = ops.mean_start(2.0, ops.permute(ops.cast(other, dtype=DType.F32), axes=(1, 0)), world=1)
-        return ops.mean_wait(ops.mean_start(2.0, wide, world=1), world=1), ops.mean_wait(flat, world=1)
+        return ops.mean_wait(first, world=1), ops.mean_wait(flat, world=1)
 
     graph = traced(build, spec(3, 3, dtype=DType.BF16))
     moved = launch_early(graph)
