@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
 from burn_torch import Device, Tensor, compile
-from burn_torch.backend.libtorch.c_kernels import CFunction, compiler
+from burn_torch.backend.libtorch.c_kernels import CFunction
 from burn_torch.core.dtype import DType
-from burn_torch.fusion import c_lowering
 from burn_torch.graph.ir import Graph
 from tests.fusion.extremes import check_gradients, check_rows
+from tests.fusion.in_c import RUNS_C, small_kernels  # noqa: F401  # a fixture
 
-pytestmark = [
-    pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here"),
-    pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="kernels run in Triton's interpreter here"),
-]
+pytestmark = [*RUNS_C, pytest.mark.usefixtures("small_kernels")]
 
 TYPES = [DType.F32, DType.F64, DType.BF16, DType.I8, DType.U8, DType.BOOL]
 SLOW = [pytest.param(dtype, marks=pytest.mark.slow) for dtype in (DType.F16, DType.I64, DType.I32, DType.I16)]
-
-
-@pytest.fixture(autouse=True)
-def whatever_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(c_lowering, "FEW", 1)
 
 
 def run(graph: Graph) -> CFunction:

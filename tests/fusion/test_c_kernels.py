@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from burn_torch import Device, Module, Tensor, compile, nn, seed, vjp
 from burn_torch.backend import LibTorch
 from burn_torch.backend.libtorch import c_kernels, c_libraries
-from burn_torch.backend.libtorch.c_kernels import CFunction, CompilerWarning, compiler
+from burn_torch.backend.libtorch.c_kernels import CFunction, CompilerWarning
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
@@ -32,22 +31,11 @@ from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import REGISTRY
 from burn_torch.optim import AdamWConfig, GradientsParams
 from tests.fusion.checking import TOLERANCE, agree, cooked, in_float64, made
+from tests.fusion.in_c import RUNS_C, small_kernels  # noqa: F401  # a fixture
 from tests.fusion.programs import COLUMN, MATRIX, PROGRAMS, chain12, gelu, row, tensor, traced
 from tests.fusion.recipes import recipes
 
-pytestmark = [
-    pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here"),
-    pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="kernels run in Triton's interpreter here"),
-]
-
-
-@pytest.fixture(autouse=True)
-def whatever_pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Small bodies are kernels too: here they show faults, elsewhere they would not be faster."""
-    monkeypatch.setattr(c_lowering, "FEW", 1)
-    c_kernels.c_function.cache_clear()
-    yield
-    c_kernels.c_function.cache_clear()
+pytestmark = [*RUNS_C, pytest.mark.usefixtures("small_kernels")]
 
 
 def as_one(graph: Graph, inputs: list[Any], *, strict: bool = False) -> list[torch.Tensor]:

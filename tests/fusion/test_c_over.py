@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import permutations
 from typing import Any
 
@@ -15,27 +15,16 @@ from hypothesis import strategies as st
 
 from burn_torch import Device, Tensor, compile, grad
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch import c_kernels
-from burn_torch.backend.libtorch.c_kernels import CFunction, compiler
+from burn_torch.backend.libtorch.c_kernels import CFunction
 from burn_torch.core.dtype import DType
 from burn_torch.fusion import c_lowering, plan_of
 from burn_torch.graph.ir import Graph
 from tests.fusion.checking import made
+from tests.fusion.in_c import RUNS_C, small_kernels  # noqa: F401  # a fixture
 from tests.fusion.programs import row, tensor, traced
 from tests.fusion.random_recipes import one_step, recipes
 
-pytestmark = [
-    pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here"),
-    pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="kernels run in Triton's interpreter here"),
-]
-
-
-@pytest.fixture(autouse=True)
-def whatever_pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(c_lowering, "FEW", 1)
-    c_kernels.c_function.cache_clear()
-    yield
-    c_kernels.c_function.cache_clear()
+pytestmark = [*RUNS_C, pytest.mark.usefixtures("small_kernels")]
 
 
 def sums(x: Any, *dims: int) -> Any:

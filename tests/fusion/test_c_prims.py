@@ -10,12 +10,12 @@ import pytest
 import torch
 from scipy import special
 
-from burn_torch.backend.libtorch.c_kernels import CFunction, compiler
+from burn_torch.backend.libtorch.c_kernels import CFunction
 from burn_torch.core.dtype import DType
-from burn_torch.fusion import c_lowering
+from tests.fusion.in_c import RUNS_C, small_kernels  # noqa: F401  # a fixture
 from tests.fusion.programs import row, tensor, traced
 
-pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here")
+pytestmark = [*RUNS_C, pytest.mark.usefixtures("small_kernels")]
 
 BOUNDS = {
     "exp": (np.exp, 1.0),
@@ -30,11 +30,6 @@ STEP = 64 if os.environ.get("BURN_TORCH_SLOW") == "1" else 20_011
 """Every so many of all float32."""
 
 SMALLEST = np.finfo(np.float32).tiny
-
-
-@pytest.fixture(autouse=True)
-def whatever_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(c_lowering, "FEW", 1)
 
 
 @pytest.mark.parametrize("name", BOUNDS)

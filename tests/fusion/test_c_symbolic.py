@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,30 +11,20 @@ import torch
 from burn_torch import Device, RetraceWarning, Tensor, compile
 from burn_torch.backend import LibTorch
 from burn_torch.backend.libtorch import c_kernels
-from burn_torch.backend.libtorch.c_kernels import CFunction, compiler
+from burn_torch.backend.libtorch.c_kernels import CFunction
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
-from burn_torch.fusion import c_lowering, plan_of
+from burn_torch.fusion import plan_of
 from burn_torch.fusion.c_sharing import c_kernel_at
 from burn_torch.fusion.symbolic import sizes_of
 from burn_torch.fusion.variants import Variants
 from burn_torch.graph.ir import Graph
 from tests.fusion.checking import agree, in_float64, made
+from tests.fusion.in_c import RUNS_C, small_kernels  # noqa: F401  # a fixture
 from tests.fusion.programs import COLS, PROGRAMS, ROWS, tensor, traced
 
-pytestmark = [
-    pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here"),
-    pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="kernels run in Triton's interpreter here"),
-]
+pytestmark = [*RUNS_C, pytest.mark.usefixtures("small_kernels")]
 
 SIZES = [(6, 10), (9, 22), (7, 8), (2, 4), (31, 64), (70, 36)]
-
-
-@pytest.fixture(autouse=True)
-def whatever_pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(c_lowering, "FEW", 1)
-    c_kernels.c_function.cache_clear()
-    yield
-    c_kernels.c_function.cache_clear()
 
 
 def at_sizes(name: str, rows: int, cols: int) -> Graph:

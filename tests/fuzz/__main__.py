@@ -48,9 +48,8 @@ def main() -> int:
         from tests.fuzz.faults import FAULTS
         from tests.fuzz.hunting import run_faults
 
-        return (
-            1 if run_faults(list(FAULTS) if options.faults == "all" else options.faults.split(","), options.seed) else 0
-        )
+        names = list(FAULTS) if options.faults == "all" else options.faults.split(",")
+        return 1 if run_faults(names, options.seed) else 0
     return run_phases(options, _BEGAN)
 
 

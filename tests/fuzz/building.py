@@ -58,18 +58,10 @@ class Value:
         """Smallest and largest element; NaN if there is one; (0, 0) of nothing."""
         if self.bounds is None:
             x = self.tensor.into_torch()
-            if not x.numel():
-                self.bounds = (0.0, 0.0)
-            else:
-                low, high = (x.to(dtype=_wide(x)).aminmax()) if x.numel() else (0, 0)
-                self.bounds = (float(low), float(high))
+            x = x.double() if x.is_floating_point() else x.long()
+            low, high = x.aminmax() if x.numel() else (0, 0)
+            self.bounds = (float(low), float(high))
         return self.bounds
-
-
-def _wide(x: Any) -> Any:
-    import torch
-
-    return torch.float64 if x.is_floating_point() else torch.int64
 
 
 class Builder:

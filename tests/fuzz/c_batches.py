@@ -124,16 +124,8 @@ class Builder:
         path.write_text(one_unit(sources), encoding="utf-8")
         library = path.with_suffix(".so")
         contract = "-ffp-contract=off" if strict else "-ffp-contract=fast"
-        command = [
-            str(c_libraries.compiler()),
-            *c_libraries._FLAGS,
-            contract,
-            "-march=native",
-            "-o",
-            str(library),
-            str(path),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        command = [c_libraries.compiler(), *c_libraries._FLAGS, contract, "-march=native", "-o", library, path]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
             return c_libraries.CompilerError(f"the compiler refused {path}: {done.stderr[:2000]}")
         return library

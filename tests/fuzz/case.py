@@ -45,9 +45,8 @@ class Case:
     def weights(self) -> list[TensorData]:
         """A random weight for each first gradient: their sum is differentiated again."""
         generator = np.random.default_rng(self.seed + 1)
-        return [
-            _normal(generator, x.data.shape, x.dtype) for x in (self.program.inputs[i] for i in self.program.wanted)
-        ]
+        wanted = [self.program.inputs[i] for i in self.program.wanted]
+        return [_normal(generator, x.data.shape, x.dtype) for x in wanted]
 
     @property
     def differentiates(self) -> bool:
@@ -117,14 +116,8 @@ class Case:
 
     def second_on(self, device: Device) -> Results:
         """Second gradients by two nested transforms on a plain device."""
-        made = second_by_transforms(
-            self.program,
-            self.program.tensors(device),
-            self.program.numbers,
-            self.upstream_on(device),
-            self.weights_on(device),
-        )
-        return data_of(made)
+        xs, weights = self.program.tensors(device), self.weights_on(device)
+        return data_of(second_by_transforms(self.program, xs, self.program.numbers, self.upstream_on(device), weights))
 
 
 def data_of(tensors: Sequence[Tensor | None]) -> list[TensorData | None]:

@@ -40,8 +40,6 @@ UNSTABLE: Final = {DType.F64: 1e-3, DType.F32: 1e-2, DType.F16: 0.2, DType.BF16:
 Results = Sequence[TensorData | None]
 """What a door gives: values, then gradients; None where there is no gradient."""
 
-_EPS: Final = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
-
 
 @final
 class Noisy(Backend):
@@ -108,11 +106,12 @@ class Noisy(Backend):
         return outputs if all(bool(y.isfinite().all()) for y in floats) else None
 
     def _moved(self, x: torch.Tensor) -> torch.Tensor:
-        eps = _EPS.get(x.dtype)
-        if eps is None:
+        dtype = FROM_TORCH[x.dtype]
+        if not dtype.is_float:
             return x
+        eps = EPS[dtype]
         noise = torch.rand(x.shape, generator=self.noise.generator, dtype=torch.float64).mul_(2.0).sub_(1.0)
-        return (x.double() * (1.0 + eps * noise) + TINY[FROM_TORCH[x.dtype]] * eps * noise).to(x.dtype)
+        return (x.double() * (1.0 + eps * noise) + TINY[dtype] * eps * noise).to(x.dtype)
 
     def _other_infinities(self, y: torch.Tensor) -> torch.Tensor:
         signs = torch.rand(y.shape, generator=self.noise.generator, dtype=torch.float64).sub_(0.5).to(y.dtype)

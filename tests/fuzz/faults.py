@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,12 +56,16 @@ def _edit(patch: Any, place: str, *texts: str) -> None:
     made: dict[str, Any] = {}
     exec(compile("from __future__ import annotations\n" + source, f"<fault in {place}>", "exec"),
          module.__dict__, made)  # fmt: skip
-    planted = made[name]
-    patch.setattr(owner, name, planted)
+    patch.setattr(owner, name, made[name])
     if owner is module:  # others have imported it by its name
-        for other in list(importlib.sys.modules.values()):  # type: ignore[attr-defined]
-            if getattr(other, "__name__", "").startswith("burn_torch") and getattr(other, name, None) is function:
-                patch.setattr(other, name, planted)
+        _everywhere(patch, function, made[name])
+
+
+def _everywhere(patch: Any, before: Any, after: Any) -> None:
+    """Puts a function in the place of another, in every module of ours that has it by its name."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("burn_torch") and getattr(module, before.__name__, None) is before:
+            patch.setattr(module, before.__name__, after)
 
 
 def _edited(place: str, *texts: str) -> Callable[[Any], None]:
@@ -147,17 +152,6 @@ def _squares_overflow(patch: Any) -> None:
     _everywhere(patch, distances.cosine, cosine)
 
 
-def _everywhere(patch: Any, before: Any, after: Any) -> None:
-    import sys
-
-    for module in list(sys.modules.values()):
-        if (
-            getattr(module, "__name__", "").startswith("burn_torch")
-            and getattr(module, before.__name__, None) is before
-        ):
-            patch.setattr(module, before.__name__, after)
-
-
 def _inner_tape_only(patch: Any) -> None:
     from burn_torch import Tensor
     from burn_torch.backend import Autodiff
@@ -177,13 +171,9 @@ def _stale_plan(patch: Any) -> None:
     grow = Fusion.grow
 
     def stale(self: Any, last: Any, key: Any) -> Any:
+        alike = (key[0].op, key[0].results, tuple(key[1:]))
         for other in last.next.values():
-            if (
-                other.call is not None
-                and other.call.op is key[0].op
-                and other.call.results == key[0].results
-                and (other.slots == tuple(key[1:]))
-            ):
+            if other.call is not None and (other.call.op, other.call.results, other.slots) == alike:
                 return other
         return grow(self, last, key)
 

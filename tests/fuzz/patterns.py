@@ -126,11 +126,10 @@ def _several_results(d: Builder) -> bool:
     if x is None:
         return False
     dim = d.random.randrange(len(x.shape))
-    made = (
-        d.emit("var_mean", x, dims=(dim,), correction=0)
-        if d.chance(0.5)
-        else d.emit("split", x, sizes=draw_sizes(d, x, dim), dim=dim)
-    )
+    if d.chance(0.5):
+        made = d.emit("var_mean", x, dims=(dim,), correction=0)
+    else:
+        made = d.emit("split", x, sizes=draw_sizes(d, x, dim), dim=dim)
     last = made[-1] if made else None
     return last is not None and d.elementwise_of(last) is not None
 
@@ -143,11 +142,7 @@ def _drawn_random(d: Builder) -> bool:
     numbers = {"uniform": (-1.0, 1.0), "normal": (0.0, 1.0), "bernoulli": (0.4,), "dropout_mask": (0.3,)}[name]
     dtype = DType.BOOL if name == "bernoulli" else d.float
     sample = drawn_samples(name)[0][0].attrs
-    attrs = (
-        {**placed(sample), "shape": shape, "dtype": dtype, "start": 0}
-        if "start" in sample
-        else {**placed(sample), "shape": shape, "dtype": dtype}
-    )
+    attrs = {**placed(sample), "shape": shape, "dtype": dtype, **({"start": 0} if "start" in sample else {})}
     d.emit(name, *numbers, key, d.number(stream), **attrs)
     return d.emit(name, *numbers, d.number(key), stream + d.random.randrange(2), **attrs) is not None
 

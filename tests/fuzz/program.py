@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from burn_torch import Device, DType, Tensor
+from burn_torch import Device, DType, Tensor, ops
 from burn_torch.core.data import TensorData
 from burn_torch.ops.op import REGISTRY
 
@@ -62,14 +62,10 @@ class Step:
     results: int = 1
 
 
-def _detach(x: Tensor) -> Tensor:
-    return x.detach()
-
-
 def special(name: str) -> Callable[..., Any] | None:
     """What computes a step that is no row: `detach`, and layers."""
     if name == "detach":
-        return _detach
+        return Tensor.detach
     if name.startswith(LAYER):
         from tests.fuzz.layers import layer_function  # few programs need it
 
@@ -117,22 +113,27 @@ class Program:
     @cached_property
     def function(self) -> Callable[..., Any]:
         """The steps as Python, one line each: a trace watches every Python function that it calls."""
-        names = [f"x{i}" for i in range(len(self.inputs))]
-        known: dict[str, Any] = {"Tensor": Tensor, "inf": math.inf, "nan": math.nan}
-        lines = ["def program(xs, numbers, watch):", f"    {', '.join(names)}, = xs"]
-        for number, step in enumerate(self.steps):
-            call = _line(step, names, known)
-            results = [f"v{len(names) + j}" for j in range(step.results)]
-            names += results
-            lines.append(f"    {', '.join(results)} = {call}")
-            if step.results == 1:  # of a split into one part, too
-                lines.append(f"    if {results[0]}.__class__ is tuple: {results[0]}, = {results[0]}")
-            if step.name == "detach":
-                lines.append(f"    if watch: {results[0]} = watch({number}, {results[0]})")
-        lines.append(f"    return [{', '.join(names[i] for i in self.outputs)}]")
-        exec(compile("\n".join(lines), _FILE, "exec"), known)
-        function: Callable[..., Any] = known["program"]
+        from tests.fuzz.layers import compute_layer
+
+        known: dict[str, Any] = {
+            "Tensor": Tensor, "DType": DType, "ops": ops, "compute_layer": compute_layer, "inf": math.inf,
+            "nan": math.nan,
+        }  # fmt: skip
+        exec(compile("\n".join(self._lines("xs, ns, watch")), _FILE, "exec"), known)
+        function: Callable[..., Any] = known["f"]
         return function
+
+    def _lines(self, parameters: str) -> list[str]:
+        names = [f"x{i}" for i in range(len(self.inputs))]
+        lines = [f"def f({parameters}):", f"    {', '.join(names)}, = xs"]
+        for number, step in enumerate(self.steps):
+            results = [f"v{len(names) + j}" for j in range(step.results)]
+            one_part = "," if step.name == "split" and step.results == 1 else ""
+            lines.append(f"    {', '.join(results)}{one_part} = {_call(step, names)}")
+            names += results
+            if step.name == "detach" and "watch" in parameters:
+                lines.append(f"    if watch: {results[0]} = watch({number}, {results[0]})")
+        return [*lines, f"    return [{', '.join(names[i] for i in self.outputs)}]"]
 
     def tensors(self, device: Device) -> list[Tensor]:
         """The inputs as fresh tensors."""
@@ -228,16 +229,9 @@ class Program:
 
     def source(self) -> str:
         """The program as Python in the public API: a function `f(xs, ns)` and its arguments."""
-        names = [f"x{i}" for i in range(len(self.inputs))]
-        lines = ["inf, nan = float('inf'), float('nan')", "", "def f(xs, ns):"]
+        lines = ["inf, nan = float('inf'), float('nan')", "", *self._lines("xs, ns")]
         if any(step.name.startswith(LAYER) for step in self.steps):
             lines.insert(0, "from tests.fuzz.layers import compute_layer")
-        lines.append(f"    {', '.join(names)}, = xs")
-        for step in self.steps:
-            made = [f"v{len(names) + j}" for j in range(step.results)]
-            lines.append(f"    {', '.join(made)} = {_call(step, names)}")
-            names += made
-        lines.append(f"    return [{', '.join(names[i] for i in self.outputs)}]")
         lines += ["", "def arguments(device):", "    return ["]
         for x in self.inputs:
             data = x.data.tolist()
@@ -258,37 +252,9 @@ def _call(step: Step, names: Sequence[str]) -> str:
     if "place" in attrs:
         attrs["place"] = "xs[0].place"
     if any(isinstance(x, Ref) for x in step.inputs):
-        text = f"ops.{step.name}({', '.join([*operands, *(f'{k}={v}' for k, v in attrs.items())])})"
-    else:
-        words = ", ".join(f"{k!r}: {v}" for k, v in attrs.items())
-        text = f"ops.{step.name}.run(xs[0].backend, Tensor, [{', '.join(operands)}], {{{words}}})"
-    return text
-
-
-def _line(step: Step, names: Sequence[str], known: dict[str, Any]) -> str:
-    """A step as an expression; what it names is added to `known`."""
-    operands = [
-        names[x.at] if isinstance(x, Ref) else f"numbers[{x.at}]" if isinstance(x, Number) else repr(x)
-        for x in step.inputs
-    ]
-    if step.name == "detach":
-        return f"{operands[0]}.detach()"
-    function = special(step.name)
-    if function is not None:
-        name = f"layer{len(known)}"
-        known[name] = function
-        return f"{name}({', '.join(operands)})"
-    known[f"row_{step.name}"] = REGISTRY[step.name]
-    attrs = {}
-    for name, value in step.attrs.items():
-        attrs[name] = "x0.place" if name == "place" else repr(value)
-        if isinstance(value, DType):
-            attrs[name] = value.name
-            known[value.name] = value
-    if any(isinstance(x, Ref) for x in step.inputs):
-        return f"row_{step.name}({', '.join([*operands, *(f'{name}={word}' for name, word in attrs.items())])})"
-    words = ", ".join(f"{name!r}: {word}" for name, word in attrs.items())
-    return f"row_{step.name}.run(x0.backend, Tensor, [{', '.join(operands)}], {{{words}}})"
+        return f"ops.{step.name}({', '.join([*operands, *(f'{k}={v}' for k, v in attrs.items())])})"
+    words = ", ".join(f"{k!r}: {v}" for k, v in attrs.items())
+    return f"ops.{step.name}.run(xs[0].backend, Tensor, [{', '.join(operands)}], {{{words}}})"
 
 
 # -- words of JSON -------------------------------------------------------------------------------------------

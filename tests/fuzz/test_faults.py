@@ -30,12 +30,5 @@ def test_a_planted_fault_is_found(name: str, capfd: pytest.CaptureFixture[str]) 
 
 def test_there_are_at_least_twenty_faults() -> None:
     assert len(FAULTS) >= 20
-    assert {fault.door for fault in FAULTS.values()} >= {
-        "second",
-        "numeric",
-        "ndarray",
-        "compile",
-        "donate",
-        "lazy",
-        "c",
-    }
+    doors = {fault.door for fault in FAULTS.values()}
+    assert doors >= {"second", "numeric", "ndarray", "compile", "donate", "lazy", "c"}

@@ -101,12 +101,9 @@ class Training:
         decay = plan["decay"] and optim.WeightDecayConfig(plan["decay"])
         kind = plan["optimizer"]
         if kind in ("Sgd", "momentum", "nesterov"):
-            momentum = (
-                None
-                if kind == "Sgd"
-                else optim.MomentumConfig(momentum=0.8, dampening=0.1, nesterov=kind == "nesterov")
-            )
-            made: Any = optim.SgdConfig(weight_decay=decay, momentum=momentum, gradient_clipping=clip).init()
+            momentum = optim.MomentumConfig(momentum=0.8, dampening=0.1, nesterov=kind == "nesterov")
+            used = None if kind == "Sgd" else momentum
+            made: Any = optim.SgdConfig(weight_decay=decay, momentum=used, gradient_clipping=clip).init()
         elif kind in ("Adam", "amsgrad"):
             made = optim.AdamConfig(amsgrad=kind == "amsgrad", weight_decay=decay, grad_clipping=clip).init()
         else:
@@ -176,7 +173,7 @@ class Training:
                     losses.append(loss.inner())
                 else:
                     loss, gradients = value_and_grad(self._loss)(net, *some)
-                    losses.append(loss.inner() if loss.device.is_autodiff() else loss)
+                    losses.append(loss.no_grad())
                 if micro > 1:
                     sums.accumulate(net, gradients)
         net = net.with_states(scope.states)
@@ -192,24 +189,20 @@ class Training:
         for i, (x, t) in enumerate(self.batches(tape)):
             net, optimizer, losses = step(net, optimizer, x, t, self.rates[i], 100 + i)
             results += losses
-        results += [_bare(param.val()) for _, param in net.named_params()]
-        results += [_bare(state.value()) for _, state in net.named_states()]
+        results += [param.val().no_grad() for _, param in net.named_params()]
+        results += [state.value().no_grad() for _, state in net.named_states()]
         every = optimizer.optimizers.values() if isinstance(optimizer, optim.GroupedOptimizer) else [optimizer]
         for one in every:
             for group in one.groups:
-                results += [_bare(x) for slot in group.slots for x in slot]
+                results += [x.no_grad() for slot in group.slots for x in slot]
         return [x.into_data() for x in results]
 
     @cached_property
     def judge(self) -> Judge:
         """Of all results: the reference is the tape over LibTorch."""
         plain = self.run(Device.cpu(fused=False))
-        return Judge(
-            plain,
-            lambda seed: self.run(Device(Noisy().seeded(seed))),
-            [f"value {i}" for i in range(len(plain))],
-            FACTOR_OF_STEPS,
-        )
+        names = [f"value {i}" for i in range(len(plain))]
+        return Judge(plain, lambda seed: self.run(Device(Noisy().seeded(seed))), names, FACTOR_OF_STEPS)
 
 
 def _layer(name: str, numbers: Sequence[Any], device: Device) -> Module:
@@ -220,7 +213,3 @@ def _layer(name: str, numbers: Sequence[Any], device: Device) -> Module:
 
 def _tensor(values: Any, dtype: DType, device: Device) -> Tensor:
     return Tensor.from_data(TensorData.of(np.asarray(values)).convert(dtype), device)
-
-
-def _bare(x: Tensor) -> Tensor:
-    return x.inner() if x.device.is_autodiff() else x

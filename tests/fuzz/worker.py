@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -244,5 +244,4 @@ def smallest(door: Any, case: Any, seconds: float) -> Any:
         words = try_door(door, Case(program, case.second, case.seed))[0]
         return bool(words) and words.startswith("raised") == raised
 
-    check: Callable[[Any], bool] = fails
-    return shrunk(case.program, check, seconds=seconds)
+    return shrunk(case.program, fails, seconds=seconds)
