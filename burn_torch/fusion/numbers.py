@@ -34,23 +34,23 @@ class Numbers:
         Raises: Unfusible for a fraction beside integers, and for a literal that the leaf refuses.
         """
         i, call = node.inputs[position], node.call
-        range = next((r for r in number_ranges(call) if r.position == position), None) if is_stored(call) else None
+        limits = next((r for r in number_ranges(call) if r.position == position), None) if is_stored(call) else None
         how = "f64" if kind is DType.F64 else "f32" if kind.is_float else "i64"
         if isinstance(i, Literal) and not isinstance(i.value, Size | Real):
-            if range is not None and not range.holds(i.value):
+            if limits is not None and not limits.holds(i.value):
                 raise Unfusible(Reason.DTYPE, f"the number {i.value} beside {kind}")
             return self._literal(i.value, kind)
         given = self._given(i)  # a symbolic literal too: a kernel that runs is given the number
-        if range is None:
+        if limits is None:
             return self._argument((i, how), how, given)
 
         def held(numbers: Sequence[Any]) -> Any:
             value = given(numbers)
-            if not range.holds(value):
+            if not limits.holds(value):
                 raise too_large(call, [value])
             return value
 
-        return self._argument((i, how, range.low), how, held)
+        return self._argument((i, how, limits.low, limits.high), how, held)
 
     def _literal(self, value: Any, kind: DType) -> str:
         if kind is DType.F64:  # beside `where` and `maximum` a number alone is a float32

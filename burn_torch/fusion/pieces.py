@@ -63,13 +63,13 @@ def plan_in_pieces(graph: Graph, length: int, plan: Planned) -> Plan:
     now: dict[int, int] = {}
     """For values of the graph, what the plan calls them."""
     plans: list[Plan] = []
-    fresh = 1 + max(graph.specs(), default=-1)
-    fresh = max([fresh, *(1 + i for node in graph.nodes for i in node.outputs if i is not None)])
+    fresh = 1 + max([*graph.specs(), *(i for node in graph.nodes for i in node.outputs if i is not None)], default=-1)
     for piece in pieces:
         made = plan(piece)
         names = {i: now.get(i, i) for i, _ in piece.inputs}
-        pairs = zip(made.graph.outputs, piece.outputs, strict=True)
-        wanted = {a: b for a, b in pairs if a is not None and b is not None}
+        pairs = [(a, b) for a, b in zip(made.graph.outputs, piece.outputs, strict=True)
+                 if a is not None and b is not None]  # fmt: skip
+        wanted = dict(pairs)
         for node in made.graph.nodes:
             for i in node.outputs:
                 if i is not None and i not in names:
@@ -78,11 +78,7 @@ def plan_in_pieces(graph: Graph, length: int, plan: Planned) -> Plan:
             inputs = [names[i] if isinstance(i, int) else i for i in node.inputs]
             outputs = [None if i is None else names[i] for i in node.outputs]
             nodes.append(Node(node.call, inputs, outputs, node.origin))
-        now.update(
-            (b, names[a])
-            for a, b in zip(made.graph.outputs, piece.outputs, strict=True)
-            if a is not None and b is not None
-        )
+        now.update((b, names[a]) for a, b in pairs)
         boundaries = tuple(replace(each, value=names.get(each.value, each.value)) for each in made.boundaries)
         plans.append(replace(made, boundaries=boundaries))
     outputs = [None if i is None else now.get(i, i) for i in graph.outputs]

@@ -148,6 +148,8 @@ class Walk:
         self.loops = 0
         self.across: int | None = None
         """Programs of the first axis, where there are two."""
+        self.width = 1.0
+        """Of the place where a statement stands, for those within it."""
 
     @property
     def program(self) -> Any:
@@ -202,8 +204,6 @@ class Walk:
                 result = self.value(statement.value, known) if parts is None else [self.value(x, known) for x in parts]
         self.width = width
         return result
-
-    width = 1.0
 
     def evaluated(self, x: ast.expr, known: Values, loops: Loops, steps: tuple[int, ...]) -> Any:
         """An expression's value, after its accesses, and those of a function of this kernel that it calls."""

@@ -58,8 +58,7 @@ def relu6(tensor: Tensor) -> Tensor:
 
 def leaky_relu(tensor: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x above 0, negative_slope * x below."""
-    negative_slope = real(negative_slope, "negative_slope")
-    return binary(ops.leaky_relu, tensor, negative_slope)
+    return binary(ops.leaky_relu, tensor, real(negative_slope, "negative_slope"))
 
 
 def prelu(tensor: Tensor, alpha: Tensor) -> Tensor:
@@ -69,21 +68,18 @@ def prelu(tensor: Tensor, alpha: Tensor) -> Tensor:
 
 def thresholded_relu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
     """x above alpha, else 0."""
-    alpha = real(alpha, "alpha")
-    return binary(ops.thresholded_relu, tensor, alpha)
+    return binary(ops.thresholded_relu, tensor, real(alpha, "alpha"))
 
 
 def threshold(tensor: Tensor, threshold: float, value: float) -> Tensor:
     """x above the threshold, else the value."""
-    bound, value = real(threshold, "threshold"), real(value, "value")
-    result: Tensor = apply(ops.threshold, (tensor, bound, value))
+    result: Tensor = apply(ops.threshold, (tensor, real(threshold, "threshold"), real(value, "value")))
     return result
 
 
 def elu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
     """x above 0, alpha * (exp(x) - 1) below."""
-    alpha = real(alpha, "alpha")
-    return binary(ops.elu, tensor, alpha)
+    return binary(ops.elu, tensor, real(alpha, "alpha"))
 
 
 def celu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
@@ -122,8 +118,7 @@ def mish(tensor: Tensor) -> Tensor:
 
 def softplus(tensor: Tensor, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta."""
-    beta = real(beta, "beta")
-    return binary(ops.softplus, tensor, beta)
+    return binary(ops.softplus, tensor, real(beta, "beta"))
 
 
 def softsign(tensor: Tensor) -> Tensor:
@@ -156,9 +151,7 @@ def log_sigmoid(tensor: Tensor) -> Tensor:
 
 def hard_sigmoid(tensor: Tensor, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     """alpha * x + beta between 0 and 1.  PyTorch's slope is 1/6."""
-    alpha = real(alpha, "alpha")
-    beta = real(beta, "beta")
-    result: Tensor = apply(ops.hard_sigmoid, (tensor, alpha, beta))
+    result: Tensor = apply(ops.hard_sigmoid, (tensor, real(alpha, "alpha"), real(beta, "beta")))
     return result
 
 
@@ -169,10 +162,8 @@ def hard_swish(tensor: Tensor) -> Tensor:
 
 def hardtanh(tensor: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x between two bounds."""
-    min_val = real(min_val, "min_val")
-    max_val = real(max_val, "max_val")
     require_tensor(tensor)
-    return tensor.clamp(min_val, max_val)
+    return tensor.clamp(real(min_val, "min_val"), real(max_val, "max_val"))
 
 
 def glu(tensor: Tensor, dim: int = -1) -> Tensor:
@@ -194,21 +185,17 @@ def glu(tensor: Tensor, dim: int = -1) -> Tensor:
 # -- shrinking -----------------------------------------------------------------------------------------
 def hard_shrink(tensor: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else 0."""
-    lambd = real(lambd, "lambd")
-    return binary(ops.hard_shrink, tensor, lambd)
+    return binary(ops.hard_shrink, tensor, real(lambd, "lambd"))
 
 
 def soft_shrink(tensor: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved toward 0 by lambd, and 0 where it would pass it."""
-    lambd = real(lambd, "lambd")
-    return binary(ops.soft_shrink, tensor, lambd)
+    return binary(ops.soft_shrink, tensor, real(lambd, "lambd"))
 
 
 def shrink(tensor: Tensor, lambd: float = 0.5, bias: float = 0.0) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, else 0.  ONNX: Shrink."""
-    lambd = real(lambd, "lambd")
-    bias = real(bias, "bias")
-    result: Tensor = apply(ops.shrink, (tensor, lambd, bias))
+    result: Tensor = apply(ops.shrink, (tensor, real(lambd, "lambd"), real(bias, "bias")))
     return result
 
 

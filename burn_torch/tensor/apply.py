@@ -70,9 +70,7 @@ def binary(op: Op, x: T, y: Any) -> T:
     kind = y.__class__
     if kind is x.__class__:
         if y.backend is not backend:
-            if spec.ndim != y.spec.ndim:
-                _met(op, (spec, y.spec))
-            return op(x, y)  # type: ignore[no-any-return]  # the general way lifts constants
+            return _lift(op, (x, y), ())  # type: ignore[no-any-return]  # a tensor of the same class
         key = (spec, y.spec)
         call = op.calls.get(key) or _met(op, key)
         z = _new(kind)

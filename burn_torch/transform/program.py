@@ -152,8 +152,8 @@ class Program:
         notes: list[str] = []
         """What is plainer than it should be, and why."""
 
-        def made(fused: bool) -> tuple[Graph, PassReports, Recorded | None, Code | None]:
-            def passed() -> tuple[Graph, PassReports]:
+        def compiled(fused: bool) -> tuple[Graph, PassReports, Recorded | None, Code | None]:
+            def run_passes() -> tuple[Graph, PassReports]:
                 return pipeline(
                     rewritten("patterns", replaced, dead_code(traced.graph)) if fused else traced.graph,
                     numerics=self.numerics,
@@ -168,11 +168,12 @@ class Program:
                 graph = isolate_outputs(traced.graph, donated)
                 return graph, PassReports([("isolate_outputs", traced.graph, graph)], donated)
 
-            graph, passes = passed() if fused else plan_or_plainer("compiled without passes", passed, as_traced, notes)
-            leaf, recorded = traced.leaf, None
-            if replay:
-                recorded = leaf.recorded(graph, donated, hold=held, before_overwriting=save_holders)
-            if recorded:
+            if fused:
+                graph, passes = run_passes()
+            else:
+                graph, passes = plan_or_plainer("compiled without passes", run_passes, as_traced, notes)
+            leaf = traced.leaf
+            if replay and (recorded := leaf.recorded(graph, donated, hold=held, before_overwriting=save_holders)):
                 return graph, passes, recorded, None
             code = plan_or_plainer(
                 "run operation by operation",
@@ -182,11 +183,11 @@ class Program:
             )
             return graph, passes, None, code
 
-        if fuse:
-            found = plan_or_plainer("compiled without fusion", lambda: made(True), lambda: made(False), notes)
-        else:
-            found = made(False)
-        self.graph, self.passes, self.recorded, self.code = found
+        self.graph, self.passes, self.recorded, self.code = (
+            plan_or_plainer("compiled without fusion", lambda: compiled(True), lambda: compiled(False), notes)
+            if fuse
+            else compiled(False)
+        )
         plan: Any = self.plan
         if notes:
             plainer = plan is None or any(note.startswith("compiled without") for note in notes)
@@ -223,14 +224,14 @@ class Program:
         def planned(graph: Graph) -> Plan:
             notes: list[str] = []
 
-            def one(step: str, rewrite: Callable[[Graph], Graph], graph: Graph) -> Graph:
+            def apply(step: str, rewrite: Callable[[Graph], Graph], graph: Graph) -> Graph:
                 return plan_or_plainer(f"without {step}", lambda: rewritten(step, rewrite, graph), lambda: graph, notes)
 
-            made = one("losses in chunks", chunk_losses, graph)
-            made = one("gradients of tables by rows", add_rows, made)
+            graph = apply("losses in chunks", chunk_losses, graph)
+            graph = apply("gradients of tables by rows", add_rows, graph)
             if self.numerics == "fast":  # they round less often
-                made = one("endings of products", with_endings, made)
-            plan = schedules.of(made)
+                graph = apply("endings of products", with_endings, graph)
+            plan = schedules.of(graph)
             less = partial(kept_less, plan, limit, self.donated)
             return plan_or_plainer("without values made again", less, lambda: plan, notes).with_notes(*notes)
 
@@ -306,18 +307,18 @@ class Program:
         self, present: tuple[bool, ...], cotangents: Sequence[Any], leaves: Sequence[Any], extra: Sequence[Any]
     ) -> Sequence[Any]:
         """The gradients of the arguments that ask for them, of what an earlier call was given: see `connected.py`."""
-        found = self._pullbacks.get(present)
-        if found is None:
+        pullback = self._pullbacks.get(present)
+        if pullback is None:
             assert self.make_pullback is not None
-            found = self._pullbacks[present] = self.make_pullback(present)
+            pullback = self._pullbacks[present] = self.make_pullback(present)
         drawn = {(number, part): extra[i] for i, number, part in self._drawn}
         states = {id(cell): extra[i] for i, cell in self._states}
-        beside = found._extra.copy()
-        for i, number, part in found._drawn:
+        beside = pullback._extra.copy()
+        for i, number, part in pullback._drawn:
             beside[i] = drawn[number, part]
-        for i, cell in found._states:
+        for i, cell in pullback._states:
             beside[i] = states[id(cell)]
-        gradients = found([*cotangents, *leaves, *beside], ())
+        gradients = pullback([*cotangents, *leaves, *beside], ())
         return [None if g is None else g.primitive for g in gradients]
 
     def __call__(
