@@ -15,9 +15,21 @@ from tests.fuzz.compare import Judge, Noisy, Results
 from tests.fuzz.program import Array, Program
 from tests.fuzz.training import Training
 
-__all__ = ["PLAIN", "Case", "first_by_tape", "second_by_transforms"]
+__all__ = ["PLAIN", "Case", "Outcome", "first_by_tape", "second_by_transforms", "skip"]
 
 PLAIN: Final = Device.cpu(fused=False)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a door found: disagreements in words, or why it did not run."""
+
+    differences: tuple[str, ...] = ()
+    skipped: str | None = None
+
+
+def skip(why: str) -> Outcome:
+    return Outcome(skipped=why)
 
 
 @dataclass(frozen=True)

@@ -136,92 +136,52 @@ def described(err: BaseException) -> str:
 X: Final = tensor(2, 3)
 HEADS: Final = tensor(1, 2, 3, 4)
 _BY_NAME: Final[dict[str, Any]] = {
-    "self": X,
-    "x": X,
-    "other": X,
-    "rhs": X,
-    "dim": 1,
-    "dim1": 0,
-    "dim2": 1,
+    **dict.fromkeys(["self", "x", "other", "rhs", "values", "inner", "tensor"], X),
+    **dict.fromkeys(["dim", "dim2", "axis", "end_dim", "dst", "shift"], 1),
+    **dict.fromkeys(["step", "length", "split_size", "correction_factor", "num_groups", "stacklevel"], 1),
+    **dict.fromkeys(["dim1", "src", "start", "diagonal", "offset", "index", "start_dim"], 0),
     "dims": [0, 1],
     "axes": [0],
-    "axis": 1,
-    "src": 0,
-    "dst": 1,
     "indices": tensor(2, 3, dtype="i8"),
-    "values": X,
-    "value": 1.0,
+    **dict.fromkeys(["value", "fill_value", "max", "on_value", "number", "beta"], 1.0),
     "mask": tensor(2, 3, dtype="?"),
     "shape": (2, 3),
     "options": CPU,
     "device": CPU,
     "dtype": DType.F32,
-    "fill_value": 1.0,
     "min": -1.0,
-    "max": 1.0,
     "rank": 4,
     "padding": (1, 1, 0, 0),
     "mode": "constant",
-    "size": 2,
-    "step": 1,
+    **dict.fromkeys(["size", "chunks", "times", "k", "num_samples", "kernel_size"], 2),
     "tensors": [X, X],
-    "start": 0,
-    "length": 1,
-    "chunks": 2,
-    "split_size": 1,
     "split_sizes": [1, 2],
-    "shift": 1,
     "shifts": [1],
-    "times": 2,
-    "k": 2,
-    "num_classes": 3,
-    "on_value": 1.0,
+    "ints": [1],
+    **dict.fromkeys(["num_classes", "n", "output_size", "num_elements"], 3),
     "off_value": 0.0,
-    "diagonal": 0,
-    "offset": 0,
     "distribution": Distribution.Default,
-    "num_samples": 2,
-    "correction_factor": 1,
     "data": [[1.0, 2.0]],
     "floats": [1.0],
-    "ints": [1],
     "range": range(3),
     "numbers": range(3),
     "end": 5,
     "slices": (slice(0, 1),),
     "slice": slice(0, 1),
-    "index": 0,
     "update": "add",
     "rtol": 1e-5,
     "atol": 1e-8,
-    "gradients": None,
+    **dict.fromkeys(["gradients", "mean", "variance", "bias"], None),
     "require_grad": True,
     "retain_graph": False,
-    "n": 3,
-    "inner": X,
-    "tensor": X,
     "query": HEADS,
     "key": HEADS,
-    "output_size": 3,
-    "kernel_size": 2,
-    "num_groups": 1,
-    "mean": None,
-    "variance": None,
-    "number": 1.0,
-    "alpha": 0.5,
-    "beta": 1.0,
+    **dict.fromkeys(["alpha", "lambda_", "prob"], 0.5),
     "negative_slope": 0.1,
-    "lambda_": 0.5,
-    "bias": None,
     "weight": tensor(3, 4),
-    "start_dim": 0,
-    "end_dim": 1,
     "axes_": (1, 0),
     "sizes": (2, 2),
     "grid": tensor(2, 1, 1, 2),
-    "prob": 0.5,
-    "num_elements": 3,
-    "stacklevel": 1,
 }
 
 
@@ -251,20 +211,15 @@ def callee(name: str, function: Callable[..., Any], **given: Any) -> Callee | No
 
 
 # -- what is called ------------------------------------------------------------------------------------------
-_NOT_CALLED: Final = {"into_data_async", "into_scalar_async", "mask_select_async", "nonzero_async", "argwhere_async"}
-
-
-def tensor_methods() -> Iterator[Callee]:
+def tensor_methods() -> Iterator[Callee | None]:
     """Methods and constructors of Tensor."""
     for name in dir(Tensor):
-        if name.startswith("_") or name.endswith("_async") or name in _NOT_CALLED:
+        if name.startswith("_") or name.endswith("_async"):
             continue
         static = inspect.getattr_static(Tensor, name)
         if isinstance(static, property) or not callable(getattr(Tensor, name)):
             continue
-        found = callee(f"Tensor.{name}", getattr(Tensor, name), **_TENSOR.get(name, {}))
-        if found is not None:
-            yield found
+        yield callee(f"Tensor.{name}", getattr(Tensor, name), **_TENSOR.get(name, {}))
 
 
 _TENSOR: Final[dict[str, dict[str, Any]]] = {
@@ -288,15 +243,8 @@ _TENSOR: Final[dict[str, dict[str, Any]]] = {
     "gather_nd": {"indices": tensor(2, 1, dtype="i8")},
     "scatter_nd": {"indices": tensor(2, 1, dtype="i8")},
     **{
-        name: {"self": tensor(2, 3, dtype="i8"), "other": tensor(2, 3, dtype="i8")}
-        for name in (
-            "bitwise_and",
-            "bitwise_or",
-            "bitwise_xor",
-            "bitwise_not",
-            "bitwise_left_shift",
-            "bitwise_right_shift",
-        )
+        f"bitwise_{name}": {"self": tensor(2, 3, dtype="i8"), "other": tensor(2, 3, dtype="i8")}
+        for name in ("and", "or", "xor", "not", "left_shift", "right_shift")
     },
     **{
         name: {"self": tensor(2, 3, dtype="?"), "rhs": tensor(2, 3, dtype="?")}
@@ -318,14 +266,12 @@ _TENSOR: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def functions_of(module: Any, prefix: str, given: dict[str, dict[str, Any]]) -> Iterator[Callee]:
+def functions_of(module: Any, prefix: str, given: dict[str, dict[str, Any]]) -> Iterator[Callee | None]:
     """The functions that a module exports."""
     for name in module.__all__:
         function = getattr(module, name)
         if inspect.isfunction(function):
-            found = callee(f"{prefix}.{name}", function, **given.get(name, {}))
-            if found is not None:
-                yield found
+            yield callee(f"{prefix}.{name}", function, **given.get(name, {}))
 
 
 IMAGE: Final = tensor(2, 3, 6, 6)
@@ -354,7 +300,7 @@ _FUNCTIONAL: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def configurations() -> Iterator[Callee]:
+def configurations() -> Iterator[Callee | None]:
     """The constructors of every configuration of nn and optim."""
     for package in (nn, optim):
         for name in package.__all__:
@@ -364,9 +310,7 @@ def configurations() -> Iterator[Callee]:
                     given = {**fields_of(kind), **_CONFIGS.get(name, {})}
                 except BurnTorchError:  # an enum, which is not built itself
                     continue
-                found = callee(f"{package.__name__.rpartition('.')[2]}.{name}", kind, **given)
-                if found is not None:
-                    yield found
+                yield callee(f"{package.__name__.rpartition('.')[2]}.{name}", kind, **given)
 
 
 _CONFIGS: Final[dict[str, dict[str, Any]]] = {
@@ -375,12 +319,7 @@ _CONFIGS: Final[dict[str, dict[str, Any]]] = {
     "GroupNormConfig": {"num_groups": 2},
     "MultiHeadAttentionConfig": {"n_heads": 2},
 }
-_FIELDS: Final[dict[str, Any]] = {
-    "IntKind": 4,
-    "FloatKind": 0.5,
-    "BoolKind": True,
-    "TupleKind": (2, 2),
-}
+_FIELDS: Final[dict[str, Any]] = {"IntKind": 4, "FloatKind": 0.5, "BoolKind": True}
 
 
 def fields_of(kind: type[Config]) -> dict[str, Any]:
@@ -395,7 +334,7 @@ def fields_of(kind: type[Config]) -> dict[str, Any]:
     return given
 
 
-def layers() -> Iterator[Callee]:
+def layers() -> Iterator[Callee | None]:
     """The constructors of the layers, with what their configurations make in their fields."""
     for name in nn.__all__:
         kind = getattr(nn, name)
@@ -407,17 +346,16 @@ def layers() -> Iterator[Callee]:
             layer = made.init(CPU) if "device" in inspect.signature(made.init).parameters else made.init()
         except Exception:  # what cannot be made so is left out
             continue
-        found = callee(f"nn.{name}", kind, **{field: getattr(layer, field) for field in kind.__module_fields__})
-        if found is not None:
-            yield found
+        yield callee(f"nn.{name}", kind, **{field: getattr(layer, field) for field in kind.__module_fields__})
 
 
 def all_callees() -> list[Callee]:
     """Everything that is called."""
-    return [
-        *tensor_methods(),
-        *functions_of(activation, "activation", {}),
-        *functions_of(functional, "functional", _FUNCTIONAL),
-        *configurations(),
-        *layers(),
-    ]
+    groups = (
+        tensor_methods(),
+        functions_of(activation, "activation", {}),
+        functions_of(functional, "functional", _FUNCTIONAL),
+        configurations(),
+        layers(),
+    )
+    return [callee for group in groups for callee in group if callee is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Final
 
@@ -51,7 +52,7 @@ def is_meaningful(callee: Callee, parameter: str, kind: str) -> bool:
 
 
 def _default(callee: Callee, parameter: str) -> object:
-    return fuzzing.inspect.signature(callee.function).parameters[parameter].default
+    return inspect.signature(callee.function).parameters[parameter].default
 
 
 def test_the_table_has_what_is_public() -> None:
