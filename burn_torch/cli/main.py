@@ -200,18 +200,16 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
 
 @contextmanager
 def _plain_output(command: str) -> Iterator[None]:
-    """What a command prints goes to the terminal without control characters, also those of a file's texts.
-
-    Commands that draw on the screen write theirs themselves, and clean what they show.
-    """
-    if command in _DRAWING:
+    """What a command prints goes to the terminal without control characters, also those of a file's texts."""
+    if command in _AS_IT_IS:
         yield
         return
     with redirect_stdout(VisibleText(sys.stdout)), redirect_stderr(VisibleText(sys.stderr)):
         yield
 
 
-_DRAWING: Final = frozenset(["attach", "resume", "train"])
+_AS_IT_IS: Final = frozenset(["attach", "explain", "resume", "train"])
+"""Commands that draw on the screen, and clean what they show; `explain` runs a script, whose colours are its own."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

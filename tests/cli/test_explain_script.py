@@ -56,6 +56,15 @@ def test_all_streams_and_compiled_functions(burn, script, tmp_path):
     assert page.count("<html") == 1
 
 
+def test_what_a_script_prints_keeps_its_colours_and_bars(burn, tmp_path):
+    """They came out as backslashes: the output of other commands is cleaned of what files hold."""
+    lines = 'import sys\nprint("\\x1b[31mred\\x1b[0m")\nsys.stderr.write("\\r1 of 2\\r2 of 2\\n")\n'
+    (tmp_path / "bar.py").write_text(lines)
+    done = burn("explain", "bar.py", cwd=tmp_path)
+    assert "\x1b[31mred\x1b[0m\n" in done.out
+    assert "\n1 of 2\n2 of 2\n" in done.err  # the pipe of the test reads a return as an end of a line
+
+
 def test_as_json_with_nothing_else_on_the_stream(burn, script, tmp_path):
     (tmp_path / "page.html").write_text("old")
     done = burn("explain", "both.py", "--json", "--html", "page.html", cwd=tmp_path)
