@@ -279,7 +279,15 @@ def _container(kind: tuple[str, Callable[[Any], bool]], member: Taken | None) ->
         return Taken(text, is_one)
 
     def fits(x: Any) -> bool:  # an iterator is not consumed
-        return is_one(x) and (not isinstance(x, collections.abc.Collection) or all(member.fits(one) for one in x))
+        if not is_one(x):
+            return False
+        if getattr(getattr(x, "dtype", None), "kind", "") in {
+            "b",
+            "i",
+            "u",
+        }:  # an array: what holds of one holds of all
+            x = x[:1]
+        return not isinstance(x, collections.abc.Collection) or all(member.fits(one) for one in x)
 
     return Taken(f"{text}, each {member.text}", fits)
 

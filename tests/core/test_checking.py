@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from burn_torch import ArgumentError, ConfigError, DTypeError
-from burn_torch.core.checking import above, at_least, checked
+from burn_torch.core.checking import above, at_least, checked, holds, taken_by
 from burn_torch.core.dtype import DType
 
 
@@ -172,3 +172,12 @@ def test_a_checked_function_is_itself_to_help_and_tracebacks() -> None:
     assert list(inspect.signature(run).parameters)[:2] == ["path", "count"]
     assert run.__code__.co_name == "run"
     assert Settings.grown.__qualname__ == "Settings.grown"
+
+
+def test_an_array_of_numbers_is_taken_by_its_first_and_any_other_array_by_each() -> None:
+    taken = taken_by(Sequence[int])
+    assert taken is not None
+    assert holds(taken, np.broadcast_to(np.int64(3), (10**12,)))  # a walk over each would not end
+    assert holds(taken, np.zeros(0, np.int32))
+    refused = [np.array(3), np.zeros((2, 2), np.int64), np.array([1.0]), np.array([1, "a"], object)]
+    assert not any(holds(taken, array) for array in refused)
