@@ -294,12 +294,15 @@ class Op:
         """Computes on the backend of the inputs: a value, or a tuple of values where the row has several outputs."""
         backend: Executor | None = None
         kind: type[Value] = Value
-        same = True
+        same = alike = True
         for x in inputs:
             if isinstance(x, Value) and x.spec.__class__ is TensorSpec:
                 if backend is None:
-                    backend, kind = x.backend, type(x)
-                elif x.backend is not backend:
+                    backend, kind = x.backend, x.__class__
+                    continue
+                if x.__class__ is not kind:
+                    alike = False
+                if x.backend is not backend:
                     same = False
                     if _outranks(x.backend, backend):
                         backend = x.backend
@@ -309,6 +312,10 @@ class Op:
             inputs = tuple(
                 lift(x, backend) if isinstance(x, Value) and x.spec.__class__ is TensorSpec else x for x in inputs
             )
+        if not alike:
+            mixed = next((mixed for x in inputs if (mixed := getattr(x, "_mixed", None)) is not None), None)
+            if mixed is not None:
+                return mixed(self, backend, inputs, attrs)
         return self.run(backend, kind, inputs, attrs)
 
     def run(self, backend: Executor, kind: type[Value], inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:

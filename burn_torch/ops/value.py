@@ -6,8 +6,8 @@ known only at run time (a traced learning rate) is a Value too, with a NumberSpe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
 
 from burn_torch.core.errors import ArgumentError, TraceError, explain
 from burn_torch.core.frames import user_line
@@ -67,6 +67,9 @@ class Value:
     backend: Executor
     primitive: Any
     spec: TensorSpec
+
+    _mixed: ClassVar[Callable[..., Any] | None] = None
+    """`_mixed(op, backend, inputs, attrs)` computes a row of which some inputs are of this class; None: as ever."""
 
     def __init__(self, backend: Any = None, primitive: Any = None, spec: Any = _DATA, *more: Any, **named: Any) -> None:
         if spec is _DATA or more or named or backend.__class__ in _DATA:

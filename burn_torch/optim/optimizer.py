@@ -20,6 +20,8 @@ from burn_torch.ops import Op
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
 from burn_torch.optim.record import OptimizerRecord
 from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor.cut import cut_from, uncut
+from burn_torch.tensor.gradients import leaf_id
 
 __all__ = ["Optimizer", "StateGroup", "run_update"]
 
@@ -118,6 +120,9 @@ class Optimizer(Tree):
             empty = StateGroup(tuple(fresh), 0, self.new_slots([_bare(params[ident]) for ident in fresh]))
             groups += self._stepped(lr, empty, params, gradients, clip, values)
         connected = any(_is_tracked(x) for x in (lr, *self.__dict__.values()))
+        if connected:  # the parameters and their gradients are constants beside what is tracked
+            leaves = {leaf_id(x) for param in params.values() if (x := param.val()).is_require_grad()}
+            values = {ident: cut_from(x, leaves.__contains__) if _is_tracked(x) else x for ident, x in values.items()}
         new = {id(params[ident]): _replaced(params[ident], value, connected) for ident, value in values.items()}
         stepped = model.map_params(lambda param: new.get(id(param), param))
         return stepped, self._with_fields({"groups": tuple(groups)})
@@ -262,9 +267,15 @@ def run_update(row: Op, numbers: Sequence[Any], *groups: Sequence[Tensor], **att
     if any(isinstance(x, Tensor) for x in numbers) or any(_is_tracked(x) for group in groups for x in group):
         formula = row.decomposition
         assert formula is not None
-        each = [formula(*[_beside_axes(n, xs[0]) for n in numbers], *xs, **attrs) for xs in zip(*groups, strict=True)]
+        plain = [[uncut(x) for x in group] for group in groups]
+        each = [formula(*[_beside_axes(n, xs[0]) for n in numbers], *xs, **attrs) for xs in zip(*plain, strict=True)]
         return [list(group) for group in zip(*each, strict=True)]
-    results = row(*numbers, *[x for group in groups for x in group], **attrs)
+    tensors = [x for group in groups for x in group]
+    backend = tensors[0].backend
+    if all(x.backend is backend for x in tensors):
+        results = row.run(backend, Tensor, (*numbers, *tensors), attrs)
+    else:
+        results = row(*numbers, *map(uncut, tensors), **attrs)
     return [results[i : i + count] for i in range(0, len(results), count)]
 
 

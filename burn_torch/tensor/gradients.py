@@ -16,7 +16,9 @@ _NO_LEAF: Final = -1
 
 
 class ConstantGradientsWarning(UserWarning):
-    """A backward runs inside of a transform that differentiates its loss, and takes its gradients for constants."""
+    """A backward takes gradients for constants that were computed from what it differentiates; or it runs inside of a
+    transform that differentiates its loss, and to that its own gradients are constants.
+    """
 
 
 @final
@@ -36,12 +38,12 @@ class Gradients:
     def get(self, x: Tensor) -> Tensor | None:
         """The gradient of a leaf; None if no gradient reached it."""
         primitive = self._by_leaf.get(leaf_id(x))
-        return None if primitive is None else self._tensor(_under(x), primitive, x.spec)
+        return None if primitive is None else self._of(x, primitive)
 
     def remove(self, x: Tensor) -> Tensor | None:
         """Takes the gradient of a leaf out; None if there is none."""
         primitive = self._by_leaf.pop(leaf_id(x), None)
-        return None if primitive is None else self._tensor(_under(x), primitive, x.spec)
+        return None if primitive is None else self._of(x, primitive)
 
     def replace(self, x: Tensor, gradient: Tensor) -> None:
         """Puts another gradient in the place of a leaf's.
@@ -68,6 +70,11 @@ class Gradients:
                 )
             )
         self._by_leaf[leaf] = gradient.primitive
+
+    def _of(self, x: Tensor, primitive: Any) -> Tensor:
+        under: Any = _under(x)
+        on_tape = under.is_autodiff and under.is_tracked(primitive)  # of the tape beneath: it is differentiated there
+        return (x.__class__ if on_tape else self._tensor)(under, primitive, x.spec)
 
     def has_leaf(self, leaf: int | None) -> bool:
         """Whether there is a gradient of the leaf with this number."""

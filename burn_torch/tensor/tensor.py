@@ -10,6 +10,7 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import Autodiff, Backend
+from burn_torch.backend.autodiff.cuts import walk_back
 from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, AutodiffError, explain
@@ -48,7 +49,8 @@ class Tensor(Operators, metaclass=Named):
         """Gradients of the sum of this tensor for every tensor under it that asked with `require_grad`.
 
         Changes no tensor.  Consumes the tape unless `retain_graph`.  A ConstantGradientsWarning says so where a running
-        transform differentiates this tensor: to that these gradients are constants.
+        transform differentiates this tensor: to that these gradients are constants; and where gradients that were
+        computed before stand in this tensor: they are constants to it.
         Raises: AutodiffError without a tape, through a used one, or over a value written to since.
         """
         backend = self.backend
@@ -60,7 +62,10 @@ class Tensor(Operators, metaclass=Named):
         spec = self.spec
         attrs = {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place}
         one = ops.full.run(inner, Tensor, (1.0,), attrs).primitive
-        return Gradients(inner, backend.backward([(self.primitive, one)], retain_graph), Tensor)
+        leaves, cuts = walk_back(backend, [(self.primitive, one)], retain_graph)
+        if cuts:
+            warn_of_cuts(cuts, leaves)
+        return Gradients(inner, leaves, cut_kind(max(leaves, default=0)))
 
     def grad(self, gradients: Gradients) -> Tensor | None:
         """This tensor's gradient, on the inner device; None if none reached it."""
@@ -142,7 +147,7 @@ class Tensor(Operators, metaclass=Named):
     def from_inner(inner: Tensor) -> Tensor:
         """The value on a device with gradients, as a constant."""
         require_tensor(inner, "inner")
-        return Tensor(Autodiff(inner.backend), inner.primitive, inner.spec)
+        return inner.__class__(Autodiff(inner.backend), inner.primitive, inner.spec)
 
     # -- element types, last: inside a class these names would hide Python's own in annotations --------------
     def float(self) -> Tensor:
@@ -162,6 +167,9 @@ for _home in Tensor.__mro__[:-1]:
     if _home is not Value:
         word_methods(Tensor, _home)
 attach_spellings(Tensor, TENSOR, twin=torch.Tensor)
+
+
+from burn_torch.tensor.cut import cut_kind, warn_of_cuts  # noqa: E402  # its class stands on this one
 
 
 def _warn_of_constants(x: Tensor) -> None:

@@ -6,18 +6,24 @@ what has none (numbers, texts, None) has None in its place.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from functools import partial
+from typing import Any, Final, TypeVar, final
 
 from burn_torch.backend import Autodiff
+from burn_torch.backend.autodiff.cuts import Cut
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explain
-from burn_torch.module import GradientsParams, Param, ParamId, RunningState
+from burn_torch.core.frames import user_level
+from burn_torch.module import GradientsParams, Module, Param, ParamId, RunningState
+from burn_torch.module.fields import UntrainedWarning
 from burn_torch.module.gradients import trainable_params
 from burn_torch.module.param import is_computed
 from burn_torch.module.scope import current_scope
 from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
+from burn_torch.tensor.cut import CutTensor, cut, cut_kind, cut_off
 from burn_torch.transform.flatten import opened
 from burn_torch.transform.structure import rebuilder
 from burn_torch.transform.tapes import is_beside, settled
@@ -25,6 +31,7 @@ from burn_torch.transform.tapes import is_beside, settled
 __all__ = [
     "Lifted",
     "Slot",
+    "cut_all",
     "differentiated",
     "fits",
     "lowered",
@@ -32,6 +39,9 @@ __all__ = [
     "paired",
     "zeros_like",
 ]
+
+
+T = TypeVar("T")
 
 
 # -- walks -------------------------------------------------------------------------------------------------
@@ -69,6 +79,17 @@ def paired(value: Any, other: Any, path: str, what: str) -> Iterator[tuple[str, 
         )
     for name, item, beside in zip(names, items, found[1], strict=True):
         yield from paired(item, beside, _below(path, value, name), what)
+
+
+def trees_in(value: Any) -> Iterator[Tree]:
+    """The outermost trees in a container."""
+    if isinstance(value, Tree):
+        yield value
+    elif not isinstance(value, Tensor | Param | RunningState):
+        parts = opened(value)
+        if parts is not None:
+            for item in parts[1]:
+                yield from trees_in(item)
 
 
 def _below(path: str, container: Any, name: Any) -> str:
@@ -110,12 +131,16 @@ class Lifted:
         self.slots: Final[list[Slot]] = []
         self._faults: Final[list[tuple[str, Tensor]]] = []
         self._params: Final[dict[int, dict[ParamId, Param]]] = {}
+        self._places: Final[list[tuple[int, int, int]]] = []
+        """Of each differentiated argument its position, and where its slots begin and end."""
+        self._has_cut = False
         self.args: Final = list(args)
         for i in chosen:
             before = len(self.slots)
             self.args[i] = mapped(args[i], self._lift, f"argument {i}")
             if len(self.slots) == before and not self._faults:
                 raise self._nothing(i, args[i])
+            self._places.append((i, before, len(self.slots)))
         if self._faults:
             raise DTypeError(
                 explain(
@@ -139,6 +164,7 @@ class Lifted:
         if not tensor.dtype.is_float:
             self._faults.append((path, tensor))
             return tensor
+        self._has_cut |= isinstance(tensor, CutTensor)
         value, leaf = self._make(tensor)
         self.slots.append(Slot(path, value, leaf))
         return leaf
@@ -170,12 +196,58 @@ class Lifted:
         )
 
     # -- derivatives ---------------------------------------------------------------------------------
-    def derivatives(self, tape: Autodiff, own: bool, found: Sequence[Tensor | None]) -> list[Any]:
+    def losses(
+        self, own: bool, cuts: Sequence[Cut], directions: Sequence[Any] = ()
+    ) -> Callable[[Tensor], Tensor] | None:
+        """How results are marked of which a device's tape has lost something, see `tensor/cut.py`; None for no loss.
+
+        own  whether the tape is the transform's alone: then results hang on the device's, but for a part where the walk
+             back has passed `cuts`, or a direction or a differentiated tensor is cut off; else they are constants there
+        """
+        if not own:
+            params = next((params for params in self._params.values() if params), {})
+            leaf = next((param.val().primitive for param in params.values()), None)
+            return partial(cut_off, kind=cut_kind(None if leaf is None else leaf.node.id))
+        is_partly = cuts or self._has_cut or any(isinstance(x, CutTensor) for x in directions)
+        return partial(cut, kind=cut_kind(None)) if is_partly else None
+
+    def tell_of_unread(self, found: Sequence[Tensor | None]) -> None:
+        """Warns where `found`, one tensor a slot, has none for the parameters of an argument that holds modules."""
+        for original, (i, first, end) in zip(self._originals, self._places, strict=True):
+            if any(x is not None for x in found[first:end]):
+                continue
+            modules = [x for x in trees_in(original) if isinstance(x, Module) and self._params[id(x)]]
+            if not modules:
+                continue
+            owner = type(modules[0]).__name__
+            paths = [path for path, param in modules[0].named_params() if param.id in self._params[id(modules[0])]]
+            shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+            warnings.warn(
+                explain(
+                    f"{self._what}: the result depends on no parameter of argument {i}",
+                    given=f"a function that computes with none of {shown} of the {owner} that it is given",
+                    expected="a function of its arguments: other modules that it reads, copies made by copy.deepcopy or"
+                    " of a record, and detached values are constants to it",
+                    mend="compute with the argument itself: grad(lambda model: loss(model, x))(model)",
+                ),
+                UntrainedWarning,
+                stacklevel=user_level(),
+            )
+
+    def derivatives(
+        self,
+        tape: Autodiff,
+        own: bool,
+        found: Sequence[Tensor | None],
+        lost: Callable[[Tensor], Tensor] | None,
+    ) -> list[Any]:
         """For each differentiated argument, its derivative, of one tensor a slot, where results of the tape live.
 
-        A tensor that has none has zeros; a parameter that has none has no entry.
+        A tensor that has none has zeros; a parameter that has none has no entry.  `lost` is what `losses` gave.
         """
         results = [x if x is None or not own else settled(tape, x) for x in found]
+        if lost is not None:
+            results = [x if x is None else lost(x) for x in results]
         left = iter(zip(self.slots, results, strict=True))
 
         def result(leaf: Any, path: str) -> Any:
@@ -268,18 +340,21 @@ def _holding(param: Param, leaf: Tensor) -> Param:
 
 
 # -- results ---------------------------------------------------------------------------------------------------
-def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool) -> Any:
+def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool, lost: Callable[[Tensor], Tensor] | None = None) -> Any:
     """A result of the function without the transform's tapes, the outermost first: tensors of the backend under them.
 
-    `own` says whether the tapes are the transform's alone; else modules stay on the device of the arguments.
+    `own` says whether the tapes are the transform's alone; else modules stay on the device of the arguments.  `lost` is
+    what `Lifted.losses` gave.
     """
 
     def tensor(x: Tensor) -> Tensor:
+        is_tracked = False
         for tape in tapes:
             stack: Any = x.backend
             if stack is tape or (is_beside(tape, stack) and (not own or stack.trains == tape.trains)):  # it moved there
-                x = Tensor(stack.inner, stack.inner_primitive(x.primitive), x.spec)
-        return x
+                is_tracked |= stack.is_tracked(x.primitive)
+                x = x.__class__(stack.inner, stack.inner_primitive(x.primitive), x.spec)
+        return lost(x) if is_tracked and lost is not None else x
 
     def result(x: Tensor) -> Tensor:
         return settled(tapes[-1], tensor(x)) if own else tensor(x)
@@ -302,6 +377,12 @@ def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool) -> Any:
         return rebuild(leaf, under) if isinstance(leaf, Tree) else under(leaf)
 
     return mapped(value, change, "the result")
+
+
+def cut_all(value: T) -> T:
+    """A result with its tensors marked as what a tape takes for constants, outside of modules."""
+    kind = cut_kind(0)
+    return mapped(value, lambda leaf, path: cut(leaf, kind) if isinstance(leaf, Tensor) else leaf, "")  # type: ignore[no-any-return]
 
 
 def _to_last(x: Tensor, tapes: Sequence[Autodiff]) -> Tensor:

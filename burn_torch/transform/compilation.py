@@ -24,6 +24,7 @@ from burn_torch.graph.passes import Numerics, Precision
 from burn_torch.module import Module
 from burn_torch.module.tree import Tree
 from burn_torch.tensor import Tensor
+from burn_torch.transform.arguments import cut_all
 from burn_torch.transform.closed_over import require_same
 from burn_torch.transform.connected import connect, pull_back, tensors_in
 from burn_torch.transform.donation import move, refuse_shared, take_over
@@ -254,12 +255,14 @@ class Compiled(Generic[P, R]):
         if len(walk.roots) + len(walk.loose) > 1:
             refuse_shared(walk, self.name)
         if program.recorded is None or not self._donate:
-            return self._run(program, walk, settled, args, kwargs)
+            result = self._run(program, walk, settled, args, kwargs)
+            return cut_all(result) if walk.has_cut else result
         with TURNS:
             if any(tree._flat is not flat for _, tree, flat in walk.roots if flat.private):
                 walk = Walk(apart=True)  # another thread's call has given it copies meanwhile
                 self._key(walk, args, kwargs)
-            return self._run(program, walk, settled, args, kwargs)
+            result = self._run(program, walk, settled, args, kwargs)
+            return cut_all(result) if walk.has_cut else result
 
     def _run(
         self,

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from burn_torch.backend import Autodiff
+from burn_torch.backend.autodiff.cuts import walk_back
 from burn_torch.backend.autodiff.laid import levels
 from burn_torch.backend.autodiff.tape import CONSUMED, Node, version_sum
 from burn_torch.core.spec import TensorSpec
 from burn_torch.module import Param
 from burn_torch.module.tree import Tree, walk
 from burn_torch.tensor import Tensor
+from burn_torch.tensor.cut import warn_of_cuts
 from burn_torch.transform.flatten import Walk, opened
 
 if TYPE_CHECKING:
@@ -184,7 +186,9 @@ def pull_back(
     tensors = list(tensors_in(arguments))
     stack: Any = tensors[link.asking[0]].backend
     roots = [there[at] for at, given in zip(link.results, present, strict=True) if given]
-    found = stack.backward([(y.primitive, g.primitive) for y, g in zip(roots, cotangents, strict=True)])
+    found, cuts = walk_back(stack, [(y.primitive, g.primitive) for y, g in zip(roots, cotangents, strict=True)])
+    if cuts:
+        warn_of_cuts(cuts, found)
     return tuple(
         None if (g := found.get(tensors[n].primitive.node.id)) is None else Tensor(stack.inner, g, tensors[n].spec)
         for n in link.asking

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from burn_torch.backend.autodiff.cuts import Cut, walk_back
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.checking import checked
@@ -111,12 +112,16 @@ def _differentiated(
             result = fn(*lifted.args, **kwargs)
         number = number_of(what, result, has_aux)
         found: dict[int, Any] = {}
+        cuts: Sequence[Cut] = ()
         root = root_on(tape, number)
         if root is not None:
             one = Tensor(tape.inner, None, number.spec).new_full(number.shape, 1.0)
-            found = tape.backward([(root, one.primitive)], since=since)
-        gradients = lifted.derivatives(tape, own, [gradient_of(slot.leaf, found) for slot in lifted.slots])
-        value = lowered(result, [tape], own=own)
+            found, cuts = walk_back(tape, [(root, one.primitive)], since=since)
+        lost = lifted.losses(own, cuts)
+        reached = [gradient_of(slot.leaf, found) for slot in lifted.slots]
+        lifted.tell_of_unread(reached)
+        gradients = lifted.derivatives(tape, own, reached, lost)
+        value = lowered(result, [tape], own=own, lost=lost)
         return value, gradients[0] if isinstance(argnums, int) else tuple(gradients)
 
     return both

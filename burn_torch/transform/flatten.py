@@ -23,6 +23,7 @@ from burn_torch.module.field_dict import FieldDict
 from burn_torch.module.tree import LEAVES, Tree, children
 from burn_torch.ops.value import Value
 from burn_torch.tensor import Gradients, Tensor
+from burn_torch.tensor.cut import CutTensor
 from burn_torch.transform.constant import constant_key
 from burn_torch.transform.moved import Moved
 from burn_torch.transform.structure import (
@@ -158,9 +159,13 @@ class Walk:
 
     as_read: of a tree that a program returned, the tensors that its readers see instead of its private ones.
     apart: leaves of trees are left out; positions count them.  `complete` puts them in, `changing` those that change.
+    of_results: leaves say which tensors are cut off from a tape, see `tensor/cut.py`; of arguments only `has_cut` does.
     """
 
-    def __init__(self, *, as_read: bool = False, apart: bool = False) -> None:
+    has_cut = False
+
+    def __init__(self, *, as_read: bool = False, apart: bool = False, of_results: bool = False) -> None:
+        self._of_results: Final = of_results
         self._as_read: Final = as_read
         self._apart: Final = apart
         self._left_out: list[tuple[int, Flat]] = []
@@ -201,6 +206,11 @@ class Walk:
             else:
                 self.leaves += flat.leaves
             return flat.root
+        if isinstance(value, CutTensor):
+            self.has_cut = True
+            self.loose.append((len(self.leaves) + self._missing, value))
+            leaf = self._tensor(value, self.hanging)
+            return interned(Leaf, leaf.spec, leaf.stack, leaf.asked, True) if self._of_results else leaf
         if isinstance(value, Value):  # a run-time number of a trace
             return self._traced_number(value)
         if kind is Param:
@@ -314,7 +324,7 @@ class Walk:
             return self._shared(value, self._param)
         if kind is RunningState:
             return self._shared(value, self._state)
-        if kind is Tensor:
+        if kind is Tensor or isinstance(value, CutTensor):
             return self._shared(value, self._tensor)
         if isinstance(value, Tree):
             return self._shared_tree(value) if id(value) in self._several else self.tree(value)

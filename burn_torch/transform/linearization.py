@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from burn_torch.backend import Autodiff
+from burn_torch.backend.autodiff.cuts import Cut, walk_back
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.checking import checked
@@ -68,11 +69,16 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
             for _, y, g in pairs
             if g is not None and (root := root_on(tape, y)) is not None
         ]
-        found = tape.backward(roots, retain_graph=True, since=since)
-        return tuple(lifted.derivatives(tape, own, [gradient_of(slot.leaf, found) for slot in lifted.slots]))
+        found, cuts = walk_back(tape, roots, retain_graph=True, since=since)
+        gradients = [gradient_of(slot.leaf, found) for slot in lifted.slots]
+        if any(g is not None for _, _, g in pairs):
+            lifted.tell_of_unread(gradients)
+        lost = lifted.losses(own, cuts, [g for _, _, g in pairs])
+        return tuple(lifted.derivatives(tape, own, gradients, lost))
 
-    results = lowered(outputs, [tape], own=own), pullback
-    return (*results, lowered(more, [tape], own=own)) if has_aux else results
+    lost = lifted.losses(own, ())
+    results = lowered(outputs, [tape], own=own, lost=lost), pullback
+    return (*results, lowered(more, [tape], own=own, lost=lost)) if has_aux else results
 
 
 @checked
@@ -113,25 +119,28 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
         return y
 
     mapped(outputs, cotangent, "outputs")
-    pulled = upper.backward([(root, u.primitive) for _, root, u in reached], since=since)
+    pulled, cuts = walk_back(upper, [(root, u.primitive) for _, root, u in reached], since=since)
+    rows = [gradient_of(slot.leaf, pulled) for slot in lifted.slots]
+    lifted.tell_of_unread(rows)
     roots = []
-    for slot, direction in zip(lifted.slots, directions, strict=True):
-        row = gradient_of(slot.leaf, pulled)
+    for row, direction in zip(rows, directions, strict=True):
         if row is not None and direction is not None and tape.is_tracked(row.primitive):
             roots.append((row.primitive, _on_level(what, tape, direction).primitive))
-    found = tape.backward(roots, since=since)
+    found, more_cuts = walk_back(tape, roots, since=since)
     changes = {id(y): gradient_of(u, found) for y, _, u in reached}
-    results = lowered(outputs, [upper, tape], own=own)
+    lost = lifted.losses(own, [*cuts, *more_cuts], directions)
+    results = lowered(outputs, [upper, tape], own=own, lost=lost)
 
     def tangent(y: Any, path: str) -> Any:
         if not isinstance(y, Tensor) or not y.dtype.is_float:
             return None
         change = changes.get(id(y))
         change = zeros_like(Tensor(tape.inner, None, y.spec)) if change is None else onward_to(upper, y, change)
-        return settled(tape, change) if own else change
+        change = settled(tape, change) if own else change
+        return change if lost is None else lost(change)
 
     both = results, mapped(outputs, tangent, "outputs")
-    return (*both, lowered(more, [upper, tape], own=own)) if has_aux else both
+    return (*both, lowered(more, [upper, tape], own=own, lost=lost)) if has_aux else both
 
 
 @checked
@@ -164,22 +173,24 @@ def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     with laid(upper, since):
         number = number_of(what, fn(*lifted.args), False)
     first: dict[int, Any] = {}
+    cuts: Sequence[Cut] = ()
     root = root_on(upper, number)
     if root is not None:
         one = Tensor(tape, None, number.spec).new_full(number.shape, 1.0)
-        first = upper.backward([(root, one.primitive)], since=since)
+        first, cuts = walk_back(upper, [(root, one.primitive)], since=since)
     roots = []
     for slot, direction in zip(lifted.slots, directions, strict=True):
         row = gradient_of(slot.leaf, first)
         if row is not None and direction is not None and tape.is_tracked(row.primitive):
             roots.append((row.primitive, _on_level(what, tape, direction).primitive))
-    second = tape.backward(roots, since=since)
+    second, more_cuts = walk_back(tape, roots, since=since)
     found: list[Tensor | None] = []
     for slot in lifted.slots:
         change = gradient_of(lower[id(slot.leaf)], second)
         read = change is None and gradient_of(slot.leaf, first) is not None
         found.append(zeros_like(slot.value) if read else change)
-    return tuple(lifted.derivatives(tape, own, found))
+    lifted.tell_of_unread(found)
+    return tuple(lifted.derivatives(tape, own, found, lifted.losses(own, [*cuts, *more_cuts], directions)))
 
 
 def _with_aux(what: str, result: Any, has_aux: bool) -> tuple[Any, Any]:

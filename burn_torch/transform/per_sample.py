@@ -9,6 +9,7 @@ from typing import Any, Final, final
 
 from burn_torch import ops
 from burn_torch.backend import Autodiff
+from burn_torch.backend.autodiff.cuts import Cut, walk_back
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.backend.batched import Batched
@@ -85,13 +86,17 @@ def per_sample_grad(
             result = loss_fn(*arguments, **kwargs)
             loss = number_of(what, result, has_aux)
             found: dict[int, Any] = {}
+            cuts: Sequence[Cut] = ()
             root = root_on(tape, loss)
             if root is not None:
                 one = Tensor(batched, None, loss.spec).new_full(loss.shape, 1.0)
-                found = tape.backward([(root, one.primitive)], since=since)
+                found, cuts = walk_back(tape, [(root, one.primitive)], since=since)
             names = list(looped)
         _tell(what, names)
-        made = lifted.derivatives(tape, False, [gradient_of(slot.leaf, found) for slot in lifted.slots])
+        samples.lost = lifted.losses(not samples.is_constant, cuts)
+        reached = [gradient_of(slot.leaf, found) for slot in lifted.slots]
+        lifted.tell_of_unread(reached)
+        made = lifted.derivatives(tape, False, reached, None)
         whole = [mapped(gradient, samples.all_of, "") for gradient in made]
         answer = whole[0] if isinstance(argnums, int) else tuple(whole)
         return (answer, mapped(result[1], samples.all_of, "")) if has_aux else answer
@@ -166,7 +171,9 @@ class _Samples:
         self._count: Final = count
         self._is_device: Final = isinstance(base, Autodiff) and not is_enclosing
         """Whether the base is the tape of the arguments' device: results that do not hang on it lie under it."""
-        self._is_constant: Final = self._is_device and of_leaves
+        self.is_constant: Final = self._is_device and of_leaves
+        self.lost: Callable[[Tensor], Tensor] | None = None
+        """How results are marked of which the device's tape has lost something, see `Lifted.losses`."""
         self.batched: Final = Batched(base)
         self.tape: Final = Autodiff.above(self.batched)
 
@@ -174,7 +181,7 @@ class _Samples:
         """The value of x on the base."""
         base = self._base
         primitive = x.primitive if x.backend is base else base.lift(x.primitive, x.backend)
-        return Tensor(base, base.inner_primitive(primitive) if self._is_constant else primitive, x.spec)
+        return Tensor(base, base.inner_primitive(primitive) if self.is_constant else primitive, x.spec)
 
     def one(self, axis: int, leaf: Any, path: str) -> Any:
         """One sample of a tensor: its batch axis has size 1."""
@@ -203,8 +210,9 @@ class _Samples:
                 primitive = self.constant(x).primitive
             value = ops.reshape(Tensor(self._base, primitive, x.spec), shape=(1, *x.shape))
             whole = ops.expand(value, shape=(self._count, *x.shape))
-        under = self._is_constant or (self._is_device and not self._base.is_tracked(whole.primitive))
-        return whole.inner() if under else whole
+        under = self.is_constant or (self._is_device and not self._base.is_tracked(whole.primitive))
+        whole = whole.inner() if under else whole
+        return whole if self.lost is None else self.lost(whole)
 
     def _shared(self, leaf: Any) -> Any:
         if isinstance(leaf, Param) and leaf.is_initialized() and leaf.val().backend is self.tape:

@@ -461,7 +461,7 @@ def trace(
         watch = Watch(function, wrap.trees, zip(names, arguments, strict=True))
         scope = TraceScope(session, wrap.trees)
         with scope:
-            walk, states, before = Walk(), Walk(), Walk()
+            walk, states, before = Walk(of_results=True), Walk(), Walk()
             given = [before.take(argument) for argument in arguments]
             readings = Readings(function, arguments)
             begun = next_id()

@@ -88,13 +88,15 @@ def interned(kind: type[Any], *parts: Any) -> Any:
 class Leaf(Structure):
     """A tensor: its spec, its stack, and on which levels of tapes it asks for gradients (bits, outermost first)."""
 
-    __slots__ = ("asked", "spec", "stack")
+    __slots__ = ("asked", "is_cut", "spec", "stack")
 
-    def __init__(self, spec: TensorSpec, stack: Backend, asked: int) -> None:
+    def __init__(self, spec: TensorSpec, stack: Backend, asked: int, is_cut: bool = False) -> None:
         self.size = 1
         self.spec: Final = spec
         self.stack: Final = stack
         self.asked: Final = asked
+        self.is_cut: Final = is_cut
+        """Whether it is a result that a tape takes for a constant, see `tensor/cut.py`."""
 
     def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Tensor:
         """A tensor."""

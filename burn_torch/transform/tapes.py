@@ -138,7 +138,7 @@ def settled(tape: Autodiff, x: Tensor) -> Tensor:
     stack, height = x.backend, levels(tape.inner)
     if not height or levels(stack) != height or stack.is_tracked(x.primitive):  # type: ignore[attr-defined]  # of that many tapes
         return x
-    return x if any(levels(on.tape) == height for on in running()) else Tensor(stack.inner, x.primitive, x.spec)  # type: ignore[attr-defined]
+    return x if any(levels(on.tape) == height for on in running()) else x.__class__(stack.inner, x.primitive, x.spec)  # type: ignore[attr-defined]
 
 
 def constant_under(tape: Autodiff, x: Tensor) -> Tensor:

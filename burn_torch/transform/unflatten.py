@@ -10,6 +10,7 @@ from burn_torch.backend.tracing import Session
 from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.tensor import Tensor
+from burn_torch.tensor.cut import cut_kind
 from burn_torch.transform.flatten import Flat, Lent
 from burn_torch.transform.structure import Leaf, Root, leaf_of
 
@@ -43,7 +44,8 @@ class Results:
 
     def tensor(self, leaf: Leaf, primitive: Any) -> Tensor:
         """The tensor of a leaf."""
-        return Tensor(leaf.stack, _asking(leaf.stack, primitive, leaf), leaf.spec)
+        kind = cut_kind(0) if leaf.is_cut else Tensor
+        return kind(leaf.stack, _asking(leaf.stack, primitive, leaf), leaf.spec)
 
     def root(self, root: Root, leaves: Sequence[Any] | Lent) -> Any:
         """A tree without fields."""

@@ -1,0 +1,89 @@
+"""Where a tape takes a gradient, or what was computed from one, for a constant.
+
+A gradient that lies under its tape no longer knows what it was computed from.  If it enters a computation that is
+recorded, a `Cut` stands there on the tape: it hands gradients on as they are, and writes down that a backward passed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, final
+
+from burn_torch.backend.autodiff.decorator import Autodiff
+from burn_torch.backend.autodiff.tape import Node
+from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.origin import Origins
+from burn_torch.ops.op import REGISTRY, Op
+
+__all__ = ["Cut", "behind_cut", "walk_back"]
+
+
+class _Shown(NamedTuple):
+    """What the walk back, and its errors, read of a recorded Call."""
+
+    op: Op
+    results: tuple[TensorSpec, ...]
+
+
+class _Passed(threading.local):
+    def __init__(self) -> None:
+        self.cuts: list[Cut] = []
+        """Those of the innermost walk back that runs."""
+
+
+_passed: Final = _Passed()
+
+
+def walk_back(
+    tape: Autodiff, roots: Sequence[tuple[Any, Any]], retain_graph: bool = False, since: int = 0
+) -> tuple[dict[int, Any], list[Cut]]:
+    """What `tape.backward` gives, and the cuts that it passed."""
+    around = _passed.cuts
+    cuts = _passed.cuts = []
+    try:
+        return tape.backward(roots, retain_graph, since), cuts
+    finally:
+        _passed.cuts = around
+
+
+@final
+class Cut:
+    """What a `Recording` is for a Call, for a result of which some input is constant though it depends on leaves.
+
+    line     where the constant entered
+    depends  whether what it was computed from can be the leaf with a creation number
+    """
+
+    flat: Final = ()
+    __slots__ = ("call", "depends", "inner", "line", "only", "origins")
+
+    def __init__(
+        self, stack: Autodiff, behind: Node, spec: TensorSpec, line: str, depends: Callable[[int], bool]
+    ) -> None:
+        before = behind.recording
+        self.call: Final = _Shown(REGISTRY["to_place"] if before is None else before.call.op, (spec,))
+        self.inner: Final = stack.inner
+        self.origins: Final[Origins | None] = stack.origins
+        self.only: Final[Callable[[Sequence[Any], Any], Sequence[Any]]] = self._back
+        self.line: Final = line
+        self.depends: Final = depends
+
+    def version(self, saved: Any) -> int:
+        """No value is kept, so none can be written to."""
+        return 0
+
+    def _back(self, gradients: Sequence[Any], saved: Any) -> Sequence[Any]:
+        _passed.cuts.append(self)
+        return (gradients[0],)
+
+
+def behind_cut(stack: Any, primitive: Any, spec: TensorSpec, line: str, depends: Callable[[int], bool]) -> Any:
+    """A primitive behind a cut on each of its tapes on which it is tracked; itself where it is on none."""
+    if not isinstance(stack, Autodiff):
+        return primitive
+    inner = behind_cut(stack.inner, stack.inner_primitive(primitive), spec, line, depends)
+    if not stack.is_tracked(primitive):
+        return inner
+    cut = Cut(stack, primitive.node, spec, line, depends)
+    return stack.tracked(inner, Node(cut, ((primitive.node, primitive.index),), (), 0), 0)  # type: ignore[arg-type]  # stands for a Recording
