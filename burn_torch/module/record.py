@@ -67,11 +67,15 @@ class RecordEntry:
     def tensor(self, host: Device, dtype: DType | None = None) -> Tensor:
         """The data as a tensor; it keeps the memory of a file where `read` lends that: `read.lend`."""
         wanted = self.dtype if dtype is None else dtype
+        if host.backend.leaf() is not LibTorch():
+            return Tensor.from_data(self.read().convert(wanted), host)
         lend = getattr(self.read, "lend", None)
-        if lend is not None and wanted is self.dtype and host.place == "cpu" and host.backend.leaf() is LibTorch():
+        if lend is not None and wanted is self.dtype and host.place == "cpu":
             lent = lend()
             if lent is not None:
                 return Tensor.from_torch(LibTorch().share(lent), host)
+        if wanted.is_float and self.dtype.is_float and wanted.itemsize > self.dtype.itemsize:
+            return Tensor.from_torch(LibTorch().widened(self.read(), wanted, host.place), host)
         return Tensor.from_data(self.read().convert(wanted), host)
 
 

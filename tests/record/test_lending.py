@@ -16,7 +16,9 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import RecordError
 from burn_torch.module import ModuleRecord
 from burn_torch.module.record import RecordEntry, TensorValues
+from burn_torch.nn import Linear
 from burn_torch.record.source import ALIGNMENT, MIN_LENT, Source
+from burn_torch.record.stores import PyTorchToBurnAdapter, SafetensorsStore
 
 CPU = Device.cpu()
 posix = pytest.mark.skipif(os.name != "posix", reason="a mapped file cannot be replaced here, so nothing is lent")
@@ -141,3 +143,33 @@ def test_a_peek_at_a_tensor_is_no_copy_and_cannot_be_written_to() -> None:
     assert not look.array.flags.writeable
     half = net(1, DType.BF16).big.val()
     assert TensorValues(half).peek() == half.into_data()
+
+
+WIDER = [
+    (torch.float16, DType.F32), (torch.bfloat16, DType.F32), (torch.float16, DType.F64), (torch.bfloat16, DType.F64),
+    (torch.float32, DType.F64), (torch.float32, DType.F32), (torch.float64, DType.F32), (torch.float32, DType.F16),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stored", "wanted"), WIDER)
+def test_matrices_of_other_layouts_and_types_are_those_of_the_file(
+    tmp_path: Path, stored: torch.dtype, wanted: DType
+) -> None:
+    """As they lie and turned; beyond a MiB, where torch converts and copies instead of numpy."""
+    from safetensors.torch import save_file
+
+    weight = torch.from_numpy(np.random.default_rng(5).normal(size=(1030, 700))).to(stored)
+    weight[0, :6] = torch.tensor([np.nan, np.inf, -np.inf, -0.0, 6e-8, 65504.0], dtype=torch.float64).to(stored)
+    for turned in (False, True):
+        save_file({"weight": weight if turned else weight.t().contiguous()}, tmp_path / "m.safetensors")
+        store = SafetensorsStore.from_file(tmp_path / "m.safetensors")
+        store = store.with_from_adapter(PyTorchToBurnAdapter()) if turned else store
+        param = Param.from_data(TensorData.zeros((700, 1030), wanted), CPU)
+        layer, _ = Linear(param, None).load_from(store)
+        loaded = layer.weight.val().into_torch()
+        expected = weight.t().to(loaded.dtype)
+        assert loaded.is_contiguous()
+        assert torch.equal(loaded.isnan(), expected.isnan())
+        bits = torch.int64 if loaded.itemsize == 8 else torch.int32 if loaded.itemsize == 4 else torch.int16
+        kept = ~expected.isnan()
+        assert torch.equal(loaded[kept].view(bits), expected[kept].view(bits))

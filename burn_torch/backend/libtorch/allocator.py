@@ -1,4 +1,4 @@
-"""Keeping the memory of a program between its calls.
+"""Memory that costs less: that of a program is kept between its calls, and large copies get their pages at once.
 
 torch takes CPU memory from the C library, and glibc gives large blocks back to the kernel when they are freed: each
 step of a program then pays for its pages again.  At batch 64 a step of the MNIST network took 2,700 page faults, 18.8
@@ -13,13 +13,18 @@ an arena with `out=` besides was measured at 1 to 8 % of chains of additions, an
 from __future__ import annotations
 
 import ctypes
+import functools
+import mmap
 import os
+import sys
 import threading
+from collections.abc import Callable
 from typing import Final
 
-__all__ = ["keep_memory"]
+__all__ = ["fault_in", "keep_memory"]
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
+_POPULATE_WRITE: Final = 23  # of sys/mman.h
 _SMALLEST: Final = 128 << 10
 """Programs that need less than glibc's first threshold are served from the heap as it is."""
 _LARGEST: Final = 2**31 - 1
@@ -56,3 +61,23 @@ def keep_memory(peak_bytes: int) -> int:
             mallopt(_TRIM_THRESHOLD, wanted)
             _kept = wanted
     return _kept
+
+
+@functools.cache
+def _madvise() -> Callable[[int, int, int], int] | None:
+    """The system's function; None where there is none of Linux's."""
+    function = getattr(ctypes.CDLL(None), "madvise", None) if sys.platform == "linux" else None
+    if function is not None:
+        function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], ctypes.c_int
+    return function
+
+
+def fault_in(address: int, nbytes: int) -> None:
+    """Has the system find the pages of fresh memory in one call: one by one, as they are written to, they cost more.
+
+    Of 15 ms for 32 MiB 4 are saved (x86, a virtual machine, Linux 6.18).  Older systems refuse, and nothing changes.
+    """
+    madvise = _madvise()
+    first, last = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if madvise is not None and last > first:
+        madvise(first, last - first, _POPULATE_WRITE)

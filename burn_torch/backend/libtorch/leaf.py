@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from burn_torch.backend.base import Backend, Program, Recorded, run_decomposed
+from burn_torch.backend.libtorch.allocator import fault_in
 from burn_torch.backend.libtorch.attached import attached
 from burn_torch.backend.libtorch.modes import in_inference, is_cast_by_autocast, outside, without_autocast
 from burn_torch.core.data import TensorData
@@ -171,6 +172,15 @@ class LibTorch(Backend):
         if data.dtype is DType.BF16:
             return torch.from_numpy(data.array.view(np.int16)).view(torch.bfloat16).reshape(data.shape)
         return torch.from_numpy(data.array)
+
+    def widened(self, data: TensorData, dtype: DType, place: str) -> torch.Tensor:
+        """A copy of host data in a wider float type, which holds each value: torch takes one pass, numpy three."""
+        self.check_place(place)
+        if in_inference():
+            return outside(self.widened, (data, dtype, place))
+        if data.array.nbytes >= _LARGE and (tensor := _copied(data, place, TO_TORCH[dtype])) is not None:
+            return tensor
+        return self.from_data(data.convert(dtype), place)
 
     def into_data(self, primitive: torch.Tensor) -> TensorData:
         """Copies a tensor to the host; waits for its device."""
@@ -334,8 +344,8 @@ _LARGE: Final = 1 << 20
 _WORDS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def _copied(data: TensorData, place: str) -> torch.Tensor | None:
-    """A copy of a contiguous array, or of the transpose of one; None for other arrays."""
+def _copied(data: TensorData, place: str, dtype: torch.dtype | None = None) -> torch.Tensor | None:
+    """A copy of a contiguous array or of the transpose of one, in another type if one is given; None for others."""
     turned = data.array.ndim == 2 and not data.array.flags.c_contiguous
     array = data.array.T if turned else data.array
     if not array.flags.c_contiguous:
@@ -343,6 +353,11 @@ def _copied(data: TensorData, place: str) -> torch.Tensor | None:
     # torch.from_numpy warns of memory that is read-only, as that of a mapped file is; this one is read alone
     memory = (ctypes.c_byte * array.nbytes).from_address(array.ctypes.data)
     words = torch.frombuffer(memory, dtype=_WORDS[data.dtype.itemsize]).view(array.shape)
-    words = words.t().contiguous() if turned else words
-    copy = words.clone() if place == "cpu" and not turned else words.to(place)
-    return copy.view(TO_TORCH[data.dtype])
+    if turned:  # torch turns a matrix on one thread, and would meet its pages one by one
+        copy = torch.empty(array.shape[::-1], dtype=words.dtype, device="cpu")
+        fault_in(copy.data_ptr(), copy.nbytes)
+        words = copy.copy_(words.t())
+    values = words.view(TO_TORCH[data.dtype])
+    if dtype is not None and dtype != values.dtype:
+        return values.to(dtype).to(place)
+    return values.clone() if place == "cpu" and not turned else values.to(place)
