@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, overload
 
 from burn_torch.core.errors import ArgumentError, BurnTorchError, explain
-from burn_torch.core.frames import user_line
+from burn_torch.core.frames import at_user_line
 from burn_torch.core.misfits import is_from_inside, misfit_of
 from burn_torch.core.wording import described
 
@@ -144,20 +144,19 @@ def _told(
 ) -> BurnTorchError:
     names = " and ".join(dict.fromkeys(name for name, _, _ in faults))
     called = subject.rpartition(".")[2]
-    told = error(
-        explain(
-            f"{subject}: {names} {'is' if len(faults) == 1 else 'are'} not what it takes",
-            given="\n            ".join(
-                f"{called}({described(value) if alone else f'{name}={described(value)}'})" for name, value, _ in faults
-            ),
-            expected="\n            ".join(f"{name}: {text}" for name, _, text in faults),
-            mend="; ".join(f"for {name} pass {text}" for name, _, text in faults),
+    return at_user_line(
+        error(
+            explain(
+                f"{subject}: {names} {'is' if len(faults) == 1 else 'are'} not what it takes",
+                given="\n            ".join(
+                    f"{called}({described(value) if alone else f'{name}={described(value)}'})"
+                    for name, value, _ in faults
+                ),
+                expected="\n            ".join(f"{name}: {text}" for name, _, text in faults),
+                mend="; ".join(f"for {name} pass {text}" for name, _, text in faults),
+            )
         )
     )
-    where = user_line(3)
-    if where is not None:
-        told.add_note(f"at {where}")
-    return told
 
 
 # -- annotations -----------------------------------------------------------------------------------------

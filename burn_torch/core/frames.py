@@ -6,11 +6,22 @@ import linecache
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from burn_torch.core.errors import BurnTorchError, explain
 
-__all__ = ["PACKAGE_DIRECTORY", "called_name", "is_users", "mark_generated", "told", "user_level", "user_line"]
+__all__ = [
+    "PACKAGE_DIRECTORY",
+    "at_user_line",
+    "called_name",
+    "is_users",
+    "mark_generated",
+    "told",
+    "user_level",
+    "user_line",
+]
+
+E = TypeVar("E", bound=BurnTorchError)
 
 PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parents[1])
 _ours: tuple[str, ...] = (PACKAGE_DIRECTORY + os.sep, "<")
@@ -70,8 +81,12 @@ def called_name(skip: int = 1) -> str:
 
 def told(error: type[BurnTorchError], what: str, *, given: str, expected: str, mend: str) -> BurnTorchError:
     """The error of a method or function: named for what the user called, with a note of the user's line."""
-    err = error(explain(f"{called_name(2)}: {what}", given=given, expected=expected, mend=mend))
-    where = user_line(2)
+    return at_user_line(error(explain(f"{called_name(2)}: {what}", given=given, expected=expected, mend=mend)))
+
+
+def at_user_line(error: E) -> E:
+    """The error with a note of the user's line, where there is one."""
+    where = user_line()
     if where is not None:
-        err.add_note(f"at {where}")
-    return err
+        error.add_note(f"at {where}")
+    return error

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from burn_torch.core.errors import DTypeError, explain
-from burn_torch.core.frames import user_line
+from burn_torch.core.frames import at_user_line
 from burn_torch.core.wording import described
 
 __all__ = ["WORDED", "is_from_inside", "misfit", "misfit_of", "word_functions", "word_methods", "worded", "worded_late"]
@@ -24,7 +24,7 @@ __all__ = ["WORDED", "is_from_inside", "misfit", "misfit_of", "word_functions", 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MISSING: Final = object()
-WORDED: Final = "<worded>"
+WORDED: Final = "<burn_torch worded>"
 """The file of the functions that `worded` makes."""
 
 
@@ -65,7 +65,7 @@ def worded(function: F, subject: str = "") -> F:
 
     def refuse(values: Mapping[str, Any]) -> DTypeError:
         given = {n: v for n, v in values.items() if v is not scope.get(f"_default_{n}", _MISSING)}
-        return misfit(function, subject, given, given.pop("_more", ()), given.pop("_named", {}), level=3)
+        return misfit(function, subject, given, given.pop("_more", ()), given.pop("_named", {}))
 
     scope["_refuse"] = refuse
     code = (
@@ -77,9 +77,7 @@ def worded(function: F, subject: str = "") -> F:
     )
     makers: dict[str, Any] = {}
     exec(compile(code, WORDED, "exec"), function.__globals__, makers)  # of the signature's own names
-    made = functools.wraps(function)(makers["make"](**scope))
-    made.__qualname__ = subject
-    return typing.cast(F, made)
+    return typing.cast(F, functools.wraps(function)(makers["make"](**scope)))
 
 
 def worded_late(function: F, subject: str) -> F:
@@ -102,17 +100,17 @@ def is_from_inside(err: TypeError) -> bool:
     return err.__traceback__ is None or err.__traceback__.tb_next is not None
 
 
-def word_methods(owner: type, home: type, *, but: Iterable[str] = ()) -> None:
+def word_methods(owner: type, home: type) -> None:
     """`worded` for the public methods with parameters that a class has in its own body, in the name of `owner`."""
     seen: dict[Any, Any] = {}
     for name, member in list(vars(home).items()):
         function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
-        if name.startswith("_") or name in but or not inspect.isfunction(function):
+        if name.startswith("_") or not inspect.isfunction(function):
             continue
         if inspect.iscoroutinefunction(function) or hasattr(function, "__wrapped__"):
             continue
         if function not in seen:
-            function.__qualname__ = f"{owner.__name__}.{function.__name__}"
+            function.__module__, function.__qualname__ = owner.__module__, f"{owner.__name__}.{function.__name__}"
             is_bare = len(inspect.signature(function).parameters) <= (not isinstance(member, staticmethod))
             seen[function] = function if is_bare else worded(function, function.__qualname__)
         setattr(home, name, seen[function] if member is function else type(member)(seen[function]))
@@ -121,15 +119,16 @@ def word_methods(owner: type, home: type, *, but: Iterable[str] = ()) -> None:
 def word_functions(scope: dict[str, Any]) -> None:
     """`worded` for the functions that a module exports: `word_functions(globals())` at its end."""
     package = scope["__name__"].rpartition(".")[2]
-    for name in scope["__all__"]:
-        if inspect.isfunction(scope[name]) and scope[name].__module__ == scope["__name__"]:
-            scope[name] = worded(scope[name], f"{package}.{name}")
+    exported = {name: scope[name] for name in scope["__all__"] if inspect.isfunction(scope[name])}
+    own = {name: function for name, function in exported.items() if function.__module__ == scope["__name__"]}
+    made = {function: worded(function, f"{package}.{function.__name__}") for function in own.values()}
+    scope.update({name: made[function] for name, function in own.items()})  # one function under two names stays one
 
 
 # -- words --------------------------------------------------------------------------------------------------
 def misfit(
     function: Callable[..., Any], subject: str, values: Mapping[str, Any], more: tuple[Any, ...],
-    named: Mapping[str, Any], *, level: int = 2,
+    named: Mapping[str, Any],
 ) -> DTypeError:  # fmt: skip
     """The error of a call: the parameters that it fills, further positional arguments, and unknown keywords."""
     parameters = {n: p for n, p in inspect.signature(function).parameters.items() if n not in ("self", "cls")}
@@ -162,18 +161,17 @@ def misfit(
         *([f"{len(more)} positional arguments are left over"] if more else []),
     ]
     written = [*filled.values(), *map(_short, more), *(f"{n}={_short(v)}" for n, v in named.items())]
-    err = DTypeError(
-        explain(
-            f"{subject}: {'; '.join(faults)}",
-            given=f"{called}({', '.join(written)})",
-            expected=f"{called}({', '.join(map(_parameter, parameters.values()))})" + (f": {about}" if about else ""),
-            mend="; ".join([f"{called}({', '.join(renamed[n] for n in order)})", *left_out]),
+    return at_user_line(
+        DTypeError(
+            explain(
+                f"{subject}: {'; '.join(faults)}",
+                given=f"{called}({', '.join(written)})",
+                expected=f"{called}({', '.join(map(_parameter, parameters.values()))})"
+                + (f": {about}" if about else ""),
+                mend="; ".join([f"{called}({', '.join(renamed[n] for n in order)})", *left_out]),
+            )
         )
     )
-    where = user_line(level)
-    if where is not None:
-        err.add_note(f"at {where}")
-    return err
 
 
 def misfit_of(
@@ -185,7 +183,7 @@ def misfit_of(
     values = dict(zip(places, args, strict=False))
     known = {n: v for n, v in named.items() if n in parameters and n not in values}
     unknown = {n: v for n, v in named.items() if n not in known}
-    return misfit(function, subject, {**values, **known}, args[len(places) :], unknown, level=3)
+    return misfit(function, subject, {**values, **known}, args[len(places) :], unknown)
 
 
 def _parameter(parameter: inspect.Parameter) -> str:

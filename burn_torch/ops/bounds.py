@@ -14,7 +14,7 @@ import torch
 
 from burn_torch.core.dtype import INT, DType
 from burn_torch.core.errors import BoundsError, explain
-from burn_torch.core.frames import user_line
+from burn_torch.core.frames import at_user_line
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call
 
@@ -86,17 +86,15 @@ def bounds_error(
     low, high = int(values.min()), int(values.max())
     if low >= lowest and high < size:
         return None
-    error = BoundsError(
-        explain(
-            f"{name or call.op.name}: an index is out of range",
-            given=f"indices from {low} to {high} into an axis of size {size}",
-            expected=f"{lowest} to {size - 1}" if size else "no index: the axis is empty",
-            mend="add the size to negative indices: they do not count from the end"
-            if low < lowest == 0
-            else "check how the indices are made, or clamp them",
+    return at_user_line(
+        BoundsError(
+            explain(
+                f"{name or call.op.name}: an index is out of range",
+                given=f"indices from {low} to {high} into an axis of size {size}",
+                expected=f"{lowest} to {size - 1}" if size else "no index: the axis is empty",
+                mend="add the size to negative indices: they do not count from the end"
+                if low < lowest == 0
+                else "check how the indices are made, or clamp them",
+            )
         )
     )
-    where = user_line(2)
-    if where is not None:
-        error.add_note(f"at {where}")
-    return error

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, explain
-from burn_torch.core.frames import user_line
+from burn_torch.core.frames import at_user_line
 from burn_torch.core.spec import INT_NUMBER, NumberSpec, TensorSpec
 from burn_torch.ops.op import Call, PerCall
 
@@ -193,7 +193,7 @@ def too_large(call: Call, inputs: Sequence[Any]) -> ArgumentError:
         low, high = dtype.limits
         expected = f"numbers from {low:.6g} to {high:.6g}, which {dtype} holds, or an infinity"
         mend = f"write float('inf') or -float('inf') where that is meant, or cast to a type wider than {dtype} first"
-    return _at_user_line(
+    return at_user_line(
         ArgumentError(
             explain(
                 f"{call.op.name}: a number leaves the element type",
@@ -207,7 +207,7 @@ def too_large(call: Call, inputs: Sequence[Any]) -> ArgumentError:
 
 def division_by_zero(call: Call) -> ArgumentError:
     """The error of integers divided by 0, which have no infinity to answer with."""
-    return _at_user_line(
+    return at_user_line(
         ArgumentError(
             explain(
                 f"{call.op.name}: an integer is divided by zero",
@@ -223,10 +223,3 @@ def _shown(number: int | float) -> str:
     # Python itself refuses to write thousands of digits
     is_short = isinstance(number, float) or number.bit_length() < 128
     return str(number) if is_short else f"a number of {int(number).bit_length()} bits"
-
-
-def _at_user_line(error: ArgumentError) -> ArgumentError:
-    where = user_line(3)
-    if where is not None:
-        error.add_note(f"at {where}")
-    return error

@@ -20,7 +20,7 @@ from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType, DTypeClass
 from burn_torch.core.errors import ArgumentError, BurnTorchError, DeviceError, DTypeError, ShapeError, explain
-from burn_torch.core.frames import user_line
+from burn_torch.core.frames import at_user_line
 from burn_torch.core.spec import NUMBER_SPECS, DTypeFault, NumberSpec, Spec, TensorSpec
 from burn_torch.ops.faults import RuleFault
 from burn_torch.ops.laws import Law, LawT
@@ -259,7 +259,7 @@ class Op:
         except RuleFault as fault:
             given = self.signature.describe(specs, attrs)
             message = explain(f"{self.name}: {fault.what}", given=given, expected=fault.expected, mend=fault.mend)
-            raise _at_user_line(fault.error(message)) from None
+            raise at_user_line(fault.error(message)) from None
         except DTypeFault as fault:
             spec, dtypes = fault.args
             name = self.signature.name_of(specs, spec)
@@ -269,7 +269,7 @@ class Op:
                 expected=f"{name} of type {dtypes}: {', '.join(sorted(d.name for d in dtypes.members))}",
                 mend=f"cast it first, for example {name}.{_cast_hint(dtypes)}",
             )
-            raise _at_user_line(DTypeError(message)) from None
+            raise at_user_line(DTypeError(message)) from None
         multiple = isinstance(results, tuple)
         made = results if multiple else (results,)
         for spec in made:
@@ -278,7 +278,7 @@ class Op:
         return made, multiple
 
     def _too_many(self, result: TensorSpec, specs: tuple[Spec | None, ...], attrs: dict[str, Any]) -> ShapeError:
-        return _at_user_line(
+        return at_user_line(
             ShapeError(
                 explain(
                     f"{self.name}: no memory holds the result",
@@ -356,7 +356,7 @@ class Op:
         except TypeError as fault:
             if isinstance(fault, BurnTorchError):
                 raise
-            raise _at_user_line(
+            raise at_user_line(
                 DTypeError(
                     explain(
                         f"{self.name}: an argument has the wrong type",
@@ -383,7 +383,7 @@ class Op:
         )
 
     def _not_an_input(self, x: object) -> DTypeError:
-        return _at_user_line(
+        return at_user_line(
             DTypeError(
                 explain(
                     f"{self.name}: an input is neither a tensor nor a number",
@@ -418,13 +418,6 @@ def lift(value: Value, backend: Executor) -> Value:
     if value.backend is backend:
         return value
     return type(value)(backend, backend.lift(value.primitive, value.backend), value.spec)
-
-
-def _at_user_line(error: Any) -> Any:
-    where = user_line(2)
-    if where is not None:
-        error.add_note(f"at {where}")
-    return error
 
 
 def _cast_hint(dtypes: DTypeClass) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from burn_torch.core.errors import DTypeError, explain
-from burn_torch.core.frames import user_line
+from burn_torch.core.frames import at_user_line
 from burn_torch.core.spellings import hint
 from burn_torch.core.spellings.layers import FUNCTIONAL
 from burn_torch.core.spellings.packages import BURN_TORCH
@@ -74,17 +74,8 @@ class Protocols(Value):
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), options: Any = None) -> Any:
-        raise _refused_by_torch(cls, function)
-
-
-def _refused_by_torch(kind: type[Any], function: Any) -> DTypeError:
-    return _refused(
-        "torch",
-        function.__name__,
-        f"a {kind.__name__} of burn_torch",
-        "x.into_torch() is torch's, without gradients",
-        kind,
-    )
+        given, otherwise = f"a {cls.__name__} of burn_torch", "x.into_torch() is torch's, without gradients"
+        raise _refused("torch", function.__name__, given, otherwise, cls)
 
 
 def _refused(library: str, name: str, given: str, otherwise: str, kind: type[Any]) -> DTypeError:
@@ -96,18 +87,16 @@ def _refused(library: str, name: str, given: str, otherwise: str, kind: type[Any
         ours = f"x.{name}(...)"
     elif home is not None:
         ours = f"{home.__name__.removeprefix('burn_torch.tensor.')}.{name}(...), of burn_torch.tensor"
-    err = DTypeError(
-        explain(
-            f"{library}.{name} takes what {library} has",
-            given=given,
-            expected=f"values of {library}",
-            mend=otherwise if ours is None or "no counterpart" in ours else f"{ours}; {otherwise}",
+    return at_user_line(
+        DTypeError(
+            explain(
+                f"{library}.{name} takes what {library} has",
+                given=given,
+                expected=f"values of {library}",
+                mend=otherwise if ours is None or "no counterpart" in ours else f"{ours}; {otherwise}",
+            )
         )
     )
-    where = user_line(2)
-    if where is not None:
-        err.add_note(f"at {where}")
-    return err
 
 
 def _as_arrays(value: Any) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import pickle
+import sys
 import timeit
 from collections.abc import Callable
 from typing import Any
@@ -167,6 +170,17 @@ def test_a_worded_function_binds_as_before() -> None:
         assert ours(*args, **named) == plain(*args, **named)
     with pytest.raises(BurnTorchError, match=r"it needs a[\s\S]*mend: .*plain\(a=\.\.\., b=1\)"):
         ours(b=1)  # type: ignore[call-arg]
+
+
+def test_what_is_public_is_found_again_by_pickle() -> None:
+    places = [module for name, module in list(sys.modules.items()) if name.startswith("burn_torch.")]
+    public = {
+        name: vars(module)[name] for module in places for name in getattr(module, "__all__", ()) if name in vars(module)
+    }
+    methods = {f"Tensor.{name}": inspect.getattr_static(Tensor, name) for name in dir(Tensor) if name[0] != "_"}
+    functions = {name: x for name, x in {**public, **methods}.items() if inspect.isfunction(x) or inspect.isclass(x)}
+    assert {"relu", "linear", "Tensor.argmax"} <= set(functions)
+    assert [name for name, x in functions.items() if pickle.loads(pickle.dumps(x)) is not x] == []
 
 
 def test_a_worded_method_costs_little() -> None:
