@@ -18,7 +18,7 @@ import numpy as np
 from burn_torch.cli.one_step import KEY, OneStep, reason_of, step
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError, TraceError
-from burn_torch.core.wording import counted
+from burn_torch.core.wording import counted, first_line
 from burn_torch.module import Module, Param
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Tensor
@@ -162,7 +162,7 @@ def _finite_differences(one: OneStep) -> Outcome:
         model, batch = _in_float64(one.learner.model), _cast(one.batch)
         _, grads, item = train_step(model, batch, fold(KEY, 0))
     except BurnTorchError as err:
-        return Outcome(name, "note", f"not looked at, the model does not run in float64: {str(err).splitlines()[0]}")
+        return Outcome(name, "note", f"not looked at, the model does not run in float64: {first_line(err)}")
     random = np.random.Generator(np.random.Philox(KEY))
     floor = ROUNDING * abs(_loss(item) or 0.0)
     worst, wrong, looked = 0.0, [], 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.wording import first_line
 from burn_torch.monitor import EVENTS, RunView, Split
 from burn_torch.monitor.dashboard.content import clean
 from burn_torch.monitor.dashboard.ticks import short
@@ -94,7 +95,7 @@ def _opened(directory: Path) -> Found:
     try:
         return open_run(directory, outline=True)
     except Exception as err:  # one run that a fault of ours cannot show hides none of the others
-        return Found(directory, RunView(directory), str(err).partition("\n")[0])
+        return Found(directory, RunView(directory), first_line(err))
 
 
 # -- telling -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explain
 from burn_torch.core.spec import Shape
 from burn_torch.core.tolerance import Tolerance
-from burn_torch.core.wording import counted
+from burn_torch.core.wording import counted, first_line
 
 __all__ = ["TensorData", "bf16_from_f32", "f32_from_bf16"]
 
@@ -64,7 +64,7 @@ class TensorData:
             raise DTypeError(
                 explain(
                     "TensorData: these values are no numbers",
-                    given=f"a {type(values).__name__}, of which numpy says: {str(err).splitlines()[0]}",
+                    given=f"a {type(values).__name__}, of which numpy says: {first_line(err)}",
                     expected="nested sequences of numbers, or an array",
                     mend="convert the items first; of a torch tensor with gradients pass tensor.detach()",
                 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from reprlib import Repr
 from typing import Any, Final, TextIO, final
 
-__all__ = ["CONTROL_CHARACTERS", "VisibleText", "counted", "described", "one_line", "visible"]
+__all__ = ["CONTROL_CHARACTERS", "VisibleText", "counted", "described", "first_line", "one_line", "visible"]
 
 CONTROL_CHARACTERS: Final = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
@@ -65,6 +65,15 @@ def counted(count: int, noun: str, *, grouped: bool = False) -> str:
 def one_line(text: str) -> str:
     """A text on one line: its ends of lines and tabs are written out too."""
     return visible(text, "")
+
+
+def first_line(fault: BaseException) -> str:
+    """The first line of what an exception says; its class where it says nothing.
+
+    >>> first_line(ValueError("no number\\n  given: x")), first_line(AssertionError())
+    ('no number', 'AssertionError')
+    """
+    return (str(fault).strip().splitlines() or [type(fault).__name__])[0]
 
 
 def plural(noun: str) -> str:

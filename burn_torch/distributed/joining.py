@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Any, Final, final
 
 from burn_torch.core.errors import DistributedError, explain
+from burn_torch.core.wording import first_line
 from burn_torch.distributed.liveness import AGENT_HOLDS_STORE, ProcessWatch, own_process, parent_process
 
 __all__ = ["join"]
@@ -46,14 +47,12 @@ def join(rank: int, size: int, local_rank: int, *, join_s: float, prefix: str) -
         raise DistributedError(
             explain(
                 "the processes did not come together",
-                given=f"rank {rank} of {size} at {meeting.place}: {_first_line(err)}",
+                given=f"rank {rank} of {size} at {meeting.place}: {first_line(err)}",
                 expected=f"{size} processes that all call init() within {join_s:g} s",
                 mend="look at the output of the others, and start them with torchrun, which sets the address;"
                 " BURN_TORCH_JOIN_S=900 or join_s=900 waits longer",
             )
         ) from (None if isinstance(err, _Incomplete) else err)
-    finally:
-        meeting.close()
 
 
 class _Incomplete(Exception):
@@ -89,11 +88,6 @@ class _Meeting:
         except RuntimeError as err:
             raise _Incomplete(f"{self._holder}, which holds the store, ended before all had joined") from err
         return store
-
-    def close(self) -> None:
-        """Gives back what it watched the others by."""
-        for watch in (self._agent, *self._joined.values()):
-            watch.close()
 
     # -- the store -------------------------------------------------------------------------------------
     def _store(self) -> Any:
@@ -162,7 +156,3 @@ def _named(ranks: Sequence[int]) -> str:
         return f"rank {ranks[0]}"
     shown = ", ".join(map(str, ranks[:_ALL_TELL]))
     return f"ranks {shown}" + (f" and {len(ranks) - _ALL_TELL} more" if len(ranks) > _ALL_TELL else "")
-
-
-def _first_line(err: BaseException) -> str:
-    return (str(err).splitlines() or [type(err).__name__])[0]

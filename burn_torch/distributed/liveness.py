@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import weakref
 from typing import Any, Final, final
 
 __all__ = ["AGENT_HOLDS_STORE", "ProcessWatch", "own_process", "parent_process"]
@@ -33,14 +34,14 @@ class ProcessWatch:
     def __init__(self, process: str | None) -> None:
         self.known = process is not None
         self._poll: Any = None
-        self._descriptor = -1
         self._gone = False
         machine, _, pid = (process or " ").partition(" ")
         if machine == socket.gethostname() and hasattr(os, "pidfd_open"):
             try:
-                self._descriptor = os.pidfd_open(int(pid))
+                descriptor = os.pidfd_open(int(pid))
+                weakref.finalize(self, os.close, descriptor)
                 self._poll = select.poll()
-                self._poll.register(self._descriptor, select.POLLIN)
+                self._poll.register(descriptor, select.POLLIN)
             except ProcessLookupError:
                 self._gone = True
             except OSError:
@@ -49,9 +50,3 @@ class ProcessWatch:
     def ended(self) -> bool:
         """Whether the process is gone."""
         return self._gone or (self._poll is not None and bool(self._poll.poll(0)))
-
-    def close(self) -> None:
-        """Gives the descriptor back."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor, self._poll = -1, None

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from burn_torch.core.errors import ConfigError, DistributedError, explain
+from burn_torch.core.wording import first_line
 from burn_torch.distributed.joining import join
 from burn_torch.distributed.watchdog import Watchdog, default_code
 from burn_torch.ops.collectives import gather_into
@@ -109,7 +110,7 @@ def init(
         failure = DistributedError(
             explain(
                 "the processes could not be connected",
-                given=f"rank {at} of {size}, {name}: {str(err).splitlines()[0]}",
+                given=f"rank {at} of {size}, {name}: {first_line(err)}",
                 expected="a network over which each process reaches each other one",
                 mend="GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the network interface to use",
             )

@@ -17,6 +17,7 @@ from typing import Any, Final, final
 
 from burn_torch.core.errors import BurnTorchError, ConfigError, explain
 from burn_torch.core.spec import NUMBER_SPECS, NumberSpec, Spec
+from burn_torch.core.wording import first_line
 from burn_torch.fusion.known import forms
 from burn_torch.fusion.symbolic import scope_of
 from burn_torch.graph.ir import Graph, Input, Literal, Node
@@ -139,7 +140,7 @@ def _check(function: Callable[..., Any], row: Op, attrs: Mapping[str, Any], form
     try:
         results: tuple[Any, ...] = row.bind(like, attrs).results
     except (BurnTorchError, TypeError) as fault:
-        faults.append(f"{row.name} does not take its inputs: {str(fault).splitlines()[0]}")
+        faults.append(f"{row.name} does not take its inputs: {first_line(fault)}")
     else:
         specs = form.specs()
         wanted = tuple(None if i is None else specs.get(i) for i in form.outputs)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol, final
 
 from burn_torch.core.belonging import carried
+from burn_torch.core.wording import first_line
 from burn_torch.monitor.event import Stamped
 from burn_torch.monitor.log import Follower
 
@@ -64,5 +65,4 @@ class Live:
                     self._reader.apply(stamped)
             self._reader.close()
         except Exception as err:
-            told = str(err).partition("\n")[0] or type(err).__name__
-            self._notice(f"{type(self._reader).__name__} has failed, the run goes on without it: {told}")
+            self._notice(f"{type(self._reader).__name__} has failed, the run goes on without it: {first_line(err)}")

@@ -27,6 +27,7 @@ import torch
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArtifactError, ConfigError, TraceError, explain
 from burn_torch.core.files import make_folder, write_atomic
+from burn_torch.core.wording import first_line
 from burn_torch.module import Module
 from burn_torch.tensor import Device
 from burn_torch.train.event import EventReader, Notice, RunEnded, SplitDone, SplitStarted, StepDone
@@ -256,7 +257,7 @@ class Evaluator:
                 return self._compiled(self.model, batch, key)
             except TraceError as err:
                 self._compiled = None
-                self._publish(Notice(f"evaluation runs eagerly, it cannot be compiled: {str(err).splitlines()[0]}"))
+                self._publish(Notice(f"evaluation runs eagerly, it cannot be compiled: {first_line(err)}"))
         return valid_step(self.model, batch, key)
 
     def _tag(self, name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, final
 
 from burn_torch.core.errors import ArtifactError, ConfigError, DeviceError, NonFiniteError, explain
 from burn_torch.core.exit_code import exit_code, exit_code_of
+from burn_torch.core.wording import first_line
 from burn_torch.train.anomaly.watch import AnomalyWatch, may_hide, unsound
 from burn_torch.train.anomaly.words import not_finite
 from burn_torch.train.checkpoint import Checkpoint, CheckpointFile, Position
@@ -188,7 +189,7 @@ class Run:
         except Exception as err:  # the first error is the one to tell
             LOG.warning("a checkpoint could not be written", exc_info=True)
             self._saved = None
-            return str(err).partition("\n")[0]
+            return first_line(err)
         return None
 
     def save_in_need(self, error: Exception) -> None:

@@ -78,6 +78,15 @@ def test_errors_of_values() -> None:
         TensorData(np.zeros(2), DType.F32)
 
 
+def test_items_that_fail_without_a_word_are_named_by_their_fault() -> None:
+    class Silent:
+        def __array__(self, *_: object, **__: object) -> np.ndarray:
+            raise TypeError
+
+    with pytest.raises(DTypeError, match="of which numpy says: TypeError"):
+        TensorData.of([Silent()])
+
+
 # -- reading ------------------------------------------------------------------------------------------------
 def test_views_share_and_guard_the_array() -> None:
     data = TensorData.of([[1.0, 2.0], [3.0, 4.0]])

@@ -15,8 +15,10 @@ import burn_torch.distributed as distributed
 from burn_torch import ConfigError
 from burn_torch.core.errors import DistributedError
 from burn_torch.distributed import joining
+from burn_torch.distributed.liveness import ProcessWatch, own_process
 from tests.distributed.conftest import ROOT, free_port
 
+DESCRIPTORS = Path("/proc/self/fd")
 PROGRAM = Path(__file__).with_name("program.py")
 
 
@@ -133,3 +135,12 @@ def test_a_killed_torchrun_ends_all_ranks_with_one_line_each(tmp_path):
             assert time.monotonic() - began < 20, path.read_text()
             time.sleep(0.1)
         assert path.read_text().count("\n") < 60  # torch tells of a lost store once at most
+
+
+@pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="there is no list of open files here")
+def test_watches_of_processes_give_their_descriptors_back() -> None:
+    before = len(list(DESCRIPTORS.iterdir()))
+    watches = [ProcessWatch(own_process()) for _ in range(20)]
+    assert not any(watch.ended() for watch in watches)
+    del watches
+    assert len(list(DESCRIPTORS.iterdir())) <= before

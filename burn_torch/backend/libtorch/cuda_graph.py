@@ -28,13 +28,14 @@ from typing import Any, Final, final
 import torch
 
 from burn_torch.backend.libtorch.cuda_graph_device import Arena, CudaArena
-from burn_torch.backend.libtorch.cuda_graph_faults import cannot_record, first_line, is_lost, lost
+from burn_torch.backend.libtorch.cuda_graph_faults import cannot_record, is_lost, lost
 from burn_torch.backend.libtorch.cuda_graph_plan import Plan, Split, plan, table_call
 from burn_torch.backend.libtorch.cuda_graph_recorded import Compile, Recorded, Unrecorded, Whole, place_of
 from burn_torch.backend.libtorch.fused import HeldKernelFailed
 from burn_torch.backend.libtorch.modes import in_autocast, in_inference, outside
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.core.wording import first_line
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import Call
 

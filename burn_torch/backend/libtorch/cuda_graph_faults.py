@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.wording import first_line
 
-__all__ = ["cannot_record", "first_line", "is_lost", "lost"]
-
-
-def first_line(fault: BaseException) -> str:
-    """The first line of what an exception says; its class where it says nothing."""
-    return (str(fault).strip().splitlines() or [type(fault).__name__])[0]
+__all__ = ["cannot_record", "is_lost", "lost"]
 
 
 def cannot_record(fault: BaseException) -> DeviceError:

@@ -11,12 +11,12 @@ from typing import Any, Final
 import torch
 
 from burn_torch.backend.libtorch.cuda_graph_device import Arena, Recording
-from burn_torch.backend.libtorch.cuda_graph_faults import first_line
 from burn_torch.backend.libtorch.cuda_graph_numbers import NumberBlock
 from burn_torch.backend.libtorch.cuda_graph_plan import Plan, Segment, table_call
 from burn_torch.backend.libtorch.cuda_graph_transfers import is_in_place
 from burn_torch.backend.libtorch.fused import prepare_kernels
 from burn_torch.core.spec import TensorSpec
+from burn_torch.core.wording import first_line
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.collectives import rehearsal
 from burn_torch.ops.op import Call

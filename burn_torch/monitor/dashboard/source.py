@@ -13,6 +13,7 @@ from typing import Final, final
 
 from burn_torch.core.errors import ArtifactError, DataError
 from burn_torch.core.reading import open_regular
+from burn_torch.core.wording import first_line
 from burn_torch.monitor.codec import DamagedLine, decode
 from burn_torch.monitor.control import ControlClient
 from burn_torch.monitor.event import Stamped
@@ -111,7 +112,7 @@ class Source:
         except ArtifactError as err:
             number = _SIGNALS.get(name)
             if self._signal is None or number is None or not self.runs:
-                return str(err).partition("\n")[0]
+                return first_line(err)
             self._signal(number)
             return f"the run takes no commands; it got the signal {number.name} instead"
 

@@ -13,6 +13,7 @@ import numpy as np
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.wording import first_line
 
 __all__ = ["Comparison", "checked", "compared"]
 
@@ -50,7 +51,7 @@ def checked(path: Path, name: str) -> None:
         raise OnnxError(
             explain(
                 f"export: onnx refuses what was written for {name}",
-                given=str(err).strip().partition("\n")[0],
+                given=first_line(err),
                 expected="a model that onnx.checker takes",
                 mend="this is a fault of burn_torch: please report it with the function that was exported",
             )
@@ -87,8 +88,7 @@ def compared(
     except OnnxError:
         raise
     except Exception as err:  # onnxruntime's own errors have no common base that it exports
-        reason = str(err).strip().partition("\n")[0]
-        return f"{version} does not run it: {reason}", found
+        return f"{version} does not run it: {first_line(err)}", found
     wrong = [comparison for comparison in found if not comparison.fits]
     if wrong:
         raise OnnxError(

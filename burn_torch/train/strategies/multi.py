@@ -10,6 +10,7 @@ from typing import Any, Final, Self, final
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, TraceError, explain
 from burn_torch.core.share import Share, shares
+from burn_torch.core.wording import first_line
 from burn_torch.module import Module, Param, ParamId, RunningState, Tree
 from burn_torch.module.gradients import params_by_id
 from burn_torch.module.tree import walk
@@ -214,7 +215,7 @@ class _Steps:
                 return compiled(*given)
             except TraceError as err:
                 self._compiled = False
-                self._say(f"steps run eagerly, they cannot be compiled: {str(err).splitlines()[0]}")
+                self._say(f"steps run eagerly, they cannot be compiled: {first_line(err)}")
         return function(*given)
 
 
