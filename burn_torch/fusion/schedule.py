@@ -295,12 +295,7 @@ def _plan(grouping: Grouping, written: _Written, whole: Whole) -> Plan:
 
 
 def _emitted(
-    source: Source,
-    grouping: Grouping,
-    cuts: Mapping[int, Cut],
-    whole: Whole,
-    closed: Mapping[int, bool],
-    strict: bool,
+    source: Source, grouping: Grouping, cuts: Mapping[int, Cut], whole: Whole, closed: Mapping[int, bool], strict: bool
 ) -> tuple[list[Node], list[int]]:
     """The operations of the plan, and which groups are generated kernels among them."""
     graph = source.graph

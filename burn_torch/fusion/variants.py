@@ -23,15 +23,7 @@ from burn_torch.fusion.reasons import Unfusible, Unsymbolic
 from burn_torch.fusion.row import body_of, kernel
 from burn_torch.fusion.schedule import Plan, plan_of
 from burn_torch.fusion.sharing import kernel_at
-from burn_torch.fusion.symbolic import (
-    Sites,
-    Symbolic,
-    evaluation,
-    form_of,
-    sizes_of,
-    symbolised,
-    with_hints,
-)
+from burn_torch.fusion.symbolic import Sites, Symbolic, evaluation, form_of, sizes_of, symbolised, with_hints
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.verifier import verify
 

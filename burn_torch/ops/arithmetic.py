@@ -488,13 +488,7 @@ def _(g, z, x, y):
     return _shared(g, x, y, lower, greater)
 
 
-@op(
-    torch=PerCall(_on_tensors(torch.atan2)),
-    numpy=np.arctan2,
-    pointwise="atan2({0}, {1})",
-    cost="cheap",
-    samples=_PAIR,
-)
+@op(torch=PerCall(_on_tensors(torch.atan2)), numpy=np.arctan2, pointwise="atan2({0}, {1})", cost="cheap", samples=_PAIR)
 def atan2(y: Operand, x: Operand) -> TensorSpec:
     """The angle of the point (x, y) from the positive x axis, in (-pi, pi].
 

@@ -160,11 +160,7 @@ def _numpy_batch_norm_backward(g, x, mean, var, gamma, eps, *, live):
     count = max(x.size // max(x.shape[1], 1), 1)
     scale = rstd if gamma is None else rstd * gamma.reshape(_beside(x))
     dx = scale * (g - dbeta / count - normal * (dgamma / count))
-    return (
-        dx if live[0] else None,
-        dgamma.reshape(-1) if live[1] else None,
-        dbeta.reshape(-1) if live[2] else None,
-    )
+    return (dx if live[0] else None, dgamma.reshape(-1) if live[1] else None, dbeta.reshape(-1) if live[2] else None)
 
 
 @op(
@@ -250,12 +246,7 @@ def _numpy_batch_norm_inference(x, gamma, beta, mean, var, eps):
     source="Ioffe, Szegedy 2015, algorithm 2, https://arxiv.org/abs/1502.03167",
 )
 def batch_norm_inference(
-    x: TensorSpec,
-    gamma: TensorSpec | None,
-    beta: TensorSpec | None,
-    mean: TensorSpec,
-    var: TensorSpec,
-    eps: Number,
+    x: TensorSpec, gamma: TensorSpec | None, beta: TensorSpec | None, mean: TensorSpec, var: TensorSpec, eps: Number
 ) -> TensorSpec:
     """(x - mean) / sqrt(var + eps) * gamma + beta for each channel, with given statistics.
 

@@ -109,11 +109,7 @@ _CONV_CASES = [  # x, weight, settings
     ((2, 3, 7), (4, 3, 3), _settings(1, padding=(1, 1))),
     ((2, 4, 8), (6, 2, 3), _settings(1, stride=2, padding=(2, 1), dilation=2, groups=2)),
     ((2, 2, 5, 6), (3, 2, 3, 2), _settings(2)),
-    (
-        (1, 4, 7, 6),
-        (4, 1, 3, 2),
-        {"stride": (2, 3), "padding": ((1, 2), (0, 1)), "dilation": (2, 1), "groups": 4},
-    ),
+    ((1, 4, 7, 6), (4, 1, 3, 2), {"stride": (2, 3), "padding": ((1, 2), (0, 1)), "dilation": (2, 1), "groups": 4}),
     ((2, 2, 6, 5), (2, 2, 2, 3), {"stride": (1, 2), "padding": ((1, -1), (1, 1)), "dilation": (1, 1), "groups": 1}),
     ((0, 2, 5, 5), (3, 2, 3, 3), _settings(2, padding=(1, 1))),
     ((1, 2, 4, 3, 5), (4, 1, 2, 2, 3), _settings(3, stride=2, padding=(1, 1), groups=2)),

@@ -157,9 +157,7 @@ def _full(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     slot = DType.F32 if dtype in _HALF else dtype
     theirs, device = TO_TORCH[dtype], torch.device(call.attrs["place"])
     return DeviceForm(
-        (slot,),
-        partial(_held, call, dtype),
-        lambda value: torch.empty(shape, dtype=theirs, device=device).copy_(value),
+        (slot,), partial(_held, call, dtype), lambda value: torch.empty(shape, dtype=theirs, device=device).copy_(value)
     )
 
 

@@ -38,12 +38,7 @@ _KERNELS: dict[str, tuple[int, tuple[tuple[float, ...], ...]]] = {
     "bilinear": (0, ((1.0, -1.0), (0.0, 1.0))),
     "bicubic": (
         -1,
-        (
-            (0.0, _A, -2 * _A, _A),
-            (1.0, 0.0, -(_A + 3), _A + 2),
-            (0.0, -_A, 2 * _A + 3, -(_A + 2)),
-            (0.0, 0.0, _A, -_A),
-        ),
+        ((0.0, _A, -2 * _A, _A), (1.0, 0.0, -(_A + 3), _A + 2), (0.0, -_A, 2 * _A + 3, -(_A + 2)), (0.0, 0.0, _A, -_A)),
     ),
 }
 
@@ -417,14 +412,7 @@ def _(g, y, x, grid, *, order, **settings):
     ],
 )
 def grid_sample_2d_scatter(
-    g: TensorSpec,
-    grid: TensorSpec,
-    *,
-    size: Shape,
-    order: int,
-    mode: str,
-    padding_mode: str,
-    align_corners: bool,
+    g: TensorSpec, grid: TensorSpec, *, size: Shape, order: int, mode: str, padding_mode: str, align_corners: bool
 ) -> TensorSpec:
     """The gradient of `grid_sample_2d_derivative` with respect to x, an image of spatial sizes `size`.
 

@@ -245,7 +245,7 @@ def leading_axes(x: TensorSpec, indices: TensorSpec) -> int:
         sample(uniform(-1, 1, (3, 3, 2)), integers(0, 3, (4, 2))),
         sample(uniform(-1, 1, (3, 4)), integers(0, 3, (2,))),
         sample(uniform(-1, 1, (3, 4)), integers(0, 3, (0, 1))),
-    ],
+    ]
 )
 def gather_nd(x: TensorSpec, indices: TensorSpec) -> TensorSpec:
     """The slices of x that entries of `indices` name on its first k axes.
@@ -288,9 +288,7 @@ def mask_select(x: TensorSpec, mask: TensorSpec) -> None:
     mask.require(BOOL)
     if mask.shape != x.shape:
         raise shape_fault(
-            "the mask does not fit the tensor",
-            expected=f"mask {x.shape}",
-            mend="expand the mask to the shape of x",
+            "the mask does not fit the tensor", expected=f"mask {x.shape}", mend="expand the mask to the shape of x"
         )
 
 

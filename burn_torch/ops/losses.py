@@ -316,9 +316,7 @@ def _backward_samples() -> list[Sample]:
     return [
         Sample((uniform(-1, 1, (7 if s.attrs["pad_tokens"] == (0,) else 4,)), *s.inputs), s.attrs)
         for s in [*_samples(-3, 3)[:1], *_samples(-3, 3)[2:3], *_samples(-3, 3)[4:5]]
-    ] + [
-        sample(uniform(-1, 1, (0,)), uniform(-1, 1, (0, 5)), integers(0, 5, (0,)), None, 0.2, pad_tokens=()),
-    ]
+    ] + [sample(uniform(-1, 1, (0,)), uniform(-1, 1, (0, 5)), integers(0, 5, (0,)), None, 0.2, pad_tokens=())]
 
 
 @op(

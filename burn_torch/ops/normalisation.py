@@ -261,12 +261,7 @@ def _(x, gamma, eps):
     ],
 )
 def rms_norm_backward(
-    g: TensorSpec,
-    x: TensorSpec,
-    rstd: TensorSpec,
-    gamma: TensorSpec | None,
-    *,
-    live: tuple[bool, ...] = (True, True),
+    g: TensorSpec, x: TensorSpec, rstd: TensorSpec, gamma: TensorSpec | None, *, live: tuple[bool, ...] = (True, True)
 ) -> tuple[TensorSpec | None, ...]:
     """The gradients of x and gamma from that of y; only those that `live` names are computed.
 

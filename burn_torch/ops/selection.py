@@ -104,11 +104,7 @@ def _(g, y, x, low, high):
     inplace=torch.Tensor.clamp_min_,
     pointwise="maximum({1}, {0})",
     cost="cheap",
-    samples=[
-        sample(distinct((3, 4)), -0.3),
-        sample(fixed(np.array(0.3)), -0.8),
-        sample(uniform(-3, 3, (0, 3)), -0.8),
-    ],
+    samples=[sample(distinct((3, 4)), -0.3), sample(fixed(np.array(0.3)), -0.8), sample(uniform(-3, 3, (0, 3)), -0.8)],
 )
 def clamp_min(x: TensorSpec, low: Number) -> TensorSpec:
     """x, or `low` where x is lower; NaN stays NaN.
@@ -129,11 +125,7 @@ def _(g, y, x, low):
     inplace=torch.Tensor.clamp_max_,
     pointwise="minimum({1}, {0})",
     cost="cheap",
-    samples=[
-        sample(distinct((3, 4)), 0.3),
-        sample(fixed(np.array(0.3)), 0.8),
-        sample(uniform(-3, 3, (0, 3)), 0.8),
-    ],
+    samples=[sample(distinct((3, 4)), 0.3), sample(fixed(np.array(0.3)), 0.8), sample(uniform(-3, 3, (0, 3)), 0.8)],
 )
 def clamp_max(x: TensorSpec, high: Number) -> TensorSpec:
     """x, or `high` where x is higher; NaN stays NaN.

@@ -430,13 +430,7 @@ def _numpy_unfold(x, *, dim, size, step):
     return windows[(builtins.slice(None),) * dim + (builtins.slice(None, None, step),)]
 
 
-_WINDOWS = [
-    ((7,), 0, 3, 2),
-    ((2, 5, 3), 1, 2, 1),
-    ((6, 2), 0, 2, 3),
-    ((3, 4), 1, 4, 1),
-    ((0, 4), 1, 2, 1),
-]
+_WINDOWS = [((7,), 0, 3, 2), ((2, 5, 3), 1, 2, 1), ((6, 2), 0, 2, 3), ((3, 4), 1, 4, 1), ((0, 4), 1, 2, 1)]
 
 
 @op(

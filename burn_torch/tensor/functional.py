@@ -436,12 +436,7 @@ def group_norm(
 
 
 def batch_norm(
-    x: Tensor,
-    gamma: Tensor | None,
-    beta: Tensor | None,
-    mean: Tensor,
-    variance: Tensor,
-    epsilon: float = 1e-5,
+    x: Tensor, gamma: Tensor | None, beta: Tensor | None, mean: Tensor, variance: Tensor, epsilon: float = 1e-5
 ) -> Tensor:
     """Normalised by channel (axis 1) with given statistics.  PyTorch: batch_norm(training=False)."""
     result: Tensor = apply(ops.batch_norm_inference, (x, gamma, beta, mean, variance, _positive(epsilon)))

@@ -28,17 +28,7 @@ from burn_torch.transform.flatten import opened
 from burn_torch.transform.structure import rebuilder
 from burn_torch.transform.tapes import is_beside, settled
 
-__all__ = [
-    "Lifted",
-    "Slot",
-    "cut_all",
-    "differentiated",
-    "fits",
-    "lowered",
-    "mapped",
-    "paired",
-    "zeros_like",
-]
+__all__ = ["Lifted", "Slot", "cut_all", "differentiated", "fits", "lowered", "mapped", "paired", "zeros_like"]
 
 
 T = TypeVar("T")
@@ -235,11 +225,7 @@ class Lifted:
             )
 
     def derivatives(
-        self,
-        tape: Autodiff,
-        own: bool,
-        found: Sequence[Tensor | None],
-        lost: Callable[[Tensor], Tensor] | None,
+        self, tape: Autodiff, own: bool, found: Sequence[Tensor | None], lost: Callable[[Tensor], Tensor] | None
     ) -> list[Any]:
         """For each differentiated argument, its derivative, of one tensor a slot, where results of the tape live.
 

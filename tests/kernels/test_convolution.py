@@ -287,11 +287,7 @@ def test_no_images_have_gradients_of_zero() -> None:
             r"convolution: the sizes do not fit.*x \(2, 4, 6, 6\).*groups 2.*groups \* sources.*as torch.nn.Conv2d",
             {"groups": 2},
         ),
-        (
-            KernelShapeError,
-            r"convolution: b has another shape.*b \(3,\).*expected: b \(8,\)",
-            {"b": torch.ones(3)},
-        ),
+        (KernelShapeError, r"convolution: b has another shape.*b \(3,\).*expected: b \(8,\)", {"b": torch.ones(3)}),
         (
             KernelArgumentError,
             r"convolution: the kernel does not fit.*dilation 3.*at least one pixel.*pad more",

@@ -38,17 +38,7 @@ TORCH: Final = LibTorch()
 NUMPY: Final = NdArray()
 FLOATS: Final = (DType.F64, DType.F32)
 HALVES: Final = (DType.F16, DType.BF16)
-EXACT: Final = (
-    DType.I64,
-    DType.I32,
-    DType.I16,
-    DType.I8,
-    DType.U8,
-    DType.U16,
-    DType.U32,
-    DType.U64,
-    DType.BOOL,
-)
+EXACT: Final = (DType.I64, DType.I32, DType.I16, DType.I8, DType.U8, DType.U16, DType.U32, DType.U64, DType.BOOL)
 EPS: Final = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 
 

@@ -26,11 +26,7 @@ from burn_torch.core.errors import BurnTorchError
 from burn_torch.ops import REGISTRY, Op
 from burn_torch.ops.samples import normalise
 
-STACKS = {
-    "torch": lambda: Device.cpu(fused=False),
-    "numpy": Device.ndarray,
-    "fused": lambda: Device.cpu(fused=True),
-}
+STACKS = {"torch": lambda: Device.cpu(fused=False), "numpy": Device.ndarray, "fused": lambda: Device.cpu(fused=True)}
 EXTREMES = [-5, 300, 70_000, -1e9, 65_510.0, 1e300, -1e300, np.inf, -np.inf, 2**31, 2**63 - 1, 2**70]
 STORED = ["clamp", "clamp_max", "clamp_min", "full", "hard_shrink", "mask_where", "maximum", "minimum", "one_hot"]
 STORED += ["pad", "threshold"]

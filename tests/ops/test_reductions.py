@@ -25,8 +25,7 @@ def spec(*shape: int, dtype: DType = DType.F32) -> TensorSpec:
 # -- nothing at all ---------------------------------------------------------------------------------------
 @everywhere
 @pytest.mark.parametrize(
-    ("row", "expected"),
-    [("sum", 0), ("mean", NAN), ("prod", 1), ("any", False), ("all", True), ("logsumexp", -INF)],
+    ("row", "expected"), [("sum", 0), ("mean", NAN), ("prod", 1), ("any", False), ("all", True), ("logsumexp", -INF)]
 )
 def test_reduction_of_nothing(where: Where, row: str, expected: Any) -> None:
     y = where.run(ops.REGISTRY[row], np.zeros((2, 0)), dims=(1,))

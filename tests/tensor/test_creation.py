@@ -31,10 +31,7 @@ def test_constants_equal_torch(device: Device) -> None:
     same(Tensor.arange(range(7, -2, -3), device), torch.tensor([7, 4, 1]))
     same(Tensor.arange_step(range(2, 11), 4, device), torch.tensor([2, 6, 10]))
     same(Tensor.arange(3, (device, "f64")), torch.arange(3.0, dtype=torch.float64))
-    same(
-        Tensor.cartesian_grid((2, 3), device),
-        torch.cartesian_prod(torch.arange(2), torch.arange(3)).reshape(2, 3, 2),
-    )
+    same(Tensor.cartesian_grid((2, 3), device), torch.cartesian_prod(torch.arange(2), torch.arange(3)).reshape(2, 3, 2))
 
 
 @leaves

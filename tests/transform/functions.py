@@ -45,16 +45,8 @@ class Case:
 CASES = [
     Case("polynomial", lambda x, y: (x * x * y + x * y).sum(), lambda x, y: (x * x * y + x * y).sum()),
     Case("bent", lambda x, y: (x.tanh() * y.exp()).mean(), lambda x, y: (x.tanh() * y.exp()).mean()),
-    Case(
-        "quotient",
-        lambda x, y: (x / (y * y + 1.0)).square().sum(),
-        lambda x, y: (x / (y * y + 1.0)).square().sum(),
-    ),
-    Case(
-        "softmax",
-        lambda x, y: (softmax(x + y, 1) * x).sum(),
-        lambda x, y: ((x + y).softmax(1) * x).sum(),
-    ),
+    Case("quotient", lambda x, y: (x / (y * y + 1.0)).square().sum(), lambda x, y: (x / (y * y + 1.0)).square().sum()),
+    Case("softmax", lambda x, y: (softmax(x + y, 1) * x).sum(), lambda x, y: ((x + y).softmax(1) * x).sum()),
     Case(
         "reordered",
         lambda x, y: (x.permute((1, 0)).reshape(x.shape) * y).sin().sum(),

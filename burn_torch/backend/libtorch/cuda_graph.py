@@ -155,10 +155,7 @@ class CapturedProgram:
         launches = [recording.launches for recording in recorded.recordings]
         known = [n for n in launches if n is not None]
         return CapturedSizes(
-            sum(known) if len(known) == len(launches) else None,
-            len(launches),
-            self.arena.nbytes,
-            recorded.static_bytes,
+            sum(known) if len(known) == len(launches) else None, len(launches), self.arena.nbytes, recorded.static_bytes
         )
 
     # -- calling ----------------------------------------------------------------------------------------
