@@ -144,9 +144,7 @@ def _did_you_mean(word: str, names: Iterable[str]) -> str | None:
 def make_parser() -> _Parser:
     """The parser of the whole command line."""
     parser = _Parser(
-        prog="burn-torch",
-        description="Burn, the deep-learning framework, on PyTorch tensors.",
-        epilog=EXAMPLES,
+        prog="burn-torch", description="Burn, the deep-learning framework, on PyTorch tensors.", epilog=EXAMPLES
     )
     parser.add_argument("--version", action="version", version=f"burn-torch {__version__}")
     parser.add_argument("--debug", action="store_true", help="show burn_torch's own traceback on errors")

@@ -124,11 +124,7 @@ class Schema:
         return {field.key: field.kind.encode(getattr(config, field.name)) for field in self.fields}
 
     def _complete(
-        self,
-        given: Mapping[str, Any],
-        name_of: Callable[[Field], str],
-        step: Step,
-        place: Place,
+        self, given: Mapping[str, Any], name_of: Callable[[Field], str], step: Step, place: Place
     ) -> dict[str, Any]:
         known = [name_of(field) for field in self.fields]
         for name, value in given.items():

@@ -34,11 +34,7 @@ class PlainRenderer:
     """
 
     def __init__(
-        self,
-        stream: TextIO | None = None,
-        *,
-        interval_s: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
+        self, stream: TextIO | None = None, *, interval_s: float = 10.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._stream = sys.stdout if stream is None else stream
         self._interval_s = interval_s

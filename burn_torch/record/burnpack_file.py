@@ -69,10 +69,7 @@ class BurnpackFormat(FileFormat):
                 placed[id(entry)] = [at, at := at + entry.nbytes]
             tensors[key] = _descriptor(key, entry, placed[id(entry)])
         ours = {"burn_torch": VERSION, "keys": json.dumps(order), "checksum": UNSEALED}
-        contents: dict[str, Any] = {
-            "tensors": _sorted(tensors),
-            "metadata": _sorted({**record.metadata, **ours}),
-        }
+        contents: dict[str, Any] = {"tensors": _sorted(tensors), "metadata": _sorted({**record.metadata, **ours})}
         if record.scalars:
             contents["scalars"] = _sorted({name: _scalar(value) for name, value in record.scalars.items()})
         metadata = encode(contents)

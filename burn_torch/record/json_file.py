@@ -11,16 +11,7 @@ import numpy as np
 
 from burn_torch.core.checking import checked
 from burn_torch.module.record import ModuleRecord
-from burn_torch.record.burn_item import (
-    Bytes,
-    Leaf,
-    is_ours,
-    metadata_of,
-    nested,
-    record_of,
-    stored_values,
-    version_of,
-)
+from burn_torch.record.burn_item import Bytes, Leaf, is_ours, metadata_of, nested, record_of, stored_values, version_of
 from burn_torch.record.faults import Unsound
 from burn_torch.record.file_format import FileFormat
 from burn_torch.record.layout import parse_json

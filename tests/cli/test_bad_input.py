@@ -108,14 +108,7 @@ DATA = [
         ("not here", "empty, without train-images-idx3-ubyte,", "BURN_TORCH_DATA"),
     ),
     Wrong("train mnist --data {files}/one.npy", 3, ("not here", "one.npy, which is a file")),
-    Wrong(
-        "train mnist --data {files}/three-files",
-        3,
-        (
-            "not here",
-            "without t10k-labels-idx1-ubyte$",
-        ),
-    ),
+    Wrong("train mnist --data {files}/three-files", 3, ("not here", "without t10k-labels-idx1-ubyte$")),
     Wrong("train mnist", 3, ("not here", "/cache/mnist, which does not exist", "--download")),
     Wrong(
         "train regression", 3, ("california-housing: the data is not here", "BURN_TORCH_DATA is not set", "housing.csv")

@@ -13,10 +13,7 @@ import torch
 from burn_torch.train import SingleDevice
 from tests.distributed import small
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")]
 
 
 @pytest.mark.parametrize(

@@ -129,8 +129,7 @@ def test_policies_let_faults_pass() -> None:
     record = Bag({"a": linear(), "b": linear()}).into_record()
     only = Bag({"a": linear()})
     assert np.array_equal(
-        array(only.load_record(record.allow_unused()).items["a"].weight),
-        record.entries["items.a.weight"].read().array,
+        array(only.load_record(record.allow_unused()).items["a"].weight), record.entries["items.a.weight"].read().array
     )
     more = Bag({"a": linear(), "b": linear(), "c": linear()})
     loaded = more.load_record(record.allow_partial())

@@ -56,11 +56,7 @@ class ControlModel:
         last = main.own[-1]
         results = [main.node("Identity", [value], value.dtype, value.shape) for value in dict.fromkeys([*tops, last])]
         graph = helper.make_graph(
-            main.nodes,
-            "main",
-            [value.info() for value in given],
-            [value.info() for value in results],
-            main.weights,
+            main.nodes, "main", [value.info() for value in given], [value.info() for value in results], main.weights
         )
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("mine", 1)]
         self.proto = helper.make_model(graph, opset_imports=opsets, functions=self.functions, ir_version=8)

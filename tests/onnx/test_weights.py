@@ -42,13 +42,7 @@ def exported(module, *inputs, axes=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            module.eval(),
-            inputs,
-            file,
-            input_names=["x"],
-            dynamo=False,
-            opset_version=17,
-            dynamic_axes={"x": axes},
+            module.eval(), inputs, file, input_names=["x"], dynamo=False, opset_version=17, dynamic_axes={"x": axes}
         )
     return file.getvalue()
 
@@ -186,11 +180,7 @@ def test_a_small_weight_is_a_parameter_whatever_reads_it(op):
         "Identity": helper.make_node("Identity", ["w"], ["h"]),
         "Where": helper.make_node("Where", ["yes", "w", "x"], ["h"]),
     }[op]
-    nodes = [
-        helper.make_node("Shape", ["x"], ["size"]),
-        first,
-        helper.make_node("Identity", ["h"], ["y"]),
-    ]
+    nodes = [helper.make_node("Shape", ["x"], ["size"]), first, helper.make_node("Identity", ["h"], ["y"])]
     weights = {"w": np.random.default_rng(1).standard_normal((1, 4)).astype(np.float32), "yes": np.array(True)}
     found = list(load(raw(nodes, weights)).named_params())
     assert len(found) == 1, found

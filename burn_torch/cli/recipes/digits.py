@@ -7,12 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from burn_torch.cli.image_classification import (
-    ClassificationConfig,
-    ImageClassifier,
-    ImageRecipe,
-    OptimizerSettings,
-)
+from burn_torch.cli.image_classification import ClassificationConfig, ImageClassifier, ImageRecipe, OptimizerSettings
 from burn_torch.config.rules import Rules
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.data import Dataset, DigitsDataset

@@ -246,12 +246,7 @@ class TextGenerationRecipe(Recipe):
         size = len(Tokenizer(config.merges or ()))
         small = Initializer.Normal(mean=0.0, std=0.02)
         transformer = TransformerEncoderConfig(
-            config.d_model,
-            4 * config.d_model,
-            config.n_heads,
-            config.n_layers,
-            dropout=config.dropout,
-            norm_first=True,
+            config.d_model, 4 * config.d_model, config.n_heads, config.n_layers, dropout=config.dropout, norm_first=True
         )
         return TextModel(
             EmbeddingConfig(size, config.d_model, initializer=small).init(device),

@@ -167,10 +167,7 @@ def chart(
         before: Row = []
         if margin:
             text = marks.get(y, "")
-            before = [
-                (text.rjust(margin - 1), "label"),
-                (glyphs.tick_left if y in marks else glyphs.vertical, "axis"),
-            ]
+            before = [(text.rjust(margin - 1), "label"), (glyphs.tick_left if y in marks else glyphs.vertical, "axis")]
         rows.append([*before, *canvas.row(y)])
     if has_x_axis:
         rows += _x_axis(left, right, canvas.width, margin, glyphs)

@@ -10,12 +10,7 @@ from burn_torch.nn.distances import cosine, length, widen
 from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
 from burn_torch.tensor import Device, Tensor
 
-__all__ = [
-    "CosineEmbeddingLoss",
-    "CosineEmbeddingLossConfig",
-    "TripletMarginLoss",
-    "TripletMarginLossConfig",
-]
+__all__ = ["CosineEmbeddingLoss", "CosineEmbeddingLossConfig", "TripletMarginLoss", "TripletMarginLossConfig"]
 
 _LEAST_LENGTH = 1e-8  # of a vector whose direction is asked for, as in Burn and in PyTorch's cosine_similarity
 

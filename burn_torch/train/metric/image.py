@@ -266,11 +266,7 @@ class DiceMetric(AdditiveMetric):
             )
         if not self.config.include_background and classes > 1:
             outputs, targets = outputs.narrow(1, 1, classes - 1), targets.narrow(1, 1, classes - 1)
-        return {
-            "common": (outputs * targets).sum(),
-            "areas": outputs.sum() + targets.sum(),
-            "items": outputs.shape[0],
-        }
+        return {"common": (outputs * targets).sum(), "areas": outputs.sum() + targets.sum(), "items": outputs.shape[0]}
 
     def compute(self, found: Mapping[str, Array], /) -> float:
         """The overlap of the sums; NaN without images."""

@@ -16,13 +16,7 @@ from burn_torch.monitor.plain import PlainRenderer, SilentRenderer
 from burn_torch.train.event import EventReader as MetricsRenderer
 from burn_torch.train.renderer.bar import BarRenderer
 
-__all__ = [
-    "BarRenderer",
-    "MetricsRenderer",
-    "PlainRenderer",
-    "SilentRenderer",
-    "default_renderer",
-]
+__all__ = ["BarRenderer", "MetricsRenderer", "PlainRenderer", "SilentRenderer", "default_renderer"]
 
 
 @_checked(error=_ConfigError)

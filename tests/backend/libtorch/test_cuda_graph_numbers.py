@@ -19,11 +19,7 @@ from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER
 from burn_torch.graph import Trace, interpret
 from burn_torch.ops.torch_types import FROM_TORCH as FROM
 from burn_torch.ops.value import Value
-from tests.backend.libtorch.host_arena import (
-    captured,
-    elementwise,
-    spec,
-)
+from tests.backend.libtorch.host_arena import captured, elementwise, spec
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------

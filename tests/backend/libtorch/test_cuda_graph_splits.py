@@ -16,13 +16,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER
 from burn_torch.graph import Graph, Trace, interpret
-from tests.backend.libtorch.host_arena import (
-    HostArena,
-    Replayed,
-    captured,
-    elementwise,
-    spec,
-)
+from tests.backend.libtorch.host_arena import HostArena, Replayed, captured, elementwise, spec
 
 
 # -- what cannot be recorded --------------------------------------------------------------------------------------
