@@ -22,7 +22,6 @@ from burn_torch.ops import REGISTRY, Value
 Array = NDArray[Any]
 
 LEAVES: Final = [LibTorch(), NdArray()]
-TORCH_DTYPE: Final = {DType.F64: torch.float64, DType.F32: torch.float32, DType.F16: torch.float16}
 
 
 def values(leaf: Any, inputs: Sequence[Any], dtype: DType | None = None) -> list[Any]:

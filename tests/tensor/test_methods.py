@@ -37,10 +37,6 @@ def by_name(name: str) -> Callable[..., Any]:
     return lambda x: getattr(x, name)()
 
 
-def numpy_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *inputs: function(*(x.numpy() for x in inputs))
-
-
 def scattered(dim: int, update: str) -> Callable[..., Any]:
     """scatter as a loop in Python."""
 

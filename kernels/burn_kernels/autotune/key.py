@@ -8,8 +8,7 @@ elements share a bucket with 8, and a config that needs 16-byte accesses may ser
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -106,11 +105,6 @@ class Candidate:
         return Candidate(" ".join(f"{name}={value}" for name, value in numbers.items()), numbers)
 
 
-def config_text(config: Mapping[str, int]) -> str:
-    """A config as one line of JSON, the same for the same numbers."""
-    return json.dumps(dict(config), sort_keys=True, separators=(",", ":"))
-
-
 # -- devices -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Device:
@@ -143,6 +137,3 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "source"  # a checkout on PYTHONPATH; the hash of the kernels' source says the rest
-
-
-Supports = Callable[[Any, Facts], bool]

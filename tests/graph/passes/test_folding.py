@@ -25,7 +25,6 @@ from burn_torch.ops import Value
 from tests.graph.passes.checks import made, names, spec, traced
 
 X, M = spec(4, 3), spec(3, 3)
-TRUTH = spec(4, 3, dtype=DType.BOOL)
 
 
 def full(like: Value, number: Any, shape: tuple[int, ...], dtype: DType = DType.F32) -> Value:
