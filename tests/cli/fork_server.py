@@ -6,11 +6,14 @@ argv, cwd, the files for stdout and stderr, and modules that shall seem absent; 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
 import os
 import sys
+import threading
+import traceback
 from typing import Any
 
 from burn_torch.cli.main import main
@@ -40,7 +43,27 @@ def child(request: dict[str, Any]) -> None:
         os.dup2(os.open(name, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     sys.modules.update(dict.fromkeys(request["absent"]))
     sys.argv = ["burn-torch", *request["argv"]]
-    sys.exit(main())
+    try:
+        code: Any = main()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    end_process(code)
+
+
+def end_process(code: Any) -> None:
+    """What an interpreter does at its end, but for the clearing of torch's modules: that is most of a short command."""
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as the end of an interpreter does
+    atexit._run_exitfuncs()
+    gc.collect()  # files that were not closed are told of now
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
 
 
 def serve() -> None:
