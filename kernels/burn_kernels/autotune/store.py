@@ -169,9 +169,19 @@ class Store:
         return self._run(lambda db: [_fault(row) for row in db.execute(sql)])
 
     def add(self, timings: Sequence[Timing] = (), faults: Sequence[Fault] = ()) -> int:
-        """Inserts rows, all or none; those that are there already stay as they are.  Returns how many are new."""
+        """Inserts rows, all or none; those that are there already stay as they are.  Returns how many are new.
+
+        A timing that is not finite, or negative, is left out, with a warning: whoever read it would take the file for
+        damaged.
+        """
         stamp = now_text()
-        timing_rows = [_timing_row(replace(t, measured_at=t.measured_at or stamp)) for t in timings]
+        wrong = [t for t in timings if not _are_times(t)]
+        if wrong:
+            told = "; ".join(f"{t.candidate} of {t.place.key}: {[*t.samples_ms, t.median_ms]} ms" for t in wrong[:3])
+            message = f"autotune: timings that are no times are not kept, {len(wrong)} of {len(timings)}: {told}"
+            warnings.warn(message, AutotuneWarning, stacklevel=2)
+        kept = [t for t in timings if _are_times(t)]
+        timing_rows = [_timing_row(replace(t, measured_at=t.measured_at or stamp)) for t in kept]
         fault_rows = [_fault_row(replace(f, seen_at=f.seen_at or stamp)) for f in faults]
 
         def insert(db: sqlite3.Connection) -> int:
@@ -404,16 +414,23 @@ def _require_text(row: Sequence[Any]) -> None:
 
 
 def _timing(row: Sequence[Any]) -> Timing:
-    _require_text(row[:7])
-    config, samples = json.loads(row[5]), json.loads(row[6])
+    _require_text((*row[:7], row[9]))
+    try:
+        config, samples = json.loads(row[5]), json.loads(row[6])
+    except RecursionError as error:
+        raise ValueError("a row of timings is nested without end") from error
     if not is_config(config) or not is_numbers(samples) or not is_numbers([row[7]]):
         raise ValueError(f"a row of timings holds config {row[5]!r} and samples {row[6]!r}")
     return Timing(Place(*row[:4]), row[4], config, tuple(samples), float(row[7]), bool(row[8]), row[9])
 
 
 def _fault(row: Sequence[Any]) -> Fault:
-    _require_text(row[:7])
+    _require_text(row)
     return Fault(Place(*row[:4]), *row[4:])
+
+
+def _are_times(t: Timing) -> bool:
+    return is_numbers([float(ms) for ms in (*t.samples_ms, t.median_ms)])
 
 
 def is_config(value: Any) -> bool:

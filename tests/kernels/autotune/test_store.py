@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import sqlite3
@@ -159,6 +160,35 @@ def test_a_row_of_another_program_is_damage(path: Path, config: str) -> None:
     store.close()
     with sqlite3.connect(path) as db:
         db.execute("UPDATE timings SET config = ?", (config,))
+    db.close()
+    with pytest.warns(AutotuneWarning, match="damaged-1"):
+        assert Store(path).timings(PLACE) == []
+
+
+@pytest.mark.parametrize("field", ["samples_ms", "median_ms"])
+@pytest.mark.parametrize("ms", [math.nan, math.inf, -1.0, 1e300])
+def test_a_timing_that_is_no_time_does_not_cost_the_file(path: Path, field: str, ms: float) -> None:
+    store = Store(path)
+    store.add([timing()])
+    wrong = replace(timing("block=128"), **{field: (1.0, ms) if field == "samples_ms" else ms})
+    with pytest.warns(AutotuneWarning, match="timings that are no times are not kept, 1 of 2: block=128 of softmax"):
+        assert store.add([wrong, timing("block=256")], [fault()]) == 2
+    store.close()
+    assert [row.candidate for row in Store(path).timings(PLACE)] == ["block=256", "block=64"]
+    assert not list(path.parent.glob("*damaged*"))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("samples_ms", "[" * 50_000), ("config", '{"block": 1' + "0" * 5000 + "}"), ("measured_at", b"\x00"),
+     ("median_ms", "fast"), ("samples_ms", "[1e999]")],
+)  # fmt: skip
+def test_a_row_that_no_version_wrote_is_damage(path: Path, column: str, value: Any) -> None:
+    store = Store(path)
+    store.add([timing()])
+    store.close()
+    with sqlite3.connect(path) as db:
+        db.execute(f"UPDATE timings SET {column} = ?", (value,))
     db.close()
     with pytest.warns(AutotuneWarning, match="damaged-1"):
         assert Store(path).timings(PLACE) == []
