@@ -16,7 +16,7 @@ from burn_torch.ops.products import matmul, transposed
 from burn_torch.ops.reductions import logsumexp, sum
 from burn_torch.ops.rules import alike, same_dtype, sum_to
 from burn_torch.ops.samples import Sample, booleans, sample, uniform
-from burn_torch.ops.selection import mask_where
+from burn_torch.ops.selection import clamp_max, mask_where
 from burn_torch.ops.shapes import expand, reshape, triu
 from burn_torch.ops.signature import Number, Operand
 from burn_torch.ops.trigonometry import tanh
@@ -94,7 +94,11 @@ def _scores(query, key, mask, bias, scale, softcap, *, causal, offset):
 
 def _weights(scores, lse):
     # what exp(scores) is to its sum: 0 in the rows of a query that sees nothing, whose lse is 0
-    return exp(widened(scores) - expand(reshape(lse, shape=(*lse.shape, 1)), shape=scores.shape))
+    return exp(_beside(scores, lse))
+
+
+def _beside(scores, lse):
+    return widened(scores) - expand(reshape(lse, shape=(*lse.shape, 1)), shape=scores.shape)
 
 
 _ON_GPUS = ((1, 2, 9, 8),) * 3
@@ -276,7 +280,8 @@ def _(g, query, key, value, y, lse, mask, bias, scale, softcap, *, causal, offse
         return tuple(x.new_full(x.shape, 0.0) if used else None for x, used in zip(inputs, live, strict=True))
     scores, turned = _scores(query, key, mask, bias, scale, softcap, causal=causal, offset=offset)
     shared, seq_k = _shared(query, key), key.shape[2]
-    weights = _weights(scores, lse)
+    # 0 at most, but scores of 1e19 that are computed again may lie hundreds above those of lse: exp would be infinite
+    weights = exp(clamp_max(_beside(scores, lse), 1.0))
     upstream = reshape(g, shape=(*shared, value.shape[3]))
     dquery = dkey = dvalue = dbias = None
     bias_too = bias is not None and live[3]

@@ -253,14 +253,28 @@ def _(g, y, x, *, dims):
         return g
     if not x.spec.numel:
         return g.new_full(x.shape, 0.0)
+    wide = widen_factors(x)
     if len(dims) == 1:
-        return g * _others(x, dims[0])
-    kept = tuple(i for i in range(x.ndim) if i not in dims)
-    order = (*kept, *sorted(dims))
-    last = permute(x, axes=order)
-    lines = reshape(last, shape=(*(x.shape[i] for i in kept), count_of(x.spec, dims)))
-    others = reshape(_others(lines, len(kept)), shape=last.shape)
-    return g * permute(others, axes=tuple(order.index(i) for i in range(x.ndim)))
+        others = _others(wide, dims[0])
+    else:
+        kept = tuple(i for i in range(x.ndim) if i not in dims)
+        order = (*kept, *sorted(dims))
+        last = permute(wide, axes=order)
+        lines = reshape(last, shape=(*(x.shape[i] for i in kept), count_of(x.spec, dims)))
+        others = permute(
+            reshape(_others(lines, len(kept)), shape=last.shape), axes=tuple(map(order.index, range(x.ndim)))
+        )
+    return narrow_to(x, widen_factors(g) * others)
+
+
+def widen_factors(x):
+    """Halves as float32: the product of some factors leaves their range long before that of all does."""
+    return ops.cast(x, dtype=DType.F32) if x.dtype in (DType.F16, DType.BF16) else x
+
+
+def narrow_to(like, x):
+    """x in the element type of another value."""
+    return x if x.dtype is like.dtype else ops.cast(x, dtype=like.dtype)
 
 
 def _others(x, dim: int):

@@ -12,7 +12,7 @@ from burn_torch.core.dtype import FLOAT, NUMERIC, DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.op import Call, PerCall, op
-from burn_torch.ops.reductions import accumulated, product_before
+from burn_torch.ops.reductions import accumulated, narrow_to, product_before, widen_factors
 from burn_torch.ops.rules import front_axis, same_dtype
 from burn_torch.ops.samples import distinct, sample, uniform
 from burn_torch.ops.shapes import flip
@@ -86,7 +86,8 @@ def cumprod(x: TensorSpec, *, dim: int) -> TensorSpec:
 def _(g, y, x, *, dim):
     if not x.spec.numel:
         return g
-    return product_before(x, dim) * _sums_behind(g, x, dim)
+    wide = widen_factors(x)
+    return narrow_to(x, product_before(wide, dim) * _sums_behind(widen_factors(g), wide, dim))
 
 
 def _sums_behind(g, factors, dim: int):

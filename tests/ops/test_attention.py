@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from burn_torch import Device, Tensor, vjp
 from burn_torch.backend.autodiff.derive import derive
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError, ShapeError
 from burn_torch.core.spec import NUMBER_SPECS, TensorSpec
-from burn_torch.ops import REGISTRY
+from burn_torch.ops import REGISTRY, attention
 from burn_torch.ops.attending_torch import torch_attention, torch_attention_backward
 from tests.ops.twins import LEAVES, close, compare, gradients, run
 
@@ -205,3 +206,18 @@ def test_types_that_do_not_fit_are_refused() -> None:
         _refused(Q, K, V, mask=np.zeros((3, 6)))
     with pytest.raises(DTypeError, match=r"(?s)attention: softcap is a tensor.*expected: softcap: a number or None"):
         _refused(Q, K, V, softcap=np.ones(()))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("leaf", [Device.cpu(fused=False), Device.ndarray()], ids=["LibTorch", "NdArray"])
+def test_second_gradients_at_huge_scores_are_finite(leaf: Device, dtype: Any, seed: np.random.Generator) -> None:
+    """Scores of 1e19 that are computed again lie hundreds above those that lse was made of."""
+    query, key, value = (Tensor.from_data((seed.normal(size=(1, 2, 7, 8)) * 1e10).astype(dtype), leaf) for _ in "qkv")
+
+    def first(*inputs: Tensor) -> Any:
+        y, pull = vjp(lambda q, k, v: attention(q, k, v, None, None, 0.35, None, causal=False, offset=0)[0], *inputs)
+        return pull(y.new_full(y.shape, 0.3))
+
+    made, pull = vjp(first, query, key, value)
+    for gradient in pull(tuple(y.new_full(y.shape, 1.0) for y in made)):
+        assert np.isfinite(gradient.into_data().values).all()

@@ -108,6 +108,14 @@ def test_gradient_of_cumulative_product_is_exact_at_zeros(where: Where, zeros: l
 
 
 @everywhere
+def test_gradient_of_cumulative_product_of_halves_whose_first_factors_overflow(where: Where) -> None:
+    x = np.array([300.0, 300.0, 0.01, 0.5, 0.1], np.float16)
+    last = np.array([0, 0, 0, 0, 1], np.float16)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(gradients(where, ops.cumprod, (x,), [last], dim=0)[0], wide.prod() / wide, rtol=1e-3)
+
+
+@everywhere
 def test_gradient_of_cumulative_product_with_zeros_equals_that_of_torch(where: Where) -> None:
     x = np.array([2.0, 0.0, 3.0, 0.0, 5.0])
     g = np.array([1.0, 10.0, 100.0, 1000.0, 10000.0])

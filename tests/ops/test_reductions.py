@@ -66,6 +66,17 @@ def test_gradient_of_product_is_exact_at_zeros(where: Where, dims: tuple[int, ..
     check_gradients(where, ops.prod, x, dims=dims)
 
 
+FACTORS = np.array([[300.0, 300.0, 0.01, 0.5, 0.1]], np.float16)
+
+
+@everywhere
+@pytest.mark.parametrize("dims", [(1,), (0, 1)])
+def test_gradient_of_product_of_halves_whose_first_factors_overflow(where: Where, dims: tuple[int, ...]) -> None:
+    found = gradients(where, ops.prod, (FACTORS,), [np.ones((1, 1), np.float16)], dims=dims)
+    wide = FACTORS.astype(np.float64)
+    np.testing.assert_allclose(found[0], wide.prod() / wide, rtol=1e-3)
+
+
 @everywhere
 def test_gradient_of_product_with_zeros_equals_that_of_torch(where: Where) -> None:
     x = np.array([[2.0, 0.0, 3.0], [0.0, 0.0, 5.0], [1.0, 4.0, 2.0]])
