@@ -10,9 +10,9 @@ from burn_torch import DType
 from burn_torch.ops.op import REGISTRY
 from tests.fuzz.attributes import ATTRIBUTES, attributes_known
 from tests.fuzz.building import Builder, Value
-from tests.fuzz.rows import CONSTANTS, drawable, drawn_samples
+from tests.fuzz.rows import CONSTANTS, broadcasts, drawable, drawn_samples
 
-__all__ = ["ARITHMETIC", "integers_at_limits", "repeated", "with_constants"]
+__all__ = ["ARITHMETIC"]
 
 _OF_TWO: Final = (
     "add", "add", "sub", "sub", "mul", "mul", "div", "div", "pow", "pow", "maximum", "minimum", "remainder", "fmod",
@@ -63,6 +63,17 @@ def repeated(d: Builder) -> bool:
     return made > 1
 
 
+def both_orders(d: Builder) -> bool:
+    """A row of two operands, and the same row of them swapped: one is the other only where the row says so."""
+    x = d.pick(lambda v: not v.dtype.is_bool)
+    y = d.pick(lambda v: x is not None and v is not x and v.dtype is x.dtype and broadcasts(v.shape, x.shape))
+    if x is None or y is None:
+        return False
+    name = d.random.choice(_OF_TWO)
+    first, second = d.one(name, x, y), d.one(name, y, x)
+    return first is not None and second is not None
+
+
 _PARTNERS: Final = (
     "permute", "permute", "reshape", "reshape", "slice", "slice", "flip", "expand", "cast", "cast", "roll", "pad",
     "sum", "repeat", "neg", "abs", "sum_to_shape", "relu", "clone", "exp", "log", "square", "sqrt", "floor", "bool_not",
@@ -88,22 +99,23 @@ def _applied(d: Builder, name: str, x: Value | None) -> Value | None:
 
 
 _INTEGER_ROWS: Final = (
-    "sum", "sum", "prod", "cumsum", "cumprod", "amax", "amin", "argmax", "argmin", "add", "sub", "mul", "neg", "abs",
-    "square", "maximum", "minimum", "greater", "lower", "equal", "remainder", "fmod", "div", "sign", "relu", "clamp",
-    "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "cast", "cast", "sort_with_indices", "cummax", "any",
-    "all", "mask_where", "sum_to_shape", "max_with_indices", "cat", "pad", "flip",
+    "sum", "prod", "cumsum", "cumprod", "amax", "amin", "argmax", "argmin", "add", "sub", "mul",
+    "neg", "abs", "square", "maximum", "minimum", "greater", "lower", "equal", "remainder", "fmod", "div", "sign",
+    "relu", "clamp", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "cast", "cast", "sort_with_indices",
+    "cummax", "any", "all", "mask_where", "sum_to_shape", "max_with_indices", "cat", "pad", "flip",
 )  # fmt: skip
-_NARROW: Final = (DType.I8, DType.U8, DType.I16, DType.I32, DType.I64, DType.BOOL)
+_GATHERING: Final = ("sum", "sum", "prod", "cumsum", "cumprod", "sum_to_shape")
+_INTEGERS: Final = (DType.I64, DType.I64, DType.I32, DType.I8, DType.I16, DType.U8, DType.BOOL)
 
 
 def integers_at_limits(d: Builder) -> bool:
     """Rows on integers at the ends of their type: what wraps around, what a sum is widened to, what a cast keeps."""
-    dtype = d.random.choice(_NARROW)
+    dtype = d.random.choice(_INTEGERS)
     shape = d.random.choice(((5,), (3, 4), (2, 3, 4), (17,), (1, 7), (4, 1), (0, 3)))
     xs = [_at_limits(d, dtype, shape), _at_limits(d, dtype, d.random.choice((shape, shape[1:], (1,) * len(shape))))]
     made = 0
-    for _ in range(d.random.randint(1, 3)):
-        name = d.random.choice(_INTEGER_ROWS)
+    for step in range(d.random.randint(2, 4)):
+        name = d.random.choice(_INTEGER_ROWS if step else _GATHERING)
         row = REGISTRY[name]
         x = d.random.choice(xs)
         if attributes_known(row):
@@ -127,4 +139,6 @@ def _at_limits(d: Builder, dtype: DType, shape: tuple[int, ...]) -> Value:
     return d.add_input(d.numpy.choice(some, shape), dtype)
 
 
-ARITHMETIC: Final = (with_constants, with_constants, repeated, repeated, integers_at_limits)
+ARITHMETIC: Final = (
+    with_constants, with_constants, repeated, repeated, both_orders, integers_at_limits, integers_at_limits,
+)  # fmt: skip

@@ -84,6 +84,10 @@ class Case:
         )
         return Case(replace(self.program, inputs=tuple(inputs), numbers=numbers), self.second, self.seed + 2)
 
+    def widened(self) -> Case:
+        """The same in float64."""
+        return replace(self, program=self.program.widened())
+
     def lengthened(self) -> Iterator[Case]:
         """The same steps on longer inputs: all axes of one size, for one size after the other, are longer by one."""
         sizes = sorted({n for x in self.program.inputs for n in x.data.shape if n})
@@ -101,14 +105,24 @@ class Case:
     @cached_property
     def judge(self) -> Judge:
         """Of values and first gradients."""
-        return Judge(self.first_on(PLAIN), lambda seed: self.first_on(Device(Noisy().seeded(seed))), self.names)
+        return Judge(
+            self.first_on(PLAIN),
+            lambda seed: self.first_on(Device(Noisy().seeded(seed))),
+            self.names,
+            wide=None if self.program.is_random else lambda: self.widened().first_on(PLAIN),
+        )
 
     @cached_property
     def second_judge(self) -> Judge:
         """Of second gradients."""
         names = [f"second gradient of x{i}" for i in self.program.wanted]
         names += [f"second gradient of upstream {i}" for i, g in enumerate(self.upstream) if g is not None]
-        return Judge(self.second_on(PLAIN), lambda seed: self.second_on(Device(Noisy().seeded(seed))), names)
+        return Judge(
+            self.second_on(PLAIN),
+            lambda seed: self.second_on(Device(Noisy().seeded(seed))),
+            names,
+            wide=None if self.program.is_random else lambda: self.widened().second_on(PLAIN),
+        )
 
     @cached_property
     def names(self) -> list[str]:

@@ -118,7 +118,7 @@ def _wide(case: Case) -> Outcome:
     pool = everything(program.tensors(PLAIN), program.numbers)
     if not all(np.isfinite(x.into_data().values).all() for x in pool if x is not None and x.dtype.is_float):
         return skip("leaves the range of its type")
-    wide = replace(case, program=program.widened())
+    wide = case.widened()
     made = data_of(wide.program(wide.program.tensors(PLAIN), program.numbers))
     values = [None if y is None else y.convert(z.dtype) for y, z in zip(made, case.values, strict=True)]
     gradients = case.judge.reference[len(values) :]

@@ -181,7 +181,7 @@ class Drawer(Builder):
 
     # -- the whole -----------------------------------------------------------------------------------
     def program(self, picks: int) -> Program:
-        if self.chance(0.15):
+        if self.chance(0.22):
             return self.alone()
         for _ in range(self.random.choice((1, 1, 2, 2, 3))):
             self.fresh(self.random.choices("fib", (8, 1, 1))[0], self.some_shape(), -2.0, 2.0)
@@ -198,23 +198,23 @@ class Drawer(Builder):
         self.scale = self.random.choice((1.0, 0.01, 30.0, 300.0, root, root))
         self.fresh("f", self.some_shape())
         for _ in range(8):
-            name = self.random.choice(drawable() if self.chance(0.4) else LAYERS)
+            name = self.random.choice(drawable() if self.chance(0.35) else LAYERS)
             if self.layer(name) if name in LAYERS else self.sampled(name):
                 break
         return self.finished()
 
     def step(self) -> bool:
         sort = self.random.random()
-        if sort < 0.30:
+        if sort < 0.27:
             name = self.random.choice(_free_rows())
             return self.elementwise(name) if REGISTRY[name].pointwise is not None else self.shaped(name)
-        if sort < 0.45:
+        if sort < 0.41:
             return self.elementwise(self.random.choice(_COMMON))
-        if sort < 0.62:
+        if sort < 0.56:
             return self.shaped(self.random.choice(_COMMON_SHAPED))
-        if sort < 0.65:
+        if sort < 0.59:
             return self.layer(self.random.choice(LAYERS))
-        if sort < 0.90:
+        if sort < 0.81:
             return self.sampled(self.random.choice(drawable()))
         return self.random.choice(MAKERS)(self)
 

@@ -180,6 +180,40 @@ def _stale_plan(patch: Any) -> None:
     patch.setattr(Fusion, "grow", stale)
 
 
+def _stale_program(patch: Any) -> None:
+    from burn_torch.transform.compilation import Compiled
+
+    key, first = Compiled._key, {}  # type: ignore[var-annotated]
+
+    def without_shapes(self: Any, *args: Any) -> Any:
+        whole = key(self, *args)
+        return first.setdefault((id(self), *(getattr(part, "size", None) for part in whole[1:])), whole)
+
+    patch.setattr(Compiled, "_key", without_shapes)
+
+
+def _written_into(candidate: Any) -> Any:
+    def build(call: Any) -> Any:
+        function, part = candidate.build(call), tuple(slice(*r) for r in call.attrs["ranges"])
+
+        def assign(x: Any, values: Any) -> Any:
+            if not x.is_contiguous():
+                return function(x, values)
+            x[part] = values
+            return x
+
+        return assign
+
+    return PerCall(build)
+
+
+def _summed_in_32_bits(candidate: Any) -> Any:
+    def total(x: Any, *, dims: Any) -> Any:
+        return x.astype("i4").sum(axis=dims, keepdims=True).astype("i8") if x.dtype == "i8" else candidate(x, dims=dims)
+
+    return total
+
+
 def _another_stream(candidate: Any) -> Any:
     def build(call: Any) -> Any:
         function = candidate.build(call) if isinstance(candidate, PerCall) else partial(candidate, **call.attrs)
@@ -234,6 +268,9 @@ _FUSION: Final = "burn_torch.fusion"
 _TAPES: Final = (
     Fault("detach-cuts-one-tape", "second", 1500, _inner_tape_only),
     Fault("a-parameter-is-no-leaf", "numeric", 600, _lost_param),
+    Fault("a-second-order-term-is-lost", "second", 1500, _part(
+        "tanh_backward", "gradient_rule", lambda rule: lambda *args: (rule(*args)[0], None),
+    )),
     Fault("a-second-contribution-overwrites", "numeric", 600, _edited(
         "burn_torch.backend.autodiff.decorator:Autodiff._walk",
         "slots[index] = _summed(recording, parent, index, slots[index], gradient)", "slots[index] = gradient",
@@ -247,10 +284,32 @@ _RULES: Final = (
     Fault("cumsum-gradient-runs-forward", "numeric", 600, _part("cumsum", "gradient_rule", _reversed_not)),
     Fault("cosine-overflows", "wide", 20_000, _squares_overflow),
     Fault("vmap-names-the-wrong-axis", "vmap", 1500, _unshifted),
+    Fault(
+        "vmap-takes-samples-along-the-first-axis",
+        "vmap",
+        1500,
+        _edited(
+            "burn_torch.transform.per_sample:_Samples.one",
+            "if axis:",
+            "if axis > 1:",
+        ),
+    ),
+    Fault(
+        "a-running-mean-stays",
+        "steps torch",
+        600,
+        _edited(
+            "burn_torch.nn.norm:BatchNorm._train",
+            "self._move(self.running_mean, mean, 1.0)",
+            "pass",
+        ),
+    ),
 )
 _LEAVES: Final = (
     Fault("operands-swapped-in-numpy", "ndarray", 1500, _part("atan2", "numpy", _swapped)),
     Fault("last-of-ties", "ndarray", 6000, _part("argmax", "numpy", _last_of_ties)),
+    Fault("integers-are-summed-in-32-bits", "ndarray", 6000, _part("sum", "numpy", _summed_in_32_bits)),
+    Fault("a-part-is-written-into-its-source", "ndarray", 1500, _part("slice_assign", "torch", _written_into)),
     Fault("another-stream-of-random-numbers", "ndarray", 1500, _part("uniform", "numpy", _another_stream)),
     Fault("numpy-keeps-its-own-types", "ndarray", 600, _edited(
         "burn_torch.backend.ndarray.leaf:_as_array", "array.dtype != spec.dtype.numpy", "False",
@@ -262,6 +321,7 @@ _PASSES: Final = (
         "burn_torch.graph.passes.dead:dead_code", "live = tuple([i in needed for i in node.outputs])",
         "live = tuple([i in needed and i == next(j for j in node.outputs if j in needed) for i in node.outputs])",
     )),
+    Fault("a-program-of-other-shapes", "compile", 600, _stale_program),
     Fault("equal-but-for-the-key", "compile", 1500, _edited(
         "burn_torch.graph.passes.subexpressions:_key", "    return (call, inputs)\n",
         "    return (call,) if call.op.random else (call, inputs)\n",

@@ -89,6 +89,9 @@ def _forked(fault: Any, seed: int, numbers: Sequence[int], *, planted: bool) -> 
 
 def _work(phase: str, names: Sequence[str], seed: int, told: Any) -> None:
     os.environ.update(PHASES[phase].environment)
+    import tests.fuzz.doors
+    import tests.fuzz.draw
+    import tests.fuzz.opened  # noqa: F401  # what every hunt needs
     from tests.fuzz.faults import FAULTS
 
     for name in names:

@@ -18,8 +18,10 @@ __all__ = ["MAKERS"]
 
 
 def _detached(d: Builder) -> bool:
+    """A constant made of a value, most often beside the value itself: each tape must see it as one."""
     x = d.pick(lambda v: v.dtype.is_float)
-    return x is not None and d.emit("detach", x) is not None
+    constant = d.one("detach", d.elementwise_of(x) or x) if x else None
+    return constant is not None and (d.chance(0.3) or d.emit("mul", x, constant) is not None)
 
 
 def _straight_through(d: Builder) -> bool:
