@@ -31,8 +31,9 @@ class Report:
 
     # -- while it runs -------------------------------------------------------------------------------
     def add(self, phase: str, failure: Failure) -> None:
-        """A disagreement, as large as it was drawn."""
+        """A disagreement, as large as it was drawn; told at once, as a long run may be cut off before it is shrunk."""
         self.failures[phase, failure.door, failure.number] = failure
+        print(f"{phase}, door {failure.door}, program {failure.number}: {failure.words[:110]}", flush=True)
 
     def add_shrunk(self, phase: str, failure: Failure) -> None:
         """The same, small: it is printed unless others of its rows were."""
