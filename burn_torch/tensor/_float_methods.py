@@ -11,6 +11,7 @@ from burn_torch.core.frames import told
 from burn_torch.tensor._arguments import axis, dtype_of, integer, option, real
 from burn_torch.tensor._order_methods import OrderMethods
 from burn_torch.tensor.apply import apply, binary, require_tensor, unary
+from burn_torch.tensor.broadcasting import warn_of_shapes
 from burn_torch.tensor.options import GridSampleOptions, GridSamplePaddingMode, InterpolateMode
 
 __all__ = ["FloatMethods"]
@@ -228,7 +229,12 @@ class FloatMethods(OrderMethods):
         return near.bool_or(self.equal(other))
 
     def all_close(self, other: Self, rtol: float | None = None, atol: float | None = None) -> bool:
-        """Whether all elements are close, see `is_close`.  Waits for the device."""
+        """Whether all elements are close, see `is_close`.  Waits for the device.
+
+        Other shapes are broadcast, with a BroadcastWarning.
+        """
+        require_tensor(other, "other")
+        warn_of_shapes("all_close", self.spec, other.spec)
         close = self.is_close(other, rtol, atol).all()
         return bool(close)
 

@@ -133,3 +133,19 @@ def test_functions_of_the_library_are_quiet() -> None:
         per_sample_grad(lambda w, x: (w * x).sum())(made(3), made(3, 3))
 
     assert noticed(run) == []
+
+
+@pytest.mark.parametrize(
+    "shapes", [((5, 1), (5,)), ((5,), (5, 1)), ((5, 1), (1, 5)), ((2, 3), (3,)), ((1,), (5,)), ((0,), (1,))]
+)
+def test_all_close_of_other_shapes_is_noticed(shapes: Any) -> None:
+    x, y = (Tensor.zeros(shape, CPU) for shape in shapes)
+    found = noticed(lambda: x.all_close(y))
+    assert [w.filename for w in found] == [__file__]
+    for part in ("all_close: tensors of different shapes", f"given:    {shapes[0]} and {shapes[1]}", "squeeze_dim"):
+        assert part in str(found[0].message)
+
+
+def test_all_close_of_one_shape_or_with_a_number_says_nothing() -> None:
+    x = Tensor.zeros((5, 2), CPU)
+    assert not noticed(lambda: (x.all_close(x), x.all_close(Tensor.zeros((1,), CPU)), x[:1, :1].all_close(x[0, 0])))
