@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import builtins
 import datetime
+import gc
 import io
 import os
 import random
+import resource
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,7 +31,7 @@ _CLOCK: Final = (
 )  # fmt: skip
 _SYSTEM: Final = (
     "urandom", "getrandom", "listdir", "scandir", "stat", "lstat", "open", "read", "times", "getloadavg", "cpu_count",
-    "sched_getaffinity", "getcwd",
+    "sched_getaffinity", "getcwd", "access", "statvfs", "fstatvfs", "getpriority", "nice", "umask", "get_terminal_size",
 )  # fmt: skip
 _TORCH: Final = (
     "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
@@ -51,6 +54,10 @@ def _calls() -> Iterator[tuple[Any, str]]:
         function = getattr(torch, name, None)
         if type(function).__name__ == "builtin_function_or_method":
             yield function, f"torch.{name}"
+    for name in ("get_count", "get_stats", "get_objects"):
+        yield getattr(gc, name), f"gc.{name}"
+    yield resource.getrusage, "resource.getrusage"
+    yield threading.stack_size, "threading.stack_size"  # it sets what it reads
     yield io.open, "open"
     yield builtins.input, "input"
     yield np.fromfile, "numpy.fromfile"
@@ -61,11 +68,14 @@ _CALLS: Final[dict[Any, str]] = dict(_calls())
 PYTHON_CALLS: Final[dict[CodeType, str]] = {
     random.Random.gauss.__code__: "random.gauss",  # draws two and keeps one, which the next call takes without a draw
     uuid.uuid1.__code__: "uuid.uuid1",
+    threading.active_count.__code__: "threading.active_count",
+    threading.enumerate.__code__: "threading.enumerate",
 }
 """Functions of Python's own library that give another value in each call, by their code."""
 
 _DRAWS: Final = frozenset(("random", "getrandbits"))
-_READS: Final = frozenset(("read", "readline", "readlines", "readinto", "read1", "__next__"))
+_POLLS: Final = frozenset(("locked", "qsize", "empty", "get", "get_nowait"))
+_READS: Final = frozenset(("tell", "read", "readline", "readlines", "readinto", "read1", "__next__"))
 _QUERIES: Final = frozenset(("execute", "fetchone", "fetchmany", "fetchall"))
 _NOW: Final = frozenset(("now", "today", "utcnow"))
 
@@ -90,6 +100,8 @@ def impure_call(function: Any) -> str | None:
         return f"{owner.__name__}.{called}"
     if called in _READS and isinstance(owner, io.IOBase):
         return f"{called} of a file"
+    if called in _POLLS and type(owner).__module__ in ("_thread", "_queue"):
+        return f"{called} of a {type(owner).__name__}"
     if called in _QUERIES and type(owner).__module__ == "sqlite3":
         return f"{called} of a database"
     if called in _TORCH_METHODS and isinstance(owner, torch.Tensor):

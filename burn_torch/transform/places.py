@@ -48,6 +48,7 @@ from burn_torch.transform.guard import (
 )
 from burn_torch.transform.impure import GENERATORS, global_generators
 from burn_torch.transform.names import attribute_of, is_library, is_standard, names_of
+from burn_torch.transform.settings import setting_of_value
 
 __all__ = ["IMMUTABLE", "LONGEST", "Places"]
 
@@ -68,6 +69,7 @@ _MEMORY: Final = (
     np.ndarray, torch.Tensor, bytearray, memoryview, array.array, mmap.mmap, _SimpleCData, Array, Structure, Union,
 )  # fmt: skip
 _OF_TORCH: Final = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+_VIEWS: Final[tuple[type[Any], ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 _WHOLE: Final = ("burn_torch.optim", "threading", "queue", "multiprocessing", "configparser")
 """Objects of these packages answer by methods of their own, so all of their attributes count."""
 _CLOSED: Final = frozenset(("builtins", "logging", "pathlib", "re", "typing", "abc", "enum", "functools", "_thread"))
@@ -134,6 +136,9 @@ class Places:
         """Notes the places inside of a value that code with these names may read; None for all of them."""
         if isinstance(value, (*IMMUTABLE, _TENSORS)) or value is ABSENT or value is vars(builtins):
             return
+        setting = setting_of_value(value, names)
+        if setting is not None:
+            self.add(setting.read, setting.name, lambda: Probe(*setting))
         seen = self._seen.get(id(value))
         fresh = seen is None
         if seen is None:
@@ -183,7 +188,12 @@ class Places:
             if fresh:
                 seen.places.append(Probe(f"{path}.getvalue()", value.getvalue, value))
         elif isinstance(value, weakref.ref):
+            if fresh:
+                seen.places.append(Probe(f"whether {path}() is gone", lambda: value() is None))
             self.look(value(), path, names)
+        elif isinstance(value, _VIEWS):
+            if fresh:
+                seen.places.append(Probe(path, lambda: (*value,)))
         elif isinstance(value, _OF_TORCH):
             if fresh:
                 seen.places.append(Probe(path, lambda: _state_of_torch(value, set()), value))

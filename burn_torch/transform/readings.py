@@ -28,6 +28,7 @@ from burn_torch.transform.guard import ABSENT, Contents, Fields, Guard, Long, Pl
 from burn_torch.transform.impure import PYTHON_CALLS, generator_state, global_generators, impure_call, restoring
 from burn_torch.transform.names import codes_in, contents_of, is_library, is_standard, line_of, names_of, place_of
 from burn_torch.transform.places import IMMUTABLE, LONGEST, Places
+from burn_torch.transform.settings import Setting, setting_of, setting_of_code
 from burn_torch.transform.surroundings import plain_function
 
 __all__ = ["Readings"]
@@ -111,6 +112,8 @@ class Readings:
                 self._note_builtin(arg, frame)
             elif (what := impure_call(arg)) is not None and getattr(arg, "__self__", None) not in self._seeded:
                 self._note(what, frame)
+            elif (setting := setting_of(arg)) is not None:
+                self._note_setting(setting, frame)
         elif kind == _USERS:
             if event == "call":
                 if code.co_name == "__del__" or code in self._collecting:
@@ -123,9 +126,11 @@ class Readings:
             if code is _ENVIRON:
                 self._note_variable(frame)
             elif code in PYTHON_CALLS and frame.f_locals.get("self") not in self._seeded:
-                self._note(PYTHON_CALLS[code], frame)
+                self._note(PYTHON_CALLS[code], frame.f_back)
             elif code in _SEEDING:
                 self._note_seed(frame)
+            elif (setting := setting_of_code(code, frame.f_locals.get("self"))) is not None:
+                self._note_setting(setting, frame)
 
     _event.watches_trace = True  # type: ignore[attr-defined]  # see `core.unwatched`
 
@@ -136,7 +141,11 @@ class Readings:
             self._wild.add(frame.f_code)
             self._look_everywhere(frame)  # before it sets what it asks for
 
-    def _note(self, what: str, frame: FrameType) -> None:
+    def _note_setting(self, setting: Setting, frame: FrameType) -> None:
+        if _users_line(frame) is not None:
+            self._places.add(setting.read, setting.name, lambda: Probe(*setting))
+
+    def _note(self, what: str, frame: FrameType | None) -> None:
         line = _users_line(frame)
         if line is not None:
             self._impure.append(_Reading(what, line))
