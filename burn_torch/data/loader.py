@@ -180,6 +180,7 @@ class DataLoader(Generic[Item, Batch]):
                 place.fault("no whole number", given=f"{name}={value!r}", expected=f"{name}: int", mend="give an int")
         if place.faults:
             raise_faults("DataLoader", place.faults, error=DataError)
+        self.batch_size, self.num_workers = int(self.batch_size), int(self.num_workers)  # numpy's small ones overflow
         if self.num_workers < 0:
             given = f"num_workers={self.num_workers}"
             place.fault(

@@ -29,7 +29,17 @@ class SelectionDataset(View[Item, Item]):
 
     def __init__(self, dataset: MapStyle[Item], indices: Sequence[int] | NDArray[np.int64]) -> None:
         super().__init__(dataset)
-        chosen = np.asarray(indices, dtype=np.int64).reshape(-1).copy()
+        given = np.asarray(indices)
+        if given.size and given.dtype.kind not in "iu":  # numpy would cut floats, and take a mask for positions 0 and 1
+            raise DataError(
+                explain(
+                    "a selection is of positions",
+                    given=f"values of {given.dtype}",
+                    expected=f"whole numbers, 0 <= position < {len(dataset)}",
+                    mend="np.flatnonzero(mask) gives the positions of a mask, and .astype(int) those of whole floats",
+                )
+            )
+        chosen = given.reshape(-1).astype(np.int64)
         outside = chosen[(chosen < 0) | (chosen >= len(dataset))]
         if outside.size:
             raise DataError(

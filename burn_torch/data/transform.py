@@ -117,7 +117,7 @@ class PartialDataset(View[Item, Item]):
                     mend="cut at positions that the dataset has",
                 )
             )
-        self._start, self._end = start, end
+        self._start, self._end = int(start), int(end)  # of numpy's small types sums would overflow
 
     @classmethod
     def split(cls, dataset: MapStyle[Item], num: int) -> list[PartialDataset[Item]]:
@@ -136,7 +136,7 @@ class PartialDataset(View[Item, Item]):
                     mend="give a batch_size of 1 or more",
                 )
             )
-        total = len(dataset)
+        total, batch_size = len(dataset), int(batch_size)
         batches = -(-total // batch_size)
         return [
             PartialDataset(dataset, min(start * batch_size, total), min(end * batch_size, total))
@@ -195,7 +195,7 @@ class WindowsDataset(View[Item, list[Item]]):
                     mend="give a size of 1 or more",
                 )
             )
-        self._size = size
+        self._size = int(size)
 
     def get(self, index: int) -> list[Item]:
         """The window that starts at a position."""
@@ -215,6 +215,7 @@ def even_bounds(total: int, num: int) -> list[tuple[int, int]]:
         raise DataError(
             explain("nothing is split into no parts", given=f"num={num}", expected="num >= 1", mend="ask for 1 or more")
         )
+    num = int(num)
     size, larger = divmod(total, num)
     ends = [size * part + min(part, larger) for part in range(num + 1)]
     return list(pairwise(ends))

@@ -97,7 +97,7 @@ def generate_padding_mask(
     A token of a sequence that equals `pad_token` is masked too.
     """
     option = SeqLengthOption.NoMax if seq_length is None else seq_length
-    if isinstance(option, int):
+    if not isinstance(option, SeqLengthOption):
         option = SeqLengthOption.Max(option)
     size = option.length(max(map(len, tokens_list), default=1))
     padded = np.full((len(tokens_list), size), pad_token, np.int64)

@@ -415,7 +415,7 @@ def _filled(x: Value, shape: Shape) -> Shape:
 
 def _pairs(x: Value, padding: Any) -> tuple[tuple[int, int], ...]:
     items = list(padding) if isinstance(padding, list | tuple) else []
-    if items and all(isinstance(item, int) for item in items) and len(items) in (2, 4):
+    if len(items) in (2, 4) and not any(isinstance(item, list | tuple) for item in items):
         items = [items[i : i + 2] for i in range(len(items) - 2, -1, -2)]  # the last axis comes first
     pairs = [tuple(item) for item in items if isinstance(item, list | tuple) and len(item) == 2]
     if not pairs or len(pairs) < len(items) or len(pairs) > x.spec.ndim:

@@ -11,7 +11,15 @@ import pytest
 import torch
 
 from burn_torch import BurnTorchError, Device, Module, Tensor, compile, grad, nn, optim, train
-from burn_torch.data import DataLoader, DataLoaderBuilder, InMemDataset, MapperDataset, PartialDataset
+from burn_torch.data import (
+    DataLoader,
+    DataLoaderBuilder,
+    InMemDataset,
+    MapperDataset,
+    PartialDataset,
+    SelectionDataset,
+    WindowsDataset,
+)
 from burn_torch.monitor import EventLog, is_alive
 from burn_torch.record import NamedMpkFileRecorder, SafetensorsFormat
 from burn_torch.record.stores import KeyRemapper, PathFilter, SafetensorsStore
@@ -106,3 +114,26 @@ def test_a_run_takes_its_counts_from_numpy(tmp_path: Path) -> None:
     result = run.launch(train.Learner(Net(MODEL), optim.SgdConfig().init(), np.float32(0.5)))
     assert result.status == "completed"
     assert len(list((tmp_path / "run" / "checkpoint").iterdir())) > 1
+
+
+@pytest.mark.parametrize("positions", [np.array([True, False, True]), np.array([0.5, 1.5]), [2**70]])
+def test_a_selection_takes_no_mask_and_no_floats_for_positions(positions: Any) -> None:
+    with pytest.raises(BurnTorchError, match=r"(?s)a selection is of positions.*np\.flatnonzero"):
+        SelectionDataset([1, 2, 3], positions)
+
+
+def test_small_counts_of_numpy_do_not_overflow_in_data_and_padding() -> None:
+    class Whole:
+        def batch(self, items: Any, device: Any) -> Any:
+            return items
+
+    few: Any = np.uint8(150)
+    data = InMemDataset(list(range(400)))
+    loader = DataLoader(data, Whole(), batch_size=few)
+    assert [items[0] for items in loader] == [0, 150, 300]  # 2 * 150 is 44 in uint8
+    assert WindowsDataset(data, few)[250][-1] == 399
+    assert PartialDataset(data, few, 400)[249] == 399
+    assert [len(part) for part in PartialDataset.split_chunks(data, np.uint8(2), few)] == [300, 100]  # type: ignore[arg-type]
+    device = Device.cpu()
+    assert Tensor.ones((2, 2), device).pad((np.int64(1), np.int64(2), 0, 0), 0.0).shape == (2, 5)  # type: ignore[arg-type]
+    assert nn.generate_padding_mask(0, [[1, 2], [3]], np.int64(1), device).tensor.shape == (2, 1)  # type: ignore[arg-type]
