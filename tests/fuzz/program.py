@@ -128,7 +128,7 @@ class Program:
         lines = [f"def f({parameters}):", f"    {', '.join(names)}, = xs"]
         for number, step in enumerate(self.steps):
             results = [f"v{len(names) + j}" for j in range(step.results)]
-            one_part = "," if step.name == "split" and step.results == 1 else ""
+            one_part = "," if step.results == 1 and _gives_tuple(step.name) else ""
             lines.append(f"    {', '.join(results)}{one_part} = {_call(step, names)}")
             names += results
             if step.name == "detach" and "watch" in parameters:
@@ -239,6 +239,11 @@ class Program:
             lines.append(f"        Tensor.from_data({flat}, device, {x.dtype.name!r}),  # {x.data.shape}")
         lines += ["    ]", "", f"ns = {list(self.numbers)!r}"]
         return "\n".join(lines)
+
+
+def _gives_tuple(name: str) -> bool:
+    """Whether a row gives a tuple whatever the number of its results: a split, an update of parameters."""
+    return name in REGISTRY and str(REGISTRY[name].signature.python.return_annotation).startswith("tuple")
 
 
 def _call(step: Step, names: Sequence[str]) -> str:

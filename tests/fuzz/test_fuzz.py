@@ -83,6 +83,16 @@ def test_a_seed_draws_one_program_and_json_keeps_it() -> None:
         assert program.pruned().to_json() == text, "nothing is drawn that no result reads"
 
 
+@pytest.mark.parametrize("name", ["split", "sgd_update"])
+def test_a_row_that_gives_a_tuple_of_one_is_a_step_of_one_result(name: str) -> None:
+    drawer = Drawer(0)
+    x = drawer.fresh("f", (3, 4))
+    made = drawer.emit(name, x, sizes=(3,), dim=0) if name == "split" else drawer.emit(name, 0.1, 0.0, x, x)
+    assert made is not None
+    assert drawer.one("neg", made[0]) is not None
+    assert Case(drawer.finished()).values
+
+
 def test_a_program_as_python_computes_the_same() -> None:
     for seed in range(12):
         program = draw_program(seed)
