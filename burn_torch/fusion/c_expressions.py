@@ -106,6 +106,7 @@ class _Writer:
         """As torch has it: beyond the width of the type nothing is left but the sign."""
         bits = 8 * self.kind.itemsize
         beyond = f"({by}) < 0 || ({by}) >= {bits}"
+        value = f"({C_TYPES[self.kind]}){value}"  # a literal is an int, of 32 bits
         if to_left or self.kind is DType.U8:
             return f"({beyond} ? 0 : {value} {'<<' if to_left else '>>'} {by})"
         return f"({value} >> ({beyond} ? {bits - 1} : {by}))"

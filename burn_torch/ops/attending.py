@@ -207,7 +207,7 @@ def _backward_samples() -> list[Sample]:
         y = (*q[:3], v[3])
         drawn = [uniform(-1, 1, shape) for shape in (y, q, k, v, y)]
         settings = {"causal": False, **attrs} | ({"live": (True,) * 4} if bias is not None else {})
-        return sample(*drawn, uniform(1, 2, q[:3]), mask, bias, 0.5, softcap, **settings)
+        return sample(*drawn, uniform(4, 5, q[:3]), mask, bias, 0.5, softcap, **settings)
 
     q, k, v = (2, 4, 3, 5), (2, 4, 6, 5), (2, 4, 6, 7)
     return [

@@ -37,6 +37,8 @@ _SHIFTS = [
     sample(integers(-100, 100, (0, 3)), integers(0, 7, (3,))),
     sample(integers(-100, 100), 3),
     sample(85, integers(0, 7)),
+    sample(85, integers(-2, 70)),
+    sample(integers(-100, 100), integers(-2, 70)),
 ]
 
 

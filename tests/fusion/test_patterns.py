@@ -255,3 +255,10 @@ def test_templates_may_call_what_kernels_write() -> None:
     for row_ in REGISTRY.values():
         if row_.pointwise is not None:
             require_template(row_.name, row_.pointwise, [name for name, _ in row_.signature.inputs])
+
+
+@pytest.mark.parametrize("sign", ["<<", ">>"])
+def test_a_literal_is_shifted_in_the_type_of_the_result(sign: str) -> None:
+    """85 << 36 was that of an int, of 32 bits: 1360 with some compilers."""
+    text = c_expression(f"({{0}} {sign} {{1}})", ["85", "x"], DType.I64, used=set())
+    assert f"(int64_t)85 {sign}" in text

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from burn_torch import BurnTorchError, Device, DType, Tensor
@@ -33,6 +34,12 @@ def _has_ties(x: Any) -> bool:
         return True
     values = x.tensor.into_torch()
     return bool(values.isnan().any()) or values.unique().numel() < x.tensor.spec.numel
+
+
+def _jumps_often(a: Any, b: Any) -> bool:
+    """Whether a remainder jumps within a step of a difference: its quotient is large."""
+    a, b = (x.into_torch().double() if isinstance(x, Tensor) else torch.tensor(float(x)) for x in (a, b))
+    return bool((a.abs() > 20 * b.square()).any())
 
 
 class Value:
@@ -140,7 +147,9 @@ class Builder:
             return None
         results = list(made) if isinstance(made, tuple) else [made]
         values = [None if y is None else Value(y, None) for y in results]
-        if name in ORDER_OF_TIES_IS_OPEN and _has_ties(values[0]):
+        if name in ORDER_OF_TIES_IS_OPEN and isinstance(operands[0], Value) and _has_ties(operands[0]):
+            return None
+        if name == "remainder" and _jumps_often(*given[:2]):
             return None
         for v in values:
             if v is not None and not self._small(v, LARGEST_LAYER if name.startswith(LAYER) else MOST_ELEMENTS):
