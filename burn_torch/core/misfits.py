@@ -3,7 +3,8 @@
     x.argmax(axis=1, keepdim=True)      mend: argmax(dim=1); without keepdim: a reduced axis stays, with size 1; ...
 
 Python words such a call before the function begins.  `worded` puts a function of the same parameters in front of it,
-whose text follows from the signature: a right call binds as before, and costs 0.04 us more.
+whose text follows from the signature: a right call binds as before, and costs 0.07 us more
+(Python 3.11, one idle core): 1 to 8 % of a method on 16 elements, where less than 2 % was wanted.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def worded(function: F, subject: str = "") -> F:
 
 
 def worded_late(function: F, subject: str) -> F:
-    """`worded` for functions that are called a few times a run: without a text of its own, and 0.2 us slower."""
+    """`worded` for functions that are called a few times a run: without a text of its own; 0.09 us a call."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -189,4 +189,4 @@ def test_a_worded_method_costs_little() -> None:
     def best(function: Any) -> float:
         return min(timeit.repeat(lambda: function(X, 1), number=200, repeat=30))
 
-    assert best(Tensor.argmax) < 1.3 * best(plain)  # measured: 1.02, and machines are busy
+    assert best(Tensor.argmax) < 1.3 * best(plain)  # 0.65 to 1.12 in nine runs: it finds gross mistakes alone
