@@ -84,7 +84,7 @@ def run_models(count, folder, *, fuse=False):
         wrong, ran = disagreements(drawn, folder, fuse=fuse)
         assert not wrong, f"SEED={seed}: " + "\n".join(wrong) + "\n" + drawn.text()
         runs, models = runs + ran, models + 1
-    assert models > 0.95 * count
+    assert models > 0.95 * count - 2  # of few, a draw or two that nobody can make are more than one in twenty
     assert runs > 3 * models
 
 

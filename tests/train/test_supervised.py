@@ -231,7 +231,7 @@ def test_all_faults_of_a_builder_come_at_once(program, tmp_path):
     for part in (
         "num_epochs(0)", "grads_accumulation(0)", "Mute without train_step", "Mute without valid_step",
         "two train metrics Loss", "two valid metrics Loss",
-        "mend:     give a positive whole number",
+        "mend:     give a positive number",
         "expected: num_epochs of 1 or more",
     ):  # fmt: skip
         assert part in str(caught.value)

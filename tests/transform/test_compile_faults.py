@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from burn_torch import Device, FusionWarning, Tensor, compile
-from burn_torch.backend.libtorch import c_kernels, source_file
+from burn_torch.backend.libtorch import c_kernels, c_libraries, source_file
 from burn_torch.backend.libtorch import program as libtorch_program
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.graph.passes import driver
@@ -30,8 +30,8 @@ FAULTS: dict[str, BaseException] = {
 }
 
 PLACES: dict[str, tuple[ModuleType, str]] = {
-    "the folder of kernels": (c_kernels, "_folder"),
-    "a build": (c_kernels, "_built"),
+    "the folder of kernels": (c_libraries, "kernel_folders"),
+    "a build": (c_libraries, "_build"),
     "the compilers": (c_kernels, "build_apart"),
     "a library": (c_kernels, "loaded"),
     "a launcher": (c_kernels, "_launcher"),

@@ -33,6 +33,8 @@ import torch
 
 from burn_torch import Device, Tensor, TraceError, compile
 
+_LOCALE = locale.setlocale(locale.LC_ALL)
+
 LOGGER = logging.getLogger("burn_torch.tests.settings")
 LOCK, QUEUE = threading.Lock(), queue.SimpleQueue()  # type: ignore[var-annotated]
 ITEMS = {"a": 1.0}
@@ -125,7 +127,7 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any
     "state of numpy": (lambda: np.random.get_state()[1][5], lambda: np.random.seed(5), lambda: None),
     "state of torch": (lambda: torch.get_rng_state()[8], lambda: torch.manual_seed(77), lambda: None),
     "locale": (lambda: len(repr(locale.localeconv())), lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8"),
-               lambda: locale.setlocale(locale.LC_ALL, "C")),
+               lambda: locale.setlocale(locale.LC_ALL, _LOCALE)),
     "views of dicts": (lambda: next(iter(VALUES)), lambda: ITEMS.update(a=3.0), lambda: ITEMS.update(a=1.0)),
     "weak references": (lambda: 1 + (REFERENCE() is None), HELD.clear, lambda: None),
 }  # fmt: skip

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+import torch
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
@@ -21,8 +22,7 @@ from burn_torch.ops.slicing import narrow
 
 X = TensorSpec.of((6, 6), DType.F32, "cpu")
 WEIGHTS = 4
-PLACES = ("cpu", "cuda:0")
-"""Graphs are planned for a GPU where there is none, too."""
+PLACES = ("cpu", "cuda:0") if torch.cuda.is_available() else ("cpu",)
 
 
 def drawn(seed: int, mine: int) -> Graph:
