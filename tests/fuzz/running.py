@@ -34,7 +34,10 @@ _MOST_GRACE_S: Final = 4.0
 
 
 def run_phases(options: argparse.Namespace, began: float) -> int:
-    """Runs the chosen phases one after the other; the exit status.  `began`: when the process was started."""
+    """Runs the chosen phases one after the other; the exit status, 1 also where a phase compared nothing.
+
+    began  when the process was started
+    """
     end = math.inf if options.seconds is None else began + options.seconds - 0.3
     names = options.phases.split(",")
     report = Report(options)
@@ -49,7 +52,10 @@ def run_phases(options: argparse.Namespace, began: float) -> int:
             if options.first and report.failures:
                 break
     report.print_summary(time.time() - began)
-    return 1 if report.failures else 0
+    idle = [name for name, counts in report.counts.items() if not counts["programs"]]
+    if idle:
+        print(f"nothing was compared in {', '.join(idle)}: the time was over before a program was; give more SECONDS")
+    return 1 if report.failures or idle else 0
 
 
 def _can_run(phase: Phase) -> bool:
