@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 from burn_torch.core.errors import ArgumentError, BurnTorchError, explain
 from burn_torch.core.frames import at_user_line
-from burn_torch.core.misfits import is_from_inside, misfit_of
+from burn_torch.core.misfits import is_from_inside, misfit_of, opaque
 from burn_torch.core.wording import described
 
 __all__ = ["Taken", "above", "at_least", "between", "checked", "described", "holds", "taken_by"]
@@ -128,7 +128,7 @@ def _checked_function(
     # in tracebacks, and for `called_name`, it is the function itself
     plain: Any = check
     plain.__code__ = plain.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
-    return typing.cast(F, plain)
+    return opaque(typing.cast(F, plain))
 
 
 def holds(taken: Taken, value: Any) -> bool:

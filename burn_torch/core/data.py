@@ -362,21 +362,24 @@ def is_of_torch(values: Any) -> bool:
 
 def _of_torch(tensor: Any) -> TensorData:
     """A torch tensor's values.  Raises: ArgumentError for one with a graph, DTypeError for other kinds of numbers."""
+    torch = sys.modules["torch"]
     name = str(tensor.dtype).removeprefix("torch.")
-    given = f"a torch tensor {tuple(tensor.shape)} of {name} on {tensor.device}"
-    if tensor.requires_grad:
+    shape = "nested" if tensor.is_nested else tuple(tensor.shape)
+    given = f"a torch tensor {shape} of {name} on {tensor.device}"
+    forward = torch.autograd.forward_ad
+    if tensor.requires_grad or (forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None):
         raise ArgumentError(
             explain(
                 "TensorData: torch's autograd follows this tensor, and its gradients would end here",
-                given=f"{given} that requires grad",
+                given=f"{given} that {'requires grad' if tensor.requires_grad else 'carries a tangent'}",
                 expected="a tensor without torch's graph",
-                mend="pass tensor.detach()",
+                mend="pass tensor.detach(), or of a dual tensor forward_ad.unpack_dual(tensor).primal",
             )
         )
     try:
         host = tensor.cpu().resolve_conj().resolve_neg()
         if name == "bfloat16":
-            return TensorData(host.contiguous().view(sys.modules["torch"].int16).numpy().view(np.uint16), DType.BF16)
+            return TensorData(host.contiguous().view(torch.int16).numpy().view(np.uint16), DType.BF16)
         array = host.numpy()
         return TensorData(array, DType.from_numpy(array.dtype))
     except (RuntimeError, TypeError, KeyError) as err:
@@ -385,7 +388,8 @@ def _of_torch(tensor: Any) -> TensorData:
                 "TensorData: this torch tensor has no numbers of ours",
                 given=given,
                 expected="a dense tensor of floats, integers or truth values",
-                mend="convert it in torch first: tensor.to_dense(), tensor.float(), tensor.to('cpu')",
+                mend="convert it in torch first: tensor.to_dense(), tensor.float(), tensor.to('cpu');"
+                " read it outside of torch.func and of FakeTensorMode",
             )
         ) from err
 

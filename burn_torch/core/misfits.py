@@ -20,7 +20,17 @@ from burn_torch.core.errors import DTypeError, explain
 from burn_torch.core.frames import at_user_line
 from burn_torch.core.wording import described
 
-__all__ = ["WORDED", "is_from_inside", "misfit", "misfit_of", "word_functions", "word_methods", "worded", "worded_late"]
+__all__ = [
+    "WORDED",
+    "is_from_inside",
+    "misfit",
+    "misfit_of",
+    "opaque",
+    "word_functions",
+    "word_methods",
+    "worded",
+    "worded_late",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,7 +88,13 @@ def worded(function: F, subject: str = "") -> F:
     )
     makers: dict[str, Any] = {}
     exec(compile(code, WORDED, "exec"), function.__globals__, makers)  # of the signature's own names
-    return typing.cast(F, functools.wraps(function)(makers["make"](**scope)))
+    return opaque(typing.cast(F, functools.wraps(function)(makers["make"](**scope))))
+
+
+def opaque(function: F) -> F:
+    """The function, into which torch.compile does not look: with fullgraph=True, and in torch.export, it says why."""
+    vars(function).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_UNTRACED)
+    return function
 
 
 def worded_late(function: F, subject: str) -> F:
@@ -93,7 +109,7 @@ def worded_late(function: F, subject: str) -> F:
                 raise
             raise misfit_of(function, subject, args, kwargs) from None
 
-    return typing.cast(F, call)
+    return opaque(typing.cast(F, call))
 
 
 def is_from_inside(err: TypeError) -> bool:
@@ -106,7 +122,10 @@ def word_methods(owner: type, home: type) -> None:
     seen: dict[Any, Any] = {}
     for name, member in list(vars(home).items()):
         function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
-        if name.startswith("_") or not inspect.isfunction(function):
+        if not inspect.isfunction(function):
+            continue
+        opaque(function)
+        if name.startswith("_"):
             continue
         if inspect.iscoroutinefunction(function) or hasattr(function, "__wrapped__"):
             continue
@@ -202,6 +221,12 @@ def _twins(name: str) -> Iterable[str]:
     return (twin for group in _TWINS if name in group for twin in group if twin != name)
 
 
+_UNTRACED: Final = explain(
+    "torch.compile(fullgraph=True) and torch.export do not trace burn_torch",
+    given="a call of burn_torch inside of a function that torch traces whole",
+    expected="functions of torch alone, or torch.compile without fullgraph, which leaves its graph here",
+    mend="burn_torch.compile(function) for what is written with burn_torch, burn_torch.onnx.export to hand it on",
+)
 _STARRED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _TWINS: Final = (
     ("dim", "axis", "dims", "axes"),

@@ -11,6 +11,7 @@ import torch
 from burn_torch import ops
 from burn_torch.backend import Autodiff, Backend, NdArray
 from burn_torch.backend.autodiff.crossing import crossed, stack_for
+from burn_torch.backend.libtorch.modes import refuse_tracers
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
@@ -129,6 +130,7 @@ class DataMethods(FloatMethods):
     # -- numpy ---------------------------------------------------------------------------------
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """A read-only view of its memory where it lies on the host, else a copy; bfloat16 comes as float32."""
+        refuse_tracers("numpy")
         leaf, primitive = self._leaf()
         shared = self.spec.place == "cpu" and self.spec.dtype is not DType.BF16
         if not shared and copy is False:
@@ -155,10 +157,11 @@ class DataMethods(FloatMethods):
         leaf, primitive = self._leaf()
         if isinstance(leaf, NdArray):
             return torch.from_numpy(np.array(primitive, copy=True))
-        tensor: torch.Tensor = primitive.detach()
+        tensor: torch.Tensor = leaf.lend(primitive)
         return tensor
 
     def __dlpack__(self, **options: Any) -> Any:
+        refuse_tracers("dlpack")
         return self.into_torch().__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from burn_torch import ops
-from burn_torch.core.data import TensorData
+from burn_torch.core.data import TensorData, is_of_torch
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BoundsError, BurnTorchError, DTypeError, ShapeError
 from burn_torch.core.frames import told
@@ -332,7 +332,9 @@ def _refusal(part: Any, x: Value) -> BurnTorchError:
         "an index has the wrong type",
         given=f"{what} ({type(part).__name__}) for {x.spec}",
         expected="integers, slices, None, '...', bool masks, tensors or lists of integers",
-        mend="cast a tensor of indices with .int(); a mask with .bool()",
+        mend="Tensor.from_torch(index) takes a tensor of torch"
+        if is_of_torch(part)
+        else "cast a tensor of indices with .int(); a mask with .bool()",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, ove
 
 from burn_torch.backend import Backend
 from burn_torch.backend.autodiff.laid import running
+from burn_torch.backend.libtorch.modes import refuse_tracers
 from burn_torch.backend.tracing import active
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, AutodiffError, ConfigError, explain
@@ -412,6 +413,7 @@ class Compiled(Generic[P, R]):
     def _trace(
         self, key: tuple[Any, ...], args: Sequence[Any], named: Sequence[str], earlier: Program | None
     ) -> Program:
+        refuse_tracers(f"compile({self.name})")  # which would make the program's constants theirs
         surroundings, structures = key[0], [part for part in key[1:] if isinstance(part, Structure)]
         count = len(structures) - len(named)
 

@@ -41,15 +41,26 @@ def test_from_torch_of_a_tensor_with_a_graph_names_detach(make: Callable[[], tor
         lambda t: Param.from_data(t, CPU),
         lambda t: Param.from_tensor(t),
         lambda t: Param(t),
-        lambda t: Tensor.ones((2,), CPU) + t,
-        lambda t: t + Tensor.ones((2,), CPU),
-        lambda t: Tensor.ones((2,), CPU)[t],
-        lambda t: Tensor.full((2,), t.sum(), CPU),
     ],
 )
 def test_every_door_refuses_a_tensor_with_a_graph(door: Callable[[torch.Tensor], Any]) -> None:
-    with pytest.raises((BurnTorchError, TypeError), match=r"detach|burn_torch|Tensor|unsupported"):
+    with pytest.raises(BurnTorchError, match=r"(?s)given: .*expected: .*mend: .*detach\(\)"):
         door(leaf() * 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "mend"),
+    [
+        (lambda t: Tensor.ones((2,), CPU) + t, r"Tensor\.from_torch"),
+        (lambda t: t + Tensor.ones((2,), CPU), r"Tensor\.from_torch"),
+        (lambda t: Tensor.ones((2,), CPU)[t], r"Tensor\.from_torch"),
+        (lambda t: Tensor.full((2,), t.sum(), CPU), r"x\.expand"),
+    ],
+)
+@pytest.mark.parametrize("make", [lambda: leaf() * 2, lambda: torch.ones(2, dtype=torch.int64)])
+def test_a_tensor_of_torch_is_no_operand_and_no_index(make: Any, call: Callable[[Any], Any], mend: str) -> None:
+    with pytest.raises(DTypeError, match=rf"(?s)given: .*expected: .*mend: .*{mend}"):
+        call(make())
 
 
 @pytest.mark.parametrize(

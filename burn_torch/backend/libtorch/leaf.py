@@ -15,17 +15,25 @@ import numpy as np
 import torch
 
 from burn_torch.backend.base import Backend, Program, Recorded, run_decomposed
+from burn_torch.backend.libtorch.adoption import adopted
 from burn_torch.backend.libtorch.allocator import fault_in
 from burn_torch.backend.libtorch.attached import attached
-from burn_torch.backend.libtorch.modes import in_inference, is_cast_by_autocast, outside, without_autocast
+from burn_torch.backend.libtorch.modes import (
+    in_inference,
+    is_cast_by_autocast,
+    outside,
+    refuse_tracers,
+    refused,
+    unreadable,
+    without_autocast,
+)
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, DeviceError, DTypeError, explain
+from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.source import straight_line
 from burn_torch.ops.op import Call, PerCall
-from burn_torch.ops.refusals import refusal
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import FROM_TORCH, TO_TORCH
 
@@ -59,8 +67,8 @@ class LibTorch(Backend):
                 found = outside(plan, inputs)
                 return found if call.multiple else (found,)
             return plan(*inputs) if call.multiple else (plan(*inputs),)
-        except (OverflowError, RuntimeError, MemoryError) as err:
-            raise refusal(err, call, inputs) or err from None
+        except (OverflowError, RuntimeError, MemoryError, AssertionError) as err:
+            raise refused(err, call, inputs) or err from None
 
     def plan(self, call: Call) -> Callable[..., Any]:
         """The function that computes a Call: a value for one output, a sequence for several."""
@@ -158,6 +166,7 @@ class LibTorch(Backend):
     def from_data(self, data: TensorData, place: str) -> torch.Tensor:
         """Copies host data to `place`."""
         self.check_place(place)
+        refuse_tracers("from_data")
         if in_inference():
             return outside(self.from_data, (data, place))
         if data.array.nbytes >= _LARGE and (tensor := _copied(data, place)) is not None:
@@ -185,72 +194,25 @@ class LibTorch(Backend):
     def into_data(self, primitive: torch.Tensor) -> TensorData:
         """Copies a tensor to the host; waits for its device."""
         dtype = FROM_TORCH[primitive.dtype]
-        host = primitive.detach().cpu()
-        if dtype is DType.BF16:
-            return TensorData(host.contiguous().view(torch.int16).numpy().view(np.uint16).copy(), dtype)
-        array = host.numpy()
+        try:
+            host = primitive.detach().cpu()
+            if dtype is DType.BF16:
+                return TensorData(host.contiguous().view(torch.int16).numpy().view(np.uint16).copy(), dtype)
+            array = host.numpy()
+        except (RuntimeError, AssertionError) as err:
+            raise unreadable("into_data", (primitive,)) or err from None
         return TensorData(array.copy() if primitive.device.type == "cpu" else array, dtype)
 
-    def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A torch tensor as a primitive: shares its memory.
+    def lend(self, primitive: torch.Tensor) -> torch.Tensor:
+        """A primitive for torch, on the same memory."""
+        try:
+            return primitive.detach()
+        except (RuntimeError, AssertionError) as err:
+            raise unreadable("into_torch", (primitive,)) or err from None
 
-        Raises: DTypeError for an element type that burn_torch has not (complex, quantised); DeviceError for layouts
-        without strides, for the meta device and for subclasses without memory of their own; ArgumentError for one
-        that torch's autograd follows, whose gradients would end here.
-        """
-        if not isinstance(tensor, torch.Tensor):
-            raise DTypeError(
-                explain(
-                    "from_torch: this is no torch tensor",
-                    given=f"{type(tensor).__module__}.{type(tensor).__qualname__}",
-                    expected="a torch.Tensor",
-                    mend="Tensor.from_data(values, device) takes lists, numbers and arrays",
-                )
-            )
-        if tensor.requires_grad:
-            made = "" if tensor.grad_fn is None else f", made by {tensor.grad_fn.name()}"
-            raise ArgumentError(
-                explain(
-                    "from_torch: torch's autograd follows this tensor, and its gradients would end here",
-                    given=f"a {type(tensor).__name__} {tuple(tensor.shape)} that requires grad{made}",
-                    expected="a tensor without torch's graph: gradients do not flow from burn_torch into it",
-                    mend="Tensor.from_torch(tensor.detach()) takes the value alone",
-                )
-            )
-        if type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
-            raise DeviceError(
-                explain(
-                    "from_torch: this subclass of torch.Tensor has no memory that kernels can read",
-                    given=f"a {type(tensor).__module__}.{type(tensor).__qualname__}",
-                    expected="a plain torch.Tensor",
-                    mend="make it outside of the mode (such as FakeTensorMode) that makes such tensors, or take the"
-                    " tensor that it wraps",
-                )
-            )
-        if tensor.dtype not in FROM_TORCH:
-            raise DTypeError(
-                explain(
-                    "from_torch: this element type is not supported",
-                    given=f"a torch tensor of {tensor.dtype}",
-                    expected=", ".join(str(dtype) for dtype in FROM_TORCH),
-                    mend="convert it in torch first, for example tensor.float()",
-                )
-            )
-        if tensor.layout is not torch.strided or tensor.device.type == "meta":
-            raise DeviceError(
-                explain(
-                    "from_torch: this tensor has no memory with strides",
-                    given=f"layout {tensor.layout} on {tensor.device}",
-                    expected="a dense tensor on cpu, cuda or mps",
-                    mend="tensor.to_dense() or tensor.to('cpu') in torch first",
-                )
-            )
-        if tensor.is_inference():  # has no version counter, so a later write could not be noticed
-            tensor = outside(torch.clone, (tensor,))
-        tensor = tensor.detach()
-        if tensor.is_neg() or tensor.is_conj():
-            tensor = tensor.resolve_neg().resolve_conj()
-        return tensor
+    def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A torch tensor as a primitive: shares its memory.  Raises: what `adoption.py` refuses."""
+        return adopted(tensor)
 
     def spec(self, primitive: torch.Tensor) -> TensorSpec:
         """Reads shape, element type and place off a tensor (0.3 us)."""

@@ -26,7 +26,7 @@ from burn_torch.backend.libtorch.compiling import compile_ahead
 from burn_torch.backend.libtorch.fused import FusedKernel
 from burn_torch.backend.libtorch.fused_together import together
 from burn_torch.backend.libtorch.memory import InPlace, in_place_writes
-from burn_torch.backend.libtorch.modes import is_cast_by_autocast
+from burn_torch.backend.libtorch.modes import is_cast_by_autocast, refused
 from burn_torch.backend.libtorch.source_file import compiled
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
@@ -35,7 +35,6 @@ from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.invariants import check_overwrites
 from burn_torch.graph.passes.memory import memory_plan
 from burn_torch.ops.op import Call
-from burn_torch.ops.refusals import refusal
 from burn_torch.ops.torch_code import TorchCode, code_of, importable
 from burn_torch.ops.torch_types import TO_TORCH
 
@@ -272,10 +271,10 @@ def _told(code: Any, nodes: dict[int, Node], fault: Exception) -> None:
         return
     values = traceback.tb_frame.f_locals
     given = [values.get(f"v{i}") if isinstance(i, int) else i and i.value for i in node.inputs]
-    refused = refusal(fault, node.call, given)
-    if refused is not None:
-        _add_notes(refused, node)
-        raise refused from None
+    error = refused(fault, node.call, given)
+    if error is not None:
+        _add_notes(error, node)
+        raise error from None
     _add_notes(fault, node)
 
 
