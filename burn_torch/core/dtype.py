@@ -5,6 +5,7 @@ Shapes and devices know nothing of them; a leaf maps them to its own (`torch.flo
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -70,6 +71,19 @@ class DType:
             return int(info.min), int(info.max)
         largest = (2.0 - 2.0**-7) * 2.0**127 if self is DType.BF16 else float(np.finfo(self.numpy).max)
         return -largest, largest
+
+    def rounded(self, number: float) -> float:
+        """The element of this float type nearest to a number, of two the even one; infinite beyond the range."""
+        if self is DType.F64 or not math.isfinite(number):
+            return number
+        with np.errstate(over="ignore"):
+            if self is not DType.BF16:
+                return float(self.numpy.type(number))
+            single = np.float32(number)
+        if not np.isfinite(single):
+            return float(single)
+        bits = int(single.view(np.uint32))
+        return float(np.uint32(bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).view(np.float32))
 
     @staticmethod
     def of(name: str) -> DType:

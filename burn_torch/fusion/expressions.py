@@ -15,7 +15,7 @@ from typing import Final, final
 from burn_torch.core.dtype import DType
 from burn_torch.fusion.reasons import Reason, Unfusible
 
-__all__ = ["OPERATORS", "TYPES", "compares", "computed_in", "expression", "jumps", "number_text", "parsed"]
+__all__ = ["OPERATORS", "TYPES", "compared", "compares", "computed_in", "expression", "jumps", "number_text", "parsed"]
 
 TYPES: Final[Mapping[DType, str]] = {
     DType.F64: "tl.float64",
@@ -232,6 +232,18 @@ class _Writer:
 def compares(template: str) -> bool:
     """Whether the expression compares: then a digit more in an operand may decide otherwise."""
     return any(isinstance(node, ast.Compare) for node in ast.walk(parsed(template)))
+
+
+@functools.lru_cache(maxsize=512)
+def compared(template: str) -> frozenset[int]:
+    """The operands that stand alone on a side of a comparison."""
+    sides = [
+        side
+        for node in ast.walk(parsed(template))
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
+    ]
+    return frozenset(int(side.id[1:]) for side in sides if isinstance(side, ast.Name) and side.id[0] == "_")
 
 
 @functools.lru_cache(maxsize=512)

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.sizes import Real, Size
-from burn_torch.fusion.expressions import number_text
+from burn_torch.fusion.expressions import compared, number_text
 from burn_torch.fusion.loops import Argument
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.graph.ir import Graph, Input, Literal, Node
-from burn_torch.ops.held_numbers import is_stored, number_ranges, too_large
+from burn_torch.ops.held_numbers import half_beside, is_stored, number_ranges, too_large
 
 __all__ = ["Numbers"]
 
@@ -29,28 +29,29 @@ class Numbers:
         self._position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}
 
     def operand(self, node: Node, position: int, kind: DType) -> str:
-        """A number among a node's inputs as an operand of a type.
+        """A number among the inputs as an operand of a type; beside halves that it is compared with as they hold it.
 
         Raises: Unfusible for a fraction beside integers, and for a literal that the leaf refuses.
         """
         i, call = node.inputs[position], node.call
         limits = next((r for r in number_ranges(call) if r.position == position), None) if is_stored(call) else None
         how = "f64" if kind is DType.F64 else "f32" if kind.is_float else "i64"
+        half = half_beside(call) if position in compared(call.op.pointwise or "0") else None
         if isinstance(i, Literal) and not isinstance(i.value, Size | Real):
             if limits is not None and not limits.holds(i.value):
                 raise Unfusible(Reason.DTYPE, f"the number {i.value} beside {kind}")
-            return self._literal(i.value, kind)
+            return self._literal(i.value if half is None else half.rounded(i.value), kind)
         given = self._given(i)  # a symbolic literal too: a kernel that runs is given the number
-        if limits is None:
+        if limits is None and half is None:
             return self._argument((i, how), how, given)
 
         def held(numbers: Sequence[Any]) -> Any:
             value = given(numbers)
-            if not limits.holds(value):
+            if limits is not None and not limits.holds(value):
                 raise too_large(call, [value])
-            return value
+            return value if half is None else half.rounded(value)
 
-        return self._argument((i, how, limits.low, limits.high), how, held)
+        return self._argument((i, how, half, limits and (limits.low, limits.high)), how, held)
 
     def _literal(self, value: Any, kind: DType) -> str:
         if kind is DType.F64:  # beside `where` and `maximum` a number alone is a float32

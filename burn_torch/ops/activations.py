@@ -14,7 +14,7 @@ from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.comparison import greater
 from burn_torch.ops.faults import shape_fault
-from burn_torch.ops.held_numbers import held
+from burn_torch.ops.held_numbers import compares, held
 from burn_torch.ops.laws import Idempotent
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import alike, elementwise, same_dtype, sum_to
@@ -189,7 +189,7 @@ def _(g, y, x, alpha):
 
 # -- thresholds ------------------------------------------------------------------------------------
 @op(
-    torch=held(torch.threshold, stored=True),
+    torch=held(compares(torch.threshold), stored=True),
     numpy=held(lambda x, threshold, value: np.where(x <= threshold, np.asarray(value, x.dtype), x), stored=True),
     pointwise="where({0} <= {1}, {2}, {0})",
     cost="cheap",
@@ -209,7 +209,7 @@ def _(g, y, x, threshold, value):
 
 
 @op(
-    torch=lambda x, alpha: torch.threshold(x, alpha, 0),
+    torch=compares(lambda x, alpha: torch.threshold(x, alpha, 0)),
     numpy=lambda x, alpha: np.where(x <= alpha, np.zeros((), x.dtype), x),
     pointwise="where({0} <= {1}, 0.0, {0})",
     cost="cheap",
@@ -230,7 +230,7 @@ def _(g, y, x, alpha):
 
 
 @op(
-    torch=aten.threshold_backward.default,
+    torch=compares(aten.threshold_backward.default),
     numpy=lambda g, x, threshold: np.where(x <= threshold, np.zeros((), g.dtype), g),
     pointwise="where({1} <= {2}, 0.0, {0})",
     cost="cheap",
@@ -251,7 +251,7 @@ def _(h, z, g, x, threshold):
 
 # -- shrinkage -------------------------------------------------------------------------------------
 @op(
-    torch=held(functional.hardshrink, stored=True),
+    torch=held(compares(functional.hardshrink), stored=True),
     numpy=held(lambda x, lambd: np.where(np.abs(x) <= lambd, np.zeros((), x.dtype), x), stored=True),
     pointwise="where(abs({0}) <= {1}, 0.0, {0})",
     cost="cheap",
@@ -271,7 +271,7 @@ def _(g, y, x, lambd):
 
 
 @op(
-    torch=lambda x, lambd: torch.where(x.abs() <= lambd, 0.0, x - x.sign() * lambd),
+    torch=compares(lambda x, lambd: torch.where(x.abs() <= lambd, 0.0, x - x.sign() * lambd)),
     numpy=lambda x, lambd: np.where(np.abs(x) <= lambd, np.zeros((), x.dtype), x - np.sign(x) * lambd),
     pointwise="where(abs({0}) <= {1}, 0.0, {0} - where({0} > 0.0, 1.0, where({0} < 0.0, -1.0, 0.0)) * {1})",
     cost="cheap",
@@ -291,7 +291,7 @@ def _(g, y, x, lambd):
 
 
 @op(
-    torch=lambda x, lambd, bias: torch.where(x.abs() <= lambd, 0.0, x - x.sign() * bias),
+    torch=compares(lambda x, lambd, bias: torch.where(x.abs() <= lambd, 0.0, x - x.sign() * bias)),
     numpy=lambda x, lambd, bias: np.where(np.abs(x) <= lambd, np.zeros((), x.dtype), x - np.sign(x) * bias),
     pointwise="where(abs({0}) <= {1}, 0.0, {0} - where({0} > 0.0, 1.0, where({0} < 0.0, -1.0, 0.0)) * {2})",
     cost="cheap",
@@ -312,7 +312,9 @@ def _(g, y, x, lambd, bias):
 
 
 @op(
-    torch=lambda g, x, lambd: torch.where(x.abs() <= lambd, 0.0, g),  # torch's own differs by lane where x is NaN
+    torch=compares(
+        lambda g, x, lambd: torch.where(x.abs() <= lambd, 0.0, g)
+    ),  # torch's own differs by lane where x is NaN
     numpy=lambda g, x, lambd: np.where(np.abs(x) <= lambd, np.zeros((), g.dtype), g),
     pointwise="where(abs({1}) <= {2}, 0.0, {0})",
     cost="cheap",

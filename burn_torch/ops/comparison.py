@@ -10,7 +10,7 @@ import torch
 
 from burn_torch.core.dtype import BOOL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
-from burn_torch.ops.held_numbers import beyond
+from burn_torch.ops.held_numbers import beyond, compares
 from burn_torch.ops.laws import Exchange, Uniform
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import elementwise
@@ -35,7 +35,7 @@ def _torch_comparison(function: Callable[..., torch.Tensor], mirrored: Callable[
         # torch wraps a number around to the type of the tensor: 300 would be 44 beside i8
         return beyond(call, compare, lambda x, truth: torch.full_like(x, truth, dtype=torch.bool))
 
-    return PerCall(build)
+    return compares(PerCall(build))
 
 
 def _truths(x: Operand, y: Operand) -> TensorSpec:

@@ -71,7 +71,7 @@ def operands(function: Callable[..., Any], dtypes: Sequence[DType]) -> Form:
     """The form of a row whose numbers stand for tensors of one element: `function` on 0-d tensors in their places.
 
     dtypes: of the tensors beside the number.  Half types compute in float32, as torch does beside a Python number: a
-    0-d tensor of a half type would round the number.
+    0-d tensor of a half type would round the number.  Comparisons are to do that.
     """
 
     def form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
@@ -82,7 +82,8 @@ def operands(function: Callable[..., Any], dtypes: Sequence[DType]) -> Form:
         slot = DType.F32 if dtype in _HALF else dtype
         others = [i for i in range(len(known)) if i not in at]
         order = [(at + others).index(i) for i in range(len(known))]
-        computed = _in_float32(function, call) if dtype in _HALF else function
+        wide = dtype in _HALF and not call.result.dtype.is_bool
+        computed = _in_float32(function, call) if wide else function
         return DeviceForm(
             (slot,) * len(at), partial(_held, call, dtype), lambda *inputs: computed(*[inputs[i] for i in order])
         )

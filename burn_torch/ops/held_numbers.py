@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, final
 
 from burn_torch.core.dtype import DType
@@ -23,7 +23,9 @@ __all__ = [
     "NumberRange",
     "beyond",
     "bind_candidate",
+    "compares",
     "division_by_zero",
+    "half_beside",
     "held",
     "is_stored",
     "number_ranges",
@@ -83,6 +85,33 @@ def held(candidate: Callable[..., Any] | PerCall, *, stored: bool = False) -> Pe
         return run
 
     return Held(build, stored)
+
+
+def compares(candidate: Callable[..., Any] | PerCall) -> PerCall:
+    """A candidate that compares with numbers: beside halves with what the half type holds.
+
+    So numpy does, and torch in some kernels; in others, CUDA's among them, it compares in float32.
+    """
+
+    def build(call: Call) -> Callable[..., Any]:
+        function, half = bind_candidate(call, candidate), half_beside(call)
+        at = {i for i, spec in enumerate(call.specs) if isinstance(spec, NumberSpec)}
+        if half is None or not at:
+            return function
+        return lambda *inputs: function(*[_nearest(half, x) if i in at else x for i, x in enumerate(inputs)])
+
+    return PerCall(build)
+
+
+@lru_cache(maxsize=1024)
+def _nearest(dtype: DType, number: float) -> float:  # without the sign of 0, which no comparison sees
+    return dtype.rounded(number)
+
+
+def half_beside(call: Call) -> DType | None:
+    """The type of a Call's tensors where it is one of 16 bits."""
+    dtype = _element_type(call)
+    return dtype if dtype in (DType.F16, DType.BF16) else None
 
 
 def bind_candidate(call: Call, candidate: Callable[..., Any] | PerCall) -> Any:

@@ -20,6 +20,7 @@ from burn_torch import (
     ShapeError,
     Tensor,
     compile,
+    vjp,
 )
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import BurnTorchError
@@ -236,3 +237,37 @@ def test_powers_beyond_the_exactness_of_floats_keep_their_parity() -> None:
 def test_words_say_which_type_a_number_leaves() -> None:
     with pytest.raises(ArgumentError, match=re.escape("3.40282e+38, which f32 holds")):
         Tensor.full((1,), 1e300, Device.cpu())
+
+
+COMPARING = ["equal", "not_equal", "greater", "greater_equal", "lower", "lower_equal"]
+COMPARING += [
+    "threshold",
+    "thresholded_relu",
+    "hard_shrink",
+    "soft_shrink",
+    "shrink",
+    "clamp",
+    "clamp_min",
+    "clamp_max",
+]
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+@pytest.mark.parametrize("name", COMPARING)
+def test_numbers_compared_with_halves_are_rounded_to_them(name: str, dtype: DType, seed: np.random.Generator) -> None:
+    """Generated kernels and some of torch's compared in float32: at the bound of clamp there was no gradient."""
+    row = REGISTRY[name]
+
+    def run(x: Tensor, numbers: list[float]) -> list[Tensor]:
+        y = row(x, *numbers)
+        return [y & (x != 0.0)] if y.dtype.is_bool else [y * 1.5, *vjp(lambda x: row(x, *numbers) * 1.5, x)[1](x)]
+
+    for bound in map(float, seed.uniform(0.05, 4.0, 2)):
+        numbers = [-bound, bound] if name == "clamp" else [bound] * (1 + (name in ("shrink", "threshold")))
+        near = [bound * factor for factor in (-1.02, -1.0, -0.98, 0.98, 1.0, 1.02)]
+        x = Tensor.from_data(near, Device.cpu(fused=False)).cast(dtype)
+        wanted = run(x.cast(DType.F64), [dtype.rounded(number) for number in numbers])
+        written = compile(lambda x, numbers=tuple(numbers): run(x, list(numbers)), fuse=True)
+        for given in (run(x, numbers), compile(run, fuse=True)(x, numbers), written(x)):
+            for y, z in zip(given, wanted, strict=True):
+                np.testing.assert_allclose(y.float().into_data().values, z.float().into_data().values, 0.02, 0.02)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -120,8 +119,8 @@ class _Folding:
         if first is not None and equal is not None and not self.exact and result.dtype.is_float:
             x = call.specs[0]
             assert isinstance(x, TensorSpec)
-            value = _rounded(equal.reduce(float(first.value), x.numel // max(result.numel, 1)), result.dtype)
-            return None if value is None or not x.numel else _Same(value, result.numel <= 1)
+            value = result.dtype.rounded(equal.reduce(float(first.value), x.numel // max(result.numel, 1)))
+            return None if not x.numel else _Same(value, result.numel <= 1)
         if op.law(OnHost) is not None and op.scalar is not None and result.dtype in (DType.F32, DType.F64):
             values = [self._held(i, result.dtype) for i in inputs]
             if None not in values:
@@ -134,9 +133,9 @@ class _Folding:
         assert law is not None
         if self.exact and law.on_cpu and result.place != "cpu":
             return None
-        rounded = _rounded(value, result.dtype)
+        rounded = result.dtype.rounded(value)
         # below the normal numbers a quotient rounded to double and then to single may be rounded twice
-        if rounded is None or (abs(rounded) < _SMALLEST[result.dtype] and rounded != value):
+        if abs(rounded) < _SMALLEST[result.dtype] and rounded != value:
             return None
         return _Same(rounded, result.numel <= 1)
 
@@ -227,33 +226,12 @@ def held_by(dtype: DType, value: Number) -> Number | None:
         return int(value) if not isinstance(value, float) and info.min <= value <= info.max else None
     if isinstance(value, int) and abs(value) > 1 << 24:
         return None
-    rounded = _rounded(float(value), dtype)
-    if rounded is None or (math.isinf(rounded) and not math.isinf(value)):
+    rounded = dtype.rounded(float(value))
+    if math.isinf(rounded) and not math.isinf(value):
         return None
     # halves are rounded once or twice, by way of float32 or not: exact ones only
     wide = dtype in (DType.F32, DType.F64)
     return rounded if wide or rounded == value or math.isnan(rounded) else None
-
-
-def _rounded(value: Number, dtype: DType) -> float | None:
-    value = float(value)
-    if dtype is DType.F64 or not math.isfinite(value):
-        return value
-    if dtype is DType.F32:
-        with np.errstate(over="ignore"):
-            return float(np.float32(value))
-    if dtype is DType.F16:
-        with np.errstate(over="ignore"):
-            return float(np.float16(value))
-    if dtype is DType.BF16:
-        with np.errstate(over="ignore"):
-            single = np.float32(value)
-        if not np.isfinite(single):
-            return float(single)
-        bits = struct.unpack("<I", struct.pack("<f", single))[0]
-        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000  # to nearest, ties to even
-        return float(struct.unpack("<f", struct.pack("<I", bits))[0])
-    return None
 
 
 def _converted(value: Number, start: Any, end: DType) -> Number | None:
@@ -262,9 +240,9 @@ def _converted(value: Number, start: Any, end: DType) -> Number | None:
     if end.is_bool:
         return value != 0
     if start.dtype.is_float and end.is_float:
-        rounded = _rounded(value, end)
+        rounded = end.rounded(float(value))
         half = end in (DType.F16, DType.BF16) and start.dtype is DType.F64
-        return rounded if not half or rounded == value or (rounded is not None and math.isnan(rounded)) else None
+        return rounded if not half or rounded == value or math.isnan(rounded) else None
     return held_by(end, value)
 
 
