@@ -8,6 +8,8 @@ own size (a cosine of 1e17, an argmax of a tie) says nothing, and is counted as 
 
 from __future__ import annotations
 
+import functools
+import random
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, final
@@ -61,6 +63,7 @@ class Noisy(Backend):
 
     def seeded(self, seed: int) -> Noisy:
         """Itself, with the noise of a seed on this thread."""
+        self.noise.random = random.Random(seed)
         self.noise.generator = torch.Generator().manual_seed(seed)
         self.noise.seed = seed
         return self
@@ -109,9 +112,10 @@ class Noisy(Backend):
         dtype = FROM_TORCH[x.dtype]
         if not dtype.is_float:
             return x
-        eps = EPS[dtype]
-        noise = torch.rand(x.shape, generator=self.noise.generator, dtype=torch.float64).mul_(2.0).sub_(1.0)
-        return (x.double() * (1.0 + eps * noise) + TINY[dtype] * eps * noise).to(x.dtype)
+        factors, shifts = _noise_of(dtype)
+        at, count = self.noise.random.randrange(_NOISES), x.numel()
+        factor, shift = factors[at : at + count].view(x.shape), shifts[at : at + count].view(x.shape)
+        return torch.addcmul(shift, x if x.dtype is torch.float64 else x.double(), factor).to(x.dtype)
 
     def _other_infinities(self, y: torch.Tensor) -> torch.Tensor:
         signs = torch.rand(y.shape, generator=self.noise.generator, dtype=torch.float64).sub_(0.5).to(y.dtype)
@@ -150,6 +154,18 @@ class Noisy(Backend):
 
     def check_place(self, place: str) -> None:
         self.inner.check_place(place)
+
+
+_NOISES: Final = 1 << 14
+_MOST_MOVED: Final = 1 << 18
+
+
+@functools.cache
+def _noise_of(dtype: DType) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a value of this type is multiplied by and what is added, at random: drawn once, read from random places."""
+    generator = torch.Generator().manual_seed(3)
+    noise = EPS[dtype] * torch.rand(_NOISES + _MOST_MOVED, generator=generator, dtype=torch.float64).mul_(2.0).sub_(1.0)
+    return 1.0 + noise, TINY[dtype] * noise
 
 
 _HALVES: Final = (torch.float16, torch.bfloat16)

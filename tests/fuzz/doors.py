@@ -329,7 +329,7 @@ def steps_compiled(case: Case, device: Device = PLAIN, **options: Any) -> Outcom
 def _steps_by_torch(case: Case) -> Outcome:
     """The same training written with torch: the one door that shares no layer and no optimizer."""
     if not case.trains:
-        return skip("one program in twelve")
+        return skip("one program in 24")
     why = why_not_by_torch(case.training)
     if why is not None:
         return skip(why)
@@ -337,7 +337,7 @@ def _steps_by_torch(case: Case) -> Outcome:
 
 
 def _trained(case: Case, device: Device, wrap: Callable[[Any], Any]) -> Outcome:
-    return _compared(case, case.training.run(device, wrap)) if case.trains else skip("one program in twelve")
+    return _compared(case, case.training.run(device, wrap)) if case.trains else skip("one program in 24")
 
 
 def _compared(case: Case, trained: Results) -> Outcome:
@@ -360,7 +360,7 @@ DOORS: Final[dict[str, tuple[Door, ...]]] = {
         Door("numeric", numeric, 0.4),
         Door("wide", _wide),
         *_shared("compiled", (Door("compile", compiled), 0.75), (Door("donate", donated), 0.25)),
-        Door("lazy", lambda case: eager(case, _fused()), 0.3),
+        Door("lazy", lambda case: eager(case, _fused()), 0.2),
         Door("vmap", _vmap, 0.15),
         Door("second", second),
         Door("second compile", second_compiled),

@@ -99,7 +99,8 @@ def _with(x: Any, places: dict[int, Tensor]) -> Any:
 
 def compute_layer(name: str, *operands: Tensor) -> Any:
     """What a layer gives for parameters, constants and inputs: one tensor, or a tuple of them."""
-    return layer_function(name)(*operands)
+    function = layer_function(name)  # a variable: a trace that has to look for a function looks here first
+    return function(*operands)
 
 
 @functools.cache

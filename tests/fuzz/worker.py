@@ -157,7 +157,7 @@ class _Worker:
         self.shrinks = not options.first
         self.doors = doors
         self.second_every = 1 if all(door.name.startswith("second") for door in doors) else 10
-        self.steps_every = 1 if all(door.name.startswith("steps") for door in doors) else 12
+        self.steps_every = 1 if all(door.name.startswith("steps") for door in doors) else 24
         self.shared = shared
         self._connection = connection
         self._lock = threading.Lock()
