@@ -242,7 +242,20 @@ class Module(Tree):
         return store.apply_to(self)
 
     def save_into(self, store: WritableStore) -> Path:
-        """Writes the module as a store says, whole or not at all; returns the file."""
+        """Writes the module as a store says, whole or not at all; returns the file.
+
+        Raises: ArgumentError for a store that is only read.
+        """
+        if not hasattr(store, "collect_from"):
+            raise ArgumentError(
+                explain(
+                    "save_into: nothing is written there",
+                    given=type(store).__name__,
+                    expected="a store that is written: a SafetensorsStore or a BurnpackStore",
+                    mend="for PyTorch SafetensorsStore.from_file(path).with_to_adapter(BurnToPyTorchAdapter()), "
+                    "which safetensors.torch.load_file reads; save_file(path) writes to a path",
+                )
+            )
         return store.collect_from(self)
 
     # -- display -----------------------------------------------------------------------------------

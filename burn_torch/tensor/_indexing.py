@@ -301,7 +301,7 @@ def _range(part: Any, size: int, x: Value, at: int) -> tuple[Range, bool]:
             if step > 0:
                 start, stop, step = slice(start, stop, step).indices(size)
         else:
-            if isinstance(part, bool | np.bool_ | str):
+            if part.__class__ is not int and _is_no_position(part):
                 raise TypeError
             i = operator.index(part)
             if not -size <= i < size:
@@ -323,6 +323,15 @@ def _range(part: Any, size: int, x: Value, at: int) -> tuple[Range, bool]:
     if not count:
         return (0, 0, 1), False
     return (start + (count - 1) * step, start + 1, -step), True
+
+
+def _is_no_position(part: Any) -> bool:
+    """Whether it is a truth, or an array: Python would count the one as 1, torch an only element as the integer."""
+    return (
+        isinstance(part, bool | np.bool_ | str)
+        or bool(getattr(part, "shape", ()))
+        or str(getattr(part, "dtype", "")) == "torch.bool"
+    )
 
 
 def _refusal(part: Any, x: Value) -> BurnTorchError:

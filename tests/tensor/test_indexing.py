@@ -61,6 +61,15 @@ def test_a_tensor_of_one_index_drops_its_axis(leaf: str) -> None:
     same(ours["x"][:, ours["k"].cast("i32")], theirs["x"][:, theirs["k"]])
 
 
+@pytest.mark.parametrize("index", [torch.tensor([1]), torch.tensor([[0]]), torch.tensor(True), torch.tensor([True])])
+def test_torch_tensors_of_one_element_are_no_integers(index: torch.Tensor) -> None:
+    x = Tensor.from_data([[1.0, 2.0], [3.0, 4.0]], Device.cpu())
+    for item in (s[index], s[:, index], s[index, 0]):
+        with pytest.raises(DTypeError, match=r"given: .*\(Tensor\) for[\s\S]*mend: .*Tensor\.from_torch\(index\)"):
+            x[item]
+    assert x[torch.tensor(1)].shape == x[np.array(1)].shape == (2,)
+
+
 def test_gradients_flow_through_every_kind_of_index() -> None:
     device = Device.cpu().autodiff()
     array = np.random.default_rng(3).normal(size=(4, 3, 5))

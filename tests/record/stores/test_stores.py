@@ -21,6 +21,7 @@ from burn_torch.record.stores import (
     IdentityAdapter,
     KeyRemapper,
     PathFilter,
+    PytorchStore,
     SafetensorsStore,
     WritableStore,
     map_indices_contiguous,
@@ -65,6 +66,12 @@ def test_a_module_goes_into_a_store_and_comes_out(store: WritableStore) -> None:
     assert snapshot is not None
     assert np.array_equal(snapshot.read().array, array(model.head.weight))
     assert store.get_snapshot("tail") is None
+
+
+@pytest.mark.parametrize("store", [PytorchStore.from_file("model.pt"), "model.pt", Path("model.pt")])
+def test_what_is_only_read_is_refused_with_what_writes_for_pytorch(store: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"save_into[\s\S]*mend: .*BurnToPyTorchAdapter"):
+        net().save_into(store)
 
 
 def test_bytes_instead_of_a_file(store: WritableStore) -> None:
