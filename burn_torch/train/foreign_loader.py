@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
+import weakref
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, final
@@ -31,6 +32,9 @@ _TURN: Final = threading.RLock()
 """Held while the states of this process are exchanged: runs in other threads have loaders too.  A data set may hold a
 loader, or train a model itself, so one thread may take it several times."""
 
+_SEEDS: Final[weakref.WeakKeyDictionary[torch.Generator, tuple[int, int]]] = weakref.WeakKeyDictionary()
+"""Of each generator that an epoch has set: the seed of its owner, and that of the epoch."""
+
 
 @final
 class ForeignEpochs:
@@ -40,7 +44,7 @@ class ForeignEpochs:
         self._loader: Final = loader
         self._samplers: Final = list(_samplers_of(loader))
         self._generators: Final = _generators_of([loader, *self._samplers])
-        self._seeds: Final = [generator.initial_seed() for generator in self._generators]
+        self._seeds: Final = [_own_seed(generator) for generator in self._generators]
         unknown = next(_unknown_of(loader, self._samplers), None)
         self.unknown: Final = None if unknown is None else type(unknown).__name__
         """The class of what may have a generator of its own."""
@@ -54,7 +58,9 @@ class ForeignEpochs:
         """The batches of an epoch; the first one is 1."""
         states = _States(fold(fold(key, _LOADER_KEYS), epoch))
         for generator, seed in zip(self._generators, self._seeds, strict=True):
-            generator.manual_seed(fold(fold(seed & _WORD, _LOADER_KEYS), epoch) & (_WORD >> 1))
+            epoch_seed = fold(fold(seed & _WORD, _LOADER_KEYS), epoch) & (_WORD >> 1)
+            _SEEDS[generator] = (seed, epoch_seed)
+            generator.manual_seed(epoch_seed)
         for sampler in self._samplers:
             if callable(getattr(sampler, "set_epoch", None)):
                 sampler.set_epoch(epoch - 1)
@@ -122,6 +128,13 @@ def _samplers_of(loader: Any) -> Iterator[Any]:
 def _generators_of(parts: list[Any]) -> list[torch.Generator]:
     found = [getattr(part, "generator", None) for part in parts]
     return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
+
+
+def _own_seed(generator: torch.Generator) -> int:
+    """The seed that its owner gave it, also where an earlier run of this process has set that of an epoch."""
+    seed = generator.initial_seed()
+    own, epoch_seed = _SEEDS.get(generator, (seed, None))
+    return own if seed == epoch_seed else seed
 
 
 def _unknown_of(loader: Any, samplers: list[Any]) -> Iterator[Any]:

@@ -95,6 +95,17 @@ def test_a_torch_loader_that_was_stopped_within_an_epoch_goes_on_exactly(tmp_pat
     assert all("stopped in epoch" in notice for notice in notices)
 
 
+@pytest.mark.parametrize("stop", [2, 8])
+def test_a_loader_with_a_generator_that_is_used_again_in_the_process_keeps_its_order(tmp_path, stop):
+    """A run sets the seed of an epoch; the next run took that one for the seed of the loader's owner."""
+    loader = of_workers(0, True)()
+    seen, params, _ = trained(tmp_path / "whole", lambda: loader)
+    resumed, again, _ = trained(tmp_path / "resumed", lambda: loader, stop=stop)
+    assert (resumed, again) == (seen, params)
+    loader.generator.manual_seed(5)  # its owner's word counts
+    assert trained(tmp_path / "other", lambda: loader)[0] != seen
+
+
 def test_a_torch_loader_leaves_the_generators_of_the_process_alone(tmp_path):
     torch.manual_seed(5)
     np.random.seed(5)
