@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError, explain
 
 __all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "register"]
 
 
+@checked
 @dataclass(frozen=True)
 class Problem:
     """One call of an operation: positional inputs and keyword options."""
@@ -36,6 +38,7 @@ class Draw:
         return torch.randint(low, high, shape, generator=self.generator)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class KernelSpec:
     """An operation with its kernels and all that is needed to check and time them.
@@ -79,6 +82,7 @@ REGISTRY: dict[str, KernelSpec] = {}
 """Every kernel family by its operation's name."""
 
 
+@checked
 def register(spec: KernelSpec) -> KernelSpec:
     """Adds a spec to the registry and returns it."""
     if spec.name in REGISTRY:

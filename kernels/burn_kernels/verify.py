@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from burn_kernels.arguments import checked
 from burn_kernels.autotune.levels import deterministic, is_deterministic
 from burn_kernels.spec import KernelSpec, Problem
 
 __all__ = ["Difference", "cast", "convolved_alike", "poisoned", "verify"]
 
 
+@checked
 def verify(
     spec: KernelSpec,
     problem: Problem,

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from burn_kernels.arguments import checked
 from burn_kernels.autotune.errors import BundleError
 from burn_kernels.autotune.lockfile import write_whole
 from burn_kernels.autotune.store import Fault, Place, Store, Timing, is_config, is_numbers
@@ -46,6 +47,7 @@ _FAULT = _PLACE | {
 }
 
 
+@checked
 def export_bundle(store: Store, path: Path) -> int:
     """Writes all rows of a store to a file; returns how many."""
     timings, faults = store.all_timings(), store.all_faults()
@@ -64,6 +66,7 @@ def export_bundle(store: Store, path: Path) -> int:
     return len(timings) + len(faults)
 
 
+@checked
 def import_bundle(store: Store, path: Path) -> int:
     """Adds the rows of a file to a store; returns how many are new.
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError, explain
 
 __all__ = ["LEVELS", "deterministic", "is_deterministic", "level", "set_level", "using"]
@@ -41,6 +42,7 @@ def level() -> str:
     return _level
 
 
+@checked
 def set_level(name: str) -> None:
     """Sets the level of the process.
 
@@ -54,6 +56,7 @@ def set_level(name: str) -> None:
         watcher()
 
 
+@checked
 @contextlib.contextmanager
 def using(name: str) -> Iterator[None]:
     """Sets the level of the process for a block.
@@ -75,6 +78,7 @@ def is_deterministic() -> bool:
     return torch.are_deterministic_algorithms_enabled() if _forced is None else _forced
 
 
+@checked
 @contextlib.contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
     """Turns deterministic choices on or off for a block, whatever torch.use_deterministic_algorithms says.

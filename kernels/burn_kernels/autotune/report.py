@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from burn_kernels.arguments import checked
 from burn_kernels.autotune import levels, shipped
 from burn_kernels.autotune.key import software
 from burn_kernels.autotune.race import ranking
@@ -34,6 +35,7 @@ class Entry:
     """Why a candidate may not be chosen, by name."""
 
 
+@checked
 @dataclass
 class Report:
     """All that selection knows."""
@@ -54,6 +56,7 @@ class Report:
         return asdict(self)
 
 
+@checked
 def report_of(selector: Selector) -> Report:
     """What a selector knows, its store's rows of other devices included."""
     kernels = {made.kernel for made in TUNABLES.values()}

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from burn_kernels.arguments import checked
 from burn_kernels.autotune import levels, shipped, tunable
 from burn_kernels.autotune.clock import Clock, GpuClock
 from burn_kernels.autotune.cost import choice, predict
@@ -65,6 +66,7 @@ class Decision:
     uses: int = 0
 
 
+@checked
 @dataclass
 class Selector:
     """Decides for all kernels of a process; its parts can be replaced, which is how tests run it without a GPU."""
@@ -432,6 +434,7 @@ def selecting(selector: Selector) -> Iterator[Selector]:
         tunable.EPOCH[0] += 1
 
 
+@checked
 class lock:  # noqa: N801  # reads as the function that it is to callers, and may open a block
     """Pins every choice to a lockfile from now on, or, as a context manager, for a block.
 

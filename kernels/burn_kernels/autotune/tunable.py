@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import INTERPRETED
+from burn_kernels.arguments import checked
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Candidate, Facts, alignment, key_text, row_facts
 from burn_kernels.autotune.levels import is_deterministic
@@ -32,6 +33,7 @@ from burn_kernels.launch import Machine, machine_of, recorded
 __all__ = ["EPOCH", "TUNABLES", "Inputs", "Tunable", "tunable"]
 
 
+@checked
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tunable:
     """A kernel with several configs."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from burn_kernels._triton import AVAILABLE, INTERPRETED
+from burn_kernels.arguments import checked
 from burn_kernels.autotune.compiling import Compilers, Tally, variants
 from burn_kernels.autotune.errors import CandidateError
 from burn_kernels.autotune.selection import Decision, Selector, current
@@ -20,6 +21,7 @@ from burn_kernels.errors import KernelArgumentError, KernelDeviceError, KernelLi
 __all__ = ["Measured", "tune", "tune_pending"]
 
 
+@checked
 @dataclass(frozen=True)
 class Measured:
     """What measuring one key came to."""
@@ -44,6 +46,7 @@ class Measured:
 Progress = Callable[[Measured], None]
 
 
+@checked
 def tune(
     only: str = "",
     shapes: Sequence[tuple[int, int]] | None = None,
@@ -142,6 +145,7 @@ def tune_with(
         selector.forget()  # what was decided before follows the new timings
 
 
+@checked
 def tune_pending(*, progress: Progress = lambda measured: None) -> list[Measured]:
     """Measures the keys that this process has used and that have no timings: after one step of a training, say."""
     selector = current()

@@ -27,6 +27,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from burn_kernels._triton import AVAILABLE
+from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import Launch, observing
 from burn_kernels.spec import Draw
@@ -44,6 +45,7 @@ LIBRARY = "torch's own kernels: they were chosen here"
 
 
 # -- the report ----------------------------------------------------------------------------------------
+@checked
 @dataclass(frozen=True)
 class Finding:
     """What came of one call: with no faults, nothing."""
@@ -66,6 +68,7 @@ class Finding:
         return "\n".join([*lines, *(f"  {fault}" for fault in self.faults)])
 
 
+@checked
 @dataclass(frozen=True)
 class Report:
     """What `check` found: one finding for each call that it ran."""
@@ -99,6 +102,7 @@ class Report:
 
 
 # -- check ---------------------------------------------------------------------------------------------
+@checked
 def check(
     model: nn.Module | None = None,
     batch: Any = None,

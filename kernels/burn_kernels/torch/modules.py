@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.fx import Proxy
 
+from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.matmul_parts import check_kind
 from burn_kernels.torch import functional as F
@@ -66,6 +67,7 @@ def _traced_whole(forward: Callable[..., torch.Tensor]) -> Callable[..., Any]:
     return traced
 
 
+@checked
 class LayerNorm(nn.LayerNorm):
     """torch.nn.LayerNorm in one kernel forward and two backward."""
 
@@ -74,6 +76,7 @@ class LayerNorm(nn.LayerNorm):
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
+@checked
 class RMSNorm(nn.RMSNorm):
     """torch.nn.RMSNorm in one kernel forward and two backward."""
 
@@ -82,6 +85,7 @@ class RMSNorm(nn.RMSNorm):
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
 
+@checked
 class ResidualLayerNorm(nn.LayerNorm):
     """Layer norm of residual + dropout(x), and that sum, in one pass; `p` as of torch.nn.Dropout, 0 drops nothing.
 
@@ -102,6 +106,7 @@ class ResidualLayerNorm(nn.LayerNorm):
         return f"{super().extra_repr()}, p={self.p}"
 
 
+@checked
 class ResidualRMSNorm(nn.RMSNorm):
     """RMS norm of residual + dropout(x), and that sum, in one pass; as `ResidualLayerNorm`."""
 
@@ -119,6 +124,7 @@ class ResidualRMSNorm(nn.RMSNorm):
         return f"{super().extra_repr()}, p={self.p}"
 
 
+@checked
 class Embedding(nn.Embedding):
     """torch.nn.Embedding, the gradient of its table added up in a fixed order; see `functional.embedding`."""
 
@@ -135,6 +141,7 @@ class Embedding(nn.Embedding):
         )
 
 
+@checked
 class GELU(nn.GELU):
     """torch.nn.GELU in one kernel each way, its input alone kept."""
 
@@ -143,6 +150,7 @@ class GELU(nn.GELU):
         return F.gelu(input, self.approximate)
 
 
+@checked
 class SiLU(nn.SiLU):
     """torch.nn.SiLU in one kernel each way, its input alone kept."""
 
@@ -154,6 +162,7 @@ class SiLU(nn.SiLU):
         return F.silu(input)
 
 
+@checked
 class ReLU(nn.ReLU):
     """torch.nn.ReLU in one kernel each way, its input alone kept."""
 
@@ -188,18 +197,22 @@ class _BatchNorm(nn.modules.batchnorm._BatchNorm):
         )  # fmt: skip
 
 
+@checked
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
     """torch.nn.BatchNorm1d in one kernel or three each way."""
 
 
+@checked
 class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
     """torch.nn.BatchNorm2d in one kernel or three each way."""
 
 
+@checked
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
     """torch.nn.BatchNorm3d in one kernel or three each way."""
 
 
+@checked
 class GroupNorm(nn.GroupNorm):
     """torch.nn.GroupNorm in one kernel or three forward, four backward."""
 
@@ -226,18 +239,22 @@ class _InstanceNorm(nn.modules.instancenorm._InstanceNorm):
         return F.instance_norm(input, *vectors, statistics, share, self.eps, activation=self.activation)
 
 
+@checked
 class InstanceNorm1d(_InstanceNorm, nn.InstanceNorm1d):
     """torch.nn.InstanceNorm1d as a group norm of one channel a group."""
 
 
+@checked
 class InstanceNorm2d(_InstanceNorm, nn.InstanceNorm2d):
     """torch.nn.InstanceNorm2d as a group norm of one channel a group."""
 
 
+@checked
 class InstanceNorm3d(_InstanceNorm, nn.InstanceNorm3d):
     """torch.nn.InstanceNorm3d as a group norm of one channel a group."""
 
 
+@checked
 class Conv2d(nn.Conv2d):
     """torch.nn.Conv2d, of few channels without cuDNN; what follows may be set on the object, for the same kernel.
 
@@ -264,6 +281,7 @@ class Conv2d(nn.Conv2d):
         )  # fmt: skip
 
 
+@checked
 class Softmax(nn.Softmax):
     """torch.nn.Softmax in one kernel each way; `dim` None is left to torch, which guesses an axis."""
 
@@ -272,6 +290,7 @@ class Softmax(nn.Softmax):
         return F.softmax(input, self.dim, _stacklevel=5)
 
 
+@checked
 class LogSoftmax(nn.LogSoftmax):
     """torch.nn.LogSoftmax in one kernel each way; `dim` None is left to torch, which guesses an axis."""
 
@@ -280,6 +299,7 @@ class LogSoftmax(nn.LogSoftmax):
         return F.log_softmax(input, self.dim, _stacklevel=5)
 
 
+@checked
 class CrossEntropyLoss(nn.CrossEntropyLoss):
     """torch.nn.CrossEntropyLoss; no softmax is kept, and half logits are not copied to float32.
 
@@ -315,6 +335,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
         )
 
 
+@checked
 class LinearCrossEntropyLoss(nn.Module):
     """A linear layer and its cross entropy, without holding all logits.
 
@@ -378,6 +399,7 @@ class LinearCrossEntropyLoss(nn.Module):
         )
 
 
+@checked
 class SwiGLU(nn.GLU):
     """silu(a) * b of the two halves of an input along `dim`, as torch.nn.GLU is sigmoid(b) * a; or of two inputs."""
 
@@ -386,6 +408,7 @@ class SwiGLU(nn.GLU):
         return F.swiglu(input, up, self.dim)
 
 
+@checked
 class ReGLU(nn.GLU):
     """relu(a) * b of the two halves of an input along `dim`, or of two inputs."""
 
@@ -394,6 +417,7 @@ class ReGLU(nn.GLU):
         return F.reglu(input, up, self.dim)
 
 
+@checked
 class GEGLU(nn.GLU):
     """gelu(a) * b of the two halves of an input along `dim`, or of two inputs; `approximate` as of torch.nn.GELU."""
 
@@ -410,6 +434,7 @@ class GEGLU(nn.GLU):
         return f"{super().extra_repr()}, approximate={self.approximate!r}"
 
 
+@checked
 class Dropout(nn.Dropout):
     """torch.nn.Dropout with a mask that is drawn again in the backward, never saved; see `functional.dropout`."""
 
@@ -421,6 +446,7 @@ class Dropout(nn.Dropout):
         return F.dropout(input, self.p, self.training)
 
 
+@checked
 class Linear(nn.Linear):
     """torch.nn.Linear, and an activation: none, relu, gelu, gelu_tanh or silu; see `functional.linear`."""
 
@@ -447,6 +473,7 @@ class Linear(nn.Linear):
         return f"{super().extra_repr()}, activation={self.activation!r}"
 
 
+@checked
 class Sequential(nn.Sequential):
     """torch.nn.Sequential that computes a Linear and the activation behind it as one; `patch` makes them.
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 import torch
 from torch._compile import _disable_dynamo
 
+from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.torch import steps as _steps  # noqa: F401  # registers adamw_, sgd_, lion_
 
@@ -244,6 +245,7 @@ class _AdamStep(_Fused):
         _OPS.adamw_(params, grads, means, squares, copies, clip, lr, step, beta1, beta2, eps, decay, coupled)
 
 
+@checked
 class AdamW(_AdamStep, torch.optim.AdamW):
     """torch.optim.AdamW in one launch for all tensors of a kind; `clip_norm` and `copies` as above.
 
@@ -262,6 +264,7 @@ class AdamW(_AdamStep, torch.optim.AdamW):
         return self._step(closure)
 
 
+@checked
 class Adam(_AdamStep, torch.optim.Adam):
     """torch.optim.Adam in one launch for all tensors of a kind; `clip_norm` and `copies` as above.
 
@@ -282,6 +285,7 @@ class Adam(_AdamStep, torch.optim.Adam):
         return self._step(closure)
 
 
+@checked
 class SGD(_Fused, torch.optim.SGD):
     """torch.optim.SGD with momentum, dampening, decay, Nesterov, in one launch for all tensors of a kind.
 
@@ -348,6 +352,7 @@ class SGD(_Fused, torch.optim.SGD):
         )
 
 
+@checked
 class Lion(_Fused, torch.optim.Optimizer):
     """Lion in one launch for all tensors of a kind: the sign of a mean of gradients, and a decoupled decay.
 

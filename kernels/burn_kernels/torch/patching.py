@@ -10,6 +10,7 @@ other libraries are recognised by what they compute, see `grafts`.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from burn_kernels.arguments import checked
 from burn_kernels.convolution_parts import FEW_CHANNELS
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.torch import grafts, modules
@@ -31,6 +33,7 @@ _ABSENT = "absent"
 
 
 # -- the report ----------------------------------------------------------------------------------------
+@checked
 @dataclass(frozen=True)
 class PatchEntry:
     """What became of one module."""
@@ -45,6 +48,7 @@ class PatchEntry:
     """Why it was left alone; empty where it was replaced just now."""
 
 
+@checked
 @dataclass(frozen=True)
 class PatchReport:
     """What became of every module of a model."""
@@ -193,6 +197,7 @@ def _decide(module: nn.Module, asked: _Asked) -> type | str:
 
 
 # -- patch and unpatch ---------------------------------------------------------------------------------
+@functools.partial(checked, but=("model",))
 def patch(model: nn.Module, *, dropout: bool = False) -> PatchReport:
     """Exchanges what it can in `model`, in place, and says for every module what, and for each other one why not.
 
@@ -220,6 +225,7 @@ def patch(model: nn.Module, *, dropout: bool = False) -> PatchReport:
     return PatchReport(tuple(entries))
 
 
+@functools.partial(checked, but=("model",))
 def unpatch(model: nn.Module) -> list[str]:
     """Gives every module that `patch` changed its class back, and returns their names."""
     restored = []

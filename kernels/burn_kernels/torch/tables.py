@@ -10,6 +10,7 @@ import torch
 
 from burn_kernels import embedding as launchers
 from burn_kernels import tensor_norm
+from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import describe, wide_type
 from burn_kernels.torch.defining import define, differentiate, leaf, note_fallback, or_reference
@@ -181,6 +182,7 @@ def embedding(
     return found
 
 
+@checked
 def get_total_norm(
     tensors: torch.Tensor | Iterable[torch.Tensor],
     norm_type: float = 2.0,
@@ -197,6 +199,7 @@ def get_total_norm(
     return found
 
 
+@checked
 def clip_grad_norm_(
     parameters: torch.Tensor | Iterable[torch.Tensor],
     max_norm: float,
