@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, dataclass_tr
 from burn_torch.config._frozen import freeze
 from burn_torch.config._schema import ClassInfo, class_kind, compile_schema, info_of, schema_of
 from burn_torch.core import strict_json
-from burn_torch.core.checking import checked
+from burn_torch.core.checking import checked, checked_after
 from burn_torch.core.errors import ArtifactError, ConfigError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.core.files import write_atomic
@@ -92,7 +92,8 @@ class Config:
         if parent is not None:
             _register(cls, parent)
         if "init" in cls.__dict__:
-            cls.init = worded_late(cls.__dict__["init"], f"{cls.__name__}.init")  # type: ignore[attr-defined]
+            wrap = checked_after if cls.__module__.startswith("burn_torch.") else worded_late
+            cls.init = wrap(cls.__dict__["init"])  # type: ignore[attr-defined]
         with suppress(NameError):  # it names a class that is declared further down: compiled at the first use
             compile_schema(cls)
 

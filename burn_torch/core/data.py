@@ -10,6 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch.core.checking import checked, checked_late
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explain
@@ -32,6 +33,7 @@ class TensorData:
 
     __slots__ = ("array", "dtype")
 
+    @checked_late
     def __init__(self, array: Array, dtype: DType) -> None:
         if array.dtype != dtype.numpy:
             raise DTypeError(
@@ -97,32 +99,37 @@ class TensorData:
         return data if dtype is None else data._held_by(dtype)
 
     @staticmethod
+    @checked
     def new(values: Any, shape: Sequence[int], dtype: DType | None = None) -> TensorData:
         """From values in row-major order and a shape.  Raises: ShapeError where they are not as many."""
         flat = TensorData.of(values, dtype)
-        return TensorData(_shaped(flat.array.reshape(-1), tuple(shape)), flat.dtype)
+        return TensorData(_shaped(flat.array.reshape(-1), _sizes(shape)), flat.dtype)
 
     @staticmethod
+    @checked
     def full(shape: Sequence[int], value: float, dtype: DType = DType.F32) -> TensorData:
         """One number everywhere."""
-        return TensorData.of(np.full(tuple(shape), value), dtype)
+        return TensorData.of(np.full(_sizes(shape), value), dtype)
 
     @staticmethod
+    @checked
     def zeros(shape: Sequence[int], dtype: DType = DType.F32) -> TensorData:
         """Zeros."""
-        return TensorData(np.zeros(tuple(shape), dtype.numpy), dtype)
+        return TensorData(np.zeros(_sizes(shape), dtype.numpy), dtype)
 
     @staticmethod
+    @checked
     def ones(shape: Sequence[int], dtype: DType = DType.F32) -> TensorData:
         """Ones."""
         return TensorData.full(shape, 1, dtype)
 
     @staticmethod
+    @checked
     def random(
         shape: Sequence[int], distribution: Distribution, generator: np.random.Generator, dtype: DType = DType.F32
     ) -> TensorData:
         """Drawn from a distribution with numpy's generator.  `Tensor.random` draws from the key of a step instead."""
-        size = tuple(shape)
+        size = _sizes(shape)
         drawn: Array
         if isinstance(distribution, Distribution.Normal):
             drawn = generator.normal(distribution.mean, distribution.std, size)
@@ -137,12 +144,13 @@ class TensorData:
         return TensorData.of(np.asarray(drawn)).convert(dtype)
 
     @staticmethod
+    @checked
     def from_bytes(data: bytes | bytearray | memoryview, shape: Sequence[int], dtype: DType) -> TensorData:
         """From the bytes of the elements in row-major order, each little-endian; copies.
 
         Raises: ShapeError where the bytes are not as many as the shape needs.
         """
-        wanted = math.prod(shape) * dtype.itemsize
+        wanted = math.prod(_sizes(shape)) * dtype.itemsize
         if memoryview(data).nbytes != wanted:
             raise ShapeError(
                 explain(
@@ -170,6 +178,7 @@ class TensorData:
         """How many values there are."""
         return int(self.array.size)
 
+    @checked_late
     def convert(self, dtype: DType) -> TensorData:
         """The same values in another element type: to integers toward zero, to bool "is not zero"."""
         if dtype is self.dtype:
@@ -210,6 +219,7 @@ class TensorData:
             )
         )
 
+    @checked_late
     def try_cast(self, dtype: DType) -> TensorData:
         """The same values in another element type that holds each of them exactly; NaN stays NaN.
 
@@ -293,6 +303,7 @@ class TensorData:
         return np.ascontiguousarray(self.array).astype(self.array.dtype.newbyteorder("<"), copy=False).tobytes()
 
     # -- comparing -----------------------------------------------------------------------------
+    @checked
     def assert_eq(self, other: TensorData, strict: bool = True) -> None:
         """Raises AssertionError unless shapes and values are equal (and, if strict, element types); NaN equals NaN."""
         if strict and self.dtype is not other.dtype:
@@ -301,6 +312,7 @@ class TensorData:
             raise AssertionError(f"shapes differ: {self.shape} and {other.shape}")
         np.testing.assert_array_equal(self.values, other.values)
 
+    @checked
     def assert_approx_eq(self, other: TensorData, tolerance: Tolerance | None = None) -> None:
         """Raises AssertionError, with the first differences, unless shapes agree and all values are near.
 
@@ -395,6 +407,20 @@ def _of_torch(tensor: Any) -> TensorData:
 
 
 _SHOWN: Final = 5
+
+
+def _sizes(shape: Sequence[int]) -> Shape:
+    sizes = tuple(map(int, shape))
+    if any(size < 0 for size in sizes) or math.prod(sizes) >= 1 << 40:
+        raise ShapeError(
+            explain(
+                "TensorData: no array has these sizes",
+                given=f"shape {sizes}",
+                expected="sizes of 0 or more, and fewer than 2^40 elements",
+                mend="check how the sizes were computed",
+            )
+        )
+    return sizes
 
 
 def _shaped(flat: Array, shape: Shape) -> Array:

@@ -10,10 +10,23 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
+from burn_torch.core.errors import DTypeError, explain
 from burn_torch.core.spellings import attach_spellings
 from burn_torch.core.spellings.packages import BURN_TORCH
+from burn_torch.core.wording import described
 
 __all__ = ["ALL", "BOOL", "FLOAT", "INT", "NUMERIC", "DType", "DTypeClass"]
+
+
+class _UnknownType(DTypeError, KeyError):
+    """A name or a dtype of numpy that no element type has."""
+
+    __str__ = Exception.__str__  # KeyError shows the text as Python writes it
+
+
+def _unknown(value: object, expected: str) -> _UnknownType:
+    given, mend = described(value), "DType.F32, DType.I64, DType.BOOL, ... are the element types themselves"
+    return _UnknownType(explain("this names no element type", given=given, expected=expected, mend=mend))
 
 
 @final
@@ -87,13 +100,19 @@ class DType:
 
     @staticmethod
     def of(name: str) -> DType:
-        """The element type of a name, such as "f32".  Raises: KeyError for another name."""
-        return _BY_NAME[name]
+        """The element type of a name, such as "f32".  Raises: DTypeError, which is a KeyError too, for another name."""
+        try:
+            return _BY_NAME[name]
+        except (KeyError, TypeError):
+            raise _unknown(name, f"one of {', '.join(_BY_NAME)}") from None
 
     @staticmethod
     def from_numpy(dtype: np.dtype[np.generic]) -> DType:
-        """The element type that a numpy array has.  Raises: KeyError where burn_torch has none (complex, text)."""
-        return _BY_NUMPY[dtype]
+        """The element type that a numpy array has.  Raises: DTypeError where burn_torch has none (complex, text)."""
+        try:
+            return _BY_NUMPY[dtype]
+        except (KeyError, TypeError):
+            raise _unknown(dtype, "the dtype of a numpy array of numbers or truth values") from None
 
     def __repr__(self) -> str:
         return self.name

@@ -39,10 +39,14 @@ WORDED: Final = "<burn_torch worded>"
 """The file of the functions that `worded` makes."""
 
 
-def worded(function: F, subject: str = "") -> F:
+Reworded = Callable[[Exception, Mapping[str, Any]], Exception]
+
+
+def worded(function: F, subject: str = "", reworded: Reworded | None = None) -> F:
     """The function, which refuses what fits no parameter in three parts.
 
     subject     what users call it: "Tensor.argmax"; its qualified name unless given
+    reworded    gives what is raised for an error from inside, of that and of the arguments
     """
     subject = subject or function.__qualname__.removesuffix(".__init__")
     scope: dict[str, Any] = {"_function": function, "_missing": _MISSING}
@@ -78,12 +82,15 @@ def worded(function: F, subject: str = "") -> F:
         given = {n: v for n, v in values.items() if v is not scope.get(f"_default_{n}", _MISSING)}
         return misfit(function, subject, given, given.pop("_more", ()), given.pop("_named", {}))
 
-    scope["_refuse"] = refuse
+    scope |= {"_refuse": refuse, "_reworded": reworded}
+    call = f"  return _function({', '.join(passed)})\n"
+    again = "   _told = _reworded(_err, locals())\n   if _told is _err: raise\n   raise _told from _err\n"
+    guarded = f"  try:\n {call}  except Exception as _err:\n{again}"
     code = (
         f"def make({', '.join(scope)}):\n"
         f" def {function.__name__}({', '.join(written)}):\n"
         f"  if {' or '.join(wrong)}: raise _refuse(locals())\n"
-        f"  return _function({', '.join(passed)})\n"
+        f"{call if reworded is None else guarded}"
         f" return {function.__name__}"
     )
     makers: dict[str, Any] = {}
@@ -97,8 +104,10 @@ def opaque(function: F) -> F:
     return function
 
 
-def worded_late(function: F, subject: str) -> F:
+def worded_late(function: F, subject: str = "") -> F:
     """`worded` for functions that are called a few times a run: without a text of its own; 0.09 us a call."""
+
+    subject = subject or function.__qualname__
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, NoReturn
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.core.spellings import missing_from_package as _missing
 from burn_torch.core.spellings.packages import DATA
 from burn_torch.data.dataset import Dataset, InMemDataset, MapStyle, SupportsEpoch
@@ -62,6 +63,8 @@ __all__ = [
     "split_dataloader",
     "write_idx",
 ]
+
+_check_exports(globals(), but=("DigitsDataset.train", "DigitsDataset.test"))
 
 
 if not TYPE_CHECKING:  # to a type checker it would say that the module has every name

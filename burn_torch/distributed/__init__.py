@@ -1,5 +1,6 @@
 """Several processes that work together: who is there, and collectives on tensors."""
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.distributed.collectives import all_gather, all_reduce, broadcast, reduce_scatter
 from burn_torch.distributed.watchdog import Watchdog
 from burn_torch.distributed.world import (
@@ -34,3 +35,5 @@ __all__ = [
     "world",
     "world_size",
 ]
+
+_check_exports(globals())

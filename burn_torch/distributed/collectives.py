@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from burn_torch import ops
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, ShapeError, explain
 from burn_torch.distributed.world import world_size
 from burn_torch.tensor import Tensor
@@ -12,6 +13,7 @@ from burn_torch.tensor import Tensor
 __all__ = ["all_gather", "all_reduce", "broadcast", "reduce_scatter"]
 
 
+@checked
 def all_reduce(x: Tensor, reduction: Literal["sum", "mean", "max", "min"] = "sum") -> Tensor:
     """The sum, mean, largest or smallest of all processes' values, element by element.
 
@@ -32,6 +34,7 @@ def all_reduce(x: Tensor, reduction: Literal["sum", "mean", "max", "min"] = "sum
     return made / world if reduction == "mean" else made
 
 
+@checked
 def all_gather(x: Tensor, dim: int = 0) -> Tensor:
     """All processes' values, joined along an axis in the order of their ranks.
 
@@ -44,6 +47,7 @@ def all_gather(x: Tensor, dim: int = 0) -> Tensor:
     return parts.permute(order).reshape(shape)
 
 
+@checked
 def reduce_scatter(x: Tensor, dim: int = 0) -> Tensor:
     """The sum of all processes' values, cut along an axis: each process gets its part of it.
 
@@ -65,6 +69,7 @@ def reduce_scatter(x: Tensor, dim: int = 0) -> Tensor:
     return cast(Tensor, ops.reduce_scatter(x.reshape(shape).permute(order), world=world))
 
 
+@checked
 def broadcast(x: Tensor, source: int = 0) -> Tensor:
     """The value of the process `source`, on all of them.
 

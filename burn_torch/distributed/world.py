@@ -24,6 +24,7 @@ from typing import Any, Final, final
 import numpy as np
 import torch
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, DistributedError, explain
 from burn_torch.core.wording import first_line
 from burn_torch.distributed.joining import join
@@ -57,6 +58,7 @@ _meetings = 0
 """How often this process has joined others: each time the keys in the store are new."""
 
 
+@checked
 def init(
     backend: str | None = None,
     *,

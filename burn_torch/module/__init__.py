@@ -1,5 +1,6 @@
 """Modules: networks as immutable trees of parameters, and what walks them."""
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.module.display import Content, DisplaySettings
 from burn_torch.module.fields import UntrainedWarning
 from burn_torch.module.gradients import GradientsParams
@@ -30,3 +31,5 @@ __all__ = [
     "draw",
     "list_param_ids",
 ]
+
+_check_exports(globals(), hot=("Param", "Param.from_tensor"), quick=True)

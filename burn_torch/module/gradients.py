@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import final
+from typing import Any, NoReturn, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.unwatched import unwatched
+from burn_torch.core.wording import described
 from burn_torch.module.fields import UntrainedWarning
 from burn_torch.module.module import Module
 from burn_torch.module.param import Param, ParamId
@@ -143,12 +145,15 @@ class GradientsParams:
 
     def get(self, id: ParamId) -> Tensor | None:
         """The gradient of a parameter; None if it has none."""
-        return self._by_id.get(id)
+        gradient = self._by_id.get(id)
+        return gradient if gradient is not None or isinstance(id, int) else _no_identity(id)
 
     def remove(self, id: ParamId) -> Tensor | None:
         """Takes the gradient of a parameter out; None if it has none."""
-        return self._by_id.pop(id, None)
+        gradient = self._by_id.pop(id, None)
+        return gradient if gradient is not None or isinstance(id, int) else _no_identity(id)
 
+    @checked
     def register(self, id: ParamId, gradient: Tensor) -> None:
         """Puts a gradient in, in the place of an earlier one."""
         self._by_id[id] = gradient
@@ -176,3 +181,14 @@ class GradientsParams:
 
     def __repr__(self) -> str:
         return f"GradientsParams({len(self)} gradients)"
+
+
+def _no_identity(id: Any) -> NoReturn:
+    raise ArgumentError(
+        explain(
+            "GradientsParams: gradients are kept by the identities of parameters",
+            given=described(id),
+            expected="a ParamId",
+            mend="grads.get(param.id)",
+        )
+    )

@@ -12,6 +12,7 @@ import numpy as np
 from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.core import ambient
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.spec import Shape
@@ -45,6 +46,7 @@ class Initializer(Config, enum=True):
     XavierNormal: ClassVar[type[XavierNormal]]
     Orthogonal: ClassVar[type[Orthogonal]]
 
+    @checked
     def init(self, shape: Sequence[int], device: Device) -> Param:
         """A parameter of this shape, f32, for initializers that ask for no fans.
 
@@ -52,6 +54,7 @@ class Initializer(Config, enum=True):
         """
         return self.init_with(shape, None, None, device)
 
+    @checked
     def init_with(self, shape: Sequence[int], fan_in: int | None, fan_out: int | None, device: Device) -> Param:
         """A parameter of this shape, f32.
 

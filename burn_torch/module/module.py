@@ -80,7 +80,7 @@ class Module(Tree):
                 seen.add(id(leaf))
                 yield path, leaf
 
-    def map_params(self, function: Any) -> Self:
+    def map_params(self, function: Callable[..., Any]) -> Self:
         """The same module with `function(param)` in the place of each parameter; a shared one is mapped once."""
         return tree.rebuild(self, lambda leaf: function(leaf) if isinstance(leaf, Param) else leaf)  # type: ignore[no-any-return]
 

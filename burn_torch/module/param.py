@@ -13,12 +13,14 @@ from typing import Any, Final, NoReturn, final
 
 from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.backend.tracing import Session, active, suspended
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError, DTypeError, ShapeError, TraceError, explain
 from burn_torch.core.frames import told, user_line
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.tensors import PARAM
+from burn_torch.core.wording import described
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.device import no_device
 from burn_torch.tensor.gradients import leaf_id
@@ -125,6 +127,8 @@ class Param(metaclass=Named):
     ) -> None:
         if not isinstance(value, Tensor):
             raise _no_tensor(value)
+        if not isinstance(id, ParamId | None) or not isinstance(mapper, ParamMapper | None):
+            raise _no_identity(id, mapper)
         self.id = ParamId.new() if id is None else id
         self.require_grad = require_grad and value.dtype.is_float
         self.mapper = mapper or ParamMapper()
@@ -148,6 +152,7 @@ class Param(metaclass=Named):
         return Param(Tensor.from_data(data, device))
 
     @staticmethod
+    @checked(but=("device",))
     def uninitialized(
         id: ParamId,
         init: Callable[[Device, bool], Tensor],
@@ -223,6 +228,7 @@ class Param(metaclass=Named):
             return _followed(lazy.device, lambda _: lazy.make(lazy.device, False)) or self.val().spec
         return TensorSpec.of(lazy.shape, lazy.dtype, lazy.device.place)
 
+    @checked
     def record_spec(self, dtype: DType | None = None) -> TensorSpec:
         """Shape and element type of the value in a record; computes nothing where the tensor is not made yet.
 
@@ -296,6 +302,7 @@ class Param(metaclass=Named):
         param.require_grad = self.require_grad and value.dtype.is_float
         return param
 
+    @checked
     def set_require_grad(self, require_grad: bool) -> Param:
         """The same parameter, with gradients, or as a constant of every derivative."""
         if require_grad == self.require_grad and (require_grad or self._value is None):
@@ -353,6 +360,7 @@ class Param(metaclass=Named):
         param.mapper = self.mapper
         return param
 
+    @checked
     def transform_for_load(self, tensor: Tensor, id: ParamId) -> Param:
         """This parameter with a tensor from a record, on this parameter's device."""
         value = self.mapper.on_load(tensor).to_device(self.device)
@@ -371,6 +379,17 @@ class Param(metaclass=Named):
 
 
 attach_spellings(Param, PARAM)
+
+
+def _no_identity(id: Any, mapper: Any) -> DTypeError:
+    return DTypeError(
+        explain(
+            "Param: the identity or the mapper is of another type",
+            given=f"id {described(id)}, mapper {described(mapper)}",
+            expected="a ParamId and a ParamMapper, or None",
+            mend="leave them out: Param.from_tensor(tensor) has an identity of its own",
+        )
+    )
 
 
 def _refuse_operator(param: Param, other: Any = None) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from burn_torch.core.checking import checked
 from burn_torch.module.param import Param, ParamId
 from burn_torch.tensor import Tensor
 
@@ -73,6 +74,7 @@ class ModuleMapper:
         return state
 
 
+@checked
 def list_param_ids(module: Module) -> list[ParamId]:
     """The identities of all parameters, in the order of the fields."""
     return [param.id for _, param in module.named_params()]

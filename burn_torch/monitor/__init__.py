@@ -1,5 +1,6 @@
 """What a view of a run needs: its events, their log, what they fold into, and commands back.  Imports no torch."""
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.monitor.codec import DamagedLine, decode, encode
 from burn_torch.monitor.control import ControlClient, ControlServer, is_alive
 from burn_torch.monitor.event import (
@@ -68,3 +69,5 @@ __all__ = [
     "read_events",
     "read_outline",
 ]
+
+_check_exports(globals(), hot=("RunView.apply", "Series.add"))

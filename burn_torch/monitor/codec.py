@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, final
 
+from burn_torch.core.checking import checked_late
 from burn_torch.core.errors import DataError, explain
 from burn_torch.monitor.event import (
     CheckpointSaved,
@@ -286,6 +287,7 @@ _READ: Final = json.JSONDecoder().raw_decode
 _SPLITS: Final = {split.value: split for split in Split}
 
 
+@checked_late
 def decode(line: bytes | str) -> Stamped | None:
     """The event of a line; None for a kind that this version does not know.
 

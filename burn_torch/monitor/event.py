@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias, final, runtime_checkable
 
+from burn_torch.core.annotations import Measured
+
 __all__ = [
     "CheckpointSaved",
     "Direction",
@@ -73,7 +75,7 @@ class MetricValue:
     """One value of one metric: of a batch, with its weight, or of an epoch."""
 
     name: str
-    value: float
+    value: Measured
     count: float = 1.0
 
 
@@ -94,11 +96,11 @@ class GpuUse:
 
     index: int
     name: str
-    percent: float | None = None
+    percent: Measured | None = None
     memory_bytes: int | None = None
     memory_total_bytes: int | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
+    temperature_c: Measured | None = None
+    power_w: Measured | None = None
 
 
 # -- the events ----------------------------------------------------------------------------------------
@@ -202,14 +204,14 @@ class LogLine:
 class Resources:
     """What the machine is doing.  None for what it does not say."""
 
-    cpu_percent: float | None
+    cpu_percent: Measured | None
     """Of all processors together, 0 to 100."""
     memory_bytes: int | None
     """In use on the machine."""
     process_memory_bytes: int | None
     gpus: tuple[GpuUse, ...] = ()
     memory_total_bytes: int | None = None
-    process_cpu_percent: float | None = None
+    process_cpu_percent: Measured | None = None
     """Of one processor: 200 is two of them busy."""
 
 

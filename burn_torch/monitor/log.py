@@ -416,6 +416,7 @@ def short_lines(file: IO[bytes]) -> Iterator[bytes]:
             pass
 
 
+@checked
 def follow(
     path: str | os.PathLike[str], stop: threading.Event | Callable[[], bool], *, every_s: float = 0.1
 ) -> Iterator[Stamped]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
+from burn_torch.core.annotations import Measured
 from burn_torch.monitor.control import is_alive
 from burn_torch.monitor.event import (
     CheckpointSaved,
@@ -117,13 +118,13 @@ class SummaryRow:
     split: Split
     name: str
     unit: str | None
-    lowest: float
+    lowest: Measured
     lowest_epoch: int
-    highest: float
+    highest: Measured
     highest_epoch: int
-    best: float
+    best: Measured
     best_epoch: int
-    last: float
+    last: Measured
 
 
 @final

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, NoReturn
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.core.spellings import missing_from_package as _missing
 from burn_torch.core.spellings.layers import NN
 from burn_torch.module.initializer import Initializer
@@ -368,6 +369,8 @@ __all__ = [
     "generate_padding_mask",
     "generate_sinusoids",
 ]
+
+_check_exports(globals(), quick=True)
 
 
 if not TYPE_CHECKING:  # to a type checker it would say that the module has every name

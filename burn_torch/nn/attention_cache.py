@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.tensor import Tensor
 
@@ -15,6 +16,7 @@ __all__ = ["CrossAttentionCache", "MhaCache", "TensorCache"]
 
 
 @final
+@checked
 class TensorCache:
     """A tensor that grows along one axis, or is computed once."""
 

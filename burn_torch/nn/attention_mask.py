@@ -10,12 +10,14 @@ from typing import ClassVar, final
 import numpy as np
 
 from burn_torch.config import Config
+from burn_torch.core.checking import checked
 from burn_torch.nn._layer import Rules
 from burn_torch.tensor import Device, Tensor
 
 __all__ = ["GeneratePaddingMask", "SeqLengthOption", "generate_autoregressive_mask", "generate_padding_mask"]
 
 
+@checked
 def generate_autoregressive_mask(batch_size: int, seq_length: int, device: Device) -> Tensor:
     """Hides from each position those after it: true above the diagonal.
 
@@ -85,6 +87,7 @@ class GeneratePaddingMask:
     mask: Tensor
 
 
+@checked
 def generate_padding_mask(
     pad_token: int,
     tokens_list: Sequence[Sequence[int]],

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from burn_torch.config import Config
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, ShapeError, explain
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import Rules, in_layer, require_ndim
@@ -15,6 +16,7 @@ from burn_torch.tensor import Device, Tensor
 __all__ = ["PositionalEncoding", "PositionalEncodingConfig", "generate_sinusoids"]
 
 
+@checked
 def generate_sinusoids(length: int, d_model: int, max_timescale: int, device: Device) -> Tensor:
     """The positional encoding of the paper, computed in float64.
 

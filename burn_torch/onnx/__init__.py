@@ -1,5 +1,6 @@
 """ONNX models in: as a module (`load`), or as Python source and a record (`ModelGen`); and out: `export`."""
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.onnx import operators, rows
 from burn_torch.onnx.exporting import Cannot, Comparison, ExportReport, Size, Wire, Writer, export
 from burn_torch.onnx.imported import ImportedModel, load
@@ -31,3 +32,5 @@ __all__ = [
     "rows",
     "state",
 ]
+
+_check_exports(globals())

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import BurnTorchError, OnnxError, explain
 from burn_torch.module import Module, Param, RunningState
 from burn_torch.onnx.operators.registry import HOST
@@ -166,6 +167,7 @@ def _run_body(body: Body, env: Env, fields: Mapping[str, Tensor], device: Device
 
 
 # -- making ---------------------------------------------------------------------------------------------------
+@checked
 def load(
     path: str | Path | bytes, device: Device | None = None, *, memory_limit_bytes: int | None = None
 ) -> ImportedModel:

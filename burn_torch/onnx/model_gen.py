@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ArtifactError, explain
 from burn_torch.core.files import make_folder, write_atomic
@@ -100,6 +101,7 @@ def module_name(path: Path) -> str:
 
 
 # -- what written modules call ----------------------------------------------------------------------------
+@checked
 def parameter(shape: tuple[int, ...], dtype: str, device: Device) -> Param:
     """A parameter of zeros, made when it is first read."""
     kind = DType.of(dtype)
@@ -108,12 +110,14 @@ def parameter(shape: tuple[int, ...], dtype: str, device: Device) -> Param:
     )
 
 
+@checked
 def state(shape: tuple[int, ...], dtype: str, device: Device) -> RunningState:
     """A value of zeros that training leaves as it is."""
     inner = device.inner() if device.is_autodiff() else device
     return RunningState(Tensor.zeros(shape, (inner, DType.of(dtype))))
 
 
+@checked
 def as_tensor(value: Any, device: Device) -> Any:
     """A value as a tensor where it is known on the host only; lists value by value."""
     return on_device(value, device)

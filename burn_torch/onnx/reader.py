@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
@@ -37,6 +38,7 @@ FunctionKey: TypeAlias = tuple[str, str, str]
 _DOMAINS: Final = {"ai.onnx": ""}
 
 
+@checked
 def read_model(path: str | Path) -> Model:
     """Reads a file.  Raises: OnnxError for one that is missing, damaged, or larger than protobuf can hold."""
     file = Path(path)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.core.wording import counted, one_line
 from burn_torch.onnx.ir import Graph, Model, Node
@@ -82,6 +83,7 @@ class Report:
         return "\n".join([*lines, *(f"    {fault}" for fault in self.unsupported)])
 
 
+@checked
 def report_on(model: Model) -> Report:
     """Looks at every node of a model, those of graphs within nodes too."""
     counts = Counter(f"{node.domain}.{node.op}" if node.domain else node.op for node in model.graph.all_nodes())

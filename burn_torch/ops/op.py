@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType, DTypeClass
 from burn_torch.core.errors import ArgumentError, BurnTorchError, DeviceError, DTypeError, ShapeError, explain
 from burn_torch.core.frames import at_user_line
@@ -442,6 +443,7 @@ _WORDS: Final[dict[str, tuple[Any, ...]]] = {
 
 
 # -- declaring a row ----------------------------------------------------------------------------
+@checked
 def op(
     *,
     torch: Callable[..., Any] | PerCall | None = None,

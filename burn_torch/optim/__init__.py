@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, NoReturn
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.core.spellings import missing_from_package as _missing
 from burn_torch.core.spellings.packages import OPTIM
 from burn_torch.module import GradientsParams
@@ -66,6 +67,8 @@ __all__ = [
     "WeightDecayConfig",
     "scheduler_of",
 ]
+
+_check_exports(globals(), but=("scheduler_of",))
 
 
 if not TYPE_CHECKING:  # to a type checker it would say that the module has every name

@@ -136,6 +136,15 @@ class LearningRates(float):
 
     def __new__(cls, groups: Mapping[str, float]) -> LearningRates:
         """The rates by the names of the groups."""
+        if not isinstance(groups, Mapping) or not groups:
+            raise ConfigError(
+                explain(
+                    "LearningRates: a rate for each group is needed",
+                    given=f"{groups!r:.80}",
+                    expected="a mapping of names of groups to numbers, of one group at least",
+                    mend='LearningRates({"all": 0.1})',
+                )
+            )
         made = super().__new__(cls, next(iter(groups.values())))
         made.groups = dict(groups)
         return made

@@ -1,5 +1,6 @@
 """Records in files: the formats behind `module.save_file` and `load_file`, and the recorders of the Burn book."""
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.module.record import FORMATS, DTypePolicy, ModuleRecord, RecordEntry
 from burn_torch.record.bin_file import BinFormat
 from burn_torch.record.burnpack_file import BurnpackFormat
@@ -77,3 +78,5 @@ FORMATS.update(
         INDEX_ENDING: ShardedSafetensorsFormat(),
     }
 )
+
+_check_exports(globals())

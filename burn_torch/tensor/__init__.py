@@ -1,5 +1,6 @@
 """What users hold: Tensor, Device, Gradients; functions of tensors; options."""
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.spellings import refuse_calls as _refuse_calls
 from burn_torch.tensor import activation, functional, grid, stats
@@ -61,3 +62,4 @@ __all__ = [
 ]
 
 _refuse_calls(__name__, "Tensor.from_data(values, device)")
+_check_exports(globals(), quick=True, but=("Tensor",))

@@ -130,6 +130,21 @@ def real(value: Any, name: str) -> float:
     )
 
 
+def truth(value: Any, name: str) -> bool:
+    """True or False, numpy's included; no other value, which Python would take for one.  Raises: DTypeError."""
+    if value is True or value is False:
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    raise told(
+        DTypeError,
+        f"{name} is neither true nor false",
+        given=f"{name} {value!r:.60} ({type(value).__name__})",
+        expected="True or False",
+        mend=f"write {name}=True, for example",
+    )
+
+
 def option(value: Any, kind: type[T], name: str) -> T:
     """The options, or the default ones for None.  Raises: DTypeError for what is none of this kind."""
     if value is None:

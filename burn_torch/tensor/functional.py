@@ -14,7 +14,7 @@ from burn_torch.core.frames import told
 from burn_torch.core.misfits import word_functions
 from burn_torch.core.spellings import missing_from_package
 from burn_torch.core.spellings.layers import FUNCTIONAL
-from burn_torch.tensor._arguments import integer, option, real
+from burn_torch.tensor._arguments import integer, option, real, truth
 from burn_torch.tensor.apply import apply, require_tensor
 from burn_torch.tensor.options import (
     AttentionModuleOptions,
@@ -163,7 +163,7 @@ def _conv_transpose(
     x: Tensor, weight: Tensor, bias: Tensor | None, options: ConvTransposeOptions | None, n: int
 ) -> Tensor:
     _spatial(x, n)
-    chosen = options or ConvTransposeOptions()
+    chosen = option(options, ConvTransposeOptions, "options")
     result: Tensor = apply(
         ops.conv_transpose,
         (x, weight, bias),
@@ -284,7 +284,7 @@ def _max_pool_attrs(
 ) -> tuple[Any, ...]:
     kernel = _each("kernel_size", kernel_size, n)
     steps = kernel if stride is None else _each("stride", stride, n)
-    return kernel, steps, _each("padding", padding, n), _each("dilation", dilation, n), bool(ceil_mode)
+    return kernel, steps, _each("padding", padding, n), _each("dilation", dilation, n), truth(ceil_mode, "ceil_mode")
 
 
 def max_pool2d_with_indices_backward(
@@ -353,7 +353,13 @@ def _avg_pool_attrs(
 ) -> tuple[Any, ...]:
     kernel = _each("kernel_size", kernel_size, n)
     steps = kernel if stride is None else _each("stride", stride, n)
-    return kernel, steps, _each("padding", padding, n), bool(count_include_pad), bool(ceil_mode)
+    return (
+        kernel,
+        steps,
+        _each("padding", padding, n),
+        truth(count_include_pad, "count_include_pad"),
+        truth(ceil_mode, "ceil_mode"),
+    )
 
 
 def avg_pool2d_backward(
@@ -409,7 +415,7 @@ def interpolate(x: Tensor, output_size: Sizes, options: InterpolateOptions | Non
     n = max(x.spec.ndim - 2, 1)
     mode = _INTERPOLATE[InterpolateMode.of(chosen.mode)]
     result: Tensor = apply(
-        ops.interpolate, (x,), _each("output_size", output_size, n), mode, bool(chosen.align_corners)
+        ops.interpolate, (x,), _each("output_size", output_size, n), mode, truth(chosen.align_corners, "align_corners")
     )
     return result
 
@@ -487,6 +493,9 @@ def _attention(
 ) -> tuple[tuple[Any, ...], bool]:
     for name, given in (("query", query), ("key", key), ("value", value)):
         require_tensor(given, name)
+    for name, extra in (("mask", mask), ("attn_bias", attn_bias)):
+        if extra is not None:
+            require_tensor(extra, name)
     if not query.ndim == key.ndim == value.ndim == 4:
         raise told(
             ShapeError,
@@ -498,7 +507,7 @@ def _attention(
     chosen = option(options, AttentionModuleOptions, "options")
     scale = 1.0 / math.sqrt(max(query.shape[-1], 1)) if chosen.scale is None else float(chosen.scale)
     softcap = None if chosen.softcap is None else float(chosen.softcap)
-    return (query, key, value, mask, attn_bias, scale, softcap), bool(chosen.is_causal)
+    return (query, key, value, mask, attn_bias, scale, softcap), truth(chosen.is_causal, "is_causal")
 
 
 # -- losses ----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, explain
@@ -40,6 +41,7 @@ class PrintOptions:
 _options: PrintOptions = PrintOptions()
 
 
+@checked
 def set_print_options(options: PrintOptions) -> None:
     """Sets how tensors are printed from now on, in all threads."""
     global _options

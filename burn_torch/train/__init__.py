@@ -1,5 +1,6 @@
 """Training: the Learner, its metrics, logs, checkpoints and renderers."""
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.train.anomaly import Replay, Replayed, replay
 from burn_torch.train.builder import BookLearner, LearnerBuilder
 from burn_torch.train.checkpoint import (
@@ -231,3 +232,9 @@ __all__ = [
     "train_step",
     "valid_step",
 ]
+
+_check_exports(
+    globals(),
+    hot=(*(name for name in __all__ if name.endswith(("Output", "Input"))), "TrainOutput.new"),  # torch's tensors too
+    but=("History.from_state", "Peers.check", "SupervisedTraining.launch"),  # in words of their own
+)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, final
 
 from burn_torch import ops
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.philox import fold
 from burn_torch.core.share import Share
@@ -29,6 +30,7 @@ __all__ = ["GradientWindow", "fold", "items_of", "optimized", "train_step", "upd
 M = TypeVar("M", bound=Module)
 
 
+@checked
 def train_step(model: M, batch: Any, key: int, share: Share | None = None) -> tuple[M, GradientsParams, Any]:
     """One `model.train_step` under a random key: the model with its new running states, the gradients, the item.
 
@@ -112,6 +114,7 @@ def optimized(model: Any, optim: Any, lr: Any, grads: GradientsParams) -> tuple[
     return optim.step(lr, model, grads)  # type: ignore[no-any-return]
 
 
+@checked
 def valid_step(model: Module, batch: Any, key: int, share: Share | None = None) -> Any:
     """One `model.valid_step` under a random key: the item.  What it does to running states is dropped."""
     with StepScope(key, model, share):

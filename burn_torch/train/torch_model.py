@@ -33,6 +33,7 @@ from burn_torch.core.philox import stream_of
 from burn_torch.module import ModuleRecord, ParamId
 from burn_torch.module.record import RecordEntry
 from burn_torch.optim import GradientsParams, OptimizerRecord
+from burn_torch.record import FileRecorder
 from burn_torch.tensor import Device, Tensor
 
 __all__ = ["TorchModel", "TorchOptimizer"]
@@ -145,7 +146,7 @@ class TorchModel:
         self.module.load_state_dict(values)
         return self
 
-    def save_file(self, path: str | Path, recorder: Any = None) -> Path:
+    def save_file(self, path: str | Path, recorder: FileRecorder | None = None) -> Path:
         """Writes the record to a file, whole or not at all."""
         record = self.into_record()
         return record.save(path) if recorder is None else recorder.record(record, path)

@@ -1,5 +1,6 @@
 """Transforms of functions: compile, and derivatives."""
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.transform.compilation import Compiled, RetraceWarning, compile
 from burn_torch.transform.differentiation import grad, value_and_grad
 from burn_torch.transform.explaining import assert_fused, explain
@@ -26,3 +27,5 @@ __all__ = [
     "value_and_grad",
     "vjp",
 ]
+
+_check_exports(globals())

@@ -108,6 +108,7 @@ def compile(
 ) -> Compiled[P, R]: ...
 
 
+@checked(but=("function", "precision", "numerics", "memory_limit_bytes"))
 def compile(
     function: Any = None,
     /,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final, Protocol, final
 
 from burn_torch.backend import Backend
+from burn_torch.core.checking import checked
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.module import GradientsParams, Param, ParamId, RunningState
 from burn_torch.module.field_dict import FieldDict
@@ -335,6 +336,7 @@ CONTAINERS: Final[dict[type[Any], tuple[_Open, _Close]]] = {
 }
 
 
+@checked
 def register_container(kind: type[Any], take_apart: _Open, put_together: _Close) -> None:
     """Lets compiled functions take and return a container of one's own.
 

@@ -199,7 +199,8 @@ def test_a_damaged_place_is_no_run(tmp_path, place):
 def test_a_killed_process_is_dead_and_leaves_room_for_the_next(tmp_path):
     code = (
         "import sys, time\nfrom burn_torch.monitor import ControlServer\n"
-        "ControlServer(sys.argv[1], None).start()\nprint('up', flush=True)\ntime.sleep(60)"
+        "from types import SimpleNamespace\n"
+        "ControlServer(sys.argv[1], SimpleNamespace(stop=print)).start()\nprint('up', flush=True)\ntime.sleep(60)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
@@ -225,7 +226,8 @@ def test_a_killed_process_is_dead_and_leaves_room_for_the_next(tmp_path):
 def test_the_kill_of_a_run_ends_its_process_at_once(tmp_path):
     code = (
         "import sys, time\nfrom burn_torch.monitor import ControlServer\n"
-        "ControlServer(sys.argv[1], None).start()\nprint('up', flush=True)\ntime.sleep(60)"
+        "from types import SimpleNamespace\n"
+        "ControlServer(sys.argv[1], SimpleNamespace(stop=print)).start()\nprint('up', flush=True)\ntime.sleep(60)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from burn_torch.core.checking import checked as checked_arguments
 from burn_torch.core.wording import counted
 from burn_torch.onnx.exporting.assembly import assembled
 from burn_torch.onnx.exporting.checking import Comparison, checked, compared
@@ -66,6 +67,7 @@ class ExportReport:
         return "\n".join([*lines, *(f"    {comparison}" for comparison in self.comparisons)])
 
 
+@checked_arguments
 def export(
     function: Any,
     example_inputs: Any,

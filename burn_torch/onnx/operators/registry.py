@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.backend.tracing import suspended
+from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.folding import host
@@ -183,6 +184,7 @@ def _to_host(y: Any) -> Any:
 _ENTRIES: Final[dict[tuple[str, str], list[Entry]]] = {}
 
 
+@checked
 def operator(
     op: str, since: int = 1, until: int | None = None, *, domain: str = "", written: str | None = None
 ) -> Callable[[Callable[..., Any]], Entry]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from burn_torch.core.checking import checked
 from burn_torch.ops.op import Call
 
 __all__ = ["Export", "Rule", "find", "known", "row"]
@@ -44,6 +45,7 @@ class Export:
 _EXPORTS: Final[dict[str, Export]] = {}
 
 
+@checked
 def row(*names: str, when: When | None = None) -> Callable[[Rule], Rule]:
     """Declares how rows of these names are written; one declared later takes the place of one before."""
 

@@ -1,5 +1,6 @@
 """Files of tensors, and the way from their keys to a module's: filters, other names, PyTorch's layouts."""
 
+from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.record.stores.adapter import (
     BurnToPyTorchAdapter,
     ChainAdapter,
@@ -39,3 +40,5 @@ __all__ = [
     "map_indices_contiguous",
     "places",
 ]
+
+_check_exports(globals(), hot=("twins", "stored"))

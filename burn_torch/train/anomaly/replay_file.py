@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from burn_torch.backend import Backend, LibTorch, NdArray
+from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import RecordError, explain
 from burn_torch.core.spec import TensorSpec
@@ -155,6 +156,7 @@ def _require_small(graph: Graph, inputs: Sequence[Any]) -> None:
                 held -= sizes.pop(x, 0)
 
 
+@checked
 def replay(path: str | Path) -> Replayed:
     """Runs what a replay file holds.
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, final, runtime_checkable
 
-from burn_torch.core.checking import checked
+from burn_torch.core.checking import Measured, checked
 from burn_torch.core.errors import ConfigError, ShapeError, explain
 from burn_torch.monitor.event import Split
 from burn_torch.tensor import Tensor
@@ -57,7 +57,7 @@ class MetricMetadata:
     """Batches of this split so far in the whole run, this one included."""
     items: int
     """Items of this batch; 0 where the loader does not say."""
-    lr: float
+    lr: Measured
     """The learning rate of the newest update."""
     time_s: float
     """A clock that never goes back."""
@@ -79,7 +79,7 @@ class Reading:
 
     __slots__ = ("_count", "_later", "_number", "_read", "_scale", "_total")
 
-    def __init__(self, number: Tensor | float, count: Tensor | float, *, scale: float | None) -> None:
+    def __init__(self, number: Tensor | Measured, count: Tensor | float, *, scale: float | None) -> None:
         # off the tape, which would otherwise live until the number is read
         self._number = on_leaf(number) if isinstance(number, Tensor) else number
         self._count = on_leaf(count) if isinstance(count, Tensor) else count
@@ -89,12 +89,12 @@ class Reading:
         self._total = math.nan
 
     @staticmethod
-    def of_mean(mean: Tensor | float, count: Tensor | float = 1) -> Reading:
+    def of_mean(mean: Tensor | Measured, count: Tensor | float = 1) -> Reading:
         """The mean over `count` items."""
         return Reading(mean, count, scale=None)
 
     @staticmethod
-    def of_total(total: Tensor | float, count: Tensor | float, *, scale: float = 1.0) -> Reading:
+    def of_total(total: Tensor | Measured, count: Tensor | float, *, scale: float = 1.0) -> Reading:
         """`scale` times the sum over `count` items; a scale of 100 makes percent of right answers."""
         return Reading(total, count, scale=scale)
 
@@ -213,6 +213,7 @@ class MergeableMetric(ResumableMetric, Protocol):
         ...
 
 
+@checked
 def merge_states(metric: MergeableMetric, states: Iterable[Mapping[str, Any]]) -> None:
     """Makes the state of a metric that of all workers: `states` in the order of their ranks, its own among them.
 

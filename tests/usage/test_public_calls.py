@@ -1,0 +1,71 @@
+"""Every public callable of the packages with one argument wrong: no raw error, and nothing unfit taken in silence."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+
+from tests.usage import examples
+from tests.usage.fuzzing import Callee
+from tests.usage.public import PACKAGES, home_of, public_callees
+from tests.usage.walk import Walk, walk
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SEED: Final = 14
+
+
+@pytest.fixture(scope="module")
+def callees() -> list[Callee]:
+    return public_callees()
+
+
+def faults(walks: list[Walk]) -> list[str]:
+    return [
+        f"{kind} {one.name}({call}): {what}"
+        for one in walks
+        if not any(re.match(pattern, one.name) for pattern in examples.OPEN)
+        for kind, call, what in one.faults
+    ]
+
+
+def test_every_package_has_its_callables_in_the_table(callees: list[Callee]) -> None:
+    names = {callee.name for callee in callees}
+    assert len(names) > 1700
+    assert [package for package in PACKAGES if not any(name.startswith(f"{package}.") for name in names)] == []
+    unused = [pattern for pattern in (*examples.OPEN, *examples.HOOKS) if not any(re.match(pattern, n) for n in names)]
+    assert unused == []  # a reason for nothing
+
+
+def test_a_sample_of_callables_is_reached_and_refuses_what_is_wrong(callees: list[Callee]) -> None:
+    walks = list(walk(callees[:: len(callees) // 50], SEED, share=0.05, seconds=60))
+    assert sum(one.reached == "" for one in walks) > 0.7 * len(walks)
+    assert faults(walks) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_callable_refuses_what_is_wrong(package: str, callees: list[Callee]) -> None:
+    own = [callee for callee in callees if home_of(callee.name) == package]
+    walks = list(walk(own, SEED, share=0.2, seconds=1800))
+    assert len(walks) == len(own)
+    assert sum(one.reached == "" for one in walks) > 0.6 * len(walks)
+    assert faults(walks) == []
+
+
+def test_faults_of_every_kind_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.usage.walk.CALL_S", 0.3)
+
+    def take(number: int) -> int:
+        """Takes what it should not, and fails from inside."""
+        while number == "no":  # type: ignore[comparison-overlap]
+            pass
+        return number[0] if isinstance(number, list) else 1  # type: ignore[return-value]
+
+    callee = Callee("tests.take", take, {"number": 2}, ("number",))
+    (one,) = walk([callee], SEED, share=1.0, seconds=60)
+    kinds = {call: kind for kind, call, _ in one.faults}
+    assert (one.reached, kinds["number=text"], kinds["number=empty list"]) == ("", "hang", "raw")
+    assert (kinds["number=None"], kinds.get("number=zero")) == ("accepted", None)
