@@ -247,7 +247,7 @@ class Judge:
         apart = [i for i, (y, z) in enumerate(zip(results, self.reference, strict=True)) if not same_bits(y, z)]
         if bits or not apart:
             return [self._worded(i, results[i], None) for i in apart]
-        for runs in (RUNS, CONFIRMING_RUNS):
+        for runs in (1, RUNS, CONFIRMING_RUNS):  # more noise explains no less
             apart = [i for i in apart if not self._explained(i, results[i], runs)]
             if not apart:
                 return []

@@ -360,7 +360,7 @@ DOORS: Final[dict[str, tuple[Door, ...]]] = {
         Door("numeric", numeric, 0.4),
         Door("wide", _wide),
         *_shared("compiled", (Door("compile", compiled), 0.75), (Door("donate", donated), 0.25)),
-        Door("lazy", lambda case: eager(case, _fused()), 0.2),
+        Door("lazy", lambda case: eager(case, _fused()), 0.12),
         Door("vmap", _vmap, 0.15),
         Door("second", second),
         Door("second compile", second_compiled),

@@ -17,7 +17,7 @@ from burn_torch import Module, Param, RunningState, Tensor, nn
 from burn_torch.module.tree import rebuild, walk
 from tests.onnx.layer_cases import CASES
 
-__all__ = ["LAYERS", "compute_layer", "layer_function", "operands_of"]
+__all__ = ["LAYERS", "layer_function", "operands_of"]
 
 _TRAINS: Final = {"BatchNorm", "Dropout", "GaussianNoise", "RRelu"}
 LAYERS: Final = tuple(name for name in CASES if name not in _TRAINS)
@@ -97,15 +97,12 @@ def _with(x: Any, places: dict[int, Tensor]) -> Any:
     return x
 
 
-def compute_layer(name: str, *operands: Tensor) -> Any:
-    """What a layer gives for parameters, constants and inputs: one tensor, or a tuple of them."""
-    function = layer_function(name)  # a variable: a trace that has to look for a function looks here first
-    return function(*operands)
-
-
 @functools.cache
 def layer_function(name: str) -> Callable[..., Any]:
-    """`compute_layer` of one name; what it reads is collected once, as a trace watches all that its Python reads."""
+    """What a layer gives for parameters, constants and inputs: one tensor, or a tuple of them.
+
+    What it reads is collected once, as a trace watches all that its Python reads.
+    """
     template, arguments = _template(name), _arguments(name)
     parameters, constants = _leaves(name)
     places = {id(x): i for i, x in enumerate([*parameters, *constants])}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import linecache
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -113,12 +114,8 @@ class Program:
     @cached_property
     def function(self) -> Callable[..., Any]:
         """The steps as Python, one line each: a trace watches every Python function that it calls."""
-        from tests.fuzz.layers import compute_layer
-
-        known: dict[str, Any] = {
-            "Tensor": Tensor, "DType": DType, "ops": ops, "compute_layer": compute_layer, "inf": math.inf,
-            "nan": math.nan,
-        }  # fmt: skip
+        known: dict[str, Any] = {"Tensor": Tensor, "DType": DType, "ops": ops, "inf": math.inf, "nan": math.nan}
+        known.update((_variable(step.name), special(step.name)) for step in self.steps if step.name.startswith(LAYER))
         exec(compile("\n".join(self._lines("xs, ns, watch")), _FILE, "exec"), known)
         function: Callable[..., Any] = known["f"]
         return function
@@ -230,8 +227,10 @@ class Program:
     def source(self) -> str:
         """The program as Python in the public API: a function `f(xs, ns)` and its arguments."""
         lines = ["inf, nan = float('inf'), float('nan')", "", *self._lines("xs, ns")]
-        if any(step.name.startswith(LAYER) for step in self.steps):
-            lines.insert(0, "from tests.fuzz.layers import compute_layer")
+        layers = dict.fromkeys(step.name for step in self.steps if step.name.startswith(LAYER))
+        lines[:0] = [f"{_variable(name)} = layer_function({name.removeprefix(LAYER)!r})" for name in layers]
+        if layers:
+            lines.insert(0, "from tests.fuzz.layers import layer_function")
         lines += ["", "def arguments(device):", "    return ["]
         for x in self.inputs:
             data = x.data.tolist()
@@ -246,13 +245,20 @@ def _gives_tuple(name: str) -> bool:
     return name in REGISTRY and str(REGISTRY[name].signature.python.return_annotation).startswith("tuple")
 
 
+def _variable(layer: str) -> str:
+    """What a program calls a layer: a global variable, as a trace that meets a call without one looks for the function
+    among all objects of the process.
+    """
+    return re.sub(r"\W+", "_", layer)
+
+
 def _call(step: Step, names: Sequence[str]) -> str:
     operands = [names[x.at] if isinstance(x, Ref) else f"ns[{x.at}]" if isinstance(x, Number) else repr(x)
                 for x in step.inputs]  # fmt: skip
     if step.name == "detach":
         return f"{operands[0]}.detach()"
     if step.name.startswith(LAYER):
-        return f"compute_layer({step.name.removeprefix(LAYER)!r}, {', '.join(operands)})"
+        return f"{_variable(step.name)}({', '.join(operands)})"
     attrs = {name: f"DType.{v.name.upper()}" if isinstance(v, DType) else repr(v) for name, v in step.attrs.items()}
     if "place" in attrs:
         attrs["place"] = "xs[0].place"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import gc
 import hashlib
 import itertools
 import os
@@ -116,6 +117,7 @@ def try_door(door: Any, case: Any) -> tuple[str, str | None]:
 def work(phase: str, options: argparse.Namespace, shared: Shared, connection: Any, place: int) -> None:
     """Programs through the doors of a phase until the numbers or the time end."""
     os.environ.update(PHASES[phase].environment_of(place))
+    gc.set_threshold(2000, 10, 30)  # a program leaves little garbage and much that is kept: a full look takes 0.2 s
     from tests.fuzz.doors import DOORS
     from tests.fuzz.opened import opened
 

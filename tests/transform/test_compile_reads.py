@@ -33,8 +33,9 @@ import torch
 from scipy import stats
 
 import burn_torch
-from burn_torch import Device, Module, Tensor
+from burn_torch import Device, Module, Tensor, op
 from burn_torch.core.errors import TraceError
+from burn_torch.ops import TensorSpec
 
 CPU = Device.cpu()
 WEIGHT = 1.0
@@ -525,3 +526,20 @@ def test_profilers_go_on_beside_a_trace() -> None:
     finally:
         sys.setprofile(before)
     assert events
+
+
+@op(torch=lambda x: 2 * x, numpy=lambda x: 2 * x, namespace="test_compile_reads")
+def doubled(x: TensorSpec) -> TensorSpec:
+    """2 x.  Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out."""
+    return x
+
+
+@doubled.gradient
+def _(g: Any, y: Any, x: Any) -> Any:
+    return g * time.time()
+
+
+def test_the_gradient_rule_of_a_row_of_the_user_is_watched() -> None:
+    first = burn_torch.compile(burn_torch.grad(lambda x: doubled(x).sum()))
+    with pytest.raises(TraceError, match=r"time\.time at .*test_compile_reads\.py"):
+        first(Tensor.from_data(np.ones(2), CPU))

@@ -137,11 +137,12 @@ class Recording:
             positions = [derivation.edges.index(i) if i in derivation.edges else None for i in self.edges]
             picked = "".join("None, " if p is None else f"r[{p}], " for p in positions)
             result = f"(lambda r: ({picked}))({result})"
-        names: dict[str, Any] = {"run": run}
+        walk = None
         if self.origins is not None:  # the recorder saved the origin last
-            names["walk"] = self.origins.walk
+            walk = self.origins.walk
             result = f"walk(s[-1]) or {result}"
-        backward: Callable[[Sequence[Any], Any], Sequence[Any]] = eval(f"lambda g, s: {result}", names)
+        backward: Callable[[Sequence[Any], Any], Sequence[Any]]
+        backward = _function(f"lambda run, walk: lambda g, s: {result}")(run, walk)
         return backward
 
 
