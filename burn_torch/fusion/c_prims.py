@@ -16,13 +16,20 @@ __all__ = ["helpers_for"]
 
 _BITS: Final = """\
 typedef union { float f; int32_t i; } bits_;
+static inline float madd_(float a, float b, float c) {  /* kernels are compiled without contraction */
+#ifdef __FP_FAST_FMAF
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
 static inline float power_(int32_t n) { bits_ b; b.i = (int32_t)((uint32_t)(n + 127) << 23); return b.f; }
 static inline float near_one_(float r) {
-    float p = 0.00019993183377664536f * r + 0.0013997446512803435f;
-    p = p * r + 0.008333072066307068f;
-    p = p * r + 0.04166531562805176f;
-    p = p * r + 0.1666666865348816f;
-    return p * r + 0.5f;
+    float p = madd_(0.00019993183377664536f, r, 0.0013997446512803435f);
+    p = madd_(p, r, 0.008333072066307068f);
+    p = madd_(p, r, 0.04166531562805176f);
+    p = madd_(p, r, 0.1666666865348816f);
+    return madd_(p, r, 0.5f);
 }
 """
 
@@ -34,15 +41,15 @@ _PRIMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 static inline float exp_(float x) {
     float y = x < -104.0f ? -104.0f : x;
     y = y > 89.0f ? 89.0f : y;  /* NaN stays: both comparisons are false */
-    float shifted = y * 1.4426950408889634f + 12582912.0f;
+    float shifted = madd_(y, 1.4426950408889634f, 12582912.0f);
     float n = shifted - 12582912.0f;
-    float r = (y - n * 0.693359375f) + n * 0.00021219444005469057f;
+    float r = madd_(n, 0.00021219444005469057f, madd_(n, -0.693359375f, y));
     float near = 1.0f + r;
     float lost = r - (near - 1.0f);
     bits_ b; b.f = shifted;
     int32_t k = (int32_t)((uint32_t)b.i << 9) >> 9;  /* the low bits are those of the whole number */
     int32_t half = k >> 1;
-    return (near + (near_one_(r) * r * r + lost)) * power_(half) * power_(k - half);
+    return (near + madd_(near_one_(r) * r, r, lost)) * power_(half) * power_(k - half);
 }
 """,
     ),
@@ -50,7 +57,7 @@ static inline float exp_(float x) {
         ("exp",),
         """\
 static inline float expm1_(float x) {
-    float small = near_one_(x) * x * x + x, large = exp_(x) - 1.0f;
+    float small = madd_(near_one_(x) * x, x, x), large = exp_(x) - 1.0f;
     return __builtin_copysignf(__builtin_fabsf(x) < 0.5f ? small : large, x);  /* a sum loses the sign of -0 */
 }
 """,
@@ -65,15 +72,15 @@ static inline float log_(float x) {
     bits_ m; m.i = b.i - (int32_t)((uint32_t)k << 23);
     float n = (float)(k - (tiny ? 24 : 0));
     float t = m.f - 1.0f;
-    float p = -0.07634492963552475f * t + 0.12761574983596802f;
-    p = p * t - 0.13160182535648346f;
-    p = p * t + 0.14201758801937103f;
-    p = p * t - 0.16623356938362122f;
-    p = p * t + 0.20001226663589478f;
-    p = p * t - 0.2500081956386566f;
-    p = p * t + 0.3333333134651184f;
-    float rest = t * t * (t * p - 0.5f) + n * -0.00021219444005469057f;
-    float y = n * 0.693359375f + (t + rest);
+    float p = madd_(-0.07634492963552475f, t, 0.12761574983596802f);
+    p = madd_(p, t, -0.13160182535648346f);
+    p = madd_(p, t, 0.14201758801937103f);
+    p = madd_(p, t, -0.16623356938362122f);
+    p = madd_(p, t, 0.20001226663589478f);
+    p = madd_(p, t, -0.2500081956386566f);
+    p = madd_(p, t, 0.3333333134651184f);
+    float rest = madd_(n, -0.00021219444005469057f, t * t * madd_(t, p, -0.5f));
+    float y = madd_(n, 0.693359375f, t + rest);
     y = x < __builtin_inff() ? y : x;  /* infinity and NaN */
     y = x == 0.0f ? -__builtin_inff() : y;
     return x < 0.0f ? __builtin_nanf("") : y;
@@ -96,11 +103,11 @@ static inline float log1p_(float x) {
         """\
 static inline float tanh_(float x) {
     float a = __builtin_fabsf(x), s = x * x;
-    float p = -0.005717044696211815f * s + 0.020650586113333702f;
-    p = p * s - 0.05374349653720856f;
-    p = p * s + 0.13331490755081177f;
-    p = p * s - 0.3333328366279602f;
-    float near = p * s * a + a;
+    float p = madd_(-0.005717044696211815f, s, 0.020650586113333702f);
+    p = madd_(p, s, -0.05374349653720856f);
+    p = madd_(p, s, 0.13331490755081177f);
+    p = madd_(p, s, -0.3333328366279602f);
+    float near = madd_(p * s, a, a);
     float far = 1.0f - 2.0f / (exp_(2.0f * a) + 1.0f);
     return __builtin_copysignf(a < 0.625f ? near : far, x);
 }
@@ -113,19 +120,19 @@ static inline float erf_(float x) {
     float a = __builtin_fabsf(x);
     a = a > 4.0f ? 4.0f : a;
     float s = x * x;
-    float p = 7.853857823647559e-05f * s - 0.0008010192541405559f;
-    p = p * s + 0.005188327748328447f;
-    p = p * s - 0.026853810995817184f;
-    p = p * s + 0.1128358542919159f;
-    p = p * s - 0.3761262595653534f;
-    p = p * s + 0.12837916612625122f;
-    float q = -0.00026772680575959384f * a + 0.0042409575544297695f;
-    q = q * a - 0.031458426266908646f;
-    q = q * a + 0.14865151047706604f;
-    q = q * a + 0.9207649827003479f;
-    q = q * a + 1.6259751319885254f;
-    q = q * a + 0.0005103083094581962f;
-    float near = p * x + x, far = 1.0f - exp_(q * -0.6931471805599453f);
+    float p = madd_(7.853857823647559e-05f, s, -0.0008010192541405559f);
+    p = madd_(p, s, 0.005188327748328447f);
+    p = madd_(p, s, -0.026853810995817184f);
+    p = madd_(p, s, 0.1128358542919159f);
+    p = madd_(p, s, -0.3761262595653534f);
+    p = madd_(p, s, 0.12837916612625122f);
+    float q = madd_(-0.00026772680575959384f, a, 0.0042409575544297695f);
+    q = madd_(q, a, -0.031458426266908646f);
+    q = madd_(q, a, 0.14865151047706604f);
+    q = madd_(q, a, 0.9207649827003479f);
+    q = madd_(q, a, 1.6259751319885254f);
+    q = madd_(q, a, 0.0005103083094581962f);
+    float near = madd_(p, x, x), far = 1.0f - exp_(q * -0.6931471805599453f);
     far = x < 0.0f ? -far : far;
     return a < 1.0f ? near : far;
 }

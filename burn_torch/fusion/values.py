@@ -48,6 +48,9 @@ _MOST_NARROW: Final = (1 << 31) - (1 << 16)
 """Elements that indexes of 32 bits reach; the last program's tile goes beyond the last element."""
 
 
+_DIFFERENCE: Final = "({0} - {1})"
+
+
 class Values:
     """What a kernel reads and computes, and the lines written so far.
 
@@ -376,11 +379,14 @@ class Values:
         return self._rounded(Tile(name, computed_in(spec.dtype), x, r), spec)
 
     def _tiles(self, call: Call, operands: Sequence[Key | None]) -> list[Tile | None]:
-        """The operands of a Call; as they would be stored where a digit decides: in comparisons, for whole numbers."""
+        """The operands of a Call; as they would be stored where a digit decides: in comparisons, for whole numbers, and
+        where one is subtracted from the other, which may be its maximum that another kernel wrote.
+        """
         tiles = [None if key is None else self._value(*key) for key in operands]
         result = tensor(call.result).dtype
         template = call.op.pointwise or "0"
         decides = not result.is_float if "dtype" in call.attrs else compares(template) or jumps(template)
+        decides = decides or (template == _DIFFERENCE and len(tiles) - tiles.count(None) == 2)
         if self.strict or not decides:
             return tiles
         return [

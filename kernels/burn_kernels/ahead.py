@@ -79,7 +79,8 @@ def compile_launch(launch: Launch, machine: Machine) -> Any:
             signature[name] = "fp32"
     target = GPUTarget(machine.backend, machine.arch, machine.lanes)
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
-    options |= extra_options(machine, False, launch.registers)  # that programs run together is of the launch alone
+    # that programs run together is of the launch alone
+    options |= extra_options(machine, False, launch.registers, contracts=launch.contracts)
     return triton_compile(ASTSource(launch.kernel, signature, constants, attributes), target=target, options=options)
 
 

@@ -224,6 +224,7 @@ class Launch:
     together: int = False
     registers: int = 0
     early: int = False
+    contracts: int = True
 
 
 @dataclass(frozen=True)
@@ -308,6 +309,7 @@ def launch(
     together: Any = False,
     registers: Any = 0,
     early: Any = False,
+    contracts: Any = True,
     **constants: Any,
 ) -> Any:
     """Runs a kernel on the device of `like`; `warps` counts 32 threads each, whatever the machine's warp is.
@@ -317,6 +319,8 @@ def launch(
 
     early       whether programs may begin before the launch before has ended, whose results they wait for themselves
                 (`wait_for_last`): where `begins_early` says that a machine can
+    contracts   whether the compiler may take a product into a sum without rounding it; False where a product that is
+                written or reduced in one place and subtracted in another must be one number
 
     All are of any type for callers that pass constants of one type by name.
 
@@ -327,13 +331,15 @@ def launch(
     warps = max(1, 32 * warps // machine.lanes)
     for observer in () if _UNOBSERVED.get() else _OBSERVERS:
         # without the tensors, which this should not keep alive
-        observer.append(Launch(kernel, grid, (), constants, warps, stages, together, registers, early))
+        observer.append(Launch(kernel, grid, (), constants, warps, stages, together, registers, early, contracts))
     if recorder is not None:
-        recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages, together, registers, early))
+        recorder.launches.append(
+            Launch(kernel, grid, arguments, constants, warps, stages, together, registers, early, contracts)
+        )
         return None
+    options = extra_options(machine, together, registers, early, contracts)
     if not like.is_cuda:
-        return launch_interpreted(kernel, grid, arguments, num_warps=warps, num_stages=stages, **constants)
-    options = extra_options(machine, together, registers, early)
+        return launch_interpreted(kernel, grid, arguments, num_warps=warps, num_stages=stages, **options, **constants)
     index = like.get_device()
     if index != torch.cuda.current_device():
         with torch.cuda.device(index):
@@ -347,7 +353,9 @@ def begins_early(machine: Machine) -> bool:
     return machine.backend == "cuda" and int(machine.arch) >= 90
 
 
-def extra_options(machine: Machine, together: int, registers: int, early: int = False) -> dict[str, Any]:
+def extra_options(
+    machine: Machine, together: int, registers: int, early: int = False, contracts: int = True
+) -> dict[str, Any]:
     """What Triton is asked for beside warps and stages."""
     options: dict[str, Any] = {}
     if early:
@@ -356,6 +364,8 @@ def extra_options(machine: Machine, together: int, registers: int, early: int = 
         options["launch_cooperative_grid"] = True
     if registers and machine.backend == "cuda":
         options["maxnreg"] = registers
+    if not contracts:
+        options["enable_fp_fusion"] = False
     return options
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import subprocess
+import tempfile
 from typing import Any
 
 import pytest
@@ -109,6 +112,31 @@ def test_remainders_compile(dtype: DType, machine: Machine) -> None:
     graph = traced(lambda x, y: row("remainder")(x * 2.0, 7.0) + row("fmod")(3.0, y), [spec, spec])
     for launch in launched(plan_of(graph).graph, machine):
         assert resources(compile_launch(launch, machine)).registers, launch.constants
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64], ids=str)
+def test_products_are_rounded_before_their_maximum_is_subtracted(dtype: DType) -> None:
+    """A product taken into the subtraction is its own rounding at the maximum, not 0."""
+
+    def below(x: Any) -> Any:
+        scaled = x * 1.214
+        return scaled - row("amax")(scaled, dims=(1,))
+
+    (launch,) = launched(plan_of(traced(below, [tensor(64, 96, dtype=dtype)])).graph, H200)
+    assert not launch.contracts
+    contracted = compile_launch(dataclasses.replace(launch, contracts=True), H200)
+    assert "FMA" in machine_code(contracted)
+    assert "FMA" not in machine_code(compile_launch(launch, H200))
+
+
+def machine_code(compiled: Any) -> str:
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        command = [knobs.nvidia.cuobjdump.path, "-sass", file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def activation_and_bias(g: Any, x: Any) -> Any:

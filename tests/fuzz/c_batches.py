@@ -47,8 +47,8 @@ class Builder:
         self.folder = folder
         self.batches = 0
         self.kernels = 0
-        self._pending: dict[tuple[str, bool], tuple[str, list[_Library]]] = {}
-        self._built: dict[tuple[str, bool], Path | Exception] = {}
+        self._pending: dict[str, tuple[str, list[_Library]]] = {}
+        self._built: dict[str, Path | Exception] = {}
         self._changed = threading.Condition()
         self._running = 0
         self._waiting = 0
@@ -56,16 +56,16 @@ class Builder:
         self._building = False
 
     # -- what programs call ------------------------------------------------------------------------
-    def build_apart(self, name: str, source: str, *, strict: bool = False, lines: Sequence[str] = ()) -> Future[Path]:
+    def build_apart(self, name: str, source: str, *, lines: Sequence[str] = ()) -> Future[Path]:
         """Takes the place of `c_kernels.build_apart`."""
         made = _Library(self)
         with self._changed:
             self._last = time.monotonic()
-            known = self._built.get((name, strict))
+            known = self._built.get(name)
             if known is not None:
                 _settle(made, known)
             else:
-                self._pending.setdefault((name, strict), (source, []))[1].append(made)
+                self._pending.setdefault(name, (source, []))[1].append(made)
         return made
 
     def wait_for(self, library: _Library) -> None:
@@ -103,32 +103,27 @@ class Builder:
         pending, self._pending = self._pending, {}
         self._building = True
         self._changed.release()
-        made: dict[tuple[str, bool], Path | Exception] = {}
+        made: Path | Exception = RuntimeError("was not built")
         try:
-            for strict in (False, True):
-                sources = {key[0]: source for key, (source, _) in pending.items() if key[1] == strict}
-                if sources:
-                    library = self._compile(list(sources.values()), strict)
-                    made.update({(name, strict): library for name in sources})
+            made = self._compile([source for source, _ in pending.values()])
         finally:
             self._changed.acquire()
             self._building = False
-            for key, (_, waiting) in pending.items():
-                self._built[key] = made.get(key) or RuntimeError("was not built")
+            for name, (_, waiting) in pending.items():
+                self._built[name] = made
                 for library in waiting:
-                    _settle(library, self._built[key])
+                    _settle(library, made)
             self._changed.notify_all()
 
-    def _compile(self, sources: Sequence[str], strict: bool) -> Path | Exception:
+    def _compile(self, sources: Sequence[str]) -> Path | Exception:
         self.batches += 1
         self.kernels += len(sources)
         path = self.folder / f"batch{self.batches}.c"
         path.write_text(one_unit(sources), encoding="utf-8")
         library = path.with_suffix(".so")
-        contract = "-ffp-contract=off" if strict else "-ffp-contract=fast"
         level = "-O3" if self.batches % THOROUGH == 0 else "-O1"
         flags = [level if flag == "-O3" else flag for flag in c_libraries._FLAGS]
-        command = [c_libraries.compiler(), *flags, contract, "-march=native", "-o", library, path]
+        command = [c_libraries.compiler(), *flags, "-march=native", "-o", library, path]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
             return c_libraries.CompilerError(f"the compiler refused {path}: {done.stderr[:2000]}")

@@ -155,15 +155,15 @@ def use_cached_library(path: Path) -> None:
 
     from burn_torch.backend.libtorch import c_libraries
 
-    def copied(compiler: str, source: Path, library: Path, *, strict: bool) -> None:
+    def copied(compiler: str, source: Path, library: Path) -> None:
         library.write_bytes(_LIBRARY)
 
     with patch.multiple(c_libraries, _compile=copied, compiler=lambda: "cc", _machine=lambda path: "machine"):
-        cached = c_libraries._build("fused_0", "void fused_0(void) {}", strict=False, lines=())
+        cached = c_libraries._build("fused_0", "void fused_0(void) {}", lines=())
         if not cached.read_bytes().startswith(_LIBRARY):
             raise WrongValueError("a damaged library stays")
         cached.write_bytes(path.read_bytes())
-        c_libraries._build("fused_0", "void fused_0(void) {}", strict=False, lines=())
+        c_libraries._build("fused_0", "void fused_0(void) {}", lines=())
     if cached.read_bytes()[:-16] != _LIBRARY:
         raise WrongValueError("a damaged library would be loaded")
 

@@ -14,6 +14,7 @@ def test_options_of_a_launch() -> None:
     assert extra_options(H200, True, 32) == {"launch_cooperative_grid": True, "maxnreg": 32}
     assert extra_options(MI300X, False, 32) == {}
     assert extra_options(H200, False, 0, True) == {"launch_pdl": True}
+    assert extra_options(MI300X, False, 0, contracts=False) == {"enable_fp_fusion": False}
 
 
 @pytest.mark.parametrize(("cols", "parts"), [(16_384, 2), (32_768, 4), (20_480, 4)])

@@ -148,7 +148,7 @@ class CFunction:
         )
 
     def _apart(self, kernel: CKernel) -> Future[Path]:
-        return build_apart(kernel.name, kernel.source, strict=self.strict, lines=known_lines(self._symbols[0]))
+        return build_apart(kernel.name, kernel.source, lines=known_lines(self._symbols[0]))
 
     def _one_by_one(self) -> _Run:
         from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this

@@ -35,8 +35,13 @@ _FLAGS: Final = (
     "-fwrapv",
     "-fno-math-errno",
     "-fno-trapping-math",
+    "-ffp-contract=off",
 )
-"""Comparisons may set no floating-point flags, overflow of integers wraps; NaN, infinity and -0 keep their meaning."""
+"""Comparisons may set no floating-point flags, overflow of integers wraps; NaN, infinity and -0 keep their meaning.
+
+No product is contracted into a sum: in x * 1.2 - max(x * 1.2) both are one rounded number, and the difference at the
+maximum is 0.  Contracted it is the rounding of the product, and exp of that overflows where x is large.
+"""
 
 _KEPT: Final = 500
 """Libraries kept; the oldest are removed when there are twice as many."""
@@ -64,17 +69,16 @@ def _works(path: str) -> bool:
         source = Path(folder) / "probe.c"
         source.write_text("#include <omp.h>\nint probe(void) { return omp_get_max_threads(); }\n", encoding="utf-8")
         try:
-            _compile(path, source, Path(folder) / "probe.so", strict=False)
+            _compile(path, source, Path(folder) / "probe.so")
         except (CompilerError, OSError, subprocess.TimeoutExpired):
             return False
         return True
 
 
-def _compile(path: str, source: Path, library: Path, *, strict: bool) -> None:
-    contract = "-ffp-contract=off" if strict else "-ffp-contract=fast"
+def _compile(path: str, source: Path, library: Path) -> None:
     native = "-mcpu=native" if platform.machine().startswith(("arm", "aarch")) else "-march=native"
     done = subprocess.run(
-        [path, *_FLAGS, contract, native, "-o", str(library), str(source)],
+        [path, *_FLAGS, native, "-o", str(library), str(source)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -112,37 +116,37 @@ def loaded(library: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def build_apart(name: str, source: str, *, strict: bool = False, lines: Sequence[str] = ()) -> Future[Path]:
+def build_apart(name: str, source: str, *, lines: Sequence[str] = ()) -> Future[Path]:
     """The library of a C source, built beside the caller where it is not there yet.  Raises, later: CompilerError.
 
     lines  of the user's, which its file has as comments
     """
-    return _pool().submit(_build, name, source, strict=strict, lines=lines)
+    return _pool().submit(_build, name, source, lines=lines)
 
 
-def _build(name: str, text: str, *, strict: bool, lines: Sequence[str]) -> Path:
+def _build(name: str, text: str, *, lines: Sequence[str]) -> Path:
     path = compiler()
     if path is None:
         raise CompilerError("no C compiler was found: install gcc or clang, or name one in CC")
-    key = hashlib.blake2b(f"{_machine(path)} {strict} {text}".encode(), digest_size=8).hexdigest()
+    key = hashlib.blake2b(f"{_machine(path)} {_FLAGS} {text}".encode(), digest_size=8).hexdigest()
     faults: list[str] = []
     for folder in kernel_folders():
         library = folder / f"{name}-{key}.so"
         try:
             if not _is_sound(library):
-                _build_at(library, path, f"{name}.c", commented(text, lines, "//"), strict=strict)
+                _build_at(library, path, f"{name}.c", commented(text, lines, "//"))
             return library
         except OSError as fault:  # a full disk
             faults.append(str(fault))
     raise OSError("; ".join(faults))
 
 
-def _build_at(library: Path, path: str, source_name: str, text: str, *, strict: bool) -> None:
+def _build_at(library: Path, path: str, source_name: str, text: str) -> None:
     folder = library.parent
     with tempfile.TemporaryDirectory(dir=folder) as scratch:  # another process may build and rename it too
         source, output = Path(scratch) / source_name, Path(scratch) / library.name
         source.write_text(text, encoding="utf-8")
-        _compile(path, source, output, strict=strict)
+        _compile(path, source, output)
         with output.open("r+b") as file:
             file.write(_digest(file.read(), library.name))
         source.replace(folder / source_name)

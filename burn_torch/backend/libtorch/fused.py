@@ -415,7 +415,13 @@ class Variant:
             numbers = [_Absent(TensorSpec.of((), _SLOTS[argument.kind], "cpu"), 0) for argument in kernel.numbers]
         given = (*read, *written, *numbers, *kernel.sizes)
         return self.function.run(
-            *given, grid=(1,), warmup=True, num_warps=tiles.warps, num_stages=1, **tiles.blocks(kernel)
+            *given,
+            grid=(1,),
+            warmup=True,
+            num_warps=tiles.warps,
+            num_stages=1,
+            enable_fp_fusion=False,
+            **tiles.blocks(kernel),
         )
 
     def tiles_at(self, lows: tuple[int, ...], index: int) -> Tiles:
@@ -443,7 +449,8 @@ class Variant:
 
         given = (*arguments, *outputs, *numbers, *self.kernel.sizes)
         grid = (tiles.programs(self.kernel),)
-        return launch(self.function, grid, outputs[0], *given, warps=tiles.warps, **tiles.blocks(self.kernel))
+        blocks = tiles.blocks(self.kernel)
+        return launch(self.function, grid, outputs[0], *given, warps=tiles.warps, contracts=False, **blocks)
 
     def _tried(self, inputs: Sequence[Any], tiles: Tiles) -> list[torch.Tensor]:
         """The outputs with tiles that are on trial; numbers lie on the device where the kernel reads them there."""

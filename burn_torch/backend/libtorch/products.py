@@ -105,15 +105,15 @@ class _Run:
         tiles = self.tiles
         if isinstance(kernel, ConvolutionKernel):
             assert isinstance(tiles, ConvolutionTiles)
-            launch(function, kernel.grid(tiles), first, *arguments, warps=tiles.warps, OUTS=tiles.outs,
-                   PIXELS=tiles.pixels)  # fmt: skip
+            launch(function, kernel.grid(tiles), first, *arguments, warps=tiles.warps, contracts=False,
+                   OUTS=tiles.outs, PIXELS=tiles.pixels)  # fmt: skip
             return
         assert isinstance(tiles, ProductTiles)
         like = torch.empty(0, dtype=TO_TORCH[kernel.product.dtype], device=first.device)
         blocks = {"XB": tiles.x, "RB": tiles.r, "KB": tiles.k, "GROUP": tiles.group}
         launch(
             function, (tiles.programs(kernel.product),), first, *arguments, warps=tiles.warps, stages=tiles.stages,
-            PRECISION="tf32" if in_tf32(like) else "ieee", **blocks,
+            contracts=False, PRECISION="tf32" if in_tf32(like) else "ieee", **blocks,
         )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def compiled(request: dict[str, Any], machine: Machine) -> Any:
     (found,) = launches(tunable, facts, [tunable.parse(request["config"])], machine)
     launch = found[request["number"]]
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
-    options |= extra_options(machine, launch.together, launch.registers, launch.early)
+    options |= extra_options(machine, launch.together, launch.registers, launch.early, launch.contracts)
     settle(launch.kernel)
     return launch.kernel.warmup(*launch.arguments, grid=launch.grid, **options, **launch.constants)
 

@@ -81,7 +81,7 @@ def variants(tunable: Tunable, facts: Facts, configs: Sequence[Any], machine: Ma
 def fingerprint(launch: Launch) -> tuple[Any, ...]:
     """What of a launch goes into its code: types, sizes that are 1, multiples of 16 or wide, options."""
     words: list[Any] = [f"{launch.kernel.fn.__module__}.{launch.kernel.fn.__qualname__}", launch.warps, launch.stages]
-    words += [bool(launch.together), int(launch.registers), bool(launch.early)]
+    words += [bool(launch.together), int(launch.registers), bool(launch.early), bool(launch.contracts)]
     given = dict(zip(launch.kernel.arg_names, launch.arguments, strict=False)) | launch.constants
     for parameter in launch.kernel.params:
         value = given.get(parameter.name, parameter.default)

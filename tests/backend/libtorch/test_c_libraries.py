@@ -71,7 +71,7 @@ def test_a_damaged_library_is_built_again(
     one, other = (sound[name].read_bytes() for name in ("twice", "thrice"))
     compiled: list[Path] = []
 
-    def copied(path: str, source: Path, library: Path, *, strict: bool) -> None:
+    def copied(path: str, source: Path, library: Path) -> None:
         """In the place of the compiler, which would write the same bytes."""
         compiled.append(source)
         library.write_bytes(one[:-16])
