@@ -38,6 +38,7 @@ from burn_torch.train.logger.metric import file_name
 from burn_torch.train.loop import fold, valid_step
 from burn_torch.train.measure import Meter, patience_of
 from burn_torch.train.metric.base import Metric, MetricMetadata, Split
+from burn_torch.train.step import step_fault
 from burn_torch.train.strategies.torch_module import torch_valid_step
 from burn_torch.train.torch_model import TorchModel
 from burn_torch.transform.compilation import compile
@@ -136,10 +137,8 @@ class EvaluatorBuilder:
         """
         if isinstance(model, torch.nn.Module):
             model = TorchModel(model)
-        faults = []
-        if not callable(getattr(model, "valid_step", None)):
-            kind = type(model).__name__
-            faults.append((f"{kind} without valid_step", "a model with valid_step(batch)", f"write {kind}.valid_step"))
+        fault = step_fault(model, "valid_step")
+        faults = [] if fault is None else [fault]
         names = [file_name(metric.name) for metric in self._metrics]
         if not names:
             faults.append(("no metrics", "one metric at least", "add some: metrics(LossMetric())"))

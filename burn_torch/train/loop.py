@@ -23,7 +23,7 @@ from burn_torch.module.scope import StepScope
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Tensor
 from burn_torch.train.output import LossInput, adapt
-from burn_torch.train.step import TrainOutput
+from burn_torch.train.step import TrainOutput, require_step
 
 __all__ = ["GradientWindow", "fold", "items_of", "optimized", "train_step", "updated_steps", "valid_step"]
 
@@ -38,7 +38,11 @@ def train_step(model: M, batch: Any, key: int, share: Share | None = None) -> tu
     Raises: ConfigError for a train_step of several updates, which only `updated_steps` can do.
     """
     with StepScope(key, model, share) as scope:
-        output = model.train_step(batch)  # type: ignore[attr-defined]  # a TrainStep: launch has checked it
+        try:
+            output = model.train_step(batch)  # type: ignore[attr-defined]  # a TrainStep: launch has checked it
+        except (AttributeError, TypeError):
+            require_step(model, "train_step")
+            raise
     if isinstance(output, Generator):
         raise ConfigError(
             explain(
@@ -70,7 +74,11 @@ def updated_steps(
     """
     updates: Generator[Any, Any, Any] | None = None
     with StepScope(key, model, share) as scope:
-        output = model.train_step(batch)
+        try:
+            output = model.train_step(batch)
+        except (AttributeError, TypeError):
+            require_step(model, "train_step")
+            raise
         if isinstance(output, Generator):
             updates, output = output, next(output)
     number = 0
@@ -95,13 +103,13 @@ def _require_output(output: Any, model: Any) -> None:
     if isinstance(output, TrainOutput):
         return
     kind = type(output)
-    loss = "loss" if isinstance(output, Tensor) else "item.loss"
+    loss = "item.loss" if hasattr(output, "loss") else "loss"
     raise ConfigError(
         explain(
             "this train_step gave no TrainOutput",
             given=f"{'None' if output is None else f'a {kind.__name__}'} from {type(model).__name__}.train_step",
             expected="a TrainOutput: the gradients of the model's parameters, and the item that metrics read",
-            mend=f"return TrainOutput.new(self, {loss}.backward(), item)",
+            mend=f"return TrainOutput.new(self, {loss}.backward(), item), with an item such as LossInput(loss, count)",
         )
     )
 
@@ -110,7 +118,18 @@ def optimized(model: Any, optim: Any, lr: Any, grads: GradientsParams) -> tuple[
     """One update: by `model.optimize(optim, lr, grads)` where the model has such a method, else `optim.step`."""
     own = getattr(model, "optimize", None)
     if own is not None:
-        return own(optim, lr, grads)  # type: ignore[no-any-return]
+        updated = own(optim, lr, grads)
+        if not isinstance(updated, tuple) or len(updated) != 2:
+            raise ConfigError(
+                explain(
+                    "this optimize gave no model and optimizer",
+                    given=f"{'None' if updated is None else f'a {type(updated).__name__}'} from"
+                    f" {type(model).__name__}.optimize",
+                    expected="the updated model and the updated optimizer",
+                    mend="return optim.step(lr, self, grads)",
+                )
+            )
+        return updated
     return optim.step(lr, model, grads)  # type: ignore[no-any-return]
 
 
@@ -118,7 +137,11 @@ def optimized(model: Any, optim: Any, lr: Any, grads: GradientsParams) -> tuple[
 def valid_step(model: Module, batch: Any, key: int, share: Share | None = None) -> Any:
     """One `model.valid_step` under a random key: the item.  What it does to running states is dropped."""
     with StepScope(key, model, share):
-        item = model.valid_step(batch)  # type: ignore[attr-defined]  # an InferenceStep: launch has checked it
+        try:
+            item = model.valid_step(batch)  # type: ignore[attr-defined]  # an InferenceStep: launch has checked it
+        except (AttributeError, TypeError):
+            require_step(model, "valid_step")
+            raise
     require_item(item, model)
     return item
 

@@ -10,6 +10,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from burn_torch.core.errors import ConfigError, explain
 from burn_torch.train.event import StepDone
 from burn_torch.train.history import EpochSummary, MetricDefinition, MetricValue
 from burn_torch.train.metric.base import Metric, MetricMetadata, Reading, ResumableMetric, Split
@@ -89,6 +90,8 @@ class Meter:
                 for metric in self.metrics
             ]
         elif item is None:
+            if self.metrics and self._peers.size == 1:
+                raise _no_item(self.metrics)
             readings = [(metric.name, _NOTHING) for metric in self.metrics]
         else:
             readings = [(metric.name, _reading(metric.update(item, metadata))) for metric in self.metrics]
@@ -199,6 +202,17 @@ class _Joined:
     def value(self) -> float:
         count = self.count
         return self.total / count if count else math.nan
+
+
+def _no_item(metrics: Sequence[Metric]) -> ConfigError:
+    return ConfigError(
+        explain(
+            "this step gave no item for its metrics",
+            given=f"None as the item, beside {', '.join(metric.name for metric in metrics)}",
+            expected="what metrics read: a ClassificationOutput, a LossInput, an item of your own",
+            mend="TrainOutput.new(self, loss.backward(), LossInput(loss, count)), or leave the metrics out",
+        )
+    )
 
 
 def _reading(found: Reading | float) -> Reading:

@@ -6,16 +6,19 @@ In Burn both traits have one method `step`; a Python class cannot have two metho
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, final, runtime_checkable
+from typing import Any, Final, Generic, Protocol, TypeVar, final, runtime_checkable
 
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError, ConfigError, explain
+from burn_torch.core.misfits import worded_late
 from burn_torch.module import Module, ParamId
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Gradients
 
-__all__ = ["InferenceStep", "TrainOutput", "TrainStep"]
+__all__ = ["InferenceStep", "TrainOutput", "TrainStep", "require_step", "step_fault"]
 
 Batch = TypeVar("Batch", contravariant=True)
 Item = TypeVar("Item", covariant=True)
@@ -76,6 +79,9 @@ class TrainOutput(Generic[Item]):
         return TrainOutput(grads, item)
 
 
+TrainOutput.new = staticmethod(worded_late(TrainOutput.new, "TrainOutput.new"))  # type: ignore[method-assign]
+
+
 @runtime_checkable
 class TrainStep(Protocol[Batch, Item]):
     """A model that can be trained.
@@ -112,3 +118,55 @@ class InferenceStep(Protocol[Batch, Item]):
     def valid_step(self, batch: Batch, /) -> Item:
         """Forward and loss of one batch, on the device without gradients."""
         ...
+
+
+# -- what the loop calls ---------------------------------------------------------------------------------
+_ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
+    "train_step": ("training_step", "compute_loss", "train_batch"),
+    "valid_step": ("validation_step", "val_step", "eval_step", "test_step", "prediction_step"),
+}
+"""What Lightning, Transformers and others call the steps."""
+
+
+def step_fault(model: Any, name: str) -> tuple[str, str, str] | None:
+    """Given, expected and mend of a `train_step` or `valid_step` that takes no batch; None of one that does."""
+    step = getattr(model, name, None)
+    module = None if isinstance(model, Module) else getattr(model, "module", None)  # of a TorchModel
+    kind = type(model if module is None else module).__name__
+    expected = f"a model with {name}(batch)"
+    if not callable(step):
+        other = next(
+            (n for n in _ELSEWHERE[name] if callable(getattr(model if module is None else module, n, None))), ""
+        )
+        mend = f"write {kind}.{name}(self, batch)" + (f" in the place of {other}" if other else "")
+        return (
+            f"{kind} without {name}",
+            expected,
+            mend + ("" if module is None else ", or give TorchModel(module, step)"),
+        )
+    try:
+        signature = inspect.signature(step)
+        signature.bind(None)
+    except ValueError:  # a function of C
+        return None
+    except TypeError:
+        bare = [one.replace(annotation=one.empty) for one in signature.parameters.values()]
+        signature = signature.replace(parameters=bare, return_annotation=signature.empty)
+    else:
+        return None
+    own = isinstance(step, functools.partial)  # the function of a TorchModel
+    called = getattr(step.func, "__name__", "step").replace("<lambda>", "step") if own else f"{kind}.{name}"
+    first = "module" if own else "self"
+    return (
+        f"{called}{signature}",
+        f"{expected}: the loop gives it the batch and nothing else",
+        f"def {called.rpartition('.')[2]}({first}, batch): all that it needs comes in the batch",
+    )
+
+
+def require_step(model: Any, name: str) -> None:
+    """Raises: ConfigError for a model without a `train_step` or `valid_step` that takes a batch alone."""
+    fault = step_fault(model, name)
+    if fault is not None:
+        given, expected, mend = fault
+        raise ConfigError(explain(f"this {name} takes no batch", given=given, expected=expected, mend=mend)) from None

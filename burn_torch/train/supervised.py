@@ -39,11 +39,11 @@ from burn_torch.train.parts import Parts
 from burn_torch.train.publisher import Publisher
 from burn_torch.train.renderer import MetricsRenderer, SilentRenderer, default_renderer
 from burn_torch.train.run import Run
+from burn_torch.train.step import step_fault
 from burn_torch.train.strategies import ExecutionStrategy, SingleDevice
 from burn_torch.train.strategies.checkpoints import shared_store
 from burn_torch.train.strategies.peers import peers_of
 from burn_torch.train.strategies.torch_module import strategy_for
-from burn_torch.train.torch_model import TorchModel
 
 __all__ = ["LearningResult", "SupervisedTraining"]
 
@@ -508,11 +508,8 @@ class SupervisedTraining:
             faults.append(("fuse() with compile(False)", "compiled steps, or no fuse()", "leave one of them out"))
         steps = ["train_step"] if self._valid_loader is None else ["train_step", "valid_step"]
         for name in steps:
-            if not callable(getattr(learner.model, name, None)):
-                plain = learner.model.module if isinstance(learner.model, TorchModel) else None
-                kind = type(learner.model if plain is None else plain).__name__
-                mend = f"write {kind}.{name}" + ("" if plain is None else ", or give TorchModel(module, step)")
-                faults.append((f"{kind} without {name}", f"a model with {name}(batch)", mend))
+            fault = step_fault(learner.model, name)
+            faults += [] if fault is None else [fault]
         for split, metrics in (("train", self._train_metrics), ("valid", self._valid_metrics)):
             faults += _metric_faults(split, metrics)
         if self._time_limit is not None and not self._time_limit > 0:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, final
 
@@ -59,18 +60,12 @@ class TorchModel:
     def __init__(self, module: torch.nn.Module, step: Callable[[Any, Any], Any] | None = None) -> None:
         self.module: Final = module
         self.step: Final = step
-        if step is not None or hasattr(module, "train_step"):
-            self.train_step: Final = self._train_step
-        if step is not None or hasattr(module, "valid_step"):
-            self.valid_step: Final = self._valid_step
-
-    def _train_step(self, batch: Any) -> Any:
-        module: Any = self.module
-        return module.train_step(batch) if self.step is None else self.step(module, batch)
-
-    def _valid_step(self, batch: Any) -> Any:
-        module: Any = self.module
-        return module.valid_step(batch) if self.step is None else self.step(module, batch)
+        self.train_step: Callable[[Any], Any]
+        self.valid_step: Callable[[Any], Any]
+        for name in ("train_step", "valid_step"):
+            own = getattr(module, name, None) if step is None else partial(step, module)
+            if own is not None:
+                setattr(self, name, own)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchModel:
         return TorchModel(copy.deepcopy(self.module, memo), self.step)

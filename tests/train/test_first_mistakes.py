@@ -3,6 +3,7 @@
 import errno
 import math
 import os
+import re
 from typing import Any
 
 import pytest
@@ -16,12 +17,14 @@ from burn_torch.monitor.event import MetricValue
 from burn_torch.nn import Linear, LinearConfig
 from burn_torch.optim import ConstantLr, CosineAnnealingLrSchedulerConfig, SgdConfig
 from burn_torch.train import (
+    EvaluatorBuilder,
     FileMetricLogger,
     Learner,
     LossInput,
     LossMetric,
     SilentRenderer,
     SupervisedTraining,
+    TorchModel,
     TrainOutput,
 )
 from burn_torch.train.logger.application import LOG, FileApplicationLogger, installed
@@ -91,6 +94,86 @@ def test_a_train_step_without_a_train_output_is_told(tmp_path, kind, what, compi
     )
     with pytest.raises(ConfigError, match=told):
         training(tmp_path / "run").compile(compiled).launch(learner(kind))
+
+
+class ForLightning(Net):
+    def train_step(self, x: Tensor, batch_idx: int) -> Any:
+        raise AssertionError("it is not called")
+
+    def validation_step(self, x: Tensor, batch_idx: int) -> Any:
+        return self.item(x)
+
+
+class ForNobody(Net):
+    def train_step(self, *, batch: Tensor) -> Any:
+        raise AssertionError("it is not called")
+
+    def valid_step(self) -> Any:
+        raise AssertionError("it is not called")
+
+
+class ForTorch(torch.nn.Linear):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        raise AssertionError("it is not called")
+
+
+class WithWrongTypeInside(Net):
+    def train_step(self, x: Tensor) -> Any:
+        return self.item(x, 3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("kind", "train", "valid"),
+    [
+        (ForLightning, r"train_step\(x, batch_idx\)", "in the place of validation_step"),
+        (ForNobody, r"train_step\(\*, batch\)", r"valid_step\(\)"),
+    ],
+)
+def test_steps_that_take_no_batch_are_told_before_the_run(tmp_path, kind, train, valid):
+    run = SupervisedTraining(tmp_path / "run", batches(), batches()).renderer(SilentRenderer())
+    told = rf"(?s)given: +{kind.__name__}\.({train}).*expected: .*train_step\(batch\).*mend: .*self, batch"
+    with pytest.raises(ConfigError, match=rf"{told}") as caught:
+        run.launch(learner(kind))
+    assert re.search(valid, str(caught.value))
+    with pytest.raises(ConfigError, match=told):
+        learner(kind).train_step(batches(1)[0], 1)
+    with pytest.raises(ConfigError, match=r"(?s)given: .*expected: .*valid_step\(batch\).*mend: .*self, batch"):
+        EvaluatorBuilder(tmp_path / "evaluation").metrics(LossMetric()).build(learner(kind).model)
+
+
+@pytest.mark.parametrize("step", [None, ForTorch.training_step, lambda batch: None])
+def test_steps_of_torch_modules_that_take_no_batch_are_told(tmp_path, step):
+    module = ForTorch(1, 1)
+    model = module if step is None else TorchModel(module, step)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match=r"(?s)given: .*expected: .*train_step\(batch\).*mend: .*batch\)"):
+        training(tmp_path / "run").launch(Learner(model, optimizer, 0.1))
+
+
+def test_a_wrong_type_inside_of_a_step_stays_what_it_is(tmp_path):
+    with pytest.raises(TypeError, match=r"item\(\) takes 2 positional arguments"):
+        training(tmp_path / "run").launch(learner(WithWrongTypeInside))
+
+
+class WithoutItem(Net):
+    def train_step(self, x: Tensor) -> Any:
+        return TrainOutput.new(self, self.item(x).loss.backward(), None)
+
+
+class UpdatesNothing(Net):
+    def optimize(self, optim: Any, lr: float, grads: Any) -> Any:
+        return optim.step(lr, self, grads)[0]
+
+
+def test_metrics_without_an_item_are_told(tmp_path):
+    with pytest.raises(ConfigError, match=r"(?s)no item.*given: +None .*Loss.*expected: .*mend: .*LossInput\("):
+        training(tmp_path / "run").metrics(LossMetric()).launch(learner(WithoutItem))
+    assert training(tmp_path / "plain").launch(learner(WithoutItem)).status == "completed"
+
+
+def test_an_own_update_without_an_optimizer_is_told(tmp_path):
+    with pytest.raises(ConfigError, match=r"(?s)given: +a UpdatesNothing from .*optimize.*expected: .*mend: "):
+        training(tmp_path / "run").launch(learner(UpdatesNothing))
 
 
 def test_a_loss_in_the_place_of_gradients_is_told(tmp_path):

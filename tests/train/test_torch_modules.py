@@ -171,7 +171,8 @@ def test_what_cannot_be_is_told(tmp_path: Any) -> None:
         training(tmp_path / "c", 1).launch(Learner(no_loss, torch.optim.SGD(module.parameters(), lr=0.1), 0.1))
     bare = torch.nn.Linear(2, 2)
     with pytest.raises(
-        ConfigError, match=r"Linear without train_step[\s\S]*write Linear\.train_step, or give TorchModel\("
+        ConfigError,
+        match=r"Linear without train_step[\s\S]*write Linear\.train_step\(self, batch\), or give TorchModel\(",
     ):
         training(tmp_path / "d", 1).launch(Learner(bare, torch.optim.SGD(bare.parameters(), lr=0.1), 0.1))
     record = ModuleRecord({}, {})
@@ -203,7 +204,7 @@ def test_an_evaluator_measures_a_torch_module_as_its_run_validates(tmp_path: Any
         assert found.value("Accuracy") == result.history.values("Accuracy", "valid", 1)[0]
         require_same_bits(state(result.model), before)
         assert result.model.module.training
-    with pytest.raises(ConfigError, match="TorchModel without valid_step"):
+    with pytest.raises(ConfigError, match="Linear without valid_step"):
         builder.build(torch.nn.Linear(2, 2))
 
 
