@@ -6,7 +6,7 @@ Shapes and devices know nothing of them; a leaf maps them to its own (`torch.flo
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -52,6 +52,15 @@ class DType:
     U16: ClassVar[DType]
     U8: ClassVar[DType]
     BOOL: ClassVar[DType]
+
+    def __new__(cls, *args: Any, **named: Any) -> DType:
+        """Raises: DTypeError for any but those of the table below."""
+        if len(args) == 3 and len(_BY_NAME) < len(_TABLE):
+            return object.__new__(cls)
+        raise _foreign(f"DType({', '.join(map(repr, args))})", args[0] if args else None)
+
+    def __class_getitem__(cls, name: Any) -> DType:
+        raise _foreign(f"DType[{name!r}]", name)
 
     def __init__(self, name: str, kind: str, storage: type[np.generic]) -> None:
         self.name: Final = name
@@ -114,6 +123,13 @@ class DType:
         except (KeyError, TypeError):
             raise _unknown(dtype, "the dtype of a numpy array of numbers or truth values") from None
 
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not DType and _twin(other) is not None:  # which would never be equal
+            raise _foreign(f"{self!r} == {other!r}", other)
+        return self is other
+
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         return self.name
 
@@ -121,8 +137,31 @@ class DType:
         return (DType.of, (self.name,))
 
 
-_BY_NAME: dict[str, DType] = {}
-for _name, _kind, _storage in (
+def _twin(other: Any) -> str | None:
+    """How the element type of torch, numpy or Python, or of a name, is written here."""
+    name = other if isinstance(other, str) else getattr(other, "name", None) if isinstance(other, np.dtype) else None
+    if name is None and type(other).__module__ == "torch":
+        name = str(other).removeprefix("torch.")
+    if name is None and isinstance(other, type) and (other in (float, int, bool) or issubclass(other, np.generic)):
+        name = other.__name__
+    if name in _BY_NAME:
+        return f"DType.{name.upper()}"
+    text = BURN_TORCH.get(name or "", "")
+    return text if text.startswith("DType.") and "," not in text else None
+
+
+def _foreign(given: str, other: Any) -> DTypeError:
+    return DTypeError(
+        explain(
+            "DType: element types are names of this class",
+            given=given,
+            expected=f"one of {', '.join(f'DType.{name.upper()}' for name in _BY_NAME)}",
+            mend=f"write {_twin(other) or 'DType.F32'}",
+        )
+    )
+
+
+_TABLE: Final = (
     ("f64", "float", np.float64),
     ("f32", "float", np.float32),
     ("f16", "float", np.float16),
@@ -136,7 +175,9 @@ for _name, _kind, _storage in (
     ("u16", "uint", np.uint16),
     ("u8", "uint", np.uint8),
     ("bool", "bool", np.bool_),
-):
+)
+_BY_NAME: dict[str, DType] = {}
+for _name, _kind, _storage in _TABLE:
     _BY_NAME[_name] = DType(_name, _kind, _storage)
     setattr(DType, _name.upper(), _BY_NAME[_name])
 

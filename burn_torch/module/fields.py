@@ -362,13 +362,14 @@ def _refuse_value(module: Tree, name: str, value: Any) -> NoReturn:
 
 def _refuse_arguments(cls: type[Tree], args: tuple[Any, ...], kwargs: dict[str, Any], err: TypeError) -> NoReturn:
     written = ", ".join([*map(_shown, args), *(f"{name}={_shown(value)}" for name, value in kwargs.items())])
-    named = ", ".join(cls.__module_fields__) or "nothing"
+    named = ", ".join(cls.__module_fields__)
+    without = f"{cls.__name__}(); a class of your own, class Net(Module), declares fields: `linear: nn.Linear`"
     raise DTypeError(
         explain(
             f"{cls.__name__}: its constructor takes its fields",
             given=f"{cls.__name__}({written})",
-            expected=f"the fields {named}",
-            mend=_config_call(cls, args, kwargs) or str(err),
+            expected=f"the fields {named}" if named else "no arguments: it has no fields",
+            mend=_config_call(cls, args, kwargs) or (str(err) if named else without),
         )
     ) from None
 

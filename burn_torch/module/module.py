@@ -272,6 +272,7 @@ class Module(Tree):
 
 
 attach_spellings(Module, {"new": MODULE["new"]})
+Module.__init__ = checked_constructor(Module, Module.__init__)  # type: ignore[method-assign]
 
 
 def _kind(param: Param) -> str:

@@ -11,17 +11,22 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, final
 
+import numpy as np
+import torch
+
 from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.backend.tracing import Session, active, suspended
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError, DTypeError, ShapeError, TraceError, explain
-from burn_torch.core.frames import told, user_line
+from burn_torch.core.frames import at_user_line, user_line
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.tensors import PARAM
 from burn_torch.core.wording import described
+from burn_torch.ops.value import Value
 from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor.apply import NUMBERS
 from burn_torch.tensor.device import no_device
 from burn_torch.tensor.gradients import leaf_id
 
@@ -392,20 +397,32 @@ def _no_identity(id: Any, mapper: Any) -> DTypeError:
     )
 
 
-def _refuse_operator(param: Param, other: Any = None) -> NoReturn:
-    raise told(
-        DTypeError,
-        "a parameter is no operand",
-        given=repr(param),
-        expected="its tensor",
-        mend="param.val() is its tensor: param.val() + 1",
+def _refuse_operator(param: Any, *others: Any, **named: Any) -> NoReturn:
+    raise at_user_line(
+        DTypeError(
+            explain(
+                "Param: a parameter is no operand, and no argument of functions of numpy and torch",
+                given=repr(param),
+                expected="its tensor",
+                mend="param.val() is its tensor: param.val() + 1, np.asarray(param.val())",
+            )
+        )
     )
 
 
+def _equals(param: Param, other: Any) -> bool:
+    if isinstance(other, (Value, *NUMBERS, np.ndarray, torch.Tensor)):  # which would never be equal
+        _refuse_operator(param)
+    return param is other
+
+
+Param.__eq__ = _equals  # type: ignore[method-assign, assignment]
+Param.__hash__ = object.__hash__  # type: ignore[method-assign]
+Param.__torch_function__ = classmethod(_refuse_operator)  # type: ignore[attr-defined]
 for _name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"]:
     setattr(Param, f"__{_name}__", _refuse_operator)
     setattr(Param, f"__r{_name}__", _refuse_operator)
-for _name in ["neg", "abs", "lt", "le", "gt", "ge", "getitem", "float", "len", "iter"]:
+for _name in ["neg", "abs", "lt", "le", "gt", "ge", "getitem", "float", "len", "iter", "array"]:
     setattr(Param, f"__{_name}__", _refuse_operator)
 
 

@@ -30,6 +30,15 @@ class IndexMethods(ShapeMethods):
     def __getitem__(self, item: Any) -> Self:
         return cast(Self, index(self, item))
 
+    def __delitem__(self, item: Any) -> NoReturn:
+        raise told(
+            DTypeError,
+            "tensors are immutable",
+            given=f"the removal of a part of {self.spec}",
+            expected="a new tensor without the part",
+            mend="y = Tensor.cat([x[:i], x[i + 1 :]], 0), x[mask] or x.select(dim, indices)",
+        )
+
     def __setitem__(self, item: Any, value: Any) -> NoReturn:
         raise told(
             DTypeError,

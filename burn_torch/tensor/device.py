@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
+import torch
+
 from burn_torch.backend import Autodiff, Backend, Fusion, LibTorch, NdArray
 from burn_torch.backend.fusion import fused_by_default, fusion_of, is_fused
 from burn_torch.backend.tracing import active
@@ -65,6 +67,13 @@ class Device(metaclass=Named):
                     device.place = place
                     cls._instances[key] = device
         return device
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str | torch.device):  # which would never be equal
+            raise no_device(other)
+        return self is other
+
+    __hash__ = object.__hash__
 
     @property
     def backend(self) -> Backend:

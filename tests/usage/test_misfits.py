@@ -83,6 +83,17 @@ def test_a_call_that_fits_no_parameter_is_written_right(call: Callable[[], Any],
         (lambda: ANY.DType.float32, r"DType\.F32"),
         (lambda: ANY.DType.f32, r"DType\.F32"),
         (lambda: ANY.optim.AdamConfig().step(), r"init\(\) makes the optimizer"),
+        (lambda: ANY.DType("f32"), r"DType\.F32"),
+        (lambda: ANY.DType("int64"), r"DType\.I64"),
+        (lambda: ANY.DType(np.float16), r"DType\.F16"),
+        (lambda: ANY.DType["bool"], r"DType\.BOOL"),
+        (lambda: ANY.DType(), r"DType\.F32"),
+        (lambda: ANY.Module(3), r"class Net\(Module\)"),
+        (lambda: ANY.nn.Relu(inplace=True), r"Relu\(\)"),
+        (lambda: X.__delitem__(0), r"Tensor\.cat"),
+        (lambda: np.asarray(MODEL.weight), r"param\.val\(\)"),
+        (lambda: np.mean(MODEL.weight), r"param\.val\(\)"),
+        (lambda: torch.relu(MODEL.weight), r"param\.val\(\)"),
     ],
 )
 def test_what_is_no_constructor_or_function_says_which_is(call: Callable[[], Any], mend: str) -> None:
@@ -150,6 +161,38 @@ def test_functions_of_numpy_give_what_they_give_for_arrays(function: Any) -> Non
     pairs = zip(ours, theirs, strict=True) if isinstance(theirs, list | tuple) else [(ours, theirs)]
     for one, other in pairs:
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+@pytest.mark.parametrize(
+    ("call", "mend"),
+    [
+        (lambda: X.dtype == torch.float32, r"DType\.F32"),
+        (lambda: X.dtype != "f32", r"DType\.F32"),
+        (lambda: X.dtype in ("float64", "float32"), r"DType\.F64"),
+        (lambda: X.dtype == np.dtype("int8"), r"DType\.I8"),
+        (lambda: X.dtype == np.float32, r"DType\.F32"),
+        (lambda: X.dtype == float, r"DType\.F32"),
+        (lambda: X.device == "cpu", r"Device\.cpu\(\)"),
+        (lambda: X.device != torch.device("cpu"), r"Device\.cpu\(\)"),
+        (lambda: MODEL.weight == 0.0, r"param\.val\(\)"),
+        (lambda: MODEL.weight != X, r"param\.val\(\)"),
+    ],
+)
+def test_what_would_never_be_equal_says_so(call: Callable[[], Any], mend: str) -> None:
+    with pytest.raises(BurnTorchError, match=rf"given: [\s\S]*expected: [\s\S]*mend: .*{mend}"):
+        call()
+
+
+def test_types_devices_and_parameters_compare_by_identity() -> None:
+    assert X.dtype == DType.F32 != DType.F64
+    assert X.dtype != 3
+    assert X.dtype != "automatic"
+    assert DType.F32 in {DType.F32: 1}
+    assert pickle.loads(pickle.dumps(DType.BF16)) is DType.BF16
+    assert X.device == CPU != CPU.autodiff()
+    assert X.device != 0
+    assert MODEL.weight == MODEL.weight != MODEL.bias
+    assert MODEL.weight in [MODEL.bias, MODEL.weight]
 
 
 def test_torch_makes_tensors_of_ours() -> None:

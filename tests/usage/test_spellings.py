@@ -66,6 +66,13 @@ def test_every_name_of_a_package_of_torch_is_ours_or_says_what_to_write(ours: An
     assert [name for name in names_of(twin) if not says_what_to_write(ours, name)] == []
 
 
+def test_every_name_of_numpy_is_ours_or_says_what_to_write() -> None:
+    assert [name for name in names_of(np.ndarray) if not says_what_to_write(X, name)] == []
+    functions = [n for n in names_of(np) if callable(getattr(np, n)) and not isinstance(getattr(np, n), type)]
+    assert [name for name in functions if not says_what_to_write(X, name)] == []
+    assert [name for name in names_of(np) if not says_what_to_write(burn_torch, name)] == []
+
+
 @pytest.mark.parametrize("owner", TABLES)
 def test_every_name_of_a_table_says_what_to_write(owner: str) -> None:
     table, value = TABLES[owner]

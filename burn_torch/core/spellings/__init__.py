@@ -17,7 +17,7 @@ __all__ = ["Named", "attach_spellings", "hint", "missing_from_package", "missing
 
 
 def hint(name: str, table: Mapping[str, str], twin: str) -> str | None:
-    """What to write instead of a name; None for one that neither the table nor torch's `twin` knows.
+    """What to write instead of a name; None for one that neither the table nor torch's `twin`, nor numpy, knows.
 
     twin    where torch has such names: "Tensor", "nn", "optim", "", "utils.data"
     """
@@ -25,8 +25,10 @@ def hint(name: str, table: Mapping[str, str], twin: str) -> str | None:
     if known is not None:
         return known
     base = name.removesuffix("_")
-    if name.startswith("_") or not _is_of_torch(twin, name):
+    if name.startswith("_"):
         return None
+    if not _is_of_torch(twin, name):
+        return _hint_of_numpy(name) if twin in ("", "Tensor") else None
     if base != name:  # torch's form in place
         return f"tensors never change: x = {table.get(base, f'x.{base}(...)')}"
     for part, words in _FAMILIES.items():
@@ -37,6 +39,16 @@ def hint(name: str, table: Mapping[str, str], twin: str) -> str | None:
         f"{where} has no counterpart here; write it with operations of Tensor, or as an operation of your own"
         " (burn_torch.op); without gradients torch itself does it: Tensor.from_torch(function(x.into_torch()))"
     )
+
+
+def _hint_of_numpy(name: str) -> str | None:
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if hasattr(numpy, name):
+        call, back = f"np.{name}(np.asarray(x), ...)", "Tensor.from_data(array, device) brings an array back"
+        return f"np.{name} has no counterpart here; {call} computes on the host, without gradients, and {back}"
+    return f"np.asarray(x).{name}, of numpy's array" if hasattr(numpy.ndarray, name) else None
 
 
 def missing_name(owner: str, name: str, instead: str) -> AttributeError:
@@ -87,8 +99,12 @@ class _Spelling:
 
 
 def attach_spellings(cls: type, table: Mapping[str, str], *, twin: type | None = None) -> None:
-    """Gives a class the names of a table, and of its twin in torch, that it does not have."""
-    names = [*table, *(() if twin is None else (name for name in dir(twin) if not name.startswith("_")))]
+    """Gives a class the names of a table, of its twin in torch and of numpy's arrays and functions, that it has not."""
+    names = [*table]
+    if twin is not None:
+        numpy = sys.modules["numpy"]
+        functions = [name for name, one in vars(numpy).items() if callable(one) and not isinstance(one, type)]
+        names += [name for name in (*dir(twin), *dir(numpy.ndarray), *functions) if not name.startswith("_")]
     for name in dict.fromkeys(names):
         instead = hint(name, table, "Tensor" if twin is not None else "")
         if instead is not None and _found(cls, name) is None:

@@ -9,6 +9,11 @@ __all__ = ["BURN_TORCH", "CONFIG", "DATA", "DEVICE", "OPTIM"]
 
 _STEP: Final = "; model, optimizer = optimizer.step(lr, model, grads)"
 
+_SCHEDULES: Final = (
+    "LambdaLR MultiplicativeLR MultiStepLR CyclicLR OneCycleLR ReduceLROnPlateau PolynomialLR SequentialLR"
+    " ChainedScheduler"
+)
+
 OPTIM: Final[dict[str, str]] = {
     "SGD": f"optim.SgdConfig(...).init(){_STEP}",
     "lr_scheduler": "optim.StepLrSchedulerConfig, CosineAnnealingLrSchedulerConfig, NoamLrSchedulerConfig, ...",
@@ -26,7 +31,9 @@ OPTIM: Final[dict[str, str]] = {
     "ExponentialLR": "optim.ExponentialLrSchedulerConfig",
     "CosineAnnealingLR": "optim.CosineAnnealingLrSchedulerConfig",
     "LinearLR": "optim.LinearLrSchedulerConfig",
-    "LambdaLR": "a class derived from optim.LrScheduler",
+    **dict.fromkeys(_SCHEDULES.split(), "a class derived from optim.LrScheduler"),
+    "CosineAnnealingWarmRestarts": "optim.CosineAnnealingLrSchedulerConfig",
+    "ConstantLR": "optim.ConstantLr",
 }
 
 DATA: Final[dict[str, str]] = {
