@@ -20,6 +20,7 @@ from burn_torch.core.annotations import Measured, Taken, above, at_least, betwee
 from burn_torch.core.errors import ArgumentError, BurnTorchError, explain
 from burn_torch.core.frames import at_user_line
 from burn_torch.core.misfits import is_from_inside, misfit_of, opaque, worded
+from burn_torch.core.unwatched import unwatched
 from burn_torch.core.wording import described
 
 __all__ = [
@@ -241,9 +242,14 @@ def _finder(
         signature = inspect.signature(function).parameters
         places = [name for name, p in signature.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         rest = next((name for name, p in signature.items() if p.kind is p.VAR_POSITIONAL), None)
-        for name, parameter in signature.items():
-            taken = taken_by(resolved(function, parameter.annotation, owner))
-            own = () if taken is None or name in but or parameter.kind is parameter.VAR_KEYWORD else (taken,)
+        with unwatched():  # evaluating annotations is nothing that a traced function reads
+            kinds = {name: taken_by(resolved(function, p.annotation, owner)) for name, p in signature.items()}
+        for name, taken in kinds.items():
+            own = (
+                ()
+                if taken is None or name in but or signature[name].kind is inspect.Parameter.VAR_KEYWORD
+                else (taken,)
+            )
             tests = (*own, *((rules[name],) if name in rules else ()))
             if tests:
                 checks[name] = (tests[0].always if len(tests) == 1 else _NO_CLASS, tests)

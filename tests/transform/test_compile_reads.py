@@ -34,6 +34,7 @@ from scipy import stats
 
 import burn_torch
 from burn_torch import Device, Module, Tensor, op
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import TraceError
 from burn_torch.ops import TensorSpec
 
@@ -543,3 +544,16 @@ def test_the_gradient_rule_of_a_row_of_the_user_is_watched() -> None:
     first = burn_torch.compile(burn_torch.grad(lambda x: doubled(x).sum()))
     with pytest.raises(TraceError, match=r"time\.time at .*test_compile_reads\.py"):
         first(Tensor.from_data(np.ones(2), CPU))
+
+
+numbers = itertools.count()
+
+
+@checked
+def shifted(x: Tensor, by: float) -> Tensor:
+    return x + by
+
+
+def test_arguments_that_are_checked_for_the_first_time_read_nothing() -> None:
+    """Their annotations were evaluated in the trace, among all globals beside the function: a count was refused."""
+    assert burn_torch.compile(lambda x: shifted(x, 1.0))(Tensor.from_data(np.ones(2), CPU)).tolist() == [2.0, 2.0]
