@@ -103,7 +103,9 @@ _LARGE_HALVES: Final = "halves that overflow where a row is composed of others"
 
 def _has_large_halves(case: Case) -> bool:
     halves = (DType.F16, DType.BF16)
-    return any(x.dtype in halves and x.data.size and np.abs(x.data).max() > 20 for x in case.program.inputs)
+    return any(
+        x.dtype in halves and x.data.size and np.nanmax(np.abs(x.data), initial=0.0) > 20 for x in case.program.inputs
+    )
 
 
 # -- a wider type ------------------------------------------------------------------------------------------------

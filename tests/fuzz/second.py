@@ -29,7 +29,7 @@ def second(case: Case) -> Outcome:
         made = first_by_vjp(program, xs, program.numbers, upstream, lambda n, y: pins[n])
         return weighted(data_of(made[len(program.outputs) :]), [w.values for w in case.weights])
 
-    return along(case, value, case.second_judge, slice(len(program.wanted)), "second gradient")
+    return along(case, value, lambda case: case.second_judge, slice(len(program.wanted)), "second gradient")
 
 
 def _second_by_devices(case: Case) -> list[TensorData | None]:
