@@ -50,12 +50,13 @@ def from_sources(config: C, edits: Sequence[Edit], place: Place | None = None) -
     Raises: ConfigError for the faults of all sources at once, and those that `place` has already.
     """
     changed = apply_edits(config, edits, Place() if place is None else place)
-    origins = dict.fromkeys((leaf.path for leaf in leaves(changed)), DEFAULT)
+    placed = leaves(changed)
+    origins = dict.fromkeys((leaf.path for leaf in placed), DEFAULT)
     for edit in edits:
         path = ".".join(edit.keys)
-        for known in origins:
-            if known == path or known.startswith(f"{path}."):
-                origins[known] = edit.origin
+        for leaf in placed:
+            if any(name == path or name.startswith(f"{path}.") for name in (leaf.path, leaf.key)):
+                origins[leaf.path] = edit.origin
     return changed, origins
 
 

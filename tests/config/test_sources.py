@@ -64,9 +64,10 @@ def test_a_later_source_wins_and_every_value_says_where_it_came_from(tmp_path):
     assert origins.keys() == {leaf.path for leaf in leaves(config)}
 
 
-def test_a_variant_in_a_file_is_whole_and_an_override_goes_into_it(tmp_path):
+@pytest.mark.parametrize("rate", ["inner.kind.rate", "inner.kind.B.rate"])
+def test_a_variant_in_a_file_is_whole_and_an_override_goes_into_it(rate, tmp_path):
     path = write(tmp_path, "a.toml", "[inner.kind.B]\npower = 7\n")
-    config, origins = from_sources(Outer(), [*file_edits(path, Outer), typed("inner.kind.rate=0.9")])
+    config, origins = from_sources(Outer(), [*file_edits(path, Outer), typed(f"{rate}=0.9")])
     assert config.inner.kind == Second(rate=0.9, power=7)
     assert (origins["inner.kind.power"], origins["inner.kind.rate"]) == (path, "--set")
     assert {leaf.key for leaf in leaves(config)} >= {"inner.kind.B.power", "inner.kind.B.rate"}
