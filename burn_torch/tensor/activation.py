@@ -161,7 +161,7 @@ def hard_swish(tensor: Tensor) -> Tensor:
 
 
 def hardtanh(tensor: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """x between two bounds."""
+    """x between two bounds; as in clamp, bounds in the wrong order give the upper one everywhere."""
     require_tensor(tensor)
     return tensor.clamp(real(min_val, "min_val"), real(max_val, "max_val"))
 
@@ -189,7 +189,7 @@ def hard_shrink(tensor: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 def soft_shrink(tensor: Tensor, lambd: float = 0.5) -> Tensor:
-    """x moved toward 0 by lambd, and 0 where it would pass it."""
+    """x moved toward 0 by lambd, and 0 where it would pass it; a lambd below 0 moves away from 0, as in Burn."""
     return binary(ops.soft_shrink, tensor, real(lambd, "lambd"))
 
 
