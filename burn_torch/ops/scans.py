@@ -141,7 +141,8 @@ def linear_scan(a: TensorSpec, b: TensorSpec, *, dim: int) -> TensorSpec:
     """The linear recurrence y[k] = a[k] * y[k - 1] + b[k] along an axis, with nothing before y[0] = b[0].
 
     Shapes: a, b (*s) -> (*s).  Dtypes: float in, the same float out; computed in float64.
-    Deterministic; log2(n) steps over all elements on LibTorch.
+    Deterministic; log2(n) steps over all elements on LibTorch, where products of infinite factors and terms of other
+    signs may be NaN beside an infinite y.
     """
     same_dtype(a.require(FLOAT), b)
     front_axis(dim, a.ndim)

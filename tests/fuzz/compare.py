@@ -193,7 +193,7 @@ _SPREADING: Final = frozenset((
 """Rows that may spread an infinity among their inputs over all results, as 0 times it is NaN."""
 _OPEN_AT_INFINITIES: Final = _SPREADING | {
     "var_mean", "layer_norm", "layer_norm_backward", "group_norm", "group_norm_backward", "batch_norm", "rms_norm",
-    "batch_norm_inference", "gelu", "linear_gelu", "matmul_gelu_backward",
+    "batch_norm_inference", "gelu", "linear_gelu", "matmul_gelu_backward", "linear_scan",
 }  # fmt: skip
 """Rows of several steps, whose results at infinities are NaN or infinite by the order of the steps.
 
