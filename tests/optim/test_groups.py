@@ -141,6 +141,9 @@ def test_groups_combine() -> None:
         return {paths[ident] for ident in group.ids_from_module(model)}
 
     head, bias = ParamGroup.from_path("head"), ParamGroup.from_regex(r".*\.bias")
+    assert (
+        names(ParamGroup.from_regex(r"bias$")) == names(ParamGroup.from_regex(r"d\.b|e\.b")) == names(bias)
+    )  # searches
     assert names(head | bias) == {"head.weight", "head.bias", "backbone.bias"}
     assert names(head - bias) == {"head.weight"}
     assert names(ParamGroup.all()) == set(paths.values())
