@@ -19,12 +19,14 @@ import torch
 
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.comparison import is_nan
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.reductions import sum as sum_over
 from burn_torch.ops.resampling import check_choice
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import reshape
 
 MODES = ("bilinear", "nearest", "bicubic")
@@ -241,11 +243,18 @@ def _torch_settings(call: Call):
     return _TORCH_MODES[attrs["mode"]], _TORCH_PADDING[attrs["padding_mode"]], attrs["align_corners"]
 
 
+def _torch_positions(call: Call, grid):
+    """Which positions are not finite, where torch reads memory that is not its own, and positions that it reads."""
+    nowhere, grid = _split_off_nowhere(torch, grid)
+    # reflections repeat every 4: exact here, while torch's pixel coordinates of 1e9 have no fraction left
+    return nowhere, grid.fmod(4.0) if call.attrs["padding_mode"] == "reflection" else grid
+
+
 def _torch_grid_sample(call: Call):
     mode, padding_mode, align_corners = _torch_settings(call)
 
     def run(x, grid):
-        nowhere, grid = _split_off_nowhere(torch, grid)  # where torch reads some pixel, or memory that is not its own
+        nowhere, grid = _torch_positions(call, grid)
         return torch.grid_sampler_2d(x, grid, mode, padding_mode, align_corners).masked_fill_(nowhere[..., 0], math.nan)
 
     return run
@@ -290,9 +299,10 @@ def _torch_backward(call: Call):
     backward = torch.ops.aten.grid_sampler_2d_backward.default
 
     def run(g, x, grid):
-        nowhere, grid = _split_off_nowhere(torch, grid)
+        nowhere, grid = _torch_positions(call, grid)
         g = g.masked_fill(nowhere[..., 0], 0)
         dx, dgrid = backward(g, x, grid, *settings, (live[0], True))  # torch always computes the second
+        dgrid.masked_fill_(nowhere[:, 0], 0)  # 0 times an infinite pixel is NaN
         return dx if live[0] else None, dgrid if live[1] else None
 
     return run
@@ -350,7 +360,8 @@ def _grid_gradient(g, x, grid, order, settings):
         return None
     partials = grid_sample_2d_derivative(x, grid, order=order + 1, **settings)
     pairs = reshape(partials, shape=(*g.shape, 2))
-    return reshape(sum_over(pairs * reshape(g, shape=(*g.shape, 1)), dims=(1, 4)), shape=grid.shape)
+    dgrid = reshape(sum_over(pairs * reshape(g, shape=(*g.shape, 1)), dims=(1, 4)), shape=grid.shape)
+    return mask_where(dgrid, is_nan(sum_over(grid * 0.0, dims=(3,))), 0.0)  # g may be NaN where y is
 
 
 def _check_g(g, shape):

@@ -277,16 +277,18 @@ def _torch_cross_entropy_backward(call: Call):
         targets, padded = _without_pads(targets, pads, torch.where)
         if padded is not None:
             g = g.masked_fill(padded, 0)
-        peak = g if weight is None else g * weight.to(wide)[targets]
-        total = peak
+        even, rest = smoothing / classes if smoothing else 0.0, 1 - smoothing if smoothing else 1.0
+        y = torch.softmax(logits, 1, dtype=wide)
+        if weight is None:
+            peak = y.new_full((len(targets), 1), rest)
+        else:
+            weight = weight.to(wide)
+            peak = (weight[targets] * rest).unsqueeze(1)
+            y.mul_(peak + weight.sum() * even if smoothing else peak)
         if smoothing:
-            even = g * (smoothing / classes)
-            peak = peak * (1 - smoothing)
-            total = peak + (even * classes if weight is None else even * weight.to(wide).sum())
-        y = torch.softmax(logits, 1, dtype=wide).mul_(total.unsqueeze(1))
-        if smoothing:
-            y.sub_(even.unsqueeze(1) if weight is None else even.unsqueeze(1) * weight.to(wide))
-        return y.scatter_add_(1, targets.unsqueeze(1), peak.neg().unsqueeze(1)).to(dtype)
+            y.sub_(even if weight is None else weight * even)
+        # g comes last: an infinite one, in two terms, would leave infinity - infinity
+        return y.scatter_add_(1, targets.unsqueeze(1), peak.neg_()).mul_(g.unsqueeze(1)).to(dtype)
 
     return indexing(call, run, classes, position=2)
 

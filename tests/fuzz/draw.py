@@ -159,7 +159,14 @@ class Drawer(Builder):
             if made is None:
                 made = self.add_input(x, self._dtype_of(x))
             operands.append(made)
-        return self.emit(name, *operands, **placed(sample.attrs)) is not None
+        attrs = placed(sample.attrs)
+        if name == "attention_backward":  # y and lse are those of its scores: exp(score - lse) of others has no bound
+            forward = {key: value for key, value in attrs.items() if key in ("causal", "offset")}
+            results = self.emit("attention", *operands[1:4], *operands[6:10], **forward)
+            if results is None:
+                return False
+            operands[4:6] = results
+        return self.emit(name, *operands, **attrs) is not None
 
     def layer(self, name: str) -> bool:
         """A layer with parameters of its own, on values brought into what it takes."""
@@ -199,8 +206,6 @@ class Drawer(Builder):
         self.fresh("f", self.some_shape())
         for _ in range(8):
             name = self.random.choice(drawable() if self.chance(0.35) else LAYERS)
-            if name == "attention_backward":
-                self.scale = 1.0  # its lse is that of its scores, and no larger score has it
             if self.layer(name) if name in LAYERS else self.sampled(name):
                 break
         return self.finished()

@@ -246,3 +246,18 @@ def test_a_nan_gradient_of_a_padded_item_stays_out(leaf: Any, seed: np.random.Ge
     found = run(leaf, "cross_entropy_backward", g, logits, np.array([1, -100]), None, None, pad_tokens=(-100,))
     assert not found[1].any()
     assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("smoothing", [None, 0.2])
+def test_an_infinite_gradient_stays_infinite(
+    leaf: Any, weighted: bool, smoothing: float | None, seed: np.random.Generator
+) -> None:
+    """Not infinity less infinity, which is NaN: each slope of the loss is a finite number that is not 0."""
+    logits, weight = seed.normal(size=(2, 3)), seed.uniform(0.5, 1, 3) if weighted else None
+    attrs: dict[str, Any] = {"pad_tokens": ()}
+    slopes = run(leaf, "cross_entropy_backward", np.ones(2), logits, np.array([1, 2]), weight, smoothing, **attrs)
+    g = np.array([np.inf, -np.inf])
+    found = run(leaf, "cross_entropy_backward", g, logits, np.array([1, 2]), weight, smoothing, **attrs)
+    np.testing.assert_array_equal(found, np.sign(slopes) * g[:, None])

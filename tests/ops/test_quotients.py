@@ -93,10 +93,32 @@ def test_grid_sample_takes_no_gradient_at_a_position_that_is_not_finite(
         given = [Tensor.from_data(v, make()) for v in (g, x, grid)]
         return [np.asarray(d) for d in ops.grid_sample_2d_backward(*given, live=(True, True), **settings)]
 
-    for found, expected in zip(gradients(g, grid), gradients(without, elsewhere), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-14)
+    for upstream in (g, np.where(nowhere[:, None], np.nan, g)):  # of a y that is NaN it mostly is NaN
+        for found, expected in zip(gradients(upstream, grid), gradients(without, elsewhere), strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-14)
+    x = np.full_like(x, -np.inf)  # 0 times these is NaN
+    assert not any(d.any() for d in gradients(g, np.full_like(grid, np.nan)))
     partials = ops.grid_sample_2d_derivative(*(Tensor.from_data(v, make()) for v in (x, grid)), order=1, **settings)
     assert not np.asarray(partials).transpose(0, 2, 3, 1, 4)[nowhere].any()
+
+
+@each_device
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+@pytest.mark.parametrize("align_corners", [True, False])
+def test_grid_sample_is_reflected_far_away_as_it_is_near(make, mode: str, align_corners: bool, seed) -> None:
+    """Pixel coordinates of 1e9 have no fraction in float32; positions repeat every 4."""
+    from burn_torch import ops
+
+    x, g = seed.normal(size=(1, 2, 5, 3)).astype(np.float32), seed.normal(size=(1, 2, 2, 3)).astype(np.float32)
+    grid = np.float32(seed.integers(-128, 128, (1, 2, 3, 2)) / 64)
+    settings = {"mode": mode, "padding_mode": "reflection", "align_corners": align_corners}
+    results = []
+    for shift in (0, 2**17):
+        given = [Tensor.from_data(v, make()) for v in (g, x, grid + np.float32(shift))]
+        results.append([ops.grid_sample_2d(*given[1:], **settings)])
+        results[-1] += ops.grid_sample_2d_backward(*given, live=(True, True), **settings)
+    for far, near in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(np.asarray(far), np.asarray(near), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [True, False])
