@@ -3,8 +3,7 @@
     x.argmax(axis=1, keepdim=True)      mend: argmax(dim=1); without keepdim: a reduced axis stays, with size 1; ...
 
 Python words such a call before the function begins.  `worded` puts a function of the same parameters in front of it,
-whose text follows from the signature: a right call binds as before, and costs 0.07 us more
-(Python 3.11, one idle core): 1 to 8 % of a method on 16 elements, where less than 2 % was wanted.
+whose text follows from the signature: a right call binds as before, and costs 0.06 us more (Python 3.11; 0.1 with *).
 """
 
 from __future__ import annotations

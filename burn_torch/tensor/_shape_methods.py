@@ -44,9 +44,13 @@ class ShapeMethods(Protocols):
         One size may be -1: it is worked out.  A size 0 keeps the axis of x at that place, as in Burn; for a tensor
         without elements it means 0.
         """
-        wanted = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else _flat(shape)
-        if not wanted or min(wanted) <= 0:
-            wanted = _filled(self, wanted)
+        wanted: Shape = shape
+        for size in shape or (None,):
+            if size.__class__ is not int or size <= 0:
+                wanted = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else _flat(shape)
+                if not wanted or min(wanted) <= 0:
+                    wanted = _filled(self, wanted)
+                break
         return unary(ops.reshape, self, wanted)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:

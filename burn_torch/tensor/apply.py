@@ -50,7 +50,7 @@ def unary(op: Op, x: T, *attrs: Any) -> T:
         spec = x.spec
     except AttributeError:
         raise no_tensor(x) from None
-    key = (spec, *attrs) if attrs else spec
+    key = (spec, attrs) if attrs else spec
     call = op.calls.get(key) or _bound(op, key, (spec,), attrs)
     backend = x.backend
     y = _new(x.__class__)

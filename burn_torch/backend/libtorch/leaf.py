@@ -59,9 +59,7 @@ class LibTorch(Backend):
     # -- computing -----------------------------------------------------------------
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
         """Computes with the row's torch candidate, or with its decomposition."""
-        plan = call.plans.get(LibTorch)
-        if plan is None:
-            plan = self.plan(call)
+        plan = call.plans.get(LibTorch) or self.plan(call)
         try:
             if in_inference():
                 found = outside(plan, inputs)
