@@ -111,6 +111,7 @@ endif
 	@$(BIN)/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > .venv/torch.txt
 	@$(PIP) show --quiet triton 2>/dev/null || $(PIP) install '$(TRITON); platform_system == "Linux"'
 	$(PIP) install --constraint .venv/torch.txt --editable '.[dev]'
+	@$(BIN)/python -m compileall -q -j 2 burn_torch kernels tests/fuzz  # else each first process of a new clone does
 	@{ echo 'MADE_WITH := $(WISH)'; $(foreach name,PYTHON TORCH TRITON TORCH_INDEX,$(call keep,$(name))) } > .venv/settings.mk
 	@touch $@
 	@$(report_cuda)
