@@ -46,7 +46,7 @@ class Initializer(Config, enum=True):
     XavierNormal: ClassVar[type[XavierNormal]]
     Orthogonal: ClassVar[type[Orthogonal]]
 
-    @checked
+    @checked(but=("device",))
     def init(self, shape: Sequence[int], device: Device) -> Param:
         """A parameter of this shape, f32, for initializers that ask for no fans.
 
@@ -54,7 +54,7 @@ class Initializer(Config, enum=True):
         """
         return self.init_with(shape, None, None, device)
 
-    @checked
+    @checked(but=("device",))
     def init_with(self, shape: Sequence[int], fan_in: int | None, fan_out: int | None, device: Device) -> Param:
         """A parameter of this shape, f32.
 
