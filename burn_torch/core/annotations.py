@@ -22,11 +22,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, ParamSpecArgs, ParamSpecKwargs, TypeVar
 
-__all__ = ["Measured", "Taken", "above", "at_least", "between", "holds", "resolved", "taken_by"]
+__all__ = [
+    "MAY_BE_NAN",
+    "OR_OF_TORCH",
+    "Measured",
+    "Taken",
+    "above",
+    "at_least",
+    "between",
+    "holds",
+    "resolved",
+    "taken_by",
+]
 
 MAY_BE_NAN: Final = "may be NaN"
 Measured = typing.Annotated[float, MAY_BE_NAN]
 """A number that was measured or computed, such as a loss: NaN is one."""
+
+
+OR_OF_TORCH: Final = "or a tensor of torch"
+"""Marks an annotated class whose place a tensor of torch may take, too."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +159,8 @@ def taken_by(annotation: Any) -> Taken | None:
         return _PLAIN[annotation]
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
+        if OR_OF_TORCH in inner:
+            return _or_of_torch(inner[0])
         return _MEASURED if MAY_BE_NAN in inner else taken_by(inner[0])
     if origin is typing.Union or origin is types.UnionType:
         return _union(inner)
@@ -171,6 +188,14 @@ def taken_by(annotation: Any) -> Taken | None:
     return Taken(_name_of(kind), lambda x: isinstance(x, kind), frozenset({kind}))
 
 
+def _or_of_torch(kind: type) -> Taken:
+    def fits(x: Any) -> bool:
+        return isinstance(x, kind) or any(f"{base.__module__}.{base.__name__}" == _TORCHS for base in type(x).__mro__)
+
+    return Taken(f"{_name_of(kind)}, {OR_OF_TORCH}", fits, frozenset({kind}))
+
+
+_TORCHS: Final = "torch._C.TensorBase"
 _NAMED: Final = Taken("a path", lambda x: isinstance(x, str) and x != "")
 
 

@@ -175,11 +175,19 @@ def _checked_function(
 
 
 def checked_after(
-    function: F, subject: str = "", error: type[BurnTorchError] = ArgumentError, owner: type | None = None
+    function: F,
+    subject: str = "",
+    error: type[BurnTorchError] = ArgumentError,
+    owner: type | None = None,
+    *,
+    tensors: bool = False,
 ) -> F:
-    """After the call of a constructor or its like, so that errors of its own come first."""
+    """After the call of a constructor or its like, so that errors of its own come first.
+
+    tensors     whether a number may be a tensor, too
+    """
     subject = subject or function.__qualname__
-    find = _finder(function, subject, error, {}, owner=owner)
+    find = _finder(function, subject, error, {}, owner=owner, tensors=tensors)
 
     @functools.wraps(function)
     def check(*args: Any, **kwargs: Any) -> Any:
@@ -230,6 +238,7 @@ def _finder(
     rules: Mapping[str, Taken],
     but: tuple[str, ...] = (),
     owner: type | None = None,
+    tensors: bool = False,
 ) -> Finder:
     """What finds the faults of a call's arguments, and words them in one error."""
     parameters: Mapping[str, inspect.Parameter] = {}
@@ -267,6 +276,8 @@ def _finder(
             if value.__class__ in always or value is parameters[name].default:
                 continue
             fault = next((taken for taken in tests if not holds(taken, value)), None)
+            if tensors and hasattr(value, "primitive") and any(taken.fits(0.5) for taken in tests):
+                continue
             if fault is not None:
                 faults.append((name, value, fault.text))
         if not faults:

@@ -15,10 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.wording import described
 
 __all__ = [
     "CIPHERS",
@@ -80,10 +84,20 @@ def fold(key: int, number: int) -> int:
     >>> fold(42, 0) == fold(42, 0), fold(42, 0) == fold(42, 1)
     (True, False)
     """
-    for part in (key, number):
+    parts: tuple[Any, ...] = (key, number)
+    for part in parts:
         folded = getattr(part, "_folded", None)
         if folded is not None:  # known only when the program runs: traced as an operation on numbers
             return folded(key, number)  # type: ignore[no-any-return]
+        if isinstance(part, bool) or not isinstance(part, Integral):
+            raise ArgumentError(
+                explain(
+                    "fold: a key or its part is no whole number",
+                    given=f"fold({described(key)}, {described(number)})",
+                    expected="two whole numbers",
+                    mend="fold(fold(seed, epoch), step)",
+                )
+            )
     w0, w1, _, _ = block((*split64(number), *split64(_FOLD_STREAM)), split64(key))
     return (w0 | (w1 << 32)) >> 1
 

@@ -25,6 +25,7 @@ __all__ = ["permutation", "sample_generator", "sample_seed"]
 
 _ORDER, _SEED, _GENERATOR, _DRAW = range(4)
 _WORD = 2**64
+_MOST = 2**40
 
 
 @checked(error=DataError)
@@ -62,6 +63,15 @@ def draws(count: int, below: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 
 def _words(seed: int, epoch: int, stream: int, count: int) -> NDArray[np.uint64]:
+    if count > _MOST:
+        raise DataError(
+            explain(
+                "no order of so many items fits a memory",
+                given=f"{count} items",
+                expected=f"{_MOST} at most",
+                mend="check how the size was computed",
+            )
+        )
     words: NDArray[np.uint64] = _philox(seed, epoch, 0, stream).random_raw(count)
     return words
 

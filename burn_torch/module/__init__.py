@@ -32,4 +32,4 @@ __all__ = [
     "list_param_ids",
 ]
 
-_check_exports(globals(), hot=("Param", "Param.from_tensor"), quick=True)
+_check_exports(globals(), hot=("ModuleRecord", "Param", "Param.from_tensor"), quick=True)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from burn_torch.core.checking import checked
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.module.tree import LEAVES, Tree, children
@@ -58,6 +59,7 @@ class DisplaySettings:
         return replace(self, indentation_size=size)
 
 
+@checked
 class Content:
     """What one module shows: names and values, in order."""
 

@@ -77,6 +77,7 @@ class ParamId(int):
         return f"ParamId({self})"
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class ParamMapper:

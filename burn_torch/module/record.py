@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar, final
 import numpy as np
 
 from burn_torch.backend import LibTorch
+from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import RecordError, explain
@@ -42,6 +43,7 @@ __all__ = [
 M = TypeVar("M", bound=Module)
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class RecordEntry:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 from burn_torch.backend.autodiff.laid import is_recorded
-from burn_torch.core.checking import checked
+from burn_torch.core.checking import checked, checked_after
 from burn_torch.core.errors import ArgumentError, RecordError, ShapeError, explain
 from burn_torch.core.misfits import worded
 from burn_torch.core.number import Scalar
@@ -52,7 +52,8 @@ class Optimizer(Tree):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.__init__ = checked_constructor(cls, cls.__init__)  # type: ignore[method-assign]
+        constructor = checked_constructor(cls, cls.__init__)
+        cls.__init__ = checked_after(constructor, cls.__name__, owner=cls, tensors=True)  # type: ignore[method-assign]
 
     groups: tuple[StateGroup, ...]
     clipping: GradientClippingConfig | None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar, Final, Self, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError
 from burn_torch.core.frames import told
@@ -165,6 +166,7 @@ class TensorCreationOptions:
         """Another device with the same element type."""
         return replace(self, device=device)
 
+    @checked
     def dtype_or(self, dtype: DType) -> DType:
         """The element type, or this one if none was chosen."""
         return dtype if self.dtype is None else self.dtype

@@ -7,6 +7,7 @@ from typing import final
 
 import torch
 
+from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.tensor.tensor import Tensor
 
@@ -23,6 +24,7 @@ class Transaction:
     def __init__(self) -> None:
         self._tensors: list[Tensor] = []
 
+    @checked
     def register(self, tensor: Tensor) -> Transaction:
         """Adds a tensor to read; returns the transaction itself."""
         self._tensors.append(tensor)

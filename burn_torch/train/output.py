@@ -10,8 +10,9 @@ Burn has an input type for each metric.  Here metrics that read the same data sh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
+from burn_torch.core.annotations import OR_OF_TORCH
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ConfigError, ShapeError, explain
 from burn_torch.tensor import Tensor
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 Input = TypeVar("Input")
+Values: TypeAlias = Annotated[Tensor, OR_OF_TORCH]
 
 
 # -- inputs ----------------------------------------------------------------------------------------
@@ -49,17 +51,17 @@ class LossInput:
     `targets` are the targets of those items, for a metric that leaves out padding.
     """
 
-    loss: Tensor
-    count: Tensor | float
-    targets: Tensor | None = None
+    loss: Values
+    count: Values | float
+    targets: Values | None = None
 
 
 @dataclass(frozen=True)
 class AccuracyInput:
     """What accuracy, top-k accuracy and perplexity read: scores (*items, classes) and the right classes (*items,)."""
 
-    outputs: Tensor
-    targets: Tensor
+    outputs: Values
+    targets: Values
 
 
 TopKAccuracyInput: TypeAlias = AccuracyInput
@@ -74,17 +76,17 @@ class ConfusionStatsInput:
     (items,) classes or (items, classes), for a metric that leaves out padding.
     """
 
-    predictions: Tensor
-    targets: Tensor
-    labels: Tensor | None = None
+    predictions: Values
+    targets: Values
+    labels: Values | None = None
 
 
 @dataclass(frozen=True)
 class HammingScoreInput:
     """What the Hamming score reads: scores and labels of 0 and 1, both (items, labels)."""
 
-    outputs: Tensor
-    targets: Tensor
+    outputs: Values
+    targets: Values
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ class CerInput:
     The two may differ in length.
     """
 
-    outputs: Tensor
-    targets: Tensor
+    outputs: Values
+    targets: Values
 
 
 WerInput: TypeAlias = CerInput
@@ -107,8 +109,8 @@ RougeLInput: TypeAlias = CerInput
 class PsnrInput:
     """What PSNR, SSIM and MS-SSIM read: images and the true ones, both (batch, channels, height, width)."""
 
-    outputs: Tensor
-    targets: Tensor
+    outputs: Values
+    targets: Values
 
 
 SsimInput: TypeAlias = PsnrInput
@@ -122,8 +124,8 @@ class DiceInput:
     With several classes the first one is the background.
     """
 
-    outputs: Tensor
-    targets: Tensor
+    outputs: Values
+    targets: Values
 
 
 # -- outputs -----------------------------------------------------------------------------------------
@@ -135,10 +137,10 @@ class ClassificationOutput:
     `count` is over how many items the loss is the mean: all targets by default; say it where padding is left out.
     """
 
-    loss: Tensor
-    output: Tensor
-    targets: Tensor
-    count: Tensor | float | None = None
+    loss: Values
+    output: Values
+    targets: Values
+    count: Values | float | None = None
 
     def adapt(self, kind: type[Any]) -> Any:
         """LossInput, AccuracyInput or ConfusionStatsInput; None for another."""
@@ -157,10 +159,10 @@ class MultiLabelClassificationOutput:
     `count` is over how many items the loss is the mean: the rows by default.
     """
 
-    loss: Tensor
-    output: Tensor
-    targets: Tensor
-    count: Tensor | float | None = None
+    loss: Values
+    output: Values
+    targets: Values
+    count: Values | float | None = None
 
     def adapt(self, kind: type[Any]) -> Any:
         """LossInput, HammingScoreInput or ConfusionStatsInput; None for another."""
@@ -181,10 +183,10 @@ class RegressionOutput:
     `count` is over how many items the loss is the mean: the first axis of the targets by default.
     """
 
-    loss: Tensor
-    output: Tensor
-    targets: Tensor
-    count: Tensor | float | None = None
+    loss: Values
+    output: Values
+    targets: Values
+    count: Values | float | None = None
 
     def adapt(self, kind: type[Any]) -> Any:
         """LossInput, or PsnrInput of images; None for another."""
@@ -204,11 +206,11 @@ class SequenceOutput:
     `count` is over how many tokens the loss is the mean: all targets by default; say it where padding is left out.
     """
 
-    loss: Tensor
-    logits: Tensor
-    targets: Tensor
-    predictions: Tensor | None = None
-    count: Tensor | float | None = None
+    loss: Values
+    logits: Values
+    targets: Values
+    predictions: Values | None = None
+    count: Values | float | None = None
 
     def adapt(self, kind: type[Any]) -> Any:
         """LossInput, AccuracyInput or CerInput; None for another."""

@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload, runtime_checkable
 
 from burn_torch.backend import Backend
@@ -504,7 +505,7 @@ class Compiled(Generic[P, R]):
 
     def _chosen(self, option: str, wanted: str | int | Collection[str | int]) -> frozenset[str | int]:
         """Arguments by position; by name where the function takes any."""
-        wanted = (wanted,) if isinstance(wanted, str | int) else tuple(wanted)
+        wanted = (wanted,) if isinstance(wanted, str | int | Integral) else tuple(wanted)
         parameters = self._signature.parameters
         many = {p.kind: p.name for p in parameters.values() if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
         any_name, any_count = inspect.Parameter.VAR_KEYWORD in many, inspect.Parameter.VAR_POSITIONAL in many

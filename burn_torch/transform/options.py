@@ -40,7 +40,7 @@ def signature(function: Any) -> inspect.Signature:
 
 def choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:
     """An option that is one of a few.  Raises: ArgumentError for any other."""
-    if given not in among or (isinstance(given, int) and not isinstance(given, bool)):
+    if not isinstance(given, str | bool | None) or given not in among:
         raise ArgumentError(
             explain(
                 f"compile: unknown {name}",

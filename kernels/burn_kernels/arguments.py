@@ -21,10 +21,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 import torch
+from torch.fx import Proxy
 
 from burn_kernels.errors import KernelArgumentError, KernelError, explain
 
-__all__ = ["checked", "fits", "require_tensors"]
+__all__ = ["checked", "fits"]
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -44,6 +45,9 @@ def checked(target: C, but: tuple[str, ...] = ()) -> C:
     if isinstance(target, type):
         made: Any = target
         made.__init__ = _checked(made.__init__, target.__name__, target, but)
+        home = inspect.unwrap(getattr(made, "forward", abs))
+        if (getattr(home, "__module__", "") or "").startswith("burn_kernels"):
+            made.forward = _worded(made.forward, f"{target.__name__}.forward")
         return target
     return typing.cast(C, _checked(target, target.__name__, None, but))
 
@@ -86,11 +90,31 @@ def _checked(
     return check
 
 
-def require_tensors(subject: str, **values: Any) -> None:
-    """Raises: KernelArgumentError for a value that is no tensor of torch, nor stands for one in a trace."""
-    for name, value in values.items():
-        if not isinstance(value, torch.Tensor) and not hasattr(value, "node"):
-            raise _refusal(subject, f"{name} is no tensor", f"{name}={_short(value)}", f"{name}: torch.Tensor")
+_TENSORS: Final = (torch.Tensor, Proxy)
+
+
+def _worded(forward: Callable[..., Any], subject: str) -> Callable[..., Any]:
+    """A forward, whose arguments are looked at where it has failed."""
+    defaults = {name: p.default for name, p in inspect.signature(forward).parameters.items()}
+    names = [name for name in defaults if name not in ("self", "module")]
+
+    @functools.wraps(forward)
+    def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return forward(module, *args, **kwargs)
+        try:
+            return forward(module, *args, **kwargs)
+        except (TypeError, ValueError, RuntimeError, AttributeError, LookupError, StopIteration) as err:
+            values = {**dict(zip(names, args, strict=False)), **kwargs}
+            wrong = {
+                n: v for n, v in values.items() if not isinstance(v, torch.Tensor | Proxy) and v is not defaults[n]
+            }
+            if not wrong or isinstance(err, KernelError):
+                raise
+            given = ", ".join(f"{name}={_short(value)}" for name, value in wrong.items())
+            raise _refusal(subject, "its inputs are tensors", given, "tensors of torch") from err
+
+    return call
 
 
 def _refusal(subject: str, why: str, given: str, expected: str) -> KernelArgumentError:

@@ -491,9 +491,12 @@ HOOKS: Final = (
 """Methods (patterns) that the library calls, of which some do nothing with an argument: what they take is no fault."""
 
 OPEN: Final[dict[str, str]] = {
-    r"burn_kernels\.": "no checks of its own yet: words of torch and Python",
-    r"burn_torch\.train\.\w+(Output|Input)$": "made in every step, of our tensors or of torch's",
-    r"burn_torch\.optim\.\w+$": "made by their configurations",
     r"burn_torch\.(LibTorch|NdArray|Autodiff|Fusion)\.": "called by the dispatch of tensors, in every operation",
+    r"burn_torch\.data\.\w+\.get(_many)?$": "an IndexError ends Python's loop over a sequence",
+    r"burn_torch\.ModuleRecord$": "its numbers may be truth values",
+    r"burn_torch\.train\.TrainOutput": "made in every step, of modules or of any item",
+    r"burn_torch\.(optim\.StateGroup|module\.GradientsParams\.\w+)$": "made or asked for each parameter of a step",
+    r"burn_torch\.(Param|nn\.\w+\.(forward|shift)|monitor\.Series\.add)$": "in every step: looked at late",
+    r"burn_kernels\.(autotune\.(Tunable|Selector)\.|torch\.\w+Norm\dd\.forward)": "in every launch",
 }
-"""Faults that are not mended yet (patterns of callables), with the reason.  What is mended leaves this list."""
+"""Faults that are not mended (patterns of callables), with the reason.  What is mended leaves this list."""

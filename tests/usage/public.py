@@ -17,8 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+import torch
+
 from burn_torch import Tensor
 from burn_torch.config import Config
+from burn_torch.core.annotations import MAY_BE_NAN, OR_OF_TORCH
 from burn_torch.ops import Op
 from tests.usage import examples
 from tests.usage.fuzzing import LEFT_OUT, MORE, NAMED, WRONG, Callee, Changed, Fresh
@@ -137,7 +140,7 @@ def annotation_of(parameter: inspect.Parameter, function: Callable[..., Any]) ->
     inner = inspect.unwrap(inner)
     scope = getattr(inner, "__globals__", None) or vars(importlib.import_module(function.__module__))
     try:
-        return typing.get_type_hints(types.SimpleNamespace(__annotations__={"it": annotation}), scope)["it"]
+        return typing.get_type_hints(types.SimpleNamespace(__annotations__={"it": annotation}), scope, None, True)["it"]
     except Exception:
         return Any
 
@@ -167,6 +170,8 @@ def example_of(annotation: Any) -> Any:
         value = _PLAIN[annotation]
         return value.make() if isinstance(value, Fresh) else value
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return example_of(inner[0])
     if origin is Literal:
         return inner[0]
     if origin in (typing.Union, types.UnionType):
@@ -209,6 +214,9 @@ def fits(annotation: Any, value: Any) -> bool:
     if annotation is None or annotation is type(None):
         return value is None
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        is_nan = MAY_BE_NAN in inner and isinstance(value, float)
+        return is_nan or (OR_OF_TORCH in inner and isinstance(value, torch.Tensor)) or fits(inner[0], value)
     if origin in (typing.Union, types.UnionType):
         return any(fits(one, value) for one in inner)
     if origin is Literal:
@@ -221,7 +229,8 @@ def fits(annotation: Any, value: Any) -> bool:
     if kind is type:
         return inspect.isclass(value)
     if kind is float:
-        return (isinstance(value, int | float) and not isinstance(value, bool)) or type(value).__module__ == "numpy"
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return (is_number and value == value) or type(value).__module__ == "numpy"
     if kind is int:
         return (isinstance(value, int) and not isinstance(value, bool)) or type(value).__name__ == "int64"
     if issubclass(kind, os.PathLike):

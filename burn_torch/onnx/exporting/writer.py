@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, final, overload
 
 import numpy as np
 
+from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.graph.origin import Origin
@@ -62,6 +63,7 @@ class Wire(str):
     dtype: DType
     known: Shape | None
 
+    @checked
     def __new__(cls, name: str, dtype: DType, shape: Shape | None = None) -> Wire:
         """The name as a wire."""
         wire = str.__new__(cls, name)

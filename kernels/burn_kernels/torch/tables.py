@@ -212,6 +212,7 @@ def clip_grad_norm_(
     The optimizers here do it on the way through their step: `clip_norm=`.  PyTorch: torch.nn.utils.clip_grad_norm_.
     """
     listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    _require_tensors("clip_grad_norm_", listed)
     grads = [p.grad for p in listed if p.grad is not None]
     with torch.no_grad():
         found, factor = _norm_and_factor("clip_grad_norm_", grads, norm_type, float(max_norm), error_if_nonfinite)
@@ -219,6 +220,19 @@ def clip_grad_norm_(
         for device in dict.fromkeys(grad.device for grad in grads):
             torch._foreach_mul_([grad for grad in grads if grad.device == device], factor.to(device))
     return found
+
+
+def _require_tensors(op: str, listed: list[Any]) -> None:
+    others = [one for one in listed if not isinstance(one, torch.Tensor)]
+    if others:
+        raise KernelArgumentError(
+            explain(
+                f"{op}: not all of these are tensors",
+                given=f"a {type(others[0]).__name__} among {len(listed)}",
+                expected="tensors of torch",
+                mend="pass model.parameters(), or a list of tensors",
+            )
+        )
 
 
 def _norm_and_factor(
@@ -229,6 +243,7 @@ def _norm_and_factor(
     finite: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    _require_tensors(op, listed)
     ops, order = torch.ops.burn_kernels, float(order)
     kinds = {(x.device, x.layout, x.is_floating_point()) for x in listed}
     why = "" if order in tensor_norm.ORDERS else f"of order {order}"
