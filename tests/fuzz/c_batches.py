@@ -47,6 +47,7 @@ class Builder:
         self.folder = folder
         self.batches = 0
         self.kernels = 0
+        self.refused: Exception | None = None
         self._pending: dict[str, tuple[str, list[_Library]]] = {}
         self._built: dict[str, Path | Exception] = {}
         self._changed = threading.Condition()
@@ -95,7 +96,10 @@ class Builder:
         with ThreadPoolExecutor(len(items) or 1) as pool:
             with self._changed:
                 self._running += len(items)
-            return list(pool.map(counted, items))
+            results = list(pool.map(counted, items))
+        if self.refused is not None:  # the programs ran a plainer way, and no kernel was compared
+            raise self.refused
+        return results
 
     # -- building ------------------------------------------------------------------------------------
     def _build(self) -> None:
@@ -126,7 +130,8 @@ class Builder:
         command = [c_libraries.compiler(), *flags, "-march=native", "-o", library, path]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
-            return c_libraries.CompilerError(f"the compiler refused {path}: {done.stderr[:2000]}")
+            self.refused = c_libraries.CompilerError(f"the compiler refused {path}: {done.stderr[:2000]}")
+            return self.refused
         return library
 
 
@@ -143,7 +148,7 @@ def one_unit(sources: Sequence[str]) -> str:
     kernels: list[str] = []
     for source in sources:
         before, name, after = re.split(r"(?m)^(?=void )()", source, maxsplit=1)
-        for part in re.findall(r"(?ms)^(?:static|typedef|#define)[^\n]*?(?:\{$.*?^\}|$)", before):
+        for part in re.findall(r"(?ms)^(?:static|typedef|#define)[^\n]*?(?:\{[^\n{}]*$.*?^\}|$)", before):
             helpers[part] = None
         kernels.append(name + after)
     return "\n".join(["#include <stdint.h>", *helpers, *kernels])
