@@ -500,8 +500,8 @@ def atan2(y: Operand, x: Operand) -> TensorSpec:
 
 @atan2.gradient
 def _(g, z, y, x):
-    scaled = g / (x * x + y * y)
-    return sum_to(scaled * x, y), sum_to(-scaled * y, x)
+    length = hypot(x, y)  # its square may leave the range, or vanish
+    return sum_to(g * (x / length) / length, y), sum_to(-g * (y / length) / length, x)
 
 
 @op(

@@ -21,6 +21,7 @@ from burn_torch.ops.functions import exp
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import Sample, sample, uniform
+from burn_torch.ops.selection import clamp
 from burn_torch.ops.signature import Number
 from burn_torch.ops.trigonometry import tanh
 
@@ -337,8 +338,13 @@ def gelu_backward(g: TensorSpec, x: TensorSpec) -> TensorSpec:
 
 @gelu_backward.gradient
 def _(h, z, g, x):
-    density = exp(x * x * -0.5) * (SQRT_TWO_OVER_PI / 2)
-    return gelu_backward(h, x), h * g * density * (2 - x * x)
+    near = clamp(x, *_CURVED)
+    density = exp(near * near * -0.5) * (SQRT_TWO_OVER_PI / 2)
+    return gelu_backward(h, x), h * g * density * (2 - near * near)
+
+
+_CURVED = (-40.0, 40.0)
+"""Where gelu is neither x nor 0 lies within: beyond, the density is 0 in float64 too, and powers of x leave halves."""
 
 
 def _numpy_gelu_approximate(x):
@@ -396,6 +402,7 @@ def gelu_approximate_backward(g: TensorSpec, x: TensorSpec) -> TensorSpec:
 
 @gelu_approximate_backward.decomposes
 def _(g, x):
+    x = clamp(x, *_CURVED)
     square = x * x
     t = tanh(x * (1 + square * GELU_CUBIC) * SQRT_TWO_OVER_PI)
     slope = (1 + square * (3 * GELU_CUBIC)) * SQRT_TWO_OVER_PI

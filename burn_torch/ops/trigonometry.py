@@ -7,6 +7,7 @@ import torch
 
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.arithmetic import hypot
 from burn_torch.ops.functions import rsqrt
 from burn_torch.ops.op import op
 from burn_torch.ops.rules import alike
@@ -140,7 +141,8 @@ def atan(x: TensorSpec) -> TensorSpec:
 
 @atan.gradient
 def _(g, y, x):
-    return g / (x * x + 1.0)
+    length = hypot(x, 1.0)  # x * x leaves the range of halves at 256
+    return g / length / length
 
 
 # -- hyperbolic functions ----------------------------------------------------------------------------
@@ -251,7 +253,7 @@ def asinh(x: TensorSpec) -> TensorSpec:
 
 @asinh.gradient
 def _(g, y, x):
-    return g * rsqrt(x * x + 1.0)
+    return g / hypot(x, 1.0)
 
 
 @op(
@@ -273,7 +275,7 @@ def acosh(x: TensorSpec) -> TensorSpec:
 
 @acosh.gradient
 def _(g, y, x):
-    return g * rsqrt(x * x - 1.0)
+    return g * rsqrt(x - 1.0) * rsqrt(x + 1.0)
 
 
 @op(
