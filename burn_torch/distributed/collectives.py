@@ -13,7 +13,7 @@ from burn_torch.tensor import Tensor
 __all__ = ["all_gather", "all_reduce", "broadcast", "reduce_scatter"]
 
 
-@checked
+@checked(but=("reduction",))
 def all_reduce(x: Tensor, reduction: Literal["sum", "mean", "max", "min"] = "sum") -> Tensor:
     """The sum, mean, largest or smallest of all processes' values, element by element.
 

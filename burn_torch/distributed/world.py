@@ -58,7 +58,7 @@ _meetings = 0
 """How often this process has joined others: each time the keys in the store are new."""
 
 
-@checked
+@checked(but=("timeout_s", "silence_s", "join_s"))
 def init(
     backend: str | None = None,
     *,
