@@ -5,8 +5,5 @@ from burn_torch.backend.base import Backend
 from burn_torch.backend.fusion import Fusion, FusionWarning
 from burn_torch.backend.libtorch import LibTorch
 from burn_torch.backend.ndarray import NdArray
-from burn_torch.core.checking import check_exports as _check_exports
 
 __all__ = ["Autodiff", "Backend", "Fusion", "FusionWarning", "LibTorch", "NdArray"]
-
-_check_exports(globals(), quick=True, but=("execute", "spec"))

@@ -16,7 +16,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explain
 from burn_torch.core.spec import Shape
 from burn_torch.core.tolerance import Tolerance
-from burn_torch.core.wording import counted, first_line
+from burn_torch.core.wording import counted, described, first_line
 
 __all__ = ["TensorData", "bf16_from_f32", "f32_from_bf16"]
 
@@ -33,14 +33,17 @@ class TensorData:
 
     __slots__ = ("array", "dtype")
 
-    @checked_late
     def __init__(self, array: Array, dtype: DType) -> None:
-        if array.dtype != dtype.numpy:
+        try:
+            fits = array.dtype == dtype.numpy
+        except AttributeError:
+            fits = False
+        if not fits:
             raise DTypeError(
                 explain(
                     "TensorData: the array does not hold this element type",
-                    given=f"an array of {array.dtype} as {dtype}",
-                    expected=f"an array of {dtype.numpy}",
+                    given=f"{described(array)} as {described(dtype)}",
+                    expected=f"an array of {getattr(dtype, 'numpy', 'numbers and its DType')}",
                     mend="TensorData.of(values, dtype) converts",
                 )
             )

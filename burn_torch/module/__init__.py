@@ -32,4 +32,9 @@ __all__ = [
     "list_param_ids",
 ]
 
-_check_exports(globals(), hot=("ModuleRecord", "Param", "Param.from_tensor"), quick=True)
+_check_exports(
+    globals(),
+    hot=("ModuleRecord", "Param", "Param.from_tensor", "GradientsParams.from_grads", "GradientsParams.from_params"),
+    quick=True,
+    but=("GradientsParams", "map_params", "with_value", "get", "remove"),  # for each step, or parameter of it
+)
