@@ -15,7 +15,7 @@ from burn_torch.core.spellings import attach_spellings
 from burn_torch.core.spellings.packages import BURN_TORCH
 from burn_torch.core.wording import described
 
-__all__ = ["ALL", "BOOL", "FLOAT", "INT", "NUMERIC", "DType", "DTypeClass"]
+__all__ = ["ALL", "BOOL", "FLOAT", "INT", "NUMERIC", "DType", "DTypeClass", "rounded_to"]
 
 
 class _UnknownType(DTypeError, KeyError):
@@ -93,19 +93,6 @@ class DType:
             return int(info.min), int(info.max)
         largest = (2.0 - 2.0**-7) * 2.0**127 if self is DType.BF16 else float(np.finfo(self.numpy).max)
         return -largest, largest
-
-    def rounded(self, number: float) -> float:
-        """The element of this float type nearest to a number, of two the even one; infinite beyond the range."""
-        if self is DType.F64 or not math.isfinite(number):
-            return number
-        with np.errstate(over="ignore"):
-            if self is not DType.BF16:
-                return float(self.numpy.type(number))
-            single = np.float32(number)
-        if not np.isfinite(single):
-            return float(single)
-        bits = int(single.view(np.uint32))
-        return float(np.uint32(bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).view(np.float32))
 
     @staticmethod
     def of(name: str) -> DType:
@@ -215,3 +202,17 @@ INT = DTypeClass("integer", DType.I64, DType.I32, DType.I16, DType.I8, DType.U8)
 BOOL = DTypeClass("bool", DType.BOOL)
 NUMERIC = FLOAT | INT
 ALL = DTypeClass("any", *_BY_NAME.values())
+
+
+def rounded_to(dtype: DType, number: float) -> float:
+    """The element of a float type nearest to a number, of two the even one; infinite beyond the range."""
+    if dtype is DType.F64 or not math.isfinite(number):
+        return number
+    with np.errstate(over="ignore"):
+        if dtype is not DType.BF16:
+            return float(dtype.numpy.type(number))
+        single = np.float32(number)
+    if not np.isfinite(single):
+        return float(single)
+    bits = int(single.view(np.uint32))
+    return float(np.uint32(bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).view(np.float32))

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from burn_torch.core.dtype import DType
+from burn_torch.core.dtype import DType, rounded_to
 from burn_torch.core.sizes import Real, Size
 from burn_torch.fusion.expressions import compared, number_text
 from burn_torch.fusion.loops import Argument
@@ -40,7 +40,7 @@ class Numbers:
         if isinstance(i, Literal) and not isinstance(i.value, Size | Real):
             if limits is not None and not limits.holds(i.value):
                 raise Unfusible(Reason.DTYPE, f"the number {i.value} beside {kind}")
-            return self._literal(i.value if half is None else half.rounded(i.value), kind)
+            return self._literal(i.value if half is None else rounded_to(half, i.value), kind)
         given = self._given(i)  # a symbolic literal too: a kernel that runs is given the number
         if limits is None and half is None:
             return self._argument((i, how), how, given)
@@ -49,7 +49,7 @@ class Numbers:
             value = given(numbers)
             if limits is not None and not limits.holds(value):
                 raise too_large(call, [value])
-            return value if half is None else half.rounded(value)
+            return value if half is None else rounded_to(half, value)
 
         return self._argument((i, how, half, limits and (limits.low, limits.high)), how, held)
 

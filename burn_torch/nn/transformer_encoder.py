@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from burn_torch.config import Config
+from burn_torch.core.checking import between, checked
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import KAIMING, Rules
@@ -115,11 +116,13 @@ class TransformerEncoderAutoregressiveCache:
 
     __slots__ = ("layers", "output")
 
+    @checked(num_layers=between(0, 1 << 20))
     def __init__(self, num_layers: int) -> None:
         self.layers = [TransformerEncoderLayerAutoregressiveCache() for _ in range(num_layers)]
         self.output = TensorCache()
 
     @staticmethod
+    @checked(num_layers=between(0, 1 << 20))
     def empty(num_layers: int) -> TransformerEncoderAutoregressiveCache:
         """Holds nothing yet."""
         return TransformerEncoderAutoregressiveCache(num_layers)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, final
 
-from burn_torch.core.dtype import DType
+from burn_torch.core.dtype import DType, rounded_to
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.frames import at_user_line
 from burn_torch.core.spec import INT_NUMBER, NumberSpec, TensorSpec
@@ -105,7 +105,7 @@ def compares(candidate: Callable[..., Any] | PerCall) -> PerCall:
 
 @lru_cache(maxsize=1024)
 def _nearest(dtype: DType, number: float) -> float:  # without the sign of 0, which no comparison sees
-    return dtype.rounded(number)
+    return rounded_to(dtype, number)
 
 
 def half_beside(call: Call) -> DType | None:

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from burn_torch.core.dtype import DType
+from burn_torch.core.dtype import DType, rounded_to
 from burn_torch.core.spec import BOOL_NUMBER, FLOAT_NUMBER, INT_NUMBER, NUMBER_SPECS, NumberSpec, TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.ir import Literal as Known
@@ -119,7 +119,7 @@ class _Folding:
         if first is not None and equal is not None and not self.exact and result.dtype.is_float:
             x = call.specs[0]
             assert isinstance(x, TensorSpec)
-            value = result.dtype.rounded(equal.reduce(float(first.value), x.numel // max(result.numel, 1)))
+            value = rounded_to(result.dtype, equal.reduce(float(first.value), x.numel // max(result.numel, 1)))
             return None if not x.numel else _Same(value, result.numel <= 1)
         if op.law(OnHost) is not None and op.scalar is not None and result.dtype in (DType.F32, DType.F64):
             values = [self._held(i, result.dtype) for i in inputs]
@@ -133,7 +133,7 @@ class _Folding:
         assert law is not None
         if self.exact and law.on_cpu and result.place != "cpu":
             return None
-        rounded = result.dtype.rounded(value)
+        rounded = rounded_to(result.dtype, value)
         # below the normal numbers a quotient rounded to double and then to single may be rounded twice
         if abs(rounded) < _SMALLEST[result.dtype] and rounded != value:
             return None
@@ -226,7 +226,7 @@ def held_by(dtype: DType, value: Number) -> Number | None:
         return int(value) if not isinstance(value, float) and info.min <= value <= info.max else None
     if isinstance(value, int) and abs(value) > 1 << 24:
         return None
-    rounded = dtype.rounded(float(value))
+    rounded = rounded_to(dtype, float(value))
     if math.isinf(rounded) and not math.isinf(value):
         return None
     # halves are rounded once or twice, by way of float32 or not: exact ones only
@@ -240,7 +240,7 @@ def _converted(value: Number, start: Any, end: DType) -> Number | None:
     if end.is_bool:
         return value != 0
     if start.dtype.is_float and end.is_float:
-        rounded = end.rounded(float(value))
+        rounded = rounded_to(end, float(value))
         half = end in (DType.F16, DType.BF16) and start.dtype is DType.F64
         return rounded if not half or rounded == value or math.isnan(rounded) else None
     return held_by(end, value)
