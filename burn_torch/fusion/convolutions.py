@@ -16,7 +16,7 @@ from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.expressions import TYPES
+from burn_torch.fusion.expressions import TYPES, import_lines
 from burn_torch.fusion.index import Index, split_index
 from burn_torch.fusion.loops import Argument, Domain, tensor
 from burn_torch.fusion.lowering import MOST_TENSORS, Writer
@@ -201,8 +201,7 @@ def _source(
     names = ", ".join(node.call.op.name for node in body.nodes[:12])
     lines = [f'"""{names}, in one kernel."""', "", "from burn_kernels._triton import tl, triton"]
     lines += ["from burn_kernels.convolution_kernels import sums_at"]
-    for module, found in (("prims", ending.helpers), ("random", ending.random_helpers)):
-        lines += [f"from burn_kernels.{module} import {', '.join(sorted(found))}"] if found else []
+    lines += import_lines(ending.helpers, ending.random_helpers)
     given = [*pointers, *outputs, *numbers, "made", "x", "inside", "XB: tl.constexpr"]
     lines += ["", "", "@triton.jit", f"def ending({', '.join(given)}):", *(f"    {line}" for line in ending.outer)]
     special = bool(numbers) and not held

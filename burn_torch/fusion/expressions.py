@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.fusion.reasons import Reason, Unfusible
 
-__all__ = ["OPERATORS", "TYPES", "compared", "compares", "computed_in", "expression", "jumps", "number_text", "parsed"]
+__all__ = [
+    "OPERATORS",
+    "TYPES",
+    "compared",
+    "compares",
+    "computed_in",
+    "expression",
+    "import_lines",
+    "jumps",
+    "number_text",
+    "parsed",
+]
 
 TYPES: Final[Mapping[DType, str]] = {
     DType.F64: "tl.float64",
@@ -37,7 +48,9 @@ _PRIMS: Final = frozenset(
     {"exp", "exp_fast", "expm1_odd", "log1p", "tanh_odd", "tanh_odd_short", "erf", "erf_short", "sigmoid_tail",
      "sigmoid_tail_fast", "sigmoid_tail_short"}
 )  # fmt: skip
-"""Functions of `burn_kernels.prims`, on float32."""
+"""Functions of `burn_kernels.prims` and `prims_apart`, on float32."""
+_APART: Final = frozenset({"erf", "erf_short", "exp", "expm1_odd", "sigmoid_tail", "tanh_odd"})
+"""Those of `prims_apart`."""
 
 _FLOAT32: Final[Mapping[str, str]] = {
     "exp": "exp",
@@ -226,6 +239,12 @@ class _Writer:
         if written in _PRIMS:
             self.used.add(written)
         return f"({written}({given[0]}))" if written.startswith("1.0") else f"{written}({given[0]})"
+
+
+def import_lines(names: Collection[str], random_names: Collection[str]) -> list[str]:
+    """The lines that import functions of `burn_kernels.prims` and `prims_apart`, and of `burn_kernels.random`."""
+    taken = {"prims": set(names) - _APART, "prims_apart": _APART & set(names), "random": random_names}
+    return [f"from burn_kernels.{module} import {', '.join(sorted(own))}" for module, own in taken.items() if own]
 
 
 @functools.lru_cache(maxsize=512)

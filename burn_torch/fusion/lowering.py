@@ -15,7 +15,7 @@ from typing import Any, Final
 from burn_torch.core.sizes import Size, known_below, same_shape, same_size, sizes_in
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.columns import of_rows
-from burn_torch.fusion.expressions import TYPES
+from burn_torch.fusion.expressions import TYPES, import_lines
 from burn_torch.fusion.index import Index, constant, flat_index, split_index
 from burn_torch.fusion.loops import Argument, Domain, Kernel, domain_of, tensor
 from burn_torch.fusion.reasons import Reason, Unfusible
@@ -309,10 +309,7 @@ class Writer(Values):
         if self.reduces and (self.columns is not None or not self.whole_rows):
             names.append("STAGES: tl.constexpr")
         lines = [f'"""{self._title()}"""', "", "from burn_kernels._triton import tl, triton"]
-        if self.helpers:
-            lines.append(f"from burn_kernels.prims import {', '.join(sorted(self.helpers))}")
-        if self.random_helpers:
-            lines.append(f"from burn_kernels.random import {', '.join(sorted(self.random_helpers))}")
+        lines += import_lines(self.helpers, self.random_helpers)
         # a kernel for each number, or for each place of one on the device, would be compiled again and again
         numbers = [argument.name for argument in self.numbers.arguments.values()]
         lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if numbers else "@triton.jit"]

@@ -19,7 +19,7 @@ from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.expressions import TYPES
+from burn_torch.fusion.expressions import TYPES, import_lines
 from burn_torch.fusion.index import Index, constant, flat_index, split_index
 from burn_torch.fusion.loops import Argument, Domain, tensor
 from burn_torch.fusion.lowering import MOST_TENSORS, Writer
@@ -253,11 +253,8 @@ def _source(body: Graph, parts: Sequence[tuple[str, _Part]], product: Product, h
     more = f" and {len(body.nodes) - 12} more" if len(body.nodes) > 12 else ""
     lines = [f'"""{", ".join(names)}{more}, in one kernel."""', "", "from burn_kernels._triton import tl, triton"]
     lines += ["from burn_kernels.matmul import place"]
-    for module, found in (
-        ("prims", {name for _, part in parts for name in part.helpers}),
-        ("random", {name for _, part in parts for name in part.random_helpers}),
-    ):
-        lines += [f"from burn_kernels.{module} import {', '.join(sorted(found))}"] if found else []
+    helpers = {name for _, part in parts for name in part.helpers}
+    lines += import_lines(helpers, {name for _, part in parts for name in part.random_helpers})
     for short, part in parts:
         more_given = ["product", *outputs] if short == "ending" else []
         given = [*part.parameters(), *more_given, "x", "r", "inside", "XB: tl.constexpr", "RB: tl.constexpr"]

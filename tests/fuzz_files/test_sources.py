@@ -40,6 +40,7 @@ MODULES: Final = {
     "burn_torch/cli/recipes/text_generation.py": "corpus",
     "burn_torch/config/base.py": "config json",
     "burn_torch/config/sources.py": "config toml",
+    "burn_torch/core/annotations.py": OWN,
     "burn_torch/core/files.py": WRITES,
     "burn_torch/core/reading.py": "config json",
     "burn_torch/data/_rows.py": "csv",

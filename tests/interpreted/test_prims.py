@@ -13,7 +13,7 @@ triton: Any = pytest.importorskip("triton")
 tl: Any = pytest.importorskip("triton.language")
 special: Any = pytest.importorskip("scipy.special")
 
-from burn_kernels import prims  # noqa: E402  # after the check for triton
+from burn_kernels import prims, prims_apart  # noqa: E402  # after the check for triton
 
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning")
 
@@ -50,6 +50,11 @@ def in_units(found: Any, exact: Any) -> Any:
         (prims.tanh, np.tanh, 3.0),
         (prims.erf, special.erf, 2.0),
         (prims.sigmoid, special.expit, 4.0),
+        (prims_apart.exp, np.exp, 1.0),
+        (prims_apart.expm1_odd, np.expm1, 2.0),
+        (prims_apart.tanh_odd, np.tanh, 3.0),
+        (prims_apart.erf, special.erf, 2.0),
+        (prims_apart.sigmoid_tail, special.expit, 4.0),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
