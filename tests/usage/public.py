@@ -248,11 +248,6 @@ def fits(annotation: Any, value: Any) -> bool:
     return isinstance(value, kind)
 
 
-def home_of(name: str) -> str:
-    """The longest package that a name begins with."""
-    return max((package for package in PACKAGES if name.startswith(f"{package}.")), key=len)
-
-
 # -- wrong calls -----------------------------------------------------------------------------------------
 def calls_of(callee: Callee) -> Iterator[tuple[str, Changed, bool]]:
     """Wrong calls: how each is told, what it changes, and whether its values fit after all."""
