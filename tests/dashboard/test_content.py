@@ -13,6 +13,7 @@ from burn_torch.monitor import (
     MetricDefinition,
     MetricValue,
     Notice,
+    Resources,
     RunEnded,
     RunStarted,
     RunView,
@@ -172,6 +173,11 @@ def test_machine(view):
     assert rows[3][:2] == ["GPU", "0"]
     assert rows[3][-4:] == ["60", "°C", "300", "W"]
     assert texts(content.machine(RunView(), 50, 10)) == [" not measured yet"]
+
+
+def test_a_machine_whose_numbers_are_none_is_shown_without_bars(view):
+    then(view, Resources(math.nan, 1 << 30, None, (), memory_total_bytes=0, process_cpu_percent=math.nan))
+    assert texts(content.machine(view, 50, 10))[0].split() == ["CPU", "-"]
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])

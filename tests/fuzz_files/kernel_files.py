@@ -33,12 +33,13 @@ def read_lock(path: Path) -> None:
 def read_bundle(path: Path) -> None:
     """A file of timings, into a store in memory."""
     from burn_kernels.autotune.bundle import import_bundle
+    from burn_kernels.autotune.store import Store
 
-    class Kept:
-        def add(self, timings: Any, faults: Any) -> int:
-            return len(timings)
-
-    import_bundle(Kept(), path)  # type: ignore[arg-type]
+    store = Store(None)
+    try:
+        import_bundle(store, path)
+    finally:
+        store.close()
 
 
 _BUNDLE: Final = json.dumps(

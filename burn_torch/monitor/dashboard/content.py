@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -214,7 +215,7 @@ def _gpu(gpu: GpuUse, width: int, glyphs: Glyphs) -> list[Row]:
 
 def _use(name: str, percent: float | None, text: str, width: int, glyphs: Glyphs) -> Row:
     head: Row = [(f" {name:<8}", "label")]
-    if percent is None:
+    if percent is None or math.isnan(percent):
         return [*head, (text or "-", "")]
     number = f"{percent:3.0f} %"
     size = max(min(width - 12 - len(number) - len(text), 20), 0)
@@ -275,7 +276,7 @@ def _gauge(name: str, role: str, part: float | None, text: str, width: int, side
 def _bar(part: float, size: int, glyphs: Glyphs) -> str:
     """A bar of so many cells, the last one filled in eighths where the letters can."""
     steps = len(glyphs.bar) - 1
-    filled = round(min(max(part, 0.0), 1.0) * size * steps)
+    filled = round(min(part, 1.0) * size * steps) if part > 0 else 0  # of NaN too, which a run of strangers may hold
     whole, rest = divmod(filled, steps)
     text = glyphs.bar[-1] * whole + (glyphs.bar[rest] if rest else "")
     return text.ljust(size, "." if glyphs.bar[-1] == "#" else "░")
