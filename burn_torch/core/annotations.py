@@ -240,10 +240,12 @@ def _container(kind: tuple[str, Callable[[Any], bool]], member: Taken | None) ->
         return Taken(text, is_one)
 
     def fits(x: Any) -> bool:  # an iterator is not consumed
-        if not is_one(x) or getattr(x, "ndim", 1) != 1:
+        if not is_one(x) or getattr(x, "ndim", 1) == 0:
             return False
         if getattr(getattr(x, "dtype", None), "kind", "") in {"b", "i", "u"} and hasattr(x, "__array_interface__"):
             x = x[:1]  # an array: what holds of one holds of all
+        if isinstance(x, range):
+            x = x[:1]
         return not hasattr(x, "__len__") or all(member.fits(one) for one in x)
 
     return Taken(f"{text}, each {member.text}", fits)

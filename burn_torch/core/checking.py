@@ -216,7 +216,11 @@ def checked_late(function: F, subject: str = "") -> F:
     find = _finder(function, subject, ArgumentError, {})
 
     def reworded(err: Exception, values: Mapping[str, Any]) -> Exception:
-        return err if isinstance(err, BurnTorchError) else find((), values) or err
+        if isinstance(err, BurnTorchError):
+            return err
+        kinds = {name: p.kind for name, p in inspect.signature(function).parameters.items()}
+        named = {n: v for n, v in values.items() if kinds.get(n) is not inspect.Parameter.VAR_POSITIONAL}  # a tuple
+        return find((), named) or err
 
     return worded(function, subject, reworded)
 

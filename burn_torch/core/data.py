@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from burn_torch.core.checking import checked, checked_late
+from burn_torch.core.checking import Measured, checked, checked_late
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explain
@@ -110,7 +110,7 @@ class TensorData:
 
     @staticmethod
     @checked
-    def full(shape: Sequence[int], value: float, dtype: DType = DType.F32) -> TensorData:
+    def full(shape: Sequence[int], value: Measured | bool, dtype: DType = DType.F32) -> TensorData:
         """One number everywhere."""
         return TensorData.of(np.full(_sizes(shape), value), dtype)
 

@@ -205,7 +205,7 @@ ALL = DTypeClass("any", *_BY_NAME.values())
 
 
 def rounded_to(dtype: DType, number: float) -> float:
-    """The element of a float type nearest to a number, of two the even one; infinite beyond the range."""
+    """The element of a float type that a number becomes, infinite beyond its range; bf16 by way of f32, as in torch."""
     if dtype is DType.F64 or not math.isfinite(number):
         return number
     with np.errstate(over="ignore"):

@@ -98,6 +98,7 @@ def fold(key: int, number: int) -> int:
                     mend="fold(fold(seed, epoch), step)",
                 )
             )
+    key, number = int(key), int(number)  # numpy's wrap around
     w0, w1, _, _ = block((*split64(number), *split64(_FOLD_STREAM)), split64(key))
     return (w0 | (w1 << 32)) >> 1
 

@@ -17,7 +17,7 @@ __all__ = ["helpers_for"]
 _BITS: Final = """\
 typedef union { float f; int32_t i; } bits_;
 static inline float madd_(float a, float b, float c) {  /* kernels are compiled without contraction */
-#ifdef __FP_FAST_FMAF
+#if defined(__FP_FAST_FMAF) || defined(__FMA__)  /* gcc and clang */
     return __builtin_fmaf(a, b, c);
 #else
     return a * b + c;

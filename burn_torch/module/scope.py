@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from burn_torch.core import ambient
-from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.philox import stream_of
 from burn_torch.core.share import Share
@@ -157,7 +156,6 @@ def current_scope() -> StepScope | None:
     return source if isinstance(source, StepScope) else None
 
 
-@checked
 def draw(layer: object) -> tuple[Any, int]:
     """The (key, stream) for a random layer: of the scope, else of the thread's default, which `seed` starts again."""
     scope = current_scope()

@@ -24,7 +24,7 @@ from typing import Any, Self, final
 
 import torch
 
-from burn_torch.core.checking import checked
+from burn_torch.core.checking import Measured, checked
 from burn_torch.core.errors import ArtifactError, ConfigError, TraceError, explain
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.wording import first_line
@@ -57,7 +57,7 @@ class Evaluation:
     batches: int
     seconds: float
     values: tuple[MetricValue, ...]
-    columns: Mapping[str, Sequence[float]]
+    columns: Mapping[str, Sequence[Measured]]
 
     def value(self, metric: str) -> float:
         """The value of a metric over all items.  Raises: ConfigError for a metric that was not measured."""

@@ -46,7 +46,10 @@ def checked(target: C, but: tuple[str, ...] = ()) -> C:
         made: Any = target
         made.__init__ = _checked(made.__init__, target.__name__, target, but)
         home = inspect.unwrap(getattr(made, "forward", abs))
-        if (getattr(home, "__module__", "") or "").startswith("burn_kernels"):
+        # what a sequence is given is for its first layer, which may be a user's, to look at
+        if (getattr(home, "__module__", "") or "").startswith("burn_kernels") and not issubclass(
+            made, torch.nn.Sequential
+        ):
             made.forward = _worded(made.forward, f"{target.__name__}.forward")
         return target
     return typing.cast(C, _checked(target, target.__name__, None, but))
@@ -105,11 +108,13 @@ def _worded(forward: Callable[..., Any], subject: str) -> Callable[..., Any]:
         try:
             return forward(module, *args, **kwargs)
         except (TypeError, ValueError, RuntimeError, AttributeError, LookupError, StopIteration) as err:
+            if isinstance(err, KernelError | torch.OutOfMemoryError) or not kwargs.keys() <= defaults.keys():
+                raise
             values = {**dict(zip(names, args, strict=False)), **kwargs}
             wrong = {
                 n: v for n, v in values.items() if not isinstance(v, torch.Tensor | Proxy) and v is not defaults[n]
             }
-            if not wrong or isinstance(err, KernelError):
+            if not wrong:
                 raise
             given = ", ".join(f"{name}={_short(value)}" for name, value in wrong.items())
             raise _refusal(subject, "its inputs are tensors", given, "tensors of torch") from err
@@ -180,6 +185,8 @@ def fits(annotation: Any, value: Any) -> bool:
     kind = origin or annotation
     if not isinstance(kind, type) or kind is object:
         return True
+    if kind is bool:  # numpy's too
+        return isinstance(value, bool) or (type(value).__module__, type(value).__name__[:4]) == ("numpy", "bool")
     if kind is int:
         return isinstance(value, numbers.Integral | torch.SymInt) and not isinstance(value, bool)
     if kind is float:

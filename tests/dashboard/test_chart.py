@@ -200,3 +200,8 @@ def test_labels_tell_ticks_apart_and_are_short():
 )
 def test_short_values(value: float, unit: str | None, text: str):
     assert short(value, unit) == text
+
+
+def test_values_whose_logarithms_are_one_number_are_drawn():
+    values = [(0.0, 1e-300), (1.0, math.nextafter(1e-300, 1.0))]
+    assert len(chart([Line("train", "train", values)], 30, 8, log=True)) == 8

@@ -22,7 +22,7 @@ from burn_torch.fusion import c_lowering
 __all__ = ["Builder", "compiled_together"]
 
 THOROUGH: Final = 4
-"""One batch of so many is compiled as a user's kernels are: -O1 contracts products too, and takes half the time."""
+"""One batch of so many is compiled with -O3, as a user's kernels are; -O1 takes half the time."""
 PATIENCE_S: Final = 0.5
 """After so long without a new kernel the waiting ones are built, though a program computes still."""
 

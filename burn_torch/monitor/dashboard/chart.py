@@ -89,7 +89,8 @@ class _Scale:
         low, high = self.low, self.high
         if self.log:
             low, high, value = math.log10(low), math.log10(high), math.log10(value)
-        return round((value - low) / (high - low) * (self.size - 1))
+        part = (value - low) / (high - low) if high - low > 0 else 0.0  # a logarithm may bring them together
+        return round(min(max(part, 0.0), 1.0) * (self.size - 1)) if math.isfinite(part) else 0
 
 
 @final

@@ -27,7 +27,8 @@ MAX_BYTES = 16 << 20
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+    # half of a pair, which JSON can hold, is no text that a database can
+    return isinstance(value, str) and value.encode("utf-8", "ignore").decode("utf-8") == value
 
 
 _PLACE: dict[str, Callable[[Any], bool]] = dict.fromkeys(("kernel", "key", "device", "software"), _is_text)

@@ -256,7 +256,7 @@ class Store:
         memory = _in_memory()
         source = _read_only(path) if old is None else old
         with contextlib.closing(source), contextlib.suppress(sqlite3.Error):  # what cannot be read is measured again
-            if _schema_of(source) == SCHEMA:
+            if _schema_of(source) == SCHEMA and not _forbids_writing(path):
                 source.backup(memory)
         self.path, self._connection = None, memory
         self._warn(str(error), "timings stay in memory, so another process will measure again")
@@ -354,6 +354,13 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
+
+
+def _forbids_writing(path: Path) -> bool:
+    """Whether a damaged header does, by the version of the format for writing: a copy in memory would forbid it too."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return max(file.read(20)[18:], default=0) > 2
+    return False
 
 
 def _is_damage(error: Exception) -> bool:

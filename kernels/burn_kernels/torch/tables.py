@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -182,7 +183,10 @@ def embedding(
     return found
 
 
-@checked
+_norms_checked: Final = functools.partial(checked, but=("norm_type", "max_norm"))  # "inf" and tensors, as torch
+
+
+@_norms_checked
 def get_total_norm(
     tensors: torch.Tensor | Iterable[torch.Tensor],
     norm_type: float = 2.0,
@@ -199,7 +203,7 @@ def get_total_norm(
     return found
 
 
-@checked
+@_norms_checked
 def clip_grad_norm_(
     parameters: torch.Tensor | Iterable[torch.Tensor],
     max_norm: float,

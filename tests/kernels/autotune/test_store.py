@@ -414,3 +414,17 @@ def test_a_file_of_another_schema_under_our_version_is_moved_aside(path: Path, s
         assert store.all_timings() == []
     store.add([timing("new")])
     assert [row.candidate for row in Store(path).all_timings()] == ["new"]
+
+
+def test_a_header_that_forbids_writing_costs_the_timings_and_not_the_call(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    store = Store(path)
+    store.add([timing()])
+    store.close()
+    header = bytearray(path.read_bytes())
+    header[18] = 9  # the version of the format for writing; those above 2 may only be read
+    path.write_bytes(header)
+    store = Store(path)
+    with pytest.warns(AutotuneWarning, match="readonly database; timings stay in memory"):
+        assert store.add([timing("block=128")]) == 1
+    store.close()
