@@ -2,8 +2,8 @@
 
     python -m tests.usage.walk --seed 7 [--only PATTERN] [--share 0.2] [--seconds 600] [--out faults.txt]
 
-A process may allocate `MEMORY` bytes, a call may last `CALL_S` seconds.  Prints the faults by callable, and counts of
-callables that were reached (their right call succeeds), calls, raw errors, silent acceptances and hangs.
+A process may allocate `MEMORY` bytes more, a call may last `CALL_S` seconds.  Prints the faults by callable, and counts
+of callables that were reached (their right call succeeds), calls, raw errors, silent acceptances and hangs.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ def walk_one(callee: Callee, seed: int, share: float) -> Walk:
 
 
 def _make_calls(callee: Callee, seed: int, share: float, writing: int) -> None:
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    # beyond what the forked process has already: a worker that ran thousands of tests holds gigabytes
+    limit = MEMORY + resource.getpagesize() * int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[5])
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     def late(*_: Any) -> None:
