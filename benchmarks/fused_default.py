@@ -34,7 +34,7 @@ from benchmarks._steps.cases import COMPILED, EAGER, Case, all_cases, layers_of_
 from benchmarks._steps.measure import Bar, Local, Result, close, judge, measure, prepare, rises, table
 from benchmarks._steps.our_variants import EAGER_FUSED, FUSED, Ours
 from burn_torch import Device, DType, Tensor, ops
-from burn_torch.backend.fusion.decorator import fusion_of
+from burn_torch.backend.lazy.decorator import fusion_of
 from burn_torch.tensor import activation
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -31,7 +31,7 @@ import torch
 
 from burn_torch import Device, Tensor
 from burn_torch.backend import Fusion
-from burn_torch.backend.fusion.plans import Ready
+from burn_torch.backend.lazy.plans import Ready
 
 OPS = 100
 
@@ -175,7 +175,7 @@ def at_lengths(program: Callable[[Any], Any], width: int, *, tape: bool) -> tupl
 
 def lengths(rounds: int) -> dict[str, Any]:
     """For each program, with symbolic plans and with exact ones alone: medians of steps, kernels, compilations."""
-    from burn_torch.fusion.variants import Variants
+    from burn_torch.fusion.shapes.variants import Variants
 
     programs: dict[str, tuple[Callable[[Any], Any], bool]] = {
         "chain of 5": (chain5, False), "norm": (norm, False), "attention": (attended, False),

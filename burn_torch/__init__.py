@@ -74,6 +74,7 @@ _PACKAGES: Final = (
     "ops",
     "optim",
     "record",
+    "symbolic",
     "tensor",
     "train",
     "transform",

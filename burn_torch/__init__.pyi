@@ -17,6 +17,7 @@ from burn_torch import onnx as onnx
 from burn_torch import ops as ops
 from burn_torch import optim as optim
 from burn_torch import record as record
+from burn_torch import symbolic as symbolic
 from burn_torch import tensor as tensor
 from burn_torch import train as train
 from burn_torch import transform as transform

@@ -25,6 +25,12 @@ WITHOUT_NAMES_OF_THEIR_OWN = {  # packages that only hold modules
     "burn_torch.cli.recipes",
     "burn_torch.core",
     "burn_torch.data.source",
+    "burn_torch.symbolic",
+    *(f"burn_torch.backend.libtorch.{room}" for room in ("tensors", "generated", "attached", "programs", "recorded")),
+    *(
+        f"burn_torch.fusion.{room}"
+        for room in ("body", "triton", "c", "rows", "rewrites", "planning", "shapes", "telling")
+    ),
 }
 
 NEED_TEXTUAL = {f"burn_torch.monitor.dashboard.{name}" for name in ("app", "panel", "panels", "popup")}

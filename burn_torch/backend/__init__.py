@@ -2,7 +2,7 @@
 
 from burn_torch.backend.autodiff import Autodiff
 from burn_torch.backend.base import Backend
-from burn_torch.backend.fusion import Fusion, FusionWarning
+from burn_torch.backend.lazy import Fusion, FusionWarning
 from burn_torch.backend.libtorch import LibTorch
 from burn_torch.backend.ndarray import NdArray
 

@@ -13,15 +13,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, final
 
-from burn_torch.backend.fusion import watched_streams
-from burn_torch.backend.fusion.default import VARIABLE
-from burn_torch.backend.fusion.explanation import StreamExplanation, explain_stream
+from burn_torch.backend.lazy import watched_streams
+from burn_torch.backend.lazy.default import VARIABLE
+from burn_torch.backend.lazy.explanation import StreamExplanation, explain_stream
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.reading import MAX_LINE, read_bounded
 from burn_torch.core.wording import counted
 from burn_torch.fusion import FusionExplanation, plan_of
 from burn_torch.fusion import explain as explain_plan
-from burn_torch.fusion.page import section, write_page
+from burn_torch.fusion.telling.page import section, write_page
 from burn_torch.transform import Explanation
 from burn_torch.transform.watching import watched_programs
 
@@ -176,7 +176,7 @@ def _run(path: Path, source: bytes, arguments: Sequence[str]) -> BaseException |
 
 def _flush() -> None:
     """Computes what this thread has recorded and somebody holds."""
-    from burn_torch.backend.fusion.decorator import streams_of_this_thread
+    from burn_torch.backend.lazy.decorator import streams_of_this_thread
 
     for stream in streams_of_this_thread():
         stream.flush()

@@ -12,7 +12,7 @@ import weakref
 from typing import Final, final
 
 from burn_torch.core.dtype import DType, DTypeClass
-from burn_torch.core.sizes import Real, Size
+from burn_torch.symbolic.sizes import Real, Size
 
 __all__ = [
     "BOOL_NUMBER",

@@ -1,9 +1,9 @@
 """Fusion: operations that become one generated kernel; see docs/building-blocks/fusion.md."""
 
-from burn_torch.fusion.explanation import FusionExplanation, KernelReport, SymbolReport, explain
-from burn_torch.fusion.patterns import Pattern, register_pattern, unregister_pattern
-from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.fusion.schedule import Boundary, Group, Plan, fuse, plan_of
+from burn_torch.fusion.body.reasons import Reason, Unfusible
+from burn_torch.fusion.planning.schedule import Boundary, Group, Plan, fuse, plan_of
+from burn_torch.fusion.rewrites.patterns import Pattern, register_pattern, unregister_pattern
+from burn_torch.fusion.telling.explanation import FusionExplanation, KernelReport, SymbolReport, explain
 
 __all__ = [
     "Boundary",

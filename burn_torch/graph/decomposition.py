@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from burn_torch.core.sizes import same_size
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.laws import Expands
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Value
+from burn_torch.symbolic.sizes import same_size
 
 __all__ = ["decomposed", "expanded"]
 

@@ -11,7 +11,6 @@ from typing import Any, Final, NoReturn, final
 
 from burn_torch.core.errors import DeviceError, TraceError, explain
 from burn_torch.core.frames import user_line
-from burn_torch.core.sizes import Real, Size
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.core.unwatched import unwatched
 from burn_torch.graph.interpreter import interpret
@@ -19,6 +18,7 @@ from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor, Value
+from burn_torch.symbolic.sizes import Real, Size
 
 __all__ = ["Slot", "Trace"]
 

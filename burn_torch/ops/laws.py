@@ -108,7 +108,7 @@ class Moves:
     """Every element of the result is an element of input 0.
 
     source  `source(call, output, index)`: the index of that element in input 0, of one in an output; written with
-            + - * // % and whole numbers alone, as the index may be symbolic (`fusion/index.py`)
+            + - * // % and whole numbers alone, as the index may be symbolic (`fusion/body/index.py`)
     tight   of contiguous memory it makes contiguous memory of as many elements
     """
 

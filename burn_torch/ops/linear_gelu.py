@@ -1,6 +1,6 @@
 """A linear layer with GELU behind it, and the backward of both up to the layer: what a library's product can end with.
 
-Programs put these rows in place of a product and what follows it (`fusion/endings.py`).
+Programs put these rows in place of a product and what follows it (`fusion/rewrites/endings.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Losses of a linear layer's outputs together with their gradients, so that nobody needs all outputs at once.
 
-Programs put these rows in place of a product, a loss, its backward and two products more (`fusion/chunking.py`).
+Programs put these rows in place of a product, a loss, its backward and two products more
+(`fusion/rewrites/chunking.py`).
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def _numpy_embedding_onto_backward(x, g, indices):
 def embedding_onto_backward(x: TensorSpec, g: TensorSpec, indices: TensorSpec) -> TensorSpec:
     """x and, added to its rows, the rows of g that belong to each index: the gradient of a table that is used twice.
 
-    Programs write it over x, where nobody else reads that (`fusion/tables.py`).
+    Programs write it over x, where nobody else reads that (`fusion/rewrites/tables.py`).
 
     Shapes: x (rows, d_model), g (*s, d_model), indices (*s) -> (rows, d_model).
     Dtypes: x and g one float type, indices any integer.

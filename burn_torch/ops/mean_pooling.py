@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from burn_torch.core.dtype import FLOAT, DType
-from burn_torch.core.sizes import Size
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.laws import Expands
 from burn_torch.ops.op import Call, PerCall, op
@@ -32,6 +31,7 @@ from burn_torch.ops.windows import (
     widened,
     windows,
 )
+from burn_torch.symbolic.sizes import Size
 
 _aten = torch.ops.aten
 _nn = torch._C._nn

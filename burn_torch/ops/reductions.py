@@ -16,7 +16,6 @@ import torch
 
 from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
-from burn_torch.core.sizes import real, same_size
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.laws import Expands, Folds, OfEqual
@@ -27,6 +26,7 @@ from burn_torch.ops.shapes import expand, flip, permute, reshape
 from burn_torch.ops.slicing import narrow, pad
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.symbolic.sizes import real, same_size
 
 
 def reduced(x: TensorSpec, dims: tuple[int, ...]) -> Shape:

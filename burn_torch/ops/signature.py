@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, explain
-from burn_torch.core.sizes import Size
 from burn_torch.core.spec import NumberSpec, Shape, Spec, TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
+from burn_torch.symbolic.sizes import Size
 
 __all__ = ["Number", "Operand", "Signature"]
 

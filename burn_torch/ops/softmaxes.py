@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from burn_torch.core.dtype import FLOAT, DType
-from burn_torch.core.sizes import same_size
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.extremes import amax
 from burn_torch.ops.functions import exp, log
@@ -23,6 +22,7 @@ from burn_torch.ops.rules import alike, front_axis
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.selection import cast
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.symbolic.sizes import same_size
 
 _SAMPLES = [
     sample(uniform(-3, 3), dim=1),

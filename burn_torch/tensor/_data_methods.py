@@ -11,7 +11,7 @@ import torch
 from burn_torch import ops
 from burn_torch.backend import Autodiff, Backend, NdArray
 from burn_torch.backend.autodiff.crossing import crossed, stack_for
-from burn_torch.backend.libtorch.modes import refuse_tracers
+from burn_torch.backend.libtorch.tensors.modes import refuse_tracers
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError

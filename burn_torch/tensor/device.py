@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 import torch
 
 from burn_torch.backend import Autodiff, Backend, Fusion, LibTorch, NdArray
-from burn_torch.backend.fusion import fused_by_default, fusion_of, is_fused
+from burn_torch.backend.lazy import fused_by_default, fusion_of, is_fused
 from burn_torch.backend.tracing import active
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
@@ -17,7 +17,7 @@ from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.packages import DEVICE
 
 if TYPE_CHECKING:
-    from burn_torch.backend.fusion.explanation import StreamExplanation
+    from burn_torch.backend.lazy.explanation import StreamExplanation
 
 __all__ = ["Device"]
 
@@ -190,7 +190,7 @@ class Device(metaclass=Named):
                     mend="call burn_torch.explain(function, *arguments) for what compile makes of a function",
                 )
             )
-        from burn_torch.backend.fusion.explanation import explain_stream  # what runs never needs it
+        from burn_torch.backend.lazy.explanation import explain_stream  # what runs never needs it
 
         return explain_stream(fusion.stream(self.place))
 

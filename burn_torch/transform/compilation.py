@@ -15,12 +15,12 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, ove
 
 from burn_torch.backend import Backend
 from burn_torch.backend.autodiff.laid import running
-from burn_torch.backend.libtorch.modes import refuse_tracers
+from burn_torch.backend.libtorch.tensors.modes import refuse_tracers
 from burn_torch.backend.tracing import active
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, AutodiffError, ConfigError, explain
 from burn_torch.core.frames import user_level
-from burn_torch.fusion.variants import Schedules
+from burn_torch.fusion.shapes.variants import Schedules
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision
 from burn_torch.module import Module

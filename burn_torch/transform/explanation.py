@@ -11,9 +11,9 @@ from typing import Any
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.core.wording import counted
-from burn_torch.fusion.explanation import FusionExplanation
-from burn_torch.fusion.explanation import explain as explain_fusion
-from burn_torch.fusion.page import section, write_page
+from burn_torch.fusion.telling.explanation import FusionExplanation
+from burn_torch.fusion.telling.explanation import explain as explain_fusion
+from burn_torch.fusion.telling.page import section, write_page
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import PassReport, peak_bytes
 from burn_torch.transform.program import Program

@@ -12,20 +12,20 @@ from burn_torch.backend import Backend, LibTorch
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.backend.base import Program as Code
 from burn_torch.backend.base import Recorded
-from burn_torch.backend.fusion import is_fused
+from burn_torch.backend.lazy import is_fused
 from burn_torch.backend.tracing import Bound, Session
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import Plan
-from burn_torch.fusion.again import kept_less
-from burn_torch.fusion.chunking import chunk_losses
-from burn_torch.fusion.endings import with_endings
-from burn_torch.fusion.faults import plan_or_plainer
-from burn_torch.fusion.patterns import replaced
-from burn_torch.fusion.row import inside
-from burn_torch.fusion.tables import add_rows
-from burn_torch.fusion.variants import Schedules
+from burn_torch.fusion.planning.again import kept_less
+from burn_torch.fusion.planning.faults import plan_or_plainer
+from burn_torch.fusion.rewrites.chunking import chunk_losses
+from burn_torch.fusion.rewrites.endings import with_endings
+from burn_torch.fusion.rewrites.patterns import replaced
+from burn_torch.fusion.rewrites.tables import add_rows
+from burn_torch.fusion.rows.row import inside
+from burn_torch.fusion.shapes.variants import Schedules
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import (
     Numerics,

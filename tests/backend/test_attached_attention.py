@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.attached import attached
-from burn_torch.backend.libtorch.attached_attention import ATTENTIONS
+from burn_torch.backend.libtorch.attached.attention import ATTENTIONS
+from burn_torch.backend.libtorch.attached.table import attached
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.ops.op import REGISTRY, Call

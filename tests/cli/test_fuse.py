@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from burn_torch.backend.libtorch.c_kernels import compiler
+from burn_torch.backend.libtorch.generated.c_kernels import compiler
 
 SMALL = ["--set", "channels=4", "--set", "hidden=16", "--seed", "3"]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from burn_torch.core.sizes import (
+from burn_torch.symbolic.sizes import (
     Real,
     Scope,
     Size,
@@ -24,7 +24,7 @@ from burn_torch.core.sizes import (
     same_size,
     size_hint,
 )
-from burn_torch.core.solving import solved
+from burn_torch.symbolic.solving import solved
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # expressions are functions: nothing to shrink
 SYMBOLS = ("s0", "s1", "s2")

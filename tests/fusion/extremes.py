@@ -14,7 +14,7 @@ from burn_torch.backend import LibTorch, NdArray
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
-from burn_torch.fusion.bodies import Role, role_of
+from burn_torch.fusion.planning.bodies import Role, role_of
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import REGISTRY, Op

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from burn_torch.backend.libtorch import c_kernels
-from burn_torch.fusion import c_lowering
+from burn_torch.backend.libtorch.generated import c_kernels
+from burn_torch.fusion.c import lowering as c_lowering
 
 __all__ = ["RUNS_C", "small_kernels"]
 

@@ -9,7 +9,7 @@ import torch
 from burn_torch.backend import LibTorch
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import explain, plan_of
-from burn_torch.fusion.again import kept_less
+from burn_torch.fusion.planning.again import kept_less
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.memory import peak_bytes

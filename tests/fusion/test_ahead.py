@@ -15,16 +15,17 @@ pytest.importorskip("triton")
 from burn_kernels import matmul
 from burn_kernels.ahead import compile_launch, resources  # after the check for triton
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
-from burn_torch.backend.libtorch.fused import FusedKernel, kernel_of
-from burn_torch.backend.libtorch.products import _Run
+from burn_torch.backend.libtorch.generated.anchors import _Run
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel, kernel_of
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
-from burn_torch.fusion import groups, plan_of
-from burn_torch.fusion.configs import candidates_of
-from burn_torch.fusion.product_row import product, tiles_in
-from burn_torch.fusion.row import body_of
-from burn_torch.fusion.symbolic import sizes_of
-from burn_torch.fusion.variants import Variants
+from burn_torch.fusion import plan_of
+from burn_torch.fusion.planning import groups
+from burn_torch.fusion.rows.product_row import product, tiles_in
+from burn_torch.fusion.rows.row import body_of
+from burn_torch.fusion.rows.symbolic import sizes_of
+from burn_torch.fusion.shapes.variants import Variants
+from burn_torch.fusion.triton.configs import candidates_of
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
 from tests.fusion.programs import PROGRAMS, gelu, row, tensor, traced

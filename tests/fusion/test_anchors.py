@@ -13,14 +13,14 @@ import torch
 from burn_kernels import matmul
 from burn_kernels.autotune import levels, selection
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.products import chosen
+from burn_torch.backend.libtorch.generated.anchors import chosen
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import Reason, explain, plan_of
-from burn_torch.fusion.anchors import Chooser, set_chooser
-from burn_torch.fusion.product_row import product
-from burn_torch.fusion.products import Product, ProductTiles, is_product, lower_product, product_in
-from burn_torch.fusion.reasons import Unfusible
+from burn_torch.fusion.body.reasons import Unfusible
+from burn_torch.fusion.planning.anchors import Chooser, set_chooser
+from burn_torch.fusion.rows.product_row import product
+from burn_torch.fusion.triton.products import Product, ProductTiles, is_product, lower_product, product_in
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.graph.verifier import verify

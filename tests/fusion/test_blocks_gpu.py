@@ -11,7 +11,7 @@ import torch
 
 import burn_torch
 from burn_torch import Device, compile
-from burn_torch.fusion.row import kernel
+from burn_torch.fusion.rows.row import kernel
 from burn_torch.graph.interpreter import stepwise
 from tests.fusion.blocks import BLOCKS, REAL
 from tests.fusion.profiling import profiling

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from burn_torch import Device, Tensor, compile
-from burn_torch.backend.libtorch.c_kernels import CFunction
+from burn_torch.backend.libtorch.generated.c_kernels import CFunction
 from burn_torch.core.dtype import DType
 from burn_torch.graph.ir import Graph
 from tests.fusion.extremes import check_gradients, check_rows

@@ -17,15 +17,16 @@ from hypothesis import strategies as st
 
 from burn_torch import Device, Module, Tensor, compile, nn, seed, vjp
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch import c_kernels, c_libraries
-from burn_torch.backend.libtorch.c_kernels import CFunction, CompilerWarning
+from burn_torch.backend.libtorch.generated import c_kernels, c_libraries
+from burn_torch.backend.libtorch.generated.c_kernels import CFunction, CompilerWarning
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
-from burn_torch.fusion import c_lowering, plan_of
-from burn_torch.fusion.bodies import Role, role_of
-from burn_torch.fusion.c_lowering import lower_to_c
-from burn_torch.fusion.row import body_of
+from burn_torch.fusion import plan_of
+from burn_torch.fusion.c import lowering as c_lowering
+from burn_torch.fusion.c.lowering import lower_to_c
+from burn_torch.fusion.planning.bodies import Role, role_of
+from burn_torch.fusion.rows.row import body_of
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import REGISTRY
@@ -349,7 +350,7 @@ def test_without_a_compiler_nothing_is_generated_and_that_is_said_once(monkeypat
 def test_processes_that_build_one_kernel_at_once_both_have_it(tmp_path: Path) -> None:
     program = """if True:
         import torch
-        from burn_torch.backend.libtorch.c_kernels import CFunction
+        from burn_torch.backend.libtorch.generated.c_kernels import CFunction
         from tests.fusion.programs import chain12, tensor, traced
         graph = traced(chain12, [tensor(4, 5), tensor(4, 5)])
         x = torch.linspace(-2, 2, 20).reshape(4, 5)

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from burn_torch import Device, Tensor, compile, grad
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.c_kernels import CFunction
+from burn_torch.backend.libtorch.generated.c_kernels import CFunction
 from burn_torch.core.dtype import DType
-from burn_torch.fusion import c_lowering, plan_of
+from burn_torch.fusion import plan_of
+from burn_torch.fusion.c import lowering as c_lowering
 from burn_torch.graph.ir import Graph
 from tests.fusion.checking import made
 from tests.fusion.in_c import RUNS_C, small_kernels  # noqa: F401  # a fixture

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import special
 
-from burn_torch.backend.libtorch.c_kernels import CFunction
+from burn_torch.backend.libtorch.generated.c_kernels import CFunction
 from burn_torch.core.dtype import DType
 from tests.fusion.in_c import RUNS_C, small_kernels  # noqa: F401  # a fixture
 from tests.fusion.programs import row, tensor, traced

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from burn_torch.core.errors import GraphError
-from burn_torch.fusion.c_iteration import Iteration, Pass
-from burn_torch.fusion.c_lowering import CKernel, lower_to_c
-from burn_torch.fusion.c_proof import prove_c
-from burn_torch.fusion.index import Index
-from burn_torch.fusion.kernel_proof import KernelFault, reached
+from burn_torch.fusion.body.index import Index
+from burn_torch.fusion.c.iteration import Iteration, Pass
+from burn_torch.fusion.c.lowering import CKernel, lower_to_c
+from burn_torch.fusion.c.proof import prove_c
+from burn_torch.fusion.triton.kernel_proof import KernelFault, reached
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes import driver
 from tests.fusion.programs import row, tensor, traced

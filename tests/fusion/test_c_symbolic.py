@@ -10,13 +10,13 @@ import torch
 
 from burn_torch import Device, RetraceWarning, Tensor, compile
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch import c_kernels
-from burn_torch.backend.libtorch.c_kernels import CFunction
+from burn_torch.backend.libtorch.generated import c_kernels
+from burn_torch.backend.libtorch.generated.c_kernels import CFunction
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.fusion import plan_of
-from burn_torch.fusion.c_sharing import c_kernel_at
-from burn_torch.fusion.symbolic import sizes_of
-from burn_torch.fusion.variants import Variants
+from burn_torch.fusion.rows.c_sharing import c_kernel_at
+from burn_torch.fusion.rows.symbolic import sizes_of
+from burn_torch.fusion.shapes.variants import Variants
 from burn_torch.graph.ir import Graph
 from tests.fusion.checking import agree, in_float64, made
 from tests.fusion.in_c import RUNS_C, small_kernels  # noqa: F401  # a fixture

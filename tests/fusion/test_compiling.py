@@ -17,10 +17,10 @@ import torch
 pytest.importorskip("triton")
 
 from burn_kernels.launch import H200, Launch  # after the check for triton
-from burn_torch.backend.libtorch import compile_worker, compiling
-from burn_torch.backend.libtorch.fused import FusedKernel
+from burn_torch.backend.libtorch.generated import compile_worker, compiling
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.errors import ConfigError
-from burn_torch.fusion.configs import tiles_of
+from burn_torch.fusion.triton.configs import tiles_of
 from tests.fusion.programs import row, tensor, traced
 
 pytestmark = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter compiles nothing")
@@ -221,7 +221,7 @@ def test_a_program_finds_its_kernels_in_the_cache(tmp_path: Path, monkeypatch: p
         counts.append(ahead(given))
         return counts[-1]
 
-    monkeypatch.setattr("burn_torch.backend.libtorch.program.compile_ahead", counted)
+    monkeypatch.setattr("burn_torch.backend.libtorch.programs.program.compile_ahead", counted)
     hits: list[bool] = []
     monkeypatch.setattr(knobs.compilation, "listener", lambda *, cache_hit, **_: hits.append(cache_hit))
     device = Device.cuda(0).fused()

@@ -16,19 +16,19 @@ from burn_kernels.ahead import compile_launch, resources
 from burn_kernels.autotune import selection
 from burn_kernels.launch import H200, MI300X, Machine, recording
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.products import _Run, chosen_convolution
+from burn_torch.backend.libtorch.generated.anchors import _Run, chosen_convolution
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import Reason, plan_of
-from burn_torch.fusion.anchors import ConvolutionChooser, set_convolution_chooser
-from burn_torch.fusion.convolutions import (
+from burn_torch.fusion.body.reasons import Unfusible
+from burn_torch.fusion.planning.anchors import ConvolutionChooser, set_convolution_chooser
+from burn_torch.fusion.triton.convolutions import (
     Convolution,
     ConvolutionTiles,
     convolution_in,
     is_convolution,
     lower_convolution,
 )
-from burn_torch.fusion.reasons import Unfusible
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
 from burn_torch.ops.torch_types import TO_TORCH

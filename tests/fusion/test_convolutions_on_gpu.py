@@ -15,8 +15,8 @@ from burn_torch.backend import LibTorch
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import plan_of
-from burn_torch.fusion.anchors import set_convolution_chooser
-from burn_torch.fusion.convolutions import ConvolutionTiles
+from burn_torch.fusion.planning.anchors import set_convolution_chooser
+from burn_torch.fusion.triton.convolutions import ConvolutionTiles
 from tests.fusion.checking import TOLERANCE, in_float64, made
 from tests.fusion.programs import row, traced
 

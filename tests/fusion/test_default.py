@@ -12,7 +12,7 @@ import torch
 
 from burn_torch import Device, DeviceError, Tensor
 from burn_torch.backend import LibTorch
-from burn_torch.backend.fusion import default, fused_by_default
+from burn_torch.backend.lazy import default, fused_by_default
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_who_says_it_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_begins_with_the_default_of_the_constant() -> None:
     """The one place: nothing else changes where it does."""
     code = (
-        "from burn_torch.backend.fusion import default\n"
+        "from burn_torch.backend.lazy import default\n"
         "assert default.fused_by_default('cuda:0') is default.ON_CUDA\n"
         "from burn_torch import Device\n"
         "assert not Device.cpu().is_fused()\n"

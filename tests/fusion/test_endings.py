@@ -14,9 +14,9 @@ from burn_torch import Device, Tensor, compile, seed
 from burn_torch.backend import LibTorch
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import explain, plan_of
-from burn_torch.fusion.again import kept_less
-from burn_torch.fusion.endings import Asked, set_ending_chooser, with_endings
-from burn_torch.fusion.products import Product
+from burn_torch.fusion.planning.again import kept_less
+from burn_torch.fusion.rewrites.endings import Asked, set_ending_chooser, with_endings
+from burn_torch.fusion.triton.products import Product
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.memory import peak_bytes

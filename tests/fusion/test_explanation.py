@@ -12,7 +12,7 @@ import pytest
 from burn_torch import Device, Tensor, assert_fused, compile, explain
 from burn_torch.core.errors import ArgumentError, ArtifactError, DeviceError
 from burn_torch.fusion import Reason
-from burn_torch.fusion.configs import Tiles, set_choices
+from burn_torch.fusion.triton.configs import Tiles, set_choices
 
 
 def block(x: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ def test_the_config_that_was_chosen_is_told_with_who_chose_it(x: Tensor) -> None
 def test_decisions_of_the_tuner_are_found_by_the_kernels_name() -> None:
     pytest.importorskip("triton")
     from burn_kernels.autotune import selection
-    from burn_torch.backend.libtorch.fused_tuning import _chosen
+    from burn_torch.backend.libtorch.generated.tuning import _chosen
 
     decision = types.SimpleNamespace(
         tunable=types.SimpleNamespace(name="fused_told"), config=Tiles(8, 1, 1), source="shipped"

@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from burn_torch.backend.libtorch.fused import FusedKernel  # after the check for triton
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel  # after the check for triton
 from burn_torch.core.dtype import DType
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH

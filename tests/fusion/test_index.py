@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burn_torch.core.sizes import Scope, Size
-from burn_torch.fusion.index import Index, Var, constant, flat_index, in_fours, index_of, split_index
+from burn_torch.fusion.body.index import Index, Var, constant, flat_index, in_fours, index_of, split_index
+from burn_torch.symbolic.sizes import Scope, Size
 
 
 @st.composite

@@ -14,7 +14,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, Spec
 from burn_torch.fusion import explain as explained
 from burn_torch.fusion import plan_of
-from burn_torch.fusion.known import forms
+from burn_torch.fusion.rewrites.known import forms
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
 from tests.fusion.checking import made

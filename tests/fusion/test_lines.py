@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("triton")
 
 from burn_torch import Device, Tensor, compile, explain  # after the check for triton
-from burn_torch.backend.libtorch import fused
-from burn_torch.backend.libtorch.c_kernels import compiler
-from burn_torch.fusion.lines import commented, is_kernel
+from burn_torch.backend.libtorch.generated import triton_kernels as fused
+from burn_torch.backend.libtorch.generated.c_kernels import compiler
+from burn_torch.fusion.body.lines import commented, is_kernel
 
 KERNEL = (
     '"""nothing."""\n\nfrom burn_kernels._triton import tl, triton\n\n\n@triton.jit\ndef NAME(p0):\n    tl.load(p0)\n'

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from burn_torch import Device, Distribution, MemoryLimitWarning, Tensor, compile
-from burn_torch.fusion import schedule
+from burn_torch.fusion.planning import schedule
 from burn_torch.optim import AdamWConfig, GradientsParams
 from burn_torch.transform.explanation import Explanation
 from examples.gpt2.gpt2 import Gpt2Config

@@ -21,14 +21,14 @@ from burn_kernels.autotune.store import Store
 from burn_kernels.launch import observing
 from burn_torch import Device, StepScope, Tensor, compile, vjp
 from burn_torch.backend import LibTorch
-from burn_torch.backend.fusion import fusion_of
-from burn_torch.backend.fusion.stream import Stream
-from burn_torch.backend.libtorch.fused import FusedKernel
-from burn_torch.backend.libtorch.fused_together import Together
+from burn_torch.backend.lazy import fusion_of
+from burn_torch.backend.lazy.stream import Stream
+from burn_torch.backend.libtorch.generated.together import Together
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import INT_NUMBER, Spec, TensorSpec
 from burn_torch.fusion import plan_of
-from burn_torch.fusion.configs import chosen_tiles
+from burn_torch.fusion.triton.configs import chosen_tiles
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.optim import AdamWConfig, GradientsParams

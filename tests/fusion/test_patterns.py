@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from burn_torch import Device, Fusion, LibTorch, Tensor, compile, op
-from burn_torch.backend.fusion import fusion_of
+from burn_torch.backend.lazy import fusion_of
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ConfigError
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.fusion import Pattern, plan_of, register_pattern, unregister_pattern
-from burn_torch.fusion.c_expressions import c_expression
-from burn_torch.fusion.expressions import expression
-from burn_torch.fusion.patterns import replaced
+from burn_torch.fusion.c.expressions import c_expression
+from burn_torch.fusion.rewrites.patterns import replaced
+from burn_torch.fusion.triton.expressions import expression
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
 from burn_torch.ops.op import REGISTRY
@@ -193,7 +193,7 @@ def test_what_was_planned_before_is_planned_again(
 
 
 def names_in(node: Any) -> list[str]:
-    from burn_torch.fusion.row import body_of, kernel
+    from burn_torch.fusion.rows.row import body_of, kernel
 
     return names(body_of(node.call.attrs["body"])) if node.call.op is kernel else [node.call.op.__name__]
 

@@ -12,14 +12,16 @@ import pytest
 import torch
 
 from burn_torch import Device, Tensor, compile, explain, value_and_grad
-from burn_torch.backend.fusion import FusionWarning
-from burn_torch.backend.libtorch import c_kernels
-from burn_torch.fusion import lowering, pieces, schedule, variants
-from burn_torch.fusion.faults import note_fault, plan_or_plainer
-from burn_torch.fusion.groups import Grouping
-from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.fusion.row import body_of, kernel
-from burn_torch.fusion.schedule import plan_of
+from burn_torch.backend.lazy import FusionWarning
+from burn_torch.backend.libtorch.generated import c_kernels
+from burn_torch.fusion.body.reasons import Reason, Unfusible
+from burn_torch.fusion.planning import pieces, schedule
+from burn_torch.fusion.planning.faults import note_fault, plan_or_plainer
+from burn_torch.fusion.planning.groups import Grouping
+from burn_torch.fusion.planning.schedule import plan_of
+from burn_torch.fusion.rows.row import body_of, kernel
+from burn_torch.fusion.shapes import variants
+from burn_torch.fusion.triton import lowering
 from burn_torch.graph.interpreter import interpret
 from burn_torch.tensor import activation
 from burn_torch.transform import program

@@ -10,10 +10,10 @@ import torch
 
 from burn_torch import Device
 from burn_torch.backend import Autodiff
-from burn_torch.fusion import groups, schedule
-from burn_torch.fusion.bodies import Source
-from burn_torch.fusion.groups import Grouping
-from burn_torch.fusion.legality import Legality
+from burn_torch.fusion.planning import groups, schedule
+from burn_torch.fusion.planning.bodies import Source
+from burn_torch.fusion.planning.groups import Grouping
+from burn_torch.fusion.planning.legality import Legality
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes import dead_code

@@ -23,11 +23,12 @@ from burn_kernels.autotune.selection import Selector, selecting
 from burn_kernels.autotune.store import Store
 from burn_kernels.autotune.tunable import Tunable
 from burn_kernels.launch import H200, observing
-from burn_torch.backend.libtorch import fused, fused_launch
-from burn_torch.backend.libtorch.fused import FusedKernel
+from burn_torch.backend.libtorch.generated import quick_launch as fused_launch
+from burn_torch.backend.libtorch.generated import triton_kernels as fused
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
-from burn_torch.fusion.reasons import FusionWarning
+from burn_torch.fusion.body.reasons import FusionWarning
 from tests.fusion.programs import row, tensor, traced
 from tests.kernels.stub_cuda import STREAM, Launched, StubCuda, standing_in
 

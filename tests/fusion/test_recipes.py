@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from burn_torch import Device, LibTorch, Tensor
-from burn_torch.backend.fusion import fusion_of
-from burn_torch.backend.fusion.stream import Computed, Recipe, Stream
+from burn_torch.backend.lazy import fusion_of
+from burn_torch.backend.lazy.stream import Computed, Recipe, Stream
 from burn_torch.core.errors import AutodiffError
 from burn_torch.tensor import activation
 

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burn_torch.backend.libtorch.c_kernels import CFunction, compiler
+from burn_torch.backend.libtorch.generated.c_kernels import CFunction, compiler
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion import Reason, c_lowering, plan_of
-from burn_torch.fusion.bodies import Role, role_of
-from burn_torch.fusion.index import Index, Part, Var, constant, index_of, part_of
-from burn_torch.fusion.lowering import lower
-from burn_torch.fusion.reasons import Unfusible
-from burn_torch.fusion.row import body_of
+from burn_torch.fusion import Reason, plan_of
+from burn_torch.fusion.body.index import Index, Part, Var, constant, index_of, part_of
+from burn_torch.fusion.body.reasons import Unfusible
+from burn_torch.fusion.c import lowering as c_lowering
+from burn_torch.fusion.planning.bodies import Role, role_of
+from burn_torch.fusion.rows.row import body_of
+from burn_torch.fusion.triton.lowering import lower
 from burn_torch.graph.ir import Graph
 from tests.fusion.checking import agree, in_float64, made
 from tests.fusion.programs import row, tensor, traced

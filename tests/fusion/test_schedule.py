@@ -12,10 +12,11 @@ from hypothesis import Phase, given, settings
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER
-from burn_torch.fusion import Plan, Reason, plan_of, schedule
-from burn_torch.fusion.bodies import Source
-from burn_torch.fusion.composites import open_composites
-from burn_torch.fusion.lowering import lower
+from burn_torch.fusion import Plan, Reason, plan_of
+from burn_torch.fusion.planning import schedule
+from burn_torch.fusion.planning.bodies import Source
+from burn_torch.fusion.planning.composites import open_composites
+from burn_torch.fusion.triton.lowering import lower
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.memory import peak_bytes

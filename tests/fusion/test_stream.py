@@ -24,11 +24,11 @@ from burn_torch import (
     op,
     ops,
 )
-from burn_torch.backend.fusion import plans
-from burn_torch.backend.fusion.stream import Computed, Lazy, Stream
+from burn_torch.backend.lazy import plans
+from burn_torch.backend.lazy.stream import Computed, Lazy, Stream
 from burn_torch.core.errors import AutodiffError
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.variants import Variants
+from burn_torch.fusion.shapes.variants import Variants
 
 FUSED = Device.cpu().fused()
 

@@ -13,17 +13,17 @@ import torch
 
 from burn_torch import Device, Tensor
 from burn_torch.backend import Fusion, LibTorch
-from burn_torch.backend.fusion import FusionWarning, plans
-from burn_torch.backend.fusion.storms import MOST_PLANS
-from burn_torch.backend.fusion.stream import Stream
+from burn_torch.backend.lazy import FusionWarning, plans
+from burn_torch.backend.lazy.storms import MOST_PLANS
+from burn_torch.backend.lazy.stream import Stream
 from burn_torch.core.errors import GraphError
-from burn_torch.core.sizes import Size
 from burn_torch.core.spec import FLOAT_NUMBER, Spec, TensorSpec
 from burn_torch.fusion import plan_of
-from burn_torch.fusion.symbolic import Symbolic, Unsymbolic, form_of, sizes_of, symbolised
-from burn_torch.fusion.variants import MOST_SYMBOLIC, Schedules, Variants
+from burn_torch.fusion.rows.symbolic import Symbolic, Unsymbolic, form_of, sizes_of, symbolised
+from burn_torch.fusion.shapes.variants import MOST_SYMBOLIC, Schedules, Variants
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
+from burn_torch.symbolic.sizes import Size
 from burn_torch.tensor import activation
 from tests.fusion.programs import COLS, PROGRAMS, ROWS, row, tensor, traced
 
@@ -318,7 +318,7 @@ def test_a_storm_is_told_of_once_with_the_axis_and_the_line(stream: Stream, monk
     def refused(*arguments: Any) -> Symbolic:
         raise Unsymbolic("as of an operation whose rule takes no symbols")
 
-    monkeypatch.setattr("burn_torch.fusion.variants.symbolised", refused)
+    monkeypatch.setattr("burn_torch.fusion.shapes.variants.symbolised", refused)
     found: list[torch.Tensor] = []
 
     def run() -> None:

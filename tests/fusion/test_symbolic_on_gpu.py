@@ -11,9 +11,9 @@ pytest.importorskip("triton")
 
 from burn_kernels import autotune  # after the check for triton
 from burn_torch import Device, Tensor, compile
-from burn_torch.backend.fusion import fusion_of
-from burn_torch.backend.fusion.stream import Stream
-from burn_torch.backend.libtorch import fused
+from burn_torch.backend.lazy import fusion_of
+from burn_torch.backend.lazy.stream import Stream
+from burn_torch.backend.libtorch.generated import triton_kernels as fused
 from burn_torch.tensor import activation
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]

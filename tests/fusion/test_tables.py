@@ -10,7 +10,7 @@ import torch
 from burn_torch.backend import LibTorch
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.tables import add_rows
+from burn_torch.fusion.rewrites.tables import add_rows
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.memory import memory_plan

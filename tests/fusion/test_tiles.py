@@ -8,9 +8,9 @@ import pytest
 
 from burn_torch.core.dtype import DType
 from burn_torch.fusion import plan_of
-from burn_torch.fusion.configs import Tiles, candidates_of, tiles_of
-from burn_torch.fusion.loops import Kernel
-from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.body.loops import Kernel
+from burn_torch.fusion.triton.configs import Tiles, candidates_of, tiles_of
+from burn_torch.fusion.triton.lowering import lower
 from tests.fusion.programs import row, tensor, traced
 
 HALF = DType.BF16

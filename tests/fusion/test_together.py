@@ -22,8 +22,10 @@ from burn_kernels.autotune.tunable import Tunable
 from burn_kernels.launch import H200, observing
 from burn_torch import Device, Tensor
 from burn_torch.backend import Fusion
-from burn_torch.backend.libtorch import fused, fused_launch, fused_together
-from burn_torch.backend.libtorch.fused_together import Together
+from burn_torch.backend.libtorch.generated import quick_launch as fused_launch
+from burn_torch.backend.libtorch.generated import together as fused_together
+from burn_torch.backend.libtorch.generated import triton_kernels as fused
+from burn_torch.backend.libtorch.generated.together import Together
 from tests.kernels.stub_cuda import STREAM, StubCuda, standing_in
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")

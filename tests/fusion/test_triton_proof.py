@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from burn_torch.fusion.convolution_proof import prove_convolution
-from burn_torch.fusion.convolutions import lower_convolution
-from burn_torch.fusion.kernel_proof import KernelFault, reached
-from burn_torch.fusion.lowering import lower
-from burn_torch.fusion.products import lower_product
-from burn_torch.fusion.triton_proof import UNPROVED, prove_product, prove_triton
+from burn_torch.fusion.triton.convolution_proof import prove_convolution
+from burn_torch.fusion.triton.convolutions import lower_convolution
+from burn_torch.fusion.triton.kernel_proof import KernelFault, reached
+from burn_torch.fusion.triton.lowering import lower
+from burn_torch.fusion.triton.products import lower_product
+from burn_torch.fusion.triton.proof import UNPROVED, prove_product, prove_triton
 from burn_torch.graph.ir import Graph
 from tests.fusion.programs import row, tensor, traced
 from tests.fusion.test_c_over import CASES

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch import c_kernels
+from burn_torch.backend.libtorch.generated import c_kernels
 from burn_torch.core.dtype import DType
 from burn_torch.fusion import plan_of
 from burn_torch.graph.interpreter import interpret

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from burn_torch.backend.libtorch import c_kernels, c_libraries
-from burn_torch.fusion import c_lowering
+from burn_torch.backend.libtorch.generated import c_kernels, c_libraries
+from burn_torch.fusion.c import lowering as c_lowering
 
 __all__ = ["Builder", "compiled_together"]
 

@@ -166,7 +166,7 @@ def _inner_tape_only(patch: Any) -> None:
 
 
 def _stale_plan(patch: Any) -> None:
-    from burn_torch.backend.fusion.decorator import Fusion
+    from burn_torch.backend.lazy.decorator import Fusion
 
     grow = Fusion.grow
 
@@ -254,7 +254,7 @@ def _merged_in_the_wrong_order(merge: Any) -> Any:
 
 
 def _remainder_by_floor(patch: Any) -> None:
-    from burn_torch.fusion import c_prims
+    from burn_torch.fusion.c import prims as c_prims
 
     for name, kind, floor in (("remainder", "float", "floorf"), ("remainder64", "double", "floor")):
         body = f"return x - __builtin_{floor}(x / y) * y;"
@@ -352,7 +352,7 @@ _KERNELS: Final = (
         f"{_FUSION}.c_totals:Total.neutral", 'float("-inf") if self.kind == "max"', '0.0 if self.kind == "max"',
     )),
     Fault("c-takes-strided-for-contiguous", "c", 1500, _edited(
-        "burn_torch.backend.libtorch.c_kernels:CFunction._strided",
+        "burn_torch.backend.libtorch.generated.c_kernels:CFunction._strided",
         "None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride()", "None",
     )),
     Fault("c-computes-doubles-as-floats", "c", 600, _edited(

@@ -43,7 +43,7 @@ _ALL: Final = {"OMP_NUM_THREADS": "1", "BURN_TORCH_FUSION": "0"}
 
 
 def _no_compiler() -> str | None:
-    from burn_torch.backend.libtorch.c_kernels import compiler
+    from burn_torch.backend.libtorch.generated.c_kernels import compiler
 
     return None if compiler() else "there is no C compiler with OpenMP"
 

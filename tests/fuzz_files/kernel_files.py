@@ -154,7 +154,7 @@ def use_cached_library(path: Path) -> None:
     """A library of a kernel whose file is damaged is built again; here by a compiler that copies."""
     from unittest.mock import patch
 
-    from burn_torch.backend.libtorch import c_libraries
+    from burn_torch.backend.libtorch.generated import c_libraries
 
     def copied(compiler: str, source: Path, library: Path) -> None:
         library.write_bytes(_LIBRARY)

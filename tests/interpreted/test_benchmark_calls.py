@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks._fusion.operations import operations
 from burn_torch import Device, Tensor
-from burn_torch.backend.fusion.stream import Lazy
+from burn_torch.backend.lazy.stream import Lazy
 
 FUSED = Device.cpu().fused()
 

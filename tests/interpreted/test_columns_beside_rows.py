@@ -13,7 +13,9 @@ pytest.importorskip("triton")
 from burn_torch.backend import LibTorch  # after the check for triton
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion import columns, plan_of, splitting
+from burn_torch.fusion import plan_of
+from burn_torch.fusion.body import columns
+from burn_torch.fusion.rewrites import splitting
 from tests.fusion.checking import agree, in_float64, made
 from tests.fusion.programs import row, tensor, traced
 

@@ -12,7 +12,7 @@ triton: Any = pytest.importorskip("triton")
 tl: Any = pytest.importorskip("triton.language")
 
 from burn_kernels import prims  # noqa: E402  # after the check for triton
-from burn_torch.backend.libtorch.fused import FusedKernel  # noqa: E402
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel  # noqa: E402
 from burn_torch.core.dtype import DType  # noqa: E402
 from burn_torch.graph.ir import Graph  # noqa: E402
 from tests.fusion.extremes import check_gradients, check_rows  # noqa: E402
@@ -20,7 +20,7 @@ from tests.fusion.test_c_prims import pairs  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"),
-    pytest.mark.filterwarnings("error::burn_torch.fusion.reasons.FusionWarning"),
+    pytest.mark.filterwarnings("error::burn_torch.fusion.body.reasons.FusionWarning"),
 ]
 
 TYPES = [DType.F32, DType.F16, DType.I32, DType.BOOL]

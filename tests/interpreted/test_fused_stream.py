@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from burn_torch import Device, Tensor, assert_fused
-from burn_torch.backend.fusion import fusion_of
-from burn_torch.backend.fusion.stream import Stream
+from burn_torch.backend.lazy import fusion_of
+from burn_torch.backend.lazy.stream import Stream
 from burn_torch.tensor import activation
 from tests.transform import test_compile_models as models
 

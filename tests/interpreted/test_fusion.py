@@ -12,12 +12,13 @@ import torch
 pytest.importorskip("triton")
 
 from burn_torch.backend import LibTorch  # after the check for triton
-from burn_torch.backend.libtorch.fused import FusedKernel
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
-from burn_torch.fusion import lowering, plan_of
-from burn_torch.fusion.bodies import Role, role_of
+from burn_torch.fusion import plan_of
+from burn_torch.fusion.planning.bodies import Role, role_of
+from burn_torch.fusion.triton import lowering
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import REGISTRY

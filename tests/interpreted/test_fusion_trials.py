@@ -17,13 +17,14 @@ from burn_kernels.autotune.store import Store
 from burn_kernels.autotune.tunable import Inputs, Tunable
 from burn_kernels.autotune.tuner import Budget
 from burn_kernels.launch import H200
-from burn_torch.backend.libtorch import fused
-from burn_torch.backend.libtorch.fused import FusedKernel
+from burn_torch.backend.libtorch.generated import triton_kernels as fused
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion import lowering, plan_of
-from burn_torch.fusion.configs import Tiles, candidates_of
-from burn_torch.fusion.row import body_of
+from burn_torch.fusion import plan_of
+from burn_torch.fusion.rows.row import body_of
+from burn_torch.fusion.triton import lowering
+from burn_torch.fusion.triton.configs import Tiles, candidates_of
 from tests.fusion.programs import PROGRAMS, row, tensor, traced
 
 pytestmark = pytest.mark.filterwarnings(

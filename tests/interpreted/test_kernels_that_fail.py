@@ -88,7 +88,7 @@ def test_in_a_compiled_function_with_donation(broken: list[str], seed: np.random
 
 
 def test_what_fails_without_the_kernel_too_is_the_error(broken: list[str]) -> None:
-    from burn_torch.backend.libtorch.fused import FusedKernel
+    from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 
     graph = traced(lambda x, y: row("tanh")(x) * y, [tensor(3), tensor(3)])
     with pytest.raises(RuntimeError, match="size of tensor"):
@@ -97,7 +97,7 @@ def test_what_fails_without_the_kernel_too_is_the_error(broken: list[str]) -> No
 
 def test_a_lack_of_memory_is_no_fault_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the caller's to see: the operations one by one would need more, and the kernel is run again later."""
-    from burn_torch.backend.libtorch.fused import FusedKernel
+    from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 
     launch = burn_kernels.launch.launch
 

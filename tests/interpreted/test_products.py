@@ -15,9 +15,9 @@ from burn_torch.backend import LibTorch  # after the check for triton
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec
 from burn_torch.fusion import explain, plan_of
-from burn_torch.fusion.anchors import set_chooser
-from burn_torch.fusion.product_row import product
-from burn_torch.fusion.products import ProductTiles
+from burn_torch.fusion.planning.anchors import set_chooser
+from burn_torch.fusion.rows.product_row import product
+from burn_torch.fusion.triton.products import ProductTiles
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
 from tests.fusion.checking import TOLERANCE, in_float64, made

@@ -10,11 +10,12 @@ import pytest
 pytest.importorskip("triton")
 
 from burn_torch.backend import LibTorch  # after the check for triton
-from burn_torch.backend.libtorch.fused import FusedKernel
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, NumberSpec, TensorSpec
-from burn_torch.fusion import lowering, plan_of
-from burn_torch.fusion.row import body_of
+from burn_torch.fusion import plan_of
+from burn_torch.fusion.rows.row import body_of
+from burn_torch.fusion.triton import lowering
 from tests.fusion.checking import agree, in_float64, made
 from tests.fusion.programs import row, tensor, traced
 from tests.fusion.regions import REGIONS

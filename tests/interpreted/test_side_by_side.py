@@ -11,13 +11,14 @@ import torch
 pytest.importorskip("triton")
 
 from burn_torch.backend import LibTorch  # after the check for triton
-from burn_torch.backend.libtorch.fused import FusedKernel
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER
-from burn_torch.fusion import groups, plan_of
-from burn_torch.fusion.lowering import lower
-from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.fusion.side_by_side import components
+from burn_torch.fusion import plan_of
+from burn_torch.fusion.body.reasons import Reason, Unfusible
+from burn_torch.fusion.planning import groups
+from burn_torch.fusion.triton.lowering import lower
+from burn_torch.fusion.triton.side_by_side import components
 from burn_torch.graph.interpreter import interpret
 from tests.fusion.checking import agree, in_float64, made
 from tests.fusion.programs import row, tensor, traced

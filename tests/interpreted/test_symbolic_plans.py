@@ -13,14 +13,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from burn_torch import Device, FusionWarning, Tensor, compile
-from burn_torch.backend.fusion import Fusion, fusion_of
-from burn_torch.backend.fusion.stream import Stream
-from burn_torch.backend.libtorch import fused
+from burn_torch.backend.lazy import Fusion, fusion_of
+from burn_torch.backend.lazy.stream import Stream
+from burn_torch.backend.libtorch.generated import triton_kernels as fused
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.fusion import plan_of
-from burn_torch.fusion.symbolic import form_of, sizes_of
-from burn_torch.fusion.variants import Variants
+from burn_torch.fusion.rows.symbolic import form_of, sizes_of
+from burn_torch.fusion.shapes.variants import Variants
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.tensor import activation

@@ -11,11 +11,13 @@ import torch
 pytest.importorskip("triton")
 
 from burn_torch.backend import LibTorch  # after the check for triton
-from burn_torch.backend.libtorch.fused import FusedKernel
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
-from burn_torch.fusion import deviations, lowering, plan_of, two_loops
-from burn_torch.fusion.configs import Tiles
-from burn_torch.fusion.lowering import lower
+from burn_torch.fusion import plan_of
+from burn_torch.fusion.rewrites import deviations
+from burn_torch.fusion.triton import lowering, two_loops
+from burn_torch.fusion.triton.configs import Tiles
+from burn_torch.fusion.triton.lowering import lower
 from burn_torch.graph.ir import Graph
 from tests.fusion.checking import agree, in_float64, made
 from tests.fusion.programs import row, tensor, traced

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from burn_torch import ConfigError, Device
-from burn_torch.backend.libtorch.c_kernels import compiler
+from burn_torch.backend.libtorch.generated.c_kernels import compiler
 from burn_torch.train import MultiDevice, MultiDeviceOptim, Split
 from burn_torch.train.learner import Learner
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from burn_torch import Device, FusionWarning, Tensor, compile
-from burn_torch.backend.libtorch import c_kernels, c_libraries, source_file
-from burn_torch.backend.libtorch import program as libtorch_program
+from burn_torch.backend.libtorch import source_file
+from burn_torch.backend.libtorch.generated import c_kernels, c_libraries
+from burn_torch.backend.libtorch.programs import program as libtorch_program
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.graph.passes import driver
 from burn_torch.transform import program as compiled_program

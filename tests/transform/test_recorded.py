@@ -11,8 +11,8 @@ import pytest
 
 import burn_torch
 from burn_torch import Device, Tensor, compile
-from burn_torch.backend.libtorch.cuda_graph import capture
 from burn_torch.backend.libtorch.leaf import LibTorch
+from burn_torch.backend.libtorch.recorded.capture import capture
 from burn_torch.graph import Graph
 from burn_torch.optim import AdamWConfig, SgdConfig
 from burn_torch.transform import program

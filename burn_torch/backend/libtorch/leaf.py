@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from burn_torch.backend.base import Backend, Program, Recorded, run_decomposed
-from burn_torch.backend.libtorch.adoption import adopted
-from burn_torch.backend.libtorch.allocator import fault_in
-from burn_torch.backend.libtorch.attached import attached
-from burn_torch.backend.libtorch.modes import (
+from burn_torch.backend.libtorch.attached.table import attached
+from burn_torch.backend.libtorch.tensors.adoption import adopted
+from burn_torch.backend.libtorch.tensors.allocator import fault_in
+from burn_torch.backend.libtorch.tensors.modes import (
     in_inference,
     is_cast_by_autocast,
     outside,
@@ -106,7 +106,7 @@ class LibTorch(Backend):
 
     def program(self, graph: Graph, donate: Collection[int] = (), *, title: str = "") -> Program:
         """Readable Python over torch's own functions, in place where that is legal; see `program.py`."""
-        from burn_torch.backend.libtorch.program import write_program  # an eager run never needs it
+        from burn_torch.backend.libtorch.programs.program import write_program  # an eager run never needs it
 
         return write_program(graph, donate, self.candidate, title)
 
@@ -122,7 +122,7 @@ class LibTorch(Backend):
 
         Programs of one device take turns, and share private memory.
         """
-        from burn_torch.backend.libtorch.cuda_graph import arena_of, capture  # an eager run never needs it
+        from burn_torch.backend.libtorch.recorded.capture import arena_of, capture  # an eager run never needs it
 
         places = {spec.place for spec in graph.specs().values() if isinstance(spec, TensorSpec)}
         if len(places) != 1 or not (place := places.pop()).startswith("cuda"):
@@ -135,7 +135,7 @@ class LibTorch(Backend):
         """On a GPU a stream beside the one that computes, from this point of it on."""
         if not place.startswith("cuda"):
             return nullcontext()
-        from burn_torch.backend.libtorch.cuda_reading import CudaReading  # a run on the host never needs it
+        from burn_torch.backend.libtorch.tensors.reading import CudaReading  # a run on the host never needs it
 
         return CudaReading(place)
 
@@ -149,7 +149,7 @@ class LibTorch(Backend):
 
     def generates(self, place: str) -> bool:
         """On a GPU with Triton; on the host under Triton's interpreter only (TRITON_INTERPRET=1)."""
-        from burn_torch.backend.libtorch.fused import generates  # an unfused run never needs it
+        from burn_torch.backend.libtorch.generated.triton_kernels import generates  # an unfused run never needs it
 
         return generates(place)
 
@@ -284,7 +284,7 @@ class LibTorch(Backend):
 
 @functools.cache
 def _precision_settings() -> Callable[[], Hashable]:
-    from burn_torch.backend.libtorch.cuda_settings import precision_settings  # an eager run never needs it
+    from burn_torch.backend.libtorch.recorded.settings import precision_settings  # an eager run never needs it
 
     return precision_settings
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 from burn_torch.backend.autodiff.tape import Tracked
 from burn_torch.backend.base import Backend
-from burn_torch.backend.fusion.stream import Lazy
+from burn_torch.backend.lazy.stream import Lazy
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import user_line

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from burn_torch.backend.autodiff import Autodiff
 from burn_torch.backend.base import Backend
-from burn_torch.backend.fusion import Fusion
+from burn_torch.backend.lazy import Fusion
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Spec, TensorSpec

@@ -138,7 +138,7 @@ def _settings(args: argparse.Namespace) -> dict[str, object]:
 
 def _require_page(args: argparse.Namespace) -> None:
     """Raises: ArtifactError or ConfigError, before anything runs, where the page cannot be written."""
-    from burn_torch.fusion.page import require_writable
+    from burn_torch.fusion.telling.page import require_writable
 
     require_writable(args.html)
     if Path(args.html).exists() and Path(args.html).suffix.lower() not in (".html", ".htm"):

@@ -12,13 +12,13 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.layout import CONTIGUOUS, DENSE, Layouts
 from burn_torch.graph.passes.sharing import alias_roots, constant_values
 from burn_torch.ops.op import Call, PerCall
 from burn_torch.ops.torch_code import Over
+from burn_torch.symbolic.sizes import size_hint
 
 __all__ = ["Buffer", "MemoryPlan", "memory_plan", "peak_bytes"]
 

@@ -11,8 +11,8 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import Autodiff, LibTorch
-from burn_torch.backend.libtorch.cuda_graph import capture
-from burn_torch.backend.libtorch.cuda_graph_device import Recording
+from burn_torch.backend.libtorch.recorded.capture import capture
+from burn_torch.backend.libtorch.recorded.device import Recording
 from burn_torch.core.dtype import DType
 from burn_torch.core.philox import fold, stream_of
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, TensorSpec

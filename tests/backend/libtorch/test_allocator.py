@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from burn_torch.backend.libtorch import allocator
+from burn_torch.backend.libtorch.tensors import allocator
 
 MIB = 1 << 20
 
 _STEPS = """
 import os, resource
 import torch
-from burn_torch.backend.libtorch.allocator import keep_memory
+from burn_torch.backend.libtorch.tensors.allocator import keep_memory
 
 torch.set_num_threads(1)
 x = torch.ones(12 << 18)  # 12 MiB

@@ -9,7 +9,7 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch import attached as table
+from burn_torch.backend.libtorch.attached import table
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, TensorSpec

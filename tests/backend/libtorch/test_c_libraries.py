@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from burn_torch.backend.libtorch import c_libraries, source_file
-from burn_torch.backend.libtorch.c_libraries import CompilerError, build_apart, compiler
+from burn_torch.backend.libtorch import source_file
+from burn_torch.backend.libtorch.generated import c_libraries
+from burn_torch.backend.libtorch.generated.c_libraries import CompilerError, build_apart, compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here")
 

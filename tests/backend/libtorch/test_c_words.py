@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burn_torch.backend.libtorch import c_words
-from burn_torch.backend.libtorch.c_kernels import CompilerError, compiler
-from burn_torch.backend.libtorch.c_words import Cipher
+from burn_torch.backend.libtorch.generated import c_words
+from burn_torch.backend.libtorch.generated.c_kernels import CompilerError, compiler
+from burn_torch.backend.libtorch.generated.c_words import Cipher
 from burn_torch.core import philox
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here")

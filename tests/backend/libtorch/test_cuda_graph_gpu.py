@@ -12,7 +12,7 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.cuda_graph import arena_of, capture
+from burn_torch.backend.libtorch.recorded.capture import arena_of, capture
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.philox import fold
@@ -236,7 +236,7 @@ def test_a_fault_of_the_device_names_what_to_do() -> None:
     code = """
 import torch
 from burn_torch import ops
-from burn_torch.backend.libtorch.cuda_graph import capture
+from burn_torch.backend.libtorch.recorded.capture import capture
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph import Trace

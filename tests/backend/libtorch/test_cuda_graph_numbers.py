@@ -10,8 +10,8 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.cuda_graph_numbers import NumberBlock
-from burn_torch.backend.libtorch.cuda_graph_plan import Pack
+from burn_torch.backend.libtorch.recorded.numbers import NumberBlock
+from burn_torch.backend.libtorch.recorded.segments import Pack
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.philox import fold

@@ -9,9 +9,9 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.cuda_graph import capture
-from burn_torch.backend.libtorch.cuda_graph_plan import plan
-from burn_torch.backend.libtorch.cuda_settings import precision_settings
+from burn_torch.backend.libtorch.recorded.capture import capture
+from burn_torch.backend.libtorch.recorded.segments import plan
+from burn_torch.backend.libtorch.recorded.settings import precision_settings
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from burn_torch import Device, Tensor, compile, nn, ops
-from burn_torch.backend.libtorch import program as libtorch_program
+from burn_torch.backend.libtorch.programs import program as libtorch_program
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import GraphError
-from burn_torch.fusion import schedule
+from burn_torch.fusion.planning import schedule
 from burn_torch.graph import Graph, Node
 from burn_torch.graph.passes import driver, invariants, memory
 from burn_torch.ops.op import REGISTRY

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 
 from burn_torch import Device, Module, Tensor, compile, ops, seed
-from burn_torch.backend.libtorch.cuda_graph_plan import plan
 from burn_torch.backend.libtorch.leaf import LibTorch
+from burn_torch.backend.libtorch.recorded.segments import plan
 from burn_torch.core.dtype import DType
 from burn_torch.core.share import Share
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec

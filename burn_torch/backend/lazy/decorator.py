@@ -1,0 +1,360 @@
+"""Fusion: a decorator that records what it is told to compute, and computes it when somebody needs it.
+
+What is recorded between two cuts is one graph: the scheduler makes kernels of it, and what nobody holds any more is
+never written to memory.  Cuts follow from the sequence of operations alone: a read by the host, `flush` and `sync`, an
+operation whose shape depends on data, that leaves its place or needs other processes, an optimizer's update, 256
+operations, and a library's operation once 32 are pending.  Only a value that another thread uses before it is computed
+adds a cut, there and then.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, final
+
+from burn_torch.backend.base import Backend
+from burn_torch.backend.lazy.plans import Planner, Ready, changed, version_reader
+from burn_torch.backend.lazy.recipes import can_be_again
+from burn_torch.backend.lazy.stream import Computed, Failed, Lazy, Recipe, Stream, recorder
+from burn_torch.backend.lazy.trie import TAPED, Step
+from burn_torch.core.data import TensorData
+from burn_torch.core.frames import is_users
+from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.fusion.rewrites.patterns import literals, on_change
+from burn_torch.graph.decomposition import expanded
+from burn_torch.graph.ir import Literal
+from burn_torch.graph.origin import Origin
+from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
+from burn_torch.ops.op import Call
+from burn_torch.ops.value import Executor
+
+__all__ = ["Fusion", "fusion_of", "is_fused", "streams_of_this_thread"]
+
+_LONGEST: Final = 256
+_BEFORE_LIBRARY: Final = 32
+_STEPS: Final = 1 << 16
+"""So many recorded operations are remembered; then all is forgotten, and begins anew."""
+
+_lock: Final = threading.Lock()
+
+
+class _Local(threading.local):
+    """The stream of each thread at one place; it is made when a thread first asks for it."""
+
+    def __init__(self, fusion: Fusion, place: str) -> None:
+        self.stream: Final = Stream(fusion, place)
+
+
+@final
+class Fusion(Backend):
+    """Computes later, in fused kernels.  `Fusion(inner)` of one stack is always the same object.
+
+    A primitive is the inner primitive itself where it was given from outside, else a Lazy.  Generated kernels run where
+    the leaf has them (`Backend.generates`); elsewhere the operations run one by one, with the bits of the leaf.
+
+    While a function is traced, the inner stack is: a traced Fusion passes everything on.
+    """
+
+    _instances: ClassVar[dict[int, Fusion]] = {}
+
+    inner: Any
+    root: Step
+    keyed: dict[NumberSpec, dict[Any, Literal]]
+    """Numbers that are part of the key of a sequence, since a pattern asks for them."""
+    planner: Planner
+
+    def __new__(cls, inner: Backend) -> Fusion:
+        """The stack of this composition: equal stacks are one object."""
+        if inner.session is not None:
+            traced: Fusion = inner.session.decorated(cls(inner.real), lambda: cls._make(inner))
+            return traced
+        with _lock:
+            stack = cls._instances.get(id(inner))
+            if stack is None:
+                stack = cls._instances[id(inner)] = cls._make(inner)
+        return stack
+
+    @classmethod
+    def _make(cls, inner: Any) -> Fusion:
+        stack = object.__new__(cls)
+        stack.inner = inner
+        stack.name = f"Fusion({inner.name})"
+        stack.depth = inner.depth + 1
+        stack.trains = inner.trains
+        stack.lasting = inner.lasting
+        stack.origins = getattr(inner, "origins", None)
+        stack.version_expression = getattr(inner, "version_expression", None)
+        stack.version_of = version_reader(inner)
+        stack.planner = Planner(inner)
+        stack.planned = stack.planner.planned
+        stack._locals = {}
+        stack._forget()
+        if inner.session is None:
+            stack.replan()
+            on_change(stack.replan)
+        else:
+            stack.execute = inner.execute  # type: ignore[method-assign]  # a trace is lazy by itself
+            stack.execute_taped = inner.execute  # type: ignore[method-assign]
+            stack.compile = inner.compile  # type: ignore[method-assign]
+        return stack
+
+    origins: Any
+    version_expression: Any
+    version_of: Callable[[Any], int]
+    planned: Callable[[Step, tuple[bool, ...], str], Ready]
+    _locals: dict[str, _Local]
+    _taped_key: object
+    _key: object
+    """What recorders are kept under on Calls."""
+    _steps: int
+
+    # -- recording ---------------------------------------------------------------------------------------
+    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Records a Call: its results are there when somebody needs them."""
+        return (call.plans.get(self._key) or self._recorder(call))(inputs)
+
+    def execute_taped(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        """`execute` for a tape, which may keep the result for long: it may stay a recipe, see `recipes.py`."""
+        return (call.plans.get(self._taped_key) or self._recorder(call, taped=True))(inputs)
+
+    def _recorder(self, call: Call, taped: bool = False) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        specs = [spec for spec in (*call.specs, *call.results) if isinstance(spec, TensorSpec)]
+        places = {spec.place for spec in specs}
+        known = [spec for spec in call.results if spec is not None]
+        record: Callable[[Sequence[Any]], Sequence[Any]]
+        # an update of hundreds of tensors is one launch already: to record it takes longer than to launch it
+        update = call.op.runs is not None
+        apart = update or call.op.barrier or call.op.collective is not None or call.is_number
+        if apart or len(places) != 1 or not known:
+            record = self.cutting(call, sorted(places))
+        elif call.is_input:
+            record = _first
+        else:
+            (place,) = places
+            limit = _BEFORE_LIBRARY if _is_library(call) else _LONGEST
+            again = taped and can_be_again(call) and self.inner.generates(place)
+            record = recorder(self, call, self._local(place), limit, again)
+        call.plans[self._taped_key if taped else self._key] = record
+        return record
+
+    def cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """What computes a Call at once, after all that is recorded at these places."""
+
+        def run(inputs: Sequence[Any]) -> Sequence[Any]:
+            for place in places:
+                self._local(place).stream.flush()
+            given = [self.settled(x) if isinstance(x, Lazy) else x for x in inputs]
+            found: Sequence[Any] = self.inner.execute(call, given)
+            return found
+
+        return run
+
+    def _local(self, place: str) -> _Local:
+        local = self._locals.get(place)
+        if local is None:
+            with _lock:
+                local = self._locals.get(place)
+                if local is None:
+                    local = self._locals[place] = _Local(self, place)
+        return local
+
+    def grow(self, last: Step, key: tuple[Any, ...]) -> Step:
+        """The node of a sequence that is recorded for the first time."""
+        origin = _origin()
+        with _lock:
+            step = last.next.get(key)
+            if step is None:
+                taped = key[-1] is TAPED
+                step = Step(last, key[0], key[1:-1] if taped else key[1:], origin, taped=taped)
+                self._steps += 1
+                if self._steps > _STEPS:
+                    self._forget()
+                last.next[key] = step
+        return step
+
+    def replan(self) -> None:
+        """Forgets what was planned, since patterns have changed."""
+        self.keyed = literals()
+        self._key, self._taped_key = object(), object()
+        for step in self.root.below():  # segments that are being recorded end in the old tree
+            step.plans.clear()
+        self.planner.forget()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begins a new tree."""
+        self._steps = 0
+        self.root = Step(None, None, ())
+
+    # -- computing ---------------------------------------------------------------------------------------
+    def settled(self, primitive: Any) -> Any:
+        """The inner primitive; computes it if it is pending.  Raises: what its computation raised."""
+        kind = primitive.__class__
+        if kind is Lazy:
+            stream = primitive.segment.stream
+            with stream.lock:
+                if primitive.__class__ is Lazy:  # else another thread was quicker
+                    stream.compute(primitive.segment, primitive)
+            kind = primitive.__class__
+        if kind is Recipe:
+            return self._write(primitive, self.again(primitive))
+        if kind is Computed:
+            return primitive.value
+        if kind is Failed:
+            raise primitive.value
+        return primitive
+
+    def write_recipes(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs of an operation, with recipes among them computed, together.
+
+        For operations during whose recording the segment was closed: what their recipes are made of may be more than
+        one segment holds, so that recording them again would close the next one too, for ever.
+        """
+        recorded = [(x, self.again(x)) for x in inputs if x.__class__ is Recipe]
+        for recipe, y in recorded:
+            self._write(recipe, y)
+        return list(inputs)
+
+    def _write(self, recipe: Any, recorded: Any) -> Any:
+        """The value of a recipe, which is kept from now on."""
+        value = self.settled(recorded)
+        recipe.value, recipe.base = value, self.version_of(value)
+        recipe.__class__ = Computed
+        recipe.recipe = None
+        return value
+
+    def again(self, recipe: Any) -> Any:
+        """Records what a recipe says.  Raises: AutodiffError where something that it reads was written to since."""
+        made = recipe.recipe
+        if made is None:  # another thread has computed it
+            return recipe
+        call, inputs = made
+        given: list[Any] = []
+        for found in inputs:
+            if found is not None and found[0] == "outside" and self.version_of(found[1]) != found[2]:
+                raise changed(self.inner.spec(found[1]), None)
+            given.append(None if found is None else found[1])
+        return self.execute(call, given)[0]
+
+    def flush(self, place: str) -> None:
+        """Computes what the calling thread has recorded at `place`."""
+        self._local(place).stream.flush()
+
+    def stream(self, place: str) -> Stream:
+        """The calling thread's stream at `place`."""
+        return self._local(place).stream
+
+    # -- everything else is the inner backend's --------------------------------------------------------------
+    def forced(self, primitive: Any) -> Any:
+        """The leaf's own primitive."""
+        return self.inner.forced(self.settled(primitive))
+
+    def lift(self, primitive: Any, source: Executor) -> Any:
+        """A value of the inner stack, as it is."""
+        return primitive if source is self else self.inner.lift(primitive, source)
+
+    def from_data(self, data: TensorData, place: str) -> Any:
+        """A value from outside."""
+        return self.inner.from_data(data, place)
+
+    def into_data(self, primitive: Any) -> TensorData:
+        """The data of a value, computed now if it was not."""
+        data: TensorData = self.inner.into_data(self.settled(primitive))
+        return data
+
+    def spec(self, primitive: Any) -> TensorSpec:
+        """The spec of an adopted primitive, or of one whose shape depended on data."""
+        spec: TensorSpec = self.inner.spec(self.settled(primitive))
+        return spec
+
+    def sync(self, place: str) -> None:
+        """Computes what the calling thread has recorded, and waits for it."""
+        if self.session is None:
+            self.flush(place)
+        self.inner.sync(place)
+
+    def reading(self, place: str) -> Any:
+        """What the calling thread has recorded is computed first."""
+        self.flush(place)
+        return self.inner.reading(place)
+
+    def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
+        """The value at another place."""
+        return self.inner.move(self.settled(primitive), spec, place)
+
+    def copy(self, primitive: Any) -> Any:
+        """The same values in memory of their own, at once."""
+        return self.inner.copy(self.settled(primitive))
+
+    def version(self, primitive: Any) -> int:
+        """The inner backend's count of outside writes since the value was made."""
+        kind = primitive.__class__
+        if kind is Computed:
+            return self.version_of(primitive.value) - primitive.base
+        return 0 if issubclass(kind, Lazy) else self.version_of(primitive)
+
+    def generates(self, place: str) -> bool:
+        """Asks the inner backend."""
+        return self.inner.generates(place)
+
+    def leaf(self) -> Backend:
+        """The leaf under all decorators."""
+        leaf: Backend = self.inner.leaf()
+        return leaf
+
+    def rebase(self, leaf: Any) -> Any:
+        """The same decorators over another leaf; a trace is lazy by itself."""
+        inner = self.inner.rebase(leaf)
+        return Fusion(inner) if isinstance(inner, Backend) else inner
+
+
+def fusion_of(stack: Any) -> Fusion | None:
+    """The Fusion under the tapes of a stack; None if it has none."""
+    while stack.is_autodiff:
+        stack = stack.inner
+    return stack if isinstance(stack, Fusion) else None
+
+
+def streams_of_this_thread() -> list[Stream]:
+    """The calling thread's streams of all stacks and places that were used so far."""
+    with _lock:
+        stacks = list(Fusion._instances.values())
+    return [local.stream for stack in stacks for local in list(stack._locals.values())]
+
+
+def is_fused(stack: Any) -> bool:
+    """Whether a stack records what it computes."""
+    return fusion_of(stack) is not None
+
+
+def _first(inputs: Sequence[Any]) -> Sequence[Any]:
+    return (inputs[0],)
+
+
+def _is_library(call: Call) -> bool:
+    """Whether no generated kernel computes a Call, nor all of what it is made of."""
+    found: bool | None = call.memo.get(_is_library)
+    if found is None:
+        op = call.op
+        regions = op.law(Regions)
+        if op.pointwise is not None or call.aliases or any(op.law(law) for law in (Folds, Draws, Moves, Fill, Copies)):
+            found = False
+        elif regions is not None:
+            found = regions.of(call) is None
+        else:
+            parts = expanded(call)
+            found = parts is None or any(_is_library(node.call) for node in parts.nodes)
+        call.memo[_is_library] = found
+    return found
+
+
+def _origin() -> Origin | None:
+    """The user's line that records."""
+    frame = sys._getframe(2)
+    while not is_users(frame.f_code.co_filename):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return Origin(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

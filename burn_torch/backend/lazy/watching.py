@@ -1,0 +1,29 @@
+"""Watching a process: all that its streams compute, for `burn-torch explain SCRIPT`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from burn_torch.backend.lazy.decorator import streams_of_this_thread
+from burn_torch.backend.lazy.stream import KEPT, Stream, watchers
+
+__all__ = ["watched_streams"]
+
+
+@contextmanager
+def watched_streams() -> Iterator[list[Stream]]:
+    """The streams of the block: this thread's, and those that any thread begins; each keeps its whole history."""
+    found: list[Stream] = []
+    for stream in streams_of_this_thread():
+        stream.flush()
+        stream.history = deque()
+        found.append(stream)
+    watchers.append(found)
+    try:
+        yield found
+    finally:
+        watchers.remove(found)
+        for stream in found:
+            stream.history = deque(stream.history, maxlen=KEPT)

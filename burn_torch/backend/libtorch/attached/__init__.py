@@ -1,0 +1,1 @@
+"""Kernels of `burn_kernels` that compute rows of the table on a GPU."""

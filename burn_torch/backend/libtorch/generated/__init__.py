@@ -1,0 +1,1 @@
+"""Kernels that the library writes itself: compiled, chosen and launched."""

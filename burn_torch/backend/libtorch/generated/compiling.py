@@ -1,0 +1,206 @@
+"""Compiles the kernels of a program ahead of their first launches, several at once, in processes of their own.
+
+Triton compiles one kernel after the other, mostly in Python and a third to two seconds each, and has gcc compile what
+launches it.  Where three or more of a program's kernels are in no cache, workers (`compile_worker.py`) fill Triton's
+cache on disk; the launches find them there, under the very keys that Triton itself computes.  Nothing depends on it:
+what a worker did not compile is compiled where it is launched, as ever.
+
+`BURN_TORCH_COMPILE_WORKERS` says how many processes; 0 for none.  The default is one less than there are processors, 8
+at most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from burn_torch.backend.libtorch.generated import compile_worker
+from burn_torch.core.errors import ConfigError, explain
+
+__all__ = ["VARIABLE", "compile_ahead", "workers"]
+
+VARIABLE: Final = "BURN_TORCH_COMPILE_WORKERS"
+
+_LEAST: Final = 3
+"""Kernels that are worth starting processes for: 0.3 s until they begin."""
+_MOST: Final = 8
+_PATIENCE_S: Final = 30.0
+"""What takes longer altogether is compiled where it is launched; no worker outlives this."""
+
+_asked: Final[set[str]] = set()
+"""Kernels that workers were asked for: once each."""
+
+_useless: Final = threading.Event()
+"""Set where workers compiled nothing of what they were asked for: they are not asked again."""
+
+
+def workers() -> int:
+    """How many processes may compile at once.  Raises: ConfigError for a variable that is no number."""
+    word = os.environ.get(VARIABLE, "").strip()
+    if not word:
+        return min(_MOST, len(os.sched_getaffinity(0)) - 1 if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    if not word.isdecimal():
+        raise ConfigError(
+            explain(
+                f"{VARIABLE} says how many processes compile kernels ahead",
+                given=f"{VARIABLE}={word}",
+                expected="a whole number, 0 for none",
+                mend=f"set one, or unset {VARIABLE}",
+            )
+        )
+    return int(word)
+
+
+def compile_ahead(kernels: Sequence[Any]) -> int:
+    """Compiles what no cache has of these kernels on CUDA devices; how many were compiled.
+
+    Kernels are taken for inputs without gaps at aligned addresses, which is what programs mostly have.
+    """
+    kernels = [kernel for kernel in kernels if _place(kernel).startswith("cuda")]
+    if len(kernels) < _LEAST or _useless.is_set() or (count := workers()) < 2 or not _is_usual():
+        return 0
+    jobs: dict[str, dict[str, Any]] = {}
+    for kernel in kernels:
+        try:
+            jobs.update((job["hash"], job) for job in _missing(kernel))
+        except Exception:  # whatever is wrong with it, its launch says
+            continue
+    _asked.update(jobs)
+    if len(jobs) < _LEAST:
+        return 0
+    done = compiled_at_once(list(jobs.values()), min(count, len(jobs)))
+    if not done:
+        _useless.set()
+    return done
+
+
+def _place(kernel: Any) -> str:
+    return next((spec.place for _, spec in kernel.body.inputs if hasattr(spec, "place")), "")
+
+
+def _is_usual() -> bool:
+    """Whether kernels will be launched as they are by default: nobody watches, records or measures."""
+    from burn_kernels._triton import AVAILABLE, INTERPRETED
+    from burn_kernels.autotune import levels
+    from burn_kernels.launch import seen
+
+    return AVAILABLE and not INTERPRETED and not seen() and levels.level() not in ("on", "full")
+
+
+# -- what is missing ---------------------------------------------------------------------------------------
+def _missing(kernel: Any) -> Iterator[dict[str, Any]]:
+    """The job of a kernel that is neither in this process nor on the disk."""
+    import torch
+
+    import burn_kernels
+
+    variant = kernel.variant((None,) * len(kernel.body.inputs))
+    lows = (0,) * len(variant.kernel.inputs)
+    index = torch.device(_place(kernel)).index or 0
+    with torch.cuda.device(index), _told() as calls:
+        variant.without_launch(lows, variant.tiles_at(lows, index))
+    for function, target, told in calls:
+        job = job_of(function, target, told)
+        if job is not None:
+            yield job | {"kernels": str(Path(burn_kernels.__file__).parent)}
+
+
+def job_of(function: Any, target: Any, told: str) -> dict[str, Any] | None:
+    """What a worker must know of a kernel; None where the disk has it, or a worker was asked for it before."""
+    from triton.compiler import make_backend
+    from triton.runtime.cache import get_cache_manager, triton_key
+
+    source, options = compile_worker.source_of(function, json.loads(told), make_backend(target))
+    name = compile_worker.hash_of(source, target, options)
+    if name in _asked or get_cache_manager(name).get_group(f"{source.name[:150]}.json"):
+        return None
+    path = function.fn.__code__.co_filename
+    return {
+        "hash": name, "triton": triton_key(), "path": path, "module": function.fn.__module__, "name": function.__name__,
+        "target": [target.backend, target.arch, target.warp_size], "specialization": told,
+    }  # fmt: skip
+
+
+@contextmanager
+def _told() -> Iterator[list[tuple[Any, Any, str]]]:
+    """A block in which Triton says what it would compile on this thread, and does not."""
+    from triton import knobs
+    from triton.runtime import driver
+
+    found: list[tuple[Any, Any, str]] = []
+    here, before = threading.get_ident(), knobs.runtime.jit_cache_hook
+
+    def hook(**told: Any) -> Any:
+        if threading.get_ident() != here:
+            return None if before is None else before(**told)
+        target = driver.active.get_current_target()
+        found.append((told["fn"].jit_function, target, told["compile"]["specialization_data"]))
+        return True
+
+    knobs.runtime.jit_cache_hook = hook
+    try:
+        yield found
+    finally:
+        knobs.runtime.jit_cache_hook = before
+
+
+# -- processes --------------------------------------------------------------------------------------------
+def compiled_at_once(jobs: Sequence[dict[str, Any]], count: int, patience_s: float = _PATIENCE_S) -> int:
+    """Lets `count` processes do these jobs; how many were done.  No process is left when it returns or raises."""
+    waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    for job in jobs:
+        waiting.put(job)
+    end, done = time.monotonic() + patience_s, [0] * count
+    lock, ended, started = threading.Lock(), threading.Event(), list[subprocess.Popen[str]]()
+
+    def ask(number: int) -> None:
+        with suppress(OSError, ValueError, queue.Empty):  # of a worker that is gone the others take what is left
+            with lock:
+                if ended.is_set():
+                    return
+                worker = _started()
+                started.append(worker)
+            while not ended.is_set():
+                job = waiting.get_nowait()
+                assert worker.stdin is not None
+                assert worker.stdout is not None
+                worker.stdin.write(json.dumps(job) + "\n")
+                worker.stdin.flush()
+                done[number] += not json.loads(worker.stdout.readline())["fault"]
+
+    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(count)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+    finally:
+        with lock:
+            ended.set()
+            for worker in started:
+                worker.kill()  # ends the reading of its thread too
+        for thread in threads:
+            thread.join()
+        for worker in started:
+            worker.wait()
+            for pipe in (worker.stdin, worker.stdout):
+                with suppress(OSError):  # what was not sent any more
+                    if pipe is not None:
+                        pipe.close()
+    return sum(done)
+
+
+def _started() -> subprocess.Popen[str]:
+    command = [sys.executable, "-P", str(compile_worker.__file__)]  # -P: the folder of the file hides no module
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
+    )

@@ -1,0 +1,149 @@
+"""The quick way to a generated kernel that was compiled before: the least that Python must do for a launch.
+
+Written as source for the kernel at hand, since it runs once a launch: it asks whether the inputs lie as they did, takes
+their addresses, makes the outputs and calls the driver.  What it does not expect goes the way that Triton offers.
+
+    def launch(inputs):
+        nonlocal known
+        x0, x1, = inputs
+        if not (x0.is_contiguous() and holds()):
+            return otherwise(inputs)
+        ...
+        k1, n0, n1 = known
+        if x1 is not k1:
+            n0 = number0(inputs)
+            n1 = number1(inputs)
+            known = (x1, n0, n1)
+
+What a kernel takes of the numbers of a program is kept with those numbers: a program's own are the same objects in each
+call.  They are compared by identity, since 0.0 equals -0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.body.loops import Argument, Kernel
+from burn_torch.fusion.triton.configs import Tiles
+from burn_torch.ops.torch_types import TO_TORCH
+
+__all__ = ["Run", "current_device", "current_stream", "maker", "packed_strides", "quick_launch"]
+
+Run = Callable[[Sequence[Any]], list[torch.Tensor]]
+
+_ALIGNED: Final = 15
+"""Addresses have none of these bits, where Triton compiles for accesses of 16 bytes."""
+
+
+def quick_launch(
+    kernel: Kernel,
+    over: Mapping[int, int],
+    tiles: Tiles,
+    ready: Any,
+    holds: Callable[[], bool],
+    passed: Callable[[Argument, Sequence[Any]], Any],
+    otherwise: Run,
+    *,
+    numbers: Sequence[bool],
+) -> Run:
+    """A function of all inputs of a body that launches its kernel.
+
+    over       outputs that are written over inputs, by their positions
+    ready      the compiled kernel, as `burn_kernels.prepared` gives it, for inputs without gaps at aligned addresses
+    holds      whether the tiles are still those to use, and nobody watches
+    passed     a number as the kernel takes it
+    otherwise  what runs where anything is not as expected
+    numbers    which inputs are numbers
+    """
+    read = [f"x{position}" for position in kernel.inputs]
+    names: dict[str, Any] = {
+        "submit": ready.submit, "head": ready.head, "holds": holds, "otherwise": otherwise, "stream": current_stream(),
+    }  # fmt: skip
+    lines = [f"{''.join(f'x{i}, ' for i in range(len(numbers)))}= inputs"] if numbers else []
+    asked = [*(f"{x}.is_contiguous()" for x in read), "holds()"]
+    device = current_device()
+    if device is not None:
+        names["device"] = device
+        asked.append(f"device() == {ready.device}")
+    lines += [f"if not ({' and '.join(asked)}):", "    return otherwise(inputs)"]
+    lines += [f"p{n} = {x}.data_ptr()" for n, x in enumerate(read)]
+    if read:
+        lines += [f"if ({' | '.join(f'p{n}' for n in range(len(read)))}) & {_ALIGNED}:", "    return otherwise(inputs)"]
+    given = [f"p{n}" for n in range(len(read))]
+    for n, spec in enumerate(kernel.outputs):
+        if n in over:
+            lines.append(f"q{n} = x{over[n]}")
+        else:
+            names[f"make{n}"] = maker(spec, ready.device)
+            lines.append(f"q{n} = make{n}()")
+        given.append(f"q{n}.data_ptr()")
+    head: list[str] = []
+    if kernel.numbers:
+        names |= {f"number{n}": partial(passed, argument) for n, argument in enumerate(kernel.numbers)}
+        head, taken = _kept_numbers(len(kernel.numbers), [i for i, is_number in enumerate(numbers) if is_number])
+        lines += taken
+        given += [f"n{n}" for n in range(len(kernel.numbers))]
+    given += map(str, kernel.sizes)
+    given += map(str, tiles.blocks(kernel).values())
+    lines.append(f"submit({tiles.programs(kernel)}, 1, 1, stream({ready.device}), *head, {', '.join(given)})")
+    lines.append(f"return [{', '.join(f'q{n}' for n in range(len(kernel.outputs)))}]")
+    if head:
+        lines.insert(0, "nonlocal known")
+    body = "".join(f"        {line}\n" for line in lines)
+    source = f"def make({', '.join(names)}):\n{''.join(head)}    def launch(inputs):\n{body}    return launch\n"
+    namespace: dict[str, Any] = {}
+    exec(compile(source, f"<burn_torch launch of {kernel.name}>", "exec"), namespace)
+    launch: Run = namespace["make"](**names)
+    return launch
+
+
+def _kept_numbers(count: int, at: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Lines before the function and in it that give `count` arguments, made of the numbers at these positions."""
+    made = [f"n{n}" for n in range(count)]
+    kept = ", ".join([*(f"k{i}" for i in at), *made])
+    changed = " or ".join(f"x{i} is not k{i}" for i in at) or "n0 is None"  # or of no number of run time: made once
+    return [f"    known = (None,) * {len(at) + count}\n"], [
+        f"{kept}, = known",
+        f"if {changed}:",
+        *(f"    {n} = number{n[1:]}(inputs)" for n in made),
+        f"    known = ({''.join(f'x{i}, ' for i in at)}{', '.join(made)},)",
+    ]
+
+
+def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements without gaps, row-major."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def maker(spec: TensorSpec, index: int) -> Callable[[], torch.Tensor]:
+    """What makes an output: torch's own short way, which compiled functions of torch take, else `torch.empty`."""
+    dtype = TO_TORCH[spec.dtype]
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    short = getattr(guards, "_empty_strided_cuda" if spec.place.startswith("cuda") else "_empty_strided_cpu", None)
+    if short is None:
+        device = torch.device(spec.place) if spec.place != "cuda" else torch.device("cuda", index)
+        return partial(torch.empty, spec.shape, dtype=dtype, device=device)
+    return partial(short, spec.shape, packed_strides(spec.shape), dtype)
+
+
+def current_device() -> Callable[[], int] | None:
+    """What tells the current device; None where there is but one."""
+    if torch.cuda.device_count() <= 1:
+        return None
+    return getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
+
+
+def current_stream() -> Callable[[int], int]:
+    """What tells the current stream of a device, as the driver has it."""
+    found: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return found or (lambda index: torch.cuda.current_stream(index).cuda_stream)

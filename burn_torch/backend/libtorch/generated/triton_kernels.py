@@ -1,0 +1,604 @@
+"""Runs generated kernels: `fusion::kernel` on this leaf.
+
+The source of each kernel is a file of its own in the cache folder, named for its content: Triton reads it there, and
+so can people.  A kernel is written for the strides of its inputs when it first sees them; where its sizes are symbols,
+sizes and strides are arguments.  `fused_tuning.py` chooses its tiles, `fused_launch.py` launches it once compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, final
+
+import torch
+
+from burn_torch.backend.libtorch.generated.c_kernels import CFunction, c_function
+from burn_torch.backend.libtorch.generated.quick_launch import Run, quick_launch
+from burn_torch.backend.libtorch.generated.tuning import Layouts, tunable_of
+from burn_torch.backend.libtorch.source_file import kernel_folders
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import explain
+from burn_torch.core.files import write_atomic
+from burn_torch.core.frames import user_level
+from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.core.verifying import is_proving, is_verifying
+from burn_torch.fusion.body.lines import commented, is_kernel, known_lines
+from burn_torch.fusion.body.loops import Argument, Kernel
+from burn_torch.fusion.body.reasons import FusionWarning
+from burn_torch.fusion.planning.faults import remember_failure
+from burn_torch.fusion.rows.row import body_of, text_of
+from burn_torch.fusion.rows.sharing import kernel_at
+from burn_torch.fusion.triton.configs import Tiles, tiles_of
+from burn_torch.fusion.triton.kernel_proof import KernelFault, reached
+from burn_torch.fusion.triton.lowering import lower
+from burn_torch.fusion.triton.proof import prove_triton
+from burn_torch.graph.interpreter import interpret
+from burn_torch.graph.ir import Graph
+from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
+from burn_torch.ops.op import Call
+from burn_torch.ops.torch_types import TO_TORCH
+
+__all__ = [
+    "FusedKernel",
+    "HeldKernelFailed",
+    "Symbols",
+    "fused_kernel",
+    "generates",
+    "has_failed",
+    "held_form",
+    "in_device_form",
+    "kernel_of",
+    "launched_with",
+    "module_of",
+    "prepare_kernels",
+]
+
+
+def generates(place: str) -> bool:
+    """Whether generated kernels run at `place`."""
+    from burn_kernels._triton import AVAILABLE, INTERPRETED
+
+    return AVAILABLE and (place.startswith("cuda") or INTERPRETED)
+
+
+def fused_kernel(call: Call) -> FusedKernel | CFunction | None:
+    """What runs a `fusion::kernel`; None where no kernel is generated at its place."""
+    place = next(spec.place for spec in call.results)
+    if not generates(place):
+        return c_function(*_attrs(call), strict=call.attrs["strict"]) if place == "cpu" else None
+    return kernel_of(call)
+
+
+def kernel_of(call: Call, *, held: bool = False) -> FusedKernel:
+    """The kernel of a `fusion::kernel`."""
+    attrs = call.attrs
+    symbols = Symbols(*_attrs(call)) if attrs["dynamic"] else None
+    return FusedKernel(body_of(*_attrs(call)), strict=attrs["strict"], held=held, symbols=symbols)
+
+
+def _attrs(call: Call) -> tuple[str, str, tuple[int, ...]]:
+    return call.attrs["body"], call.attrs.get("dynamic", ""), call.attrs.get("sizes", ())
+
+
+@final
+@dataclass(frozen=True)
+class Symbols:
+    """A body with symbols and what they are here, as the attributes of a `fusion::kernel` have it."""
+
+    text: str
+    dynamic: str
+    sizes: tuple[int, ...]
+
+    @property
+    def shared(self) -> tuple[str, str]:
+        """What Calls of other sizes have in common with this."""
+        return self.text, self.dynamic
+
+
+_failed: Final[set[tuple[str, str]]] = set()
+"""Kernels of symbolic sizes that failed: they were told of once, and no further size tries them."""
+
+
+_lock: Final = threading.Lock()
+_SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
+
+
+def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+    """How a generated kernel reads its numbers from the device; None where no kernel runs, or where it failed."""
+    run = fused_kernel(call)
+    if not isinstance(run, FusedKernel) or has_failed(call):
+        return None
+    held = kernel_of(call, held=True)
+    return in_device_form(call, known, run.lowered((None,) * len(known)).numbers, held.run)
+
+
+_failed_held: Final[set[Call]] = set()
+"""Calls whose kernels failed with their numbers on the device: programs are planned without them."""
+
+
+def has_failed(call: Call) -> bool:
+    """Whether the kernel of a Call failed with its numbers on the device."""
+    return call in _failed_held
+
+
+class HeldKernelFailed(Exception):
+    """A kernel failed whose numbers lie on the device, where nobody can read them to compute without it."""
+
+    def __init__(self, call: Call, fault: Exception) -> None:
+        super().__init__(str(fault))
+        self.call: Final = call
+        self.fault: Final = fault
+
+    def plan_without(self) -> None:
+        """Says that programs are to be planned without the kernel, and warns of it.
+
+        Raises: the fault itself, with BURN_TORCH_VERIFY=1 and where it happened before.
+        """
+        if is_verifying() or self.call in _failed_held:
+            raise self.fault
+        _failed_held.add(self.call)
+        remember_failure(self.call.attrs["body"], self.fault)
+        rows = ", ".join(node.call.op.name for node in body_of(*_attrs(self.call)).nodes[:8])
+        warnings.warn(
+            explain(
+                "a generated kernel of a recorded program failed; the program is planned without it",
+                given=f"{rows}: {type(self.fault).__name__}: {self.fault}",
+                expected="a kernel that compiles and runs",
+                mend="the results are right; please report it with the text of explain()",
+            ),
+            FusionWarning,
+            stacklevel=user_level(),
+        )
+
+
+def in_device_form(
+    call: Call,
+    known: Sequence[Any],
+    numbers: Sequence[Argument],
+    run: Callable[[Sequence[Any], Sequence[torch.Tensor]], Any],
+) -> DeviceForm:
+    """A generated kernel with numbers on the device: `run` takes the inputs, and where these arguments of it lie.
+
+    Its failures are HeldKernelFailed, but for a lack of memory and what a proof found.
+    """
+    at = run_time_numbers(known)
+    others = [i for i in range(len(known)) if i not in at]
+
+    def all_of(given: Sequence[Any], rest: Sequence[Any]) -> list[Any]:
+        found = [None] * len(known)
+        for i, value in [*zip(at, given, strict=True), *zip(others, rest, strict=True)]:
+            found[i] = value
+        return found
+
+    def pack(*given: Any) -> list[Any]:
+        values = all_of(given, [known[i] for i in others])
+        return [argument.value(values) for argument in numbers]
+
+    def compute(*inputs: Any) -> Any:
+        slots, rest = inputs[: len(numbers)], inputs[len(numbers) :]
+        try:
+            return run(all_of([None] * len(at), rest), slots)
+        except (torch.OutOfMemoryError, MemoryError, KernelFault):
+            raise
+        except Exception as fault:
+            raise HeldKernelFailed(call, fault) from fault
+
+    return DeviceForm(tuple(_SLOTS[argument.kind] for argument in numbers), pack, compute)
+
+
+_Run = Callable[..., list[torch.Tensor]]
+
+
+@final
+class FusedKernel:
+    """A body as a function of its inputs that launches one kernel.
+
+    held     its numbers lie on the device
+    over     outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
+    symbols  where other sizes share the kernel
+    """
+
+    def __init__(
+        self,
+        body: Graph,
+        *,
+        strict: bool,
+        held: bool = False,
+        over: Mapping[int, int] | None = None,
+        symbols: Symbols | None = None,
+    ) -> None:
+        self.body: Final = body
+        self.symbols: Final = symbols
+        self.strict: Final = strict
+        self.held: Final = held
+        self.over: Final = dict(over or {})
+        self.without: _Run | None = self._interpreted if symbols is not None and symbols.shared in _failed else None
+        """What computes in place of a kernel that failed."""
+        self.variants: Final[dict[Any, Variant]] = {}
+        self.quick: Run = self._unknown
+        """The shortest way to a launch: that of inputs without gaps, once their kernel is compiled and chosen."""
+        self._family: Final = family_of(self)
+
+    def __call__(self, *inputs: Any) -> list[torch.Tensor]:
+        """The outputs; tensors and numbers in the order of the body's inputs."""
+        return self.quick(inputs)
+
+    def written_over(self, over: Mapping[int, int]) -> FusedKernel:
+        """The same, with these outputs written over these inputs."""
+        return FusedKernel(self.body, strict=self.strict, held=self.held, over=over, symbols=self.symbols)
+
+    def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+        """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments.
+
+        A kernel that does not compile or run is told of, and its operations run one by one from then on; with `slots`,
+        where nobody knows the numbers any more, the error has its name and file, and the program is planned without it
+        (see `HeldKernelFailed`).  A lack of memory is no fault of the
+        kernel: its operations would need more.
+        """
+        if self.without is not None:
+            return self.without(*inputs)
+        try:
+            return self._launched(inputs, slots)
+        except (torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as fault:
+            if slots is not None:
+                fault.add_note(self._told(len(inputs)))
+                raise
+            outputs, self.without = self._one_by_one(fault, inputs)
+            if self.symbols is not None:
+                _failed.add(self.symbols.shared)
+            return outputs
+
+    def _one_by_one(self, fault: Exception, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], _Run]:
+        """The outputs without the kernel, and what computes them."""
+        if isinstance(fault, KernelFault):
+            raise fault
+        outputs = self._interpreted(*inputs)  # where the operations fail too, no kernel is at fault
+        if is_verifying():
+            raise fault
+        remember_failure(self._text(), fault)
+        warnings.warn(
+            explain(
+                "a generated kernel failed; its operations run one by one from now on",
+                given=f"{self._told(len(inputs))}: {type(fault).__name__}: {fault}",
+                expected="a kernel that compiles and runs",
+                mend="the results are right; please report it with this file",
+            ),
+            FusionWarning,
+            stacklevel=user_level(),
+        )
+        return outputs, self._interpreted
+
+    def _interpreted(self, *inputs: Any) -> list[torch.Tensor]:
+        from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
+
+        return interpret(self.body, LibTorch(), inputs)
+
+    def _told(self, count: int) -> str:
+        """The name of the kernel, its file and its operations."""
+        rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
+        try:
+            kernel = self.lowered((None,) * count)
+            return f"{kernel.name} in {_written(kernel.name, kernel.source, self._lines())} ({rows})"
+        except Exception:  # the fault that is told of, or no folder to write to
+            return f"a kernel without a file ({rows})"
+
+    def _text(self) -> str:
+        """What it is known by."""
+        return text_of(self.body) if self.symbols is None else self.symbols.text
+
+    def _lines(self) -> tuple[str, ...]:
+        """Where it comes from."""
+        return known_lines(self._text())
+
+    def _launched(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+        layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
+        variant = self.variant(layouts)
+        outputs = variant.run(inputs, slots)
+        self._family.meet(layouts, variant.lows)
+        if slots is None and not any(layouts) and not variant.settled():
+            self.quick = variant.quick(inputs, self._unknown) or self.quick
+        return outputs
+
+    def variant(self, layouts: tuple[Any, ...]) -> Variant:
+        """The kernel for inputs with these strides."""
+        found = self.variants.get(layouts)
+        if found is None:
+            over = {j: k for j, k in self.over.items() if layouts[k] is None}
+            lowered = self.lowered(layouts, over=bool(over))
+            assert set(over.items()) <= set(lowered.over), "an output over an input that is read elsewhere"
+            if is_proving():
+                prove_triton(lowered, reached(self.body, layouts), over.items())
+            found = self.variants[layouts] = Variant(self.body, lowered, layouts, over, self._lines())
+        return found
+
+    def lowered(self, layouts: Layouts, *, over: bool = False) -> Kernel:
+        """What it launches for inputs with these strides."""
+        how: Any = {"strict": self.strict, "layouts": layouts, "held": self.held, "over": over}
+        found = None
+        if self.symbols is not None:
+            found = kernel_at(self.symbols.text, self.symbols.dynamic, self.symbols.sizes, **how)
+        return lower(self.body, **how) if found is None else found
+
+    def _unknown(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        return self.run(inputs, None)
+
+
+@final
+class Variant:
+    """One kernel, for inputs with certain strides."""
+
+    def __init__(
+        self, body: Graph, kernel: Kernel, layouts: Layouts, over: Mapping[int, int], lines: Sequence[str] = ()
+    ) -> None:
+        self.body: Final = body
+        self.kernel: Final = kernel
+        self.over: Final = over
+        self.function: Final = getattr(module_of(kernel.name, kernel.source, lines), kernel.name)
+        self.tunable: Final = tunable_of(body, kernel, f"{_PREFIX}{kernel.name}", layouts, over, self._tried)
+        domain = kernel.domain
+        self.loops: Final = tuple(1 << (n - 1).bit_length() for n in (domain.rows, domain.length) if kernel.sizes)
+        """How far its loops run at most, where its sizes are symbols: for all in between the tiles are the same."""
+        self.last: tuple[Tiles, Any] | None = None
+        """The tiles of the last launch, and what Triton compiled for it."""
+        self.lows: tuple[int, ...] = ()
+        """The lowest four bits of the addresses of the last launch: Triton asks whether 16 divides them."""
+        self.settled: Callable[[], bool] = bool
+        """Whether there is a quick way that holds; at first there is none."""
+
+    def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+        """The outputs, with the tiles that are chosen."""
+        kernel = self.kernel
+        device = next(x.device for x in inputs if isinstance(x, torch.Tensor)) if kernel.inputs else _device(kernel)
+        outputs = self._outputs(inputs, device)
+        if not kernel.domain.rows or not outputs[0].numel():
+            return outputs
+        arguments = [inputs[position] for position in kernel.inputs]
+        numbers = [launched_with(argument, inputs) for argument in kernel.numbers] if slots is None else slots
+        self.lows = tuple([x.data_ptr() & 15 for x in arguments])
+
+        def launched(tiles: Tiles) -> None:
+            self.last = (tiles, self._launched(tiles, arguments, outputs, numbers))
+
+        self.tunable.run(outputs[0], None, self._call(self.lows), launched)
+        return outputs
+
+    def quick(self, inputs: Sequence[Any], otherwise: Run) -> Run | None:
+        """A quicker way for inputs like the last ones; None while Triton's own is the only one."""
+        from burn_kernels.launch import seen, undisturbed
+        from burn_kernels.prepared import prepared
+
+        if self.last is None or any(self.lows) or seen():
+            return None
+        tiles, compiled = self.last
+        index = _device(self.kernel).index
+        ready = None if index is None else prepared(compiled, index)
+        settled = None if ready is None else self.tunable.settled(index, self._call(self.lows), tiles)
+        if ready is None or settled is None:
+            return None
+        self.settled = settled
+        holds = undisturbed(settled, ready.watchers)
+        numbers = [isinstance(spec, NumberSpec) for _, spec in self.body.inputs]
+        return quick_launch(self.kernel, self.over, tiles, ready, holds, launched_with, otherwise, numbers=numbers)
+
+    def prepare(self, lows: tuple[int, ...], place: str) -> None:
+        """Compiles and loads it for addresses with these lowest bits; launches nothing."""
+
+        def loaded(tiles: Tiles) -> None:
+            found = self.without_launch(lows, tiles)
+            _ = found.run  # the first look at it loads it
+
+        block, like = _loading_on(place)
+        with block:
+            self.tunable.run(like, None, self._call(lows), loaded)
+
+    def without_launch(self, lows: tuple[int, ...], tiles: Tiles) -> Any:
+        """What Triton compiles on the current device for addresses with these lowest bits."""
+        kernel = self.kernel
+        body = [spec for _, spec in self.body.inputs]
+        read = [_Absent(body[position], low) for position, low in zip(kernel.inputs, lows, strict=True)]
+        at = dict(zip(kernel.inputs, lows, strict=True))
+        written = [_Absent(spec, at.get(self.over.get(j, -1), 0)) for j, spec in enumerate(kernel.outputs)]
+        examples: dict[str, Any] = {"f32": 0.5, "f64": 3, "i64": 3}
+        numbers: list[Any] = [examples[argument.kind] for argument in kernel.numbers]
+        if kernel.held:
+            numbers = [_Absent(TensorSpec.of((), _SLOTS[argument.kind], "cpu"), 0) for argument in kernel.numbers]
+        given = (*read, *written, *numbers, *kernel.sizes)
+        return self.function.run(
+            *given,
+            grid=(1,),
+            warmup=True,
+            num_warps=tiles.warps,
+            num_stages=1,
+            enable_fp_fusion=False,
+            **tiles.blocks(kernel),
+        )
+
+    def tiles_at(self, lows: tuple[int, ...], index: int) -> Tiles:
+        """The tiles that are chosen on a device for addresses with these lowest bits."""
+        from burn_kernels.autotune import levels, selection
+
+        facts = self.tunable.facts(*self._call(lows))
+        tiles: Tiles = selection.current().decide(self.tunable, index, facts, levels.is_deterministic()).config
+        return tiles if self.tunable.supports(tiles, facts) else tiles_of(self.kernel)
+
+    def _call(self, lows: Sequence[int]) -> tuple[int, ...]:
+        address = 0
+        for low in lows:
+            address |= low
+        return (address, *self.loops)
+
+    def _outputs(self, inputs: Sequence[Any], device: torch.device) -> list[torch.Tensor]:
+        return [
+            inputs[self.over[j]] if j in self.over else _empty(spec, device)
+            for j, spec in enumerate(self.kernel.outputs)
+        ]
+
+    def _launched(self, tiles: Tiles, arguments: Sequence[Any], outputs: Any, numbers: Sequence[Any]) -> Any:
+        from burn_kernels.launch import launch
+
+        given = (*arguments, *outputs, *numbers, *self.kernel.sizes)
+        grid = (tiles.programs(self.kernel),)
+        blocks = tiles.blocks(self.kernel)
+        return launch(self.function, grid, outputs[0], *given, warps=tiles.warps, contracts=False, **blocks)
+
+    def _tried(self, inputs: Sequence[Any], tiles: Tiles) -> list[torch.Tensor]:
+        """The outputs with tiles that are on trial; numbers lie on the device where the kernel reads them there."""
+        kernel = self.kernel
+        device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), _device(kernel))
+        outputs = self._outputs(inputs, device)
+        values = [launched_with(argument, inputs) for argument in kernel.numbers]
+        if kernel.held:
+            values = [_slot(argument, inputs, device) for argument in kernel.numbers]
+        self._launched(tiles, [inputs[position] for position in kernel.inputs], outputs, values)
+        return outputs
+
+
+def _loading_on(place: str) -> tuple[contextlib.AbstractContextManager[Any], torch.Tensor]:
+    """A block in which kernels are loaded on a device, and a tensor there."""
+    device = torch.device(place)
+    return torch.cuda.device(device), torch.empty(0, device=device)
+
+
+@final
+class _Absent:
+    """A tensor as Triton's compiler looks at one: its type and the lowest bits of its address."""
+
+    def __init__(self, spec: Any, low: int) -> None:
+        self.dtype: Final = TO_TORCH[spec.dtype]
+        self._low: Final = low
+
+    def data_ptr(self) -> int:
+        return self._low
+
+
+# -- kernels of one body -----------------------------------------------------------------------------
+@final
+class Family:
+    """The kernels of one body, which differ in what they write over, and how inputs of any of them lay so far.
+
+    A program is warmed up by one of them and recorded with another: what was met is compiled for all of them first,
+    since nothing may be compiled or loaded while a device records.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place: Final = place
+        self._kernels: Final[weakref.WeakSet[FusedKernel]] = weakref.WeakSet()
+        self._met: Final[dict[tuple[Any, Any], None]] = {}
+        self._done: Final[weakref.WeakKeyDictionary[FusedKernel, set[Any]]] = weakref.WeakKeyDictionary()
+
+    def add(self, kernel: FusedKernel) -> None:
+        """A kernel of the body."""
+        self._kernels.add(kernel)
+
+    def meet(self, layouts: tuple[Any, ...], lows: tuple[int, ...]) -> None:
+        """Inputs that lie so were computed on."""
+        self._met.setdefault((layouts, lows))
+
+    def prepare(self) -> None:
+        """Compiles and loads all of its kernels for all that was met."""
+        for kernel in list(self._kernels):
+            done = self._done.setdefault(kernel, set())
+            for layouts, lows in list(self._met):
+                if (layouts, lows) not in done:
+                    variant = kernel.variant(layouts)
+                    if len(lows) == len(variant.kernel.inputs):  # none where there was nothing to compute
+                        variant.prepare(lows, self.place)
+                    done.add((layouts, lows))
+
+
+_families: Final[weakref.WeakValueDictionary[Any, Family]] = weakref.WeakValueDictionary()
+
+
+def family_of(kernel: FusedKernel) -> Family:
+    """The family of a kernel, which it joins."""
+    with _lock:
+        key = (kernel.body, kernel.strict, kernel.held)
+        found = _families.get(key)
+        if found is None:
+            specs = [spec for spec in kernel.body.specs().values() if isinstance(spec, TensorSpec)]
+            found = _families[key] = Family(specs[0].place)
+        found.add(kernel)
+        return found
+
+
+def prepare_kernels(place: str) -> None:
+    """Compiles and loads what a program that was warmed up at `place` launches when it is recorded."""
+    if not place.startswith("cuda"):  # the interpreter compiles nothing
+        return
+    with _lock:
+        families = [family for family in _families.values() if family.place == place]
+    for family in families:
+        family.prepare()
+
+
+def _device(kernel: Kernel) -> torch.device:
+    return torch.device(kernel.outputs[0].place)
+
+
+def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:
+    return torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=device)
+
+
+def launched_with(argument: Argument, inputs: Sequence[Any]) -> Any:
+    """The number that a launch passes for an argument."""
+    value = argument.value(inputs)
+    if argument.kind == "f64":
+        return struct.unpack("q", struct.pack("d", float(value)))[0]
+    return float(value) if argument.kind == "f32" else int(value)
+
+
+def _slot(argument: Argument, inputs: Sequence[Any], device: torch.device) -> torch.Tensor:
+    return torch.tensor(argument.value(inputs), dtype=TO_TORCH[_SLOTS[argument.kind]], device=device)
+
+
+# -- files -------------------------------------------------------------------------------------------
+_PREFIX: Final = "burn_torch_"
+_modules: Final[dict[str, ModuleType]] = {}
+
+
+def module_of(name: str, source: str, lines: Sequence[str] = ()) -> ModuleType:
+    """The source as a module from a file: Triton reads a kernel's source from where it was defined.
+
+    lines  of the user's, which the file has as comments
+    """
+    with _lock:
+        found = _modules.get(name)
+        if found is None:
+            path = str(_written(name, source, lines))
+            found = sys.modules[f"{_PREFIX}{name}"] = ModuleType(f"{_PREFIX}{name}")
+            found.__file__ = path
+            exec(compile(source, path, "exec"), vars(found))  # no file of bytecode, which could be damaged
+            _modules[name] = found
+        return found
+
+
+def _holds(path: Path, source: str) -> bool:
+    try:
+        return path.exists() and is_kernel(path.read_text(encoding="utf-8"), source)
+    except UnicodeError:
+        return False
+
+
+def _written(name: str, source: str, lines: Sequence[str]) -> Path:
+    fault: OSError | None = None
+    for folder in kernel_folders():
+        path = folder / f"{name}.py"
+        try:
+            if not _holds(path, source):
+                write_atomic(path, commented(source, lines).encode(), durable=False)
+        except OSError as err:  # a full disk
+            fault = err
+        else:
+            return path
+    raise OSError(f"no kernel can be written: {fault}")

@@ -1,0 +1,1 @@
+"""Whole graphs as straight-line Python over torch's functions, and where they write in place."""

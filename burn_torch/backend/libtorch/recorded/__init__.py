@@ -1,0 +1,1 @@
+"""Whole programs as CUDA graphs."""

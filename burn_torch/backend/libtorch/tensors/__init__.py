@@ -1,0 +1,1 @@
+"""torch tensors as this leaf takes, keeps and reads them."""

@@ -1,0 +1,141 @@
+"""The loops of a kernel, and what is known of a kernel that is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.body.columns import parts_beside
+from burn_torch.fusion.body.reasons import Reason, Unfusible
+from burn_torch.graph.ir import Graph
+from burn_torch.ops.laws import Folds
+from burn_torch.symbolic.sizes import size_hint
+
+__all__ = ["Argument", "Domain", "Kernel", "domain_of", "tensor"]
+
+
+# -- what a kernel is -----------------------------------------------------------------------------
+@final
+@dataclass(frozen=True)
+class Domain:
+    """The loops of a kernel.
+
+    kept      sizes of the axes that `x` runs over, in row-major order
+    reduced   sizes of the axes that `r` runs over; None where nothing is reduced
+    shape     of what is reduced, where anything is
+    """
+
+    kept: tuple[int, ...]
+    reduced: tuple[int, ...] | None
+    shape: tuple[int, ...]
+    axes: tuple[int, ...] = ()
+    """Which axes of `shape` are reduced."""
+    parts: int = 0
+    """Of the rows, for each of which columns are summed beside; 0 where none are.  See `columns.py`."""
+
+    @property
+    def rows(self) -> int:
+        """How far `x` runs."""
+        return math.prod(self.kept)
+
+    @property
+    def length(self) -> int:
+        """How far `r` runs."""
+        return 1 if self.reduced is None else math.prod(self.reduced)
+
+
+@final
+@dataclass(frozen=True)
+class Argument:
+    """A number that a kernel takes: `value` makes it of the numbers of the body, on the host.
+
+    kind: "f32"; "i64"; "f64", whose bits are passed as an integer, since a launch passes floats as float32
+    """
+
+    name: str
+    kind: str
+    value: Callable[[Sequence[Any]], Any]
+
+
+@final
+@dataclass(frozen=True)
+class Kernel:
+    """A lowered body.
+
+    inputs    positions of the body's inputs that are tensors the kernel reads, in the order of its arguments
+    outputs   specs of what it writes
+    numbers   further arguments
+    """
+
+    name: str
+    source: str
+    inputs: tuple[int, ...]
+    outputs: tuple[TensorSpec, ...]
+    numbers: tuple[Argument, ...]
+    domain: Domain
+    rows_together: bool
+    """Whether neighbours in memory lie along `x`, though `r` is there too: columns are reduced."""
+    whole_rows: bool
+    """Whether a program holds whole rows: there is no loop over `r`."""
+    loads: int
+    wide: bool
+    """Whether indexes need 64 bits."""
+    over: tuple[tuple[int, int], ...] = ()
+    """(output, position of the body's input): the first may lie over the second, read at its own element alone."""
+    held: bool = False
+    """Whether its numbers lie on the device, and it takes pointers to them."""
+    sizes: tuple[Any, ...] = ()
+    """What it takes beside, where its sizes are symbols: sizes made of these; of a kernel `at` some, whole numbers."""
+    streamed: int = 0
+    """Bytes for each step of both loops, of all that it reads."""
+    turned: bool = False
+    """Whether neighbours in memory lie along `x` in some of what it reads and along `r` in some."""
+
+    @property
+    def steps(self) -> bool:
+        """Whether a program goes over something in steps: what later ones read may be on its way before."""
+        return self.domain.reduced is not None and (not self.whole_rows or self.domain.parts > 0)
+
+    def at(self, loops: Sequence[tuple[int, ...]], outputs: Sequence[TensorSpec], sizes: Sequence[int]) -> Kernel:
+        """The kernel of symbolic sizes at some of them.  loops: `kept`, `reduced` and `shape` of its domain."""
+        kept, reduced, shape = loops
+        domain = replace(
+            self.domain, kept=kept, reduced=reduced if self.domain.reduced is not None else None, shape=shape
+        )
+        return replace(self, domain=domain, outputs=tuple(outputs), sizes=tuple(sizes))
+
+
+# -- the loops ---------------------------------------------------------------------------------------
+def domain_of(body: Graph) -> Domain:
+    """The loops that a body needs.  Raises: Unfusible where its results do not fit one set of loops."""
+    specs = body.specs()
+    folds = [node for node in body.nodes if node.call.op.law(Folds) is not None and node.call.attrs["dims"]]
+    outputs = [tensor(specs[i]) for i in body.outputs if i is not None]
+    if not folds:
+        sizes = {spec.numel for spec in outputs}
+        if len(sizes) > 1:
+            counts = sorted(sizes, key=size_hint)
+            raise Unfusible(Reason.SHAPE, f"results of {' and '.join(map(str, counts))} elements")
+        largest = max(outputs, key=lambda spec: spec.ndim)
+        return Domain((outputs[0].numel,), None, largest.shape)
+    beside = parts_beside(body, folds)
+    first, parts = beside or (
+        max(folds, key=lambda node: (size_hint(tensor(node.call.specs[0]).numel), len(node.call.attrs["dims"]))),
+        0,
+    )
+    shape = tensor(first.call.specs[0]).shape
+    axes = tuple(sorted(first.call.attrs["dims"]))
+    if not first.call.specs[0].numel:  # type: ignore[union-attr]  # a tensor
+        raise Unfusible(Reason.SHAPE, "there is nothing to reduce")
+    kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)
+    return Domain(kept, tuple(shape[axis] for axis in axes), shape, axes, parts)
+
+
+def tensor(spec: Any) -> TensorSpec:
+    """A spec of known shape.  Raises: Unfusible for any other."""
+    if not isinstance(spec, TensorSpec):
+        raise Unfusible(Reason.BARRIER, "a shape depends on data")
+    return spec

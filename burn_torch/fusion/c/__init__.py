@@ -1,0 +1,1 @@
+"""Bodies as C source for a CPU, and the proof of what was written."""

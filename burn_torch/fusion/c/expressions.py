@@ -1,0 +1,158 @@
+"""What an element-wise row computes, as C: its template, read as an expression and written with types.
+
+c_expression("where({0} > 0.0, {0}, {1} * expm1({0}))", ["v1", "v2"], DType.F32, used=set())
+'((v1 > 0.0f) ? v1 : (v2 * expm1_(v1)))'
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from burn_torch.core.dtype import DType
+from burn_torch.fusion.body.reasons import Reason, Unfusible
+from burn_torch.fusion.triton.expressions import OPERATORS, parsed
+
+__all__ = ["C_TYPES", "c_expression", "c_number"]
+
+C_TYPES: Final[Mapping[DType, str]] = {
+    DType.F64: "double",
+    DType.F32: "float",
+    DType.F16: "_Float16",
+    DType.BF16: "uint16_t",
+    DType.I64: "int64_t",
+    DType.I32: "int32_t",
+    DType.I16: "int16_t",
+    DType.I8: "int8_t",
+    DType.U8: "uint8_t",
+    DType.BOOL: "_Bool",
+}
+"""How element types lie in memory."""
+
+_OWN: Final = frozenset({"exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid"})
+"""Functions of `c_prims`, on float."""
+
+_BUILTIN: Final[Mapping[str, str]] = {
+    "exp": "exp",
+    "expm1": "expm1",
+    "log": "log",
+    "log1p": "log1p",
+    "tanh": "tanh",
+    "erf": "erf",
+    "sin": "sin",
+    "cos": "cos",
+    "sqrt": "sqrt",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "rint": "rint",
+    "abs": "fabs",
+}
+"""Functions that every C compiler brings, on double; those on float end in f."""
+
+
+def c_number(value: float | int | bool, kind: DType) -> str:
+    """A number as source, of floats rounded to `kind`.  Raises: Unfusible for a fraction beside integers."""
+    if isinstance(value, float) and not kind.is_float:
+        if not value.is_integer():
+            raise Unfusible(Reason.DTYPE, f"the number {value} beside {kind}")
+        value = int(value)
+    if not isinstance(value, float):
+        value = int(value)
+        return f"{value}LL" if abs(value) > 1 << 30 else str(value)
+    end = "" if kind is DType.F64 else "f"
+    if value != value:
+        return f'__builtin_nan{end}("")'
+    if value in (float("inf"), float("-inf")):
+        return f"(-__builtin_inf{end}())" if value < 0 else f"__builtin_inf{end}()"
+    return f"{value!r}{end}"
+
+
+@final
+@dataclass(frozen=True)
+class _Writer:
+    """Writes one expression; `kind` is the type that numbers are computed in."""
+
+    operands: Mapping[str, str]
+    kind: DType
+    used: set[str]
+
+    def write(self, node: ast.AST) -> str:
+        if isinstance(node, ast.Name):
+            return self.operands[node.id]
+        if isinstance(node, ast.Constant):
+            return c_number(node.value, self.kind)  # type: ignore[arg-type]  # templates hold numbers
+        if isinstance(node, ast.UnaryOp):
+            sign = OPERATORS[type(node.op)]
+            return f"({'!' if sign == '~' and self.kind.is_bool else sign}{self.write(node.operand)})"
+        if isinstance(node, ast.Compare):
+            (op,), (other,) = node.ops, node.comparators
+            return f"({self.write(node.left)} {OPERATORS[type(op)]} {self.write(other)})"
+        if isinstance(node, ast.BinOp):
+            left, right = self.write(node.left), self.write(node.right)
+            if isinstance(node.op, ast.LShift | ast.RShift) and not self.kind.is_float:
+                return self._shifted(left, right, to_left=isinstance(node.op, ast.LShift))
+            if not isinstance(node.op, ast.Div):
+                return f"({left} {OPERATORS[type(node.op)]} {right})"
+            if not self.kind.is_float:
+                raise Unfusible(Reason.DTYPE, f"kernels do not divide {self.kind}")
+            return f"({left} / {right})"
+        assert isinstance(node, ast.Call)
+        return self._call(node)
+
+    def _shifted(self, value: str, by: str, *, to_left: bool) -> str:
+        """As torch has it: beyond the width of the type nothing is left but the sign."""
+        bits = 8 * self.kind.itemsize
+        beyond = f"({by}) < 0 || ({by}) >= {bits}"
+        value = f"({C_TYPES[self.kind]}){value}"  # a literal is an int, of 32 bits
+        if to_left or self.kind is DType.U8:
+            return f"({beyond} ? 0 : {value} {'<<' if to_left else '>>'} {by})"
+        return f"({value} >> ({beyond} ? {bits - 1} : {by}))"
+
+    def _call(self, node: ast.Call) -> str:
+        assert isinstance(node.func, ast.Name)
+        name = node.func.id
+        if name == "float":
+            return c_number(float(ast.literal_eval(node.args[0])), self.kind)
+        given = [self.write(argument) for argument in node.args]
+        if name == "where":
+            return f"({given[0]} ? {given[1]} : {given[2]})"
+        if name in ("maximum", "minimum"):
+            a, b = given
+            sign = ">" if name == "maximum" else "<"
+            if not self.kind.is_float:
+                return f"({a} {sign} {b} ? {a} : {b})"
+            return f"(({a} {sign} {b}) | ({a} != {a}) ? {a} : {b})"  # NaN stays
+        if self.kind.is_float and name == "rsqrt":
+            return f"({c_number(1.0, self.kind)} / {self._function('sqrt')}({given[0]}))"
+        if self.kind is DType.F64 and name == "sigmoid":
+            self.used.add("sigmoid64")
+            return f"sigmoid64_({given[0]})"
+        if name == "abs" and not self.kind.is_float:
+            return f"({given[0]} < 0 ? -{given[0]} : {given[0]})"
+        if self.kind not in (DType.F32, DType.F64):
+            raise Unfusible(Reason.DTYPE, f"kernels have no {name} of {self.kind}")
+        if name in ("fmod", "remainder"):
+            helper = name if self.kind is DType.F32 else f"{name}64"
+            self.used.add(helper)
+            return f"{helper}_({', '.join(given)})"
+        return f"{self._function(name)}({given[0]})"
+
+    def _function(self, name: str) -> str:
+        if self.kind is DType.F32 and name in _OWN:
+            self.used.add(name)
+            return f"{name}_"
+        if name not in _BUILTIN:
+            raise Unfusible(Reason.UNSUPPORTED, f"kernels have no {name} of {self.kind}")
+        return f"__builtin_{_BUILTIN[name]}{'f' if self.kind is DType.F32 else ''}"
+
+
+def c_expression(template: str, operands: Sequence[str] | Mapping[str, str], kind: DType, *, used: set[str]) -> str:
+    """The template with these operands in its places; the helpers that it needs are added to `used`.
+
+    Raises: Unfusible where C has no such function of this type.
+    """
+    names = operands if isinstance(operands, Mapping) else {f"_{n}": text for n, text in enumerate(operands)}
+    return _Writer(names, kind, used).write(parsed(template))

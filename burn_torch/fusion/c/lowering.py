@@ -1,0 +1,86 @@
+"""From a body, a Graph whose operations become one kernel, to C source for a CPU: which loops, and whether it pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.body.loops import Domain, domain_of
+from burn_torch.fusion.body.reasons import Unfusible
+from burn_torch.fusion.c.writer import CKernel, CWriter, Loops
+from burn_torch.graph.ir import Graph
+from burn_torch.ops.laws import Moves
+from burn_torch.symbolic.sizes import size_hint
+
+__all__ = ["CKernel", "lower_to_c", "lowered_for_cpu"]
+
+FEW: Final = 4
+MANY: Final = 1 << 17
+"""Operations, and elements of the largest tensor, from which on a kernel pays."""
+
+_FEW_LANES: Final = 16
+"""Lanes that are no vector."""
+
+
+def lower_to_c(
+    body: Graph, *, strict: bool = False, layouts: Sequence[tuple[Any, ...] | None] | None = None
+) -> CKernel:
+    """The kernel of a body; of all ways to cut its loops, the one whose lanes lie side by side most often.
+
+    strict    rounds after each operation, as unfused execution does
+    layouts   strides of the body's inputs in elements, None for row-major ones; symbolic ones where sizes are
+
+    Raises: Unfusible, with the reason.
+    """
+    domain = domain_of(body)
+    found: tuple[float, CKernel] | None = None
+    fault: Unfusible | None = None
+    for loops in _ways(domain):
+        writer = CWriter(body, domain, loops, strict=strict, layouts=layouts)
+        try:
+            kernel = writer.c_kernel()
+        except Unfusible as why:
+            fault = why
+            continue
+        if found is None or writer.cost() < found[0]:
+            found = writer.cost(), kernel
+        if not writer.apart and size_hint(loops.inner) >= _FEW_LANES:
+            break
+    if found is None:
+        assert fault is not None
+        raise fault
+    return found[1]
+
+
+def lowered_for_cpu(body: Graph, *, strict: bool) -> CKernel | None:
+    """The kernel of a body for contiguous inputs; None where its operations do better one by one."""
+    if not _pays(body):
+        return None
+    try:
+        return lower_to_c(body, strict=strict)
+    except Unfusible:
+        return None
+
+
+def _pays(body: Graph) -> bool:
+    """Measured (benchmarks/notes/fusion_cpu.md): a call costs about as much as two of torch's operations."""
+    work = sum(node.call.op.law(Moves) is None for node in body.nodes)
+    elements = max((size_hint(spec.numel) for spec in body.specs().values() if isinstance(spec, TensorSpec)), default=0)
+    return work >= FEW or (work > 1 and elements >= MANY)
+
+
+def _ways(domain: Domain) -> Iterator[Loops]:
+    """Ways to cut the loops, the longest stretches of lanes first."""
+    for inner in _stretches(domain.shape if domain.reduced is None else domain.reduced):
+        yield Loops(inner)
+    if domain.reduced is not None and not domain.parts:
+        for inner in _stretches(domain.kept):
+            yield Loops(inner, columns=True)
+
+
+def _stretches(shape: Sequence[int]) -> list[int]:
+    """The numbers of elements of the last axes together: all of them, all but the first, ..."""
+    found = [math.prod(shape[axis:]) for axis in range(len(shape))]
+    return list(dict.fromkeys(found)) or [1]

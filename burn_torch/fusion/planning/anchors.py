@@ -1,0 +1,379 @@
+"""Anchors: products of matrices, and convolutions, that take up the element-wise work around them, where that pays.
+
+After scheduling, a product and the kernel that reads it, and the kernels that make its operands and nothing else, may
+become one (`products.py`); so may a convolution of few channels and the kernel that reads it (`convolutions.py`).  Its
+rival is what the plan has already: the library's function, and the kernels by themselves.  A chooser says which is
+faster; without one, or where it knows nothing, the library is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.body.reasons import Reason, Unfusible
+from burn_torch.fusion.planning.bodies import without_origins
+from burn_torch.fusion.planning.schedule import Boundary, Group, Plan
+from burn_torch.fusion.rows.product_row import convolution as convolution_row
+from burn_torch.fusion.rows.product_row import product as product_row
+from burn_torch.fusion.rows.row import body_of, kernel
+from burn_torch.fusion.rows.symbolic import scope_of
+from burn_torch.fusion.triton.convolutions import (
+    Convolution,
+    ConvolutionTiles,
+    convolution_in,
+    is_convolution,
+    lower_convolution,
+)
+from burn_torch.fusion.triton.products import Product, ProductTiles, is_product, lower_product, product_in
+from burn_torch.graph.decomposition import expanded
+from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.graph.passes.dead import dead_code
+from burn_torch.graph.passes.grouping import in_order
+from burn_torch.graph.passes.memory import peak_bytes
+from burn_torch.ops.laws import Draws, Moves
+from burn_torch.ops.op import Call
+
+__all__ = ["Chooser", "ConvolutionChooser", "anchored", "set_chooser", "set_convolution_chooser"]
+
+Chooser = Callable[[Product, str], ProductTiles | None]
+"""(product, what comes with it: words of "before", "after" and "kept") -> tiles that beat the library, or None."""
+
+ConvolutionChooser = Callable[[Convolution, str], ConvolutionTiles | None]
+"""As a Chooser; what comes with a convolution lies after it."""
+
+_chooser: Chooser | None = None
+_convolution_chooser: ConvolutionChooser | None = None
+
+
+def set_chooser(chooser: Chooser | None) -> Chooser | None:
+    """Whom plans ask from now on; returns the one before."""
+    global _chooser
+    before, _chooser = _chooser, chooser
+    return before
+
+
+def set_convolution_chooser(chooser: ConvolutionChooser | None) -> ConvolutionChooser | None:
+    """Whom plans ask about convolutions from now on; returns the one before."""
+    global _convolution_chooser
+    before, _convolution_chooser = _convolution_chooser, chooser
+    return before
+
+
+def anchored(plan: Plan, *, strict: bool) -> Plan:
+    """The plan with products and convolutions that took up what lies around them.
+
+    None of symbolic sizes, for which no tile is known.
+    """
+    kinds = _kinds()
+    if not kinds or scope_of(plan.graph) is not None:
+        return plan
+    tried: set[tuple[int | None, ...]] = set()
+    anchors = _Anchors(plan, strict)
+    while waiting := [(n, kind) for n, kind in anchors.found(kinds) if plan.graph.nodes[n].outputs not in tried]:
+        n, kind = waiting[0]
+        tried.add(plan.graph.nodes[n].outputs)
+        joined = anchors.joined(n, kind)
+        if joined is not None:
+            plan, anchors = joined, _Anchors(joined, strict)
+    return plan
+
+
+@final
+@dataclass(frozen=True)
+class _Kind:
+    """What may be an anchor.
+
+    is_one    whether an operation is one
+    of        the operation of a body, and its sizes
+    lower     the kernel of a body
+    choose    tiles for sizes and what lies around, or None
+    row       what stands for a kernel
+    operands  how many inputs may be made in the kernel
+    """
+
+    is_one: Callable[[Call], bool]
+    of: Callable[[Graph], tuple[Node, Any]]
+    lower: Callable[..., Any]
+    choose: Callable[[Any, str], Any]
+    row: Any
+    operands: int
+
+
+def _kinds() -> list[_Kind]:
+    """The kinds about which there is somebody to ask."""
+    found: list[_Kind] = []
+    if _chooser is not None:
+        found.append(_Kind(is_product, product_in, lower_product, _chooser, product_row, 2))
+    if _convolution_chooser is not None:
+        ask = _convolution_chooser
+        found.append(_Kind(is_convolution, convolution_in, lower_convolution, ask, convolution_row, 0))
+    return found
+
+
+@final
+@dataclass(frozen=True)
+class _Joined:
+    """What becomes one kernel: positions in the graph, and the body with what it reads and writes."""
+
+    before: tuple[int, ...]
+    product: int
+    after: int | None
+    body: Graph
+    given: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+
+@final
+class _Anchors:
+    """The products of a plan's graph, and what could join them."""
+
+    def __init__(self, plan: Plan, strict: bool) -> None:
+        self.plan: Final = plan
+        self.strict: Final = strict
+        self.graph: Final = plan.graph
+        self.nodes: Final = plan.graph.nodes
+        self.specs: Final = plan.graph.specs()
+        self.maker: Final = {i: n for n, node in enumerate(self.nodes) for i in node.outputs if i is not None}
+        self.readers: Final[dict[int, list[int]]] = {}
+        for n, node in enumerate(self.nodes):
+            for i in dict.fromkeys(node.inputs):
+                if isinstance(i, int):
+                    self.readers.setdefault(i, []).append(n)
+        self.returned: Final = {i for i in plan.graph.outputs if i is not None}
+
+    def found(self, kinds: Sequence[_Kind]) -> list[tuple[int, _Kind]]:
+        """The positions of what kernels could compute."""
+        return [(n, kind) for n, node in enumerate(self.nodes) for kind in kinds if kind.is_one(node.call)]
+
+    # -- who joins --------------------------------------------------------------------------------------
+    def joined(self, n: int, kind: _Kind) -> Plan | None:
+        """The plan with the anchor at n and what joins it as one kernel; None where the library's is to stay."""
+        operands = self.nodes[n].inputs[: kind.operands]
+        before = tuple(p for i in operands for p in [self._producer(i, n)] if p is not None)
+        after = self._consumer(n)
+        for some_before, some_after in dict.fromkeys([(before, after), ((), after), (before, None)]):
+            if not some_before and some_after is None:
+                continue
+            found = self._cut(some_before, n, some_after)
+            _, size = kind.of(found.body)
+            words = ["before"] * bool(some_before) + ["after"] * (some_after is not None)
+            words += ["kept"] * (some_after is not None and self.nodes[n].outputs[0] in found.wanted)
+            tiles = kind.choose(size, " ".join(words))
+            if tiles is None:
+                continue
+            try:
+                kind.lower(found.body, strict=self.strict)
+            except Unfusible:
+                continue
+            return self._with(found, tiles, kind.row)
+        return None
+
+    def _elementwise(self, n: int) -> bool:
+        call = self.nodes[n].call
+        return call.op is kernel or (not call.is_number and (call.op.pointwise is not None or _parts(call) is not None))
+
+    def _consumer(self, n: int) -> int | None:
+        """The first element-wise work that reads the product, if nothing between them needs the one and the other."""
+        value: int | None = self.nodes[n].outputs[0]
+        while value is not None and self.readers.get(value):
+            first, *others = self.readers[value]
+            if self._elementwise(first):
+                return None if self._reaches(others, first) else first
+            (value, *more) = self.nodes[first].outputs
+            if others or more or not self.nodes[first].call.aliases or value in self.returned:
+                return None
+        return None
+
+    def _reaches(self, starts: Sequence[int], goal: int) -> bool:
+        waiting, seen = list(starts), set(starts)
+        while waiting:
+            for i in self.nodes[waiting.pop()].outputs:
+                for r in self.readers.get(i, ()) if i is not None else ():
+                    if r == goal:
+                        return True
+                    if r not in seen:
+                        seen.add(r)
+                        waiting.append(r)
+        return False
+
+    def _producer(self, i: Input, reader: int) -> int | None:
+        """The element-wise work that makes an operand, and makes it for this product alone."""
+        while isinstance(i, int) and i in self.maker and i not in self.returned and self.readers[i] == [reader]:
+            n = self.maker[i]
+            node = self.nodes[n]
+            if self._elementwise(n):
+                return n if len(node.outputs) == 1 else None
+            if not node.call.aliases:
+                return None
+            i, reader = node.inputs[0], n
+        return None
+
+    # -- the body ---------------------------------------------------------------------------------------
+    def _cut(self, before: Sequence[int], n: int, after: int | None) -> _Joined:
+        members = [*before, n, *([] if after is None else [after])]
+        views = [v for p in before for v in self._between(p, n)] + ([] if after is None else self._between(n, after))
+        order = sorted({*members, *views})
+        inside = {i for m in order for i in self.nodes[m].outputs if i is not None}
+        given = tuple(
+            dict.fromkeys(i for m in order for i in self.nodes[m].inputs if isinstance(i, int) and i not in inside)
+        )
+        wanted = tuple(i for m in order for i in self.nodes[m].outputs if i is not None and self._wanted(i, order))
+        made: list[Node] = []
+        highest = max([*self.specs, 0])
+        for m in order:
+            parts, highest = _inlined(self.nodes[m], highest)
+            made += parts
+        body = without_origins(Graph([(i, self.specs[i]) for i in given], made, list(wanted))).dense()
+        return _Joined(tuple(before), n, after, body, given, wanted)
+
+    def _between(self, p: int, n: int) -> list[int]:
+        """The views that lead from the result of one operation to another."""
+        found: list[int] = []
+        (i,) = self.nodes[p].outputs
+        while n not in self.readers[i]:  # type: ignore[index]  # it has readers
+            r = self.readers[i][0]  # type: ignore[index]  # it has readers
+            found.append(r)
+            (i,) = self.nodes[r].outputs
+        return found
+
+    def _wanted(self, i: int, members: Sequence[int]) -> bool:
+        return i in self.returned or any(r not in members for r in self.readers.get(i, ()))
+
+    # -- the plan ---------------------------------------------------------------------------------------
+    def _with(self, found: _Joined, tiles: ProductTiles | ConvolutionTiles, row: Any) -> Plan | None:
+        attrs: dict[str, Any] = {"body": found.body.to_json(), "strict": self.strict, "tiles": tiles.numbers()}
+        call = row.bind([self.specs[i] for i in found.given], attrs)
+        views = {v for p in found.before for v in self._between(p, found.product)}
+        views |= set() if found.after is None else set(self._between(found.product, found.after))
+        members = {*found.before, *views, found.product, *([] if found.after is None else [found.after])}
+        origins = [self.nodes[m].origin for m in (found.product, *sorted(members))]
+        one = Node(call, found.given, found.wanted, next((o for o in origins if o is not None), None))
+        last = max(members)
+        nodes = [one if n == last else node for n, node in enumerate(self.nodes) if n == last or n not in members]
+        graph = Graph(self.graph.inputs, in_order(self.graph, nodes), self.graph.outputs)
+        if peak_bytes(graph) > peak_bytes(self.graph):  # what it reads lives longer than what it would have read
+            return None
+        return Plan(graph, self._groups(found, graph, members, one), self._boundaries(found))
+
+    def _groups(self, found: _Joined, graph: Graph, members: set[int], one: Node) -> tuple[Group, ...]:
+        """The groups of all generated kernels, in the order of the graph."""
+        of_body: dict[str, list[Group]] = {}
+        for group in self.plan.groups:
+            of_body.setdefault(group.body.to_json(), []).append(group)
+        old = {
+            node.outputs: of_body[node.call.attrs["body"]].pop(0) for node in self.nodes if "body" in node.call.attrs
+        }
+        parts = [old.get(self.nodes[m].outputs) for m in sorted(members)]
+        rows = tuple(
+            row
+            for m, part in zip(sorted(members), parts, strict=True)
+            for row in (
+                part.rows if part is not None else () if self.nodes[m].call.aliases else (self.nodes[m].call.op.name,)
+            )
+        )
+        origins = dict.fromkeys(
+            o
+            for m, part in zip(sorted(members), parts, strict=True)
+            for o in (part.origins if part is not None else (self.nodes[m].origin,))
+            if o is not None
+        )
+        through = {
+            i for m in members for i in self.nodes[m].outputs if i is not None and not self.nodes[m].call.aliases
+        }
+        read = {i for m in members for i in self.nodes[m].inputs if isinstance(i, int)}
+        saved = sum(self._bytes(i) * ((i in read) + (i not in found.wanted)) for i in through)
+        saved += sum(part.bytes_saved for part in parts if part is not None)
+        group = Group(
+            rows,
+            tuple(origins),
+            sum(map(self._bytes, found.given)),
+            sum(map(self._bytes, found.wanted)),
+            saved,
+            found.body,
+        )
+        now = {**old, one.outputs: group}
+        return tuple(now[node.outputs] for node in graph.nodes if node.outputs in now and "body" in node.call.attrs)
+
+    def _bytes(self, i: int) -> int:
+        spec = self.specs.get(i)
+        return spec.numel * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
+
+    def _boundaries(self, found: _Joined) -> tuple[Boundary, ...]:
+        """Those that are left: what lies inside of the new kernel is none."""
+        (result,) = self.nodes[found.product].outputs
+        name = self.nodes[found.product].call.op.name
+        inside = set() if found.after is None else set(self._rows(found.after))
+        made = {i for p in found.before for i in self.nodes[p].outputs}
+        kept = [
+            b
+            for b in self.plan.boundaries
+            if not (b.value == result and b.consumer in inside) and not (b.value in made and b.consumer == name)
+        ]
+        why = f"{name} and what lies around it are one kernel, and nothing more is joined to it"
+        only = {i for i in self.nodes[found.product].inputs if isinstance(i, int)} - {
+            i for n in self._named(name) if n != found.product for i in self.nodes[n].inputs
+        }
+        read = {self._base(i) for i in only}
+        return tuple(
+            replace(b, reason=Reason.LIMIT, detail=why)
+            if b.value == result or (b.value in read and b.consumer == name)
+            else b
+            for b in kept
+        )
+
+    def _named(self, name: str) -> list[int]:
+        return [n for n, node in enumerate(self.nodes) if node.call.op.name == name]
+
+    def _base(self, i: int) -> int:
+        """The value that a view is of."""
+        while i in self.maker and self.nodes[self.maker[i]].call.aliases:
+            first = self.nodes[self.maker[i]].inputs[0]
+            assert isinstance(first, int)
+            i = first
+        return i
+
+    def _rows(self, n: int) -> list[str]:
+        """The operations at n: those of a kernel, or what boundaries call a composite one and its parts."""
+        call = self.nodes[n].call
+        body = _parts(call)
+        return [call.op.name, *([] if body is None else [node.call.op.name for node in body.nodes])]
+
+
+def _parts(call: Call) -> Graph | None:
+    """What an operation without an expression is made of, such as dropout, where all of it is element-wise."""
+    if call.op is kernel:
+        return body_of(call.attrs["body"], call.attrs["dynamic"], call.attrs["sizes"])
+    if call.op.pointwise is not None or call.aliases or is_product(call) or call.op.runs is not None:
+        return None
+    body = expanded(call)
+    if body is None:
+        return None
+    body = dead_code(body)
+    inside = all(
+        part.call.op.pointwise is not None or part.call.op.law(Moves) or part.call.op.law(Draws) for part in body.nodes
+    )
+    distinct = not {i for i, _ in body.inputs} & {i for i in body.outputs if i is not None}
+    return body if inside and distinct and body.nodes else None
+
+
+def _inlined(node: Node, highest: int) -> tuple[list[Node], int]:
+    """A node as the operations that it is made of, with new ids for what is between them."""
+    body = _parts(node.call)
+    if body is None:
+        return [node], highest
+    given = node.inputs if node.call.op is kernel else [i for i in node.inputs if i is not None]
+    names: dict[int, Input] = dict(zip((i for i, _ in body.inputs), given, strict=True))
+    names.update((i, j) for i, j in zip(body.outputs, node.outputs, strict=True) if i is not None and j is not None)
+    made: list[Node] = []
+    for part in body.nodes:
+        for i in part.outputs:
+            if i is not None and i not in names:
+                highest += 1
+                names[i] = highest
+        inputs = [names[i] if isinstance(i, int) else i for i in part.inputs]
+        outputs = [None if i is None else names[i] for i in part.outputs]
+        made.append(Node(part.call, inputs, outputs))  # type: ignore[arg-type]  # outputs are ids
+    return made, highest

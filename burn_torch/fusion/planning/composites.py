@@ -1,0 +1,201 @@
+"""Composite operations (softmax, norms) opened into what they are made of, and long reductions into two steps.
+
+The scheduler groups the parts as it groups anything else, and knows of each which operation it came from: where a group
+holds all of them the operation is named, and where planning gains nothing it stays whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.planning.bodies import Role, role_of
+from burn_torch.fusion.rewrites.deviations import deviations
+from burn_torch.fusion.rewrites.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
+from burn_torch.fusion.rows.row import kernel
+from burn_torch.fusion.triton.lowering import LONGEST_ROW
+from burn_torch.graph.decomposition import expanded
+from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.graph.passes.dead import dead_code
+from burn_torch.graph.passes.view_chains import fold_views
+from burn_torch.ops.laws import Folds
+from burn_torch.ops.op import Call
+from burn_torch.symbolic.sizes import size_hint
+
+__all__ = ["Whole", "open_composites"]
+
+Split = Callable[[Call], Graph | None]
+
+Whole = dict[int, tuple[Node, frozenset[int]]]
+"""For positions of a graph that came from a composite operation: that operation, and the positions of its parts."""
+
+
+def open_composites(graph: Graph) -> tuple[Graph, Whole]:
+    """The graph with composite operations (softmax, norms) replaced by what they are made of, and long reductions by
+    two steps.
+
+    Also, for each position in it that came from one, that operation and the positions of all its parts.
+    """
+    opened, whole = _with_deviations(*_in_parts(graph, {}, lambda _, node: _parts(node)))
+    rows = rows_reduced(opened)
+    folds = {n: node.call for n, node in enumerate(opened.nodes) if node.call.op.law(Folds) is not None}
+    kept = {_over(folds[n]) for n in folds if n in whole and columns_in_two_steps(folds[n]) is None}
+
+    def split(n: int, node: Node) -> Graph | None:
+        if role_of(node.call)[0] != Role.COMPUTES or n not in folds:
+            return None
+        beside = beside_rows(node.call, rows)
+        if beside is not None:
+            return beside if _fits(beside) else None
+        if n not in whole and _over(node.call) in kept:
+            return None  # the kernel that reduces the same in one step can take this one along
+        return _kept(node.call, columns_in_two_steps if n in whole else in_two_steps)
+
+    return _without_unread(*_in_parts(opened, whole, split))
+
+
+def _with_deviations(graph: Graph, whole: Whole) -> tuple[Graph, Whole]:
+    """The graph with sums of squared deviations in the pass over what they deviate from, where rows are long."""
+
+    def long(n: int, call: Call) -> bool:
+        if role_of(call)[0] != Role.COMPUTES:
+            return False
+        x = call.specs[0]
+        assert isinstance(x, TensorSpec)
+        length = math.prod(size_hint(x.shape[dim]) for dim in call.attrs["dims"])
+        return length > LONGEST_ROW or (columns_in_two_steps if n in whole else in_two_steps)(call) is not None
+
+    found = deviations(graph, long)
+    if not found:
+        return graph, whole
+    totals = {one.total: one for one in found.values()}
+    calls = {n: graph.nodes[n] for n in (*found, *totals)}
+    split, whole = _in_parts(graph, whole, lambda n, node: totals[n].sum_in_parts(node.call) if n in totals else None)
+    now = {node.outputs[0]: n for n, node in enumerate(split.nodes) if node.outputs}
+    specs = split.specs()
+
+    def taken_along(n: int, node: Node) -> tuple[Graph, list[int]] | None:
+        one = after.get(n)
+        if one is None:
+            return None
+        finish = now[calls[one.total].outputs[0]]
+        sums = next(
+            i
+            for node in reversed(split.nodes[:finish])
+            for i in node.outputs
+            if i is not None and _folds_parts(node, one.apart)
+        )
+        x, b = specs[one.x], specs[one.b]
+        assert isinstance(x, TensorSpec)
+        assert isinstance(b, TensorSpec)
+        return one.sum_of(node.call, x, b), [one.x, one.b, sums]
+
+    after = {now[calls[n].outputs[0]]: one for n, one in found.items()}
+    return _in_parts(split, whole, taken_along)
+
+
+def _folds_parts(node: Node, apart: Sequence[int]) -> bool:
+    """Whether it sums over parts of this shape."""
+    x = node.call.specs[0] if node.call.specs else None
+    return node.call.op.law(Folds) is not None and isinstance(x, TensorSpec) and x.shape == tuple(apart)
+
+
+def _over(call: Call) -> tuple[Any, ...]:
+    """What a reduction reduces: a shape, over which axes."""
+    x = call.specs[0]
+    return (x.shape if isinstance(x, TensorSpec) else None), tuple(sorted(call.attrs["dims"]))
+
+
+def _in_parts(
+    graph: Graph, whole: Whole, parts: Callable[[int, Node], Graph | tuple[Graph, list[int]] | None]
+) -> tuple[Graph, Whole]:
+    """The graph with `parts` in place of nodes; what came from a composite operation still does.
+
+    Parts read what the node reads, or the values that come with them.
+    """
+    nodes: list[Node] = []
+    now: dict[int, list[int]] = {}
+    alone: Whole = {}
+    highest = max(
+        [i for i, _ in graph.inputs] + [i for n in graph.nodes for i in n.outputs if i is not None], default=0
+    )
+    for n, node in enumerate(graph.nodes):
+        first = len(nodes)
+        body = parts(n, node)
+        if body is None:
+            nodes.append(node)
+            now[n] = [first]
+            continue
+        given: list[Any] = [i for i in node.inputs if i is not None]
+        if isinstance(body, tuple):
+            body, given = body
+        names: dict[int, Input] = dict(zip((i for i, _ in body.inputs), given, strict=True))
+        for made, wanted in zip(body.outputs, node.outputs, strict=True):
+            if made is not None and wanted is not None and made not in names:
+                names[made] = wanted
+        for part in body.nodes:
+            for i in part.outputs:
+                if i is not None and i not in names:
+                    highest += 1
+                    names[i] = highest
+            nodes.append(
+                Node(
+                    part.call,
+                    [names[i] if isinstance(i, int) else i for i in part.inputs],
+                    [None if i is None else names[i] for i in part.outputs],  # type: ignore[misc]  # outputs are ids
+                    node.origin,
+                )
+            )
+        now[n] = list(range(first, len(nodes)))
+        if n not in whole:
+            alone.update((position, (node, frozenset(now[n]))) for position in now[n])
+    moved = {members: frozenset(at for m in members for at in now[m]) for _, members in whole.values()}
+    left = {at: (node, moved[members]) for n, (node, members) in whole.items() for at in now[n]}
+    return Graph(graph.inputs, nodes, graph.outputs), left | alone
+
+
+def _without_unread(graph: Graph, whole: Whole) -> tuple[Graph, Whole]:
+    """Without parts that have no reader: a composite operation makes more than its readers want."""
+    needed = {i for i in graph.outputs if i is not None}
+    kept: list[int] = []
+    for n in reversed(range(len(graph.nodes))):
+        node = graph.nodes[n]
+        if node.call.op.collective is not None or any(i in needed for i in node.outputs):
+            needed.update(i for i in node.inputs if isinstance(i, int))
+            kept.append(n)
+    now = {n: position for position, n in enumerate(reversed(kept))}
+    parts = {members: frozenset(now[n] for n in members if n in now) for _, members in whole.values()}
+    left = {now[n]: (node, parts[members]) for n, (node, members) in whole.items() if n in now}
+    return Graph(graph.inputs, [graph.nodes[n] for n in now], graph.outputs), left
+
+
+def _parts(node: Node) -> Graph | None:
+    """What a composite operation is made of, where kernels compute all of it."""
+    call = node.call
+    if role_of(call)[0] != Role.APART or call.is_number or call.op is kernel or call.op.runs is not None:
+        return None
+    return _kept(call, expanded)
+
+
+def _kept(call: Call, parts: Split) -> Graph | None:
+    key = ("parts", parts)
+    body: Graph | bool | None = call.memo.get(key, False)
+    if body is False:
+        body = parts(call)
+        if body is not None:
+            body = dead_code(fold_views(body, "fast"))  # without casts to the type that a value has
+        if body is not None and not _fits(body):
+            body = None
+        call.memo[key] = body
+    assert not isinstance(body, bool)
+    return body
+
+
+def _fits(body: Graph) -> bool:
+    """Whether kernels can be made of all parts, each of which has a name of its own in the graph around it."""
+    inputs = {i for i, _ in body.inputs}
+    outputs = [i for i in body.outputs if i is not None]
+    distinct = len(set(outputs)) == len(outputs) and not inputs & set(outputs)
+    return distinct and bool(body.nodes) and all(role_of(part.call)[0] != Role.APART for part in body.nodes)

@@ -1,0 +1,82 @@
+"""What happens where a plan cannot be made: the next plainer one is, and people are told.
+
+    plan = plan_or_plainer("endings of products", lambda: with_endings(graph), lambda: graph, notes)
+
+A limit (`Unfusible`, `Unsymbolic`) is no fault: it is noted for `explain`.  Everything else is a fault of the planner,
+which ends no step of a user: it is noted, and warned of.  With BURN_TORCH_VERIFY=1 it is raised where it happens, for
+work on the planner; tests turn the warning into an error.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from burn_torch.core.errors import GraphError, explain
+from burn_torch.core.frames import user_level
+from burn_torch.core.verifying import is_proving, is_verifying
+from burn_torch.fusion.body.reasons import FusionWarning, Unfusible, Unsymbolic
+
+__all__ = ["known_failure", "note_fault", "plan_or_plainer", "remember_failure"]
+
+T = TypeVar("T")
+
+_LIMITS: Final = (Unfusible, Unsymbolic)
+
+_MOST: Final = 4096
+
+_failures: Final[OrderedDict[str, str]] = OrderedDict()
+"""What is said of kernels that failed when they were written, compiled or run, by the texts of their bodies."""
+
+_lock: Final = threading.Lock()
+
+
+def plan_or_plainer(step: str, plan: Callable[[], T], plainer: Callable[[], T], notes: list[str]) -> T:
+    """What `plan` gives; where it raises, what `plainer` does, and `notes` says why.
+
+    Raises: what `plan` raises, with BURN_TORCH_VERIFY=1 and if it is no limit; whatever `plainer` raises.
+    """
+    try:
+        return plan()
+    except Exception as fault:
+        notes.append(note_fault(step, fault))
+    return plainer()
+
+
+def note_fault(step: str, fault: Exception) -> str:
+    """A line for `explain` of a step of planning that raised; warns if that is a fault of the planner.
+
+    Raises: `fault` itself, with BURN_TORCH_VERIFY=1 if it is no limit; what a check of a graph found, with `proofs`.
+    """
+    if isinstance(fault, _LIMITS):
+        return f"{step}: {fault}"
+    if is_verifying() or (is_proving() and isinstance(fault, GraphError)):
+        raise fault
+    told = f"{step}: {type(fault).__name__}: {fault}"
+    warnings.warn(
+        explain(
+            "a program could not be planned as it should be; a plainer plan runs in its place",
+            given=told,
+            expected="a plan of generated kernels",
+            mend="the results are right; please report it with the text of explain()",
+        ),
+        FusionWarning,
+        stacklevel=user_level(),
+    )
+    return told
+
+
+def remember_failure(text: str, fault: Exception) -> None:
+    """Says that the kernel of a body (see `row.text_of`) failed, so that its operations run one by one."""
+    with _lock:
+        _failures[text] = f"it failed, its operations run one by one: {type(fault).__name__}: {fault}"
+        while len(_failures) > _MOST:
+            _failures.popitem(last=False)
+
+
+def known_failure(text: str) -> str:
+    """What is said of the kernel of a body that failed; empty where none did."""
+    return _failures.get(text, "")

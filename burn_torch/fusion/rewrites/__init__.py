@@ -1,0 +1,1 @@
+"""Rewrites of a graph before its kernels are planned: cheaper operations that compute the same."""

@@ -1,0 +1,220 @@
+"""What a library can do with a product beside computing it as usual: end with GELU, or take another algorithm.
+
+    z = linear(x, w, b); y = gelu(z)                          (z, y) = linear_gelu(x, w, b)
+    d = matmul(g, w); dz = gelu_backward(d, z); sum(dz)       (dz, sum) = matmul_gelu_backward(g, w, z)
+    y = linear(x, w, b)                                       y = fusion::library_product(x, w, b)
+
+Forward, GELU costs no read of z; backward, no d is written and read, and the bias's sum costs no pass.  In the form of
+tanh alone: no library ends with the exact GELU.  Whether that is ahead of a product with a kernel after it, and by
+which of the library's algorithms, is asked of whom `set_ending_chooser` names; without anybody nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, final
+
+from burn_torch.core.spec import Spec, TensorSpec
+from burn_torch.fusion.rows.product_row import library_product
+from burn_torch.fusion.triton.products import Product, is_product
+from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.graph.passes.grouping import in_order
+from burn_torch.ops.linear_gelu import linear_gelu, matmul_gelu_backward
+from burn_torch.ops.products import linear, matmul
+from burn_torch.ops.reductions import sum_to_shape
+from burn_torch.ops.shapes import permute, reshape
+from burn_torch.ops.smooth_activations import gelu_approximate, gelu_approximate_backward
+
+__all__ = ["Asked", "Chooser", "set_ending_chooser", "with_endings"]
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """A product about which somebody is asked.
+
+    ending  "none", "bias", "gelu_kept" (z and its GELU) or "gelu_slope_and_sums" (times GELU's slope, and sums of rows)
+    turned  whether each operand is read across: the transpose of what lies in memory
+    """
+
+    product: Product
+    ending: str
+    bias: bool
+    turned: tuple[bool, bool]
+
+
+Chooser = Callable[[Asked], int | None]
+"""The library's algorithm, counted from 0, that is ahead of a product as usual and a kernel after it; None for none."""
+
+_chooser: Chooser | None = None
+
+
+def set_ending_chooser(chooser: Chooser | None) -> Chooser | None:
+    """Names who is asked from now on; returns who was."""
+    global _chooser
+    before, _chooser = _chooser, chooser
+    return before
+
+
+def with_endings(graph: Graph) -> Graph:
+    """The graph with rows in place of products, and of GELU behind them, wherever the chooser says so.
+
+    GELU's backward stays apart from a product whose result somebody else reads.  Products of more than two matrices,
+    and the exact GELU, are left as they are.
+    """
+    if _chooser is None:
+        return graph
+    return _Finder(graph, _chooser).run()
+
+
+@final
+class _Finder:
+    def __init__(self, graph: Graph, chooser: Chooser) -> None:
+        self.graph: Final = graph
+        self.chooser: Final = chooser
+        self.specs: Final[dict[int, Spec]] = dict(graph.specs())
+        self.maker: Final = {i: node for node in graph.nodes for i in node.outputs if i is not None}
+        self.readers: Final[dict[int, list[Node]]] = {}
+        for node in graph.nodes:
+            for i in {i for i in node.inputs if isinstance(i, int)}:
+                self.readers.setdefault(i, []).append(node)
+        self.returned: Final = {i for i in graph.outputs if i is not None}
+        self.fresh = 1 + max(self.specs, default=-1)
+
+    def run(self) -> Graph:
+        """The graph with all that were found replaced; itself where there is none."""
+        gone: set[int] = set()
+        made: dict[int, list[Node]] = {}
+        for node in self.graph.nodes:
+            if node.call.op is gelu_approximate:
+                found = self._forward(node)
+            elif node.call.op is gelu_approximate_backward:
+                found = self._backward(node)
+            else:
+                continue
+            if found is not None and not gone & {id(old) for old in found[0]}:
+                gone |= {id(old) for old in found[0]}
+                made[id(node)] = found[1]
+        for node in self.graph.nodes:
+            if node.call.op in (linear, matmul) and id(node) not in gone:
+                plain = self._plain(node)
+                if plain is not None:
+                    made[id(node)] = [plain]
+        if not made:
+            return self.graph
+        nodes: list[Node] = []
+        for node in self.graph.nodes:
+            nodes += made.get(id(node), [] if id(node) in gone else [node])
+        return Graph(self.graph.inputs, in_order(self.graph, nodes), self.graph.outputs)
+
+    # -- forward ---------------------------------------------------------------------------------------
+    def _forward(self, gelu: Node) -> tuple[list[Node], list[Node]] | None:
+        """A layer and the GELU of its result."""
+        z = gelu.inputs[0]
+        layer = self.maker.get(z) if isinstance(z, int) else None
+        if layer is None or layer.call.op is not linear:
+            return None
+        rank = self._rank(layer, "gelu_kept")
+        if rank is None:
+            return None
+        call = linear_gelu.bind(layer.call.specs, {"rank": rank})
+        return [layer, gelu], [Node(call, layer.inputs, (*layer.outputs, *gelu.outputs), layer.origin)]
+
+    def _plain(self, node: Node) -> Node | None:
+        """A product by another algorithm of the library."""
+        bias = node.inputs[2] if node.call.op is linear else None
+        rank = self._rank(node, "none" if bias is None else "bias")
+        if rank is None:
+            return None
+        specs = [*node.call.specs, None][:3]
+        inputs = (*node.inputs[:2], bias)
+        return Node(library_product.bind(specs, {"rank": rank}), inputs, node.outputs, node.origin)
+
+    def _rank(self, node: Node, ending: str) -> int | None:
+        """Which algorithm of the library should compute a product with this ending."""
+        call = node.call
+        if not is_product(call):
+            return None
+        right, result = call.specs[1], call.result
+        assert isinstance(right, TensorSpec)
+        if right.ndim != 2:
+            return None
+        inner, cols = right.shape
+        size = Product(result.numel // cols, cols, inner, result.dtype, result.place)
+        bias = call.op is linear and node.inputs[2] is not None
+        return self.chooser(Asked(size, ending, bias, (self._turned(node.inputs[0]), self._turned(node.inputs[1]))))
+
+    def _turned(self, i: Input) -> bool:
+        """Whether a value is the transpose of a matrix in memory."""
+        maker = self.maker.get(i) if isinstance(i, int) else None
+        return maker is not None and maker.call.op is permute and maker.call.attrs["axes"] == (1, 0)
+
+    # -- backward --------------------------------------------------------------------------------------
+    def _backward(self, slope: Node) -> tuple[list[Node], list[Node]] | None:
+        """The product that makes what GELU's backward takes, and the sum of its rows where somebody wants it."""
+        d, z = slope.inputs
+        if not isinstance(d, int) or not isinstance(z, int):
+            return None
+        product, between = self._alone(d)
+        if product is None or product.call.op is not matmul or product.call.specs[0].ndim != 2:  # type: ignore[union-attr]  # a tensor
+            return None
+        rank = self._rank(product, "gelu_slope_and_sums")
+        if rank is None:
+            return None
+        (dz,) = slope.outputs
+        assert isinstance(dz, int)
+        shape = product.call.result.shape
+        flat = z if self._shape(z) == shape else self._name(z, shape)
+        nodes = [] if flat == z else [self._reshaped(z, flat, shape)]
+        whole = self._shape(dz)
+        found = dz if whole == shape else self._name(dz, shape)
+        total = self._total(dz, shape)
+        sums = self._name(dz, shape[1:]) if total is None else total.outputs[0]
+        call = matmul_gelu_backward.bind([*product.call.specs, self.specs[flat]], {"rank": rank})
+        nodes.append(Node(call, (*product.inputs, flat), (found, sums), slope.origin or product.origin))
+        if found != dz:
+            nodes.append(self._reshaped(found, dz, whole))
+        return [product, *between, slope, *([] if total is None else [total])], nodes
+
+    def _alone(self, i: int) -> tuple[Node | None, list[Node]]:
+        """What makes a value, and the reshapes after it; None where somebody else reads one of them."""
+        between: list[Node] = []
+        while True:
+            node = self.maker.get(i)
+            if node is None or i in self.returned or len(self.readers.get(i, ())) != 1:
+                return None, between
+            if node.call.op is not reshape:
+                return node, between
+            between.append(node)
+            i = node.inputs[0]  # type: ignore[assignment]  # a reshape is of a value
+
+    def _total(self, dz: int, shape: tuple[int, ...]) -> Node | None:
+        """The sum of all rows of a value, or of what it is after reshapes."""
+        waiting = [dz]
+        while waiting:
+            for node in self.readers.get(waiting.pop(), ()):
+                if node.call.op is sum_to_shape and node.call.result.shape == shape[1:]:
+                    return node
+                if node.call.op is reshape and node.call.result.shape[-1:] == shape[-1:]:
+                    waiting += [i for i in node.outputs if i is not None]
+        return None
+
+    # -- values ----------------------------------------------------------------------------------------
+    def _shape(self, i: int) -> tuple[int, ...]:
+        spec = self.specs[i]
+        assert isinstance(spec, TensorSpec)
+        return spec.shape
+
+    def _name(self, like: int, shape: tuple[int, ...]) -> int:
+        """A new value of the type of another one."""
+        spec = self.specs[like]
+        assert isinstance(spec, TensorSpec)
+        name = self.fresh
+        self.fresh += 1
+        self.specs[name] = spec.with_shape(shape)
+        return name
+
+    def _reshaped(self, i: Input, to: int, shape: tuple[int, ...]) -> Node:
+        assert isinstance(i, int)
+        return Node(reshape.bind([self.specs[i]], {"shape": shape}), (i,), (to,))

@@ -1,0 +1,308 @@
+"""Patterns: a few operations that one row computes, users' and known ones (`known.py`).
+
+    register_pattern(lambda x, y: ops.relu(x * y), mine, like=[x.spec, y.spec])
+
+Before scheduling, operations that do what the pattern does are replaced by the row.  The pattern is traced at the
+specs of the values at hand, so it fits where, and only where, it would have made the very same operations: shapes,
+element types, attributes and literal numbers included.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from burn_torch.core.errors import BurnTorchError, ConfigError, explain
+from burn_torch.core.spec import NUMBER_SPECS, NumberSpec, Spec
+from burn_torch.core.wording import first_line
+from burn_torch.fusion.rewrites.known import forms
+from burn_torch.fusion.rows.symbolic import scope_of
+from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.graph.passes.dead import dead_code
+from burn_torch.graph.passes.grouping import in_order
+from burn_torch.graph.trace import Trace
+from burn_torch.ops.op import Op
+
+__all__ = ["Pattern", "literals", "on_change", "register_pattern", "replaced", "unregister_pattern"]
+
+_patterns: Final[list[Pattern]] = []
+_listeners: Final[list[Callable[[], None]]] = []
+_lock: Final = threading.Lock()
+
+
+@final
+@dataclass(frozen=True)
+class Pattern:
+    """What `register_pattern` was told.  `form` is the pattern at the specs it was shown with."""
+
+    function: Callable[..., Any]
+    row: Op
+    attrs: Mapping[str, Any]
+    form: Graph
+    by: Callable[..., Any] | None = None
+    """What computes it in place of one call of the row: of patterns that come with the framework."""
+
+
+def register_pattern(
+    function: Callable[..., Any], row: Op, *, like: Sequence[Spec], attrs: Mapping[str, Any] | None = None
+) -> Pattern:
+    """From now on, where kernels are generated, `row` computes what `function` says, in one call.
+
+    function  the operations as a function of values; what it returns are the row's results
+    row       takes the inputs of the function, with these `attrs`
+    like      specs of inputs, to learn the operations from: `x.spec` of a tensor, FLOAT_NUMBER for a number; other
+              shapes and element types fit as well, if the row takes them
+
+    Patterns are tried in the order in which they were registered, each from the first operation on.  A value inside of
+    the pattern that somebody else reads keeps it from being replaced.  The row must compute the same: nobody checks.
+    Programs that are compiled already stay as they are.
+    Raises: ConfigError for what is no row, and where the row does not take the inputs, or gives other results.
+    """
+    attrs = dict(attrs or {})
+    if not isinstance(row, Op):
+        raise ConfigError(
+            explain(
+                "register_pattern: a row stands for the pattern",
+                given=f"{row!r:.80}",
+                expected="a row of the table, such as one that @op(namespace=...) made",
+                mend="declare it: docs/building-blocks/custom-op.md",
+            )
+        )
+    form = _traced(function, like)
+    _check(function, row, attrs, form, like)
+    pattern = Pattern(function, row, attrs, form)
+    with _lock:
+        _patterns.append(pattern)
+    _tell()
+    return pattern
+
+
+def unregister_pattern(pattern: Pattern) -> None:
+    """Takes a pattern back; one that is not registered is no error."""
+    with _lock:
+        if pattern in _patterns:
+            _patterns.remove(pattern)
+    _tell()
+
+
+def on_change(listener: Callable[[], None]) -> None:
+    """Calls `listener` whenever a pattern comes or goes: what was planned before is planned again."""
+    _listeners.append(listener)
+
+
+def literals() -> dict[NumberSpec, dict[Any, Literal]]:
+    """The numbers that patterns name, by kind and value: a stream has to know them to find the pattern."""
+    found: dict[NumberSpec, dict[Any, Literal]] = {}
+    for pattern in _patterns:
+        for node in pattern.form.nodes:
+            for i in node.inputs:
+                if isinstance(i, Literal):
+                    found.setdefault(NUMBER_SPECS[type(i.value)], {})[i.value] = i
+    return found
+
+
+@functools.cache
+def _known() -> tuple[Pattern, ...]:
+    """The patterns that come with the framework."""
+    found = []
+    for _, function, by, like in forms():
+        form, made = _traced(function, like), _traced(by, like)
+        assert [form.specs()[i] for i in form.outputs if i is not None] == [
+            made.specs()[i] for i in made.outputs if i is not None
+        ], "a known pattern and what computes it give other results"
+        found.append(Pattern(function, made.nodes[-1].call.op, {}, form, by))
+    return tuple(found)
+
+
+def _tell() -> None:
+    for listener in _listeners:
+        listener()
+
+
+# -- checking ----------------------------------------------------------------------------------------------
+def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Graph:
+    trace = Trace()
+    made = function(*[trace.input(spec) for spec in specs])
+    outputs = list(made) if isinstance(made, tuple) else [made]
+    return dead_code(trace.graph(outputs)).dense()
+
+
+def _check(function: Callable[..., Any], row: Op, attrs: Mapping[str, Any], form: Graph, like: Sequence[Spec]) -> None:
+    name = getattr(function, "__name__", "the pattern")
+    faults: list[str] = []
+    if not form.nodes:
+        faults.append(f"{name} computes nothing")
+    read = {i for node in form.nodes for i in node.inputs}
+    faults += [f"input {n} of {name} is not read" for n, (i, _) in enumerate(form.inputs) if i not in read]
+    try:
+        results: tuple[Any, ...] = row.bind(like, attrs).results
+    except (BurnTorchError, TypeError) as fault:
+        faults.append(f"{row.name} does not take its inputs: {first_line(fault)}")
+    else:
+        specs = form.specs()
+        wanted = tuple(None if i is None else specs.get(i) for i in form.outputs)
+        if results != wanted:
+            faults.append(f"{row.name} gives {results}, {name} {wanted}")
+    if faults:
+        raise ConfigError(
+            explain(
+                "register_pattern: the row cannot stand for the pattern",
+                given="; ".join(faults),
+                expected="a row of the same inputs and results as the function",
+                mend=f"compare {row.name}({row.signature}) with {name}",
+            )
+        )
+
+
+# -- replacing ---------------------------------------------------------------------------------------------
+def replaced(graph: Graph, *, strict: bool = False) -> Graph:
+    """The graph with rows in place of what patterns say: users' first, then, unless roundings count, known ones."""
+    for pattern in (*tuple(_patterns), *(() if strict or scope_of(graph) is not None else _known())):
+        graph = _replaced(graph, pattern)
+    return graph
+
+
+def _replaced(graph: Graph, pattern: Pattern) -> Graph:
+    rows = [node.call.op for node in pattern.form.nodes]
+    if not set(rows) <= {node.call.op for node in graph.nodes}:
+        return graph
+    matcher = _Matcher(graph, pattern)
+    for n, node in enumerate(graph.nodes):
+        if node.call.op is rows[-1] and n not in matcher.gone:
+            matcher.try_at(n)
+    if not matcher.gone:
+        return graph
+    nodes: list[Node] = []
+    for n, node in enumerate(graph.nodes):
+        if n in matcher.made:
+            nodes += matcher.made[n]
+        elif n not in matcher.gone:
+            nodes.append(node)
+    return Graph(graph.inputs, in_order(graph, nodes), graph.outputs)
+
+
+@final
+class _Matcher:
+    """Finds a pattern in a graph.  `gone` are positions that were replaced, `made` what stands at their last ones."""
+
+    def __init__(self, graph: Graph, pattern: Pattern) -> None:
+        self.graph: Final = graph
+        self.pattern: Final = pattern
+        self.specs: Final = graph.specs()
+        self.maker: Final = {i: n for n, node in enumerate(graph.nodes) for i in node.outputs if i is not None}
+        self.readers: Final[dict[int, set[int]]] = {}
+        for n, node in enumerate(graph.nodes):
+            for i in node.inputs:
+                if isinstance(i, int):
+                    self.readers.setdefault(i, set()).add(n)
+        self.gone: Final[set[int]] = set()
+        self.made: Final[dict[int, list[Node]]] = {}
+        self.highest = max(self.specs, default=0)
+        form = pattern.form
+        self.form_maker: Final = {i: n for n, node in enumerate(form.nodes) for i in node.outputs if i is not None}
+
+    def try_at(self, last: int) -> None:
+        """Replaces the pattern whose last operation is at `last`, if it is there."""
+        found = self._found(last)
+        if found is None:
+            return
+        members, given = found
+        specs = [self._spec(i) for i in given]
+        try:
+            exact = _traced(self.pattern.function, specs)
+            by = self.pattern.by
+            made = None if by is None else _traced(by, specs)
+            call = self.pattern.row.bind(specs, self.pattern.attrs) if made is None else None
+        except (BurnTorchError, TypeError):  # other specs than the row or the pattern takes
+            return
+        outputs = self._outputs(exact, members, given)
+        if outputs is None:
+            return
+        inside = {i for n in members.values() for i in self.graph.nodes[n].outputs if i is not None} - set(outputs)
+        if any(self._read_elsewhere(i, members) for i in inside):
+            return
+        wanted = tuple(self.specs.get(i) for i in outputs)
+        origin = self.graph.nodes[last].origin
+        if call is not None:
+            nodes, results = [Node(call, given, outputs, origin)], call.results
+        else:
+            assert made is not None
+            found_specs = made.specs()
+            nodes = self._inlined(made, given, outputs, origin)
+            results = tuple(None if i is None else found_specs.get(i) for i in made.outputs)
+        if wanted == results:
+            self.gone.update(members.values())
+            self.made[last] = nodes
+
+    def _inlined(self, made: Graph, given: Sequence[Input], outputs: Sequence[int], origin: Any) -> list[Node]:
+        """The nodes of a graph at these inputs, with these outputs."""
+        names: dict[int, Input] = dict(zip((i for i, _ in made.inputs), given, strict=True))
+        names.update((i, j) for i, j in zip(made.outputs, outputs, strict=True) if i is not None)
+        nodes: list[Node] = []
+        for node in made.nodes:
+            for i in node.outputs:
+                if i is not None and i not in names:
+                    self.highest += 1
+                    names[i] = self.highest
+            inputs = [names[i] if isinstance(i, int) else i for i in node.inputs]
+            results = [None if i is None else names[i] for i in node.outputs]
+            nodes.append(Node(node.call, inputs, results, origin))  # type: ignore[arg-type]  # outputs are ids
+        return nodes
+
+    def _found(self, last: int) -> tuple[dict[int, int], list[Input]] | None:
+        """For each operation of the form its position, and what stands for each of its inputs; by names alone."""
+        form = self.pattern.form
+        members: dict[int, int] = {}
+        given: dict[int, Input] = {}
+        waiting = [(len(form.nodes) - 1, last)]
+        while waiting:
+            wanted, n = waiting.pop()
+            if members.setdefault(wanted, n) != n:
+                return None
+            here, there = form.nodes[wanted], self.graph.nodes[n]
+            if n in self.gone or here.call.op is not there.call.op or len(here.inputs) != len(there.inputs):
+                return None
+            for i, j in zip(here.inputs, there.inputs, strict=True):
+                if not isinstance(i, int):
+                    if i != j:
+                        return None
+                elif i in self.form_maker:
+                    if not isinstance(j, int) or j not in self.maker:
+                        return None
+                    maker = form.nodes[self.form_maker[i]], self.graph.nodes[self.maker[j]]
+                    if len(maker[0].outputs) != len(maker[1].outputs):
+                        return None
+                    if maker[0].outputs.index(i) != maker[1].outputs.index(j):
+                        return None
+                    waiting.append((self.form_maker[i], self.maker[j]))
+                elif j is None or given.setdefault(i, j) != j:
+                    return None
+        if len(members) != len(form.nodes) or len(set(members.values())) != len(members):
+            return None  # the last operation does not need all others, or one stands for two
+        return members, [given[i] for i, _ in form.inputs]
+
+    def _outputs(self, exact: Graph, members: dict[int, int], given: Sequence[Input]) -> list[int] | None:
+        """The ids of the pattern's results, if the members are exactly what the pattern makes of what is given."""
+        if len(exact.nodes) != len(self.pattern.form.nodes):
+            return None
+        names: dict[int, Input] = dict(zip((i for i, _ in exact.inputs), given, strict=True))
+        for position, node in enumerate(exact.nodes):
+            there = self.graph.nodes[members[position]]
+            read = tuple(names[i] if isinstance(i, int) else i for i in node.inputs)
+            if node.call is not there.call or read != there.inputs:
+                return None
+            names.update((i, j) for i, j in zip(node.outputs, there.outputs, strict=True) if i is not None)
+        outputs = [None if i is None else names[i] for i in exact.outputs]
+        return [i for i in outputs if isinstance(i, int)] if all(isinstance(i, int) for i in outputs) else None
+
+    def _read_elsewhere(self, i: int, members: dict[int, int]) -> bool:
+        return i in self.graph.outputs or not self.readers.get(i, set()) <= set(members.values())
+
+    def _spec(self, i: Input) -> Spec:
+        if isinstance(i, Literal):
+            return NUMBER_SPECS[type(i.value)]
+        assert isinstance(i, int)
+        return self.specs[i]

@@ -1,0 +1,1 @@
+"""The rows of the table that stand for generated kernels, and kernels that serve many shapes."""

@@ -1,0 +1,173 @@
+"""Bodies of symbolic sizes: one kernel for many shapes.
+
+A `fusion::kernel` says what it computes as a body at some sizes, what these are made of (`dynamic`) and what the
+symbols are in this Call (`sizes`).  So it can be written to a file, and two Calls that differ in `sizes` alone run one
+kernel.
+
+    dynamic  "12,24|s0;64;s0 * s1"     the symbols of the body, then each size that the body is given, in order
+    sizes    (7, 8)                    the symbols here
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+from burn_torch.core.errors import GraphError, explain
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.body.loops import Kernel
+from burn_torch.fusion.rows.symbolic import UNKNOWN_STRIDE, Sites, evaluation, tests_of
+from burn_torch.fusion.triton.lowering import lower
+from burn_torch.graph.ir import Graph
+from burn_torch.symbolic.sizes import Scope, Size
+
+__all__ = ["Shared", "instance", "kernel_at", "read", "shared"]
+
+_MOST: Final = 4096
+
+_PRODUCT: Final = r"-?(?:s\d{1,3}|\d{1,18})(?: \* -?(?:s\d{1,3}|\d{1,18}))*"
+_SUM: Final = rf"{_PRODUCT}(?: \+ {_PRODUCT})*"
+
+Layout = tuple[int | None, ...] | None
+"""How a tensor lies in memory: None row-major; else its strides, None for one that is neither 0 nor 1."""
+
+
+@functools.lru_cache(maxsize=_MOST)
+def read(text: str) -> Graph:
+    """The body at the sizes that it is written with."""
+    return Graph.from_json(text)
+
+
+@functools.lru_cache(maxsize=_MOST)
+def _sites(text: str) -> Sites:
+    return Sites(read(text))
+
+
+@functools.lru_cache(maxsize=_MOST)
+def _written(dynamic: str) -> tuple[tuple[int, ...], Callable[..., tuple[Any, ...]]]:
+    """The symbols of a body, and a function from symbols, numbers or not, to the sizes that the body is given.
+
+    Raises: GraphError for a text that is none: it may come from a file, and is run.
+    """
+    hints, _, texts = dynamic.partition("|")
+    known = re.fullmatch(r"\d{1,18}(,\d{1,18})*", hints) and re.fullmatch(rf"{_SUM}(;{_SUM})*", texts)
+    numbers = tuple(map(int, hints.split(","))) if known else ()
+    if not known or any(int(n) >= len(numbers) for n in re.findall(r"s(\d+)", texts)):
+        raise GraphError(
+            explain(
+                "fusion::kernel: its sizes cannot be read",
+                given=f"dynamic {dynamic[:200]!r}",
+                expected="numbers for symbols s0, s1, ..., then sums of products of them, as in '12,24|s0;64;s0 * s1'",
+                mend="write the graph anew, with Graph.to_json of the plan",
+            )
+        )
+    names = ", ".join(f"s{n}" for n in range(len(numbers)))
+    namespace: dict[str, Any] = {}
+    exec(f"def sizes({names}):\n    return ({texts.replace(';', ', ')},)", namespace)
+    return numbers, namespace["sizes"]
+
+
+@functools.lru_cache(maxsize=_MOST)
+def instance(text: str, dynamic: str, sizes: tuple[int, ...]) -> Graph:
+    """The body at some values of its symbols."""
+    sites = _sites(text)
+    return sites.graph(dict(zip(sites.at, _written(dynamic)[1](*sizes), strict=True)))
+
+
+@functools.lru_cache(maxsize=_MOST)
+def shared(text: str, dynamic: str, layouts: tuple[Layout, ...] = ()) -> Shared:
+    """The body with its symbols, for inputs that lie in memory like this."""
+    return Shared(text, dynamic, layouts)
+
+
+@final
+class Shared:
+    """A body with symbols.
+
+    graph    at its symbols; each thing that is asked of it, such as a kernel's lowering, adds to the guards of `scope`
+    strides  for each input None where it is row-major, else its strides, numbers and symbols
+    """
+
+    def __init__(self, text: str, dynamic: str, layouts: tuple[Layout, ...]) -> None:
+        hints, made = _written(dynamic)
+        self.scope: Final = Scope({f"s{n}": hint for n, hint in enumerate(hints)})
+        sites = _sites(text)
+        symbols = [self.scope.symbol(name) for name in self.scope.hints]
+        self.graph: Final = sites.graph(dict(zip(sites.at, made(*symbols), strict=True)))
+        self.strides: Final = tuple(None if layout is None else self._strides(layout) for layout in layouts)
+        specs = self.graph.specs()
+        self._specs: Final = [specs[i] for i in self.graph.outputs if i is not None]
+        shapes = [n for spec in self._specs if isinstance(spec, TensorSpec) for n in spec.shape]
+        self._shapes: Final = evaluation(self.scope.hints, shapes)
+        self._holds: tuple[int, Callable[[Sequence[int]], tuple[int, ...]]] | None = None
+
+    def _strides(self, layout: Sequence[int | None]) -> tuple[int | Size, ...]:
+        return tuple(self.scope.add(UNKNOWN_STRIDE) if step is None else step for step in layout)
+
+    def symbols(self, sizes: Sequence[int], strides: Sequence[int] = ()) -> tuple[int, ...] | None:
+        """The values of all symbols, strides too; None where a guard fails."""
+        count = len(self.scope.guards)
+        if self._holds is None or self._holds[0] != count:
+            self._holds = count, evaluation(self.scope.hints, [*tests_of(self.scope)])
+        values = (*sizes, *strides)
+        return values if all(self._holds[1](values)) else None
+
+    def specs(self, symbols: Sequence[int]) -> tuple[TensorSpec, ...]:
+        """The specs of the results."""
+        values = iter(self._shapes(symbols))
+        return tuple(
+            spec.with_shape(tuple([next(values) for _ in spec.shape]))
+            for spec in self._specs
+            if isinstance(spec, TensorSpec)
+        )
+
+
+def kernel_at(
+    text: str,
+    dynamic: str,
+    sizes: tuple[int, ...],
+    layouts: Sequence[Sequence[int] | None] = (),
+    *,
+    strict: bool,
+    held: bool = False,
+    over: bool = False,
+) -> Kernel | None:
+    """The kernel of a body with symbols, at some sizes; None where it has none, or the sizes are not such as it is for.
+
+    layouts: strides of the inputs, None for row-major ones.  The rest is as `lower` has it.
+    """
+    if not dynamic:
+        return None
+    classes = tuple([None if layout is None else layout_of(layout) for layout in layouts])
+    found, kernel, values = _lowered(text, dynamic, classes if any(classes) else (), strict, held, over)
+    steps = [step for layout in layouts if layout is not None for step in layout if step not in (0, 1)]
+    symbols = found.symbols(sizes, steps)
+    if symbols is None:
+        return None
+    made = iter(values(symbols))
+    domain = kernel.domain
+    loops = [tuple([next(made) for _ in axes]) for axes in (domain.kept, domain.reduced or (), domain.shape)]
+    return kernel.at(loops, found.specs(symbols), tuple(made))
+
+
+@functools.lru_cache(maxsize=_MOST)
+def _lowered(
+    text: str, dynamic: str, layouts: tuple[Layout, ...], strict: bool, held: bool, over: bool
+) -> tuple[Shared, Kernel, Callable[[Sequence[int]], tuple[int, ...]]]:
+    """The kernel, and a function from its symbols to the sizes of its loops and its arguments."""
+    found = shared(text, dynamic, layouts)
+    strides = found.strides or None
+    kernel = lower(found.graph, strict=strict, layouts=strides, held=held, over=over, beside=False)
+    domain = kernel.domain
+    return (
+        found,
+        kernel,
+        evaluation(found.scope.hints, [*domain.kept, *(domain.reduced or ()), *domain.shape, *kernel.sizes]),
+    )
+
+
+def layout_of(strides: Sequence[int]) -> Layout:
+    """The layout of a tensor that is not row-major."""
+    return tuple(step if step in (0, 1) else None for step in strides)

@@ -1,0 +1,1 @@
+"""Plans at sizes that change from call to call."""

@@ -1,0 +1,336 @@
+"""Plans of symbolic sizes: scheduled once, and had at each shape by evaluating what sizes are made of.
+
+The first shape of a program is planned as it is.  The second one is planned with symbols for the sizes that differ;
+what holds of both, such as that the width is 768, stays a number.  A further shape is looked up among these plans, and
+only one that fits none of them is planned again, with symbols for all sizes that were seen to differ so far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, final
+
+from burn_torch.core.errors import BurnTorchError
+from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
+from burn_torch.core.verifying import is_proving
+from burn_torch.fusion.body.lines import known_lines, remember_lines
+from burn_torch.fusion.body.reasons import Unfusible, Unsymbolic
+from burn_torch.fusion.planning.faults import note_fault
+from burn_torch.fusion.planning.schedule import Plan, plan_of
+from burn_torch.fusion.rows.row import body_of, kernel
+from burn_torch.fusion.rows.sharing import kernel_at
+from burn_torch.fusion.rows.symbolic import Sites, Symbolic, evaluation, form_of, sizes_of, symbolised, with_hints
+from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.graph.verifier import verify
+from burn_torch.symbolic.sizes import Real, Size, exact_quotient, size_hint, sizes_in
+
+__all__ = ["MOST_SYMBOLIC", "Schedules", "SymbolicPlan", "Variants"]
+
+MOST_SYMBOLIC: Final = 4
+"""So many plans of symbolic sizes one program keeps; the one that was not needed for longest goes first."""
+
+_REMEMBERED: Final = 8
+"""Shapes of a program that are remembered to tell which sizes differ."""
+
+_MOST_REFUSED: Final = 8
+"""So often no plan of symbolic sizes could be made; then none is tried any more, which takes as long as a plan."""
+
+
+@final
+class SymbolicPlan:
+    """The plan of a program at sizes that are symbols.
+
+    symbolic  the program, its symbols and guards
+    plan      what the scheduler made of it
+    uses      how many shapes it served
+    """
+
+    def __init__(self, symbolic: Symbolic, plan: Plan) -> None:
+        self.symbolic: Final = symbolic
+        self.plan: Final = replace(plan, symbolic=symbolic, planned=plan.graph)
+        self.uses = 0
+        self.failed = False
+        """Whether a kernel of it failed: then it serves no further shape."""
+        self._nodes: Final = [_settled(node) for node in plan.graph.nodes]
+        sizes: dict[Any, Size] = {}
+        for node in self._nodes:
+            shapes = [spec.shape for spec in node.call.specs if isinstance(spec, TensorSpec)]
+            attrs = node.sizes if node.sizes is not None else tuple(node.call.attrs.values())
+            numbers = [i.value for i in node.inputs if isinstance(i, Literal)]
+            found = [*sizes_in((*shapes, *attrs)), *(n.size if isinstance(n, Real) else n for n in numbers)]
+            sizes.update((size.key, size) for size in found if isinstance(size, Size))
+        given = [spec.shape for _, spec in plan.graph.inputs if isinstance(spec, TensorSpec)]
+        sizes.update((size.key, size) for size in sizes_in(tuple(given)))
+        self._at: Final = {key: n for n, key in enumerate(sizes)}
+        self._values: Final = evaluation(symbolic.symbols, list(sizes.values()))
+
+    def graph(self, sizes: Sequence[int]) -> Graph | None:
+        """The plan for the program at other sizes; None where a guard fails."""
+        symbols = self.symbolic.match(sizes)
+        if symbols is None:
+            return None
+        self.uses += 1
+        values = self._values(symbols)
+
+        def number(value: Any) -> Any:
+            if value.__class__ is Size:
+                return values[self._at[value.key]]
+            return tuple([number(part) for part in value]) if value.__class__ is tuple else value
+
+        def read(i: Input) -> Input:
+            if not isinstance(i, Literal) or not isinstance(i.value, Size | Real):
+                return i
+            return Literal(number(i.value) if isinstance(i.value, Size) else i.value.of(number(i.value.size)))
+
+        def spec_of(spec: Any) -> Any:
+            return spec.with_shape(number(spec.shape)) if spec.__class__ is TensorSpec else spec
+
+        nodes = []
+        for node in self._nodes:
+            call = node.call
+            if node.symbolic:
+                specs = [spec_of(spec) for spec in call.specs]
+                attrs = {name: number(value) for name, value in call.attrs.items()}
+                if node.sizes is not None:
+                    attrs["sizes"] = number(node.sizes)
+                call = call.op.bind(specs, attrs)
+            nodes.append(Node(call, [read(i) for i in node.inputs], node.outputs, node.origin))
+        found = Graph([(i, spec_of(spec)) for i, spec in self.plan.graph.inputs], nodes, self.plan.graph.outputs)
+        return verify(found) if is_proving() else found
+
+
+@final
+class _Settled:
+    """An operation of a symbolic plan.  sizes: of a kernel, what its body is given."""
+
+    __slots__ = ("call", "inputs", "origin", "outputs", "sizes", "symbolic")
+
+    def __init__(self, node: Node, call: Any, inputs: Sequence[Input], sizes: tuple[Any, ...] | None) -> None:
+        self.call: Final = call
+        self.inputs: Final = tuple(inputs)
+        self.outputs: Final = node.outputs
+        self.origin: Final = node.origin
+        self.sizes: Final = sizes
+        shapes = [spec.shape for spec in node.call.specs if isinstance(spec, TensorSpec)]
+        attrs = tuple(value for name, value in node.call.attrs.items() if name != "body")
+        self.symbolic: Final = sizes is not None or next(sizes_in((*shapes, *attrs)), None) is not None
+
+
+def _settled(node: Node) -> _Settled:
+    """A kernel of a symbolic body becomes one of a body at the sizes at hand, that says what they are made of.
+
+    Raises: Unsymbolic where no kernel is written so.
+    """
+    if node.call.op is not kernel or not node.call.attrs["body"].startswith("symbolic "):
+        return _Settled(node, node.call, node.inputs, None)
+    body, numbers = _with_numbers(body_of(node.call.attrs["body"]))
+    sites = Sites(body)
+    dynamic, given = _written([sites.values[p] for p in sites.at])
+    text = with_hints(body).to_json()
+    remember_lines(text, known_lines(node.call.attrs["body"]))
+    hints = tuple(map(size_hint, given))
+    specs = [*_hinted(node.call.specs), *(spec for _, spec in numbers)]
+    attrs = {**node.call.attrs, "body": text, "dynamic": dynamic, "sizes": hints}
+    at_hints = kernel.bind(specs, attrs)
+    try:
+        kernel_at(text, dynamic, hints, strict=attrs["strict"])
+    except Unfusible as fault:
+        raise Unsymbolic(str(fault)) from fault
+    call = _Unbound(kernel, (*node.call.specs, *(spec for _, spec in numbers)), at_hints.attrs)
+    return _Settled(node, call, [*node.inputs, *(literal for literal, _ in numbers)], given)
+
+
+def _written(sizes: Sequence[Any]) -> tuple[str, tuple[Size, ...]]:
+    """Sizes as `sharing.py` writes them, and what its symbols are.
+
+    A symbol of the program that is no size by itself counts with what it is multiplied by: of s0 * s1 rows alone
+    neither is known.
+    """
+    symbols: dict[Any, tuple[str, Size]] = {}
+    alone: dict[str, str] = {}
+    for size in sizes:
+        factor = size.factor() if isinstance(size, Size) else None
+        if factor is not None and factor not in alone:
+            alone[factor] = f"s{len(symbols)}"
+            symbols[size.key] = (alone[factor], size)
+    texts: list[str] = []
+    for size in sizes:
+        text = size.spelt(alone) if isinstance(size, Size) else str(size)
+        if text is None:
+            content = math.gcd(*size.terms.values())
+            rest = exact_quotient(size, content)
+            name, _ = symbols.setdefault(rest.key, (f"s{len(symbols)}", rest))
+            text = f"{name} * {content}"
+        texts.append(text)
+    made = tuple(size for _, size in symbols.values())
+    return f"{','.join(str(size.hint) for size in made)}|{';'.join(texts)}", made
+
+
+@final
+class _Unbound:
+    """A Call whose specs and sizes are to be filled in."""
+
+    def __init__(self, op: Any, specs: Sequence[Spec | None], attrs: dict[str, Any]) -> None:
+        self.op: Final = op
+        self.specs: Final = tuple(specs)
+        self.attrs: Final = attrs
+
+
+def _hinted(specs: Sequence[Spec | None]) -> list[Spec | None]:
+    return [s.with_shape(tuple(map(size_hint, s.shape))) if isinstance(s, TensorSpec) else s for s in specs]
+
+
+def _with_numbers(body: Graph) -> tuple[Graph, list[tuple[Literal, Spec]]]:
+    """The body with inputs in place of numbers that are made of sizes, and what these are."""
+    found: dict[Literal, int] = {}
+    highest = max([i for i, _ in body.inputs] + [i for n in body.nodes for i in n.outputs if i is not None])
+
+    def read(i: Input) -> Input:
+        if isinstance(i, Literal) and isinstance(i.value, Size | Real):
+            return found.setdefault(i, highest + 1 + len(found))
+        return i
+
+    nodes = [Node(node.call, [read(i) for i in node.inputs], node.outputs) for node in body.nodes]
+    if not found:
+        return body, []
+    numbers = [(literal, FLOAT_NUMBER if isinstance(literal.value, Real) else INT_NUMBER) for literal in found]
+    given = [(i, spec) for i, (_, spec) in zip(found.values(), numbers, strict=True)]
+    return Graph([*body.inputs, *given], nodes, body.outputs).dense(), list(numbers)
+
+
+@final
+class Variants:
+    """The plans of one program at its shapes.
+
+    plans    of symbolic sizes, that used last coming last
+    exact    how many shapes were planned as they are
+    planned  how many plans of symbolic sizes were made
+    seen     the sizes of shapes that were planned last
+    refused  how often a plan of symbolic sizes could not be made
+    why      why the shape that was planned last has no plan of symbolic sizes; empty where it needs none
+    """
+
+    def __init__(self) -> None:
+        self.plans: Final[list[SymbolicPlan]] = []
+        self.exact = 0
+        self.planned = 0
+        self.seen: Final[list[tuple[int, ...]]] = []
+        self.refused = 0
+        self.why = ""
+
+    def remember(self, sizes: tuple[int, ...]) -> None:
+        """Tells of a shape that was planned."""
+        if sizes not in self.seen:
+            self.seen[:] = [*self.seen[-_REMEMBERED + 1 :], sizes]
+
+    def found(self, sizes: Sequence[int]) -> tuple[SymbolicPlan, Graph] | None:
+        """A plan that fits, and what it is at these sizes."""
+        for plan in reversed(self.plans):
+            try:
+                graph = None if plan.failed else plan.graph(sizes)
+            except Exception as fault:
+                self._refuse(fault)
+                self.plans.remove(plan)
+                continue
+            if graph is not None:
+                self.plans.remove(plan)
+                self.plans.append(plan)
+                return plan, graph
+        return None
+
+    def made(self, graph: Graph, sizes: tuple[int, ...], schedule: Callable[[Graph], Plan]) -> SymbolicPlan | None:
+        """A plan for the sizes of `graph` and others; None for the first shape, and where symbols do not do."""
+        self.why = ""
+        seen = [other for other in self.seen if other != sizes]
+        self.remember(sizes)
+        differing = {n for other in seen for n, (a, b) in enumerate(zip(sizes, other, strict=True)) if a != b}
+        for plan in self.plans:
+            differing |= {n for n, size in plan.symbolic.sites.items() if isinstance(size, Size)}
+        if not differing or self.refused >= _MOST_REFUSED or any(plan.failed for plan in self.plans):
+            return None
+        try:
+            symbolic = symbolised(graph, sorted(differing), seen)
+            made = SymbolicPlan(symbolic, schedule(symbolic.graph))
+        except (BurnTorchError, TypeError, ValueError, ArithmeticError) as fault:  # rules that take no symbols
+            self._refuse(Unsymbolic(f"{type(fault).__name__}: {fault}"))
+            return None
+        except Exception as fault:
+            self._refuse(fault)
+            return None
+        if symbolic.match(sizes) is None:
+            self._refuse(Unsymbolic("what the scheduler asked is true of the sizes at hand alone"))
+            return None
+        self.plans.append(made)
+        del self.plans[:-MOST_SYMBOLIC]
+        self.planned += 1
+        return made
+
+    def _refuse(self, fault: Exception) -> None:
+        self.refused += 1
+        self.why = note_fault("planned at these sizes alone", fault)
+
+
+# -- compiled functions --------------------------------------------------------------------------------
+_PROGRAMS: Final = 64
+"""Forms of its graph that one compiled function keeps plans of."""
+
+
+@final
+class Schedules:
+    """The plans of a compiled function, which is traced for each structure of its arguments.
+
+    A trace at another shape is scheduled from a plan of symbolic sizes, and runs that plan's kernels.  Numbers that a
+    trace has computed of sizes, such as the count of a mean, are told to these kernels.
+    """
+
+    def __init__(self) -> None:
+        self._variants: Final[dict[Any, Variants]] = {}
+
+    def of(self, graph: Graph) -> Plan:
+        """The plan of a traced graph; the graph in it is at the sizes of this one."""
+        graph = graph.dense()
+        lifted, numbers = _lifted(graph)
+        key = form_of(lifted)
+        variants = self._variants.get(key)
+        if variants is None:
+            if len(self._variants) >= _PROGRAMS:
+                self._variants.clear()
+            variants = self._variants[key] = Variants()
+        sizes = sizes_of(lifted)
+        found = variants.found(sizes)
+        if found is None and variants.made(lifted, sizes, partial(plan_of, plainer=False)) is not None:
+            found = variants.found(sizes)
+        if found is None:
+            variants.exact += 1
+            return plan_of(graph).with_notes(variants.why)
+        symbolic, made = found
+        return replace(symbolic.plan, graph=_lowered_again(made, numbers))
+
+
+def _lifted(graph: Graph) -> tuple[Graph, dict[int, Literal]]:
+    """A graph with inputs in place of the fractions in it, and what these are."""
+    highest = max(
+        [i for i, _ in graph.inputs] + [i for n in graph.nodes for i in n.outputs if i is not None], default=0
+    )
+    numbers: dict[int, Literal] = {}
+
+    def read(i: Input) -> Input:
+        if isinstance(i, Literal) and isinstance(i.value, float):
+            numbers[highest + 1 + len(numbers)] = i
+            return highest + len(numbers)
+        return i
+
+    nodes = [Node(node.call, [read(i) for i in node.inputs], node.outputs, node.origin) for node in graph.nodes]
+    given = [(i, FLOAT_NUMBER) for i in numbers]
+    return Graph([*graph.inputs, *given], nodes, graph.outputs), numbers
+
+
+def _lowered_again(graph: Graph, numbers: dict[int, Literal]) -> Graph:
+    def read(i: Input) -> Input:
+        return numbers.get(i, i) if isinstance(i, int) else i
+
+    nodes = [Node(node.call, [read(i) for i in node.inputs], node.outputs, node.origin) for node in graph.nodes]
+    return Graph([(i, spec) for i, spec in graph.inputs if i not in numbers], nodes, graph.outputs)

@@ -1,0 +1,1 @@
+"""What fusion made of a graph, for people."""

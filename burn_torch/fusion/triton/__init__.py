@@ -1,0 +1,1 @@
+"""Bodies as Triton source, and the proof of what was written."""

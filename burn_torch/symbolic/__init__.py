@@ -1,0 +1,1 @@
+"""Sizes that are not known yet, as polynomials of symbols."""
