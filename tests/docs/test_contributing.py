@@ -1,0 +1,53 @@
+"""CONTRIBUTING.md says what is so: `docs/generate/contributing.py` finds each file and name that does not exist."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def checks() -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs" / "generate"))
+        sys.modules.pop("_files", None)
+        return importlib.import_module("contributing")
+
+
+def test_each_file_and_name_of_the_recipes_exists(checks: ModuleType) -> None:
+    assert checks.faults(TEXT, ROOT) == []
+
+
+def test_the_page_has_a_recipe_for_each_kind_of_addition(checks: ModuleType) -> None:
+    kinds = (
+        "An operation", "A reduction", "An indexing operation", "A layer", "A loss", "An optimizer", "A metric",
+        "A recipe of the command line", "A command", "An ONNX operator", "A kernel family", "A backend",
+    )  # fmt: skip
+    assert tuple(dict.fromkeys(row.recipe for row in checks.recipe_rows(TEXT))) == kinds
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("`burn_torch/ops/special.py`", "`burn_torch/ops/gone.py`", "there is no burn_torch/ops/gone.py"),
+        ("tests/train/metric`", "tests/train/gone`", "there is no tests/train/gone"),
+        ("| `momentum_update` |", "| `no_such_update` |", "burn_torch/ops/updates.py does not name no_such_update"),
+        ("`make generate`", "`make everything`", "there is no target everything of make"),
+        ("| `HammingScore` |", "| |", "the row names no file, or nothing to copy"),
+        (
+            "| `burn_torch/nn/loss/__init__.py` | both names | `HuberLossConfig`, `HuberLoss` |\n",
+            "",
+            "A loss: burn_torch/nn/loss/__init__.py names HuberLoss, and the recipe does not name that file",
+        ),
+    ],
+)
+def test_what_is_not_so_is_found(before: str, after: str, told: str, checks: ModuleType) -> None:
+    assert before in TEXT
+    assert any(told in fault for fault in checks.faults(TEXT.replace(before, after, 1), ROOT))
