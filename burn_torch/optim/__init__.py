@@ -1,77 +1,21 @@
 """Optimizers as pure functions, gradient clipping, learning-rate schedules."""
 
-from typing import TYPE_CHECKING, NoReturn
-
 from burn_torch.core.checking import check_exports as _check_exports
-from burn_torch.core.spellings import missing_from_package as _missing
-from burn_torch.core.spellings.packages import OPTIM
-from burn_torch.module import GradientsParams
-from burn_torch.optim.adam import Adam, AdamConfig, AdamW, AdamWConfig
-from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
-from burn_torch.optim.grads import GradientsAccumulator
-from burn_torch.optim.groups import GroupedLrScheduler, GroupedOptimizer, LearningRates, ParamGroup
-from burn_torch.optim.optimizer import Optimizer, StateGroup
-from burn_torch.optim.record import LrSchedulerRecord, OptimizerRecord
-from burn_torch.optim.scheduler import (
-    ConstantLr,
-    CosineAnnealingLrScheduler,
-    CosineAnnealingLrSchedulerConfig,
-    ExponentialLrScheduler,
-    ExponentialLrSchedulerConfig,
-    LearningRate,
-    LinearLrScheduler,
-    LinearLrSchedulerConfig,
-    LrScheduler,
-    NoamLrScheduler,
-    NoamLrSchedulerConfig,
-    StepLrScheduler,
-    StepLrSchedulerConfig,
-    scheduler_of,
-)
-from burn_torch.optim.sgd import MomentumConfig, Sgd, SgdConfig, SgdWithMomentum, WeightDecayConfig
+from burn_torch.core.exports import list_exports as _list_exports
+from burn_torch.core.spellings import hint_missing as _hint_missing
+from burn_torch.core.spellings.packages import OPTIM as _OPTIM
+from burn_torch.module import GradientsParams as GradientsParams
+from burn_torch.optim.adam import *
+from burn_torch.optim.clipping import GradientClipping as GradientClipping
+from burn_torch.optim.clipping import GradientClippingConfig as GradientClippingConfig
+from burn_torch.optim.grads import *
+from burn_torch.optim.groups import *
+from burn_torch.optim.optimizer import Optimizer as Optimizer
+from burn_torch.optim.optimizer import StateGroup as StateGroup
+from burn_torch.optim.record import *
+from burn_torch.optim.scheduler import *
+from burn_torch.optim.sgd import *
 
-__all__ = [
-    "Adam",
-    "AdamConfig",
-    "AdamW",
-    "AdamWConfig",
-    "ConstantLr",
-    "CosineAnnealingLrScheduler",
-    "CosineAnnealingLrSchedulerConfig",
-    "ExponentialLrScheduler",
-    "ExponentialLrSchedulerConfig",
-    "GradientClipping",
-    "GradientClippingConfig",
-    "GradientsAccumulator",
-    "GradientsParams",
-    "GroupedLrScheduler",
-    "GroupedOptimizer",
-    "LearningRate",
-    "LearningRates",
-    "LinearLrScheduler",
-    "LinearLrSchedulerConfig",
-    "LrScheduler",
-    "LrSchedulerRecord",
-    "MomentumConfig",
-    "NoamLrScheduler",
-    "NoamLrSchedulerConfig",
-    "Optimizer",
-    "OptimizerRecord",
-    "ParamGroup",
-    "Sgd",
-    "SgdConfig",
-    "SgdWithMomentum",
-    "StateGroup",
-    "StepLrScheduler",
-    "StepLrSchedulerConfig",
-    "WeightDecayConfig",
-    "scheduler_of",
-]
-
+_list_exports(globals())
 _check_exports(globals(), but=("scheduler_of",))
-
-
-if not TYPE_CHECKING:  # to a type checker it would say that the module has every name
-
-    def __getattr__(name: str) -> NoReturn:
-        raise _missing("burn_torch.optim", name, OPTIM, "optim")
+_hint_missing(globals(), _OPTIM, torch="optim")

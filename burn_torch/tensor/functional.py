@@ -6,13 +6,13 @@ Burn's `tensor::module` and `tensor::loss`.  Settings of spatial axes are one nu
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final
 
 from burn_torch import ops
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.misfits import word_functions
-from burn_torch.core.spellings import missing_from_package
+from burn_torch.core.spellings import hint_missing
 from burn_torch.core.spellings.layers import FUNCTIONAL
 from burn_torch.tensor._arguments import integer, option, real, truth
 from burn_torch.tensor.apply import apply, require_tensor
@@ -575,10 +575,5 @@ def _each(name: str, value: Sizes, n: int) -> tuple[int, ...]:
     return sizes
 
 
-if not TYPE_CHECKING:  # to a type checker it would say that the module has every name
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_from_package("burn_torch.tensor.functional", name, FUNCTIONAL, "nn.functional")
-
-
+hint_missing(globals(), FUNCTIONAL, torch="nn.functional")
 word_functions(globals())

@@ -1,238 +1,42 @@
 """Training: the Learner, its metrics, logs, checkpoints and renderers."""
 
 from burn_torch.core.checking import check_exports as _check_exports
-from burn_torch.train.anomaly import Replay, Replayed, replay
-from burn_torch.train.builder import BookLearner, LearnerBuilder
-from burn_torch.train.checkpoint import (
-    AsyncCheckpointer,
-    CheckpointEvery,
-    CheckpointingStrategy,
-    ComposedCheckpointingStrategy,
-    FileCheckpointer,
-    KeepLastNCheckpoints,
-    MetricCheckpointingStrategy,
-)
-from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy, NoImprovementSince
-from burn_torch.train.evaluator import Evaluation, Evaluator, EvaluatorBuilder
-from burn_torch.train.event import EventReader
-from burn_torch.train.history import Aggregate, Direction, EpochSummary, History, MetricDefinition, MetricValue
-from burn_torch.train.interrupt import Interrupter
-from burn_torch.train.learner import Learner
-from burn_torch.train.logger import (
-    ApplicationLogger,
-    FileApplicationLogger,
-    FileMetricLogger,
-    InMemoryMetricLogger,
-    MetricLogger,
-)
-from burn_torch.train.loop import GradientWindow, fold, train_step, valid_step
-from burn_torch.train.metric import (
-    AccuracyMetric,
-    AdditiveMetric,
-    AucPrMetric,
-    AurocMetric,
-    BleuScore,
-    BleuSmoothing,
-    CharErrorRate,
-    ClassificationMetricConfig,
-    ClassReduction,
-    CollectingMetric,
-    ConfusionStats,
-    CpuMemory,
-    CpuTemperature,
-    CpuUse,
-    CudaMetric,
-    CudaQuantity,
-    DecisionRule,
-    DiceMetric,
-    DiceMetricConfig,
-    FBetaScoreMetric,
-    HammingScore,
-    IterationSpeedMetric,
-    LearningRateMetric,
-    LossMetric,
-    MergeableMetric,
-    Metric,
-    MetricMetadata,
-    MsSsimMetric,
-    MsSsimMetricConfig,
-    NumericMetric,
-    PerplexityMetric,
-    PrecisionMetric,
-    PsnrMetric,
-    PsnrMetricConfig,
-    Reading,
-    RecallMetric,
-    ResumableMetric,
-    RougeLScore,
-    Split,
-    SsimMetric,
-    SsimMetricConfig,
-    TopKAccuracyMetric,
-    WordErrorRate,
-    merge_states,
-)
-from burn_torch.train.metric.learning_rate import GroupLearningRateMetric
-from burn_torch.train.output import (
-    AccuracyInput,
-    BleuInput,
-    CerInput,
-    ClassificationOutput,
-    ConfusionStatsInput,
-    DiceInput,
-    HammingScoreInput,
-    LossInput,
-    MsSsimInput,
-    MultiLabelClassificationOutput,
-    PerplexityInput,
-    PsnrInput,
-    RegressionOutput,
-    RougeLInput,
-    SequenceOutput,
-    SsimInput,
-    TopKAccuracyInput,
-    WerInput,
-)
-from burn_torch.train.renderer import BarRenderer, MetricsRenderer, PlainRenderer, SilentRenderer, default_renderer
-from burn_torch.train.step import InferenceStep, TrainOutput, TrainStep
-from burn_torch.train.strategies import (
-    Ddp,
-    ExecutionStrategy,
-    MultiDevice,
-    MultiDeviceOptim,
-    Peers,
-    SingleDevice,
-    StepFunctions,
-    Stepper,
-    SteppingStrategy,
-)
-from burn_torch.train.summary import LearnerSummary
-from burn_torch.train.supervised import LearningResult, SupervisedTraining
-from burn_torch.train.torch_model import TorchModel
+from burn_torch.core.exports import list_exports as _list_exports
+from burn_torch.train.anomaly import Replay as Replay
+from burn_torch.train.anomaly import Replayed as Replayed
+from burn_torch.train.anomaly import replay as replay
+from burn_torch.train.builder import *
+from burn_torch.train.checkpoint import AsyncCheckpointer as AsyncCheckpointer
+from burn_torch.train.checkpoint import CheckpointEvery as CheckpointEvery
+from burn_torch.train.checkpoint import CheckpointingStrategy as CheckpointingStrategy
+from burn_torch.train.checkpoint import ComposedCheckpointingStrategy as ComposedCheckpointingStrategy
+from burn_torch.train.checkpoint import FileCheckpointer as FileCheckpointer
+from burn_torch.train.checkpoint import KeepLastNCheckpoints as KeepLastNCheckpoints
+from burn_torch.train.checkpoint import MetricCheckpointingStrategy as MetricCheckpointingStrategy
+from burn_torch.train.early_stopping import *
+from burn_torch.train.evaluator import *
+from burn_torch.train.event import EventReader as EventReader
+from burn_torch.train.history import *
+from burn_torch.train.interrupt import Interrupter as Interrupter
+from burn_torch.train.learner import Learner as Learner
+from burn_torch.train.logger import *
+from burn_torch.train.loop import GradientWindow as GradientWindow
+from burn_torch.train.loop import fold as fold
+from burn_torch.train.loop import train_step as train_step
+from burn_torch.train.loop import valid_step as valid_step
+from burn_torch.train.metric import *
+from burn_torch.train.metric.learning_rate import GroupLearningRateMetric as GroupLearningRateMetric
+from burn_torch.train.output import *
+from burn_torch.train.renderer import *
+from burn_torch.train.step import InferenceStep as InferenceStep
+from burn_torch.train.step import TrainOutput as TrainOutput
+from burn_torch.train.step import TrainStep as TrainStep
+from burn_torch.train.strategies import *
+from burn_torch.train.summary import *
+from burn_torch.train.supervised import *
+from burn_torch.train.torch_model import TorchModel as TorchModel
 
-__all__ = [
-    "AccuracyInput",
-    "AccuracyMetric",
-    "AdditiveMetric",
-    "Aggregate",
-    "ApplicationLogger",
-    "AsyncCheckpointer",
-    "AucPrMetric",
-    "AurocMetric",
-    "BarRenderer",
-    "BleuInput",
-    "BleuScore",
-    "BleuSmoothing",
-    "BookLearner",
-    "CerInput",
-    "CharErrorRate",
-    "CheckpointEvery",
-    "CheckpointingStrategy",
-    "ClassReduction",
-    "ClassificationMetricConfig",
-    "ClassificationOutput",
-    "CollectingMetric",
-    "ComposedCheckpointingStrategy",
-    "ConfusionStats",
-    "ConfusionStatsInput",
-    "CpuMemory",
-    "CpuTemperature",
-    "CpuUse",
-    "CudaMetric",
-    "CudaQuantity",
-    "Ddp",
-    "DecisionRule",
-    "DiceInput",
-    "DiceMetric",
-    "DiceMetricConfig",
-    "Direction",
-    "EarlyStoppingStrategy",
-    "EpochSummary",
-    "Evaluation",
-    "Evaluator",
-    "EvaluatorBuilder",
-    "EventReader",
-    "ExecutionStrategy",
-    "FBetaScoreMetric",
-    "FileApplicationLogger",
-    "FileCheckpointer",
-    "FileMetricLogger",
-    "GradientWindow",
-    "GroupLearningRateMetric",
-    "HammingScore",
-    "HammingScoreInput",
-    "History",
-    "InMemoryMetricLogger",
-    "InferenceStep",
-    "Interrupter",
-    "IterationSpeedMetric",
-    "KeepLastNCheckpoints",
-    "Learner",
-    "LearnerBuilder",
-    "LearnerSummary",
-    "LearningRateMetric",
-    "LearningResult",
-    "LossInput",
-    "LossMetric",
-    "MergeableMetric",
-    "Metric",
-    "MetricCheckpointingStrategy",
-    "MetricDefinition",
-    "MetricEarlyStoppingStrategy",
-    "MetricLogger",
-    "MetricMetadata",
-    "MetricValue",
-    "MetricsRenderer",
-    "MsSsimInput",
-    "MsSsimMetric",
-    "MsSsimMetricConfig",
-    "MultiDevice",
-    "MultiDeviceOptim",
-    "MultiLabelClassificationOutput",
-    "NoImprovementSince",
-    "NumericMetric",
-    "Peers",
-    "PerplexityInput",
-    "PerplexityMetric",
-    "PlainRenderer",
-    "PrecisionMetric",
-    "PsnrInput",
-    "PsnrMetric",
-    "PsnrMetricConfig",
-    "Reading",
-    "RecallMetric",
-    "RegressionOutput",
-    "Replay",
-    "Replayed",
-    "ResumableMetric",
-    "RougeLInput",
-    "RougeLScore",
-    "SequenceOutput",
-    "SilentRenderer",
-    "SingleDevice",
-    "Split",
-    "SsimInput",
-    "SsimMetric",
-    "SsimMetricConfig",
-    "StepFunctions",
-    "Stepper",
-    "SteppingStrategy",
-    "SupervisedTraining",
-    "TopKAccuracyInput",
-    "TopKAccuracyMetric",
-    "TorchModel",
-    "TrainOutput",
-    "TrainStep",
-    "WerInput",
-    "WordErrorRate",
-    "default_renderer",
-    "fold",
-    "merge_states",
-    "replay",
-    "train_step",
-    "valid_step",
-]
-
+_list_exports(globals())
 _check_exports(
     globals(),
     hot=("Peers.check", "TrainOutput", "TrainOutput.new"),

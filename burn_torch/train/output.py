@@ -36,7 +36,6 @@ __all__ = [
     "SsimInput",
     "TopKAccuracyInput",
     "WerInput",
-    "adapt",
 ]
 
 Input = TypeVar("Input")

@@ -36,6 +36,23 @@ def test_strict_types_of_what_users_write(tmp_path):
 
 
 @pytest.mark.slow
+def test_packages_have_the_names_that_they_import_and_no_others(tmp_path):
+    uses = tmp_path / "names.py"
+    uses.write_text(
+        "from burn_torch.nn import Initializer, Linear, MseLoss, Padding, Relu\n"
+        "from burn_torch.onnx.operators import add, operator\n"
+        "from burn_torch.train import AccuracyMetric, Learner, LossInput, adapt\n"
+    )
+    checked = mypy(uses)
+    assert re.findall(r'Module "(.+)" has no attribute "(.+)"', checked.stdout) == [
+        ("burn_torch.nn", "Padding"),
+        ("burn_torch.onnx.operators", "operator"),
+        ("burn_torch.train", "adapt"),
+    ]
+    assert checked.stdout.count("error:") == 3
+
+
+@pytest.mark.slow
 def test_a_mistake_in_such_a_file_is_told(tmp_path):
     wrong = tmp_path / "wrong.py"
     wrong.write_text("from burn_torch import Tensor\n\n\ndef rank(x: Tensor) -> str:\n    return x.dims()\n")

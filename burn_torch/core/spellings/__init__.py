@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 from burn_torch.core import errors
 
-__all__ = ["Named", "attach_spellings", "hint", "missing_from_package", "missing_name", "refuse_calls"]
+__all__ = ["Named", "attach_spellings", "hint", "hint_missing", "missing_from_package", "missing_name", "refuse_calls"]
 
 
 def hint(name: str, table: Mapping[str, str], twin: str) -> str | None:
@@ -63,6 +63,20 @@ def missing_from_package(package: str, name: str, table: Mapping[str, str], twin
     if instead is None:
         return AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
     return missing_name(f"module {package!r}", name, instead)
+
+
+def hint_missing(scope: dict[str, Any], table: Mapping[str, str], torch: str) -> None:
+    """Gives a package a `__getattr__` that answers every missing name, with a hint where there is one.
+
+    Set at run time: a type checker that saw it would take every name for one of the package.
+
+    torch   torch's package of such names: "nn", "optim", "utils.data"
+    """
+
+    def answer(name: str) -> NoReturn:
+        raise missing_from_package(scope["__name__"], name, table, torch)
+
+    scope["__getattr__"] = answer
 
 
 def refuse_calls(package: str, instead: str) -> None:

@@ -1,94 +1,10 @@
 """Activation modules, and the choice of one in a configuration."""
 
-from burn_torch.nn.activation.choice import Activation, ActivationConfig
-from burn_torch.nn.activation.gated import GLU, SwiGlu, SwiGluConfig
-from burn_torch.nn.activation.hard import (
-    HardShrink,
-    HardShrinkConfig,
-    HardSigmoid,
-    HardSigmoidConfig,
-    HardSwish,
-    Hardtanh,
-    HardtanhConfig,
-    Shrink,
-    ShrinkConfig,
-    SoftShrink,
-    SoftShrinkConfig,
-)
-from burn_torch.nn.activation.rectifiers import (
-    Celu,
-    CeluConfig,
-    Elu,
-    EluConfig,
-    LeakyRelu,
-    LeakyReluConfig,
-    PRelu,
-    PReluConfig,
-    Relu,
-    Relu6,
-    RRelu,
-    RReluConfig,
-    Selu,
-    Threshold,
-    ThresholdConfig,
-    ThresholdedRelu,
-    ThresholdedReluConfig,
-)
-from burn_torch.nn.activation.smooth import (
-    Gelu,
-    LogSigmoid,
-    Mish,
-    Sigmoid,
-    SiLU,
-    Softplus,
-    SoftplusConfig,
-    Softsign,
-    Tanh,
-    Tanhshrink,
-)
+from burn_torch.core.exports import list_exports as _list_exports
+from burn_torch.nn.activation.choice import *
+from burn_torch.nn.activation.gated import *
+from burn_torch.nn.activation.hard import *
+from burn_torch.nn.activation.rectifiers import *
+from burn_torch.nn.activation.smooth import *
 
-__all__ = [
-    "GLU",
-    "Activation",
-    "ActivationConfig",
-    "Celu",
-    "CeluConfig",
-    "Elu",
-    "EluConfig",
-    "Gelu",
-    "HardShrink",
-    "HardShrinkConfig",
-    "HardSigmoid",
-    "HardSigmoidConfig",
-    "HardSwish",
-    "Hardtanh",
-    "HardtanhConfig",
-    "LeakyRelu",
-    "LeakyReluConfig",
-    "LogSigmoid",
-    "Mish",
-    "PRelu",
-    "PReluConfig",
-    "RRelu",
-    "RReluConfig",
-    "Relu",
-    "Relu6",
-    "Selu",
-    "Shrink",
-    "ShrinkConfig",
-    "SiLU",
-    "Sigmoid",
-    "SoftShrink",
-    "SoftShrinkConfig",
-    "Softplus",
-    "SoftplusConfig",
-    "Softsign",
-    "SwiGlu",
-    "SwiGluConfig",
-    "Tanh",
-    "Tanhshrink",
-    "Threshold",
-    "ThresholdConfig",
-    "ThresholdedRelu",
-    "ThresholdedReluConfig",
-]
+_list_exports(globals())

@@ -1,85 +1,22 @@
 """Metrics: what a run measures."""
 
-from burn_torch.train.metric.accumulate import AdditiveMetric, CollectingMetric
-from burn_torch.train.metric.accuracy import HammingScore, TopKAccuracyMetric
-from burn_torch.train.metric.base import (
-    MergeableMetric,
-    Metric,
-    MetricMetadata,
-    NumericMetric,
-    Reading,
-    ResumableMetric,
-    Split,
-    merge_states,
-)
-from burn_torch.train.metric.builtin import AccuracyMetric, IterationSpeedMetric, LossMetric
-from burn_torch.train.metric.classification import FBetaScoreMetric, PrecisionMetric, RecallMetric
-from burn_torch.train.metric.confusion import ClassificationMetricConfig, ClassReduction, ConfusionStats, DecisionRule
-from burn_torch.train.metric.hardware import CpuMemory, CpuTemperature, CpuUse, CudaMetric, CudaQuantity
-from burn_torch.train.metric.image import (
-    DiceMetric,
-    DiceMetricConfig,
-    MsSsimMetric,
-    MsSsimMetricConfig,
-    PsnrMetric,
-    PsnrMetricConfig,
-    SsimMetric,
-    SsimMetricConfig,
-)
-from burn_torch.train.metric.learning_rate import LearningRateMetric
-from burn_torch.train.metric.ranking import AucPrMetric, AurocMetric
-from burn_torch.train.metric.text import (
-    BleuScore,
-    BleuSmoothing,
-    CharErrorRate,
-    PerplexityMetric,
-    RougeLScore,
-    WordErrorRate,
-)
+from burn_torch.core.exports import list_exports as _list_exports
+from burn_torch.train.metric.accumulate import AdditiveMetric as AdditiveMetric
+from burn_torch.train.metric.accumulate import CollectingMetric as CollectingMetric
+from burn_torch.train.metric.accuracy import HammingScore as HammingScore
+from burn_torch.train.metric.accuracy import TopKAccuracyMetric as TopKAccuracyMetric
+from burn_torch.train.metric.base import *
+from burn_torch.train.metric.builtin import *
+from burn_torch.train.metric.classification import *
+from burn_torch.train.metric.confusion import ClassificationMetricConfig as ClassificationMetricConfig
+from burn_torch.train.metric.confusion import ClassReduction as ClassReduction
+from burn_torch.train.metric.confusion import ConfusionStats as ConfusionStats
+from burn_torch.train.metric.confusion import DecisionRule as DecisionRule
+from burn_torch.train.metric.hardware import *
+from burn_torch.train.metric.image import *
+from burn_torch.train.metric.learning_rate import LearningRateMetric as LearningRateMetric
+from burn_torch.train.metric.ranking import AucPrMetric as AucPrMetric
+from burn_torch.train.metric.ranking import AurocMetric as AurocMetric
+from burn_torch.train.metric.text import *
 
-__all__ = [
-    "AccuracyMetric",
-    "AdditiveMetric",
-    "AucPrMetric",
-    "AurocMetric",
-    "BleuScore",
-    "BleuSmoothing",
-    "CharErrorRate",
-    "ClassReduction",
-    "ClassificationMetricConfig",
-    "CollectingMetric",
-    "ConfusionStats",
-    "CpuMemory",
-    "CpuTemperature",
-    "CpuUse",
-    "CudaMetric",
-    "CudaQuantity",
-    "DecisionRule",
-    "DiceMetric",
-    "DiceMetricConfig",
-    "FBetaScoreMetric",
-    "HammingScore",
-    "IterationSpeedMetric",
-    "LearningRateMetric",
-    "LossMetric",
-    "MergeableMetric",
-    "Metric",
-    "MetricMetadata",
-    "MsSsimMetric",
-    "MsSsimMetricConfig",
-    "NumericMetric",
-    "PerplexityMetric",
-    "PrecisionMetric",
-    "PsnrMetric",
-    "PsnrMetricConfig",
-    "Reading",
-    "RecallMetric",
-    "ResumableMetric",
-    "RougeLScore",
-    "Split",
-    "SsimMetric",
-    "SsimMetricConfig",
-    "TopKAccuracyMetric",
-    "WordErrorRate",
-    "merge_states",
-]
+_list_exports(globals())
