@@ -28,12 +28,14 @@ REQUIRES = [
 # No extra may need torch itself (torchvision, say): it would exchange the torch that is there for the index's newest.
 ONNX = ["onnx>=1.19"]
 TENSORBOARD = ["tensorboard>=2.18"]
+COMPLETION = ["shtab>=1.8"]
 TUI = ["textual>=8.2"]  # the dashboard is built and tested on 8.2.8; older ones have other themes and breakpoints
 DOCS = ["sphinx>=8", "myst-parser>=4", "furo>=2024.8"]
 DEV = [
     *ONNX,
     *TENSORBOARD,
     *TUI,
+    *COMPLETION,
     "hypothesis>=6.100",
     "import-linter>=2.5",
     "mypy==2.4.1",  # exact, as ruff: what they report changes with each release, and `make check` must not
@@ -58,7 +60,14 @@ setup(
     license_files=["LICENSE-MIT", "LICENSE-APACHE", "NOTICE"],
     python_requires=">=3.11",
     install_requires=REQUIRES,
-    extras_require={"onnx": ONNX, "tensorboard": TENSORBOARD, "tui": TUI, "docs": DOCS, "dev": DEV},
+    extras_require={
+        "onnx": ONNX,
+        "tensorboard": TENSORBOARD,
+        "tui": TUI,
+        "completion": COMPLETION,
+        "docs": DOCS,
+        "dev": DEV,
+    },
     packages=find_packages(include=["burn_torch", "burn_torch.*"]) + find_packages("kernels"),
     package_dir={"burn_kernels": "kernels/burn_kernels"},
     package_data={"": ["py.typed", "*.pyi"], "burn_torch": ["data/source/*"], "burn_kernels": ["autotune/*.json"]},

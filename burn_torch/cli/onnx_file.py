@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import OnnxError, RecordError, explain
+from burn_torch.core.extras import load_extra
 from burn_torch.module import ModuleRecord
 from burn_torch.module.record import RecordEntry
 from burn_torch.onnx.operators.axes import ONNX_DTYPES
@@ -80,18 +81,9 @@ def _parsed(path: Path) -> Any:
     if len(source) > MAX_FILE_BYTES:
         raise _damaged(path, f"{len(source)} bytes, where protobuf holds {MAX_FILE_BYTES}")
     data = bytes(source.bytes)
-    try:
-        import onnx
-        from google.protobuf.message import DecodeError
-    except ImportError as err:
-        raise OnnxError(
-            explain(
-                "reading ONNX files needs the package onnx",
-                given=str(err),
-                expected="onnx 1.19 or newer",
-                mend="pip install 'burn-torch[onnx]'",
-            )
-        ) from err
+    onnx = load_extra("onnx", "onnx", "reading ONNX files", error=OnnxError)
+    from google.protobuf.message import DecodeError
+
     try:
         model = onnx.ModelProto.FromString(data)
     except (DecodeError, ValueError, RuntimeError) as err:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.extras import load_extra
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
 from burn_torch.onnx.operators.axes import ONNX_DTYPES, OTHER_DTYPES
 from burn_torch.onnx.operators.registry import find
@@ -104,17 +105,7 @@ def read_bytes(data: bytes, folder: Path | None = None, source: str = "a model i
 
 
 def _parsed(data: bytes, source: str) -> Any:
-    try:
-        import onnx
-    except ImportError as err:
-        raise OnnxError(
-            explain(
-                "reading ONNX files needs the package onnx",
-                given=f"{err}",
-                expected="onnx 1.19 or newer",
-                mend="pip install 'burn-torch[onnx]'",
-            )
-        ) from err
+    onnx = load_extra("onnx", "onnx", "reading ONNX files", error=OnnxError)
     from google.protobuf.message import DecodeError
 
     try:

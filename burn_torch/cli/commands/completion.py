@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from burn_torch.cli import registry, shells
+from burn_torch.cli import shells
 
 HELP: Final = "print a script that completes commands and options in bash, zsh or fish"
 DESCRIPTION: Final = """\
 Prints a script that completes commands, options, recipes and files in a shell.  Tab itself starts no Python.
+It needs the package shtab: pip install 'burn-torch[completion]'.
 """
 EXAMPLES: Final = """\
 put one of these into the start-up file of your shell:
@@ -22,18 +23,12 @@ put one of these into the start-up file of your shell:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares arguments."""
     parser.epilog = EXAMPLES
-    parser.add_argument("shell", choices=tuple(shells.SCRIPTS), metavar="SHELL", help="bash, zsh or fish")
+    parser.add_argument("shell", choices=shells.SHELLS, metavar="SHELL", help="bash, zsh or fish")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the script."""
     from burn_torch.cli.main import make_parser  # it imports this module
 
-    parser = make_parser()
-    (inner,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    commands = [
-        shells.CommandLine.of(name, registry.commands()[name].HELP, command) for name, command in inner.choices.items()
-    ]
-    top = shells.CommandLine.of("", "", parser)
-    print("\n".join(shells.SCRIPTS[args.shell](commands, top.options)))
+    print(shells.write_script(make_parser(), args.shell))
     return 0

@@ -28,6 +28,7 @@ OPTIONAL: Final = {
     "onnxruntime": "comparing exported ONNX models",
     "tensorboard": "TensorBoard logs",
     "textual": "the dashboard",
+    "shtab": "completion in shells",
 }
 """Packages that may be absent, and what they are for."""
 DISTRIBUTIONS: Final = {"PIL": "pillow"}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from burn_torch.core.errors import ArgumentError, OnnxError, explain
+from burn_torch.core.extras import load_extra
 from burn_torch.module.tree import Tree
 from burn_torch.onnx.exporting.tracing import Inputs, Tracing
 
@@ -98,17 +99,7 @@ def require_inference(captures: Sequence[Any]) -> None:
 
 def require_opset(opset: int) -> None:
     """Raises: ArgumentError for an opset that cannot be written, OnnxError where onnx is not installed."""
-    try:
-        from onnx import defs
-    except ImportError as err:
-        raise OnnxError(
-            explain(
-                "writing ONNX files needs the package onnx",
-                given=f"{err}",
-                expected="onnx 1.19 or newer",
-                mend="pip install 'burn-torch[onnx]'",
-            )
-        ) from err
+    defs = load_extra("onnx", "onnx", "writing ONNX files", error=OnnxError).defs
     newest = defs.onnx_opset_version()
     if not LEAST_OPSET <= opset <= newest:
         raise ArgumentError(
