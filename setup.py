@@ -23,6 +23,7 @@ REQUIRES = [
     'triton>=3.6; platform_system == "Linux"',
     "numpy>=1.26",
     "safetensors>=0.5",
+    "jinja2>=3.1",  # torch brings it along
 ]
 
 # No extra may need torch itself (torchvision, say): it would exchange the torch that is there for the index's newest.
@@ -70,7 +71,11 @@ setup(
     },
     packages=find_packages(include=["burn_torch", "burn_torch.*"]) + find_packages("kernels"),
     package_dir={"burn_kernels": "kernels/burn_kernels"},
-    package_data={"": ["py.typed", "*.pyi"], "burn_torch": ["data/source/*"], "burn_kernels": ["autotune/*.json"]},
+    package_data={
+        "": ["py.typed", "*.pyi"],
+        "burn_torch": ["data/source/*", "monitor/report.html"],
+        "burn_kernels": ["autotune/*.json"],
+    },
     exclude_package_data={"": ["__pycache__/*", "*.pyc"]},
     entry_points={"console_scripts": ["burn-torch = burn_torch.cli.main:main"]},
     zip_safe=False,

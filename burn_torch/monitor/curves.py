@@ -1,13 +1,11 @@
-"""The curves of a metric as SVG: batches faint, their running mean above them, epochs as dots."""
+"""The curves of a metric as paths and ticks of an SVG: batches faint, their running mean above them, epochs as dots."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from html import escape
-from typing import Final
+from typing import Any, Final
 
-from burn_torch.monitor.dashboard.content import clean
 from burn_torch.monitor.dashboard.ticks import labels, linear_ticks, short
 from burn_torch.monitor.view import MetricView, RunView, SplitView
 
@@ -24,13 +22,13 @@ Place = Callable[[tuple[float, float]], tuple[float, float]]
 """From a point to where it lies in the picture."""
 
 
-def figure(view: RunView, metric: MetricView) -> str:
-    """One picture with all splits of a metric; a text where there is nothing to draw yet."""
+def figure(view: RunView, metric: MetricView) -> dict[str, Any] | None:
+    """One picture with all splits of a metric, as `report.html` draws it; None where there is nothing to draw yet."""
     curves = {split: found.series.points() for split, found in metric.splits.items()}
     dots = {split: _epochs(view, found) for split, found in metric.splits.items()}
     every = [point for points in (*curves.values(), *dots.values()) for point in points]
     if not every:
-        return "<p>no values yet</p>"
+        return None
     low, high = _range([y for _, y in every])
     left, right = 0.0, max(x for x, _ in every) or 1.0
 
@@ -41,20 +39,26 @@ def figure(view: RunView, metric: MetricView) -> str:
             HEIGHT - _BOTTOM - (y - low) / (high - low) * (HEIGHT - _TOP - _BOTTOM),
         )
 
-    parts = [*_y_axis(low, high, place), *_x_axis(left, right, place, view.x_unit)]
+    paths, circles = [], []
     for split, points in curves.items():
-        placed = [place(point) for point in points]
-        parts.append(_path(placed, f"{split} raw"))
-        parts.append(_path([place(point) for point in _mean(points)], f"{split} mean"))
+        paths += _path([place(point) for point in points], f"{split} raw")
+        paths += _path([place(point) for point in _mean(points)], f"{split} mean")
     for split, found in metric.splits.items():
         for (epoch, value), point in zip(_finite(found), dots[split], strict=True):
-            x, y = place(point)
-            told = f"{split}, epoch {epoch}: {short(value, metric.unit)}"
-            parts.append(
-                f'<circle class="{split}" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(told)}</title></circle>'
-            )
-    label = escape(clean(f"{metric.name} of {' and '.join(metric.splits)} over {view.x_unit}"))
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+            circles.append((split, *place(point), f"{split}, epoch {epoch}: {short(value, metric.unit)}"))
+    y_ticks, x_ticks = linear_ticks(low, high, 5), linear_ticks(left, right, 6, whole=right - left >= 1)
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": _LEFT,
+        "right": WIDTH - _RIGHT,
+        "label": f"{metric.name} of {' and '.join(metric.splits)} over {view.x_unit}",
+        "x_unit": view.x_unit,
+        "y_ticks": [(place((0.0, tick))[1], text) for tick, text in zip(y_ticks, labels(y_ticks), strict=True)],
+        "x_ticks": [(place((tick, 0.0))[0], text) for tick, text in zip(x_ticks, labels(x_ticks), strict=True)],
+        "paths": paths,
+        "dots": circles,
+    }
 
 
 def _finite(found: SplitView) -> list[tuple[int, float]]:
@@ -97,29 +101,8 @@ def _mean(points: Points) -> list[tuple[float, float]]:
     return found
 
 
-def _path(points: Points, kind: str) -> str:
-    if not points:
-        return ""
+def _path(points: Points, kind: str) -> list[tuple[str, str]]:
+    """A class and the `d` of a path; nothing without points."""
     top, bottom = _TOP - 2.0, HEIGHT - _BOTTOM + 2.0  # what lies beyond the range ends at its edge
     d = "L".join(f"{x:.1f} {min(max(y, top), bottom):.1f}" for x, y in points)
-    return f'<path class="{kind}" d="M{d}"/>'
-
-
-def _y_axis(low: float, high: float, place: Place) -> list[str]:
-    ticks = linear_ticks(low, high, 5)
-    found = []
-    for tick, text in zip(ticks, labels(ticks), strict=True):
-        _, y = place((0.0, tick))
-        found.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        found.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
-    return found
-
-
-def _x_axis(left: float, right: float, place: Place, unit: str) -> list[str]:
-    ticks = linear_ticks(left, right, 6, whole=right - left >= 1)
-    found = []
-    for tick, text in zip(ticks, labels(ticks), strict=True):
-        x, _ = place((tick, 0.0))
-        found.append(f'<text x="{x:.1f}" y="{HEIGHT - 18}" text-anchor="middle">{text}</text>')
-    found.append(f'<text x="{(_LEFT + WIDTH - _RIGHT) / 2}" y="{HEIGHT - 3}" text-anchor="middle">{unit}</text>')
-    return found
+    return [(kind, f"M{d}")] if points else []

@@ -192,6 +192,10 @@ def test_a_page_holds_everything_and_fetches_nothing(ended):
         assert words in told
 
 
+def test_no_text_of_a_run_is_taken_for_the_template():
+    assert "<h1>{{ 7 * 7 }}{% raw %}</h1>" in html_report(RunView(), "{{ 7 * 7 }}{% raw %}")
+
+
 def test_curves_keep_a_spike_and_leave_gaps_of_what_is_not_finite():
     steps = 300
 
@@ -199,7 +203,7 @@ def test_curves_keep_a_spike_and_leave_gaps_of_what_is_not_finite():
         return math.nan if step % 50 == 0 else 40.0 if step == 301 else 1.0 + step % 7
 
     text = html_report(view_of(run(steps, loss=loss)), "run")
-    (figure,) = re.findall(r"<figure><figcaption>Loss.*?</figure>", text)
+    (figure,) = re.findall(r"(?s)<figure><figcaption>Loss.*?</figure>", text)
     assert "nan" not in figure.lower()
     for kind in ("train raw", "train mean", "valid raw", "valid mean"):
         (path,) = re.findall(rf'<path class="{kind}" d="M(.*?)"/>', figure)
