@@ -42,9 +42,9 @@ def test_the_page_has_a_recipe_for_each_kind_of_addition(checks: ModuleType) -> 
         ("`make generate`", "`make everything`", "there is no target everything of make"),
         ("| `HammingScore` |", "| |", "the row names no file, or nothing to copy"),
         (
-            "| `burn_torch/nn/loss/__init__.py` | both names | `HuberLossConfig`, `HuberLoss` |\n",
+            "| `burn_torch/train/metric/__init__.py` | its name, if listed there | `HammingScore` |\n",
             "",
-            "A loss: burn_torch/nn/loss/__init__.py names HuberLoss, and the recipe does not name that file",
+            "A metric: burn_torch/train/metric/__init__.py names HammingScore, and the recipe does not name that file",
         ),
     ],
 )
