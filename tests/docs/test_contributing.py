@@ -42,9 +42,9 @@ def test_the_page_has_a_recipe_for_each_kind_of_addition(checks: ModuleType) -> 
         ("`make generate`", "`make everything`", "there is no target everything of make"),
         ("| `HammingScore` |", "| |", "the row names no file, or nothing to copy"),
         (
-            "| `burn_torch/train/metric/__init__.py` | its name, if listed there | `HammingScore` |\n",
+            "| `burn_torch/core/spellings/layers.py` | what PyTorch's function is called | `HuberLossConfig` |\n",
             "",
-            "A metric: burn_torch/train/metric/__init__.py names HammingScore, and the recipe does not name that file",
+            "A loss: burn_torch/core/spellings/layers.py names HuberLoss, and the recipe does not name that file",
         ),
     ],
 )
