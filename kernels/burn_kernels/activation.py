@@ -254,7 +254,7 @@ def pointwise_tunable(
     run: Callable[..., Any],
     plain: Callable[..., Any],
     candidates: Callable[[int, int, Machine], list[Config]],
-    sources: tuple[str, ...],
+    kernels: tuple[Any, ...],
     shapes: tuple[tuple[int, int], ...],
 ) -> Tunable:
     """The place of choice of a kernel over elements: `tensors` read or written, `given` of them its inputs."""
@@ -283,7 +283,7 @@ def pointwise_tunable(
             supports=lambda config, facts: config.block >= 32 or config.warps == 1,
             work=work,
             trial=trial,
-            sources=sources,
+            kernels=kernels,
             problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in KINDS],
             shapes=shapes,
         )
@@ -292,14 +292,29 @@ def pointwise_tunable(
 
 _ALIKE: dict[str, Any] = {
     "candidates": candidates,
-    "sources": (__name__,),
     "shapes": ((8192, 8192),),
 }
 FORWARD = pointwise_tunable(
-    "activation", tensors=2, operations=12, live=2.0, given=1, run=forward, plain=reference, **_ALIKE
+    "activation",
+    tensors=2,
+    operations=12,
+    live=2.0,
+    given=1,
+    run=forward,
+    plain=reference,
+    kernels=(_forward,),
+    **_ALIKE,
 )
 BACKWARD = pointwise_tunable(
-    "activation backward", tensors=3, operations=20, live=3.0, given=2, run=backward, plain=reference_backward, **_ALIKE
+    "activation backward",
+    tensors=3,
+    operations=20,
+    live=3.0,
+    given=2,
+    run=backward,
+    plain=reference_backward,
+    kernels=(_backward,),
+    **_ALIKE,
 )
 
 

@@ -299,12 +299,7 @@ CHOICE = tunable(
         supports=_supports,
         work=_work,
         trial=_trial,
-        sources=(
-            __name__,
-            "burn_kernels.attention_forward",
-            "burn_kernels.attention_library",
-            "burn_kernels.attention_scores",
-        ),
+        kernels=(attention_forward,),
         problems=problems_of,
         shapes=((4096, 4096), (1024, 768)),
     )

@@ -360,12 +360,7 @@ CHOICE = tunable(
         supports=_supports,
         work=_work,
         trial=_trial,
-        sources=(
-            __name__,
-            "burn_kernels.attention_backward_kernels",
-            "burn_kernels.attention_library",
-            "burn_kernels.attention_scores",
-        ),
+        kernels=(queries_backward, keys_backward, bias_backward),
         problems=_problems,
         shapes=((4096, 4096), (1024, 768)),
     )

@@ -307,12 +307,7 @@ FORWARD = tunable(
         supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
         work=_work,
         trial=_trial,
-        sources=(
-            __name__,
-            "burn_kernels.channel_norm_held",
-            "burn_kernels.channel_norm_kernels",
-            "burn_kernels.activation",
-        ),
+        kernels=(forward_whole, forward_held, moments_of_parts, join_moments, normalize),
         problems=problems_with("relu w b", "w b", "relu w b given"),
         shapes=SHAPES,
     )

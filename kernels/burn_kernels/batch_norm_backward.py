@@ -193,12 +193,7 @@ BACKWARD = tunable(
         supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
         work=_work,
         trial=_trial,
-        sources=(
-            __name__,
-            "burn_kernels.channel_norm_held",
-            "burn_kernels.channel_norm_kernels",
-            "burn_kernels.activation",
-        ),
+        kernels=(backward_whole, backward_held, sums_of_parts, join_sums, slopes_of_parts),
         problems=problems_with("relu w b", "w b"),
         shapes=SHAPES,
     )

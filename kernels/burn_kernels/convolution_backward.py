@@ -316,13 +316,6 @@ def _weights_fit(config: WeightConfig, facts: Facts) -> bool:
     return few and made.kernel_h % config.rows == 0 and supports(LIBRARY, facts)
 
 
-_SOURCES = (
-    __name__,
-    "burn_kernels.convolution_kernels",
-    "burn_kernels.convolution_steps",
-    "burn_kernels.convolution_tiles",
-    "burn_kernels.random",
-)
 DATA = tunable(
     Tunable(
         name="convolution data gradient",
@@ -334,7 +327,7 @@ DATA = tunable(
         supports=_supports,
         work=_work,
         trial=_trial,
-        sources=_SOURCES,
+        kernels=(convolve, convolve_tiles),
         problems=functools.partial(problems, ("",)),
         shapes=((64, 8), (512, 8)),
         dtype=torch.float32,
@@ -353,7 +346,7 @@ WEIGHTS = tunable(
         supports=_weights_fit,
         work=_weight_work,
         trial=_weight_trial,
-        sources=_SOURCES,
+        kernels=(weigh, weigh_tiles, join_weights),
         problems=functools.partial(problems, ("b",)),
         shapes=((64, 8), (512, 8)),
         dtype=torch.float32,

@@ -203,7 +203,6 @@ def _problems(flags: str, rows: int, cols: int, dtype: torch.dtype) -> list[Fact
     ]
 
 
-_SOURCES = (__name__, "burn_kernels.convolution_planes", "burn_kernels.convolution_kernels")
 FORWARD = tunable(
     Tunable(
         name="depthwise convolution",
@@ -215,7 +214,7 @@ FORWARD = tunable(
         supports=_supports,
         work=_work,
         trial=_trial,
-        sources=_SOURCES,
+        kernels=(convolve_planes,),
         problems=functools.partial(_problems, "b"),
         shapes=((64, 96),),
         elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
@@ -233,7 +232,7 @@ BACKWARD = tunable(
         supports=_supports,
         work=_work,
         trial=_backward_trial,
-        sources=_SOURCES,
+        kernels=(turn_planes, join_weights),
         problems=functools.partial(_problems, "x w b"),
         shapes=((64, 96),),
         elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,

@@ -25,11 +25,12 @@ from typing import Any
 
 import torch
 
-from burn_kernels import cross_entropy_held
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
+from burn_kernels.cross_entropy_held import MOST_BYTES, cross_entropy_held
+from burn_kernels.cross_entropy_held import run as run_held
 from burn_kernels.cross_entropy_kernels import count_rows, cross_entropy_rows, mean_of_rows
 from burn_kernels.cross_entropy_parts import (
     REDUCTIONS,
@@ -122,7 +123,7 @@ def candidates(
         # two programs of 1024 threads by 32 registers; or one, with a part of a row too long for the L2 cache in them
         found = [Config(2_048, 32, registers=32), Config(2_048, 32, 3), *found]
         # other machines have less shared memory, or were not measured
-        if once and cols * itemsize <= cross_entropy_held.MOST_BYTES and machine.arch == 90:
+        if once and cols * itemsize <= MOST_BYTES and machine.arch == 90:
             # 512 threads by 128 registers, or 1024 by 64
             held = [Config(32 * warps, warps, stages=3, registers=2_048 // warps, held=1) for warps in (16, 32)]
             found = [*held, *found]
@@ -356,7 +357,7 @@ def _run(
                 tensors = (arguments[1], weight, losses, lse, out, dloss, divisor)
                 given = (spread, options.ignore_index, options.z_loss)
                 z_flags = {name: flags[name] for name in ("ZLOSS", "HELD")}
-                cross_entropy_held.run(source, tensors, given, machine_of(x), **how, flags=z_flags)
+                run_held(source, tensors, given, machine_of(x), **how, flags=z_flags)
                 return
             cut = _cut(config, cols, stride, vector, both=not known and write is not None)
             how = {"warps": config.warps, "stages": config.stages, "STAGES": config.stages, "VECTOR": vector}
@@ -479,12 +480,7 @@ CHOICE = tunable(
         supports=_supports,
         work=_work,
         trial=_trial,
-        sources=(
-            __name__,
-            "burn_kernels.cross_entropy_held",
-            "burn_kernels.cross_entropy_kernels",
-            "burn_kernels.random",
-        ),
+        kernels=(cross_entropy_rows, cross_entropy_held, count_rows, mean_of_rows),
         problems=row_problems("loss", "loss gradient", "loss gradient over", "gradient"),
         shapes=((8192, 32_000), (8192, 50_257), (8192, 128_256)),
     )

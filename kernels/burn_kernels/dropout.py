@@ -181,7 +181,7 @@ CHOICE = tunable(
         supports=lambda config, facts: config.ciphers <= 1 << 15,
         work=_work,
         trial=_trial,
-        sources=(__name__, "burn_kernels.random"),
+        kernels=(_dropout,),
         problems=lambda rows, cols, dtype: [Facts((rows * cols,), (), dtype)],
         shapes=((8192, 5120), (8192, 14_336)),
     )

@@ -300,7 +300,7 @@ CHOICE = tunable(
         supports=lambda config, facts: config.block >= 32 or config.warps == 1,
         work=_work,
         trial=_trial,
-        sources=(__name__,),
+        kernels=(_chunks, _crossing),
         problems=lambda rows, cols, dtype: [Facts((rows, 8 * rows), (cols,), dtype, alignment(cols * dtype.itemsize))],
         shapes=((16_384, 768), (16_384, 4096)),
         elements=lambda facts: sum(facts.free) * facts.exact[0],

@@ -184,12 +184,21 @@ def reference_backward(
 # -- selection ---------------------------------------------------------------------------------------
 _ALIKE: dict[str, Any] = {
     "candidates": candidates,
-    "sources": (__name__,),
     "shapes": ((8192, 5120), (8192, 14_336)),
 }
-FORWARD = pointwise_tunable("glu", tensors=3, operations=12, live=3.0, given=2, run=forward, plain=reference, **_ALIKE)
+FORWARD = pointwise_tunable(
+    "glu", tensors=3, operations=12, live=3.0, given=2, run=forward, plain=reference, kernels=(_forward,), **_ALIKE
+)
 BACKWARD = pointwise_tunable(
-    "glu backward", tensors=5, operations=24, live=6.0, given=3, run=backward, plain=reference_backward, **_ALIKE
+    "glu backward",
+    tensors=5,
+    operations=24,
+    live=6.0,
+    given=3,
+    run=backward,
+    plain=reference_backward,
+    kernels=(_backward,),
+    **_ALIKE,
 )
 
 

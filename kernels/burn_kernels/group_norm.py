@@ -187,7 +187,7 @@ FORWARD = tunable(
         supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
         work=_work,
         trial=_trial,
-        sources=(__name__, "burn_kernels.channel_norm_kernels", "burn_kernels.activation"),
+        kernels=(forward_whole, moments_of_parts, join_moments, normalize),
         problems=problems_with("silu w b", "w b"),
         shapes=SHAPES,
         elements=elements,

@@ -143,7 +143,7 @@ BACKWARD = tunable(
         supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
         work=_work,
         trial=_trial,
-        sources=(__name__, "burn_kernels.channel_norm_kernels", "burn_kernels.activation"),
+        kernels=(sums_of_parts, join_sums, join_groups, slopes_of_parts),
         problems=problems_with("silu w b", "w b"),
         shapes=SHAPES,
         elements=elements,

@@ -1,7 +1,7 @@
 """What a Triton kernel is made of: the functions that it calls, its text, and the key under which Triton keeps it.
 
     settle(kernel)                  before its first compilation: then all processes have the same key for it
-    kernel_hash("a.module", ...)    the hash of the kernels of these modules: what their timings are worth
+    kernel_hash(kernel, ...)        the hash of these kernels with all that they call: what their timings are worth
 
 Triton 3.6 writes the constants of a function that a kernel calls into the kernel's key only if that function's own key
 was made before.  So the key depends on which kernels ran earlier in the process, and one that another process compiled
@@ -87,31 +87,32 @@ def text_of(kernel: Any) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
 
 
-def kernel_hash(*modules: str) -> str:
-    """The hash of the kernels of these modules, and of all functions and constants that they use.
+def kernel_hash(*kernels: Any) -> str:
+    """The hash of these kernels, of a module by name all, and of the functions and constants that they use.
 
-    What does not reach the compiler (docstrings, comments, the functions that launch) changes nothing; neither does a
-    function that no kernel of them calls.
+    What does not reach the compiler (docstrings, comments, the functions that launch) changes nothing; neither does the
+    file in which a kernel lies, nor a function that no kernel of them calls.
     """
-    texts = dict[str, str]()
-    for name in modules:
-        module = importlib.import_module(name) if name not in sys.modules else sys.modules[name]
-        _collect((v for v in vars(module).values() if getattr(function_of(v), "__module__", "") == name), texts)
-    whole = "\0".join(f"{name}\0{texts[name]}" for name in sorted(texts))
-    return hashlib.sha256(whole.encode()).hexdigest()[:16]
-
-
-def _collect(kernels: Iterable[Any], texts: dict[str, str]) -> None:
+    texts = dict[int, str]()
     for kernel in kernels:
-        function = function_of(kernel)
-        assert function is not None
-        name = f"{function.__module__}.{function.__qualname__}"
-        if name in texts:
+        _collect(_kernels_of(kernel) if isinstance(kernel, str) else [kernel], texts)
+    return hashlib.sha256("\0".join(sorted(set(texts.values()))).encode()).hexdigest()[:16]
+
+
+def _kernels_of(name: str) -> list[Any]:
+    """The kernels that a module defines."""
+    module = importlib.import_module(name) if name not in sys.modules else sys.modules[name]
+    return [value for value in vars(module).values() if getattr(function_of(value), "__module__", "") == name]
+
+
+def _collect(kernels: Iterable[Any], texts: dict[int, str]) -> None:
+    for kernel in kernels:
+        if id(kernel) in texts:
             continue
         constants = [
             f"{place}={plain!r}"
             for place, value in _named(kernel)
             if isinstance(plain := getattr(value, "value", value), (bool, int, float, str))
         ]
-        texts[name] = "\n".join([text_of(kernel), *sorted(constants)])
+        texts[id(kernel)] = "\n".join([text_of(kernel), *sorted(constants)])
         _collect(called(kernel), texts)

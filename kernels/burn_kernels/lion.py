@@ -174,7 +174,7 @@ def lion_reference(
 # -- selection ---------------------------------------------------------------------------------------
 LION = step_tunable(
     "lion", lion, lion_reference, lion_,
-    states=1, options={"lr": 1e-4}, kinds="g={dtype} s=float32", sources=(__name__, "burn_kernels.optimizer"),
+    states=1, options={"lr": 1e-4}, kinds="g={dtype} s=float32", kernels=(_lion,),
 )  # fmt: skip
 
 

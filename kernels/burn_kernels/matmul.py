@@ -494,7 +494,7 @@ def _forward_tunable() -> Tunable:
             supports=lambda config, facts: config.way != ENDING or _has_ending(facts.dtype.itemsize, facts.flags),
             work=work,
             trial=trial,
-            sources=(__name__,),
+            kernels=(_tiles, _ending),
             problems=of_layers,
             shapes=((8192, 3072), (8192, 16_384)),
             elements=lambda facts: _elements(*facts.free, *facts.exact),

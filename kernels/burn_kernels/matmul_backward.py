@@ -24,6 +24,7 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, next_power, rows_of, runs_kernel
 from burn_kernels.matmul_parts import Gradients, check_kept, check_layer, reference_slope, rows_in
+from burn_kernels.reduce_kernels import join_parts, reduce_once
 
 __all__ = ["BackwardConfig", "backward", "backward_candidates", "backward_default", "slope_and_bias"]
 
@@ -192,7 +193,7 @@ def _backward_tunable() -> Tunable:
             supports=lambda config, facts: True,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.reduce_kernels"),
+            kernels=(_slope_and_bias, reduce_once, join_parts),
             problems=lambda rows, cols, dtype: [
                 Facts((rows,), (cols,), dtype, alignment(cols * dtype.itemsize), flags=f"{kind} bias")
                 for kind in ACTIVATIONS

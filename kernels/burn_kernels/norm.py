@@ -424,7 +424,7 @@ def _tunable(name: str, *, centred: bool) -> Tunable:
             supports=lambda config, facts: config.block * max(1, config.tiles) >= facts.exact[0] or config.rows == 1,
             work=work,
             trial=trial,
-            sources=(__name__,),
+            kernels=(_forward, _forward_tiles, _forward_wide),
             problems=row_problems("w b" if centred else "w"),
         )
     )

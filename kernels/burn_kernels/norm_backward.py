@@ -365,7 +365,7 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
             supports=_supports,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.norm_backward_kernels", "burn_kernels.norm_backward_shared"),
+            kernels=(backward_rows, backward_tiles, backward_shared, row_means, add_shares),
             problems=row_problems("w b" if centred else "w"),
         )
     )

@@ -480,13 +480,12 @@ def _check_table(op: str, table: Table, states: tuple[int, ...], clip: torch.Ten
 
 
 # -- selection ---------------------------------------------------------------------------------------
-_SOURCES = (__name__, "burn_kernels.random")
 # adamw_held too: three numbers that a program loads once make no other choice of its 8192 elements
 ADAMW = step_tunable(
     "adamw", adamw, adamw_reference, adamw_,
-    states=2, options={"lr": 1e-3, "step": 100}, kinds="g={dtype} s=float32", sources=_SOURCES,
+    states=2, options={"lr": 1e-3, "step": 100}, kinds="g={dtype} s=float32", kernels=(_adamw,),
 )  # fmt: skip
-SGD = step_tunable("sgd", sgd, sgd_reference, sgd_, states=1, options={"lr": 1e-3}, kinds="g={dtype}", sources=_SOURCES)
+SGD = step_tunable("sgd", sgd, sgd_reference, sgd_, states=1, options={"lr": 1e-3}, kinds="g={dtype}", kernels=(_sgd,))
 
 
 # -- registration ------------------------------------------------------------------------------------

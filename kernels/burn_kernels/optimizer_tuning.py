@@ -50,7 +50,7 @@ def step_tunable(
     states: int,
     options: dict[str, Any],
     kinds: str,
-    sources: tuple[str, ...],
+    kernels: tuple[Any, ...],
 ) -> Tunable:
     """The place of choice of an optimizer: `states` a parameter, `kinds` the flags of what users have most."""
 
@@ -93,7 +93,7 @@ def step_tunable(
             supports=lambda config, facts: 8 <= config.block <= CHUNK,
             work=work,
             trial=trial,
-            sources=sources,
+            kernels=kernels,
             problems=lambda rows, cols, dtype: [
                 Facts((-(-rows * cols // CHUNK),), (CHUNK,), dtype, flags=kinds.format(dtype=str(dtype)[6:]))
             ],

@@ -290,7 +290,7 @@ def _tunable(name: str, trial: Callable[[Facts, Inputs], Trial], dtype: torch.dt
             supports=lambda config, facts: config.ciphers <= 1 << 15,
             work=_work,
             trial=trial,
-            sources=(__name__,),
+            kernels=(_bits,) if always else (_yes,),
             problems=lambda rows, cols, wanted: [Facts((rows * cols,), (), dtype if always else wanted)],
             shapes=((8192, 5120),),
             dtype=dtype,

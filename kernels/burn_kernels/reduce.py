@@ -429,13 +429,14 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             supports=lambda config, facts: config.kept * config.block <= 65_536,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.reduce_kernels"),
+            kernels=(reduce_once, join_parts, spread_back) if back else _KERNELS,
             problems=problems_of,
             shapes=((16_384, 16_384), (1, 1 << 28)),
         )
     )
 
 
+_KERNELS = (reduce_once, join_parts, place_once, place_columns, join_places)
 FORWARD = _tunable("reduce", back=False)
 BACKWARD = _tunable("reduce backward", back=True)
 

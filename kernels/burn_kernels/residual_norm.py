@@ -326,7 +326,7 @@ def _tunable(name: str, *, centred: bool) -> Tunable:
             supports=lambda config, facts: config.block >= facts.exact[0] or config.rows == 1,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.norm", "burn_kernels.random"),
+            kernels=(_forward, _forward_wide),
             problems=row_problems(every, f"{every} drop"),
         )
     )

@@ -28,7 +28,7 @@ from burn_kernels.launch import (
     runs_kernel,
 )
 from burn_kernels.norm_backward import BackwardConfig, means_of_rows, shares_of, sum_of_shares
-from burn_kernels.norm_backward_kernels import normalised, row_gradient
+from burn_kernels.norm_backward_kernels import add_shares, normalised, row_gradient, row_means
 from burn_kernels.norm_parts import MAX_TILE_COLS, PARTS, weights
 from burn_kernels.norm_parts import layer_norm_reference as plain_layer_norm
 from burn_kernels.norm_parts import rms_norm_reference as plain_rms_norm
@@ -262,12 +262,7 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
             supports=lambda config, facts: config.rows * config.block <= 2 * MAX_TILE_COLS,
             work=work,
             trial=trial,
-            sources=(
-                __name__,
-                "burn_kernels.norm_backward",
-                "burn_kernels.norm_backward_kernels",
-                "burn_kernels.random",
-            ),
+            kernels=(_backward, row_means, add_shares),
             problems=row_problems(every, f"{every} drop"),
         )
     )

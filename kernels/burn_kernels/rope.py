@@ -444,7 +444,7 @@ CHOICE = tunable(
         supports=lambda config, facts: config.heads <= next_power(max(facts.exact[:2])),
         work=_work,
         trial=_trial,
-        sources=(__name__,),
+        kernels=(_rope,),
         problems=_problems_of,
         shapes=((16_384, 4096), (16_384, 1024)),
         elements=lambda facts: facts.free[0] * sum(facts.exact[:2]) * facts.exact[3],

@@ -388,7 +388,7 @@ def _tunable(name: str, *, log: bool, back: bool) -> Tunable:
             supports=_supports,
             work=work,
             trial=trial,
-            sources=(__name__,),
+            kernels=(_backward, _backward_wide) if back else (_forward, _forward_wide),
             problems=row_problems(),
         )
     )

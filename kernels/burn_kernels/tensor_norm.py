@@ -302,7 +302,7 @@ CHOICE = tunable(
         supports=lambda config, facts: config.block >= 8,
         work=_work,
         trial=_trial,
-        sources=(__name__, "burn_kernels.optimizer", "burn_kernels.reduce_kernels"),
+        kernels=(_shares, _finish),
         problems=lambda rows, cols, dtype: [Facts((ceil_div(rows * cols, CHUNK),), (CHUNK,), dtype, flags="order=2")],
         shapes=((121_500, 1024),),  # GPT-2 with 124 million parameters
         dtype=torch.float32,

@@ -56,8 +56,8 @@ class Tunable:
     """What a config makes of a problem, for the cost model."""
     trial: Callable[[Facts, Inputs], Trial]
     """A problem like the one given, with inputs of its own."""
-    sources: tuple[str, ...]
-    """Modules of the kernels that it launches; what those call is followed wherever it is."""
+    kernels: tuple[Any, ...]
+    """What it launches: kernels, or the name of a module whose kernels all belong to it."""
     problems: Callable[[int, int, torch.dtype], Sequence[Facts]]
     """(rows, cols, dtype) -> the problems that users with such tensors have, packed; one for each set of flags."""
     shapes: Sequence[tuple[int, int]] = tuple((8192, cols) for cols in (1024, 4096, 5120, 8192, 16_384, 32_768))
@@ -72,7 +72,7 @@ class Tunable:
     @functools.cached_property
     def kernel(self) -> str:
         """The hash of the kernels: timings are worth something for this one."""
-        return kernel_hash(*self.sources)
+        return kernel_hash(*self.kernels)
 
     def key(self, facts: Facts) -> str:
         """The line of text that stands for the problem's bucket."""
@@ -153,8 +153,8 @@ def tunable(made: Tunable) -> Tunable:
         raise KernelArgumentError(
             explain(
                 f"the tunable {made.name!r} is registered twice",
-                given=f"from {', '.join(made.sources)}",
-                expected=f"one a name; {made.name!r} is from {', '.join(TUNABLES[made.name].sources)}",
+                given=f"from {made.trial.__module__}",
+                expected=f"one a name; {made.name!r} is from {TUNABLES[made.name].trial.__module__}",
                 mend="give the new one another name",
             )
         )

@@ -90,7 +90,7 @@ class Fake:
             supports=lambda config, facts: not (self.aligned and config.block == 256 and facts.align < 16),
             work=lambda config, facts, machine: Work(1000, config.warps, config.block, 4, 1000, 1000),
             trial=trial,
-            sources=("burn_kernels.prims",),
+            kernels=("burn_kernels.prims",),
             problems=lambda rows, cols, dtype: [Facts((rows,), (cols,), dtype)],
             shapes=((8, 4), (100, 4)),
             dtype=torch.float32,

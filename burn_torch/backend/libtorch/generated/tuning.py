@@ -78,7 +78,7 @@ def tunable_of(
         supports=lambda tiles, facts: not kernel.whole_rows or tiles.r >= domain.length,
         work=work,
         trial=lambda facts, inputs: _trial(body, kernel, layouts, over, launch, inputs),
-        sources=(module,),
+        kernels=(module,),
         problems=lambda rows, cols, dtype: [facts(0, *((domain.rows, domain.length) if kernel.sizes else ()))],
     )
 
