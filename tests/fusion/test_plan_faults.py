@@ -14,6 +14,7 @@ import torch
 from burn_torch import Device, Tensor, compile, explain, value_and_grad
 from burn_torch.backend.lazy import FusionWarning
 from burn_torch.backend.libtorch.generated import c_kernels
+from burn_torch.core.errors import ShapeError
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.planning import pieces, schedule
 from burn_torch.fusion.planning.faults import note_fault, plan_or_plainer
@@ -215,6 +216,28 @@ def test_a_fault_with_symbols_means_the_exact_plan(
     torch.testing.assert_close(found.into_torch(), layer(x, w).into_torch(), rtol=1e-5, atol=1e-5)
     assert any("planned at these sizes alone: Broken: planted" in each for each in words)
     assert "planned at these sizes alone: Broken: planted" in str(explain(f, x, w))
+
+
+@pytest.mark.parametrize("kind", [TypeError, ValueError, ZeroDivisionError, AssertionError, ShapeError])
+def test_a_bug_in_planning_with_symbols_is_reported_whatever_it_raises(
+    kind: type[Exception], seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of these is a limit that planning names, so none is taken for one."""
+    monkeypatch.delenv("BURN_TORCH_VERIFY", raising=False)
+    w = arrays(seed, (9, 9))[0]
+    f = compile(layer, fuse=True)
+    f(*arrays(seed, (4, 9)), w)
+
+    def raises(*_: Any, **__: Any) -> Any:
+        raise kind("planted")
+
+    monkeypatch.setattr(variants, "SymbolicPlan", raises)
+    with told() as words:
+        f(arrays(seed, (6, 9))[0], w)
+    assert any(f"{kind.__name__}: planted" in each for each in words)
+    monkeypatch.setenv("BURN_TORCH_VERIFY", "1")
+    with pytest.raises(kind, match="planted"):
+        f(arrays(seed, (8, 9))[0], w)
 
 
 def test_a_plan_that_cannot_be_had_at_a_shape_is_made_for_it(

@@ -10,19 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from burn_torch import Device, Tensor
 from burn_torch.backend import Fusion, LibTorch
 from burn_torch.backend.lazy import FusionWarning, plans
 from burn_torch.backend.lazy.storms import MOST_PLANS
 from burn_torch.backend.lazy.stream import Stream
-from burn_torch.core.errors import GraphError
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import BurnTorchError, GraphError
 from burn_torch.core.spec import FLOAT_NUMBER, Spec, TensorSpec
-from burn_torch.fusion import plan_of
+from burn_torch.fusion import Unfusible, plan_of
 from burn_torch.fusion.rows.symbolic import Symbolic, Unsymbolic, form_of, sizes_of, symbolised
-from burn_torch.fusion.shapes.variants import MOST_SYMBOLIC, Schedules, Variants
+from burn_torch.fusion.shapes.variants import MOST_SYMBOLIC, Schedules, SymbolicPlan, Variants
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
+from burn_torch.graph.trace import Trace
+from burn_torch.ops.op import REGISTRY, unlisted
+from burn_torch.ops.samples import normalise
 from burn_torch.symbolic.sizes import Size
 from burn_torch.tensor import activation
 from tests.fusion.programs import COLS, PROGRAMS, ROWS, row, tensor, traced
@@ -118,6 +123,47 @@ def test_two_products_that_must_be_equal_are_a_guard() -> None:
 def test_sizes_that_nothing_may_be_of_are_refused() -> None:
     graph = traced(lambda x: x * 2.0, [tensor(1, 5)])
     with pytest.raises(Unsymbolic, match="no size that may be a symbol"):
+        symbolised(graph, [0])
+
+
+def test_no_row_of_the_table_raises_anything_but_a_limit_with_symbols() -> None:
+    """Each row at the sizes of its first sample, all of them symbols: planned, or refused by name."""
+    planned, refused = 0, list[str]()
+    for number, (name, op) in enumerate(REGISTRY.items()):
+        if not op.samples or "::" in name or (op.pointwise is not None and number % 5):  # element by element: all alike
+            continue
+        if "norm" in name or name == "log_softmax_backward":  # other tests plan these, and they take most of the time
+            continue
+        trace = Trace()
+        drawn = normalise(op.samples)[0]
+        arrays = drawn.draw(np.random.default_rng(0))
+        given = [trace.input(spec_of_array(x)) if isinstance(x, np.ndarray) else x for x in arrays]
+        try:
+            made = op(*given, **drawn.attrs)
+        except BurnTorchError:  # of another type than these
+            continue
+        graph = trace.graph([x for x in (made if isinstance(made, tuple | list) else (made,)) if x is not None]).dense()
+        try:
+            found = symbolised(graph, range(len(sizes_of(graph))))
+            SymbolicPlan(found, plan_of(found.graph, plainer=False))
+            planned += 1
+        except (Unsymbolic, Unfusible):
+            refused.append(name)
+    assert planned > 70
+    assert len(refused) < 40, refused
+
+
+def spec_of_array(x: NDArray[Any]) -> TensorSpec:
+    return tensor(*x.shape, dtype={"f": DType.F32, "b": DType.BOOL}.get(x.dtype.kind, DType.I64))
+
+
+def test_a_rule_that_takes_no_symbols_is_a_limit_with_its_name() -> None:
+    def rule(x: TensorSpec) -> TensorSpec:
+        """A rule that looks its size up."""
+        return x.with_shape({8: (8,), 9: (9,)}[x.shape[0]]) if type(x.shape[0]) is int else x.with_shape("no")  # type: ignore[arg-type]
+
+    graph = traced(lambda x: unlisted(rule, torch=torch.neg)(x), [tensor(9)])
+    with pytest.raises(Unsymbolic, match="the rule of rule takes no symbols: TypeError"):
         symbolised(graph, [0])
 
 

@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Final, final
 
+from burn_torch.fusion.body.reasons import Unsymbolic
 from burn_torch.symbolic.sizes import Size, exact_quotient, greatest_divisor, known_below, known_multiple, same_size
 
 __all__ = ["Index", "Part", "Var", "constant", "flat_index", "in_fours", "part_of", "split_index", "strided_index"]
@@ -164,8 +165,8 @@ class Index:
                 low = low + count * most
             elif known_below(-1, count):
                 high = high + count * most
-            else:  # of either sign: a wider range than it has
-                raise AssertionError(f"a multiple of unknown sign: {count}")
+            else:
+                raise Unsymbolic(f"a multiple of unknown sign: {count}")
         self.terms: Final = kept
         self.constant: Final = constant
         self.low: Final = low

@@ -18,7 +18,7 @@ from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion.body.reasons import Unsymbolic
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.origin import Origin
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Op
 from burn_torch.symbolic.sizes import Guard, Real, Scope, Size, size_hint, sizes_in
 from burn_torch.symbolic.solving import solved
 
@@ -222,8 +222,6 @@ def symbolised(graph: Graph, positions: Collection[int], others: Sequence[Sequen
             if not _joined(found, first.denied[-1], sites, evidence):  # all that is known is that the two are equal
                 first.granted[first.denied[-1].key] = first.denied[-1]
             continue
-        except (TypeError, ValueError, ZeroDivisionError, AssertionError) as fault:
-            raise Unsymbolic(f"{type(fault).__name__}: {fault}") from fault
         if not any(_at_an_end(found, size, sites, evidence) for size in first.bordering):
             break
     left = sorted({name for size in found.values() if isinstance(size, Size) for name in size.symbols()}, key=_number)
@@ -234,7 +232,7 @@ def symbolised(graph: Graph, positions: Collection[int], others: Sequence[Sequen
         at = {p: size.replaced(symbols) if isinstance(size, Size) else size for p, size in found.items()}
         try:
             made = sites.graph(at)
-        except (BurnTorchError, TypeError, ValueError, ZeroDivisionError, AssertionError):
+        except (BurnTorchError, Unsymbolic):
             continue
         every: dict[int, Size | int] = {p: at.get(p, sites.values[p]) for p in sites.at}
         named = {names[name]: sites.at[_number(name)] for name in left}
@@ -348,12 +346,22 @@ class Sites:
                 name: _with_sizes(value, sizes, counter) if name in _SIZES else value
                 for name, value in node.call.attrs.items()
             }
-            call = node.call.op.bind(given, attrs)
+            call = _bind_symbols(node.call.op, given, attrs)
             nodes.append(Node(call, node.inputs, node.outputs, node.origin))
             specs.update(
                 (i, spec) for i, spec in zip(node.outputs, call.results, strict=True) if i is not None and spec
             )
         return Graph(inputs, nodes, self.original.outputs)
+
+
+def _bind_symbols(op: Op, specs: Sequence[Spec | None], attrs: dict[str, Any]) -> Call:
+    """The Call at symbolic sizes.  Raises: Unsymbolic where the rule of the row computes with whole numbers alone."""
+    try:
+        return op.bind(specs, attrs)
+    except BurnTorchError:  # a rule that refuses these sizes, as it refuses numbers
+        raise
+    except (TypeError, ValueError, ArithmeticError) as fault:
+        raise Unsymbolic(f"the rule of {op.name} takes no symbols: {type(fault).__name__}: {fault}") from fault
 
 
 def _with_sizes(value: Any, sizes: dict[int, Any], counter: list[int]) -> Any:
