@@ -131,10 +131,13 @@ def _text(value: Any, settings: DisplaySettings) -> str:
     return _alone(value, settings) + (f" (one object: {', '.join(paths)})" if paths else "")
 
 
-def _alone(value: Any, settings: DisplaySettings) -> str:
-    from burn_torch.module.module import Module
+def _shows_itself(value: Any) -> bool:
+    """Whether a value is a module: of all trees these say what they show."""
+    return isinstance(value, Tree) and hasattr(type(value), "custom_content")
 
-    if isinstance(value, Module):
+
+def _alone(value: Any, settings: DisplaySettings) -> str:
+    if _shows_itself(value):
         return format_module(value, settings)
     if isinstance(value, Param):
         ident = f"id: {value.id}, " if settings.show_param_id else ""
@@ -144,7 +147,7 @@ def _alone(value: Any, settings: DisplaySettings) -> str:
     if isinstance(value, Tensor):
         return f"Tensor {{rank: {value.ndim}, shape: {list(value.shape)}, dtype: {value.dtype}}}"
     if isinstance(value, tuple | list):
-        if any(isinstance(item, Module | Param) for item in value):
+        if any(_shows_itself(item) or isinstance(item, Param) for item in value):
             pad = " " * (settings.indentation_size * settings.level)
             end = " " * (settings.indentation_size * (settings.level - 1))
             inner = replace(settings, level=settings.level + 1)

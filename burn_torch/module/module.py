@@ -13,7 +13,7 @@ from burn_torch.core.spellings import attach_spellings
 from burn_torch.core.spellings.layers import MODULE
 from burn_torch.module import display, tree
 from burn_torch.module.annotations import scope_of_statement
-from burn_torch.module.fields import check_class, checked_constructor
+from burn_torch.module.fields import check_class, checked_constructor, require_declared
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.module.tree import Tree
@@ -55,6 +55,7 @@ class Module(Tree):
             )
         )
 
+    _require_declared = require_declared
     _scope: ClassVar[Mapping[str, Any]]
     """The names of the class statement's scope that its annotations use."""
 

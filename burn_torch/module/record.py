@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final
 
 import numpy as np
 
@@ -22,10 +22,13 @@ from burn_torch.core.errors import RecordError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import Shape
 from burn_torch.module import tree
-from burn_torch.module.module import Module
 from burn_torch.module.param import Param, ParamId
 from burn_torch.module.running_state import RunningState
+from burn_torch.module.twins import places
 from burn_torch.tensor import Device, Tensor
+
+if TYPE_CHECKING:
+    from burn_torch.module.module import Module
 
 __all__ = [
     "FORMATS",
@@ -40,7 +43,7 @@ __all__ = [
     "warn_of_layout",
 ]
 
-M = TypeVar("M", bound=Module)
+M = TypeVar("M", bound="Module")
 
 
 @checked
@@ -114,7 +117,7 @@ class DTypePolicy(Enum):
 
 
 class RecordFormat(Protocol):
-    """A file format of records; formats register themselves in `FORMATS` by the ending of their files."""
+    """A file format of records; `FORMATS` has them by the ending of their files."""
 
     def save(self, record: ModuleRecord, path: Path) -> None:
         """Writes a record, whole or not at all.  Raises: ArtifactError where it cannot."""
@@ -153,8 +156,41 @@ class WritableStore(Protocol):
         """Writes the module; returns the file."""
 
 
-FORMATS: dict[str, RecordFormat] = {}
-"""Formats by file ending, ".safetensors".  `burn_torch.record`, a layer above, fills it when it is first needed."""
+@final
+class Formats(Mapping[str, RecordFormat]):
+    """Formats by file ending, each made by what the table names, "module:maker", when it is first asked for."""
+
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        self._homes: Final = homes
+        self._formats: Final[dict[str, RecordFormat]] = {}
+
+    def __getitem__(self, ending: str) -> RecordFormat:
+        if ending not in self._formats:
+            module, _, name = self._homes[ending].partition(":")
+            self._formats[ending] = getattr(importlib.import_module(module), name)()
+        return self._formats[ending]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+
+FORMATS: Final = Formats(
+    {
+        ".bin": "burn_torch.record.bin_file:BinFormat",
+        ".bin.gz": "burn_torch.record.gzip_file:bin_gz_format",
+        ".bpk": "burn_torch.record.burnpack_file:BurnpackFormat",
+        ".json": "burn_torch.record.json_file:JsonFormat",
+        ".json.gz": "burn_torch.record.gzip_file:json_gz_format",
+        ".mpk": "burn_torch.record.mpk_file:NamedMpkFormat",
+        ".mpk.gz": "burn_torch.record.gzip_file:mpk_gz_format",
+        ".safetensors": "burn_torch.record.safetensors_file:SafetensorsFormat",
+        ".safetensors.index.json": "burn_torch.record.safetensors_shards:ShardedSafetensorsFormat",
+    }
+)
+"""The formats of records by the ending of their files."""
 
 DEFAULT_ENDING = ".safetensors"
 BYTES_ENDING = ".bpk"
@@ -353,7 +389,6 @@ def _expected(leaf: Any, entry: RecordEntry) -> tuple[Shape, DType]:
 
 def warn_of_layout(module: Module, keys: Collection[str]) -> None:
     """Warns of square matrices that a file of PyTorch has turned, and that are loaded as they lie there."""
-    places = importlib.import_module("burn_torch.record.stores.places").places  # it lives a layer above
     for place in places(module):
         if place.path in keys and place.torch[0].turned and len(set(place.leaf.shape)) == 1:
             warnings.warn(
@@ -413,8 +448,6 @@ def _with_ending(path: Path) -> Path:
 
 def format_of(path: Path) -> RecordFormat:
     """The format of a file, by the longest ending that it has.  Raises: RecordError where none is known."""
-    # The formats live a layer above and know this class; they enter here at first use, not by an import of ours.
-    importlib.import_module("burn_torch.record")
     endings = [ending for ending in FORMATS if path.name.endswith(ending)]
     if not endings:
         raise RecordError(

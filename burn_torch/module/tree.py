@@ -93,6 +93,9 @@ class Tree:
             object.__setattr__(self, "_unread", None)
         return self.__dict__
 
+    def _require_declared(self) -> None:
+        """Refuses parameters in attributes that are no fields, where a kind of tree says which these are."""
+
     def _children(self) -> Iterator[tuple[str, Any]]:
         return children(self)
 
@@ -181,19 +184,13 @@ def children(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Tree):
         fields = value._fields()
         if len(fields) > len(value.__module_fields__):
-            _require_declared(value)
+            value._require_declared()
         items: Any = ((name, fields[name]) for name in value.__module_fields__)
     elif isinstance(value, dict):
         items = ((str(key), item) for key, item in value.items())
     else:
         items = ((str(i), item) for i, item in enumerate(value))
     return ((name, item) for name, item in items if is_node(item))
-
-
-def _require_declared(tree: Tree) -> None:
-    from burn_torch.module.fields import require_declared
-
-    require_declared(tree)
 
 
 def container_name(value: Any) -> str:

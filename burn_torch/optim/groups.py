@@ -21,6 +21,7 @@ from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, RecordError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.module import Module, ParamId, Tree
+from burn_torch.module.fields import require_declared
 from burn_torch.module.gradients import GradientsParams, params_by_id
 from burn_torch.optim.record import LrSchedulerRecord, OptimizerRecord
 from burn_torch.optim.scheduler import LrScheduler, scheduler_of
@@ -160,6 +161,7 @@ class GroupedOptimizer(Tree):
     optimizers: dict[str, Any]
     members: tuple[tuple[ParamId, ...], ...]
     """The parameters of each group, in the order of `optimizers`."""
+    _require_declared = require_declared
 
     @staticmethod
     def of(

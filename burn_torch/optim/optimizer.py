@@ -13,7 +13,7 @@ from burn_torch.core.misfits import worded
 from burn_torch.core.number import Scalar
 from burn_torch.core.unwatched import unwatched
 from burn_torch.module import Module, Param, ParamId, Tree
-from burn_torch.module.fields import checked_constructor
+from burn_torch.module.fields import checked_constructor, require_declared
 from burn_torch.module.gradients import GradientsParams, params_by_id
 from burn_torch.module.param import is_computed
 from burn_torch.ops import Op
@@ -37,6 +37,7 @@ class StateGroup(Tree):
     ids: tuple[ParamId, ...]
     time: Scalar
     slots: tuple[tuple[Tensor, ...], ...]
+    _require_declared = require_declared
 
 
 @checked(but=("step", "update", "new_slots", "is_settled", "settled"))
@@ -47,6 +48,7 @@ class Optimizer(Tree):
     gradient, and their state, stay as they are.
     """
 
+    _require_declared = require_declared
     _takes_tensors_for_numbers: ClassVar[bool] = True
     """A rate or a penalty may be a tensor, which is differentiated."""
 

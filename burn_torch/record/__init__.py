@@ -1,7 +1,7 @@
 """Records in files: the formats behind `module.save_file` and `load_file`, and the recorders of the Burn book."""
 
 from burn_torch.core.checking import check_exports as _check_exports
-from burn_torch.module.record import FORMATS, DTypePolicy, ModuleRecord, RecordEntry
+from burn_torch.module.record import DTypePolicy, ModuleRecord, RecordEntry
 from burn_torch.record.bin_file import BinFormat
 from burn_torch.record.burnpack_file import BurnpackFormat
 from burn_torch.record.gzip_file import GzipFormat
@@ -31,7 +31,7 @@ from burn_torch.record.recorders import (
     Recorder,
 )
 from burn_torch.record.safetensors_file import SafetensorsFormat
-from burn_torch.record.safetensors_shards import INDEX_ENDING, ShardedSafetensorsFormat
+from burn_torch.record.safetensors_shards import ShardedSafetensorsFormat
 
 __all__ = [
     "BinBytesRecorder",
@@ -64,19 +64,5 @@ __all__ = [
     "SafetensorsFormat",
     "ShardedSafetensorsFormat",
 ]
-
-FORMATS.update(
-    {
-        ".bin": BinFormat(),
-        ".bin.gz": GzipFormat(BinFormat()),
-        ".bpk": BurnpackFormat(),
-        ".json": JsonFormat(),
-        ".json.gz": GzipFormat(JsonFormat(pretty=False)),
-        ".mpk": NamedMpkFormat(),
-        ".mpk.gz": GzipFormat(NamedMpkFormat()),
-        ".safetensors": SafetensorsFormat(),
-        INDEX_ENDING: ShardedSafetensorsFormat(),
-    }
-)
 
 _check_exports(globals())

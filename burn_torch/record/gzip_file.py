@@ -17,11 +17,14 @@ from typing import IO, Any, Final, final
 
 from burn_torch.core.checking import checked
 from burn_torch.module.record import ModuleRecord
+from burn_torch.record.bin_file import BinFormat
 from burn_torch.record.faults import Unsound, cannot_load
 from burn_torch.record.file_format import FileFormat
+from burn_torch.record.json_file import JsonFormat
+from burn_torch.record.mpk_file import NamedMpkFormat
 from burn_torch.record.source import WINDOW, Source
 
-__all__ = ["GzipFormat"]
+__all__ = ["GzipFormat", "bin_gz_format", "json_gz_format", "mpk_gz_format"]
 
 MIN_LIMIT: Final = 256 << 20
 RATIO: Final = 16
@@ -110,6 +113,21 @@ class GzipFormat(FileFormat):
                 raise Unsound("its gzip sum does not fit its content")
             file.flush()
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+
+
+def bin_gz_format() -> GzipFormat:
+    """The format of `.bin.gz`."""
+    return GzipFormat(BinFormat())
+
+
+def json_gz_format() -> GzipFormat:
+    """The format of `.json.gz`."""
+    return GzipFormat(JsonFormat(pretty=False))
+
+
+def mpk_gz_format() -> GzipFormat:
+    """The format of `.mpk.gz`."""
+    return GzipFormat(NamedMpkFormat())
 
 
 def _digest(source: Source) -> bytes:

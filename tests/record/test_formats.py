@@ -15,11 +15,9 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArtifactError, RecordError
 from burn_torch.module import ModuleRecord, ParamId
-from burn_torch.module.record import FORMATS, RecordEntry
-from burn_torch.record import SafetensorsFormat
+from burn_torch.module.record import FORMATS, Formats, RecordEntry, format_of
 
 ENDINGS = [ending for ending in sorted(FORMATS) if ending != ".safetensors.index.json"]
-assert SafetensorsFormat().kind == "safetensors"  # the import fills FORMATS
 DTYPES = [value for value in vars(DType).values() if isinstance(value, DType)]
 
 
@@ -161,3 +159,10 @@ def test_what_cannot_be_written_leaves_nothing(ending: str, tmp_path: Path) -> N
         record.save(tmp_path / f"m{ending}")
     assert [path.name for path in tmp_path.iterdir()] == [f"m{ending}"]
     assert (tmp_path / f"m{ending}").read_bytes() == b"before"
+
+
+def test_formats_are_made_when_they_are_first_asked_for() -> None:
+    assert FORMATS[".bin"] is format_of(Path("x.bin"))
+    assert format_of(Path("x.json.gz")) == FORMATS[".json.gz"] != FORMATS[".json"]
+    with pytest.raises(ModuleNotFoundError, match=r"burn_torch\.record\.absent"):
+        Formats({".x": "burn_torch.record.absent:Format"})[".x"]

@@ -16,11 +16,9 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import RecordError
 from burn_torch.module import ModuleRecord, ParamId
 from burn_torch.module.record import FORMATS, RecordEntry
-from burn_torch.record import ModuleRecord as _Filled
 from burn_torch.record.cbor import encode as cbor
 from burn_torch.record.layout import MAX_CONTAINERS
 
-assert _Filled is ModuleRecord  # the import fills FORMATS
 LENGTHS = [2**63 - 1, 2**64 - 1, 2**31, 2**32 - 1, 2**40, 100_000_000]
 DATA = np.arange(12, dtype=np.float32).tobytes()
 

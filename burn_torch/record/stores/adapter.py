@@ -8,7 +8,7 @@ from typing import final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.record.stores.places import Place, Twin
+from burn_torch.module.twins import Place, Twin
 
 __all__ = [
     "BurnToPyTorchAdapter",

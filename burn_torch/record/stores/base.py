@@ -16,11 +16,11 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArtifactError, RecordError, explain
 from burn_torch.module import Module, ModuleRecord
 from burn_torch.module.record import RecordEntry, warn_of_layout
+from burn_torch.module.twins import Place, Twin, places
 from burn_torch.record.faults import cannot_save, shortened
 from burn_torch.record.precision import PrecisionSettings
 from burn_torch.record.stores.adapter import IdentityAdapter, ModuleAdapter
 from burn_torch.record.stores.filter import PathFilter, Predicate
-from burn_torch.record.stores.places import Place, Twin, places
 from burn_torch.record.stores.remap import KeyRemapper, lists_cut_short, map_indices_contiguous, renamed
 from burn_torch.record.stores.result import ApplyError, ApplyResult
 

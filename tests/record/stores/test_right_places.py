@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from burn_torch import Device, Module, Param, RecordError, Tensor, nn
+from burn_torch.module.twins import Twin
 from burn_torch.record.stores import PytorchStore
 from burn_torch.record.stores.adapter import _Twins
-from burn_torch.record.stores.places import Twin
 
 CPU = Device.cpu()
 

@@ -9,7 +9,9 @@ from typing import Any, Final, TypeAlias, final
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Shape
-from burn_torch.module import Module, Param, RunningState, tree
+from burn_torch.module import tree
+from burn_torch.module.param import Param
+from burn_torch.module.running_state import RunningState
 
 __all__ = ["Place", "Twin", "places"]
 
@@ -60,7 +62,7 @@ class Place:
 
 
 @checked
-def places(module: Module) -> list[Place]:
+def places(module: tree.Tree) -> list[Place]:
     """All parameters and running states in order; a shared one comes once for each path."""
     return list(_places(module, "", (), ("",)))
 
