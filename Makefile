@@ -7,6 +7,8 @@
 #   TRITON       which Triton, on Linux, where torch brings none of its own (triton==3.6.0)
 # Another value makes .venv anew; `make setup TORCH_INDEX=` goes back to the default.
 #
+# INSTALLED=1 makes no .venv: the targets use PYTHON, and what is installed beside it, as they are.
+#
 # Settings of one call: ARGS, more arguments for the command; JOBS, tests run by so many processes side by side (2);
 # N, SECONDS and SEED of make fuzz.
 
@@ -23,7 +25,7 @@ TORCH_INDEX ?=
 TRITON      ?= $(DEFAULT_TRITON)
 
 SHELL  := /bin/sh
-BIN    := .venv/bin
+BIN    := $(if $(INSTALLED),$(patsubst %/,%,$(dir $(shell command -v $(PYTHON)))),.venv/bin)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
 JOBS   ?= 2
@@ -34,10 +36,14 @@ OTHERS := tests --ignore tests/interpreted
 WISH := $(strip $(PYTHON) $(TORCH) $(TRITON) $(TORCH_INDEX) in $(CURDIR))
 
 .DEFAULT_GOAL := help
-.PHONY: setup train test test-all fuzz fuzz-files test-gpu check format bench measured docs generate changelog release clean help
+.PHONY: setup train test test-all fuzz fuzz-files test-gpu check format bench measured docs generate changelog hooks release clean help
+
+ifdef INSTALLED
+export PYTHONPATH := .:kernels
+endif
 
 setup: .venv/ready  ## make .venv with torch, the package and the developer's tools; quick when it is there
-	@echo ".venv is ready: $$($(BIN)/python -c 'import platform; from importlib.metadata import version; print("Python", platform.python_version() + ", torch", version("torch"))')"
+	@echo "$(if $(INSTALLED),what is installed,.venv) is ready: $$($(BIN)/python -c 'import platform; from importlib.metadata import version; print("Python", platform.python_version() + ", torch", version("torch"))')"
 
 train: .venv/ready  ## train a network on handwritten digits (ARGS="--epochs 3" for more options)
 	$(BIN)/burn-torch train digits $(ARGS)
@@ -63,6 +69,7 @@ test-gpu: .venv/ready  ## the tests that need a CUDA device
 check: .venv/ready  ## format, lint, generated files, import contracts, types; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	@if [ -x $(BIN)/actionlint ]; then $(BIN)/actionlint; else echo "actionlint is not installed: make hooks"; fi
 	$(BIN)/python docs/generate --check
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy --no-incremental  # its cache loses names of __init__.pyi now and then; without it 13 s
@@ -90,6 +97,10 @@ generate: .venv/ready  ## write the generated files again
 changelog: .venv/ready  ## show what the next release would write into CHANGELOG.md from changelog.d
 	$(BIN)/towncrier build --draft --version "$(or $(VERSION),next)"
 
+hooks: .venv/ready  ## let git run the checks before each commit (fetches pre-commit and actionlint)
+	$(PIP) install --constraint .venv/torch.txt --editable '.[hooks]'
+	$(BIN)/pre-commit install
+
 release: .venv/release-ready  ## prepare a release up to its tag (VERSION=0.1.0; ARGS=--dry-run changes nothing)
 	$(BIN)/python .ci/release.py $(VERSION) $(ARGS)
 
@@ -105,6 +116,11 @@ help:  ## this list
 # from an empty .venv (pip keeps what it has downloaded).  A newer setup.py or Makefile only brings .venv up to date.
 # .venv/torch.txt holds the torch that is there: what is installed after it may not exchange it.
 
+ifdef INSTALLED
+.PHONY: .venv/ready
+.venv/ready:
+	@$(check_python)
+else
 ifneq ($(WISH),$(MADE_WITH))
 .PHONY: .venv/ready
 endif
@@ -121,6 +137,7 @@ endif
 	@{ echo 'MADE_WITH := $(WISH)'; $(foreach name,PYTHON TORCH TRITON TORCH_INDEX,$(call keep,$(name))) } > .venv/settings.mk
 	@touch $@
 	@$(report_cuda)
+endif
 
 .venv/docs-ready: .venv/ready
 	$(PIP) install --constraint .venv/torch.txt --editable '.[docs]'

@@ -45,6 +45,7 @@ DEV = [
     "onnxruntime>=1.20",  # the reference for exported models
     "pytest>=9",
     "pytest-xdist>=3.8",
+    "pyyaml>=6",  # tests read workflows and forms
     "ruff==0.17.6",
     "sacrebleu>=2.4",  # this one and the sci- ones are references in tests, never imported by the package
     "scikit-image>=0.24",
