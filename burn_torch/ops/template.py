@@ -8,15 +8,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.ops.elementary import ELEMENTARY
 
 __all__ = ["FUNCTIONS", "require_template"]
 
-FUNCTIONS: Final = frozenset(
-    {
-        *("abs", "ceil", "cos", "erf", "exp", "expm1", "float", "floor", "fmod", "log", "log1p", "maximum", "minimum"),
-        *("remainder", "rint", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "trunc", "where"),
-    }
-)
+FUNCTIONS: Final = frozenset({"float", *ELEMENTARY})
 """What kernels write; a row that calls another function is element-wise all the same, and no part of a kernel."""
 
 _MOST: Final = 8
@@ -64,8 +60,18 @@ def _fault(template: str, inputs: Sequence[str]) -> str | None:
             return f"{text} is not written in kernels"
         if isinstance(node, ast.Call) and not isinstance(node.func, ast.Name):
             return f"there is no function {ast.unparse(node.func)}"
+        if isinstance(node, ast.Call) and (fault := _misfit(node)) is not None:
+            return fault
         if isinstance(node, ast.Name) and node not in called and not re.fullmatch(r"_\d", node.id):
             return f"{node.id} is no input: write its number in braces"
         if isinstance(node, ast.Constant) and not (isinstance(node.value, int | float) or node.value in _NUMBERS):
             return f"{node.value!r} is no number"
     return None
+
+
+def _misfit(call: ast.Call) -> str | None:
+    """How the operands of a function that kernels write are not as many as it takes."""
+    known = ELEMENTARY.get(ast.unparse(call.func))
+    if known is None or (len(call.args) == known.operands and not call.keywords):
+        return None
+    return f"{ast.unparse(call.func)} takes {known.operands}, not {len(call.args) + len(call.keywords)}"

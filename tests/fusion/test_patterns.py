@@ -20,6 +20,7 @@ from burn_torch.fusion.rewrites.patterns import replaced
 from burn_torch.fusion.triton.expressions import expression
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
+from burn_torch.ops.elementary import ELEMENTARY
 from burn_torch.ops.op import REGISTRY
 from burn_torch.ops.signature import Number
 from burn_torch.ops.template import FUNCTIONS, require_template
@@ -229,6 +230,8 @@ def test_what_is_no_row_stands_for_no_pattern() -> None:
         ("{0} if {0} > 0 else 0", "is not written in kernels"),
         ("0 < {0} < 1", "is not written in kernels"),
         ("tl.exp({0})", "no function tl.exp"),
+        ("fmod({0})", "fmod takes 2, not 1"),
+        ("exp({0}, {0})", "exp takes 1, not 2"),
         ("exp('a') + {0}", "'a' is no number"),
         ("", "invalid syntax"),
     ],
@@ -247,8 +250,8 @@ def test_templates_may_call_what_kernels_write() -> None:
     """In Triton and in C, in float32 or at least there; and every row of the table is such a template."""
     used: set[str] = set()
     for name in FUNCTIONS:
-        operands = {"where": 3, "maximum": 2, "minimum": 2}.get(name, 1)
-        template = f"{name}({', '.join(f'{{{i}}}' for i in range(operands))})" if name != "float" else "float('inf')"
+        operands = range(ELEMENTARY[name].operands) if name in ELEMENTARY else ()
+        template = f"{name}({', '.join(f'{{{i}}}' for i in operands)})" if name != "float" else "float('inf')"
         for write in (expression, c_expression):
             extra = {"rounded": None} if write is expression else {}
             assert write(template, ["a", "b", "c"], DType.F32, used=used, **extra)

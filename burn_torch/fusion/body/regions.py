@@ -10,7 +10,6 @@ much to compute, programs without an element in its region leave out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -20,21 +19,10 @@ from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.ops.laws import Regions
 from burn_torch.ops.op import Call
 
-__all__ = ["COSTLY", "COSTLY_IN_C", "Region", "regions_at"]
+__all__ = ["Region", "regions_at"]
 
 _MOST: Final = 12
 """Of regions that an index may be in: each element is pulled in all of them."""
-
-
-COSTLY: Final = re.compile(
-    r"\b(?:exp|expm1|fmod|log1p|remainder|tanh|erf|sigmoid|word_at|tl\.(?:exp|log|sin|cos|erf))\w*\("
-)
-"""Functions that take more than the test whether a program lies in a region."""
-
-COSTLY_IN_C: Final = re.compile(
-    r"\b(?:exp|expm1|fmod|log|log1p|remainder|tanh|erf|sigmoid|sin|cos|word_at)(?:f|64)?_?\(|\bwords\d+\["
-)
-"""Functions that take more than a pass over memory."""
 
 
 @final

@@ -7,6 +7,7 @@ c_expression("where({0} > 0.0, {0}, {1} * expm1({0}))", ["v1", "v2"], DType.F32,
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -14,8 +15,9 @@ from typing import Final, final
 from burn_torch.core.dtype import DType
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.triton.expressions import OPERATORS, parsed
+from burn_torch.ops.elementary import ELEMENTARY
 
-__all__ = ["C_TYPES", "c_expression", "c_number"]
+__all__ = ["COSTLY", "C_TYPES", "c_expression", "c_number"]
 
 C_TYPES: Final[Mapping[DType, str]] = {
     DType.F64: "double",
@@ -31,26 +33,14 @@ C_TYPES: Final[Mapping[DType, str]] = {
 }
 """How element types lie in memory."""
 
-_OWN: Final = frozenset({"exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid"})
-"""Functions of `c_prims`, on float."""
+_HELPER: Final = re.compile(r"\b([a-z]\w*)_\(")
+"""A function of `fusion/c/prims.py` that a form calls."""
 
-_BUILTIN: Final[Mapping[str, str]] = {
-    "exp": "exp",
-    "expm1": "expm1",
-    "log": "log",
-    "log1p": "log1p",
-    "tanh": "tanh",
-    "erf": "erf",
-    "sin": "sin",
-    "cos": "cos",
-    "sqrt": "sqrt",
-    "floor": "floor",
-    "ceil": "ceil",
-    "trunc": "trunc",
-    "rint": "rint",
-    "abs": "fabs",
-}
-"""Functions that every C compiler brings, on double; those on float end in f."""
+_SLOW: Final = [
+    name for known in ELEMENTARY.values() if known.costly for form in known.c for name in _HELPER.findall(form)
+]
+COSTLY: Final = re.compile(rf"\b(?:word_at|{'|'.join(_SLOW)})_\(|\bwords\d+\[")
+"""Functions that take more than a pass over memory."""
 
 
 def c_number(value: float | int | bool, kind: DType) -> str:
@@ -116,37 +106,13 @@ class _Writer:
         name = node.func.id
         if name == "float":
             return c_number(float(ast.literal_eval(node.args[0])), self.kind)
-        given = [self.write(argument) for argument in node.args]
-        if name == "where":
-            return f"({given[0]} ? {given[1]} : {given[2]})"
-        if name in ("maximum", "minimum"):
-            a, b = given
-            sign = ">" if name == "maximum" else "<"
-            if not self.kind.is_float:
-                return f"({a} {sign} {b} ? {a} : {b})"
-            return f"(({a} {sign} {b}) | ({a} != {a}) ? {a} : {b})"  # NaN stays
-        if self.kind.is_float and name == "rsqrt":
-            return f"({c_number(1.0, self.kind)} / {self._function('sqrt')}({given[0]}))"
-        if self.kind is DType.F64 and name == "sigmoid":
-            self.used.add("sigmoid64")
-            return f"sigmoid64_({given[0]})"
-        if name == "abs" and not self.kind.is_float:
-            return f"({given[0]} < 0 ? -{given[0]} : {given[0]})"
-        if self.kind not in (DType.F32, DType.F64):
-            raise Unfusible(Reason.DTYPE, f"kernels have no {name} of {self.kind}")
-        if name in ("fmod", "remainder"):
-            helper = name if self.kind is DType.F32 else f"{name}64"
-            self.used.add(helper)
-            return f"{helper}_({', '.join(given)})"
-        return f"{self._function(name)}({given[0]})"
-
-    def _function(self, name: str) -> str:
-        if self.kind is DType.F32 and name in _OWN:
-            self.used.add(name)
-            return f"{name}_"
-        if name not in _BUILTIN:
-            raise Unfusible(Reason.UNSUPPORTED, f"kernels have no {name} of {self.kind}")
-        return f"__builtin_{_BUILTIN[name]}{'f' if self.kind is DType.F32 else ''}"
+        operands = [self.write(argument) for argument in node.args]
+        form = ELEMENTARY[name].c.of(self.kind) if name in ELEMENTARY else None
+        if form is None:
+            reason = Reason.UNSUPPORTED if self.kind in (DType.F32, DType.F64) else Reason.DTYPE
+            raise Unfusible(reason, f"kernels have no {name} of {self.kind}")
+        self.used.update(_HELPER.findall(form))
+        return form.format(*operands)
 
 
 def c_expression(template: str, operands: Sequence[str] | Mapping[str, str], kind: DType, *, used: set[str]) -> str:

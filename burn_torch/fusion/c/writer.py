@@ -24,8 +24,8 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.index import Index, Var, constant, flat_index, index_of, strided_index
 from burn_torch.fusion.body.loops import Argument, Domain, tensor
 from burn_torch.fusion.body.reasons import Reason, Unfusible
-from burn_torch.fusion.body.regions import COSTLY_IN_C, Region
-from burn_torch.fusion.c.expressions import C_TYPES, c_expression, c_number
+from burn_torch.fusion.body.regions import Region
+from burn_torch.fusion.c.expressions import C_TYPES, COSTLY, c_expression, c_number
 from burn_torch.fusion.c.iteration import Iteration, Lanes, Pass
 from burn_torch.fusion.c.prims import helpers_for
 from burn_torch.fusion.c.totals import COLUMNS, Total
@@ -293,7 +293,7 @@ class CWriter(Writer):
         begin = len(lines)
         tile = self._value(*key)
         # lanes outside of the region compute it too: 6 times slower than op by op where it is a tanh
-        if region.parts and any(map(COSTLY_IN_C.search, lines[begin:])):
+        if region.parts and any(map(COSTLY.search, lines[begin:])):
             raise Unfusible(Reason.LIMIT, "every element would be computed in every part of what is joined")
         return tile
 

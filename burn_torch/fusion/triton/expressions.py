@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.fusion.body.reasons import Reason, Unfusible
+from burn_torch.ops.elementary import ELEMENTARY
 
 __all__ = [
+    "COSTLY",
     "OPERATORS",
     "TYPES",
     "compared",
@@ -43,64 +46,6 @@ TYPES: Final[Mapping[DType, str]] = {
 """Element types that kernels read and write."""
 
 _HALF: Final = (DType.F16, DType.BF16)
-
-_PRIMS: Final = frozenset(
-    {"exp", "exp_fast", "expm1_odd", "log1p", "tanh_odd", "tanh_odd_short", "erf", "erf_short", "sigmoid_tail",
-     "sigmoid_tail_fast", "sigmoid_tail_short"}
-)  # fmt: skip
-"""Functions of `burn_kernels.prims` and `prims_apart`, on float32."""
-_APART: Final = frozenset({"erf", "erf_short", "exp", "expm1_odd", "sigmoid_tail", "tanh_odd"})
-"""Those of `prims_apart`."""
-
-_FLOAT32: Final[Mapping[str, str]] = {
-    "exp": "exp",
-    "expm1": "expm1_odd",
-    "log1p": "log1p",
-    "tanh": "tanh_odd",
-    "erf": "erf",
-    "sigmoid": "sigmoid_tail",
-    "log": "tl.log",
-    "sin": "tl.sin",
-    "cos": "tl.cos",
-    "sqrt": "tl.sqrt_rn",
-    "rsqrt": "1.0 / tl.sqrt_rn",
-    "floor": "tl.floor",
-    "ceil": "tl.ceil",
-}
-
-_FAST: Final[Mapping[str, str]] = {
-    **_FLOAT32,
-    "exp": "exp_fast",
-    "sigmoid": "sigmoid_tail_fast",
-    "sqrt": "tl.sqrt",
-    "rsqrt": "tl.rsqrt",
-}
-"""Where the result is rounded to a half type."""
-
-_SHORT: Final[Mapping[str, str]] = {
-    **_FAST,
-    "erf": "erf_short",
-    "tanh": "tanh_odd_short",
-    "sigmoid": "sigmoid_tail_short",
-}
-"""Where it is rounded to bfloat16."""
-
-_JUMPS: Final = frozenset({"floor", "ceil", "rint", "trunc", "fmod", "remainder"})
-"""Functions that jump: a last digit decides what they give."""
-
-_FLOAT64: Final[Mapping[str, str]] = {
-    "exp": "tl.exp",
-    "log": "tl.log",
-    "sin": "tl.sin",
-    "cos": "tl.cos",
-    "erf": "tl.erf",
-    "sqrt": "tl.sqrt",
-    "rsqrt": "1.0 / tl.sqrt",
-    "floor": "tl.floor",
-    "ceil": "tl.ceil",
-}
-
-_OF_ROUNDED: Final[Mapping[DType | None, Mapping[str, str]]] = {None: _FLOAT32, DType.F16: _FAST, DType.BF16: _SHORT}
 
 OPERATORS: Final[Mapping[type[ast.AST], str]] = {
     ast.Add: "+",
@@ -213,32 +158,34 @@ class _Writer:
         name = node.func.id
         if name == "float":
             return f'float("{ast.literal_eval(node.args[0])}")'
-        given = [self.write(argument) for argument in node.args]
-        if name == "where":
-            return f"tl.where({', '.join(given)})"
-        if name == "abs":
-            return f"tl.abs({given[0]})"
-        if name in ("maximum", "minimum"):
-            quiet = ", propagate_nan=tl.PropagateNan.ALL" if self.kind.is_float else ""
-            return f"tl.{name}({', '.join(given)}{quiet})"
-        if name in ("rint", "trunc") and self.kind is DType.F32:
-            self.used.add(name)
-            return f"{name}({given[0]})"
-        if name in ("fmod", "remainder") and self.kind.is_float:
-            self.used.add(name)
-            return f"{name}({', '.join(given)})"
-        known = _FLOAT64 if self.kind is DType.F64 else _OF_ROUNDED[self.rounded]
-        if self.kind not in (DType.F32, DType.F64):
-            raise Unfusible(Reason.DTYPE, f"kernels have no {name} of {self.kind}")
-        if name == "sigmoid" and self.kind is DType.F64:
-            self.used.add("sigmoid_tail")
-            return f"sigmoid_tail({given[0]})"
-        if name not in known:
-            raise Unfusible(Reason.UNSUPPORTED, f"kernels have no {name} of {self.kind}")
-        written = known[name]
-        if written in _PRIMS:
-            self.used.add(written)
-        return f"({written}({given[0]}))" if written.startswith("1.0") else f"{written}({given[0]})"
+        operands = [self.write(argument) for argument in node.args]
+        text, helpers = _form(name, self.kind, self.rounded)
+        self.used.update(helpers)
+        return text.format(*operands)
+
+
+_HELPER: Final = re.compile(r"(?<![\w.])(?:(prims_apart)\.)?(\w+)\(")
+"""A function of ours that a form calls, and the module before it."""
+
+
+@functools.lru_cache(maxsize=512)
+def _form(name: str, kind: DType, rounded: DType | None) -> tuple[str, list[str]]:
+    """How Triton writes a function of this type, and which helpers that takes.  Raises: Unfusible where it has none."""
+    form = ELEMENTARY[name].triton.of(kind, rounded) if name in ELEMENTARY else None
+    if form is None:
+        reason = Reason.UNSUPPORTED if kind in (DType.F32, DType.F64) else Reason.DTYPE
+        raise Unfusible(reason, f"kernels have no {name} of {kind}")
+    return form.replace("prims_apart.", ""), [helper for _, helper in _HELPER.findall(form)]
+
+
+_APART: Final = {
+    name for known in ELEMENTARY.values() for form in known.triton for at, name in _HELPER.findall(form) if at
+}
+"""Helpers of `burn_kernels.prims_apart`; all others are in `burn_kernels.prims`."""
+
+_SLOW: Final = [form.partition("(")[0] for known in ELEMENTARY.values() if known.costly for form in known.triton]
+COSTLY: Final = re.compile(rf"(?<![\w.])(?:word_at|{'|'.join(_SLOW)})\(".replace("prims_apart.", ""))
+"""Functions that take more than the test whether a program lies in a region."""
 
 
 def import_lines(names: Collection[str], random_names: Collection[str]) -> list[str]:
@@ -276,7 +223,8 @@ def parsed(template: str) -> ast.expr:
 @functools.lru_cache(maxsize=512)
 def jumps(template: str) -> bool:
     """Whether a last digit of an operand may decide what the template gives."""
-    return any(isinstance(node, ast.Name) and node.id in _JUMPS for node in ast.walk(parsed(template)))
+    names = {node.id for node in ast.walk(parsed(template)) if isinstance(node, ast.Name)}
+    return any(ELEMENTARY[name].jumps for name in names if name in ELEMENTARY)
 
 
 def expression(

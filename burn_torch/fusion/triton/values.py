@@ -29,8 +29,8 @@ from burn_torch.fusion.body.index import (
 )
 from burn_torch.fusion.body.loops import Domain, tensor
 from burn_torch.fusion.body.reasons import Reason, Unfusible
-from burn_torch.fusion.body.regions import COSTLY, Region, regions_at
-from burn_torch.fusion.triton.expressions import TYPES, compares, computed_in, expression, jumps
+from burn_torch.fusion.body.regions import Region, regions_at
+from burn_torch.fusion.triton.expressions import COSTLY, TYPES, compares, computed_in, expression, jumps
 from burn_torch.fusion.triton.numbers import Numbers
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Folds, Moves, Regions
