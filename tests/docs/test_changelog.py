@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -15,11 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def checks() -> ModuleType:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "docs" / "generate"))
-        sys.modules.pop("_files", None)
-        return importlib.import_module("changelog")
+def checks(generator: Callable[[str], Any]) -> Any:
+    return generator("changelog")
 
 
 @pytest.fixture
@@ -31,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_fragments_are_well_formed(checks: ModuleType) -> None:
+def test_fragments_are_well_formed(checks: Any) -> None:
     assert checks.faults(ROOT) == []
 
 
@@ -51,7 +48,7 @@ def test_fragments_are_well_formed(checks: ModuleType) -> None:
         ("a.added.md", "It is 2 times as fast.\n", "'times as fast' is a figure of a benchmark"),
     ],
 )
-def test_a_malformed_fragment_is_found(name: str, text: str, told: str, checks: ModuleType, checkout: Path) -> None:
+def test_a_malformed_fragment_is_found(name: str, text: str, told: str, checks: Any, checkout: Path) -> None:
     (checkout / "changelog.d" / name).write_text(text, encoding="utf-8")
     (fault,) = checks.faults(checkout)
     assert fault.startswith(f"changelog.d/{name}: ")
@@ -59,7 +56,7 @@ def test_a_malformed_fragment_is_found(name: str, text: str, told: str, checks: 
 
 
 @pytest.mark.parametrize("above", [True, False])
-def test_an_entry_outside_of_a_release_is_found(above: bool, checks: ModuleType, checkout: Path) -> None:
+def test_an_entry_outside_of_a_release_is_found(above: bool, checks: Any, checkout: Path) -> None:
     page = checkout / "CHANGELOG.md"
     before, after = page.read_text(encoding="utf-8").split(checks.MARK)
     entry = "* An entry by hand.\n"
@@ -69,7 +66,7 @@ def test_an_entry_outside_of_a_release_is_found(above: bool, checks: ModuleType,
     assert "write a file in changelog.d instead" in fault
 
 
-def test_the_settings_name_the_kinds_and_the_mark_of_the_check(checks: ModuleType) -> None:
+def test_the_settings_name_the_kinds_and_the_mark_of_the_check(checks: Any) -> None:
     import tomllib
 
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
@@ -77,7 +74,7 @@ def test_the_settings_name_the_kinds_and_the_mark_of_the_check(checks: ModuleTyp
     assert settings["start_string"] == checks.MARK
 
 
-def test_a_release_joins_the_fragments_under_their_kinds(checks: ModuleType, checkout: Path) -> None:
+def test_a_release_joins_the_fragments_under_their_kinds(checks: Any, checkout: Path) -> None:
     pytest.importorskip("towncrier", reason="joining fragments needs towncrier: make setup")
     for path in (checkout / "changelog.d").glob("*.*.md"):
         path.unlink()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -14,18 +13,15 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def checks() -> ModuleType:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "docs" / "generate"))
-        sys.modules.pop("_files", None)
-        return importlib.import_module("contributing")
+def checks(generator: Callable[[str], Any]) -> Any:
+    return generator("contributing")
 
 
-def test_each_file_and_name_of_the_recipes_exists(checks: ModuleType) -> None:
+def test_each_file_and_name_of_the_recipes_exists(checks: Any) -> None:
     assert checks.faults(TEXT, ROOT) == []
 
 
-def test_the_page_has_a_recipe_for_each_kind_of_addition(checks: ModuleType) -> None:
+def test_the_page_has_a_recipe_for_each_kind_of_addition(checks: Any) -> None:
     kinds = (
         "An operation", "A reduction", "An indexing operation", "A layer", "A loss", "An optimizer", "A metric",
         "A recipe of the command line", "A command", "An ONNX operator", "A kernel family", "A backend",
@@ -48,6 +44,14 @@ def test_the_page_has_a_recipe_for_each_kind_of_addition(checks: ModuleType) -> 
         ),
     ],
 )
-def test_what_is_not_so_is_found(before: str, after: str, told: str, checks: ModuleType) -> None:
+def test_what_is_not_so_is_found(before: str, after: str, told: str, checks: Any) -> None:
     assert before in TEXT
     assert any(told in fault for fault in checks.faults(TEXT.replace(before, after, 1), ROOT))
+
+
+def test_security_promises_the_bound_of_the_readers_and_of_the_fuzzer() -> None:
+    from tests.fuzz_files.case import MAX_BYTES
+
+    bound = f"{MAX_BYTES >> 20} MiB beyond the size of the file"
+    for page in ("SECURITY.md", "docs/building-blocks/errors.md"):
+        assert bound in " ".join((ROOT / page).read_text(encoding="utf-8").split()), page

@@ -19,7 +19,7 @@ import pytest
 import burn_torch
 
 ROOT = Path(__file__).resolve().parents[2]
-IN_THE_ROOT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+IN_THE_ROOT = [ROOT / name for name in ("README.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES = [*IN_THE_ROOT, *sorted(p for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts)]
 
 # Pages written ahead of the code: strict, so the line must go when the page runs.
