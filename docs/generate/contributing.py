@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from _files import ROOT
 
@@ -22,8 +22,7 @@ COMPLETE = {"A layer": "LocalResponseNorm", "A loss": "HuberLoss", "A metric": "
 """Recipes that name each file of the package in which their model is named."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One line of a recipe: where it stands, its files, and the names to copy from the first of them."""
 
     recipe: str
