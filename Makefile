@@ -84,7 +84,7 @@ bench: .venv/ready  ## run the benchmarks (BENCH=overhead for one of them)
 	done
 
 docs: .venv/docs-ready generate  ## build the documentation into docs/_build (fetches Sphinx the first time)
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build
+	$(BIN)/sphinx-build --quiet --jobs $(JOBS) --fail-on-warning --keep-going docs docs/_build
 	@echo "open docs/_build/index.html"
 
 measured: .venv/ready  ## put rows of benchmarks/kernels.py --judged into their file and the docs (ROWS="a.json b.json")

@@ -55,6 +55,7 @@ def contents(docs: Path) -> str:
     decisions = sorted((docs / "decisions").glob("*.md"))
     findings = sorted((docs / "findings").glob("*.md"))
     text = section("Building blocks", blocks, docs)
+    text += section("Reference", [docs / "reference" / "index.md"], docs)
     text += section("Working on the project", [docs / "style.md", docs / "fuzzing.md"], docs)
     text += section("Decisions", decisions, docs)
     text += section("Findings", findings, docs)
