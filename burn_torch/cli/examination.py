@@ -87,7 +87,7 @@ def _data(one: OneStep) -> Iterator[Outcome]:
             yield Outcome(f"{name} data", "ok", f"{counted(count, 'tensor')}, finite, of more than one value")
 
 
-def _tensors(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
+def _tensors(value: object, path: str) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield path, value.inner() if value.device.is_autodiff() else value
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -104,7 +104,7 @@ def _tensors(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
 # -- loss and gradients ---------------------------------------------------------------------------------------
 
 
-def _loss(item: Any) -> float | None:
+def _loss(item: object) -> float | None:
     method = getattr(item, "adapt", None)
     found = item if isinstance(item, LossInput) else None if method is None else method(LossInput)
     if not isinstance(found, LossInput):
@@ -113,7 +113,7 @@ def _loss(item: Any) -> float | None:
     return float(loss.into_data().values.reshape(()))
 
 
-def _first_loss(item: Any, loss: float | None) -> Iterator[Outcome]:
+def _first_loss(item: object, loss: float | None) -> Iterator[Outcome]:
     if loss is None:
         text = f"{type(item).__name__} shows no LossInput: nobody watches for NaN, and LossMetric cannot read it"
         yield Outcome("first loss", "fault", text)
@@ -191,7 +191,7 @@ def _finite_differences(one: OneStep) -> Outcome:
     return Outcome(name, "ok", f"{counted(looked, 'parameter')} in float64, {most}")
 
 
-def _quotient(model: Module, param: Param, direction: Any, batch: Any, eps: float) -> float:
+def _quotient(model: Module, param: Param, direction: Any, batch: object, eps: float) -> float:
     losses = []
     for sign in (1.0, -1.0):
         values = param.val().no_grad() if param.device.is_autodiff() else param.val()
@@ -233,7 +233,7 @@ def _bits(model: Module) -> dict[str, bytes]:
     return {path: param.val().into_data().values.tobytes() for path, param in model.named_params()}
 
 
-def _stepped(one: OneStep, function: Callable[..., Any]) -> dict[str, bytes]:
+def _stepped(one: OneStep, function: Callable[..., object]) -> dict[str, bytes]:
     learner = one.learner.fork()
     for number in range(2):
         learner, _ = one.run(function, learner, number)

@@ -59,7 +59,7 @@ def wanted(args: Any) -> bool:
 
 
 # -- the trainer --------------------------------------------------------------------------------------------
-def hand_over(args: Any, directory: Path) -> None:
+def hand_over(args: object, directory: Path) -> None:
     """In the trainer, once it has all it needs: prints to a file from now on, and lets the dashboard open."""
     descriptor: int | None = getattr(args, "hand_over", None)
     if descriptor is None:

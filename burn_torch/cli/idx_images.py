@@ -32,7 +32,7 @@ class IdxRecipe(ImageRecipe):
         """See `Recipe.prepare`."""
         return self.data_files().located(config)
 
-    def download(self, config: Any) -> None:
+    def download(self, config: object) -> None:
         """See `Recipe.download`."""
         self.dataset.train()
         self.dataset.test()

@@ -86,7 +86,7 @@ class _Parser(argparse.ArgumentParser):
         action = None if option is None else self._option_string_actions.get(option[1])
         raise _UsageError(self, message, expected=None if action is None else _described(action))
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
             names = [str(name) for name in action.choices]
             what = f"there is no {str(action.metavar or action.dest).lower()} {value!r}"

@@ -71,7 +71,7 @@ def measured(one: OneStep, *, steps: int, warmup: int) -> Measured:
     )
 
 
-def _timed(one: OneStep, name: str, function: Callable[..., Any], steps: int, warmup: int) -> Time:
+def _timed(one: OneStep, name: str, function: Callable[..., object], steps: int, warmup: int) -> Time:
     learner = one.learner.fork()
     found: list[float] = []
     for number in range(1 + warmup + steps):

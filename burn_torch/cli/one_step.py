@@ -161,7 +161,7 @@ def layers_of(model: Module, graph: Graph) -> list[Layer]:
     return found
 
 
-def _at(model: Any, path: str) -> Any:
+def _at(model: object, path: str) -> Any:
     for name in path.split("."):
         if isinstance(model, dict):
             model = model[name]
@@ -175,7 +175,7 @@ def operations(graph: Graph) -> Counter[str]:
     return Counter(node.call.op.name for node in graph.nodes if not node.call.op.view and not node.call.is_number)
 
 
-def described(batch: Any, name: str = "batch") -> Iterator[str]:
+def described(batch: object, name: str = "batch") -> Iterator[str]:
     """The tensors of a batch, one line each: batch.images (64, 8, 8) f32."""
     if isinstance(batch, Tensor):
         yield f"{name} {tuple(batch.shape)} {batch.dtype}"

@@ -122,7 +122,7 @@ def _text(path: Path, *parts: Any) -> str:
     return "".join(parts)
 
 
-def _reader(proto: Any, folder: Path, claims: Claims) -> Callable[[], TensorData]:
+def _reader(proto: object, folder: Path, claims: Claims) -> Callable[[], TensorData]:
     """Reads a weight; one that is read again claims nothing more."""
     unclaimed = [claims]
     return lambda: tensor_data(proto, folder, unclaimed.pop() if unclaimed else None)

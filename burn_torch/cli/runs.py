@@ -176,7 +176,7 @@ def _settings(view: RunView) -> dict[str, str]:
     return settings | {f"versions.{name}": version for name, version in view.run.versions.items()}
 
 
-def _flatten(path: str, value: Any, into: dict[str, str]) -> None:
+def _flatten(path: str, value: object, into: dict[str, str]) -> None:
     if isinstance(value, dict) and value:
         for name, inner in value.items():
             _flatten(f"{path}.{name}" if path else str(name), inner, into)

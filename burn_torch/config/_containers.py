@@ -14,7 +14,7 @@ from burn_torch.core.wording import counted
 Step = Callable[[Kind, Any, Place], Any]
 
 
-def check_with(kind: Kind, value: Any, place: Place) -> Any:
+def check_with(kind: Kind, value: object, place: Place) -> Any:
     return kind.check(value, place)
 
 
@@ -26,7 +26,7 @@ def _parse(kind: Kind, value: Any, place: Place) -> Any:
     return kind.parse(value, place)
 
 
-def _encode(kind: Kind, value: Any, place: Place) -> Any:
+def _encode(kind: Kind, value: object, place: Place) -> Any:
     return kind.encode(value)
 
 
@@ -203,7 +203,7 @@ class UnionKind(Kind):
         return any(member.is_optional() for member in self.members)
 
 
-def note_duplicates(value: Mapping[str, Any], place: Place) -> None:
+def note_duplicates(value: Mapping[str, object], place: Place) -> None:
     """Notes the keys that a JSON object gave more than once (see `strict_json.parse`)."""
     for key in getattr(value, "duplicates", ()):
         place.at(key).fault("duplicate key", given="is given more than once", expected="each key once", mend="keep one")

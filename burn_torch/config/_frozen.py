@@ -52,7 +52,7 @@ class FrozenDict(dict[K, T]):
         return FrozenDict, (dict(self),)
 
 
-def freeze(value: Any) -> Any:
+def freeze(value: object) -> Any:
     """A list or dict as its frozen twin, all the way down; anything else as it is."""
     if isinstance(value, list):
         return FrozenList(freeze(item) for item in value)

@@ -237,7 +237,7 @@ class ChoiceKind(Kind):
         self.forms = frozenset(form_of(token) for token in self._by_token)
 
     @classmethod
-    def of_literal(cls, values: Sequence[Any]) -> ChoiceKind:
+    def of_literal(cls, values: Sequence[object]) -> ChoiceKind:
         """The choice between the values of a Literal."""
         return cls("", {value: value for value in values})
 
@@ -271,6 +271,6 @@ class ChoiceKind(Kind):
                 return kept
         return self._unknown(text, place)
 
-    def _unknown(self, value: Any, place: Place) -> Any:
+    def _unknown(self, value: object, place: Place) -> Any:
         mend = mend_name(value if isinstance(value, str) else "", self._texts, otherwise="take one of them")
         return place.fault("no such choice", given=shown(value), expected=self.describe(), mend=mend)

@@ -124,7 +124,7 @@ class Schema:
         return {field.key: field.kind.encode(getattr(config, field.name)) for field in self.fields}
 
     def _complete(
-        self, given: Mapping[str, Any], name_of: Callable[[Field], str], step: Step, place: Place
+        self, given: Mapping[str, object], name_of: Callable[[Field], str], step: Step, place: Place
     ) -> dict[str, Any]:
         known = [name_of(field) for field in self.fields]
         for name, value in given.items():
@@ -148,7 +148,7 @@ class Schema:
 
 
 def note_unknown(
-    name: str, value: object, known: Sequence[str], cls: type[Any], place: Place, inner: Sequence[str] = ()
+    name: str, value: object, known: Sequence[str], cls: type[object], place: Place, inner: Sequence[str] = ()
 ) -> None:
     """Notes a field that the class does not have, with the nearest one that it has; `inner` are paths that end so."""
     place.at(name).fault(
@@ -245,7 +245,7 @@ class VariantKind(Kind):
     def parse(self, text: str, place: Place) -> Any:
         return self.decode(text, place) if text[:1] not in ("{", '"') else super().parse(text, place)
 
-    def _decode_variant(self, tag: str, content: Any, place: Place, *, bare: bool) -> Any:
+    def _decode_variant(self, tag: str, content: object, place: Place, *, bare: bool) -> Any:
         alternatives = self.alternatives()
         if tag not in alternatives:
             return place.fault(
@@ -275,13 +275,13 @@ class VariantKind(Kind):
 # -- from annotations --------------------------------------------------------
 
 
-def info_of(cls: type[Any]) -> ClassInfo:
+def info_of(cls: type[object]) -> ClassInfo:
     """What a Config class says of itself."""
     info: ClassInfo = cls.__dict__["_info"]
     return info
 
 
-def schema_of(cls: type[Any]) -> Schema:
+def schema_of(cls: type[object]) -> Schema:
     """The fields of a Config class, compiled once.
 
     Raises: ConfigError if an annotation names something that does not exist, or a type that no field can have.
@@ -329,7 +329,7 @@ def compile_schema(cls: type[Any]) -> Schema:
     return schema
 
 
-def class_kind(cls: type[Any]) -> Kind:
+def class_kind(cls: type[object]) -> Kind:
     """The kind of a Config class by itself: tagged if it is an enum or a variant of one."""
     info = info_of(cls)
     if info.is_enum:
@@ -339,7 +339,7 @@ def class_kind(cls: type[Any]) -> Kind:
     return ConfigKind(cls)
 
 
-def kind_of(annotation: Any) -> Kind:
+def kind_of(annotation: object) -> Kind:
     """Compiles a type annotation.
 
     Raises: ConfigError for a type that JSON cannot hold, or a union whose members JSON cannot tell apart.
@@ -403,11 +403,11 @@ def _bare(annotation: Any) -> Any:
             return annotation
 
 
-def _is_config(annotation: Any) -> bool:
+def _is_config(annotation: object) -> bool:
     return isinstance(annotation, type) and "_info" in annotation.__dict__
 
 
-def _union(args: Iterable[Any]) -> Kind:
+def _union(args: Iterable[object]) -> Kind:
     alternatives: list[tuple[str | None, type[Any]]] = []
     members: list[Kind] = []
     for arg in _flat(args):
@@ -443,7 +443,7 @@ def _flat(args: Iterable[Any]) -> Iterable[Any]:
             yield arg
 
 
-def _tagged(alternatives: Sequence[tuple[str | None, type[Any]]]) -> Kind:
+def _tagged(alternatives: Sequence[tuple[str | None, type[object]]]) -> Kind:
     def by_tag() -> dict[str, type[Any]]:
         table: dict[str, type[Any]] = {}
         for tag, cls in alternatives:
@@ -456,7 +456,7 @@ def _tagged(alternatives: Sequence[tuple[str | None, type[Any]]]) -> Kind:
     return VariantKind("", by_tag)
 
 
-def _enter(table: dict[str, type[Any]], tag: str, cls: type[Any]) -> None:
+def _enter(table: dict[str, type[object]], tag: str, cls: type[object]) -> None:
     other = table.setdefault(tag, cls)
     if other is not cls:
         raise ConfigError(

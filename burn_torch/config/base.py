@@ -73,7 +73,12 @@ class Config:
         """Checks what no single field shows: override it and raise ConfigError."""
 
     def __init_subclass__(
-        cls, *, enum: bool = False, tag: str | None = None, form: Literal["struct", "tuple"] = "struct", **kwargs: Any
+        cls,
+        *,
+        enum: bool = False,
+        tag: str | None = None,
+        form: Literal["struct", "tuple"] = "struct",
+        **kwargs: object,
     ) -> None:
         super().__init_subclass__(**kwargs)
         parents = [base for base in cls.__mro__[1:] if "_info" in base.__dict__ and info_of(base).is_enum]
@@ -132,7 +137,7 @@ class Config:
     def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self
 
     def _values(self) -> tuple[Any, ...]:
@@ -149,7 +154,7 @@ class Config:
         return strict_json.dump(class_kind(type(self)).encode(self))
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
         """Builds a configuration from what `to_dict` gives."""
         _require_concrete(cls)
         place = Place()
@@ -206,7 +211,7 @@ attach_spellings(Config, CONFIG)
 
 
 @checked
-def replace(config: C, /, **changes: Any) -> C:
+def replace(config: C, /, **changes: object) -> C:
     """The configuration with some fields changed; the original stays as it is.
 
     Raises: ConfigError if a field is unknown or ill-typed.
@@ -249,7 +254,7 @@ def _names_in_scope(cls: type[Any], annotations: Mapping[str, Any], frame: Any) 
     return {**{word: scope[word] for word in words if word in scope}, cls.__name__: cls}
 
 
-def _builder(cls: type[Any], name: str) -> Callable[[Any, Any], Any]:
+def _builder(cls: type[object], name: str) -> Callable[[Any, Any], Any]:
     def with_field(self: Any, value: Any) -> Any:
         return replace(self, **{name: value})
 
@@ -259,7 +264,7 @@ def _builder(cls: type[Any], name: str) -> Callable[[Any, Any], Any]:
     return with_field
 
 
-def _check_names(cls: type[Any], names: list[str], *, enum: bool) -> None:
+def _check_names(cls: type[object], names: list[str], *, enum: bool) -> None:
     place = Place()
     for name in names:
         if hasattr(Config, name) or name.startswith("_"):
@@ -280,7 +285,7 @@ def _check_names(cls: type[Any], names: list[str], *, enum: bool) -> None:
         raise_faults(f"class {cls.__name__}", place.faults)
 
 
-def _register(cls: type[Any], parent: type[Any]) -> None:
+def _register(cls: type[object], parent: type[object]) -> None:
     variants = info_of(parent).variants
     tag = info_of(cls).tag
     other = variants.get(tag)
@@ -296,7 +301,7 @@ def _register(cls: type[Any], parent: type[Any]) -> None:
     variants[tag] = cls  # declared again in a notebook or by a reload: the newer one counts
 
 
-def _require_concrete(cls: type[Any]) -> None:
+def _require_concrete(cls: type[object]) -> None:
     if cls is Config or info_of(cls).is_enum:
         names = "" if cls is Config else ", ".join(info_of(cls).variants)
         raise ConfigError(

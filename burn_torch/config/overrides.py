@@ -169,7 +169,7 @@ def _change_fields(config: Config, by_key: Mapping[str, list[Edit]], place: Plac
     return ConfigKind(type(config)).build(changed, place)
 
 
-def _change_items(items: Sequence[Any], kind: SequenceKind, by_key: Mapping[str, list[Edit]], place: Place) -> Any:
+def _change_items(items: Sequence[object], kind: SequenceKind, by_key: Mapping[str, list[Edit]], place: Place) -> Any:
     values, kinds = list(items), kind.kinds(len(items)) or ()
     for key, edits in by_key.items():
         if key.isdecimal() and int(key) < len(values):

@@ -93,7 +93,7 @@ def _parse_toml(text: str) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def _edits(values: Mapping[str, Any], cls: type[Any], prefix: tuple[str, ...], origin: str) -> Iterator[Edit]:
+def _edits(values: Mapping[str, object], cls: type[object], prefix: tuple[str, ...], origin: str) -> Iterator[Edit]:
     kinds = {field.key: field.kind for field in schema_of(cls).fields}
     for key, value in values.items():
         kind = kinds.get(key)
@@ -153,7 +153,7 @@ def _key(key: str) -> str:
     return ".".join(part if part and set(part) <= bare else _toml(part) for part in key.split("."))
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -25,7 +25,7 @@ MAX_FAULTS = 8  # a file that is of another kind has a fault in every row; the f
 
 
 def read_json_rows(
-    path: str | os.PathLike[str], item_type: type[Any] | None, limit_bytes: int | None = None
+    path: str | os.PathLike[str], item_type: type[object] | None, limit_bytes: int | None = None
 ) -> list[Any]:
     """Reads one JSON object a line; lines without anything but spaces are passed over."""
     rows = _Rows(path, item_type, limit_bytes)
@@ -49,7 +49,7 @@ def read_json_rows(
 
 def read_csv_rows(
     path: str | os.PathLike[str],
-    item_type: type[Any] | None,
+    item_type: type[object] | None,
     *,
     delimiter: str,
     header: bool,
@@ -94,7 +94,7 @@ def read_csv_rows(
     return rows.finish()
 
 
-def _decode(kind: Kind, value: Any, place: Place) -> Any:
+def _decode(kind: Kind, value: object, place: Place) -> Any:
     return kind.decode(value, place)
 
 
@@ -206,7 +206,7 @@ class _Rows:
         return self.items
 
 
-def _deep_bytes(value: Any) -> int:
+def _deep_bytes(value: object) -> int:
     size = getsizeof(value)
     if isinstance(value, dict):
         return size + sum([getsizeof(name) + _deep_bytes(inner) for name, inner in value.items()])
@@ -215,7 +215,7 @@ def _deep_bytes(value: Any) -> int:
     return size
 
 
-def _kinds_of(item_type: type[Any]) -> dict[str, Kind]:
+def _kinds_of(item_type: type[object]) -> dict[str, Kind]:
     if not dataclasses.is_dataclass(item_type):
         raise DataError(
             explain(

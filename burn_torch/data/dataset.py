@@ -104,7 +104,7 @@ class InMemDataset(Dataset[Item]):
 
     @classmethod
     def from_json_rows(
-        cls, path: str | os.PathLike[str], item_type: type[Any] | None = None, *, limit_bytes: int | None = None
+        cls, path: str | os.PathLike[str], item_type: type[object] | None = None, *, limit_bytes: int | None = None
     ) -> InMemDataset[Any]:
         """Reads a file with one JSON object a line, each as an `item_type` (a dataclass) or else as a dict.
 
@@ -136,7 +136,7 @@ class InMemDataset(Dataset[Item]):
     def from_csv(
         cls,
         path: str | os.PathLike[str],
-        item_type: type[Any] | None = None,
+        item_type: type[object] | None = None,
         *,
         delimiter: str = ",",
         header: bool = True,

@@ -156,7 +156,7 @@ class DataLoader(Generic[Item, Batch]):
         """
         return self._changed(_part=(part, parts))
 
-    def _changed(self, **fields: Any) -> DataLoader[Item, Batch]:
+    def _changed(self, **fields: object) -> DataLoader[Item, Batch]:
         changed = copy.copy(self)
         changed.__dict__.update(fields)
         changed._lock = threading.Lock()
@@ -287,7 +287,7 @@ class DataLoaderBuilder(Generic[Item, Batch]):
         """Threads that make batches ahead of their use."""
         return self._with(num_workers=num_workers)
 
-    def set_device(self, device: Any) -> Self:
+    def set_device(self, device: object) -> Self:
         """The device that the batcher is given."""
         return self._with(device=device)
 
@@ -299,14 +299,14 @@ class DataLoaderBuilder(Generic[Item, Batch]):
         """The loader of a dataset."""
         return DataLoader(dataset, self._batcher, **self._options)
 
-    def _with(self, **options: Any) -> Self:
+    def _with(self, **options: object) -> Self:
         changed = copy.copy(self)
         changed._options = {**self._options, **options}
         return changed
 
 
 @checked(error=DataError)
-def split_dataloader(loader: DataLoader[Item, Batch], devices: Sequence[Any]) -> list[DataLoader[Item, Batch]]:
+def split_dataloader(loader: DataLoader[Item, Batch], devices: Sequence[object]) -> list[DataLoader[Item, Batch]]:
     """One loader a device, each with its own run of the dataset; their sizes differ by one item at most.
 
     Raises: DataError if there are no devices, or fewer items than devices.

@@ -237,7 +237,7 @@ def gather(value: Any) -> list[Any]:
     return [json.loads(row[: int(n)].tobytes(), object_hook=_array_in) for row, n in zip(rows, lengths, strict=True)]
 
 
-def _array_out(value: Any) -> Any:
+def _array_out(value: object) -> Any:
     if not isinstance(value, np.ndarray):
         raise TypeError(f"gather: {type(value).__name__} is none of JSON's values, and no array")
     data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()

@@ -38,7 +38,7 @@ def scope_of_statement(cls: type[Any], frame: Any) -> dict[str, Any]:
     return {word: frame.f_locals[word] for word in words if word in frame.f_locals}
 
 
-def hints_of(cls: type[Any]) -> dict[str, Any]:
+def hints_of(cls: type[object]) -> dict[str, Any]:
     """The annotations of a class and its bases, evaluated; those that name what is not there yet are left out."""
     hints: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
@@ -47,7 +47,7 @@ def hints_of(cls: type[Any]) -> dict[str, Any]:
     return hints
 
 
-def evaluate(cls: type[Any], annotations: Mapping[str, Any], scope: Mapping[str, Any]) -> dict[str, Any]:
+def evaluate(cls: type[object], annotations: Mapping[str, object], scope: Mapping[str, object]) -> dict[str, Any]:
     """The annotations of one class; those that name what is not there yet are left out."""
     names = {**vars(sys.modules.get(cls.__module__, types.ModuleType("none"))), cls.__name__: cls, **scope}
     hints = {}
@@ -62,7 +62,7 @@ def evaluate(cls: type[Any], annotations: Mapping[str, Any], scope: Mapping[str,
     return hints
 
 
-def parts_of(hint: Any) -> Iterator[Any]:
+def parts_of(hint: object) -> Iterator[Any]:
     """The classes that an annotation is made of."""
     yield hint
     if typing.get_origin(hint) not in (typing.Literal, typing.ClassVar, Callable):
@@ -70,12 +70,12 @@ def parts_of(hint: Any) -> Iterator[Any]:
             yield from parts_of(part)
 
 
-def is_kind_of_node(part: Any) -> bool:
+def is_kind_of_node(part: object) -> bool:
     """Whether a class is one of those that the tree reaches."""
     return isinstance(part, type) and issubclass(part, Tree | Param | RunningState | Tensor)
 
 
-def is_torch(part: Any) -> bool:
+def is_torch(part: object) -> bool:
     """Whether a class is a module or a tensor of torch."""
     return isinstance(part, type) and issubclass(part, torch.nn.Module | torch.Tensor)
 

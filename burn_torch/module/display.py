@@ -78,7 +78,7 @@ class Content:
         self.attributes.append((name, value))
         return self
 
-    def add_single(self, value: Any) -> Self:
+    def add_single(self, value: object) -> Self:
         """A value without a name."""
         return self.add("", value)
 
@@ -126,7 +126,7 @@ def _shared_nodes(module: Module) -> dict[int, list[str]]:
     return {node: known for node, known in paths.items() if len(known) > 1}
 
 
-def _text(value: Any, settings: DisplaySettings) -> str:
+def _text(value: object, settings: DisplaySettings) -> str:
     paths = (settings.shared or {}).get(id(value))
     return _alone(value, settings) + (f" (one object: {', '.join(paths)})" if paths else "")
 

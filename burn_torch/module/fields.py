@@ -81,7 +81,7 @@ def check_class(cls: type[Tree]) -> None:
         _check_mixins(cls, declared)
 
 
-def _check_mixins(cls: type[Tree], declared: Mapping[str, Any]) -> None:
+def _check_mixins(cls: type[Tree], declared: Mapping[str, object]) -> None:
     for base in cls.__mro__[1:]:
         if issubclass(base, Tree) or base is object or getattr(base, "_is_protocol", False):
             continue
@@ -96,7 +96,7 @@ def _check_mixins(cls: type[Tree], declared: Mapping[str, Any]) -> None:
                 )
 
 
-def _refuse_attribute(cls: type[Tree], base: type, name: str, value: Any) -> NoReturn:
+def _refuse_attribute(cls: type[Tree], base: type, name: str, value: object) -> NoReturn:
     where = "" if base is cls else f" of {base.__name__}"
     kind = type(value).__name__
     _refuse_untrained(
@@ -114,7 +114,7 @@ def _refuse_untrained(what: str, *, given: str, expected: str, mend: str) -> NoR
     raise ArgumentError(explain(f"{what} would never be trained or saved", given=given, expected=expected, mend=mend))
 
 
-def _unbound(value: Any) -> Any:
+def _unbound(value: object) -> Any:
     if isinstance(value, staticmethod | classmethod):
         return value.__func__
     return value
@@ -125,7 +125,7 @@ def checked_constructor(cls: type[Tree], constructor: Callable[..., None]) -> Ca
     """A constructor that looks at the fields once they stand, and words what did not fit them."""
 
     @functools.wraps(constructor)
-    def construct(module: Any, /, *args: Any, **kwargs: Any) -> None:
+    def construct(module: object, /, *args: object, **kwargs: object) -> None:
         try:
             constructor(module, *args, **kwargs)
         except TypeError as err:
@@ -205,7 +205,7 @@ def _fields_of_both(cls: type[Tree]) -> tuple[Any, dict[str, Any], dict[str, Any
     return config, {name: kind for name, kind in kinds.items() if name not in nodes}, needed
 
 
-def _filled(kind: Any, number: int) -> Any:
+def _filled(kind: object, number: int) -> Any:
     """A value of a kind of whole numbers; None where it is of another."""
     if isinstance(kind, BoolKind):
         return True
@@ -216,7 +216,7 @@ def _filled(kind: Any, number: int) -> Any:
     return None
 
 
-def _flattened(values: Iterable[Any]) -> Iterator[Any]:
+def _flattened(values: Iterable[object]) -> Iterator[Any]:
     for value in values:
         if isinstance(value, tuple | list):
             yield from _flattened(value)
@@ -237,7 +237,7 @@ def require_declared(module: Tree) -> None:
             )
 
 
-def _require_reached(cls: type[Tree], name: str, value: Any, path: str) -> None:
+def _require_reached(cls: type[Tree], name: str, value: object, path: str) -> None:
     """Walks the containers of a field, which the tree reaches, to what it does not reach."""
     if isinstance(value, Tree | Param | RunningState) or value.__class__ in PLAIN:
         return
@@ -263,7 +263,7 @@ def _require_reached(cls: type[Tree], name: str, value: Any, path: str) -> None:
             _refuse_hidden(cls, path, f"{what}{_shown(inside)} inside of a {type(value).__name__}", inside)
 
 
-def _refuse_hidden(cls: type[Tree], path: str, what: str, inside: Any) -> NoReturn:
+def _refuse_hidden(cls: type[Tree], path: str, what: str, inside: object) -> NoReturn:
     _refuse_untrained(
         f"{cls.__name__}: {path}",
         given=f"{path} holds {what}",
@@ -335,11 +335,11 @@ def _kinds_of(cls: type[Tree]) -> dict[str, Callable[[Any], bool]]:
     return kinds
 
 
-def _is_number_or_tensor(is_number: Callable[[Any], bool], value: Any) -> bool:
+def _is_number_or_tensor(is_number: Callable[[Any], bool], value: object) -> bool:
     return isinstance(value, Tensor) or is_number(value)
 
 
-def _refuse_value(module: Tree, name: str, value: Any) -> NoReturn:
+def _refuse_value(module: Tree, name: str, value: object) -> NoReturn:
     cls = type(module)
     hint = text_of(hints_of(cls)[name])
     if isinstance(value, torch.nn.Module | torch.Tensor):
@@ -360,7 +360,7 @@ def _refuse_value(module: Tree, name: str, value: Any) -> NoReturn:
     )
 
 
-def _refuse_arguments(cls: type[Tree], args: tuple[Any, ...], kwargs: dict[str, Any], err: TypeError) -> NoReturn:
+def _refuse_arguments(cls: type[Tree], args: tuple[object, ...], kwargs: dict[str, object], err: TypeError) -> NoReturn:
     written = ", ".join([*map(_shown, args), *(f"{name}={_shown(value)}" for name, value in kwargs.items())])
     named = ", ".join(cls.__module_fields__)
     without = f"{cls.__name__}(); a class of your own, class Net(Module), declares fields: `linear: nn.Linear`"
@@ -374,7 +374,9 @@ def _refuse_arguments(cls: type[Tree], args: tuple[Any, ...], kwargs: dict[str, 
     ) from None
 
 
-def _binds(constructor: Callable[..., None], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _binds(
+    constructor: Callable[..., None], module: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> bool:
     try:
         inspect.signature(constructor).bind(module, *args, **kwargs)
     except TypeError:
@@ -382,7 +384,9 @@ def _binds(constructor: Callable[..., None], module: Any, args: tuple[Any, ...],
     return True
 
 
-def _config_call(cls: type[Tree], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> str | None:
+def _config_call(
+    cls: type[Tree], args: tuple[object, ...] = (), kwargs: Mapping[str, object] | None = None
+) -> str | None:
     """How its configuration makes a layer, of these arguments if it takes them: nn.LinearConfig(3, 2).init(device)."""
     config = getattr(sys.modules.get(cls.__module__), f"{cls.__name__}Config", None)
     if config is None:
@@ -401,7 +405,7 @@ def _config_call(cls: type[Tree], args: tuple[Any, ...] = (), kwargs: Mapping[st
     return f"{home}{config.__name__}({', '.join(written)}).init({device})"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     kind = f"{type(value).__module__.split('.')[0]} {type(value).__name__}"
     if isinstance(value, Tensor | torch.Tensor):
         return f"a {kind} {tuple(value.shape)}"
@@ -412,11 +416,11 @@ def _shown(value: Any) -> str:
 _READ_ONCE: Final = (types.GeneratorType, map, filter, zip, enumerate, reversed)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_real(value: Any) -> bool:
+def _is_real(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 

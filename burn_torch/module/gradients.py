@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn, final
+from typing import NoReturn, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, explain
@@ -183,7 +183,7 @@ class GradientsParams:
         return f"GradientsParams({len(self)} gradients)"
 
 
-def _no_identity(id: Any) -> NoReturn:
+def _no_identity(id: object) -> NoReturn:
     raise ArgumentError(
         explain(
             "GradientsParams: gradients are kept by the identities of parameters",

@@ -59,7 +59,7 @@ class Module(Tree):
     _scope: ClassVar[Mapping[str, Any]]
     """The names of the class statement's scope that its annotations use."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls._scope = scope_of_statement(cls, sys._getframe(1))
         check_class(cls)
@@ -81,7 +81,7 @@ class Module(Tree):
                 seen.add(id(leaf))
                 yield path, leaf
 
-    def map_params(self, function: Callable[..., Any]) -> Self:
+    def map_params(self, function: Callable[..., object]) -> Self:
         """The same module with `function(param)` in the place of each parameter; a shared one is mapped once."""
         return tree.rebuild(self, lambda leaf: function(leaf) if isinstance(leaf, Param) else leaf)  # type: ignore[no-any-return]
 
@@ -299,7 +299,7 @@ def _visit(value: Any, visitor: ModuleVisitor, path: str) -> None:
             visitor.exit_module(name, container)
 
 
-def _map(value: Any, mapper: ModuleMapper, memo: dict[int, Any]) -> Any:
+def _map(value: Any, mapper: ModuleMapper, memo: dict[int, object]) -> Any:
     if id(value) in memo:
         return memo[id(value)]
     made = value

@@ -387,7 +387,7 @@ class Param(metaclass=Named):
 attach_spellings(Param, PARAM)
 
 
-def _no_identity(id: Any, mapper: Any) -> DTypeError:
+def _no_identity(id: object, mapper: object) -> DTypeError:
     return DTypeError(
         explain(
             "Param: the identity or the mapper is of another type",
@@ -411,7 +411,7 @@ def _refuse_operator(param: Any, *others: Any, **named: Any) -> NoReturn:
     )
 
 
-def _equals(param: Param, other: Any) -> bool:
+def _equals(param: Param, other: object) -> bool:
     if isinstance(other, (Value, *NUMBERS, np.ndarray, torch.Tensor)):  # which would never be equal
         _refuse_operator(param)
     return param is other
@@ -427,7 +427,7 @@ for _name in ["neg", "abs", "lt", "le", "gt", "ge", "getitem", "float", "len", "
     setattr(Param, f"__{_name}__", _refuse_operator)
 
 
-def _no_tensor(value: Any) -> DTypeError:
+def _no_tensor(value: object) -> DTypeError:
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return DTypeError(
         explain(

@@ -23,7 +23,7 @@ _COLLECTIONS: Final = (set, frozenset, list, tuple, collections.deque)
 _OPAQUE: Final = (type, types.ModuleType, torch.dtype, torch.device, torch.Tensor)
 
 
-def is_trainable(value: Any) -> bool:
+def is_trainable(value: object) -> bool:
     """Whether a value is, or holds, what training or a record would have to reach."""
     if isinstance(value, Param | RunningState | torch.nn.Parameter):
         return True
@@ -40,7 +40,7 @@ def is_trainable(value: Any) -> bool:
     return next(_bound_to(value), None) is not None
 
 
-def _bound_to(value: Any) -> Iterator[Any]:
+def _bound_to(value: object) -> Iterator[Any]:
     """The modules that a bound method or a partial call holds."""
     if isinstance(value, types.MethodType) and is_trainable(value.__self__):
         yield value.__self__
@@ -48,7 +48,7 @@ def _bound_to(value: Any) -> Iterator[Any]:
         yield from (item for item in (value.func, *value.args, *value.keywords.values()) if is_trainable(item))
 
 
-def hidden_in(value: Any, seen: set[int], depth: int) -> Iterator[Any]:
+def hidden_in(value: object, seen: set[int], depth: int) -> Iterator[Any]:
     """Parameters, modules and trainable torch modules that hang on a value in another way than by being in its tree."""
     if value.__class__ in PLAIN or isinstance(value, _OPAQUE) or id(value) in seen or depth > 4 or len(seen) > 1000:
         return
@@ -65,7 +65,7 @@ def hidden_in(value: Any, seen: set[int], depth: int) -> Iterator[Any]:
         yield from hidden_in(part, seen, depth + 1)
 
 
-def _attached(value: Any) -> Iterator[Any]:
+def _attached(value: object) -> Iterator[Any]:
     if isinstance(value, types.FunctionType):
         for cell in value.__closure__ or ():
             try:

@@ -272,7 +272,7 @@ class ModuleRecord:
                 faults.append(f"{key} has type {entry.dtype}, the module wants {dtype}")
         return faults + self._divided(wanted)
 
-    def _divided(self, wanted: Mapping[str, Any]) -> list[str]:
+    def _divided(self, wanted: Mapping[str, object]) -> list[str]:
         """The parameters that the module has in several places, and this record with several values."""
         faults: list[str] = []
         first: dict[int, str] = {}

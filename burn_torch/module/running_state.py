@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Final, final
+from typing import Final, final
 
 from burn_torch.backend.batched import Batched
 from burn_torch.core.errors import ArgumentError, explain
@@ -82,7 +82,7 @@ class RunningState:
         return self.with_value(self.value().to_device(device))
 
 
-def _is_of_one_sample(backend: Any) -> bool:
+def _is_of_one_sample(backend: object) -> bool:
     while backend is not None and not isinstance(backend, Batched):
         backend = getattr(backend, "inner", None)
     return backend is not None

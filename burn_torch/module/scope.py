@@ -100,12 +100,12 @@ class StepScope:
         """The new values that running states were given in this scope, by id: for `module.with_states`."""
         return {id: value for id, (_, value) in self._pending.items()}
 
-    def pending(self, state: RunningState, otherwise: Any) -> Any:
+    def pending(self, state: RunningState, otherwise: object) -> Any:
         """The value that `state` was given in this scope, else `otherwise`."""
         found = self._pending.get(state.id)
         return otherwise if found is None or found[0] is not state else found[1]
 
-    def hand_in(self, state: RunningState, value: Any) -> None:
+    def hand_in(self, state: RunningState, value: object) -> None:
         """Keeps the next value of a running state.
 
         Raises: ArgumentError where another cell of the same id has handed in one: two copies of a module, such as a
@@ -199,7 +199,7 @@ _walked: Final[dict[int, tuple[weakref.ref[HasChildren], Mapping[int, str]]]] = 
 _lock: Final = threading.RLock()  # a root may be collected, and `forget` run, while this thread holds it
 
 
-def _walk(node: Any, path: str, paths: dict[int, str]) -> None:
+def _walk(node: object, path: str, paths: dict[int, str]) -> None:
     if id(node) in paths:
         return
     if isinstance(node, Mapping):

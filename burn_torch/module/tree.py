@@ -52,7 +52,7 @@ class Tree:
     _unread: Unread | None
     """Where its fields come from when one is first read: a compiled step returns trees without fields."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         _require_free_names(cls)
         own_init = "__init__" in cls.__dict__
@@ -133,11 +133,11 @@ def _require_free_names(cls: type[Tree]) -> None:
 _METHODS = (property, staticmethod, classmethod)
 
 
-def _is_scalar(annotation: Any) -> bool:
+def _is_scalar(annotation: object) -> bool:
     return annotation is Scalar or (isinstance(annotation, str) and annotation.rsplit(".", 1)[-1] == "Scalar")
 
 
-def _rebuild(cls: type[Tree], fields: dict[str, Any]) -> Tree:
+def _rebuild(cls: type[Tree], fields: dict[str, object]) -> Tree:
     made = object.__new__(cls)
     made.__dict__.update(fields)
     return made
@@ -212,7 +212,7 @@ def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from walk(child, where)
 
 
-def rebuild(value: Any, change: Callable[[Any], Any], memo: dict[int, Any] | None = None) -> Any:
+def rebuild(value: Any, change: Callable[[Any], object], memo: dict[int, object] | None = None) -> Any:
     """The same tree with `change(leaf)` for each leaf.
 
     What does not change is the same object, and what was shared stays shared: one object, one new object.
@@ -226,7 +226,7 @@ def rebuild(value: Any, change: Callable[[Any], Any], memo: dict[int, Any] | Non
     return made
 
 
-def _rebuilt(value: Any, change: Callable[[Any], Any], memo: dict[int, Any]) -> Any:
+def _rebuilt(value: Any, change: Callable[[Any], object], memo: dict[int, object]) -> Any:
     if isinstance(value, LEAVES):
         return change(value)
     if isinstance(value, tuple | list):

@@ -69,7 +69,7 @@ class ModuleMapper:
         """A parameter of truth values."""
         return param
 
-    def map_state(self, state: Any) -> Any:
+    def map_state(self, state: object) -> Any:
         """A RunningState."""
         return state
 

@@ -55,7 +55,7 @@ class DamagedLine(ValueError):
 
 
 # -- what a field may be ---------------------------------------------------------------------------
-def _whole(value: Any) -> int:
+def _whole(value: object) -> int:
     if type(value) is not int or not -_MOST <= value < _MOST:
         raise DamagedLine("a count is no whole number of 64 bits")
     return value
@@ -70,23 +70,23 @@ def _number(value: Any) -> float:
     return found
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise DamagedLine(f"{value!r} is no text")
     return value
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise DamagedLine(f"{value!r} is neither true nor false")
     return value
 
 
-def _optional(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _optional(inner: Callable[[Any], object]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else inner(value)
 
 
-def _many(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _many(inner: Callable[[Any], object]) -> Callable[[Any], Any]:
     def many(value: Any) -> Any:
         if not isinstance(value, list):
             raise DamagedLine(f"{value!r} is no list")
@@ -95,13 +95,13 @@ def _many(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return many
 
 
-def _texts(value: Any) -> dict[str, str]:
+def _texts(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise DamagedLine(f"{value!r} is no object")
     return {name: _text(text) for name, text in value.items()}
 
 
-def _metric_value(value: Any) -> MetricValue:
+def _metric_value(value: object) -> MetricValue:
     if not isinstance(value, list) or len(value) < 3:
         raise DamagedLine(f"{value!r} is no [name, value, count]")
     return MetricValue(_text(value[0]), _number(value[1]), _number(value[2]))
@@ -147,7 +147,7 @@ _GPU: Final = _Shape(
 ).read
 
 
-def _object(inner: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
+def _object(inner: Callable[[Mapping[str, Any]], object]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise DamagedLine(f"{value!r} is no object")
@@ -156,7 +156,7 @@ def _object(inner: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
     return read
 
 
-def _split_done(found: Mapping[str, Any]) -> SplitDone:
+def _split_done(found: Mapping[str, object]) -> SplitDone:
     return SplitDone(EpochSummary(_split(found["split"]), _whole(found["epoch"]), _VALUES(found["values"])))
 
 
@@ -338,7 +338,7 @@ def _step(found: Mapping[str, Any]) -> StepDone:
     return StepDone(_SPLITS[found["split"]], epoch, iteration, batches, items, tuple(read))
 
 
-def _other_version(version: Any) -> Exception:
+def _other_version(version: object) -> Exception:
     if type(version) is not int or version < 1:
         return DamagedLine(f"{version!r} is no version")
     return DataError(

@@ -290,7 +290,7 @@ class ControlClient:
                 )
             ) from err
 
-    def _through_socket(self, path: Path, message: Mapping[str, Any]) -> Reply:
+    def _through_socket(self, path: Path, message: Mapping[str, object]) -> Reply:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self.timeout_s)
             if len(os.fsencode(path)) <= _MAX_PATH:
@@ -301,7 +301,7 @@ class ControlClient:
             connection.sendall(json.dumps(message).encode() + b"\n")
             return _checked(_receive(connection))
 
-    def _through_file(self, message: Mapping[str, Any]) -> Reply:
+    def _through_file(self, message: Mapping[str, object]) -> Reply:
         nonce = secrets.token_hex(8)
         write_atomic(self.directory / _COMMAND_FILE, json.dumps({**message, "nonce": nonce}).encode(), durable=False)
         end = time.monotonic() + self.timeout_s

@@ -59,7 +59,7 @@ def _padded(x: Tensor, pairs: tuple[tuple[int, int], ...], value: float) -> Tens
 
 
 class _MaxPool(_Pool):
-    def _pooled(self, x: Tensor, stride: Any) -> Tensor:
+    def _pooled(self, x: Tensor, stride: object) -> Tensor:
         config: Any = self
         kernel, stride, dilation = as_tuple(config.kernel_size), as_tuple(stride), as_tuple(config.dilation)
         self._check(x, len(kernel))
@@ -72,7 +72,7 @@ class _MaxPool(_Pool):
 
 
 class _AvgPool(_Pool):
-    def _pooled(self, x: Tensor, stride: Any) -> Tensor:
+    def _pooled(self, x: Tensor, stride: object) -> Tensor:
         config: Any = self
         kernel, stride = as_tuple(config.kernel_size), as_tuple(stride)
         self._check(x, len(kernel))

@@ -68,7 +68,7 @@ class Measured(Backend):
 
     inner: LibTorch
 
-    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
         """Measures, then computes.  Raises: OnnxError beyond the limit of the `bounded` block around."""
         _measure(call)
         return self.inner.execute(call, inputs)
@@ -92,7 +92,7 @@ class Measured(Backend):
         """Itself: nothing stands on it."""
         return self
 
-    def rebase(self, leaf: Any) -> Any:
+    def rebase(self, leaf: object) -> Any:
         """The other leaf."""
         return leaf
 

@@ -50,7 +50,7 @@ def _field(value: Param | RunningState) -> Tensor:
     return value.val() if isinstance(value, Param) else value.value()
 
 
-def _given(plan: Plan, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+def _given(plan: Plan, inputs: tuple[object, ...], named: Mapping[str, object]) -> list[Any]:
     names = plan.input_names
     wrong = [name for name in named if name not in names]
     missing = [name for name in names[len(inputs) :] if name not in named]
@@ -103,7 +103,7 @@ def _device(env: Env, fields: Mapping[str, Tensor]) -> Device:
     return Device.cpu()
 
 
-def on_device(value: Any, device: Device) -> Any:
+def on_device(value: object, device: Device) -> Any:
     """A value as a tensor where it is known on the host only; lists value by value."""
     if isinstance(value, HOST):
         return Tensor.from_data(value, device)
@@ -159,7 +159,7 @@ def run_step(step: Step, env: Env, fields: Mapping[str, Tensor], device: Device)
             env[name] = part
 
 
-def _run_body(body: Body, env: Env, fields: Mapping[str, Tensor], device: Device, *inputs: Any) -> tuple[Any, ...]:
+def _run_body(body: Body, env: Env, fields: Mapping[str, Tensor], device: Device, *inputs: object) -> tuple[Any, ...]:
     inner = {name: env[name] for name in body.captured} | dict(zip(body.inputs, inputs, strict=True))
     for step in body.steps:
         run_step(step, inner, fields, device)

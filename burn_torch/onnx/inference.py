@@ -103,7 +103,7 @@ def _traced(plan: Plan, sizes: Mapping[str, int]) -> Found:
         spec = TensorSpec.of(shape, dtype, "cpu")
         return Tensor(session.leaf, session.input(spec, None).primitive, spec)
 
-    def note(name: str, value: Any) -> None:
+    def note(name: str, value: object) -> None:
         if isinstance(value, Tensor):
             spec: TensorSpec | None = value.spec
             if spec is not None:

@@ -43,7 +43,7 @@ def lines(prefix: str, expression: Any, indent: int) -> list[str]:
     return _lines(prefix, expression, "", indent)
 
 
-def _lines(prefix: str, expression: Any, suffix: str, indent: int) -> list[str]:
+def _lines(prefix: str, expression: object, suffix: str, indent: int) -> list[str]:
     space = " " * indent
     flat = f"{space}{prefix}{expression}{suffix}"
     if len(flat) <= WIDTH or not isinstance(expression, Group) or not expression.items:
@@ -56,7 +56,7 @@ def _lines(prefix: str, expression: Any, suffix: str, indent: int) -> list[str]:
     return [first, *body, last]
 
 
-def _item(item: Any, indent: int) -> list[str]:
+def _item(item: object, indent: int) -> list[str]:
     if isinstance(item, Keyword):
         return _lines(f"{item.name}=", item.value, ",", indent)
     return _lines("", item, ",", indent)

@@ -118,6 +118,6 @@ def state(shape: tuple[int, ...], dtype: str, device: Device) -> RunningState:
 
 
 @checked
-def as_tensor(value: Any, device: Device) -> Any:
+def as_tensor(value: object, device: Device) -> Any:
     """A value as a tensor where it is known on the host only; lists value by value."""
     return on_device(value, device)

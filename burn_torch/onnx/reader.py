@@ -429,7 +429,7 @@ def _read_too_early(proto: Any, outer: Scope, makes: Mapping[str, None]) -> Iter
         seen.update(node.output)
 
 
-def _check_texts(*texts: Any) -> None:
+def _check_texts(*texts: object) -> None:
     """protobuf hands a text out as bytes where it is not UTF-8."""
     for text in texts:
         if not isinstance(text, str):

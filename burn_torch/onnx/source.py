@@ -311,7 +311,7 @@ class _Writer:
         return [*made, *lines("return ", results, indent + 4), ""]
 
 
-def _is_default(entry: Entry, name: str, value: Any) -> bool:
+def _is_default(entry: Entry, name: str, value: object) -> bool:
     default = entry.attributes.get(name)
     if name == "kernel_shape" and entry.op in ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv"):
         return True  # the weight has it

@@ -235,7 +235,7 @@ def _backward_at_any_scale(kernel: _Kernel) -> Callable[..., tuple[torch.Tensor,
 
 
 def _causal_part(
-    query: TensorSpec, key: TensorSpec, *, masked: bool, causal: bool, offset: int, **_: Any
+    query: TensorSpec, key: TensorSpec, *, masked: bool, causal: bool, offset: int, **_: object
 ) -> tuple[bool, tuple[int, int, int] | None]:
     """Whether the kernel hides what is to come, or what to hide by a mask: (seq_q, seq_k, diagonal)."""
     if not causal:

@@ -51,11 +51,11 @@ def _axes(many: bool, x: Any) -> int:
     return int(x.ndim) - many
 
 
-def _several(y: Any) -> tuple[Any, ...]:
+def _several(y: object) -> tuple[Any, ...]:
     return y if isinstance(y, tuple) else (y,)
 
 
-def _one_or_all(ys: Sequence[Any], like: Any) -> Any:
+def _one_or_all(ys: Sequence[object], like: object) -> Any:
     return tuple(ys) if isinstance(like, tuple) else ys[0]
 
 
@@ -342,7 +342,7 @@ def _drawn(row: Op) -> Callable[..., Any]:
     return lambda n, many, *numbers, shape, **attrs: _draw(row, numbers, {"shape": (n, *shape), **attrs})
 
 
-def _draw(row: Op, numbers: Sequence[Any], attrs: dict[str, Any]) -> Any:
+def _draw(row: Op, numbers: Sequence[object], attrs: dict[str, Any]) -> Any:
     backend = next(x.backend for x in numbers if isinstance(x, Value))
     return row.run(backend, Value, numbers, attrs)
 

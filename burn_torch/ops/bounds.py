@@ -77,7 +77,7 @@ def check_numpy(call: Call, indices: Any, size: int, lowest: int = 0, *, name: s
 
 
 def bounds_error(
-    call: Call, indices: Any, size: int, lowest: int = 0, *, name: str | None = None
+    call: Call, indices: object, size: int, lowest: int = 0, *, name: str | None = None
 ) -> BoundsError | None:
     """The error of indices that leave [lowest, size), or None."""
     values = np.asarray(indices)

@@ -78,7 +78,7 @@ class _Rehearsal:
 
         return getattr(dist, name)  # ranks, names and reductions are the true ones
 
-    def all_reduce(self, x: torch.Tensor, op: Any = None, async_op: bool = False) -> Any:
+    def all_reduce(self, x: torch.Tensor, op: object = None, async_op: bool = False) -> Any:
         return _Done() if async_op else None
 
     def broadcast(self, x: torch.Tensor, src: int) -> None:
@@ -115,7 +115,7 @@ def _sent(x: torch.Tensor) -> torch.Tensor:
     return x.view(torch.uint8) if x.dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64) else x
 
 
-def _torch(compute: Callable[..., Any], alone: Callable[..., Any] = torch.clone) -> PerCall:
+def _torch(compute: Callable[..., object], alone: Callable[..., object] = torch.clone) -> PerCall:
     """A candidate: `compute(dist, x, **attrs)` on a contiguous copy of x; `alone(x)` in a world of 1."""
 
     def build(call: Call) -> Callable[..., Any]:

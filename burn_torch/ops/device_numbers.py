@@ -51,7 +51,7 @@ class DeviceForm:
 Form = Callable[[Call, Sequence[Any]], "DeviceForm | None"]
 
 
-def run_time_numbers(known: Sequence[Any]) -> list[int]:
+def run_time_numbers(known: Sequence[object]) -> list[int]:
     """Which inputs are numbers that change."""
     return [i for i, value in enumerate(known) if value is RUN_TIME]
 
@@ -100,7 +100,7 @@ def _in_float32(function: Callable[..., Any], call: Call) -> Callable[..., torch
     return run
 
 
-def _held(call: Call, dtype: DType, *numbers: Any) -> Sequence[Any]:
+def _held(call: Call, dtype: DType, *numbers: object) -> Sequence[Any]:
     if dtype.is_int or is_stored(call):
         require_numbers(call, dtype, numbers)
     return numbers
@@ -138,7 +138,7 @@ for _name, (_function, _dtypes) in _FUNCTIONS.items():
     REGISTRY[_name].device_numbers = operands(_function, _dtypes)
 
 
-def _mask_where(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def _mask_where(call: Call, known: Sequence[object]) -> DeviceForm | None:
     dtype = tensor_of(call).dtype
     if dtype not in (*_FLOATS, *_INTS, DType.BOOL):
         return None
@@ -151,7 +151,7 @@ REGISTRY["mask_where"].device_numbers = _mask_where
 
 
 # -- rows that make tensors -----------------------------------------------------------------------------------
-def _full(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def _full(call: Call, known: Sequence[object]) -> DeviceForm | None:
     dtype, shape = call.attrs["dtype"], call.attrs["shape"]
     if dtype not in (*_FLOATS, *_INTS, DType.BOOL):
         return None
@@ -187,7 +187,7 @@ REGISTRY["arange"].device_numbers = _arange
 
 
 # -- random rows ------------------------------------------------------------------------------------------------
-def keyed(function: Callable[[Call], Callable[..., Any]]) -> Form:
+def keyed(function: Callable[[Call], Callable[..., object]]) -> Form:
     """The form of a row that draws by (key, stream), its last two inputs: `function(call)` takes them as tensors.
 
     The numbers before them (a probability, a range) must be known: they are part of the map from bits to values.

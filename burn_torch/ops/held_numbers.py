@@ -70,7 +70,7 @@ def held(candidate: Callable[..., Any] | PerCall, *, stored: bool = False) -> Pe
             return function
         if len(ranges) > 1:
 
-            def run_all(*inputs: Any) -> Any:
+            def run_all(*inputs: object) -> Any:
                 _require(call, inputs, ranges)
                 return function(*inputs)
 
@@ -87,7 +87,7 @@ def held(candidate: Callable[..., Any] | PerCall, *, stored: bool = False) -> Pe
     return Held(build, stored)
 
 
-def compares(candidate: Callable[..., Any] | PerCall) -> PerCall:
+def compares(candidate: Callable[..., object] | PerCall) -> PerCall:
     """A candidate that compares with numbers: beside halves with what the half type holds.
 
     So numpy does, and torch in some kernels; in others, CUDA's among them, it compares in float32.
@@ -136,7 +136,7 @@ def refuse_long_numbers(call: Call, function: Callable[..., Any]) -> Callable[..
     return run
 
 
-def _require(call: Call, inputs: Sequence[Any], ranges: Sequence[NumberRange]) -> None:
+def _require(call: Call, inputs: Sequence[object], ranges: Sequence[NumberRange]) -> None:
     """Raises ArgumentError for a number that leaves its range."""
     for limits in ranges:
         if not limits.holds(inputs[limits.position]):
@@ -207,7 +207,7 @@ def number_ranges(call: Call) -> list[NumberRange]:
     ]
 
 
-def too_large(call: Call, inputs: Sequence[Any]) -> ArgumentError:
+def too_large(call: Call, inputs: Sequence[object]) -> ArgumentError:
     """The error of a number that the type of the tensors beside it cannot hold."""
     dtype = _element_type(call)
     numbers = [x for x in inputs if isinstance(x, int | float) and not isinstance(x, bool)]

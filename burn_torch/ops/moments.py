@@ -142,7 +142,7 @@ def in_float32(build: Callable[[Call], Callable[..., Any]], *, everywhere: bool 
     return PerCall(wrapped)
 
 
-def wide_array(x: Any) -> Any:
+def wide_array(x: object) -> Any:
     """A numpy array in float64: numpy rounds every step, so float32 would lose more than torch does.
 
     The leaf narrows results.
@@ -166,7 +166,7 @@ def mean_over(x: Any, dims: tuple[int, ...]) -> Any:
     return sum(x, dims=dims) * (1.0 / max(math.prod(x.shape[i] for i in dims), 1))
 
 
-def scaled_by(y: Any, gamma: Any, beta: Any, shape: Shape) -> Any:
+def scaled_by(y: object, gamma: object, beta: object, shape: Shape) -> Any:
     """y * gamma + beta, either of which may be None, reshaped to `shape` to stand beside y."""
     if gamma is not None:
         y = y * reshape(widened(gamma), shape=shape)
@@ -174,7 +174,7 @@ def scaled_by(y: Any, gamma: Any, beta: Any, shape: Shape) -> Any:
 
 
 # -- samples -----------------------------------------------------------------------------------------------
-def affine_samples(*shapes: Shape, features: int = -1, **attrs: Any) -> list[Sample]:
+def affine_samples(*shapes: Shape, features: int = -1, **attrs: object) -> list[Sample]:
     """Samples of (x, gamma, beta, eps): both parameters, gamma alone, none."""
     samples = []
     for shape in shapes:

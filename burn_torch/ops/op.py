@@ -121,7 +121,7 @@ def _row(name: str) -> Op:
     return REGISTRY[name]
 
 
-def _rebind(name: str, specs: tuple[Spec | None, ...], attrs: dict[str, Any]) -> Call:
+def _rebind(name: str, specs: tuple[Spec | None, ...], attrs: dict[str, object]) -> Call:
     return REGISTRY[name].bind(specs, attrs)
 
 
@@ -194,7 +194,7 @@ class Op:
         """The row's law of one kind, if it has one."""
         return self.laws.get(kind)  # type: ignore[return-value]  # each is kept under its own type
 
-    def batched(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def batched(self, rule: Callable[..., object]) -> Callable[..., Any]:
         """Declares how to compute many samples at once: `rule(n, many, *inputs, **attrs)` returns the outputs.
 
         Inputs with `many[i]` have the n samples on a further axis in front, and so have all outputs.  Written with
@@ -204,7 +204,7 @@ class Op:
         self.batch_rule = rule
         return rule
 
-    def decomposes(self, body: Callable[..., Any]) -> Callable[..., Any]:
+    def decomposes(self, body: Callable[..., object]) -> Callable[..., Any]:
         """Declares the decomposition: `body(*inputs, **attrs)` computes the outputs with other rows."""
         self.decomposition = body
         return body
@@ -228,7 +228,7 @@ class Op:
                     self._interned[key] = call
         return call
 
-    def remember(self, key: Any, call: Call) -> Call:
+    def remember(self, key: object, call: Call) -> Call:
         """Keeps a Call under a key that a fast path can build without binding.  Bounded: drops the older half.
 
         One that pairs elements is not kept: each line that calls it is looked at.
@@ -349,7 +349,7 @@ class Op:
             for p, spec in zip(outputs, call.results, strict=True)
         )
 
-    def _bound_anew(self, specs: Sequence[Spec | None], attrs: Mapping[str, Any], err: TypeError) -> Call:
+    def _bound_anew(self, specs: Sequence[Spec | None], attrs: Mapping[str, object], err: TypeError) -> Call:
         if isinstance(err, BurnTorchError):
             raise err
         try:
@@ -368,7 +368,7 @@ class Op:
                 )
             ) from fault
 
-    def _without_tensors(self, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    def _without_tensors(self, inputs: Sequence[object], attrs: Mapping[str, object]) -> Any:
         symbols = [x for x in inputs if isinstance(x, Value)]
         if symbols:  # arithmetic on traced numbers
             return self.run(symbols[0].backend, Value, inputs, attrs)
@@ -515,7 +515,7 @@ def op(
                 )
             )
 
-    def declare(rule: Callable[..., Any]) -> Op:
+    def declare(rule: Callable[..., object]) -> Op:
         row = Op(rule, fields, namespace)
         if row.name in REGISTRY and REGISTRY[row.name].rule.__module__ != rule.__module__:
             raise ArgumentError(
@@ -532,7 +532,7 @@ def op(
     return declare
 
 
-def unlisted(rule: Callable[..., Any], **fields: Any) -> Op:
+def unlisted(rule: Callable[..., object], **fields: Any) -> Op:
     """A row that is in no table: what a backend makes of another one for itself.  Fields as `op` takes them."""
     defaults = {name: p.default for name, p in inspect.signature(op).parameters.items() if name != "namespace"}
     return Op(rule, {**defaults, **fields}, None)

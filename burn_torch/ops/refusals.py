@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from burn_torch.core.errors import BurnTorchError, OutOfMemoryError, explain
 from burn_torch.core.spec import TensorSpec
@@ -13,7 +12,7 @@ from burn_torch.ops.op import Call
 __all__ = ["refusal"]
 
 
-def refusal(fault: BaseException, call: Call, inputs: Sequence[Any]) -> BurnTorchError | None:
+def refusal(fault: BaseException, call: Call, inputs: Sequence[object]) -> BurnTorchError | None:
     """The error of ours for what torch or numpy raised while it computed a Call; None where it is no refusal."""
     if isinstance(fault, OverflowError):  # a number of more than 64 bits
         return too_large(call, inputs)

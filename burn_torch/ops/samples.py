@@ -46,7 +46,7 @@ class Sample:
         return [np.asarray(x(generator)) if callable(x) else x for x in self.inputs]
 
 
-def sample(*inputs: Any, **attrs: Any) -> Sample:
+def sample(*inputs: object, **attrs: object) -> Sample:
     """Inputs (drawers, numbers, None) and attributes of one call."""
     return Sample(inputs, attrs)
 

@@ -241,7 +241,7 @@ def on_host(mapping: Map, key: int, stream: int, start: int, count: int, dtype: 
 
 
 def on_torch(
-    mapping: Map, key: Any, stream: Any, start: int, count: int, dtype: torch.dtype, device: torch.device
+    mapping: Map, key: object, stream: object, start: int, count: int, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
     """Elements [start, start + count) of a stream, computed on a torch device.
 

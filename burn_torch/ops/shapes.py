@@ -72,7 +72,7 @@ def _input(call: Call) -> TensorSpec:
     return x
 
 
-def _reshaped_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+def _reshaped_from(call: Call, output: int, index: Sequence[object]) -> list[Any]:
     flat: Any = 0
     for i, size in zip(index, call.attrs["shape"], strict=True):
         flat = i + flat * size
@@ -83,7 +83,7 @@ def _reshaped_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
     return made[::-1]
 
 
-def _permuted_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+def _permuted_from(call: Call, output: int, index: Sequence[object]) -> list[Any]:
     axes = call.attrs["axes"]
     return [index[axes.index(i)] for i in range(len(axes))]
 
@@ -99,7 +99,7 @@ def _flipped_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
     return [i * -1 + (shape[axis] - 1) if axis in axes else i for axis, i in enumerate(index)]
 
 
-def _rolled_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+def _rolled_from(call: Call, output: int, index: Sequence[object]) -> list[Any]:
     made = list(index)
     for shift, dim in zip(call.attrs["shifts"], call.attrs["dims"], strict=True):
         size = max(_input(call).shape[dim], 1)

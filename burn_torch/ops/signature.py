@@ -35,7 +35,9 @@ _KINDS: Final[dict[str, tuple[Any, str]]] = {
 """What positional parameters may be annotated with: as it is written here, or anything that means the same."""
 
 
-def _known_text(annotation: Any, function: Callable[..., Any], known: Mapping[str, tuple[Any, Any]]) -> str | None:
+def _known_text(
+    annotation: object, function: Callable[..., object], known: Mapping[str, tuple[object, object]]
+) -> str | None:
     """The key of `known` that an annotation means: by its text, or by the type that it is another spelling of."""
     if isinstance(annotation, str) and annotation in known:  # nearly all of them, and quick
         return annotation
@@ -50,7 +52,7 @@ def _known_text(annotation: Any, function: Callable[..., Any], known: Mapping[st
     return next((text for text, (kind, _) in known.items() if kind == resolved), None)
 
 
-def _refused(function: Callable[..., Any], name: str, annotation: Any, what: str, expected: str) -> ArgumentError:
+def _refused(function: Callable[..., object], name: str, annotation: object, what: str, expected: str) -> ArgumentError:
     empty = annotation is inspect.Parameter.empty
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     return ArgumentError(
@@ -167,13 +169,13 @@ def _no_float(value: Any) -> Any:
     return value if isinstance(value, Size) else int(operator.index(value))  # True stays True in operator.index
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: object) -> bool:
     if value is not True and value is not False:
         raise TypeError(f"a bool was expected, {value!r} given")
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a str was expected, {value!r} given")
     return str(value)  # of an enum's member its value
@@ -185,11 +187,11 @@ def _integers(value: Any) -> tuple[int, ...]:
     return tuple([_no_float(v) for v in value])
 
 
-def _optional(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _optional(inner: Callable[[Any], object]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else inner(value)
 
 
-def _dtype(value: Any) -> DType:
+def _dtype(value: object) -> DType:
     if not isinstance(value, DType):
         raise TypeError(f"a DType was expected, {value!r} given")
     return value

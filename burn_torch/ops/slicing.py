@@ -245,7 +245,7 @@ def _numpy_split(x, *, sizes, dim):
     return tuple(np.split(x, ends, dim))
 
 
-def _part_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+def _part_from(call: Call, output: int, index: Sequence[object]) -> list[Any]:
     dim = call.attrs["dim"]
     return [i + builtins.sum(call.attrs["sizes"][:output]) if axis == dim else i for axis, i in enumerate(index)]
 

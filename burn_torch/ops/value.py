@@ -110,40 +110,40 @@ class Value:
         return self.spec.__class__ is not TensorSpec
 
     # -- arithmetic --------------------------------------------------------------
-    def __add__(self, other: Any) -> Self:
+    def __add__(self, other: object) -> Self:
         return _rows().add(self, other)
 
-    def __radd__(self, other: Any) -> Self:
+    def __radd__(self, other: object) -> Self:
         return _rows().add(self, other)
 
-    def __sub__(self, other: Any) -> Self:
+    def __sub__(self, other: object) -> Self:
         return _rows().sub(self, other)
 
-    def __rsub__(self, other: Any) -> Self:
+    def __rsub__(self, other: object) -> Self:
         return _rows().sub(other, self)
 
-    def __mul__(self, other: Any) -> Self:
+    def __mul__(self, other: object) -> Self:
         return _rows().mul(self, other)
 
-    def __rmul__(self, other: Any) -> Self:
+    def __rmul__(self, other: object) -> Self:
         return _rows().mul(self, other)
 
-    def __truediv__(self, other: Any) -> Self:
+    def __truediv__(self, other: object) -> Self:
         return _rows().div(self, other)
 
-    def __rtruediv__(self, other: Any) -> Self:
+    def __rtruediv__(self, other: object) -> Self:
         return _rows().div(other, self)
 
-    def __mod__(self, other: Any) -> Self:
+    def __mod__(self, other: object) -> Self:
         return _rows().remainder(self, other)
 
-    def __rmod__(self, other: Any) -> Self:
+    def __rmod__(self, other: object) -> Self:
         return _rows().remainder(other, self)
 
-    def __pow__(self, other: Any) -> Self:
+    def __pow__(self, other: object) -> Self:
         return _rows().pow(self, other)
 
-    def __rpow__(self, other: Any) -> Self:
+    def __rpow__(self, other: object) -> Self:
         return _rows().pow(other, self)
 
     def __neg__(self) -> Self:
@@ -152,27 +152,27 @@ class Value:
     def __abs__(self) -> Self:
         return _rows().abs(self)
 
-    def __matmul__(self, other: Any) -> Self:
+    def __matmul__(self, other: object) -> Self:
         return _rows().matmul(self, other)
 
     # -- comparison: element-wise, so that a rule can select by it; identity is `is` ----------------
-    def __lt__(self, other: Any) -> Self:
+    def __lt__(self, other: object) -> Self:
         return _rows().lower(self, other)
 
-    def __le__(self, other: Any) -> Self:
+    def __le__(self, other: object) -> Self:
         return _rows().lower_equal(self, other)
 
-    def __gt__(self, other: Any) -> Self:
+    def __gt__(self, other: object) -> Self:
         return _rows().greater(self, other)
 
-    def __ge__(self, other: Any) -> Self:
+    def __ge__(self, other: object) -> Self:
         return _rows().greater_equal(self, other)
 
     # -- numbers that are not known yet -------------------------------------------------
-    def __eq__(self, other: Any) -> Any:  # of two numbers: what Python's own would say is known at run time only
+    def __eq__(self, other: object) -> Any:  # of two numbers: what Python's own would say is known at run time only
         return _rows().equal(self, other) if self.is_number and isinstance(other, Number) else NotImplemented
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self, other: object) -> Any:
         return _rows().not_equal(self, other) if self.is_number and isinstance(other, Number) else NotImplemented
 
     def __hash__(self) -> int:
@@ -183,25 +183,25 @@ class Value:
     def __pos__(self) -> Self:
         return self
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: object) -> Any:
         return self._only_static("//")
 
-    def __lshift__(self, other: Any) -> Any:
+    def __lshift__(self, other: object) -> Any:
         return self._only_static("<<")
 
-    def __rshift__(self, other: Any) -> Any:
+    def __rshift__(self, other: object) -> Any:
         return self._only_static(">>")
 
-    def __and__(self, other: Any) -> Any:
+    def __and__(self, other: object) -> Any:
         return self._only_static("&")
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: object) -> Any:
         return self._only_static("|")
 
-    def __xor__(self, other: Any) -> Any:
+    def __xor__(self, other: object) -> Any:
         return self._only_static("^")
 
-    def __divmod__(self, other: Any) -> Any:
+    def __divmod__(self, other: object) -> Any:
         return self._only_static("divmod")
 
     __rfloordiv__, __rdivmod__, __rlshift__, __rrshift__ = __floordiv__, __divmod__, __lshift__, __rshift__
@@ -243,7 +243,7 @@ class Value:
         )
 
     @staticmethod
-    def _folded(key: Any, number: Any) -> Any:
+    def _folded(key: object, number: object) -> Any:
         """`core.philox.fold` where one of the two is traced."""
         return _rows().fold_key(key, number)
 
@@ -265,7 +265,7 @@ class Value:
 Number = int | float | bool | Value
 
 
-def _no_value(kind: str, given: Sequence[Any], named: Mapping[str, Any]) -> ArgumentError:
+def _no_value(kind: str, given: Sequence[object], named: Mapping[str, object]) -> ArgumentError:
     written = [*map(described, given), *(f"{name}={described(value)}" for name, value in named.items())]
     return ArgumentError(
         explain(

@@ -83,7 +83,7 @@ def check_spatial(faults: Faults, x: TensorSpec, name: str = "x", axes: tuple[in
     return spatial
 
 
-def check_settings(faults: Faults, spatial: int, *, least: int = 1, **settings: Sequence[Any]) -> None:
+def check_settings(faults: Faults, spatial: int, *, least: int = 1, **settings: Sequence[object]) -> None:
     """Each setting has one entry a spatial axis, and integers are not below `least`."""
     for name, value in settings.items():
         if len(value) != spatial:

@@ -72,7 +72,7 @@ class _AdamBase(Optimizer):
         return ("mean", "square", "largest") if self.amsgrad else ("mean", "square")
 
     def _updated(
-        self, lr: Any, penalty: float, decay: float, cautious: bool, time: Any, params: Sequence[Tensor],
+        self, lr: object, penalty: float, decay: float, cautious: bool, time: object, params: Sequence[Tensor],
         grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]],
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:  # fmt: skip
         numbers = (lr, self.beta_1, self.beta_2, self.epsilon, penalty, decay, time)

@@ -336,7 +336,7 @@ def _only(model: Module, ids: frozenset[ParamId]) -> Module:
     return model.map_params(lambda p: p if p.id in ids else p.set_require_grad(False))
 
 
-def _other_groups(rates: Mapping[str, float], optimizers: Mapping[str, Any]) -> ConfigError:
+def _other_groups(rates: Mapping[str, float], optimizers: Mapping[str, object]) -> ConfigError:
     return ConfigError(
         explain(
             "GroupedOptimizer.step: the learning rates are of other groups",

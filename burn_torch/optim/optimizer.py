@@ -52,7 +52,7 @@ class Optimizer(Tree):
     _takes_tensors_for_numbers: ClassVar[bool] = True
     """A rate or a penalty may be a tensor, which is differentiated."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         constructor = checked_constructor(cls, cls.__init__)
         cls.__init__ = checked_after(constructor, cls.__name__, owner=cls, tensors=True)  # type: ignore[method-assign]
@@ -109,7 +109,7 @@ class Optimizer(Tree):
         with unwatched():
             return self._step(lr, model, gradients)
 
-    def _step(self, lr: Any, model: M, gradients: GradientsParams) -> tuple[M, Self]:
+    def _step(self, lr: object, model: M, gradients: GradientsParams) -> tuple[M, Self]:
         params = {ident: param for ident, param in params_by_id(model).items() if ident in gradients}
         clip = None if self.clipping is None else GradientClipping(self.clipping).clip_gradient
         known: set[ParamId] = set()
@@ -131,7 +131,7 @@ class Optimizer(Tree):
         return stepped, self._with_fields({"groups": tuple(groups)})
 
     def _stepped(
-        self, lr: Any, group: StateGroup, params: dict[ParamId, Param], gradients: GradientsParams, clip: Any,
+        self, lr: object, group: StateGroup, params: dict[ParamId, Param], gradients: GradientsParams, clip: Any,
         values: dict[ParamId, Tensor],
     ) -> list[StateGroup]:  # fmt: skip
         here = [i for i, ident in enumerate(group.ids) if ident in params]
@@ -201,7 +201,7 @@ class Optimizer(Tree):
         return self._with_fields({"groups": tuple(groups)})
 
 
-def _not_a_step(optimizer: Any, *given: Any) -> ArgumentError:
+def _not_a_step(optimizer: object, *given: object) -> ArgumentError:
     name = type(optimizer).__name__
     return ArgumentError(
         explain(
@@ -237,7 +237,7 @@ def _beside(state: Tensor, x: Tensor) -> Tensor:
     return state if mixes and state.place == x.place else state.to_device(x.device)
 
 
-def _stands_on(stack: Any, other: Any) -> bool:
+def _stands_on(stack: object, other: object) -> bool:
     while stack is not other and stack is not None:
         stack = getattr(stack, "inner", None)
     return stack is not None
@@ -259,7 +259,9 @@ def _replaced(param: Param, value: Tensor, connected: bool) -> Param:
     return param.computed(value) if connected and _is_tracked(value) else param.with_value(value)
 
 
-def run_update(row: Op, numbers: Sequence[Any], *groups: Sequence[Tensor], **attrs: Any) -> list[Sequence[Tensor]]:
+def run_update(
+    row: Op, numbers: Sequence[object], *groups: Sequence[Tensor], **attrs: object
+) -> list[Sequence[Tensor]]:
     """What an optimizer row gives of numbers and groups of tensors: parameters, gradients, each kind of state.
 
     In one call for all tensors; but by the row's formula, tensor by tensor, where the step is differentiated or a
@@ -282,7 +284,7 @@ def run_update(row: Op, numbers: Sequence[Any], *groups: Sequence[Tensor], **att
     return [results[i : i + count] for i in range(0, len(results), count)]
 
 
-def _beside_axes(number: Any, x: Tensor) -> Any:
+def _beside_axes(number: object, x: Tensor) -> Any:
     """A number that is a tensor with as many axes as x, in its element type."""
     if not isinstance(number, Tensor):
         return number

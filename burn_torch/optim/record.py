@@ -102,7 +102,7 @@ class LrSchedulerRecord(_Kept, dict[str, Any]):
         """The same record with one more number."""
         return LrSchedulerRecord({**self, name: value})
 
-    def with_record(self, name: str, record: Mapping[str, Any]) -> LrSchedulerRecord:
+    def with_record(self, name: str, record: Mapping[str, object]) -> LrSchedulerRecord:
         """The same record with the record of a schedule within."""
         return LrSchedulerRecord({**self, name: LrSchedulerRecord(record)})
 

@@ -58,7 +58,7 @@ class BlockSum:
                 self._digest.update(_sums(self._block))
                 self._used = 0
 
-    def update_from(self, read: Callable[[int, int], Any], start: int, end: int) -> None:
+    def update_from(self, read: Callable[[int, int], object], start: int, end: int) -> None:
         """Takes the bytes that `read(start, end)` gives, in parts, on all cores; the sum is that of one `update`."""
         first = min(end, start + -self._length % BLOCK_BYTES)
         self.update(read(start, first))

@@ -128,7 +128,7 @@ def _base32(number: int) -> str:
 
 
 # -- reading ---------------------------------------------------------------------------------------------
-def record_of(document: Any, bytes_of: BytesOf, at: Callable[[Any, str], Any] | None = None) -> ModuleRecord:
+def record_of(document: object, bytes_of: BytesOf, at: Callable[[Any, str], object] | None = None) -> ModuleRecord:
     """The record of a document; `bytes_of` finds the bytes that a key's `bytes` stand for, and how many they are.
 
     `at` finds the value of a key, if the item is not nested.
@@ -152,7 +152,7 @@ def record_of(document: Any, bytes_of: BytesOf, at: Callable[[Any, str], Any] | 
     return ModuleRecord(entries, metadata, scalars=scalars)
 
 
-def version_of(metadata: Any) -> str:
+def version_of(metadata: object) -> str:
     """Which program wrote a record, as its metadata says: "0.20.1" of Burn, "burn_torch 0.1.0"."""
     found = metadata.get("version") if isinstance(metadata, dict) else None
     return found[:80] if isinstance(found, str) else ""
@@ -167,7 +167,9 @@ def is_ours(metadata: Any) -> TypeGuard[dict[str, str]]:
     )
 
 
-def _known(metadata: Mapping[str, str], item: Any, bytes_of: BytesOf, at: Callable[[Any, str], Any]) -> ModuleRecord:
+def _known(
+    metadata: Mapping[str, str], item: object, bytes_of: BytesOf, at: Callable[[Any, str], object]
+) -> ModuleRecord:
     if metadata.get("burn_torch") != VERSION:
         raise Unsound(f"burn_torch wrote it in version {metadata.get('burn_torch')}, this one reads {VERSION}")
     about = parse_json(metadata.get("record", "").encode(errors="replace"), "its description")
@@ -215,7 +217,7 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _entry(key: str, value: Any, bytes_of: BytesOf) -> RecordEntry:
+def _entry(key: str, value: object, bytes_of: BytesOf) -> RecordEntry:
     ident = None
     if isinstance(value, dict) and value.keys() == {"id", "param"}:
         ident, value = _ident(key, value["id"]), value["param"]

@@ -21,7 +21,7 @@ def burn_type(dtype: DType) -> Any:
     return {"Bool": "Native"} if dtype is DType.BOOL else dtype.name.upper()
 
 
-def read_burn_type(key: str, name: Any) -> tuple[DType, int]:
+def read_burn_type(key: str, name: object) -> tuple[DType, int]:
     """The element type, and its bytes in the file where they are others.  Raises: Unsound for what we lack."""
     if isinstance(name, str) and name in _READ:
         return _READ[name], 0

@@ -137,7 +137,7 @@ def _descriptor(key: str, entry: RecordEntry, offsets: list[int]) -> dict[str, A
     return found if entry.id is None else {**found, "param_id": int(entry.id)}
 
 
-def _extent(key: str, described: Any, state: bool) -> Extent:
+def _extent(key: str, described: object, state: bool) -> Extent:
     if not isinstance(described, dict) or {"dtype", "shape", "data_offsets"} - described.keys():
         raise Unsound(f"{key} lacks its type, shape or offsets")
     offsets, ident = described["data_offsets"], described.get("param_id")
@@ -156,7 +156,7 @@ def _extent(key: str, described: Any, state: bool) -> Extent:
     return Extent(dtype, shape, start, end, None if ident is None else ParamId(ident), state, width)
 
 
-def _order(text: str, described: Mapping[str, Any]) -> dict[str, str]:
+def _order(text: str, described: Mapping[str, object]) -> dict[str, str]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as err:
@@ -170,7 +170,7 @@ def _order(text: str, described: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _texts(found: Any) -> dict[str, str]:
+def _texts(found: object) -> dict[str, str]:
     if not isinstance(found, dict) or any(not isinstance(text, str) for text in found.values()):
         raise Unsound("its metadata is not text by name")
     return found
@@ -193,6 +193,6 @@ def _numbers(found: Any) -> dict[str, float]:
     return numbers
 
 
-def _sorted(found: Mapping[str, Any]) -> dict[str, Any]:
+def _sorted(found: Mapping[str, object]) -> dict[str, Any]:
     """In the order of Burn's own maps."""
     return dict(sorted(found.items(), key=lambda item: item[0].encode()))

@@ -167,7 +167,7 @@ def parse_json(text: bytes, what: str) -> Any:
         raise Unsound(f"{what} cannot be read ({err})") from err
 
 
-def unique(pairs: Iterable[tuple[str, Any]], what: str) -> dict[str, Any]:
+def unique(pairs: Iterable[tuple[str, object]], what: str) -> dict[str, Any]:
     """A dict of pairs whose names are distinct.  Raises: Unsound."""
     listed: Sequence[tuple[str, Any]] = list(pairs)
     found = dict(listed)

@@ -98,7 +98,7 @@ class FileRecorder(Recorder):
     def load(self, path: str | Path, device: Any = None) -> ModuleRecord: ...
     @overload
     def load(self, path: str | Path, device: Any = None, *, into: type[R]) -> R: ...
-    def load(self, path: str | Path, device: Any = None, *, into: Any = None) -> Any:
+    def load(self, path: str | Path, device: object = None, *, into: object = None) -> Any:
         """The record of a file; values take the element types of the module that loads it.
 
         device: as in Burn; values lie in the file until a module or optimizer takes them to a device of its own.
@@ -120,7 +120,7 @@ class BytesRecorder(Recorder):
     def load(self, data: bytes, device: Any = None) -> ModuleRecord: ...
     @overload
     def load(self, data: bytes, device: Any = None, *, into: type[R]) -> R: ...
-    def load(self, data: bytes, device: Any = None, *, into: Any = None) -> Any:
+    def load(self, data: bytes, device: object = None, *, into: object = None) -> Any:
         """The record of bytes; see FileRecorder.load.  Raises: RecordError for damaged ones."""
         return _of_kind(self.format().parse(data), into)
 

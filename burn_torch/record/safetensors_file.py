@@ -175,7 +175,7 @@ def _version(metadata: Mapping[str, str]) -> str | None:
     return None
 
 
-def _unknown_types(header: Mapping[str, Any]) -> dict[str, str]:
+def _unknown_types(header: Mapping[str, object]) -> dict[str, str]:
     return {
         key: about["dtype"]
         for key, about in header.items()
@@ -183,7 +183,7 @@ def _unknown_types(header: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _extent(key: str, about: Any) -> Extent:
+def _extent(key: str, about: object) -> Extent:
     if not isinstance(about, dict) or about.keys() != {"dtype", "shape", "data_offsets"}:
         raise Unsound(f"{key} lacks its type, shape or offsets")
     offsets = about["data_offsets"]
@@ -246,7 +246,7 @@ def _scalars(metadata: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-def _compact(value: Any) -> str:
+def _compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
 
 

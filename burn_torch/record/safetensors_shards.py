@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.files import write_atomic
@@ -152,7 +152,7 @@ def _sealed(size: int, shards: Sequence[str], where: Mapping[str, str]) -> bytes
     return file.getvalue()
 
 
-def _shards_of_ours(source: Source, found: Mapping[str, Any]) -> list[str]:
+def _shards_of_ours(source: Source, found: Mapping[str, object]) -> list[str]:
     """The files that an index of ours lists: a record of nothing has one too, with its metadata.
 
     Raises: Unsound for such an index that was changed; those of others have no checksum.
@@ -173,7 +173,7 @@ def _shards_of_ours(source: Source, found: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _weight_map(found: Any) -> dict[str, str]:
+def _weight_map(found: object) -> dict[str, str]:
     where = found.get("weight_map") if isinstance(found, dict) else None
     if not isinstance(where, dict):
         raise Unsound("its index has no weight_map")
@@ -185,7 +185,7 @@ def _weight_map(found: Any) -> dict[str, str]:
     return where
 
 
-def _is_beside(name: Any) -> bool:
+def _is_beside(name: object) -> bool:
     return isinstance(name, str) and _SHARD.fullmatch(name) is not None and not name.startswith(".")
 
 

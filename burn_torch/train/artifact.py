@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, Final, final
+from typing import IO, Final, final
 
 from burn_torch.core.errors import ArtifactError, explain
 from burn_torch.core.files import make_folder, remove, write_atomic
@@ -168,7 +168,7 @@ class ArtifactDir:
         self._made = []
         self.release()
 
-    def write_result(self, result: Mapping[str, Any]) -> None:
+    def write_result(self, result: Mapping[str, object]) -> None:
         """Writes result.json, whole or not at all."""
         self._write(self.result, (json.dumps(result, indent=2) + "\n").encode())
 

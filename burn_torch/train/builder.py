@@ -60,7 +60,7 @@ class LearnerBuilder:
         """A metric of the validation split."""
         return self.metric_valid(metric)
 
-    def with_file_checkpointer(self, recorder: Any = None) -> Self:
+    def with_file_checkpointer(self, recorder: object = None) -> Self:
         """Accepted as the book writes it; checkpoints are written anyway, in their one format."""
         return self._with(self._training.with_default_checkpointers())
 
@@ -115,6 +115,6 @@ class BookLearner(Generic[M]):
         """Trains, and gives the trained model for inference."""
         return self.launch(train_loader, valid_loader).model
 
-    def launch(self, train_loader: Any, valid_loader: Any) -> LearningResult[M]:
+    def launch(self, train_loader: object, valid_loader: object) -> LearningResult[M]:
         """Trains, and gives all there is to know, such as whether it was stopped."""
         return self._training.with_loaders(train_loader, valid_loader).launch(self._learner)

@@ -154,7 +154,7 @@ class EvaluatorBuilder:
         on_tape = any(device.is_autodiff() for device in model.devices())
         return Evaluator(self, model.valid() if on_tape else model)
 
-    def _with(self, **changed: Any) -> Self:
+    def _with(self, **changed: object) -> Self:
         made = copy.copy(self)
         made.__dict__.update(changed)
         return made
@@ -174,7 +174,7 @@ class Evaluator:
             compile(valid_step, fuse=builder._fuse) if builder._compiled and isinstance(model, Module) else None
         )
 
-    def eval(self, name: str, loader: Any) -> Evaluation:
+    def eval(self, name: str, loader: object) -> Evaluation:
         """Measures one data set and writes its values below `test/<name>`, in the place of earlier ones.
 
         Raises: ConfigError for a name that is none of a folder, DataError for a loader without a batch, ArtifactError
@@ -182,7 +182,7 @@ class Evaluator:
         """
         return self.eval_all({name: loader})[0]
 
-    def eval_all(self, splits: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Evaluation]:
+    def eval_all(self, splits: Mapping[str, object] | Iterable[tuple[str, object]]) -> list[Evaluation]:
         """Measures several data sets, in their order; see `eval`."""
         wanted = list(splits.items() if isinstance(splits, Mapping) else splits)
         tags = [self._tag(name) for name, _ in wanted]
@@ -213,7 +213,7 @@ class Evaluator:
                 self._publish(RunEnded("completed", summary_of(found)))
         return found
 
-    def _evaluated(self, name: str, loader: Any) -> Evaluation:
+    def _evaluated(self, name: str, loader: object) -> Evaluation:
         if isinstance(self.model, TorchModel):
             device: Any = Device.parse(str(self.model.device()), fused=False)
         else:
@@ -248,7 +248,7 @@ class Evaluator:
         LOG.info("%s: %s", name, {value.name: value.value for value in summary.values})
         return Evaluation(name, before, number, time.monotonic() - began, summary.values, columns)
 
-    def _step(self, batch: Any, key: int) -> Any:
+    def _step(self, batch: object, key: int) -> Any:
         if isinstance(self.model, TorchModel):
             return torch_valid_step(self.model, batch, key)
         if self._compiled is not None:

@@ -113,7 +113,7 @@ def _put(python_state: Any, numpy_state: Any, torch_state: torch.Tensor) -> None
     torch.set_rng_state(torch_state)
 
 
-def _samplers_of(loader: Any) -> Iterator[Any]:
+def _samplers_of(loader: object) -> Iterator[Any]:
     """The batch sampler of a loader of PyTorch, and the sampler in it."""
     if not isinstance(loader, torch.utils.data.DataLoader):
         return
@@ -125,7 +125,7 @@ def _samplers_of(loader: Any) -> Iterator[Any]:
             left.append(getattr(sampler, "sampler", None))
 
 
-def _generators_of(parts: list[Any]) -> list[torch.Generator]:
+def _generators_of(parts: list[object]) -> list[torch.Generator]:
     found = [getattr(part, "generator", None) for part in parts]
     return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
 
@@ -137,7 +137,7 @@ def _own_seed(generator: torch.Generator) -> int:
     return own if seed == epoch_seed else seed
 
 
-def _unknown_of(loader: Any, samplers: list[Any]) -> Iterator[Any]:
+def _unknown_of(loader: Any, samplers: list[object]) -> Iterator[Any]:
     """What may have a generator of its own: samplers that are not torch's, data without numbers, other loaders."""
     for sampler in samplers:
         if not (type(sampler).__module__.startswith("torch.") or isinstance(sampler, list | tuple | range)):

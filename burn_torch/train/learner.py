@@ -101,7 +101,7 @@ class Learner(Generic[M]):
         model, optim = optimized(self.model, self.optim, lr, grads)
         return Learner(model, optim, self.lr_scheduler)
 
-    def stepped(self, model: M, optim: Any) -> Learner[M]:
+    def stepped(self, model: M, optim: object) -> Learner[M]:
         """The learner after a compiled step.  Nothing is checked again: it happens once a step."""
         made = object.__new__(Learner)
         made.__dict__.update(model=model, optim=optim, lr_scheduler=self.lr_scheduler)
@@ -146,7 +146,7 @@ class Learner(Generic[M]):
         """The learner with the optimizer's states of a record.  Raises: RecordError for another optimizer's."""
         return replace(self, optim=self.optim.load_record(record, device))
 
-    def load_scheduler(self, record: Mapping[str, Any]) -> Learner[M]:
+    def load_scheduler(self, record: Mapping[str, object]) -> Learner[M]:
         """The learner with its schedule gone on to where the record was made.
 
         Raises: RecordError for the record of another kind of schedule.
@@ -154,14 +154,14 @@ class Learner(Generic[M]):
         return replace(self, lr_scheduler=copy.deepcopy(self.lr_scheduler).load_record(dict(record)))
 
 
-def schedule_text(scheduler: Any) -> str:
+def schedule_text(scheduler: object) -> str:
     """A schedule in words, without how far it is: two that differ in nothing else have the same text."""
     fields = {name: value for name, value in vars(scheduler).items() if name != "taken"}
     told = [f"{name.lstrip('_')}={_field_text(value)}" for name, value in sorted(fields.items())]
     return f"{type(scheduler).__name__}({', '.join(told)})"
 
 
-def _field_text(value: Any) -> str:
+def _field_text(value: object) -> str:
     if isinstance(value, LrScheduler):
         return schedule_text(value)
     if isinstance(value, Mapping):

@@ -98,7 +98,7 @@ def updated_steps(
                 return model, optim, output.item if end.value is None else end.value
 
 
-def _require_output(output: Any, model: Any) -> None:
+def _require_output(output: object, model: Any) -> None:
     """Raises: ConfigError for what a train_step gave, if it is no TrainOutput."""
     if isinstance(output, TrainOutput):
         return
@@ -146,7 +146,7 @@ def valid_step(model: Module, batch: Any, key: int, share: Share | None = None) 
     return item
 
 
-def require_item(item: Any, model: Any) -> None:
+def require_item(item: object, model: Any) -> None:
     """Raises: ConfigError for what a valid_step gave, if metrics can read nothing of it: they would have no values."""
     if item is None or isinstance(item, TrainOutput):
         kind = type(model).__name__
@@ -210,7 +210,7 @@ class GradientWindow:
         return _map(self.sum, lambda gradient: gradient / count)
 
 
-def items_of(item: Any, reader: str) -> Tensor | float:
+def items_of(item: object, reader: str) -> Tensor | float:
     """Over how many items the loss of a step is the mean: a number, or a tensor (1,) on the inner device.
 
     Raises: ConfigError, naming the `reader`, for an item that does not say it.

@@ -168,14 +168,14 @@ class Meter:
         # the mean over no items, such as a batch of nothing but padding, is NaN and says nothing
         self._on_step(event, None if loss is None or not loss.count else loss.value)
 
-    def _has_loss(self, item: Any) -> bool:
+    def _has_loss(self, item: object) -> bool:
         found = self._losses.get(type(item))
         if found is None:
             found = self._losses[type(item)] = shows_loss(item)
         return found
 
 
-def shows_loss(item: Any) -> bool:
+def shows_loss(item: object) -> bool:
     """Whether the loss metric could read this item."""
     method = getattr(item, "adapt", None)
     return isinstance(item, LossInput) or (method is not None and isinstance(method(LossInput), LossInput))

@@ -141,7 +141,7 @@ class ClassificationOutput:
     targets: Values
     count: Values | float | None = None
 
-    def adapt(self, kind: type[Any]) -> Any:
+    def adapt(self, kind: type[object]) -> Any:
         """LossInput, AccuracyInput or ConfusionStatsInput; None for another."""
         if kind is LossInput:
             return LossInput(self.loss, _count(self.count, self.targets.spec.numel), self.targets)
@@ -163,7 +163,7 @@ class MultiLabelClassificationOutput:
     targets: Values
     count: Values | float | None = None
 
-    def adapt(self, kind: type[Any]) -> Any:
+    def adapt(self, kind: type[object]) -> Any:
         """LossInput, HammingScoreInput or ConfusionStatsInput; None for another."""
         if kind is LossInput:
             return LossInput(self.loss, _count(self.count, _rows(self.targets)), self.targets)
@@ -187,7 +187,7 @@ class RegressionOutput:
     targets: Values
     count: Values | float | None = None
 
-    def adapt(self, kind: type[Any]) -> Any:
+    def adapt(self, kind: type[object]) -> Any:
         """LossInput, or PsnrInput of images; None for another."""
         if kind is PsnrInput and self.targets.ndim == 4:
             return PsnrInput(self.output, self.targets)
@@ -211,7 +211,7 @@ class SequenceOutput:
     predictions: Values | None = None
     count: Values | float | None = None
 
-    def adapt(self, kind: type[Any]) -> Any:
+    def adapt(self, kind: type[object]) -> Any:
         """LossInput, AccuracyInput or CerInput; None for another."""
         if kind is LossInput:
             return LossInput(self.loss, _count(self.count, self.targets.spec.numel), self.targets)
@@ -223,7 +223,7 @@ class SequenceOutput:
         return None
 
 
-def adapt(item: Any, kind: type[Input], reader: str) -> Input:
+def adapt(item: object, kind: type[Input], reader: str) -> Input:
     """The item as the input of a metric.  Raises: ConfigError, naming the `reader`, for an item that has none."""
     if isinstance(item, kind):
         return item

@@ -345,7 +345,7 @@ class Run:
         self._close_split(self._train)
         return False
 
-    def _train_batch(self, batch: Any, items_done: int, items: int) -> None:
+    def _train_batch(self, batch: object, items_done: int, items: int) -> None:
         position = self.position
         if self._steps.batches == 0:
             self._undone = self.learner.lr_scheduler.to_record(), self._lr
@@ -557,7 +557,7 @@ def _json(value: float) -> float | None:
     return value if math.isfinite(value) else None  # JSON has no NaN
 
 
-def _require_no_gradients(item: Any) -> None:
+def _require_no_gradients(item: object) -> None:
     method = getattr(item, "adapt", None)
     found = item if isinstance(item, LossInput) else None if method is None else method(LossInput)
     if isinstance(found, LossInput) and found.loss.device.is_autodiff():

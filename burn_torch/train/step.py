@@ -33,7 +33,7 @@ class TrainOutput(Generic[Item]):
     item: Item
 
     @staticmethod
-    def several(grads: Mapping[str, tuple[Module, Gradients | GradientsParams]], item: Any) -> TrainOutput[Any]:
+    def several(grads: Mapping[str, tuple[Module, Gradients | GradientsParams]], item: object) -> TrainOutput[Any]:
         """From several losses: for each name the part of the model that its gradients are for.
 
             TrainOutput.several({"critic": (self.critic, critic_loss.backward()), ...}, item)
@@ -128,7 +128,7 @@ _ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
 """What Lightning, Transformers and others call the steps."""
 
 
-def step_fault(model: Any, name: str) -> tuple[str, str, str] | None:
+def step_fault(model: object, name: str) -> tuple[str, str, str] | None:
     """Given, expected and mend of a `train_step` or `valid_step` that takes no batch; None of one that does."""
     step = getattr(model, name, None)
     module = None if isinstance(model, Module) else getattr(model, "module", None)  # of a TorchModel
@@ -164,7 +164,7 @@ def step_fault(model: Any, name: str) -> tuple[str, str, str] | None:
     )
 
 
-def require_step(model: Any, name: str) -> None:
+def require_step(model: object, name: str) -> None:
     """Raises: ConfigError for a model without a `train_step` or `valid_step` that takes a batch alone."""
     fault = step_fault(model, name)
     if fault is not None:

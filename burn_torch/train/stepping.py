@@ -118,7 +118,7 @@ class Steps:
         self.batches = batches
         self._seen = []
 
-    def opened(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> Iterator[Opened]:
+    def opened(self, learner: Learner[Any], lr: float, batch: object, key: int) -> Iterator[Opened]:
         """The programs that compute one batch, and the update if one follows, with what they would be given.
 
         None of those that are given is run, and the learner stays as it is.
@@ -137,7 +137,7 @@ class Steps:
         """The program of an update."""
         yield self._update.opened(learner.model, learner.optim, self._window.copy(), _rates(lr))
 
-    def _whole(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any]:
+    def _whole(self, learner: Learner[Any], lr: float, batch: object, key: int) -> tuple[Learner[Any], Any]:
         batch, share = batch_of(batch)
         if self._functions is not None:
             given = (learner.model, learner.optim, batch, _rates(lr), key, share)

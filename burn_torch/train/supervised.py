@@ -126,7 +126,7 @@ class SupervisedTraining:
         self._made: list[tuple[str, weakref.ref[SupervisedTraining], list[bool]]] = []
         """Builders that came of this one, or of one before it: the step that made each, and whether it was used."""
 
-    def with_loaders(self, train_loader: Any, valid_loader: Any) -> Self:
+    def with_loaders(self, train_loader: object, valid_loader: object) -> Self:
         """The same training on other data."""
         return self._with(_train_loader=train_loader, _valid_loader=valid_loader)
 
@@ -285,7 +285,7 @@ class SupervisedTraining:
         """Shows the summary table at the end."""
         return self._with(_summary=True)
 
-    def _with(self, **changed: Any) -> Self:
+    def _with(self, **changed: object) -> Self:
         made = copy.copy(self)
         made.__dict__.update(changed)
         self._used[0] = True
@@ -544,7 +544,7 @@ class SupervisedTraining:
         return faults
 
 
-def _metric_faults(split: str, metrics: Sequence[Any]) -> list[tuple[str, str, str]]:
+def _metric_faults(split: str, metrics: Sequence[object]) -> list[tuple[str, str, str]]:
     faults = []
     seen: set[str] = set()
     for metric in metrics:

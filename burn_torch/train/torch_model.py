@@ -67,7 +67,7 @@ class TorchModel:
             if own is not None:
                 setattr(self, name, own)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> TorchModel:
+    def __deepcopy__(self, memo: dict[int, object]) -> TorchModel:
         return TorchModel(copy.deepcopy(self.module, memo), self.step)
 
     def device(self) -> torch.device:
@@ -193,7 +193,7 @@ class TorchOptimizer:
             )
         return TorchOptimizer(optimizer, [names[id(param)] for param in params])
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> TorchOptimizer:
+    def __deepcopy__(self, memo: dict[int, object]) -> TorchOptimizer:
         made = TorchOptimizer(copy.deepcopy(self.optimizer, memo), self.paths)
         made.ratios[:] = self.ratios
         return made
@@ -278,7 +278,7 @@ def _into_torch(data: TensorData) -> torch.Tensor:
     return Tensor.from_data(data, Device.cpu()).into_torch().clone()
 
 
-def _no_tensor(name: str, value: Any) -> ConfigError:
+def _no_tensor(name: str, value: object) -> ConfigError:
     return ConfigError(
         explain(
             "this cannot be saved in a checkpoint",

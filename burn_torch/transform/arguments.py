@@ -47,7 +47,7 @@ def mapped(value: Any, change: Callable[[Any, str], Any], path: str) -> Any:
     return value if all(a is b for a, b in zip(made, items, strict=True)) else rebuilder(type(value))(names, made)
 
 
-def paired(value: Any, other: Any, path: str, what: str) -> Iterator[tuple[str, Any, Any]]:
+def paired(value: object, other: object, path: str, what: str) -> Iterator[tuple[str, Any, Any]]:
     """Paths and leaves of `value`, each with what `other` has in its place; None in `other` stands for all below.
 
     Raises: ArgumentError where the containers differ.
@@ -71,7 +71,7 @@ def paired(value: Any, other: Any, path: str, what: str) -> Iterator[tuple[str, 
         yield from paired(item, beside, _below(path, value, name), what)
 
 
-def trees_in(value: Any) -> Iterator[Tree]:
+def trees_in(value: object) -> Iterator[Tree]:
     """The outermost trees in a container."""
     if isinstance(value, Tree):
         yield value
@@ -82,12 +82,12 @@ def trees_in(value: Any) -> Iterator[Tree]:
                 yield from trees_in(item)
 
 
-def _below(path: str, container: Any, name: Any) -> str:
+def _below(path: str, container: object, name: object) -> str:
     named = isinstance(name, str) and not isinstance(container, dict)
     return f"{path}.{name}" if named else f"{path}[{name!r}]"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     parts = opened(value)
     if isinstance(value, Tensor):
         return f"a tensor {value.spec}"
@@ -141,7 +141,7 @@ class Lifted:
                 )
             )
 
-    def _lift(self, leaf: Any, path: str) -> Any:
+    def _lift(self, leaf: object, path: str) -> Any:
         if isinstance(leaf, Tensor):
             return self._slot(leaf, path)
         if isinstance(leaf, Param):
@@ -172,7 +172,7 @@ class Lifted:
             scope.stand_in({node: copy for node, copy in copies.items() if isinstance(copy, Tree) and id(copy) != node})
         return lifted
 
-    def _nothing(self, i: int, arg: Any) -> ArgumentError:
+    def _nothing(self, i: int, arg: object) -> ArgumentError:
         frozen = isinstance(arg, Tree)
         return ArgumentError(
             explain(
@@ -187,7 +187,7 @@ class Lifted:
 
     # -- derivatives ---------------------------------------------------------------------------------
     def losses(
-        self, own: bool, cuts: Sequence[Cut], directions: Sequence[Any] = ()
+        self, own: bool, cuts: Sequence[Cut], directions: Sequence[object] = ()
     ) -> Callable[[Tensor], Tensor] | None:
         """How results are marked of which a device's tape has lost something, see `tensor/cut.py`; None for no loss.
 
@@ -357,7 +357,7 @@ def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool, lost: Callable[
             return Param(lower, leaf.id, require_grad=leaf.require_grad, mapper=leaf.mapper)  # a leaf again, outside
         return leaf
 
-    def change(leaf: Any, path: str) -> Any:
+    def change(leaf: object, path: str) -> Any:
         if isinstance(leaf, Tensor):
             return result(leaf)
         return rebuild(leaf, under) if isinstance(leaf, Tree) else under(leaf)

@@ -41,7 +41,7 @@ def name_of(primitive: Any) -> str | None:
     return found
 
 
-def _path_to(primitive: Any, value: Any, name: str) -> str | None:
+def _path_to(primitive: object, value: object, name: str) -> str | None:
     if isinstance(value, Tensor | Param | RunningState):
         return name if _holds(value, primitive) else None
     if isinstance(value, Tree):
@@ -64,7 +64,7 @@ def _path_to(primitive: Any, value: Any, name: str) -> str | None:
     return None
 
 
-def _holds(leaf: Tensor | Param | RunningState, primitive: Any) -> bool:
+def _holds(leaf: Tensor | Param | RunningState, primitive: object) -> bool:
     if isinstance(leaf, Param):
         if not leaf.is_initialized():
             return False
@@ -150,7 +150,7 @@ def _article(held: Any) -> str:
     return "an" if type(held).__name__[0].lower() in "aeiou" else "a"
 
 
-def _nodes(tree: Any) -> Iterator[Tree]:
+def _nodes(tree: object) -> Iterator[Tree]:
     if isinstance(tree, Tree):
         yield tree
     for _, child in children(tree):
@@ -163,7 +163,7 @@ def _state_of(held: Any) -> Any:
     return [id(item) for item in items] if len(held) <= 10_000 else len(held)
 
 
-def _outside_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+def _outside_of(function: Callable[..., object]) -> Iterator[tuple[str, Any]]:
     """What a function reaches by name: its owner, its closure, its module; with the names."""
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, Tree):
@@ -179,7 +179,7 @@ def _outside_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         yield name, outside[name]
 
 
-def _mutable(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _mutable(name: str, value: object) -> Iterator[tuple[str, Any]]:
     if isinstance(value, _MUTABLE):
         yield name, value
     elif _is_plain_object(value) or (name == "self" and not isinstance(value, Tree)):
@@ -188,7 +188,7 @@ def _mutable(name: str, value: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{name}.{field}", item
 
 
-def _is_plain_object(value: Any) -> bool:
+def _is_plain_object(value: object) -> bool:
     """Whether it is an object with attributes of its own; no tensor, module, function, class, or Python module."""
     kind = type(value)
     return (
@@ -199,14 +199,14 @@ def _is_plain_object(value: Any) -> bool:
     )
 
 
-def _is_other(now: Any, before: float) -> bool:
+def _is_other(now: object, before: float) -> bool:
     """Whether a number was counted on, or became a value of the trace."""
     if now is before:
         return False
     return isinstance(now, Value) or (type(now) in (int, float) and now != before)
 
 
-def visible_in(function: Any) -> Iterator[Any]:
+def visible_in(function: object) -> Iterator[Any]:
     """The tensors, modules, and small containers that a function can reach by name: what it closes over.
 
     That of functions it calls counts too, where they are closed over or stand beside it.

@@ -82,7 +82,7 @@ def compile(
     *,
     donate: str | int | Collection[str | int] = (),
     static: str | int | Collection[str | int] = (),
-    captures: Sequence[Any] = (),
+    captures: Sequence[object] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
     fuse: bool | None = None,
@@ -99,7 +99,7 @@ def compile(
     *,
     donate: str | int | Collection[str | int] = (),
     static: str | int | Collection[str | int] = (),
-    captures: Sequence[Any] = (),
+    captures: Sequence[object] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
     fuse: bool | None = None,
@@ -340,7 +340,7 @@ class Compiled(Generic[P, R]):
         names += [f"captured {i}" for i in range(len(inputs) - len(names))]
         return Opened(program.graph, inputs, names, program.traced.leaf)
 
-    def _key(self, walk: Walk, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _key(self, walk: Walk, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[Any, ...]:
         """What is compiled in: constants that the function reads by name, then the structures of the arguments, then
         the names of those that came with a name.  Their leaves are in `walk`.
         """
@@ -351,7 +351,7 @@ class Compiled(Generic[P, R]):
             structures += kwargs
         return tuple(structures)
 
-    def _taken(self, walk: Walk, position: int | str, arg: Any) -> Structure:
+    def _taken(self, walk: Walk, position: int | str, arg: object) -> Structure:
         if position in self._static:
             return walk.constant(arg, self._name(position))
         try:
@@ -387,7 +387,7 @@ class Compiled(Generic[P, R]):
         ]
         return settled, program, walk, replaced
 
-    def _variant(self, key: tuple[Any, ...]) -> tuple[tuple[Any, ...], Program | None]:
+    def _variant(self, key: tuple[object, ...]) -> tuple[tuple[Any, ...], Program | None]:
         """The program of these structures that read what is there now, and its key; a key for it if there is none."""
         number, variant = 0, key
         while (program := self._programs.get(variant)) is not None and program.guard is not None:
@@ -397,7 +397,7 @@ class Compiled(Generic[P, R]):
             variant = (*key, number)
         return variant, program
 
-    def _missed(self, key: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
+    def _missed(self, key: tuple[object, ...], args: Sequence[object], kwargs: Mapping[str, object]) -> Program:
         with self._lock:  # two threads that miss together trace once
             earlier = self._programs.get(key)
             key, program = self._variant(key)
@@ -526,7 +526,7 @@ class Compiled(Generic[P, R]):
             )
         return frozenset(self._positions.get(name, name) if isinstance(name, str) else name for name in wanted)
 
-    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+    def __get__(self, instance: Any, owner: type[object] | None = None) -> Any:
         if instance is None:
             return self
         return functools.partial(self, instance)

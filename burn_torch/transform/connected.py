@@ -94,7 +94,7 @@ def _leads_back(node: Node, begun: int) -> bool:
     return reached
 
 
-def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+def tensors_in(values: Iterable[object]) -> Iterator[Tensor]:
     """All tensors of arguments, those of parameters too, in one order for arguments of one structure."""
     for value in values:
         if isinstance(value, Tensor):
@@ -169,7 +169,7 @@ class Call:
     def backward(self, present: tuple[bool, ...]) -> Callable[[Sequence[Any], Any], Sequence[Any]]:
         """A function (gradients of the results, what the call was given) -> a gradient for each argument that asks."""
 
-        def back(gradients: Sequence[Any], saved: Any) -> Sequence[Any]:
+        def back(gradients: Sequence[object], saved: Any) -> Sequence[Any]:
             given = [self.inner.forced(g) for g, there in zip(gradients, present, strict=True) if there]
             return self._program.pulled_back(present, given, *saved)
 
@@ -177,7 +177,7 @@ class Call:
 
 
 def pull_back(
-    link: Connection, present: Sequence[bool], arguments: Sequence[Any], cotangents: Sequence[Tensor], result: Any
+    link: Connection, present: Sequence[bool], arguments: Sequence[object], cotangents: Sequence[Tensor], result: object
 ) -> tuple[Tensor | None, ...]:
     """In a trace: the gradients of the arguments that ask, for cotangents of those results that are `present`."""
     walk = Walk()

@@ -50,7 +50,7 @@ def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool
 
 @checked
 def value_and_grad(
-    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    fn: Callable[..., object], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """A function that gives what `fn` gives, and its gradient: (value, gradient); ((value, more), gradient) with aux.
 
@@ -62,7 +62,7 @@ def value_and_grad(
     both = _differentiated("value_and_grad", fn, argnums, has_aux)
 
     @functools.wraps(fn)
-    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+    def value_and_gradient(*args: object, **kwargs: object) -> Any:
         return both(args, kwargs)
 
     return value_and_gradient
@@ -94,7 +94,7 @@ def number_of(what: str, result: Any, has_aux: bool) -> Tensor:
 
 
 def _differentiated(
-    transform: str, fn: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool
+    transform: str, fn: Callable[..., object], argnums: int | Sequence[int], has_aux: bool
 ) -> Callable[[Sequence[Any], dict[str, Any]], tuple[Any, Any]]:
     what = named(transform, fn)
 

@@ -58,7 +58,7 @@ def move(tree: Tree, moved: Moved) -> None:
     _set(tree, "_unread", moved)
 
 
-def _is_exclusive(tensor: Tensor, primitive: Any) -> bool:
+def _is_exclusive(tensor: Tensor, primitive: object) -> bool:
     """Whether this Tensor alone holds its memory."""
     if not isinstance(primitive, torch.Tensor) or tensor.primitive is not primitive:
         return False

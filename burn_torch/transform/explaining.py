@@ -27,7 +27,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Expla
 
 
 @checked(but=("max_kernels",))
-def assert_fused(function: Callable[P, Any], /, *, max_kernels: int) -> Callable[P, Explanation]:
+def assert_fused(function: Callable[P, object], /, *, max_kernels: int) -> Callable[P, Explanation]:
     """For tests: a function of the same arguments that fuses `function` for them and counts its kernels.
 
         assert_fused(gelu, max_kernels=1)(x)

@@ -310,7 +310,7 @@ class Walk:
             waiting += [child for _, child in children(node) if not isinstance(child, LEAVES)]
         return self.tree(tree)
 
-    def _scalar(self, value: Any) -> Structure:
+    def _scalar(self, value: object) -> Structure:
         if isinstance(value, Value) and value.__class__ is not Tensor:
             return self._traced_number(value)
         if value.__class__ not in (int, float):
@@ -318,7 +318,7 @@ class Walk:
         self.leaves.append(value)
         return _NUMBERS[NUMBER_SPECS[value.__class__]]
 
-    def _field(self, value: Any) -> Structure:
+    def _field(self, value: object) -> Structure:
         kind = value.__class__
         if kind is Param:
             return self._shared(value, self._param)
@@ -341,7 +341,7 @@ class Walk:
         number = self._seen[id(value)] = -1 - sum(at < 0 for at in self._seen.values())
         return interned(First, number, self.tree(value))  # type: ignore[no-any-return]
 
-    def _shared(self, value: Any, take: Callable[[Any], Structure]) -> Structure:
+    def _shared(self, value: object, take: Callable[[Any], Structure]) -> Structure:
         first = self._seen.get(id(value))
         if first is not None:
             return interned(Again, first)  # type: ignore[no-any-return]
@@ -419,7 +419,7 @@ def bare(value: Tensor, hanging: list[Tensor] | None = None) -> tuple[Backend, i
     return (stack if stack.session is None else stack.real), asked, primitive
 
 
-def opened(value: Any) -> tuple[tuple[Any, ...], Sequence[Any]] | None:
+def opened(value: object) -> tuple[tuple[Any, ...], Sequence[Any]] | None:
     """Names and contents of a container; None for what is none."""
     kind = value.__class__
     found = CONTAINERS.get(kind)
@@ -459,7 +459,7 @@ def _constant(value: Any) -> Structure:
     return interned(Constant, key, Held(value))  # type: ignore[no-any-return]
 
 
-def _is_traced(value: Any) -> bool:
+def _is_traced(value: object) -> bool:
     return isinstance(value, Value) and getattr(value.backend, "session", None) is not None
 
 

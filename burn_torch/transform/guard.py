@@ -340,7 +340,7 @@ def elements_of(value: Any) -> Any:
     return bytes(value)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, float) and math.isnan(value):
         return "nan"
     if isinstance(value, tuple) and value and isinstance(value[-1], bytes):

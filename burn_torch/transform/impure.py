@@ -84,7 +84,7 @@ GENERATORS: Final[tuple[type[Any], ...]] = (
 )  # fmt: skip
 
 
-def impure_call(function: Any) -> str | None:
+def impure_call(function: object) -> str | None:
     """What a function of C gives that is another value each time, by its name; None for what does not."""
     try:
         name = _CALLS.get(function)

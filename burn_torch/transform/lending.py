@@ -64,7 +64,7 @@ _lenders: Final[weakref.WeakSet[Lender]] = weakref.WeakSet()
 _lock: Final = threading.Lock()
 
 
-def save_holders(buffers: Sequence[Any]) -> None:
+def save_holders(buffers: Sequence[object]) -> None:
     """Gives copies to all living trees that hold one of these buffers."""
     about = {id(buffer) for buffer in buffers}
     with _lock:

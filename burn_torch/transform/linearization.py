@@ -29,7 +29,7 @@ __all__ = ["hvp", "jvp", "vjp"]
 
 
 @checked
-def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+def vjp(fn: Callable[..., object], *primals: object, has_aux: bool = False) -> Any:
     """What fn gives at `primals`, and its pullback: (outputs, pullback), or (outputs, pullback, more) with aux.
 
         y, pullback = vjp(fn, x, w)
@@ -56,7 +56,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         result = fn(*lifted.args)
     outputs, more = _with_aux(what, result, has_aux)
 
-    def pullback(cotangents: Any) -> tuple[Any, ...]:
+    def pullback(cotangents: object) -> tuple[Any, ...]:
         pairs = [
             (path, y, g)
             for path, y, g in paired(outputs, cotangents, "outputs", f"{what}: the cotangents")
@@ -131,7 +131,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
     lost = lifted.losses(own, [*cuts, *more_cuts], directions)
     results = lowered(outputs, [upper, tape], own=own, lost=lost)
 
-    def tangent(y: Any, path: str) -> Any:
+    def tangent(y: object, path: str) -> Any:
         if not isinstance(y, Tensor) or not y.dtype.is_float:
             return None
         change = changes.get(id(y))
@@ -144,7 +144,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
 
 
 @checked
-def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+def hvp(fn: Callable[..., object], primals: Sequence[object], tangents: Sequence[object]) -> tuple[Any, ...]:
     """The Hessian of fn, which returns one number, at `primals` times `tangents`: a tuple with one entry a primal.
 
         (hv,) = hvp(loss_fn, (model,), (v,))
@@ -193,7 +193,7 @@ def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     return tuple(lifted.derivatives(tape, own, found, lifted.losses(own, [*cuts, *more_cuts], directions)))
 
 
-def _with_aux(what: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
+def _with_aux(what: str, result: object, has_aux: bool) -> tuple[Any, Any]:
     if not has_aux:
         return result, None
     if isinstance(result, tuple) and len(result) == 2:
@@ -208,7 +208,7 @@ def _with_aux(what: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
     )
 
 
-def _require_floats(what: str, given: str, pairs: Sequence[tuple[str, Any, Any]]) -> None:
+def _require_floats(what: str, given: str, pairs: Sequence[tuple[str, object, object]]) -> None:
     wrong = [(path, y) for path, y, g in pairs if g is not None and not (isinstance(y, Tensor) and y.dtype.is_float)]
     if wrong:
         shown = ", ".join(f"{path} {y.spec if isinstance(y, Tensor) else type(y).__name__}" for path, y in wrong)

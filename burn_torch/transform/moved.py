@@ -39,10 +39,10 @@ class Moved:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         next((x for x in args if isinstance(x, Moved)), cls("a compiled function")).refuse()
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+    def __array__(self, *args: object, **kwargs: object) -> Any:
         self.refuse()
 
-    def _operate(self, *others: Any) -> NoReturn:
+    def _operate(self, *others: object) -> NoReturn:
         self.refuse()
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _operate

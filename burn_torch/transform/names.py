@@ -45,7 +45,7 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
             yield from codes_in(constant)
 
 
-def attribute_of(value: Any, name: str) -> Any:
+def attribute_of(value: object, name: str) -> Any:
     """An attribute of anything at all; None where it has none, or fails to say so: a proxy of what is not there yet."""
     try:
         return getattr(value, name, None)
@@ -53,7 +53,7 @@ def attribute_of(value: Any, name: str) -> Any:
         return None
 
 
-def contents_of(cell: Any, absent: Any = None) -> Any:
+def contents_of(cell: Any, absent: object = None) -> Any:
     """What a variable of an enclosing function holds; `absent` where it is not bound yet."""
     try:
         return cell.cell_contents
@@ -97,7 +97,7 @@ def place_of(code: CodeType, line: int) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def is_library(module: Any) -> bool:
+def is_library(module: object) -> bool:
     """Whether a module is of a package whose code reads nothing that a trace could freeze."""
     return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
 

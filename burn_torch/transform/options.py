@@ -38,7 +38,7 @@ def signature(function: Any) -> inspect.Signature:
     )
 
 
-def choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:
+def choice(name: str, given: object, among: tuple[object, ...]) -> Any:
     """An option that is one of a few.  Raises: ArgumentError for any other."""
     if not isinstance(given, str | bool | None) or given not in among:
         raise ArgumentError(
@@ -52,7 +52,7 @@ def choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:
     return given
 
 
-def limit(given: Any) -> int | None:
+def limit(given: object) -> int | None:
     """A limit of memory, in bytes.  Raises: ArgumentError for what is none."""
     if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
         return given

@@ -64,7 +64,7 @@ def per_sample_grad(
     what = named("per_sample_grad", loss_fn)
 
     @functools.wraps(loss_fn)
-    def gradients(*args: Any, **kwargs: Any) -> Any:
+    def gradients(*args: object, **kwargs: object) -> Any:
         chosen = differentiated(what, argnums, len(args))
         axes = _axes(what, in_axes, chosen, args)
         count = _batch_size(what, args, axes)
@@ -129,13 +129,13 @@ def _axes(
     return axes
 
 
-def _batch_size(what: str, args: Sequence[Any], axes: Sequence[int | None]) -> int:
+def _batch_size(what: str, args: Sequence[object], axes: Sequence[int | None]) -> int:
     sizes: dict[str, int | None] = {}
     for i, (arg, axis) in enumerate(zip(args, axes, strict=True)):
         if axis is None:
             continue
 
-        def note(leaf: Any, path: str, axis: int = axis) -> Any:
+        def note(leaf: object, path: str, axis: int = axis) -> Any:
             if isinstance(leaf, Tensor):
                 there = -leaf.ndim <= axis < leaf.ndim
                 sizes[f"{path} {leaf.spec}, axis {axis}"] = leaf.shape[axis] if there else None
@@ -214,7 +214,7 @@ class _Samples:
         whole = whole.inner() if under else whole
         return whole if self.lost is None else self.lost(whole)
 
-    def _shared(self, leaf: Any) -> Any:
+    def _shared(self, leaf: object) -> Any:
         if isinstance(leaf, Param) and leaf.is_initialized() and leaf.val().backend is self.tape:
             x = leaf.val()
             return leaf.with_value(Tensor(self._base, self.tape.inner_primitive(x.primitive), x.spec))

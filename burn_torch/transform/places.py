@@ -114,7 +114,7 @@ class Places:
             self._lasting[id(holder), key] = make()
 
     def outside(
-        self, name: str, namespace: Any, key: str, names: frozenset[str] | None, owner: type[Any] | None = None
+        self, name: str, namespace: Any, key: str, names: frozenset[str] | None, owner: type[object] | None = None
     ) -> None:
         """Notes a name of a module, or of the class `owner`, and what its value holds."""
         value = namespace.get(key, ABSENT)
@@ -250,7 +250,7 @@ class Places:
         for name in names & vars(module).keys():
             self.outside(f"{path}.{name}", vars(module), name, names)
 
-    def _class(self, kind: type[Any], names: frozenset[str] | None) -> set[str]:
+    def _class(self, kind: type[object], names: frozenset[str] | None) -> set[str]:
         """Attributes and methods of a class: their names."""
         found: set[str] = set()
         below: list[type[Any]] = []
@@ -270,12 +270,12 @@ class Places:
             below.append(base)
         return found
 
-    def _attribute(self, kind: type[Any], name: str, names: frozenset[str] | None) -> None:
+    def _attribute(self, kind: type[object], name: str, names: frozenset[str] | None) -> None:
         if (id(kind), name) not in self._known:
             self._known.add((id(kind), name))
             self.outside(f"{kind.__name__}.{name}", kind.__dict__, name, names, kind)
 
-    def _fields(self, seen: _Seen, path: str, names: frozenset[str] | None, fields: dict[str, Any]) -> None:
+    def _fields(self, seen: _Seen, path: str, names: frozenset[str] | None, fields: dict[str, object]) -> None:
         """Notes the attributes of an object that stand in its dict; of which there are some, if it may be any."""
         if names is None:
             seen.places.append(Fields(path, fields))
@@ -347,7 +347,7 @@ class Places:
         return gone
 
 
-def _state_of_torch(value: Any, seen: set[int]) -> Any:
+def _state_of_torch(value: object, seen: set[int]) -> Any:
     """The numbers and texts in a module, an optimizer or a schedule of torch; large tensors by their versions."""
     if isinstance(value, torch.Tensor):
         if value.numel() <= 4096 or value.is_inference():
@@ -377,14 +377,14 @@ def _chosen(present: Any, names: frozenset[str] | None) -> Iterable[str]:
     return [*present] if names is None else names.intersection(present)
 
 
-def _is_definition_of_a_library(value: Any) -> bool:
+def _is_definition_of_a_library(value: object) -> bool:
     if isinstance(value, FunctionType | type | types.BuiltinFunctionType):
         module = value.__module__ or "builtins"
         return is_library(module) or is_standard(getattr(sys.modules.get(module), "__file__", None))
     return False
 
 
-def _is_read_only(value: Any) -> bool:
+def _is_read_only(value: object) -> bool:
     """Whether no view of this array can be written."""
     while isinstance(value, np.ndarray):
         if value.flags.writeable:
@@ -393,7 +393,7 @@ def _is_read_only(value: Any) -> bool:
     return value is None or isinstance(value, bytes)
 
 
-def _parts_of(value: Any) -> Iterator[Any]:
+def _parts_of(value: object) -> Iterator[Any]:
     """The containers and trees in arguments."""
     if isinstance(value, Tree):
         yield value

@@ -304,7 +304,7 @@ class Program:
         return self._recording
 
     def pulled_back(
-        self, present: tuple[bool, ...], cotangents: Sequence[Any], leaves: Sequence[Any], extra: Sequence[Any]
+        self, present: tuple[bool, ...], cotangents: Sequence[object], leaves: Sequence[object], extra: Sequence[object]
     ) -> Sequence[Any]:
         """The gradients of the arguments that ask for them, of what an earlier call was given: see `connected.py`."""
         pullback = self._pullbacks.get(present)
@@ -371,7 +371,7 @@ class Program:
         self._lender.lend(lending.trees)
         return result
 
-    def _hand_in(self, values: Sequence[Any], trees: Sequence[Tree]) -> None:
+    def _hand_in(self, values: Sequence[object], trees: Sequence[Tree]) -> None:
         for (number, path, leaf), value in zip(self._handed_in, values, strict=True):
             tree = trees[number]
             if tree._unread is None or tree._flat is not None:  # one that was taken over has its states in the result
@@ -520,7 +520,7 @@ def _on_device(graph: Graph) -> bool:
     return any(isinstance(spec, TensorSpec) and spec.place != "cpu" for spec in graph.specs().values())
 
 
-def _taken(walk: Walk, result: Any) -> Structure:
+def _taken(walk: Walk, result: object) -> Structure:
     try:
         return walk.take(result)
     except Fault as fault:

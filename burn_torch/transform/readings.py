@@ -100,7 +100,7 @@ class Readings:
             self._other.enable()
 
     # -- events ------------------------------------------------------------------------------------------------
-    def _event(self, frame: FrameType, event: str, arg: Any) -> None:
+    def _event(self, frame: FrameType, event: str, arg: object) -> None:
         code = frame.f_code
         kind = _kinds.get(code.co_filename) or _kind_of(frame)
         if kind == _OURS or self._aside is not None:
@@ -134,7 +134,7 @@ class Readings:
 
     _event.watches_trace = True  # type: ignore[attr-defined]  # see `core.unwatched`
 
-    def _note_builtin(self, function: Any, frame: FrameType) -> None:
+    def _note_builtin(self, function: object, frame: FrameType) -> None:
         if function is builtins.print:
             self.prints = self.prints or place_of(frame.f_code, frame.f_lineno)
         elif frame.f_code not in self._wild:
@@ -178,7 +178,7 @@ class Readings:
                 self._wild.add(code)
             self._places.look(value, name, None if code in self._wild else names.inside)
 
-    def _leave(self, frame: FrameType, code: CodeType, result: Any) -> None:
+    def _leave(self, frame: FrameType, code: CodeType, result: object) -> None:
         names = names_of(code)
         of_caller = frozenset() if frame.f_back is None else names_of(frame.f_back.f_code).inside
         self._places.look(result, f"{code.co_name}()", names.inside | of_caller)
@@ -212,7 +212,7 @@ class Readings:
             for function in _functions_of(code, frame) if known is None or not _sees(known, frame) else [known]:
                 self._places.enclosed(function, names.inside)
 
-    def _meet_generator(self, path: str, generator: Any) -> None:
+    def _meet_generator(self, path: str, generator: object) -> None:
         known = self._generators.get(id(generator))
         if known is None:
             self._generators[id(generator)] = (path, generator, generator_state(generator), restoring(generator))
@@ -272,7 +272,7 @@ class Readings:
         )
 
 
-def _added(place: Place, now: Any) -> Sequence[Any] | None:
+def _added(place: Place, now: object) -> Sequence[Any] | None:
     """The values that came where there were none; None where a value has been replaced."""
     if isinstance(place, Contents | Fields):
         return place.added()
@@ -330,7 +330,7 @@ def _functions_of(code: CodeType, frame: FrameType) -> list[FunctionType]:
 _NEAR: Final = 4096
 
 
-def _functions_within(code: CodeType, frame: FrameType, values: list[Any]) -> list[FunctionType]:
+def _functions_within(code: CodeType, frame: FrameType, values: list[object]) -> list[FunctionType]:
     """The first function with this code, and the frame's enclosing variables, in containers of the caller's."""
     for _ in range(4):
         inner: list[Any] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.transform.structure import Structure
 
@@ -49,14 +49,14 @@ class Retrace:
         return f"trace {self.number}: {shown}" + ("; and more" if len(self.differences) > _PRINTED else "")
 
 
-def compared(number: int, key: Sequence[Any], names: Sequence[str], earlier: Iterable[Sequence[Any]]) -> Retrace:
+def compared(number: int, key: Sequence[object], names: Sequence[str], earlier: Iterable[Sequence[object]]) -> Retrace:
     """The tracing of a key, compared with the keys of earlier programs (the newest last)."""
     found = [_differences(key, other, names) for other in list(earlier)[-_COMPARED:][::-1]]
     nearest = min(found, key=len, default=[])
     return Retrace(number, tuple(nearest[:_SHOWN]))
 
 
-def _differences(key: Sequence[Any], other: Sequence[Any], names: Sequence[str]) -> list[Difference]:
+def _differences(key: Sequence[object], other: Sequence[object], names: Sequence[str]) -> list[Difference]:
     found: list[Difference] = []
     if len(key) != len(other):
         return [Difference("the arguments", f"{len(other)} of them", f"{len(key)} of them")]

@@ -124,7 +124,7 @@ _BY_CODE: Final[dict[CodeType, Setting]] = {
 _OF_DATES: Final = frozenset(("fromtimestamp", "timestamp", "astimezone"))
 
 
-def setting_of(function: Any) -> Setting | None:
+def setting_of(function: object) -> Setting | None:
     """The setting that a function of C is asked for, or computes with; None for any other function."""
     try:
         setting = _BY_CALL.get(function)
@@ -140,7 +140,7 @@ def setting_of(function: Any) -> Setting | None:
     return None
 
 
-def setting_of_code(code: CodeType, first: Any) -> Setting | None:
+def setting_of_code(code: CodeType, first: object) -> Setting | None:
     """The same for a function of a library in Python, by its code and its first argument."""
     if code is _GETSTATE and not isinstance(first, random.SystemRandom):
         return Setting("the state of random", partial(generator_state, first))
@@ -155,7 +155,7 @@ _DEFAULT_DTYPE: Final = Setting("torch.get_default_dtype()", torch.get_default_d
 _LEVELS: Final = frozenset(("level", "disabled", "disable", "isEnabledFor", "getEffectiveLevel"))
 
 
-def setting_of_value(value: Any, names: frozenset[str] | None) -> Setting | None:
+def setting_of_value(value: object, names: frozenset[str] | None) -> Setting | None:
     """The setting on which a value depends for code with these names (None: any): decimals, loggers, filters."""
     if value is decimal or value is decimal.Decimal or isinstance(value, decimal.Decimal):
         return _DECIMALS

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-def base_of(what: str, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Backend, bool]:
+def base_of(what: str, fn: Callable[..., object], args: Sequence[object]) -> tuple[Backend, bool]:
     """The highest stack among arguments, what `fn` closes over, and enclosing transforms; whether it is of the last.
 
     Raises: ArgumentError where the arguments hold no tensor.
@@ -71,7 +71,7 @@ def _depth(backend: Backend) -> int:
     return backend.depth
 
 
-def _backends_in(values: Iterable[Any]) -> Iterator[Backend]:
+def _backends_in(values: Iterable[object]) -> Iterator[Backend]:
     """The stacks of all tensors in values, those of modules too; makes no parameter."""
     for value in values:
         if isinstance(value, Tensor):
@@ -86,7 +86,9 @@ def _backends_in(values: Iterable[Any]) -> Iterator[Backend]:
                 yield from _backends_in(parts[1])
 
 
-def tape_for(what: str, fn: Callable[..., Any], args: Sequence[Any], chosen: Sequence[Any]) -> tuple[Autodiff, bool]:
+def tape_for(
+    what: str, fn: Callable[..., object], args: Sequence[object], chosen: Sequence[object]
+) -> tuple[Autodiff, bool]:
     """The tape for a call of `fn` that is differentiated by the `chosen`, and whether it is the transform's alone."""
     base, is_enclosing = base_of(what, fn, args)
     if isinstance(base, Autodiff) and not is_enclosing and is_of_leaves(chosen):
@@ -94,7 +96,7 @@ def tape_for(what: str, fn: Callable[..., Any], args: Sequence[Any], chosen: Seq
     return Autodiff.above(base), True
 
 
-def is_of_leaves(chosen: Sequence[Any]) -> bool:
+def is_of_leaves(chosen: Sequence[object]) -> bool:
     """Whether parameters are among what is differentiated, all of them leaves: then it is a step of training.
 
     Its gradients are constants, as those of `backward` are, and what else hangs on the device's tape is constant too.
@@ -103,7 +105,7 @@ def is_of_leaves(chosen: Sequence[Any]) -> bool:
     return bool(params) and not any(is_computed(param) for param in params)
 
 
-def _params_in(values: Iterable[Any]) -> Iterator[Param]:
+def _params_in(values: Iterable[object]) -> Iterator[Param]:
     for value in values:
         if isinstance(value, Param):
             yield value
@@ -115,7 +117,7 @@ def _params_in(values: Iterable[Any]) -> Iterator[Param]:
                 yield from _params_in(parts[1])
 
 
-def is_differentiated(values: Iterable[Any]) -> bool:
+def is_differentiated(values: Iterable[object]) -> bool:
     """Whether a running transform differentiates what is in some values, or what that was computed from."""
     for value in values:
         if isinstance(value, Param):
@@ -157,7 +159,7 @@ def leaf_on(tape: Autodiff, x: Tensor) -> Tensor:
     return Tensor(tape, tape.track(x.primitive, x.spec), x.spec)
 
 
-def gradient_of(leaf: Tensor, found: dict[int, Any]) -> Tensor | None:
+def gradient_of(leaf: Tensor, found: dict[int, object]) -> Tensor | None:
     """A leaf's gradient among those that a backward found, on the backend under its tape."""
     primitive = found.get(leaf.primitive.node.id)
     return None if primitive is None else Tensor(leaf.backend.inner, primitive, leaf.spec)  # type: ignore[attr-defined]  # a leaf lies on a tape

@@ -74,7 +74,7 @@ def _looks(args: argparse.Namespace) -> Iterator[Outcome]:
         yield from examine(OneStep.of(recipe, settings, args))
 
 
-def _machine(device: Any) -> Iterator[Outcome]:
+def _machine(device: object) -> Iterator[Outcome]:
     import tempfile
     from pathlib import Path
 

@@ -151,7 +151,7 @@ def _onnx(args: argparse.Namespace, out: Path) -> Any:
         ) from err
 
 
-def _items(count: int, x: Any) -> Any:
+def _items(count: int, x: object) -> Any:
     """The first `count` items of an input, from the start again where it has fewer."""
     from burn_torch.tensor import Tensor
 

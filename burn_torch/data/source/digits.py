@@ -10,7 +10,7 @@ import gzip
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +84,7 @@ def _all_rows() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     return rows[:, :-1].reshape(ROWS, HEIGHT, WIDTH), rows[:, -1]
 
 
-def _is_test(split: Any) -> NDArray[np.bool_]:
+def _is_test(split: object) -> NDArray[np.bool_]:
     chosen = np.zeros(ROWS, dtype=np.bool_)
     if not isinstance(split, str):
         split = repr(split)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from burn_torch.core.checking import checked as checked_arguments
 from burn_torch.core.wording import counted
@@ -69,8 +68,8 @@ class ExportReport:
 
 @checked_arguments
 def export(
-    function: Any,
-    example_inputs: Any,
+    function: object,
+    example_inputs: object,
     path: str | Path,
     *,
     input_names: Sequence[str] | None = None,
@@ -79,7 +78,7 @@ def export(
     dynamic_dims: Mapping[str, Mapping[int, str]] | None = None,
     opset: int = DEFAULT_OPSET,
     metadata: Mapping[str, str] | None = None,
-    captures: Sequence[Any] = (),
+    captures: Sequence[object] = (),
     external_bytes: int = EXTERNAL_BYTES,
     check: bool = True,
     compare: bool = True,

@@ -79,7 +79,7 @@ def name_of(function: Any) -> str:
     return type(function).__name__ if isinstance(function, Tree) else getattr(function, "__name__", "function")
 
 
-def require_inference(captures: Sequence[Any]) -> None:
+def require_inference(captures: Sequence[object]) -> None:
     """Raises: ArgumentError for captured modules that would train: they cannot be replaced by what they infer as."""
     training = [
         type(capture).__name__

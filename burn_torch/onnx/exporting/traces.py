@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import BurnTorchError
@@ -32,11 +32,11 @@ class Traces:
 
 
 def traced_at_sizes(
-    run: Callable[..., Any],
+    run: Callable[..., object],
     inputs: Inputs,
     tensors: Sequence[Tensor],
     axes: Axes,
-    captures: Sequence[Any],
+    captures: Sequence[object],
     opset: int,
 ) -> Traces:
     """The function at the example's sizes; with dynamic axes at some others too, none of them 1.
@@ -99,7 +99,7 @@ def _text(sizes: Mapping[str, int]) -> str:
 
 
 def cases_of(
-    run: Callable[..., Any],
+    run: Callable[..., object],
     inputs: Inputs,
     tensors: Sequence[Tensor],
     axes: Axes,

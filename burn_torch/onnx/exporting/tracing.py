@@ -38,7 +38,7 @@ class Inputs:
         for name, value in zip(names, given, strict=True):
             mapped(value, self._noted, name)
 
-    def _noted(self, given: Any, path: str) -> Any:
+    def _noted(self, given: object, path: str) -> Any:
         leaf = given
         if isinstance(leaf, Tree):
             self.modules[path] = inference(leaf)
@@ -48,11 +48,11 @@ class Inputs:
             self.tensors[_plain(path)] = leaf
         return given
 
-    def put_together(self, leaves: Sequence[Any]) -> list[Any]:
+    def put_together(self, leaves: Sequence[object]) -> list[Any]:
         """The inputs with other modules and tensors, in the order of `modules`, then `tensors`."""
         left, right = iter(leaves[: len(self.modules)]), iter(leaves[len(self.modules) :])
 
-        def change(leaf: Any, path: str) -> Any:
+        def change(leaf: object, path: str) -> Any:
             return next(left) if isinstance(leaf, Tree) else next(right) if isinstance(leaf, Tensor) else leaf
 
         return [mapped(value, change, "") for value in self.given]

@@ -116,7 +116,7 @@ def _form(spec: Any) -> Any:
     return (spec.ndim, spec.dtype) if isinstance(spec, TensorSpec) else spec
 
 
-def _same_form(one: Any, other: Any) -> bool:
+def _same_form(one: object, other: object) -> bool:
     """Whether attributes differ in whole numbers only."""
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(_same_form(a, b) for a, b in zip(one, other, strict=True))

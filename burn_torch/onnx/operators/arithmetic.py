@@ -202,7 +202,7 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 
 
 # -- opset 1 to 6: broadcasting is asked for, and begins at an axis ---------------------------------------------------
-def _old(op: str, name: str, new: Callable[..., Any]) -> Any:
+def _old(op: str, name: str, new: Callable[..., object]) -> Any:
     def function(
         x: Tensor, y: Tensor, *, broadcast: int = 0, axis: int | None = None, consumed_inputs: Any = None
     ) -> Any:

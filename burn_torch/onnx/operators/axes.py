@@ -95,7 +95,7 @@ def axes_of(axes: Iterable[int], ndim: int) -> tuple[int, ...]:
     return tuple(sorted({axis_of(int(axis), ndim) for axis in axes}))
 
 
-def ints(values: Any) -> tuple[int, ...]:
+def ints(values: object) -> tuple[int, ...]:
     """Whole numbers of an array."""
     return tuple(int(value) for value in np.asarray(values).reshape(-1))
 

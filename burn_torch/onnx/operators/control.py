@@ -22,7 +22,7 @@ __all__ = [
 Body = Callable[..., tuple[Any, ...]]
 
 
-def _truth(x: Any) -> bool:
+def _truth(x: object) -> bool:
     return bool(read(x).reshape(-1)[0])
 
 
@@ -144,7 +144,7 @@ def _each(name: str, values: tuple[int, ...] | None, count: int) -> tuple[int, .
     return values or (0,) * count
 
 
-def _slice(x: Any, axis: int, index: int) -> Any:
+def _slice(x: object, axis: int, index: int) -> Any:
     at = np.array([axis], np.int64)
     return squeeze(slice_of(x, np.array([index]), np.array([index + 1]), at), at)
 

@@ -223,7 +223,7 @@ def clip_6(x: Tensor, *, min: float = -3.4028234663852886e38, max: float = 3.402
 def clip(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """x brought into [min, max]; where min > max it is max."""
 
-    def bounded(x: Any, low: Any, high: Any) -> Any:
+    def bounded(x: object, low: object, high: object) -> Any:
         y = x if low is None else ops.maximum(x, low)
         return y if high is None else ops.minimum(y, high)
 

@@ -84,7 +84,7 @@ def _square(x: Tensor) -> Any:
 
 
 def _reduction(
-    op: str, name: str, reduce: Reduction, empty: Callable[[Tensor], Any] = lambda x: x, *, axes_are_input: int = 18
+    op: str, name: str, reduce: Reduction, empty: Callable[[Tensor], object] = lambda x: x, *, axes_are_input: int = 18
 ) -> tuple[Entry, Entry]:
     """Both forms of a reduction: axes as attribute, and from opset `axes_are_input` on as input."""
 

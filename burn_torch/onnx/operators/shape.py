@@ -443,6 +443,6 @@ def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
     return Tensor.from_data(ones, x.device).cast(x.dtype if dtype is None else dtype_of(dtype))
 
 
-def bfloat16(values: Any) -> TensorData:
+def bfloat16(values: object) -> TensorData:
     """Values that are known on the host as bfloat16, which numpy lacks."""
     return TensorData.of(np.asarray(values), DType.BF16)

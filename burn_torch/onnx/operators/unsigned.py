@@ -14,14 +14,14 @@ _STORED: Final = frozenset({DType.U16, DType.U32, DType.U64})
 _TOP: Final = -(1 << 63)
 
 
-def _dtype(values: tuple[Any, ...]) -> DType | None:
+def _dtype(values: tuple[object, ...]) -> DType | None:
     for value in values:
         if isinstance(value, Tensor):
             return value.dtype if value.dtype in _STORED else None
     return None
 
 
-def _signed(value: Any) -> Any:
+def _signed(value: object) -> Any:
     if isinstance(value, Tensor):
         return value.cast(DType.I64) if value.dtype in _STORED else value
     return value - (1 << 64) if isinstance(value, int) and value >= 1 << 63 else value
@@ -48,7 +48,7 @@ def ordered(function: Callable[..., Any], *values: Any) -> Any:
     return y.bitwise_xor(_TOP).cast(dtype) if y.dtype is DType.I64 else y
 
 
-def _shifted(value: Any) -> Any:
+def _shifted(value: object) -> Any:
     value = _signed(value)
     if isinstance(value, Tensor):
         return value.bitwise_xor(_TOP) if value.dtype is DType.I64 else value

@@ -131,7 +131,7 @@ class Walk:
             made = self._node(kind, None, values)
         self._stack.append(made)
 
-    def _node(self, kind: str, called: Any, args: list[Any]) -> Node:
+    def _node(self, kind: str, called: object, args: list[object]) -> Node:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise Unsound(f"its pickle has more than {MAX_NODES} parts")
@@ -148,7 +148,7 @@ class Walk:
         del self._stack[at:]
         return values
 
-    def _name(self, module: Any, name: Any) -> None:
+    def _name(self, module: object, name: object) -> None:
         found = Named(str(module)[:200], str(name)[:200])
         self.asked[found] = None
         self._stack.append(found)
@@ -157,7 +157,7 @@ class Walk:
         module, _, name = str(argument).partition(" ")
         self._name(module, name)
 
-    def _stack_global(self, _: Any) -> None:
+    def _stack_global(self, _: object) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         self._name(module, name)
 
@@ -169,47 +169,47 @@ class Walk:
         self._global(argument)
         self._stack.append(self._node("call", self._stack.pop(), values))
 
-    def _object(self, _: Any) -> None:
+    def _object(self, _: object) -> None:
         called, *values = self._group()
         self._stack.append(self._node("call", called, values))
 
-    def _call(self, _: Any) -> None:
+    def _call(self, _: object) -> None:
         args, called = self._stack.pop(), self._stack.pop()
         self._stack.append(self._node("call", called, list(args.args)))
 
-    def _call_with_names(self, _: Any) -> None:
+    def _call_with_names(self, _: object) -> None:
         self._stack.pop()
         self._call(None)
 
-    def _build(self, _: Any) -> None:
+    def _build(self, _: object) -> None:
         state = self._stack.pop()
         if isinstance(self._stack[-1], Node):
             self._stack[-1].state = state
 
-    def _append(self, _: Any) -> None:
+    def _append(self, _: object) -> None:
         value = self._stack.pop()
         self._stack[-1].args.append(value)
 
-    def _appends(self, _: Any) -> None:
+    def _appends(self, _: object) -> None:
         values = self._group()
         self._stack[-1].args.extend(values)
 
-    def _set_item(self, _: Any) -> None:
+    def _set_item(self, _: object) -> None:
         value, key = self._stack.pop(), self._stack.pop()
         self._stack[-1].pairs.append((key, value))
 
-    def _set_items(self, _: Any) -> None:
+    def _set_items(self, _: object) -> None:
         values = self._group()
         self._stack[-1].pairs.extend(zip(values[::2], values[1::2], strict=True))
 
     def _persistent(self, argument: Any) -> None:
         self._add_storage([argument])
 
-    def _persistent_on_stack(self, _: Any) -> None:
+    def _persistent_on_stack(self, _: object) -> None:
         found = self._stack.pop()
         self._add_storage(list(found.args))
 
-    def _add_storage(self, args: list[Any]) -> None:
+    def _add_storage(self, args: list[object]) -> None:
         made = self._node("storage", None, args)
         self._storages.append(made)
         self._stack.append(made)
@@ -238,16 +238,16 @@ class Walk:
                 raise Unsound(f"it has a storage that none is ({type(err).__name__}: {str(err)[:80]})") from err
         return found
 
-    def _mark(self, _: Any) -> None:
+    def _mark(self, _: object) -> None:
         self._stack.append(_Mark())
 
-    def _pop(self, _: Any) -> None:
+    def _pop(self, _: object) -> None:
         self._stack.pop()
 
-    def _pop_mark(self, _: Any) -> None:
+    def _pop_mark(self, _: object) -> None:
         self._group()
 
-    def _duplicate(self, _: Any) -> None:
+    def _duplicate(self, _: object) -> None:
         self._stack.append(self._stack[-1])
 
 
@@ -304,7 +304,7 @@ def is_harmless(asked: Named) -> bool:
     )
 
 
-def tensors_of(root: Any) -> Iterator[PickledTensor]:
+def tensors_of(root: object) -> Iterator[PickledTensor]:
     """The tensors below a value, by dotted keys.  Raises: Unsound for one that cannot be, or nesting without end."""
     left = MAX_VISITS
     waiting: list[tuple[Any, str, int]] = [(root, "", 0)]
@@ -331,7 +331,7 @@ def tensors_of(root: Any) -> Iterator[PickledTensor]:
             ]
 
 
-def word_of(key: Any) -> str:
+def word_of(key: object) -> str:
     """The key of a dict as a part of a path."""
     if isinstance(key, int) and key.bit_length() > 64:  # Python writes no number of more than 4,300 digits
         return "?"

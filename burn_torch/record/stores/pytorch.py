@@ -192,7 +192,7 @@ def is_legacy(head: bytes) -> bool:
     return head[:1] == b"\x80" and _LEGACY.to_bytes(10, "little") in head[:32]
 
 
-def _tensors(name: str, root: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(name: str, root: object) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors below a value, by dotted keys.  Raises: RecordError for nesting without end."""
     left = MAX_VISITS
     waiting: list[tuple[Any, str, int]] = [(root, "", 0)]

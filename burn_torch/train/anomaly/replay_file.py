@@ -137,7 +137,7 @@ class Replay:
         return Replayed(None if found is None else found.fault, self.fault, tuple(steps))
 
 
-def _require_small(graph: Graph, inputs: Sequence[Any]) -> None:
+def _require_small(graph: Graph, inputs: Sequence[object]) -> None:
     """Raises: ValueError for a graph whose values would fill the memory: each is freed at its last use."""
     limit = max(MIN_LIMIT, RATIO * sum(x.array.nbytes for x in inputs if isinstance(x, TensorData)))
     last = {i: number for number, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
@@ -166,7 +166,7 @@ def replay(path: str | Path) -> Replayed:
 
 
 def save(
-    path: Path, found: Found, leaf: Backend, inputs: Sequence[Any], names: Sequence[str], position: dict[str, int]
+    path: Path, found: Found, leaf: Backend, inputs: Sequence[object], names: Sequence[str], position: dict[str, int]
 ) -> Path:
     """Writes a replay file.  Raises: ArtifactError where it cannot be written."""
     entries: dict[str, RecordEntry] = {}

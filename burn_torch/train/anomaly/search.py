@@ -112,7 +112,7 @@ class Found:
     """Positions, among the inputs of the whole graph, of those that the part has."""
 
 
-def find(graph: Graph, leaf: Backend, inputs: Sequence[Any], names: Sequence[str]) -> Found | None:
+def find(graph: Graph, leaf: Backend, inputs: Sequence[object], names: Sequence[str]) -> Found | None:
     """The first fault of a graph on these inputs, which are primitives of `leaf` and numbers; None if all is finite."""
     flags, values = _flags(graph, leaf, inputs)
     ends = {i for i in graph.outputs if i is not None}
@@ -138,7 +138,7 @@ def find(graph: Graph, leaf: Backend, inputs: Sequence[Any], names: Sequence[str
     return Found(fault, part, tuple(known[i] for i, _ in part.inputs))
 
 
-def is_finite(leaf: Backend, primitive: Any) -> bool:
+def is_finite(leaf: Backend, primitive: object) -> bool:
     """Whether all values of a tensor are finite: a sum tells most, and what it does not the values themselves."""
     spec = leaf.spec(primitive)
     if not spec.dtype.is_float:
@@ -148,7 +148,7 @@ def is_finite(leaf: Backend, primitive: Any) -> bool:
 
 
 # -- looking at values ---------------------------------------------------------------------------------
-def _flags(graph: Graph, leaf: Backend, inputs: Sequence[Any]) -> tuple[dict[int, int], dict[int, Values]]:
+def _flags(graph: Graph, leaf: Backend, inputs: Sequence[object]) -> tuple[dict[int, int], dict[int, Values]]:
     """Of each value of a graph that is not all finite, which kinds there are, and what it is like."""
     flags: dict[int, int] = {}
     values: dict[int, Values] = {}

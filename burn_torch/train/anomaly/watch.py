@@ -76,7 +76,7 @@ class AnomalyWatch:
         self._start: Learner[Any] | None = None
         self._since: list[_Step] = []
 
-    def note(self, learner: Learner[Any], position: Position, batch: Any, lr: float, key: int) -> None:
+    def note(self, learner: Learner[Any], position: Position, batch: object, lr: float, key: int) -> None:
         """Before each step."""
         if self._start is None:
             self._start = learner.fork()
@@ -147,7 +147,9 @@ def may_hide(learner: Learner[Any]) -> bool:
     return own or any(not isinstance(one, Optimizer) or one.clipping is not None for one in optims)
 
 
-def unsound(learner: Learner[Any], item: Any = None, window: Any = None, seen: Sequence[Tensor] = ()) -> Iterator[str]:
+def unsound(
+    learner: Learner[Any], item: object = None, window: Any = None, seen: Sequence[Tensor] = ()
+) -> Iterator[str]:
     """The names of what is not finite: the loss, gradients, parameters, running statistics, the optimizer's state."""
     named = [("a gradient, before the optimizer had it", extremes) for extremes in seen]
     if item is not None and shows_loss(item):

@@ -212,7 +212,7 @@ def _history(about: Mapping[str, Any], entries: Mapping[str, RecordEntry]) -> Hi
     return History.from_state(columns, about)
 
 
-def _without_arrays(state: Any, found: list[np.ndarray[Any, Any]]) -> Any:
+def _without_arrays(state: object, found: list[np.ndarray[Any, Any]]) -> Any:
     """The same state with a number in place of each array, which is added to `found`."""
     if isinstance(state, np.ndarray):
         found.append(state)
@@ -222,7 +222,7 @@ def _without_arrays(state: Any, found: list[np.ndarray[Any, Any]]) -> Any:
     return [_without_arrays(value, found) for value in state] if isinstance(state, list | tuple) else state
 
 
-def _with_arrays(state: Any, entries: Mapping[str, RecordEntry]) -> Any:
+def _with_arrays(state: object, entries: Mapping[str, RecordEntry]) -> Any:
     """What `_without_arrays` took apart."""
     if isinstance(state, Mapping):
         if set(state) == {_ARRAY}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, final
+from typing import Self, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
@@ -39,7 +39,7 @@ class TopKAccuracyMetric(NumericMetric):
         """The same metric, leaving targets of this class out."""
         return changed(self, pad_token=index)
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """How many items are right, of how many."""
         scores, targets = flat_scores("TopKAccuracyMetric", adapt(item, TopKAccuracyInput, "TopKAccuracyMetric"))
         require_classes("TopKAccuracyMetric", self.k, scores.shape[-1])
@@ -90,7 +90,7 @@ class HammingScore(NumericMetric):
         """The same metric, leaving single labels of this value out."""
         return changed(self, pad_token=index)
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """How many labels are right, of how many."""
         found = adapt(item, HammingScoreInput, "HammingScore")
         scores, targets = on_leaf(found.outputs), on_leaf(found.targets)

@@ -214,7 +214,7 @@ class MergeableMetric(ResumableMetric, Protocol):
 
 
 @checked
-def merge_states(metric: MergeableMetric, states: Iterable[Mapping[str, Any]]) -> None:
+def merge_states(metric: MergeableMetric, states: Iterable[Mapping[str, object]]) -> None:
     """Makes the state of a metric that of all workers: `states` in the order of their ranks, its own among them.
 
     Each worker that does this with the same states has the same bits after it.

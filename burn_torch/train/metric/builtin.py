@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self, final
+from typing import Self, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
@@ -31,7 +31,7 @@ class LossMetric(NumericMetric):
         """The same metric, leaving targets of this class out of the count."""
         return changed(self, pad_token=index)
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """The loss of the item, and over how many items it is the mean."""
         found = adapt(item, LossInput, "LossMetric")
         count = found.count
@@ -57,7 +57,7 @@ class AccuracyMetric(NumericMetric):
         """The same metric, leaving targets of this class out."""
         return changed(self, pad_token=index)
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """How many items are right, of how many."""
         found = adapt(item, AccuracyInput, "AccuracyMetric")
         scores, targets = on_leaf(found.outputs), on_leaf(found.targets)
@@ -89,7 +89,7 @@ class IterationSpeedMetric(NumericMetric):
     higher_is_better = True
     _before: float | None
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """The speed since the batch before."""
         now, before = metadata.time_s, self._before
         self._before = now

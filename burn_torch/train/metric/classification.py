@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final, Self, final
+from typing import Final, Self, final
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class _ConfusionMetric(AdditiveMetric):
         """The same metric, leaving out rows of this class, or single labels of this value."""
         return changed(self, pad_token=index)
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """The counts of the batch."""
         found = adapt(item, ConfusionStatsInput, type(self).__name__)
         counted = counted_labels(type(self).__name__, found, self.pad_token)

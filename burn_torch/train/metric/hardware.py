@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, ConfigError, explain
@@ -39,7 +39,7 @@ class _MachineMetric(NumericMetric):
         self._number: float | None = None
         self._said = False
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """The newest number."""
         now = time.monotonic()
         if now - self._read_at >= REFRESH_S:
@@ -195,7 +195,7 @@ class CudaMetric(_MachineMetric):
         """GB, %, W or °C."""
         return self.UNITS[self.quantity]
 
-    def __deepcopy__(self, memo: Any) -> CudaMetric:
+    def __deepcopy__(self, memo: object) -> CudaMetric:
         return CudaMetric(self.quantity, self.index, nvml=self._open)  # handles of the driver are not copied
 
     def stats(self) -> list[GpuUse]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, Self, final
+from typing import Final, Self, final
 
 import numpy as np
 
@@ -157,7 +157,7 @@ class PsnrMetric(_MeanOverImages):
         self.config: Final = config
         self.name = f"PSNR@{config.max_pixel_val:g}"
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """The mean squared error of each image."""
         outputs, targets = _images("PsnrMetric", adapt(item, PsnrInput, "PsnrMetric"))
         return {"images": (outputs - targets).square().mean_dims((1, 2, 3)).reshape(outputs.shape[0])}
@@ -186,7 +186,7 @@ class SsimMetric(_MeanOverImages):
         self._window = _Window(config)
         self.name = f"SSIM (dr={config.pixel_range:g}, w={config.kernel_size}, σ={config.sigma:g})"
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """The similarity of each image."""
         outputs, targets = _images("SsimMetric", adapt(item, SsimInput, "SsimMetric"))
         _require_size("SsimMetric", outputs, self.config.kernel_size, 1)
@@ -212,7 +212,7 @@ class MsSsimMetric(_MeanOverImages):
         self._window = _Window(config)
         self.name = f"MS-SSIM (pr={config.pixel_range:g}, k={config.kernel_size}, σ={config.sigma:g})"
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """The similarity of each image."""
         config = self.config
         x, y = _images("MsSsimMetric", adapt(item, MsSsimInput, "MsSsimMetric"))
@@ -249,7 +249,7 @@ class DiceMetric(AdditiveMetric):
         """Burn's name for `DiceMetric(config)`."""
         return DiceMetric(config)
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """The areas of the batch."""
         found = adapt(item, DiceInput, "DiceMetric")
         outputs, targets = exact(found.outputs), exact(found.targets)

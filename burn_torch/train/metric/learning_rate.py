@@ -24,7 +24,7 @@ class _Latest(NumericMetric):
     def rate(self, lr: float) -> float:
         """What to show of the learning rate of a step."""
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """The rate of this step."""
         self._last = self.rate(metadata.lr)
         return Reading.of_mean(self._last)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final, Self, final
+from typing import Final, Self, final
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class _RankingMetric(CollectingMetric):
         """The same metric for logits of classes that exclude each other: items are compared by their probabilities."""
         return changed(self, from_logits=softmax)
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """Scores and labels of the batch, and which of them count."""
         reader = type(self).__name__
         found = adapt(item, ConfusionStatsInput, reader)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Self, final
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class PerplexityMetric(AdditiveMetric):
         """The same metric, leaving targets of this class out."""
         return changed(self, pad_token=index)
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """The sum of -log p, and over how many tokens."""
         logits, targets = flat_scores("PerplexityMetric", adapt(item, PerplexityInput, "PerplexityMetric"))
         column, exists = class_column(logits, targets)
@@ -72,7 +72,7 @@ class _SequenceMetric(AdditiveMetric):
         """The same metric; a sequence ends before its first token of this kind."""
         return changed(self, pad_token=index)
 
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
+    def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """The sequences of the batch."""
         found = adapt(item, CerInput, type(self).__name__)
         outputs, targets = on_leaf(found.outputs), on_leaf(found.targets)

@@ -81,7 +81,9 @@ class StepFunctions(NamedTuple):
     """(model, optim, window, lr) -> (model, optim)"""
 
 
-def _step(model: Any, optim: Any, batch: Any, lr: Any, key: Any, share: Share | None) -> tuple[Any, Any, Any]:
+def _step(
+    model: object, optim: object, batch: object, lr: object, key: object, share: Share | None
+) -> tuple[Any, Any, Any]:
     return updated_steps(model, optim, batch, lr, key, share)
 
 
@@ -92,7 +94,7 @@ def _gradients(
     return model, window.add(grads, item), item
 
 
-def _update(model: Any, optim: Any, window: GradientWindow, lr: Any) -> tuple[Any, Any]:
+def _update(model: object, optim: object, window: GradientWindow, lr: object) -> tuple[Any, Any]:
     return optimized(model, optim, lr, window.take())
 
 
@@ -101,7 +103,9 @@ WHOLE_BATCH = StepFunctions(_step, _gradients, _update)
 
 
 # -- with the gradients looked at ------------------------------------------------------------------------
-def _step_looked(model: Any, optim: Any, batch: Any, lr: Any, key: Any, share: Share | None) -> tuple[Any, Any, Any]:
+def _step_looked(
+    model: object, optim: object, batch: object, lr: object, key: object, share: Share | None
+) -> tuple[Any, Any, Any]:
     found: list[Tensor] = []
 
     def look(model: Any, grads: GradientsParams, item: Any, share: Share | None) -> tuple[Any, GradientsParams]:
@@ -112,7 +116,9 @@ def _step_looked(model: Any, optim: Any, batch: Any, lr: Any, key: Any, share: S
     return model, optim, (item, tuple(found))
 
 
-def _update_looked(model: Any, optim: Any, window: GradientWindow, lr: Any) -> tuple[Any, Any, tuple[Tensor, ...]]:
+def _update_looked(
+    model: object, optim: object, window: GradientWindow, lr: object
+) -> tuple[Any, Any, tuple[Tensor, ...]]:
     grads = window.take()
     return *optimized(model, optim, lr, grads), tuple(_extremes(grads))
 

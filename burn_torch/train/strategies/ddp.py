@@ -104,7 +104,7 @@ class Ddp:
 
 
 def _functions(bucket_bytes: int) -> StepFunctions:
-    def reduce(model: Any, grads: GradientsParams, item: Any, share: Share | None) -> tuple[Any, GradientsParams]:
+    def reduce(model: object, grads: GradientsParams, item: object, share: Share | None) -> tuple[Any, GradientsParams]:
         return reduced(model, grads, items_of(item, "Ddp"), share, bucket_bytes)
 
     def step(model: Any, optim: Any, batch: Any, lr: Any, key: Any, share: Share | None) -> tuple[Any, Any, Any]:

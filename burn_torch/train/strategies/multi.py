@@ -178,7 +178,7 @@ class _Steps:
         self._windows = [GradientWindow() for _ in self._devices]
         return learner
 
-    def _finish_in_shards(self, learner: Learner[Any], rates: Any) -> Learner[Any]:
+    def _finish_in_shards(self, learner: Learner[Any], rates: object) -> Learner[Any]:
         optim: DeviceShards = learner.optim
         replicas = self._models(learner.model)
         made, parts = [], []
@@ -224,11 +224,11 @@ def _gradients(model: Any, window: GradientWindow, batch: Any, key: Any, share: 
     return model, window.add(grads, item), item
 
 
-def _update(model: Any, optim: Any, window: GradientWindow, lr: Any) -> tuple[Any, Any]:
+def _update(model: object, optim: object, window: GradientWindow, lr: object) -> tuple[Any, Any]:
     return optimized(model, optim, lr, window.take())
 
 
-def _moved(x: Any, device: Device) -> Any:
+def _moved(x: object, device: Device) -> Any:
     if not isinstance(x, Tensor):
         return x
     bare = x.inner() if x.device.is_autodiff() else x
@@ -241,7 +241,7 @@ def _window_on(window: GradientWindow, device: Device, ids: frozenset[ParamId] |
     return GradientWindow(GradientsParams(kept), _moved(window.items, device))
 
 
-def _with_mean_states(model: Any, replicas: Sequence[Any], weights: Sequence[float], device: Device) -> Any:
+def _with_mean_states(model: Any, replicas: Sequence[object], weights: Sequence[float], device: Device) -> Any:
     """The model with the means of the devices' running statistics; other states are those of the first device."""
     found: dict[Any, Any] = {}
     for replica, weight in zip(replicas, weights, strict=True):
@@ -281,7 +281,7 @@ class DeviceShards(Tree):
         parts = [part.with_ids(ids) if hasattr(part, "with_ids") else part for part in self.parts]
         return self._with_fields({"parts": tuple(parts), "ids": tuple(ids.get(ident, ident) for ident in self.ids)})
 
-    def with_parts(self, parts: Sequence[Any]) -> Self:
+    def with_parts(self, parts: Sequence[object]) -> Self:
         """It, with other parts."""
         return self._with_fields({"parts": tuple(parts)})
 

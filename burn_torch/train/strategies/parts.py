@@ -25,12 +25,12 @@ class Part:
     share: Share
 
 
-def opened(batch: Any) -> tuple[Any, Share | None]:
+def opened(batch: object) -> tuple[Any, Share | None]:
     """The batch itself, and its share of a larger one."""
     return (batch.batch, batch.share) if isinstance(batch, Part) else (batch, None)
 
 
-def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
+def map_tensors(value: object, change: Callable[[Any], object]) -> Any:
     """A value with `change(tensor)` in the place of each tensor, of ours or of torch.
 
     Looks into tuples, lists, dicts and dataclasses.
@@ -48,7 +48,7 @@ def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
     return value
 
 
-def items_in(batch: Any) -> int:
+def items_in(batch: object) -> int:
     """How many items a batch has: the first axis of its tensors.  Raises: DataError where they do not agree."""
     sizes: dict[int, tuple[int, ...]] = {}
 
@@ -84,7 +84,7 @@ def cut(batch: Any, share: Share, device: Device | None = None) -> Any:
     return map_tensors(batch, part)
 
 
-def part_of(batch: Any, rank: int, world: int) -> Part:
+def part_of(batch: object, rank: int, world: int) -> Part:
     """What the process `rank` has of a batch that all of them have whole."""
     share = shares(items_in(batch), world)[rank]
     return Part(cut(batch, share), share)

@@ -49,7 +49,7 @@ class Peers:
             interrupter.stop(reason, status=status)
         return stops, saves
 
-    def from_main(self, value: Any) -> Any:
+    def from_main(self, value: object) -> Any:
         """What process 0 gives."""
         return value if self.size == 1 else distributed.gather(value if self.is_main else None)[0]
 
@@ -119,7 +119,7 @@ def _merged(metric: Any, states: Sequence[Mapping[str, Any]]) -> Metric:
 ALONE: Final = Peers()
 
 
-def peers_of(strategy: Any) -> Peers:
+def peers_of(strategy: object) -> Peers:
     """The processes of a strategy that has some; else this one alone."""
     found = getattr(strategy, "peers", ALONE)
     return found if isinstance(found, Peers) else ALONE

@@ -129,7 +129,7 @@ class _Steps:
         return torch_valid_step(model, batch, key)
 
 
-def torch_valid_step(model: TorchModel, batch: Any, key: int) -> Any:
+def torch_valid_step(model: TorchModel, batch: object, key: int) -> Any:
     """One batch of validation under a random key: its item, as metrics read it."""
     given = _on(batch, model.device())
     with model.mode(training=False), _seeded(key), torch.no_grad():
@@ -152,11 +152,11 @@ class _seeded:  # noqa: N801  # reads as what it does: with _seeded(key)
         torch.set_rng_state(self._before)
 
 
-def _on(batch: Any, device: torch.device) -> Any:
+def _on(batch: object, device: torch.device) -> Any:
     return map_tensors(batch, lambda x: (x.into_torch() if isinstance(x, Tensor) else x).to(device))
 
 
-def _shown(item: Any, batch: Any) -> Any:
+def _shown(item: object, batch: object) -> Any:
     """An item as metrics read it: with tensors of ours, without torch's tape."""
     shown = map_tensors(item, lambda x: x if isinstance(x, Tensor) else Tensor.from_torch(x.detach()))
     return LossInput(shown, items_in(batch)) if isinstance(shown, Tensor) else shown
