@@ -214,9 +214,9 @@ class Backend(ABC):
         return self.name
 
 
-def run_decomposed(backend: Backend, call: Call) -> Callable[..., Any]:
-    """A function of a Call's inputs that runs its decomposition on `backend`: a leaf's plan without a candidate."""
-    run = backend.compile(decomposed(call))
+def run_decomposed(compile: Callable[[Graph], Callable[..., Any]], call: Call) -> Callable[..., Any]:
+    """A function of a Call's inputs that runs its decomposition, compiled by a leaf that has no candidate for it."""
+    run = compile(decomposed(call))
     given = [i for i, spec in enumerate(call.specs) if spec is not None]
     if len(given) < len(call.specs):  # an absent input is no input of the graph
         if call.multiple:

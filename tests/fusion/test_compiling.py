@@ -221,7 +221,7 @@ def test_a_program_finds_its_kernels_in_the_cache(tmp_path: Path, monkeypatch: p
         counts.append(ahead(given))
         return counts[-1]
 
-    monkeypatch.setattr("burn_torch.backend.libtorch.programs.program.compile_ahead", counted)
+    monkeypatch.setattr("burn_torch.backend.libtorch.attached.programs.compile_ahead", counted)
     hits: list[bool] = []
     monkeypatch.setattr(knobs.compilation, "listener", lambda *, cache_hit, **_: hits.append(cache_hit))
     device = Device.cuda(0).fused()

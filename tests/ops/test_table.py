@@ -16,7 +16,7 @@ import torch
 
 from burn_torch.backend.autodiff.decorator import Autodiff
 from burn_torch.backend.base import decomposed
-from burn_torch.backend.libtorch.programs.memory import in_place_form
+from burn_torch.backend.libtorch.attached.programs import in_place_form
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import ALL, DType
 from burn_torch.core.spec import NUMBER_SPECS, TensorSpec

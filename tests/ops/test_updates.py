@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from burn_torch.backend.libtorch.attached.programs import in_place_form
 from burn_torch.backend.libtorch.leaf import LibTorch
-from burn_torch.backend.libtorch.programs.memory import in_place_form
 from burn_torch.backend.ndarray.leaf import NdArray
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, TensorSpec

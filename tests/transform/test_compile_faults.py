@@ -13,6 +13,7 @@ import pytest
 
 from burn_torch import Device, FusionWarning, Tensor, compile
 from burn_torch.backend.libtorch import source_file
+from burn_torch.backend.libtorch.attached import programs as kernel_programs
 from burn_torch.backend.libtorch.generated import c_kernels, c_libraries
 from burn_torch.backend.libtorch.programs import program as libtorch_program
 from burn_torch.core.errors import BurnTorchError
@@ -39,7 +40,7 @@ PLACES: dict[str, tuple[ModuleType, str]] = {
     "C": (c_kernels, "lowered_for_cpu"),
     "the file of a program": (source_file, "_written"),
     "a program": (libtorch_program, "memory_plan"),
-    "compiling ahead": (libtorch_program, "compile_ahead"),
+    "compiling ahead": (kernel_programs, "compile_ahead"),
     "patterns": (compiled_program, "replaced"),
     "a pass": (driver, "fold_views"),
     "an early pass": (driver, "algebra"),

@@ -7,7 +7,6 @@ import functools
 import threading
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
@@ -16,16 +15,15 @@ import torch
 
 from burn_torch.backend.base import Backend, Program, Recorded, run_decomposed
 from burn_torch.backend.libtorch.attached.table import attached
+from burn_torch.backend.libtorch.plain import plan_of_candidate, row_candidate
 from burn_torch.backend.libtorch.tensors.adoption import adopted
 from burn_torch.backend.libtorch.tensors.allocator import fault_in
 from burn_torch.backend.libtorch.tensors.modes import (
     in_inference,
-    is_cast_by_autocast,
     outside,
     refuse_tracers,
     refused,
     unreadable,
-    without_autocast,
 )
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
@@ -33,8 +31,7 @@ from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.source import straight_line
-from burn_torch.ops.op import Call, PerCall
-from burn_torch.ops.torch_code import TorchCode
+from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import FROM_TORCH, TO_TORCH
 
 __all__ = ["LibTorch"]
@@ -72,29 +69,16 @@ class LibTorch(Backend):
         """The function that computes a Call: a value for one output, a sequence for several."""
         plan = call.plans.get(LibTorch)
         if plan is None:
-            candidate = self.candidate(call)
-            plan = candidate.function if isinstance(candidate, TorchCode) else candidate
-            if is_cast_by_autocast(call):
-                plan = without_autocast(plan)
-            call.plans[LibTorch] = plan
+            plan = call.plans[LibTorch] = plan_of_candidate(call, self.candidate(call))
         return plan
 
     def candidate(self, call: Call) -> Callable[..., Any]:
         """What computes a Call, as a TorchCode where its source is known: a program writes that down."""
-        found: Callable[..., Any] | None = call.memo.get(LibTorch)
-        if found is None:
-            candidate = call.op.torch
-            kernel = attached(call)
-            if kernel is not None:
-                found = kernel
-            elif isinstance(candidate, PerCall):
-                found = candidate.build(call)
-            elif candidate is not None:
-                found = partial(candidate, **call.attrs) if call.attrs else candidate
-            if found is None:
-                found = run_decomposed(self, call)
-            call.memo[LibTorch] = found
-        return found
+        candidate: Callable[..., Any] | None = call.memo.get(LibTorch)
+        if candidate is None:
+            candidate = attached(call) or row_candidate(call) or run_decomposed(self.compile, call)
+            call.memo[LibTorch] = candidate
+        return candidate
 
     def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
         """Straight-line Python over the plans of the graph's Calls: quick to make, for rules and small graphs."""
@@ -106,9 +90,9 @@ class LibTorch(Backend):
 
     def program(self, graph: Graph, donate: Collection[int] = (), *, title: str = "") -> Program:
         """Readable Python over torch's own functions, in place where that is legal; see `program.py`."""
-        from burn_torch.backend.libtorch.programs.program import write_program  # an eager run never needs it
+        from burn_torch.backend.libtorch.attached.programs import write_with_kernels  # an eager run never needs it
 
-        return write_program(graph, donate, self.candidate, title)
+        return write_with_kernels(graph, donate, self.candidate, title)
 
     def recorded(
         self,
@@ -129,7 +113,13 @@ class LibTorch(Backend):
             return None
         with self._arenas_lock:
             arena = self._arenas.get(place) or self._arenas.setdefault(place, arena_of(place))
-        return capture(graph, donate, hold=hold, arena=arena, before_overwriting=before_overwriting)
+
+        def compile_part(part: Graph, donate: Collection[int]) -> Callable[..., Sequence[Any]]:
+            return self.program(part, donate, title="A recorded part").run
+
+        return capture(
+            graph, donate, hold=hold, arena=arena, compile=compile_part, before_overwriting=before_overwriting
+        )
 
     def reading(self, place: str) -> AbstractContextManager[None]:
         """On a GPU a stream beside the one that computes, from this point of it on."""

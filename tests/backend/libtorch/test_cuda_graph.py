@@ -10,12 +10,12 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.recorded.capture import capture
 from burn_torch.backend.libtorch.recorded.segments import plan
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.spec import FLOAT_NUMBER
 from burn_torch.graph import interpret
 from burn_torch.graph.passes.memory import memory_plan
+from tests.backend.libtorch.capturing import capture
 from tests.backend.libtorch.host_arena import (
     HostArena,
     batches,

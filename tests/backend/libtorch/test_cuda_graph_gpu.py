@@ -12,7 +12,7 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.recorded.capture import arena_of, capture
+from burn_torch.backend.libtorch.recorded.capture import arena_of
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.philox import fold
@@ -21,6 +21,7 @@ from burn_torch.graph import Graph, interpret
 from burn_torch.ops.op import op
 from burn_torch.ops.value import Value
 from tests.backend.libtorch import host_arena as steps
+from tests.backend.libtorch.capturing import capture
 
 pytestmark = [
     pytest.mark.gpu,
@@ -236,14 +237,15 @@ def test_a_fault_of_the_device_names_what_to_do() -> None:
     code = """
 import torch
 from burn_torch import ops
-from burn_torch.backend.libtorch.recorded.capture import capture
+from burn_torch.backend import LibTorch
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph import Trace
 trace = Trace()
 x = trace.input(TensorSpec.of((4,), DType.F32, "cuda:0"))
 i = trace.input(TensorSpec.of((2,), DType.I64, "cuda:0"))
-program = capture(trace.graph([ops.select(x, i, dim=0)]))
+graph = trace.graph([ops.select(x, i, dim=0)])
+program = LibTorch().recorded(graph, before_overwriting=lambda buffers: None)
 x = torch.ones(4, device="cuda")
 good, bad = torch.tensor([0, 1], device="cuda"), torch.tensor([0, 99], device="cuda")
 program(x, good)

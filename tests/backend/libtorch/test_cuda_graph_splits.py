@@ -9,13 +9,13 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.recorded.capture import capture
 from burn_torch.backend.libtorch.recorded.segments import plan
 from burn_torch.backend.libtorch.recorded.settings import precision_settings
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER
 from burn_torch.graph import Graph, Trace, interpret
+from tests.backend.libtorch.capturing import capture
 from tests.backend.libtorch.host_arena import HostArena, Replayed, captured, elementwise, spec
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from burn_torch import ops
-from burn_torch.backend.libtorch.programs.memory import in_place_form
+from burn_torch.backend.libtorch.attached.programs import in_place_form
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.graph import Trace, interpret

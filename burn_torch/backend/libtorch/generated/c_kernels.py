@@ -19,6 +19,8 @@ from typing import Any, Final, final
 import torch
 
 from burn_torch.backend.libtorch.generated.c_libraries import CompilerError, build_apart, compiler, loaded
+from burn_torch.backend.libtorch.plain import compile_plain
+from burn_torch.backend.libtorch.programs.program import write_program
 from burn_torch.backend.libtorch.source_file import compiled
 from burn_torch.core.errors import explain
 from burn_torch.core.frames import user_level
@@ -151,13 +153,10 @@ class CFunction:
         return build_apart(kernel.name, kernel.source, lines=known_lines(self._symbols[0]))
 
     def _one_by_one(self) -> _Run:
-        from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
-
-        leaf = LibTorch()
         try:
-            return leaf.program(self.body).run
+            return write_program(self.body).run
         except Exception:  # told of where the program around it is made
-            return leaf.compile(self.body)
+            return compile_plain(self.body)
 
 
 def _prove(kernel: CKernel, body: Graph, layouts: Sequence[Any]) -> None:

@@ -185,9 +185,7 @@ _TYPES: Final = frozenset({"fp32", "i32", "i64", "u32", "u64", "constexpr"})
 
 def kernel_device(kernel: Any) -> int:
     """The number of the GPU a kernel writes on."""
-    from burn_torch.backend.libtorch.generated import triton_kernels as fused
-
-    index = fused._device(kernel).index
+    index = torch.device(kernel.outputs[0].place).index
     return torch.cuda.current_device() if index is None else index
 
 

@@ -24,6 +24,7 @@ import torch
 from burn_torch.backend.libtorch.generated.c_kernels import CFunction, c_function
 from burn_torch.backend.libtorch.generated.quick_launch import Run, quick_launch
 from burn_torch.backend.libtorch.generated.tuning import Layouts, tunable_of
+from burn_torch.backend.libtorch.plain import compile_plain
 from burn_torch.backend.libtorch.source_file import kernel_folders
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import explain
@@ -41,7 +42,6 @@ from burn_torch.fusion.triton.configs import Tiles, tiles_of
 from burn_torch.fusion.triton.kernel_proof import KernelFault, reached
 from burn_torch.fusion.triton.lowering import lower
 from burn_torch.fusion.triton.proof import prove_triton
-from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
@@ -280,9 +280,7 @@ class FusedKernel:
         return outputs, self._interpreted
 
     def _interpreted(self, *inputs: Any) -> list[torch.Tensor]:
-        from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
-
-        return interpret(self.body, LibTorch(), inputs)
+        return list(compile_plain(self.body)(*inputs))
 
     def _told(self, count: int) -> str:
         """The name of the kernel, its file and its operations."""

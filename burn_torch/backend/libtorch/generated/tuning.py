@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.programs.program import write_program
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion.body.loops import Kernel
@@ -177,9 +178,7 @@ def _doubled(inputs: Sequence[Any]) -> list[Any]:
 
 
 def _computed(body: Graph, inputs: Sequence[Any]) -> list[torch.Tensor]:
-    from burn_torch.backend.libtorch.leaf import LibTorch
-
-    return list(LibTorch().program(body, title="The operations of a generated kernel, one by one").run(*inputs))
+    return list(write_program(body, title="The operations of a generated kernel, one by one").run(*inputs))
 
 
 def _near(found: torch.Tensor, exact: torch.Tensor) -> bool:

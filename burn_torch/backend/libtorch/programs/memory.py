@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
-from burn_torch.backend.libtorch.attached.table import attached
-from burn_torch.backend.libtorch.generated.triton_kernels import fused_kernel
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.rows.row import kernel
 from burn_torch.graph.ir import Graph, Node
@@ -14,7 +12,7 @@ from burn_torch.graph.passes.memory import MemoryPlan
 from burn_torch.ops.op import Call, PerCall
 from burn_torch.ops.torch_code import Over
 
-__all__ = ["InPlace", "in_place_form", "in_place_writes"]
+__all__ = ["InPlace", "InPlaceForm", "in_place_writes", "row_in_place_form"]
 
 
 @final
@@ -39,13 +37,15 @@ class InPlace:
         return {i: operand for i, operand in operands.items() if isinstance(i, int) and isinstance(operand, int)}
 
 
-def in_place_form(call: Call) -> tuple[Callable[..., Any], tuple[int, ...]] | None:
+InPlaceForm = tuple[Callable[..., Any], tuple[int, ...]]
+"""A function, and for each of its results the input that it is written over."""
+
+
+def row_in_place_form(call: Call) -> InPlaceForm | None:
     """The in-place form of a row at this Call, and which input each result is written over.  None where it has none.
 
     Integers have none: their candidates refuse numbers that the element type cannot hold, and in place nobody asks.
     """
-    if call.op is kernel or attached(call) is not None:  # kernels write to memory of their own, or see below
-        return None
     form = call.op.inplace
     if isinstance(form, PerCall):
         form = form.build(call)
@@ -60,29 +60,32 @@ def in_place_form(call: Call) -> tuple[Callable[..., Any], tuple[int, ...]] | No
     return function, over
 
 
-def in_place_writes(graph: Graph, plan: MemoryPlan) -> Mapping[int, InPlace]:
-    """By node, the in-place forms that a memory plan allows."""
+def no_kernel(call: Call, over: Mapping[int, int]) -> InPlace | None:
+    """None: a program without generated kernels."""
+    return None
+
+
+def in_place_writes(
+    graph: Graph,
+    plan: MemoryPlan,
+    form_of: Callable[[Call], InPlaceForm | None] = row_in_place_form,
+    kernel_over: Callable[[Call, Mapping[int, int]], InPlace | None] = no_kernel,
+) -> Mapping[int, InPlace]:
+    """By node, the in-place forms that a memory plan allows.
+
+    form_of      the in-place form of a row
+    kernel_over  a generated kernel that writes these outputs over these inputs; None where no kernel runs
+    """
     writes: dict[int, InPlace] = {}
     for number, pairs in plan.in_place.items():
         if graph.nodes[number].call.op is kernel:
-            generated = _generated(graph.nodes[number].call, dict(pairs))
+            generated = kernel_over(graph.nodes[number].call, dict(pairs))
             if generated is not None:
                 writes[number] = generated
             continue
-        form = in_place_form(graph.nodes[number].call)
+        form = form_of(graph.nodes[number].call)
         if form is not None:
             function, over = form
             chosen = {output for output, _ in pairs}
             writes[number] = InPlace(function, over, tuple(output in chosen for output in range(len(over))))
     return writes
-
-
-def _generated(call: Call, over: Mapping[int, int]) -> InPlace | None:
-    """A generated kernel that writes these outputs over these inputs; None where no kernel runs."""
-    run = fused_kernel(call)
-    if run is None:
-        return None
-    count = len(call.results)
-    return InPlace(
-        run.written_over(over), tuple(over.get(j, -1) for j in range(count)), tuple(j in over for j in range(count))
-    )

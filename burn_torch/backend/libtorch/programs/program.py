@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 
 from burn_torch.backend.base import Program
-from burn_torch.backend.libtorch.generated.compiling import compile_ahead
-from burn_torch.backend.libtorch.generated.together import together
-from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
+from burn_torch.backend.libtorch.plain import plain_candidate
 from burn_torch.backend.libtorch.programs.memory import InPlace, in_place_writes
 from burn_torch.backend.libtorch.source_file import compiled
 from burn_torch.backend.libtorch.tensors.allocator import keep_memory
@@ -33,7 +31,7 @@ from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.core.verifying import is_proving
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.invariants import check_overwrites
-from burn_torch.graph.passes.memory import memory_plan
+from burn_torch.graph.passes.memory import MemoryPlan, memory_plan
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_code import TorchCode, code_of, importable
 from burn_torch.ops.torch_types import TO_TORCH
@@ -43,33 +41,51 @@ __all__ = ["write_program"]
 _COMMENT_COLUMN: Final = 56
 
 
+Writes = Callable[[Graph, MemoryPlan], Mapping[int, InPlace]]
+Finish = Callable[[Callable[..., Any], Graph, Sequence[Any]], Callable[..., Any]]
+
+
 def write_program(
-    graph: Graph, donate: Collection[int], plan: Callable[[Call], Callable[..., Any]], title: str = ""
+    graph: Graph,
+    donate: Collection[int] = (),
+    title: str = "",
+    *,
+    candidate: Callable[[Call], Callable[..., Any]] = plain_candidate,
+    writes: Writes = in_place_writes,
+    finish: Finish | None = None,
 ) -> Program:
-    """Writes, compiles and loads the program of a graph.  `plan` gives the function that computes a Call in eager."""
-    writer = _Writer(graph, donate, plan)
+    """Writes, compiles and loads the program of a graph; without kernels, unless they are handed over.
+
+    candidate  gives the function that computes a Call in eager
+    writes     the in-place forms that a memory plan allows, by node
+    finish     makes what is run of the program that was written, its graph, and what computes each node
+    """
+    writer = _Writer(graph, donate, candidate, writes)
     if is_proving():
         writer.check()
     keep_memory(sum(size for (_, place), size in writer.memory.arena_bytes.items() if place == "cpu"))
     source = writer.source(title)
     code, path = compiled(source)
-    compile_ahead([function for function in writer.functions if isinstance(function, FusedKernel)])
     namespace: dict[str, Any] = dict(writer.opaque)
     exec(code, namespace)
     run = namespace["run"]
     namespace["told"] = functools.partial(_told, run.__code__, writer.nodes_by_line)
-    return Program(together(run, graph, writer.functions), source, path, writer.reused, writer.memory.peak_bytes)
+    if finish is not None:
+        run = finish(run, graph, writer.functions)
+    return Program(run, source, path, writer.reused, writer.memory.peak_bytes)
 
 
 class _Writer:
     """The source of one graph, line by line."""
 
-    def __init__(self, graph: Graph, donate: Collection[int], plan: Callable[[Call], Callable[..., Any]]) -> None:
+    def __init__(
+        self, graph: Graph, donate: Collection[int], candidate: Callable[[Call], Callable[..., Any]], writes: Writes
+    ) -> None:
         self.graph: Final = graph
         self.donate: Final = set(donate)
-        self.plan: Final = plan
+        self.candidate: Final = candidate
         self.memory: Final = memory_plan(graph, donate)
-        self.in_place: Final = in_place_writes(graph, self.memory)
+        self.in_place: Final = writes(graph, self.memory)
         self.last_use: Final = {i: n for n, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
         self.imports: Final[dict[str, str]] = {}
         """Names of the program that stand for functions of torch, and how those are written."""
@@ -149,7 +165,7 @@ class _Writer:
             self.functions.append(None)
             return self._call(call.op.scalar, node, call)
         if in_place is None:
-            self.functions.append(self.plan(call))
+            self.functions.append(self.candidate(call))
             return self._call(self.functions[-1], node, call)
         copied = {position for position, legal in zip(in_place.over, in_place.legal, strict=True) if not legal}
         self.reused.extend(in_place.taken(node).items())

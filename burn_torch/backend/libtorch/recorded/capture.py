@@ -66,8 +66,8 @@ def capture(
     donate: Collection[int] = (),
     *,
     hold: Collection[int] = (),
+    compile: Compile,
     arena: Arena | None = None,
-    compile: Compile | None = None,
     before_overwriting: Callable[[Sequence[torch.Tensor]], None] = lambda buffers: None,
 ) -> CapturedProgram:
     """A program that records itself as CUDA graphs at its first call.
@@ -76,20 +76,14 @@ def capture(
               memory.  An output that has the spec of one takes its memory over, in order.
     hold      positions of inputs that are the same tensors at every call
     arena     private memory and order of work, shared with other programs; default: its own
-    compile   makes straight-line Python of a part; default: LibTorch's
+    compile   makes straight-line Python of a part
     before_overwriting   told of the state's buffers when other values than those handed out are about to be put there:
               whoever still holds what was handed out can save it
 
     Raises: DeviceError where no input and no result lies on a CUDA device.
     """
     home: Arena = arena_of(_cuda_place(graph)) if arena is None else arena
-    return CapturedProgram(graph, donate, hold, home, compile or _straight_line, before_overwriting)
-
-
-def _straight_line(graph: Graph, donate: Collection[int]) -> Callable[..., Sequence[Any]]:
-    from burn_torch.backend.libtorch.leaf import LibTorch
-
-    return LibTorch().program(graph, donate, title="A recorded part").run
+    return CapturedProgram(graph, donate, hold, home, compile, before_overwriting)
 
 
 def _cuda_place(graph: Graph) -> str:

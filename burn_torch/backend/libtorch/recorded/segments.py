@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from burn_torch.backend.libtorch.attached.programs import in_place_form
 from burn_torch.backend.libtorch.attached.table import device_form
-from burn_torch.backend.libtorch.programs.memory import in_place_form
 from burn_torch.backend.libtorch.recorded.transfers import with_transfers_apart
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
