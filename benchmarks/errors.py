@@ -31,7 +31,7 @@ import torch
 from benchmarks._kernels.large import large
 from burn_kernels import REGISTRY
 from burn_kernels.spec import Draw
-from burn_kernels.verify import Difference, verify
+from burn_kernels.verification import Difference, verify
 
 DTYPES = ("float32", "float16", "bfloat16")
 LONGEST = ("linear", "attention", "convolution", "group_norm", "batch_norm", "residual_layer_norm", "residual_rms_norm")

@@ -23,79 +23,45 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     attention       forward, backward; forward_packed, backward_packed: sequences of unlike lengths; give lse too
     rope            forward, backward of q and k together, from tables or computed angles
 
-`autotune` chooses the config of each launch, and measures where that is allowed.
+A family is imported when its name is first used.  `autotune` chooses the config of each launch, and measures where that
+is allowed.
 `REGISTRY` holds a `KernelSpec` for each operation; `verify` checks one against float64.
 """
 
 from __future__ import annotations
 
-from burn_kernels import (
-    activation,
-    attention,
-    autotune,
-    batch_norm,
-    convolution,
-    cross_entropy,
-    dropout,
-    embedding,
-    glu,
-    group_norm,
-    linear_cross_entropy,
-    lion,
-    matmul,
-    norm,
-    optimizer,
-    random,
-    reduce,
-    residual_norm,
-    rope,
-    softmax,
-    tensor_norm,
-)
-from burn_kernels._triton import AVAILABLE
-from burn_kernels.errors import (
-    KernelArgumentError,
-    KernelDeviceError,
-    KernelDTypeError,
-    KernelError,
-    KernelLimitError,
-    KernelShapeError,
-)
-from burn_kernels.spec import REGISTRY, KernelSpec, Problem, register
-from burn_kernels.verify import verify
+from typing import TYPE_CHECKING, Final
 
-__all__ = [
-    "AVAILABLE",
-    "REGISTRY",
-    "KernelArgumentError",
-    "KernelDTypeError",
-    "KernelDeviceError",
-    "KernelError",
-    "KernelLimitError",
-    "KernelShapeError",
-    "KernelSpec",
-    "Problem",
-    "activation",
-    "attention",
-    "autotune",
-    "batch_norm",
-    "convolution",
-    "cross_entropy",
-    "dropout",
-    "embedding",
-    "glu",
-    "group_norm",
-    "linear_cross_entropy",
-    "lion",
-    "matmul",
-    "norm",
-    "optimizer",
-    "random",
-    "reduce",
-    "register",
-    "residual_norm",
-    "rope",
-    "softmax",
-    "tensor_norm",
-    "verify",
-]
+from burn_kernels.lazy import public_names
+from burn_kernels.registry import FAMILIES
+
+if TYPE_CHECKING:
+    from burn_kernels._triton import AVAILABLE as AVAILABLE
+    from burn_kernels.errors import KernelArgumentError as KernelArgumentError
+    from burn_kernels.errors import KernelDeviceError as KernelDeviceError
+    from burn_kernels.errors import KernelDTypeError as KernelDTypeError
+    from burn_kernels.errors import KernelError as KernelError
+    from burn_kernels.errors import KernelLimitError as KernelLimitError
+    from burn_kernels.errors import KernelShapeError as KernelShapeError
+    from burn_kernels.spec import REGISTRY as REGISTRY
+    from burn_kernels.spec import KernelSpec as KernelSpec
+    from burn_kernels.spec import Problem as Problem
+    from burn_kernels.spec import register as register
+    from burn_kernels.verification import verify as verify
+
+_EXPORTS: Final = {
+    "_triton": ("AVAILABLE",),
+    "errors": (
+        "KernelArgumentError",
+        "KernelDTypeError",
+        "KernelDeviceError",
+        "KernelError",
+        "KernelLimitError",
+        "KernelShapeError",
+    ),
+    "spec": ("REGISTRY", "KernelSpec", "Problem", "register"),
+    "verification": ("verify",),
+}
+"""Public names that are no module, by the module that has them."""
+
+__all__, __getattr__ = public_names(__name__, _EXPORTS, (*FAMILIES, "autotune"))  # a list

@@ -10,6 +10,7 @@ import torch
 
 from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.registry import Registry
 
 __all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "register"]
 
@@ -78,14 +79,14 @@ class KernelSpec:
     """(*inputs, **options) -> how large the numbers are whose difference an output may be; see `verify.compare`."""
 
 
-REGISTRY: dict[str, KernelSpec] = {}
+REGISTRY: Registry[KernelSpec] = Registry()
 """Every kernel family by its operation's name."""
 
 
 @checked
 def register(spec: KernelSpec) -> KernelSpec:
     """Adds a spec to the registry and returns it."""
-    if spec.name in REGISTRY:
+    if REGISTRY.holds(spec.name):
         raise KernelArgumentError(
             explain(
                 f"the kernel {spec.name!r} is registered twice",

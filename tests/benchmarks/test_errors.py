@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 from benchmarks import errors
 from burn_kernels import REGISTRY
 from burn_kernels.spec import Problem
-from burn_kernels.verify import Difference, verify
+from burn_kernels.verification import Difference, verify
 
 
 def test_rows_hold_the_worst_of_all_seeds_and_problems() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from burn_kernels import KernelLimitError, attention
 from burn_kernels.attention import BackwardConfig, Config
 from burn_kernels.spec import Draw
-from burn_kernels.verify import poisoned
+from burn_kernels.verification import poisoned
 
 # numpy says so where kernels compute with infinities on purpose, in lanes that are masked or replaced
 pytestmark = pytest.mark.filterwarnings(

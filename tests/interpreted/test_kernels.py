@@ -33,7 +33,7 @@ from burn_kernels import (  # after the check for triton
 )
 from burn_kernels.launch import H200
 from burn_kernels.spec import Draw
-from burn_kernels.verify import poisoned
+from burn_kernels.verification import poisoned
 
 # numpy says so where kernels compute with infinities on purpose, in lanes that are masked or replaced
 pytestmark = pytest.mark.filterwarnings(

@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 
 from burn_kernels import KernelArgumentError, dropout, random  # after the check for triton
 from burn_kernels.launch import H200
-from burn_kernels.verify import poisoned
+from burn_kernels.verification import poisoned
 from burn_torch.core.philox import fold, stream_of, words
 
 KEYS = [0, fold(3, 4), 2**63 - 1, 2**64 - 1, -5]

@@ -26,7 +26,7 @@ from burn_kernels.autotune.compiling import launches
 from burn_kernels.autotune.tunable import TUNABLES, Tunable
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
 from burn_kernels.spec import Draw, KernelSpec, Problem
-from burn_kernels.verify import cast
+from burn_kernels.verification import cast
 
 MACHINES = {"H200": H200, "A100": A100, "MI300X": MI300X}
 DTYPES = (torch.float32, torch.bfloat16)

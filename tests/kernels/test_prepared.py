@@ -19,7 +19,7 @@ from burn_kernels._triton import INTERPRETED, tl, triton
 from burn_kernels.launch import H200, Launch, _launch_here, recording
 from burn_kernels.prepared import prepared
 from burn_kernels.spec import Draw
-from burn_kernels.verify import cast
+from burn_kernels.verification import cast
 from tests.kernels.stub_cuda import STREAM, StubCuda, standing_in
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")

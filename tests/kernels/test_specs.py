@@ -300,8 +300,36 @@ def test_candidates_begin_with_the_default() -> None:
         assert chosen.lanes >= 32 * chosen.warps  # at least a vector a thread: what the form in place relies on
 
 
+def run_alone(program: str) -> None:
+    here = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "error", "-c", program]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=here)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_importing_the_package_imports_no_family_until_one_is_named_or_a_registry_is_read() -> None:
+    run_alone("""
+import sys
+import burn_kernels
+loaded = [name for name in sys.modules if name.startswith("burn_kernels.")]
+assert loaded == ["burn_kernels.lazy", "burn_kernels.registry"] and "torch" not in sys.modules, loaded
+from burn_kernels import softmax
+assert "burn_kernels.glu" not in sys.modules
+from burn_kernels.autotune.tunable import TUNABLES
+assert not TUNABLES.holds("glu") and TUNABLES["glu"].name == "glu" and "glu" in TUNABLES
+assert all(f"burn_kernels.{name}" in sys.modules for name in burn_kernels.registry.FAMILIES)
+try:
+    burn_kernels.no_such_name
+except AttributeError as error:
+    assert "no attribute 'no_such_name'" in str(error)
+else:
+    raise AssertionError
+assert all(hasattr(burn_kernels, name) for name in burn_kernels.__all__) and callable(burn_kernels.verify)
+""")
+
+
 def test_everything_but_kernels_works_without_triton() -> None:
-    program = """
+    run_alone("""
 import sys
 sys.modules["triton"] = None  # import triton raises ImportError
 import torch, burn_kernels
@@ -312,11 +340,7 @@ for spec in burn_kernels.REGISTRY.values():
     for problem in spec.problems(Draw(0)):
         assert burn_kernels.verify(spec, problem, dtype=torch.float32) == [], spec.name
         break
-"""
-    here = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-W", "error", "-c", program]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=here)
-    assert ran.returncode == 0, ran.stderr
+""")
 
 
 @pytest.mark.parametrize("module", [errors, launch, optimizer], ids=lambda module: module.__name__)

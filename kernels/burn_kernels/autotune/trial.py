@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from burn_kernels.verify import cast, compare
+from burn_kernels.verification import cast, compare
 
 __all__ = ["Trial", "Truth", "agree", "fenced", "judge"]
 

@@ -29,6 +29,7 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.jitted import kernel_hash
 from burn_kernels.launch import Machine, machine_of, recorded
+from burn_kernels.registry import Registry
 
 __all__ = ["EPOCH", "TUNABLES", "Inputs", "Tunable", "tunable"]
 
@@ -143,13 +144,13 @@ class Tunable:
 EPOCH = [0]
 """Counts how often all decisions were forgotten, or another selector made them."""
 
-TUNABLES: dict[str, Tunable] = {}
+TUNABLES: Registry[Tunable] = Registry()
 """Every place at which a config is chosen, by name."""
 
 
 def tunable(made: Tunable) -> Tunable:
     """Adds a tunable to the registry and returns it."""
-    if made.name in TUNABLES:
+    if TUNABLES.holds(made.name):
         raise KernelArgumentError(
             explain(
                 f"the tunable {made.name!r} is registered twice",
@@ -164,7 +165,9 @@ def tunable(made: Tunable) -> Tunable:
 
 def selector_of() -> Any:
     """The selector of the process.  `selection`, which needs this module, puts its own function here."""
-    raise AssertionError("burn_kernels.autotune.selection was not imported")
+    from burn_kernels.autotune.selection import current
+
+    return current()
 
 
 def row_problems(*flags: str) -> Callable[[int, int, torch.dtype], list[Facts]]:

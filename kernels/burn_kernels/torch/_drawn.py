@@ -12,7 +12,7 @@ from burn_kernels import matmul, reduce_parts, rope_parts
 from burn_kernels.activation import TWINS
 from burn_kernels.spec import Draw
 from burn_kernels.torch._problems import DRAWN, GATED, OPTIMIZERS, Call
-from burn_kernels.verify import cast
+from burn_kernels.verification import cast
 
 __all__ = ["cast_call"]
 

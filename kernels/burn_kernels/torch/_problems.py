@@ -15,7 +15,7 @@ from burn_kernels import dropout, lion, matmul, optimizer, reduce_parts, rope_pa
 from burn_kernels.activation import TWINS
 from burn_kernels.cross_entropy_parts import Options, twin
 from burn_kernels.spec import REGISTRY, Draw, Problem
-from burn_kernels.verify import verify
+from burn_kernels.verification import verify
 
 __all__ = ["ADAPTERS", "DRAWN", "OPTIMIZERS", "Adapter", "Call", "Far"]
 

@@ -35,7 +35,7 @@ from burn_kernels.torch import _drawn, _images, _sequences  # noqa: F401  # they
 from burn_kernels.torch._drawn import cast_call
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
 from burn_kernels.torch.defining import fallbacks
-from burn_kernels.verify import compare, convolved_alike, poisoned
+from burn_kernels.verification import compare, convolved_alike, poisoned
 
 __all__ = ["Finding", "Report", "check"]
 

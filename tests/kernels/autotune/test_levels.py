@@ -7,7 +7,7 @@ import torch
 
 from burn_kernels import KernelArgumentError
 from burn_kernels.autotune import deterministic, is_deterministic, level, set_level, using
-from burn_kernels.verify import poisoned
+from burn_kernels.verification import poisoned
 
 
 def test_the_first_level_never_measures() -> None:
