@@ -80,6 +80,7 @@ class Walk:
     def __init__(self, data: bytes) -> None:
         self.asked: dict[Named, None] = {}
         self._storages: list[Node] = []
+        self._calls: list[Node] = []
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
         self._nodes = 0
@@ -167,15 +168,19 @@ class Walk:
     def _instance(self, argument: Any) -> None:
         values = self._group()
         self._global(argument)
-        self._stack.append(self._node("call", self._stack.pop(), values))
+        self._push_call(self._stack.pop(), values)
 
     def _object(self, _: object) -> None:
         called, *values = self._group()
-        self._stack.append(self._node("call", called, values))
+        self._push_call(called, values)
 
     def _call(self, _: object) -> None:
         args, called = self._stack.pop(), self._stack.pop()
-        self._stack.append(self._node("call", called, list(args.args)))
+        self._push_call(called, list(args.args))
+
+    def _push_call(self, called: Any, args: list[Any]) -> None:
+        self._calls.append(self._node("call", called, args))
+        self._stack.append(self._calls[-1])
 
     def _call_with_names(self, _: object) -> None:
         self._stack.pop()
@@ -238,6 +243,24 @@ class Walk:
                 raise Unsound(f"it has a storage that none is ({type(err).__name__}: {str(err)[:80]})") from err
         return found
 
+    def require_given_bytes(self) -> None:
+        """Raises: Foreign for a call that makes a value of more bytes than it is given.
+
+        torch's reader would run it: `bytearray(2 ** 33)` takes 30 bytes of a pickle and 8 GiB of memory.
+        """
+        for node in self._calls:
+            name, args = str(node.called), node.args
+            grows = (
+                (name in _BYTEARRAYS and not all(map(_holds_bytes, args[:1])))
+                or (name == _ENCODE and args[1:] not in (["latin1"], ["latin-1"]))
+                or (_TENSOR_CLASS.fullmatch(name) is not None and args != [])
+            )
+            if grows:
+                raise Foreign(
+                    f"it asks for a call of {name} that makes more bytes than the file has",
+                    "in PyTorch, save the state_dict alone: torch.save(model.state_dict(), path)",
+                )
+
     def _mark(self, _: object) -> None:
         self._stack.append(_Mark())
 
@@ -292,7 +315,17 @@ _PLAIN: Final = frozenset(
     [f"{module}.{name}" for module in ("builtins", "__builtin__") for name in ("bytearray", "set", "complex")]
     + ["collections.OrderedDict", "collections.Counter", "torch.Size", "torch.device"]
 )
+_BYTEARRAYS: Final = ("builtins.bytearray", "__builtin__.bytearray")
+_ENCODE: Final = "_codecs.encode"
+_TENSOR_CLASS: Final = re.compile(r"torch\.(\w+\.)*\w*Tensor")
 _WRAPPERS: Final = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
+
+
+def _holds_bytes(value: Any) -> bool:
+    """Whether a value is text, bytes or a list, and not a number of bytes to make."""
+    return isinstance(value, str | bytes) or (
+        isinstance(value, Node) and (value.kind == "list" or str(value.called) == _ENCODE)
+    )
 
 
 def is_harmless(asked: Named) -> bool:

@@ -137,7 +137,7 @@ def _asked(path: Path, message: str, zipped: bool) -> list[str]:
 
 
 def _require_storages(source: Source, zipped: bool) -> None:
-    """Raises: Unsound where the pickle speaks of more bytes than the file has.
+    """Raises: Unsound, Foreign where the pickle speaks of more bytes than the file has.
 
     torch maps a storage of as many bytes as the pickle says, whatever its member has: what is too short would be filled
     with the bytes of its neighbours.
@@ -146,11 +146,13 @@ def _require_storages(source: Source, zipped: bool) -> None:
         if bytes(source.bytes[:1]) != b"\x80":  # torch would take it for a tar file, and make a folder for that
             raise Unsound(f"it begins with {bytes(source.bytes[:8])!r}, as no file of torch.save")
         walk, _ = walk_legacy(source)
+        walk.require_given_bytes()
         if (wanted := sum(walk.storage_bytes().values())) > len(source):
             raise Unsound(f"its storages need {wanted} bytes, and it has {len(source)}")
         return
     members = members_of(source)
     root, walk = walk_zipped(source, members)
+    walk.require_given_bytes()
     for key, wanted in walk.storage_bytes().items():
         member = members.get(f"{root}data/{key}")
         if member is None or wanted > member.nbytes:
@@ -169,22 +171,18 @@ def walk_zipped(source: Source, members: Mapping[str, Member]) -> tuple[str, Wal
 
 
 def walk_legacy(source: Source) -> tuple[Walk, str]:
-    """A walk through the object, and the version; before it stand a number, the version, and the machine.
+    """A walk through the object, and the version; around it stand a number, the version, the machine, and the keys.
 
     Raises: Unsound.
     """
     at = 0
-    walk = None
-    protocol = ""
-    for step in range(4):
-        walk = Walk(bytes(source.bytes[at : at + MAX_PICKLE_BYTES]))
-        at += walk.used
-        if step == 0 and walk.root != _LEGACY:
+    walks = []
+    for step in range(5):
+        walks.append(Walk(bytes(source.bytes[at : at + MAX_PICKLE_BYTES])))
+        at += walks[-1].used
+        if (step == 0 and walks[0].root != _LEGACY) or (step != 3 and walks[-1].asked):
             raise Unsound("it begins as no file of torch.save")
-        if step == 1:
-            protocol = str(walk.root)[:20]
-    assert walk is not None
-    return walk, protocol
+    return walks[3], str(walks[1].root)[:20]
 
 
 def is_legacy(head: bytes) -> bool:

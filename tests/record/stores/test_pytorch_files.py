@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pickle
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,46 @@ def test_a_whole_module_is_refused_by_its_class(tmp_path: Path) -> None:
     store = saved(tmp_path / "m.pt", torch.nn.Linear(2, 2))
     with pytest.raises(RecordError, match=r"it asks for torch.nn.modules.linear.Linear"):
         store.keys()
+
+
+class Call:
+    """Asks for a call while it is unpickled."""
+
+    def __init__(self, called: Any, *args: Any) -> None:
+        self.made = called, args
+
+    def __reduce__(self) -> Any:
+        return self.made
+
+
+GROWING = {
+    "a number of bytes": Call(bytearray, 32 << 20),
+    "bytes by a tensor": Call(bytearray, torch.tensor(32 << 20)),
+    "bytes of bytes": Call(bytearray, Call(bytearray, 32 << 20)),
+    "a tensor of no storage": Call(torch.FloatTensor, 8 << 20),
+    "an encoding": Call(codecs.encode, "x", "idna"),
+}
+
+
+@pytest.mark.parametrize("options", [{}, LEGACY], ids=["zip", "legacy"])
+@pytest.mark.parametrize("what", GROWING)
+def test_no_call_of_a_small_pickle_makes_a_large_value(tmp_path: Path, what: str, options: Any) -> None:
+    store = saved(tmp_path / "m.pt", {"a": GROWING[what]}, **options)
+    assert (tmp_path / "m.pt").stat().st_size < 3000
+    tracemalloc.start()
+    with pytest.raises(
+        RecordError, match=r"it asks for a call of .* more bytes than the file has\n(.|\n)*state_dict alone"
+    ):
+        store.keys()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("options", [{}, LEGACY], ids=["zip", "legacy"])
+def test_bytes_beside_tensors_are_passed_over(tmp_path: Path, options: Any) -> None:
+    values = {"a": torch.ones(2), "bytes": b"\xff\0", "array": bytearray(b"\xfe"), "none": bytearray(), "set": {1}}
+    assert saved(tmp_path / "m.pt", values, **options).keys() == ["a"]
 
 
 def test_a_plain_pickle_is_refused(tmp_path: Path) -> None:
