@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, final
+from dataclasses import fields, is_dataclass
+from types import NoneType
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from burn_torch.core.checking import checked_late
 from burn_torch.core.errors import DataError, explain
@@ -22,9 +23,7 @@ from burn_torch.monitor.event import (
     EpochDone,
     EpochSummary,
     Event,
-    GpuUse,
     LogLine,
-    MetricDefinition,
     MetricValue,
     Notice,
     Resources,
@@ -111,112 +110,57 @@ def _split(value: Any) -> Split:
     return Split(_text(value))
 
 
-@final
-@dataclass(frozen=True)
-class _Shape:
-    """The fields of an event in a line."""
-
-    kind: str
-    cls: type[Any]
-    fields: Mapping[str, Callable[[Any], Any]]
-
-    def read(self, found: Mapping[str, Any]) -> Any:
-        """The event.  What a field's absence means is the default of its class; without one the line is damaged."""
-        given = {name: read(found[name]) for name, read in self.fields.items() if name in found}
-        try:
-            return self.cls(**given)
-        except TypeError as err:  # a field without a default is absent
-            raise DamagedLine(str(err)) from err
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """Reads a field of this type, as the class of an event declares it."""
+    if kind in _READERS:
+        return _READERS[kind]
+    first, *rest = get_args(kind) or (kind,)
+    if get_origin(kind) is tuple:
+        return _many(_reader(first))
+    return _optional(_reader(first)) if rest == [NoneType] else _object(kind)
 
 
-_DEFINITION: Final = _Shape(
-    "", MetricDefinition, {"name": _text, "unit": _optional(_text), "higher_is_better": _flag}
-).read
-_GPU: Final = _Shape(
-    "",
-    GpuUse,
-    {
-        "index": _whole,
-        "name": _text,
-        "percent": _optional(_number),
-        "memory_bytes": _optional(_whole),
-        "memory_total_bytes": _optional(_whole),
-        "temperature_c": _optional(_number),
-        "power_w": _optional(_number),
-    },
-).read
+def _object(cls: type[Any]) -> Callable[[Any], Any]:
+    """Reads an instance of a class; a field that is absent has the default of the class, else the line is damaged."""
+    readers = {name: _reader(kind) for name, kind in get_type_hints(cls).items()}
 
-
-def _object(inner: Callable[[Mapping[str, Any]], object]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise DamagedLine(f"{value!r} is no object")
-        return inner(value)
+        try:
+            return cls(**{name: read(value[name]) for name, read in readers.items() if name in value})
+        except TypeError as err:  # a field without a default is absent
+            raise DamagedLine(str(err)) from err
 
     return read
 
 
-def _split_done(found: Mapping[str, object]) -> SplitDone:
-    return SplitDone(EpochSummary(_split(found["split"]), _whole(found["epoch"]), _VALUES(found["values"])))
-
-
-_VALUES: Final = _many(_metric_value)
-_SHAPES: Final = (
-    _Shape(
-        "run_started",
-        RunStarted,
-        {
-            "total_epochs": _whole,
-            "starting_epoch": _whole,
-            "train_items": _optional(_whole),
-            "valid_items": _optional(_whole),
-            "train_metrics": _many(_object(_DEFINITION)),
-            "valid_metrics": _many(_object(_DEFINITION)),
-            "run_id": _text,
-            "config": _optional(_text),
-            "resumed_from": _optional(_text),
-            "versions": _texts,
-        },
-    ),
-    _Shape(
-        "split_started",
-        SplitStarted,
-        {
-            "split": _split,
-            "epoch": _whole,
-            "batches_done": _whole,
-            "batches_total": _optional(_whole),
-            "items_done": _whole,
-            "items_total": _optional(_whole),
-        },
-    ),
-    _Shape("epoch_done", EpochDone, {"epoch": _whole}),
-    _Shape("checkpoint", CheckpointSaved, {"path": _text, "epoch": _whole, "complete": _flag}),
-    _Shape("notice", Notice, {"text": _text}),
-    _Shape("log", LogLine, {"text": _text, "stream": _text}),
-    _Shape(
-        "resources",
-        Resources,
-        {
-            "cpu_percent": _optional(_number),
-            "memory_bytes": _optional(_whole),
-            "process_memory_bytes": _optional(_whole),
-            "gpus": _many(_object(_GPU)),
-            "memory_total_bytes": _optional(_whole),
-            "process_cpu_percent": _optional(_number),
-        },
-    ),
-    _Shape("stop_requested", StopRequested, {"reason": _text, "how": _text}),
-    _Shape(
-        "run_ended",
-        RunEnded,
-        {"status": _text, "summary": _optional(_text), "exit_code": _whole, "message": _optional(_text)},
-    ),
-)
-_KINDS: Final = {shape.cls: shape for shape in _SHAPES}
-_READERS: Final[dict[str, Callable[[Mapping[str, Any]], Event]]] = {
-    **{shape.kind: shape.read for shape in _SHAPES},
-    "split_done": _split_done,
+_READERS: Final[dict[Any, Callable[[Any], Any]]] = {
+    int: _whole,
+    float: _number,
+    str: _text,
+    bool: _flag,
+    Split: _split,
+    MetricValue: _metric_value,
+    Mapping[str, str]: _texts,
+}
+_KINDS: Final[dict[type[Any], str]] = {
+    RunStarted: "run_started",
+    SplitStarted: "split_started",
+    SplitDone: "split_done",
+    EpochDone: "epoch_done",
+    CheckpointSaved: "checkpoint",
+    Notice: "notice",
+    LogLine: "log",
+    Resources: "resources",
+    StopRequested: "stop_requested",
+    RunEnded: "run_ended",
+}
+"""What a line calls the event.  A step has a line of its own, being one of many."""
+_summary = _object(EpochSummary)
+_EVENTS: Final[dict[str, Callable[[Any], Event]]] = {
+    **{name: _object(cls) for cls, name in _KINDS.items()},
+    "split_done": lambda line: SplitDone(_summary(line)),
 }
 
 
@@ -239,9 +183,8 @@ def encode(event: Event, number: int, time: float) -> bytes:
         values = _values(summary.values)
         rest = f'"kind":"split_done","split":"{summary.split}","epoch":{summary.epoch},"values":{values}}}'
     else:
-        shape = _KINDS[type(event)]
-        found = {"kind": shape.kind, **{name: _plain(getattr(event, name)) for name in shape.fields}}
-        rest = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))[1:]
+        contents = {"kind": _KINDS[type(event)], **_plain(event)}
+        rest = json.dumps(contents, ensure_ascii=False, allow_nan=False, separators=(",", ":"))[1:]
     # half of a surrogate pair, as in a file name that is not UTF-8, becomes a question mark
     return f'{{"v":{VERSION},"n":{number},"t":{time:.3f},{rest}\n'.encode("utf-8", "replace")
 
@@ -274,7 +217,7 @@ def _plain(value: Any) -> Any:
         return repr(float(value))
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
-    if isinstance(value, MetricDefinition | GpuUse):
+    if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(name): str(one) for name, one in value.items()}
@@ -305,7 +248,7 @@ def decode(line: bytes | str) -> Stamped | None:
         if kind == "step":
             event: Event = _step(found)
         else:
-            read = _READERS.get(kind)
+            read = _EVENTS.get(kind)
             if read is None:
                 return None
             event = read(found)
