@@ -7,6 +7,7 @@ Source: Sennrich et al. 2016, section 3.2, https://arxiv.org/abs/1508.07909.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import re
 from collections import Counter
@@ -40,13 +41,20 @@ def learn_merges(text: bytes, count: int) -> tuple[Pair, ...]:
         for pair in itertools.pairwise(word):
             pairs[pair] += times
             where.setdefault(pair, set()).add(number)
+    heap = [(-times, pair) for pair, times in pairs.items()]  # an entry may be too high: counts of known pairs fall
+    heapq.heapify(heap)
     merges: list[Pair] = []
-    while len(merges) < count and pairs:
-        best = max(pairs, key=lambda pair: (pairs[pair], -pair[0], -pair[1]))
+    while len(merges) < count and heap:
+        times, best = heapq.heappop(heap)
+        if pairs[best] != -times:
+            if best in pairs:
+                heapq.heappush(heap, (-pairs[best], best))
+            continue
         if pairs[best] < 2:
             break
         token = BYTES + len(merges)
         merges.append(best)
+        fresh: set[Pair] = set()
         for number in where.pop(best):
             word, times = words[number]
             for pair in itertools.pairwise(word):
@@ -58,6 +66,10 @@ def learn_merges(text: bytes, count: int) -> tuple[Pair, ...]:
             for pair in itertools.pairwise(merged):
                 pairs[pair] += times
                 where.setdefault(pair, set()).add(number)
+                if token in pair:
+                    fresh.add(pair)
+        for pair in fresh:
+            heapq.heappush(heap, (-pairs[pair], pair))
     return tuple(merges)
 
 
