@@ -22,7 +22,6 @@ REQUIRES = [
     "torch>=2.11",
     'triton>=3.6; platform_system == "Linux"',
     "numpy>=1.26",
-    "safetensors>=0.5",
     "jinja2>=3.1",  # torch brings it along
 ]
 
@@ -30,6 +29,7 @@ REQUIRES = [
 ONNX = ["onnx>=1.19"]
 TENSORBOARD = ["tensorboard>=2.18"]
 COMPLETION = ["shtab>=1.8"]
+IMAGES = ["pillow>=10"]
 TUI = ["textual>=8.2"]  # the dashboard is built and tested on 8.2.8; older ones have other themes and breakpoints
 DOCS = ["sphinx>=8", "myst-parser>=4", "furo>=2024.8"]
 RELEASE = ["build>=1.2", "setuptools>=77", "towncrier>=24.8", "twine>=6"]  # make release
@@ -39,18 +39,25 @@ DEV = [
     *TENSORBOARD,
     *TUI,
     *COMPLETION,
+    *IMAGES,
+    "cbor2>=5.6",  # this one and those marked so are references in tests, never imported by the package
     "hypothesis>=6.100",
     "import-linter>=2.5",
+    "msgpack>=1.1",  # reference
     "mypy==2.4.1",  # exact, as ruff: what they report changes with each release, and `make check` must not
     "onnxruntime>=1.20",  # the reference for exported models
+    "orjson>=3.10",  # reference
+    "plotext>=5.3,<6",  # reference; textual-plotext takes none newer
     "pytest>=9",
     "pytest-xdist>=3.8",
     "pyyaml>=6",  # tests read workflows and forms
+    "rapidfuzz>=3.9",  # reference
     "ruff==0.17.6",
-    "sacrebleu>=2.4",  # this one and the sci- ones are references in tests, never imported by the package
-    "scikit-image>=0.24",
-    "scikit-learn>=1.5",
-    "scipy>=1.14",
+    "sacrebleu>=2.4",  # reference
+    "safetensors>=0.5",  # reference
+    "scikit-image>=0.24",  # reference
+    "scikit-learn>=1.5",  # reference
+    "scipy>=1.14",  # reference
     "setuptools>=77",  # tests/test_wheel.py builds the wheel with it, offline
     "towncrier>=24.8",  # make changelog
 ]

@@ -85,13 +85,7 @@ def test_the_wheel_carries_licences_and_attribution(names: set[str], metadata: e
 
 def test_what_the_wheel_requires(metadata: email.message.Message) -> None:
     needed = {line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line}
-    assert needed == {
-        "torch>=2.11",
-        'triton>=3.6; platform_system == "Linux"',
-        "numpy>=1.26",
-        "safetensors>=0.5",
-        "jinja2>=3.1",
-    }
+    assert needed == {"torch>=2.11", 'triton>=3.6; platform_system == "Linux"', "numpy>=1.26", "jinja2>=3.1"}
 
 
 def test_no_extra_needs_torch(metadata: email.message.Message) -> None:

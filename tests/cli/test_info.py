@@ -73,7 +73,8 @@ def test_data_is_found_in_its_folder(burn, tmp_path):
     ("absent", "says"),
     [
         ("triton", "not installed; only for GPU kernels"),
-        ("safetensors", "not installed, and burn_torch needs it"),
+        ("jinja2", "not installed, and burn_torch needs it"),
+        ("shtab", "not installed; only for completion in shells"),
         ("PIL", "not installed; only for predictions of .png and .jpg"),
         ("onnx", "not installed; only for ONNX models"),
         ("onnxruntime", "not installed; only for comparing exported ONNX models"),

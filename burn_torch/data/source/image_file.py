@@ -224,7 +224,10 @@ def _picture(path: Path) -> tuple[NDArray[Any], int]:
         from PIL import Image  # an optional package
     except ImportError as err:
         raise _fault(
-            path, "a picture, while Pillow is not installed", ".pgm, .npy or .csv without Pillow", "pip install pillow"
+            path,
+            "a picture, while Pillow is not installed",
+            ".pgm, .npy or .csv without Pillow",
+            "pip install 'burn-torch[images]'",
         ) from err
     content = read_bounded(path, MAX_PICTURE_BYTES)
     if not content.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")):
