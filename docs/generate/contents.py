@@ -56,7 +56,8 @@ def contents(docs: Path) -> str:
     findings = sorted((docs / "findings").glob("*.md"))
     text = section("Building blocks", blocks, docs)
     text += section("Reference", [docs / "reference" / "index.md"], docs)
-    text += section("Working on the project", [docs / "style.md", docs / "fuzzing.md"], docs)
+    work = [docs / name for name in ("style.md", "fuzzing.md", "deprecation.md")]
+    text += section("Working on the project", work, docs)
     text += section("Decisions", decisions, docs)
     text += section("Findings", findings, docs)
     return text
