@@ -53,13 +53,11 @@ def contents(docs: Path) -> str:
     """Returns the lists of pages and, hidden, Sphinx's own tree of them."""
     blocks = sorted((docs / "building-blocks").glob("*.md"), key=reading_order)
     decisions = sorted((docs / "decisions").glob("*.md"))
-    findings = sorted((docs / "findings").glob("*.md"))
     text = section("Building blocks", blocks, docs)
     text += section("Reference", [docs / "reference" / "index.md"], docs)
-    work = [docs / name for name in ("style.md", "fuzzing.md", "deprecation.md")]
+    work = [docs / name for name in ("house.md", "style.md", "fuzzing.md", "deprecation.md")]
     text += section("Working on the project", work, docs)
     text += section("Decisions", decisions, docs)
-    text += section("Findings", findings, docs)
     return text
 
 
