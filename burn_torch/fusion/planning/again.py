@@ -25,8 +25,9 @@ from burn_torch.fusion.triton.lowering import lower
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.dead import dead_code
-from burn_torch.graph.passes.grouping import in_order
 from burn_torch.graph.passes.memory import memory_plan, peak_bytes
+from burn_torch.graph.transfers import in_order
+from burn_torch.graph.view import GraphView, first_free_id
 from burn_torch.ops.laws import Folds
 from burn_torch.ops.linear_gelu import linear_gelu
 from burn_torch.symbolic.sizes import size_hint
@@ -83,21 +84,18 @@ class _Again:
         self.inputs: Final = graph.inputs
         self.outputs: Final = graph.outputs
         self.nodes: Final[list[Node]] = list(graph.nodes)
-        self.specs: Final = graph.specs()
+        view = GraphView(graph)
+        self.specs: Final = view.specs
         self.groups: Final = list(plan.groups)
         self.boundaries: Final = list(plan.boundaries)
-        self.maker: Final = {i: n for n, node in enumerate(self.nodes) for i in node.outputs if i is not None}
-        self.readers: Final[dict[int, list[int]]] = {}
-        for n, node in enumerate(self.nodes):
-            for i in dict.fromkeys(node.inputs):
-                if isinstance(i, int):
-                    self.readers.setdefault(i, []).append(n)
+        self.maker: Final = view.maker
+        self.readers: Final = view.readers
         memory = memory_plan(graph, donated)
         self.peak: Final = memory.peak_at
         self.least: Final = max(1, memory.peak_bytes // _SHARE)
         self.planned = memory.peak_bytes
         """What is left of the peak, as far as it is known: each value that does not wait is gone from it."""
-        self.fresh = 1 + max(self.specs, default=-1)
+        self.fresh: Final = view.fresh
         self.made = 0
         self.count: Final = len(self.nodes)
         self.behind: Final[dict[int, list[int]]] = {}
@@ -287,7 +285,7 @@ class _Again:
         assert body is not None
         strict = bool(node.call.attrs.get("strict", False))
         at_hand = {x: i for (i, _), x in zip(body.inputs, read, strict=True)}
-        count = 1 + max(body.specs(), default=-1)
+        count = first_free_id(body)
         inputs, names = list(body.inputs), dict[int, int]()
         for i, source in recipe.given.items():
             if source not in at_hand:
@@ -367,10 +365,7 @@ class _Again:
         return name
 
     def _name(self, like: int) -> int:
-        name = self.fresh
-        self.fresh += 1
-        self.specs[name] = self.specs[like]
-        return name
+        return self.fresh(self.specs[like])
 
     def _regroup(self, node: Node, body: Graph, recipe: _Recipe, size: int) -> None:
         """The group of a kernel that makes something more."""

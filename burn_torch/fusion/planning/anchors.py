@@ -31,8 +31,9 @@ from burn_torch.fusion.triton.products import Product, ProductTiles, is_product,
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.dead import dead_code
-from burn_torch.graph.passes.grouping import in_order
 from burn_torch.graph.passes.memory import peak_bytes
+from burn_torch.graph.transfers import in_order
+from burn_torch.graph.view import GraphView, inlined
 from burn_torch.ops.laws import Draws, Moves
 from burn_torch.ops.op import Call
 
@@ -135,14 +136,12 @@ class _Anchors:
         self.strict: Final = strict
         self.graph: Final = plan.graph
         self.nodes: Final = plan.graph.nodes
-        self.specs: Final = plan.graph.specs()
-        self.maker: Final = {i: n for n, node in enumerate(self.nodes) for i in node.outputs if i is not None}
-        self.readers: Final[dict[int, list[int]]] = {}
-        for n, node in enumerate(self.nodes):
-            for i in dict.fromkeys(node.inputs):
-                if isinstance(i, int):
-                    self.readers.setdefault(i, []).append(n)
-        self.returned: Final = {i for i in plan.graph.outputs if i is not None}
+        view = GraphView(plan.graph)
+        self.specs: Final = view.specs
+        self.maker: Final = view.maker
+        self.readers: Final = view.readers
+        self.returned: Final = view.returned
+        self.fresh: Final = view.fresh
 
     def found(self, kinds: Sequence[_Kind]) -> list[tuple[int, _Kind]]:
         """The positions of what kernels could compute."""
@@ -221,13 +220,17 @@ class _Anchors:
             dict.fromkeys(i for m in order for i in self.nodes[m].inputs if isinstance(i, int) and i not in inside)
         )
         wanted = tuple(i for m in order for i in self.nodes[m].outputs if i is not None and self._wanted(i, order))
-        made: list[Node] = []
-        highest = max([*self.specs, 0])
-        for m in order:
-            parts, highest = _inlined(self.nodes[m], highest)
-            made += parts
+        made = [part for m in order for part in self._parts_of(self.nodes[m])]
         body = without_origins(Graph([(i, self.specs[i]) for i in given], made, list(wanted))).dense()
         return _Joined(tuple(before), n, after, body, given, wanted)
+
+    def _parts_of(self, node: Node) -> list[Node]:
+        """A node as the operations that it is made of."""
+        body = _parts(node.call)
+        if body is None:
+            return [node]
+        given = node.inputs if node.call.op is kernel else [i for i in node.inputs if i is not None]
+        return inlined(body, given, node.outputs, self.fresh)
 
     def _between(self, p: int, n: int) -> list[int]:
         """The views that lead from the result of one operation to another."""
@@ -357,23 +360,3 @@ def _parts(call: Call) -> Graph | None:
     )
     distinct = not {i for i, _ in body.inputs} & {i for i in body.outputs if i is not None}
     return body if inside and distinct and body.nodes else None
-
-
-def _inlined(node: Node, highest: int) -> tuple[list[Node], int]:
-    """A node as the operations that it is made of, with new ids for what is between them."""
-    body = _parts(node.call)
-    if body is None:
-        return [node], highest
-    given = node.inputs if node.call.op is kernel else [i for i in node.inputs if i is not None]
-    names: dict[int, Input] = dict(zip((i for i, _ in body.inputs), given, strict=True))
-    names.update((i, j) for i, j in zip(body.outputs, node.outputs, strict=True) if i is not None and j is not None)
-    made: list[Node] = []
-    for part in body.nodes:
-        for i in part.outputs:
-            if i is not None and i not in names:
-                highest += 1
-                names[i] = highest
-        inputs = [names[i] if isinstance(i, int) else i for i in part.inputs]
-        outputs = [None if i is None else names[i] for i in part.outputs]
-        made.append(Node(part.call, inputs, outputs))  # type: ignore[arg-type]  # outputs are ids
-    return made, highest

@@ -11,6 +11,7 @@ from burn_torch.fusion.triton.expressions import TYPES
 from burn_torch.fusion.triton.lowering import lower
 from burn_torch.fusion.triton.products import may_be_product
 from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.graph.view import GraphView
 from burn_torch.ops.convolution import conv
 from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
@@ -86,16 +87,13 @@ class Source:
     """A graph to cut bodies from."""
 
     def __init__(self, graph: Graph) -> None:
+        view = GraphView(graph)
         self.graph: Final = graph
-        self.specs: Final = graph.specs()
-        self.maker: Final = {i: n for n, node in enumerate(graph.nodes) for i in node.outputs if i is not None}
+        self.specs: Final = view.specs
+        self.maker: Final = view.maker
+        self.readers: Final = view.readers
+        self.returned: Final = view.returned
         self.role: Final = [role_of(node.call) for node in graph.nodes]
-        self.readers: Final[dict[int, list[int]]] = {}
-        for n, node in enumerate(graph.nodes):
-            for i in node.inputs:
-                if isinstance(i, int):
-                    self.readers.setdefault(i, []).append(n)
-        self.returned: Final = {i for i in graph.outputs if i is not None}
 
     def bytes_of(self, i: int) -> int:
         """The size of a value."""

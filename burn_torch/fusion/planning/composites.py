@@ -17,9 +17,10 @@ from burn_torch.fusion.rewrites.splitting import beside_rows, columns_in_two_ste
 from burn_torch.fusion.rows.row import kernel
 from burn_torch.fusion.triton.lowering import LONGEST_ROW
 from burn_torch.graph.decomposition import expanded
-from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.view_chains import fold_views
+from burn_torch.graph.view import GraphView, inlined
 from burn_torch.ops.laws import Folds
 from burn_torch.ops.op import Call
 from burn_torch.symbolic.sizes import size_hint
@@ -118,9 +119,7 @@ def _in_parts(
     nodes: list[Node] = []
     now: dict[int, list[int]] = {}
     alone: Whole = {}
-    highest = max(
-        [i for i, _ in graph.inputs] + [i for n in graph.nodes for i in n.outputs if i is not None], default=0
-    )
+    fresh = GraphView(graph).fresh
     for n, node in enumerate(graph.nodes):
         first = len(nodes)
         body = parts(n, node)
@@ -131,23 +130,7 @@ def _in_parts(
         given: list[Any] = [i for i in node.inputs if i is not None]
         if isinstance(body, tuple):
             body, given = body
-        names: dict[int, Input] = dict(zip((i for i, _ in body.inputs), given, strict=True))
-        for made, wanted in zip(body.outputs, node.outputs, strict=True):
-            if made is not None and wanted is not None and made not in names:
-                names[made] = wanted
-        for part in body.nodes:
-            for i in part.outputs:
-                if i is not None and i not in names:
-                    highest += 1
-                    names[i] = highest
-            nodes.append(
-                Node(
-                    part.call,
-                    [names[i] if isinstance(i, int) else i for i in part.inputs],
-                    [None if i is None else names[i] for i in part.outputs],  # type: ignore[misc]  # outputs are ids
-                    node.origin,
-                )
-            )
+        nodes += inlined(body, given, node.outputs, fresh, node.origin)
         now[n] = list(range(first, len(nodes)))
         if n not in whole:
             alone.update((position, (node, frozenset(now[n]))) for position in now[n])

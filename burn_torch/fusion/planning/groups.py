@@ -20,7 +20,7 @@ from burn_torch.fusion.rows.row import text_of
 from burn_torch.fusion.rows.symbolic import scope_of
 from burn_torch.fusion.triton.side_by_side import MOST_TENSORS
 from burn_torch.graph.ir import Graph, Node
-from burn_torch.graph.passes.transfers import transfers
+from burn_torch.graph.transfers import transfers
 from burn_torch.ops.laws import Folds
 
 __all__ = ["Cut", "Grouping"]

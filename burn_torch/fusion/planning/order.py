@@ -10,7 +10,8 @@ from typing import Final, final
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.sharing import alias_roots
-from burn_torch.graph.passes.transfers import transfers
+from burn_torch.graph.transfers import transfers
+from burn_torch.graph.view import GraphView
 from burn_torch.symbolic.sizes import size_hint
 
 __all__ = ["least_alive"]
@@ -33,11 +34,12 @@ class _Ordering:
         self.root: Final = alias_roots(graph)
         given = {i for i, _ in graph.inputs}
         self.kept: Final = given | {self.root[i] for i in graph.outputs if i is not None}
+        view = GraphView(graph)
         self.size: Final = {
             i: size_hint(spec.numel) * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
-            for i, spec in graph.specs().items()
+            for i, spec in view.specs.items()
         }
-        maker = {i: n for n, node in enumerate(self.nodes) for i in node.outputs if i is not None}
+        maker = view.maker
         self.readers: Final[dict[int, list[int]]] = {}
         """For each root, the nodes that read it or a view of it, or make a view of it."""
         self.after: Final[list[list[int]]] = [[] for _ in self.nodes]

@@ -14,6 +14,7 @@ from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion.body.reasons import Reason
 from burn_torch.fusion.planning.faults import note_fault
 from burn_torch.graph.ir import Graph, Node
+from burn_torch.graph.view import GraphView
 from burn_torch.symbolic.sizes import size_hint
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def plan_in_pieces(graph: Graph, length: int, plan: Planned) -> Plan:
     now: dict[int, int] = {}
     """For values of the graph, what the plan calls them."""
     plans: list[Plan] = []
-    fresh = 1 + max([*graph.specs(), *(i for node in graph.nodes for i in node.outputs if i is not None)], default=-1)
+    fresh = GraphView(graph).fresh
     for piece in pieces:
         made = plan(piece)
         names = {i: now.get(i, i) for i, _ in piece.inputs}
@@ -73,8 +74,7 @@ def plan_in_pieces(graph: Graph, length: int, plan: Planned) -> Plan:
         for node in made.graph.nodes:
             for i in node.outputs:
                 if i is not None and i not in names:
-                    names[i] = wanted.get(i, fresh)
-                    fresh += i not in wanted
+                    names[i] = wanted[i] if i in wanted else fresh()
             inputs = [names[i] if isinstance(i, int) else i for i in node.inputs]
             outputs = [None if i is None else names[i] for i in node.outputs]
             nodes.append(Node(node.call, inputs, outputs, node.origin))
@@ -114,13 +114,14 @@ def _between(graph: Graph, pieces: Sequence[Graph]) -> list[Boundary]:
     from burn_torch.fusion.planning.schedule import Boundary
 
     piece_of = {i: n for n, piece in enumerate(pieces) for i in piece.outputs}
-    maker = {i: node for node in graph.nodes for i in node.outputs if i in piece_of}
+    view = GraphView(graph)
     found: dict[int, Boundary] = {}
     for n, piece in enumerate(pieces):
         for node in piece.nodes:
             for i, spec in zip(node.inputs, node.call.specs, strict=True):
-                if isinstance(i, int) and piece_of.get(i, n) < n and isinstance(spec, TensorSpec):
+                maker = view.made_by(i)
+                if isinstance(i, int) and maker is not None and piece_of.get(i, n) < n and isinstance(spec, TensorSpec):
                     size = size_hint(spec.numel) * spec.dtype.itemsize
-                    names = maker[i].call.op.name, node.call.op.name
+                    names = maker.call.op.name, node.call.op.name
                     found.setdefault(i, Boundary(i, size, *names, Reason.LIMIT, "they are planned apart"))
     return list(found.values())

@@ -27,9 +27,10 @@ from burn_torch.fusion.rows.symbolic import Symbolic
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.graph.passes.dead import dead_code
-from burn_torch.graph.passes.grouping import in_order
 from burn_torch.graph.passes.invariants import check_rewrite, rewritten
 from burn_torch.graph.passes.memory import memory_plan, peak_bytes
+from burn_torch.graph.transfers import in_order
+from burn_torch.graph.view import GraphView
 from burn_torch.ops.laws import Folds
 
 __all__ = ["Boundary", "Group", "Plan", "fuse", "plan_of", "remember_groups"]
@@ -276,7 +277,7 @@ def _written(grouping: Grouping, whole: Whole, strict: bool) -> _Written:
     closed = {min(parts): _stays_closed(grouping, parts, composite, cuts) for composite, parts in whole.values()}
     while True:
         nodes, named = _emitted(source, grouping, cuts, whole, closed, strict)
-        nodes = _needed(nodes, source.graph.outputs)
+        nodes = _needed(Graph(source.graph.inputs, nodes, source.graph.outputs))
         blocking = _blocking(source, nodes, whole, closed)
         if blocking is None:
             break
@@ -359,10 +360,10 @@ def _blocking(source: Source, nodes: Sequence[Node], whole: Whole, closed: Mappi
     return next(first_of[node] for node in waiting if node in first_of)
 
 
-def _needed(nodes: Sequence[Node], outputs: Sequence[int | None]) -> list[Node]:
+def _needed(graph: Graph) -> list[Node]:
     """The nodes that outputs or other processes need; index arithmetic that kernels do is not among them."""
-    maker = {i: n for n, node in enumerate(nodes) for i in node.outputs if i is not None}
-    waiting = [maker[i] for i in outputs if i in maker]
+    nodes, maker = graph.nodes, GraphView(graph).maker
+    waiting = [maker[i] for i in graph.outputs if i in maker]
     waiting += [n for n, node in enumerate(nodes) if node.call.op.collective is not None]
     found = set(waiting)
     while waiting:

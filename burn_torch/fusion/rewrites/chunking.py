@@ -16,7 +16,7 @@ from typing import Any, Final, final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
-from burn_torch.graph.passes.grouping import in_order
+from burn_torch.graph.view import GraphView
 from burn_torch.ops.linear_losses import linear_cross_entropy_with_gradients as whole
 from burn_torch.ops.losses import cross_entropy, cross_entropy_backward
 from burn_torch.ops.op import Call
@@ -36,8 +36,7 @@ def chunk_losses(graph: Graph, *, least_bytes: int = LEAST_BYTES) -> Graph:
     Left alone: logits that somebody else reads, a bias, weights of classes, smoothing, a g that is made of the losses,
     and a head of which only one gradient is needed.
     """
-    found = _Finder(graph, least_bytes).run()
-    return graph if found is None else found
+    return _Finder(graph, least_bytes).run()
 
 
 @final
@@ -52,45 +51,17 @@ class _Matrix:
 @final
 class _Finder:
     def __init__(self, graph: Graph, least_bytes: int) -> None:
-        self.graph: Final = graph
+        self.view: Final = GraphView(graph)
         self.least_bytes: Final = least_bytes
-        self.specs: Final = graph.specs()
-        self.maker: Final = {i: node for node in graph.nodes for i in node.outputs if i is not None}
-        self.readers: Final[dict[int, list[Node]]] = {}
-        for node in graph.nodes:
-            for i in {i for i in node.inputs if isinstance(i, int)}:
-                self.readers.setdefault(i, []).append(node)
-        self.returned: Final = {i for i in graph.outputs if i is not None}
-        self.fresh = 1 + max(self.specs, default=-1)
-        self.renamed: Final[dict[int, int]] = {}
-        """Values that a row makes in place of another: gradients of weights as they were summed."""
 
-    def run(self) -> Graph | None:
-        """The graph with all heads replaced; None where there is none."""
-        gone: set[int] = set()
-        made: dict[int, list[Node]] = {}
-        for node in self.graph.nodes:
+    def run(self) -> Graph:
+        """The graph with all heads replaced; itself where there is none."""
+        for node in self.view.graph.nodes:
             if node.call.op is cross_entropy_backward:
                 head = self._head(node)
                 if head is not None:
-                    gone |= {id(old) for old in head[0]}
-                    made[id(node)] = head[1]
-        if not made:
-            return None
-        nodes: list[Node] = []
-        for node in self.graph.nodes:
-            if id(node) in made:
-                nodes += made[id(node)]
-            elif id(node) not in gone and not self.renamed.keys() & {*node.outputs}:
-                nodes.append(node)
-        nodes = [self._read(node) for node in nodes]
-        outputs = [self.renamed.get(i, i) if i is not None else None for i in self.graph.outputs]
-        return Graph(self.graph.inputs, in_order(self.graph, nodes), outputs)
-
-    def _read(self, node: Node) -> Node:
-        """The node, reading what was renamed by its new name."""
-        inputs = [self.renamed.get(i, i) if isinstance(i, int) else i for i in node.inputs]
-        return node if inputs == list(node.inputs) else Node(node.call, inputs, node.outputs, node.origin)
+                    self.view.replace(*head, at=node)
+        return self.view.done()
 
     # -- looking ---------------------------------------------------------------------------------------
     def _head(self, backward: Node) -> tuple[list[Node], list[Node]] | None:
@@ -99,14 +70,14 @@ class _Finder:
         pads = backward.call.attrs["pad_tokens"]
         if not isinstance(logits, int) or not isinstance(g, int) or rest != [None, None] or len(pads) > 1:
             return None
-        spec = self.specs[logits]
+        spec = self.view.specs[logits]
         assert isinstance(spec, TensorSpec)
         if spec.numel * spec.dtype.itemsize < self.least_bytes:
             return None
         product, between = self._product(logits)
         if product is None:
             return None
-        forward = [n for n in self.readers[logits] if n.call.op is cross_entropy]
+        forward = [n for n in self.view.read_by(logits) if n.call.op is cross_entropy]
         if len(forward) != 1 or list(forward[0].inputs[1:]) != [targets, None, None]:
             return None
         if forward[0].call.attrs != backward.call.attrs or self._needs(g, forward[0]):
@@ -114,20 +85,17 @@ class _Finder:
         x, w = self._matrix(product.inputs[0]), self._matrix(product.inputs[1])
         grads = self._gradients(backward, x, w, spec)
         members = [product, *between, forward[0], backward]
-        alone = all(
-            set(map(id, self.readers.get(i, ()))) <= set(map(id, members)) and i not in self.returned
-            for node in (product, *between)
-            for i in node.outputs
-            if i is not None
-        )
+        made = [i for node in (product, *between) for i in node.outputs if i is not None]
+        alone = not any(self.view.is_read_outside(i, members) for i in made)
         if grads is None or not alone or x is None or w is None or x.turned:
             return None
-        return [*members, *grads[2]], self._written(backward, forward[0], x, w, grads, spec)
+        nodes, widening = self._written(backward, forward[0], x, w, grads, spec)
+        return [*members, *grads[2], *widening], nodes
 
     def _product(self, logits: int) -> tuple[Node | None, list[Node]]:
         """The product that makes logits, and the reshapes after it."""
         between: list[Node] = []
-        while (node := self.maker.get(logits)) is not None and node.call.op is reshape:
+        while (node := self.view.made_by(logits)) is not None and node.call.op is reshape:
             between.append(node)
             logits = node.inputs[0]  # type: ignore[assignment]  # a reshape is of a value
         if (
@@ -142,7 +110,7 @@ class _Finder:
     def _matrix(self, i: Input) -> _Matrix | None:
         """What a value is a view of, through reshapes that keep the last axis and transpositions of matrices."""
         turned = False
-        while isinstance(i, int) and (node := self.maker.get(i)) is not None and node.inputs:
+        while (node := self.view.made_by(i)) is not None and node.inputs:
             spec, result = node.call.specs[0], node.call.result
             if node.call.op is permute and node.call.attrs["axes"] == (1, 0):
                 turned = not turned
@@ -164,9 +132,9 @@ class _Finder:
         while waiting:
             value = waiting.pop()
             assert isinstance(value, int)
-            if value in self.returned:
+            if value in self.view.returned:
                 return None
-            for node in self.readers.get(value, ()):
+            for node in self.view.read_by(value):
                 if node.call.op in (reshape, permute):
                     views.append(node)
                     waiting.append(node.outputs[0])
@@ -194,7 +162,7 @@ class _Finder:
         waiting = [value]
         while waiting:
             i = waiting.pop()
-            maker = self.maker.get(i)
+            maker = self.view.made_by(i)
             if maker is node:
                 return True
             if maker is not None and i not in seen:
@@ -211,7 +179,8 @@ class _Finder:
         w: _Matrix,
         grads: tuple[Node, Node, Sequence[Node]],
         logits: TensorSpec,
-    ) -> list[Node]:
+    ) -> tuple[list[Node], list[Node]]:
+        """What stands in the place of the head, and the casts of dw to the type in which it is summed, which go."""
         dx, dw, _ = grads
         items = logits.shape[0]
         made: list[Node] = []
@@ -220,18 +189,16 @@ class _Finder:
         def add(op: Any, inputs: Sequence[int], attrs: dict[str, Any], outputs: Sequence[int] | None = None) -> int:
             call: Call = op.bind([specs[i] for i in inputs], attrs)
             if outputs is None:
-                outputs = [self.fresh]
-                self.fresh += 1
+                outputs = [self.view.fresh()]
             specs.update(zip(outputs, call.results, strict=True))
             made.append(Node(call, tuple(inputs), tuple(outputs), origin))
             return outputs[0]
 
-        specs: dict[int, Any] = dict(self.specs)
+        specs: dict[int, Any] = dict(self.view.specs)
         rows = add(reshape, [x.base], {"shape": (items, specs[x.base].shape[-1])})
         # the product has w^T (cols, classes): one that is not turned lies as (classes, cols)
         weight = w.base if w.turned else add(permute, [w.base], {"axes": (1, 0)})
-        sums = self.fresh
-        self.fresh += 1
+        sums = self.view.fresh()
         g, targets = backward.inputs[0], backward.inputs[2]
         assert isinstance(g, int)
         assert isinstance(targets, int)
@@ -242,11 +209,12 @@ class _Finder:
         name, before = dw.outputs[0], dw.call.result
         assert isinstance(name, int)
         if specs[wide] is before:
-            self.renamed[name] = wide
-            return made
-        readers = self.readers.get(name, [])
+            self.view.rename(name, wide)
+            return made, []
+        readers = self.view.read_by(name)
         widening = [n for n in readers if n.call.op is cast and n.call.result is specs[wide]]
-        self.renamed.update((n.outputs[0], wide) for n in widening)  # type: ignore[misc]  # they are made
-        if len(widening) < len(readers) or name in self.returned:
+        for node in widening:
+            self.view.rename(node.outputs[0], wide)
+        if len(widening) < len(readers) or name in self.view.returned:
             add(cast, [wide], {"dtype": before.dtype}, [name])
-        return made
+        return made, widening

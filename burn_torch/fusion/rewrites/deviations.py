@@ -14,7 +14,7 @@ what rounded x.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -22,9 +22,12 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.rewrites.splitting import HELD, parts_held
 from burn_torch.fusion.triton.lowering import LONGEST_ROW
-from burn_torch.graph.ir import Graph, Node
+from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
-from burn_torch.ops.laws import Folds
+from burn_torch.graph.view import GraphView
+from burn_torch.ops.arithmetic import mul, sub
+from burn_torch.ops.functions import square
+from burn_torch.ops.laws import Converts, Folds
 from burn_torch.ops.op import Call
 from burn_torch.ops.reductions import sum as sum_over
 from burn_torch.ops.selection import cast
@@ -109,8 +112,8 @@ def deviations(graph: Graph, long: Callable[[int, Call], bool]) -> dict[int, Dev
 
     long  whether the reduction at a position keeps no whole row in a program
     """
-    maker = {i: node for node in graph.nodes for i in node.outputs if i is not None}
-    specs = graph.specs()
+    view = GraphView(graph)
+    specs = view.specs
     sums: dict[tuple[Any, tuple[int, ...]], int] = {}
     found: dict[int, Deviations] = {}
     for n, node in enumerate(graph.nodes):
@@ -119,40 +122,38 @@ def deviations(graph: Graph, long: Callable[[int, Call], bool]) -> dict[int, Dev
             continue
         dims = tuple(sorted(node.call.attrs["dims"]))
         (given,) = (i for i in node.inputs if isinstance(i, int))
-        pair = _deviation(maker.get(given), maker, specs, dims)
+        pair = _deviation(view, given, dims)
         if pair is not None and (total := sums.get((pair[0], dims))) is not None:
             apart = _apart(specs[pair[0]], dims) if long(n, node.call) else None
             if apart is not None:
-                found[n] = Deviations(total, *pair, _is_half(pair[0], maker, specs), apart)
+                found[n] = Deviations(total, *pair, _is_half(view, pair[0]), apart)
         sums.setdefault((given, dims), n)
     return found
 
 
-def _deviation(
-    node: Node | None, maker: Mapping[int, Node], specs: Mapping[int, Any], dims: Sequence[int]
-) -> tuple[int, int] | None:
-    """x and b, where a node is the square of x - b and b is the same along these axes."""
+def _deviation(view: GraphView, value: int, dims: Sequence[int]) -> tuple[int, int] | None:
+    """x and b, where a value is the square of x - b and b is the same along these axes."""
+    node = view.made_by(value)
     if node is None:
         return None
-    square = node.call.op.name == "square" or (node.call.op.name == "mul" and node.inputs[0] == node.inputs[1])
-    operand = node.inputs[0]
-    under = maker.get(operand) if square and isinstance(operand, int) else None
-    if under is None or under.call.op.name != "sub":
+    is_square = node.call.op is square or (node.call.op is mul and node.inputs[0] == node.inputs[1])
+    under = view.made_by(node.inputs[0]) if is_square else None
+    if under is None or under.call.op is not sub:
         return None
     x, b = under.inputs
     if not isinstance(x, int) or not isinstance(b, int):
         return None
-    whole, same = specs[x], specs[b]
+    whole, same = view.specs[x], view.specs[b]
     if not isinstance(whole, TensorSpec) or not isinstance(same, TensorSpec) or whole.shape != under.call.result.shape:
         return None
     lined = (1,) * (whole.ndim - same.ndim) + same.shape
     return (x, b) if all(lined[dim] == 1 for dim in dims) and whole.dtype.is_float else None
 
 
-def _is_half(x: int, maker: Mapping[int, Node], specs: Mapping[int, Any]) -> bool:
-    """Whether a value is of a half type, or was cast from one."""
-    made = maker.get(x)
-    given = made.call.specs[0] if made is not None and made.call.op.name == "cast" else specs[x]
+def _is_half(view: GraphView, x: int) -> bool:
+    """Whether a value is of a half type, or was converted from one."""
+    made = view.made_by(x)
+    given = made.call.specs[0] if made is not None and made.call.op.law(Converts) is not None else view.specs[x]
     return isinstance(given, TensorSpec) and given.dtype in (DType.F16, DType.BF16)
 
 

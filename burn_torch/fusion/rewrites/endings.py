@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
 
-from burn_torch.core.spec import Spec, TensorSpec
+from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.rows.product_row import library_product
 from burn_torch.fusion.triton.products import Product, is_product
 from burn_torch.graph.ir import Graph, Input, Node
-from burn_torch.graph.passes.grouping import in_order
+from burn_torch.graph.view import GraphView
 from burn_torch.ops.linear_gelu import linear_gelu, matmul_gelu_backward
 from burn_torch.ops.products import linear, matmul
 from burn_torch.ops.reductions import sum_to_shape
@@ -71,55 +71,40 @@ def with_endings(graph: Graph) -> Graph:
 @final
 class _Finder:
     def __init__(self, graph: Graph, chooser: Chooser) -> None:
-        self.graph: Final = graph
+        self.view: Final = GraphView(graph)
         self.chooser: Final = chooser
-        self.specs: Final[dict[int, Spec]] = dict(graph.specs())
-        self.maker: Final = {i: node for node in graph.nodes for i in node.outputs if i is not None}
-        self.readers: Final[dict[int, list[Node]]] = {}
-        for node in graph.nodes:
-            for i in {i for i in node.inputs if isinstance(i, int)}:
-                self.readers.setdefault(i, []).append(node)
-        self.returned: Final = {i for i in graph.outputs if i is not None}
-        self.fresh = 1 + max(self.specs, default=-1)
 
     def run(self) -> Graph:
         """The graph with all that were found replaced; itself where there is none."""
-        gone: set[int] = set()
-        made: dict[int, list[Node]] = {}
-        for node in self.graph.nodes:
+        nodes = self.view.graph.nodes
+        for node in nodes:
             if node.call.op is gelu_approximate:
                 found = self._forward(node)
             elif node.call.op is gelu_approximate_backward:
                 found = self._backward(node)
             else:
                 continue
-            if found is not None and not gone & {id(old) for old in found[0]}:
-                gone |= {id(old) for old in found[0]}
-                made[id(node)] = found[1]
-        for node in self.graph.nodes:
-            if node.call.op in (linear, matmul) and id(node) not in gone:
+            if found is not None:
+                self.view.replace(found[0], found[1], at=node)
+        for node in nodes:
+            if node.call.op in (linear, matmul) and not self.view.is_gone(node):
                 plain = self._plain(node)
                 if plain is not None:
-                    made[id(node)] = [plain]
-        if not made:
-            return self.graph
-        nodes: list[Node] = []
-        for node in self.graph.nodes:
-            nodes += made.get(id(node), [] if id(node) in gone else [node])
-        return Graph(self.graph.inputs, in_order(self.graph, nodes), self.graph.outputs)
+                    self.view.replace([], [plain], at=node)
+        return self.view.done()
 
     # -- forward ---------------------------------------------------------------------------------------
     def _forward(self, gelu: Node) -> tuple[list[Node], list[Node]] | None:
         """A layer and the GELU of its result."""
         z = gelu.inputs[0]
-        layer = self.maker.get(z) if isinstance(z, int) else None
+        layer = self.view.made_by(z)
         if layer is None or layer.call.op is not linear:
             return None
         rank = self._rank(layer, "gelu_kept")
         if rank is None:
             return None
         call = linear_gelu.bind(layer.call.specs, {"rank": rank})
-        return [layer, gelu], [Node(call, layer.inputs, (*layer.outputs, *gelu.outputs), layer.origin)]
+        return [layer], [Node(call, layer.inputs, (*layer.outputs, *gelu.outputs), layer.origin)]
 
     def _plain(self, node: Node) -> Node | None:
         """A product by another algorithm of the library."""
@@ -147,7 +132,7 @@ class _Finder:
 
     def _turned(self, i: Input) -> bool:
         """Whether a value is the transpose of a matrix in memory."""
-        maker = self.maker.get(i) if isinstance(i, int) else None
+        maker = self.view.made_by(i)
         return maker is not None and maker.call.op is permute and maker.call.attrs["axes"] == (1, 0)
 
     # -- backward --------------------------------------------------------------------------------------
@@ -171,18 +156,18 @@ class _Finder:
         found = dz if whole == shape else self._name(dz, shape)
         total = self._total(dz, shape)
         sums = self._name(dz, shape[1:]) if total is None else total.outputs[0]
-        call = matmul_gelu_backward.bind([*product.call.specs, self.specs[flat]], {"rank": rank})
+        call = matmul_gelu_backward.bind([*product.call.specs, self.view.specs[flat]], {"rank": rank})
         nodes.append(Node(call, (*product.inputs, flat), (found, sums), slope.origin or product.origin))
         if found != dz:
             nodes.append(self._reshaped(found, dz, whole))
-        return [product, *between, slope, *([] if total is None else [total])], nodes
+        return [product, *between, *([] if total is None else [total])], nodes
 
     def _alone(self, i: int) -> tuple[Node | None, list[Node]]:
         """What makes a value, and the reshapes after it; None where somebody else reads one of them."""
         between: list[Node] = []
         while True:
-            node = self.maker.get(i)
-            if node is None or i in self.returned or len(self.readers.get(i, ())) != 1:
+            node = self.view.made_by(i)
+            if node is None or i in self.view.returned or len(self.view.read_by(i)) != 1:
                 return None, between
             if node.call.op is not reshape:
                 return node, between
@@ -193,7 +178,7 @@ class _Finder:
         """The sum of all rows of a value, or of what it is after reshapes."""
         waiting = [dz]
         while waiting:
-            for node in self.readers.get(waiting.pop(), ()):
+            for node in self.view.read_by(waiting.pop()):
                 if node.call.op is sum_to_shape and node.call.result.shape == shape[1:]:
                     return node
                 if node.call.op is reshape and node.call.result.shape[-1:] == shape[-1:]:
@@ -202,19 +187,16 @@ class _Finder:
 
     # -- values ----------------------------------------------------------------------------------------
     def _shape(self, i: int) -> tuple[int, ...]:
-        spec = self.specs[i]
+        spec = self.view.specs[i]
         assert isinstance(spec, TensorSpec)
         return spec.shape
 
     def _name(self, like: int, shape: tuple[int, ...]) -> int:
         """A new value of the type of another one."""
-        spec = self.specs[like]
+        spec = self.view.specs[like]
         assert isinstance(spec, TensorSpec)
-        name = self.fresh
-        self.fresh += 1
-        self.specs[name] = spec.with_shape(shape)
-        return name
+        return self.view.fresh(spec.with_shape(shape))
 
     def _reshaped(self, i: Input, to: int, shape: tuple[int, ...]) -> Node:
         assert isinstance(i, int)
-        return Node(reshape.bind([self.specs[i]], {"shape": shape}), (i,), (to,))
+        return Node(reshape.bind([self.view.specs[i]], {"shape": shape}), (i,), (to,))

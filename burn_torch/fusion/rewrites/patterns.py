@@ -22,8 +22,8 @@ from burn_torch.fusion.rewrites.known import forms
 from burn_torch.fusion.rows.symbolic import scope_of
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.dead import dead_code
-from burn_torch.graph.passes.grouping import in_order
 from burn_torch.graph.trace import Trace
+from burn_torch.graph.view import GraphView, inlined
 from burn_torch.ops.op import Op
 
 __all__ = ["Pattern", "literals", "on_change", "register_pattern", "replaced", "unregister_pattern"]
@@ -171,38 +171,20 @@ def _replaced(graph: Graph, pattern: Pattern) -> Graph:
         return graph
     matcher = _Matcher(graph, pattern)
     for n, node in enumerate(graph.nodes):
-        if node.call.op is rows[-1] and n not in matcher.gone:
+        if node.call.op is rows[-1] and not matcher.view.is_gone(node):
             matcher.try_at(n)
-    if not matcher.gone:
-        return graph
-    nodes: list[Node] = []
-    for n, node in enumerate(graph.nodes):
-        if n in matcher.made:
-            nodes += matcher.made[n]
-        elif n not in matcher.gone:
-            nodes.append(node)
-    return Graph(graph.inputs, in_order(graph, nodes), graph.outputs)
+    return matcher.view.done()
 
 
 @final
 class _Matcher:
-    """Finds a pattern in a graph.  `gone` are positions that were replaced, `made` what stands at their last ones."""
+    """Finds a pattern in a graph, and replaces it there."""
 
     def __init__(self, graph: Graph, pattern: Pattern) -> None:
         self.graph: Final = graph
         self.pattern: Final = pattern
-        self.specs: Final = graph.specs()
-        self.maker: Final = {i: n for n, node in enumerate(graph.nodes) for i in node.outputs if i is not None}
-        self.readers: Final[dict[int, set[int]]] = {}
-        for n, node in enumerate(graph.nodes):
-            for i in node.inputs:
-                if isinstance(i, int):
-                    self.readers.setdefault(i, set()).add(n)
-        self.gone: Final[set[int]] = set()
-        self.made: Final[dict[int, list[Node]]] = {}
-        self.highest = max(self.specs, default=0)
-        form = pattern.form
-        self.form_maker: Final = {i: n for n, node in enumerate(form.nodes) for i in node.outputs if i is not None}
+        self.view: Final = GraphView(graph)
+        self.form_maker: Final = GraphView(pattern.form).maker
 
     def try_at(self, last: int) -> None:
         """Replaces the pattern whose last operation is at `last`, if it is there."""
@@ -221,36 +203,21 @@ class _Matcher:
         outputs = self._outputs(exact, members, given)
         if outputs is None:
             return
-        inside = {i for n in members.values() for i in self.graph.nodes[n].outputs if i is not None} - set(outputs)
-        if any(self._read_elsewhere(i, members) for i in inside):
+        replaced = [self.graph.nodes[n] for n in members.values()]
+        inside = {i for node in replaced for i in node.outputs if i is not None} - set(outputs)
+        if any(self.view.is_read_outside(i, replaced) for i in inside):
             return
-        wanted = tuple(self.specs.get(i) for i in outputs)
+        wanted = tuple(self.view.specs.get(i) for i in outputs)
         origin = self.graph.nodes[last].origin
         if call is not None:
             nodes, results = [Node(call, given, outputs, origin)], call.results
         else:
             assert made is not None
             found_specs = made.specs()
-            nodes = self._inlined(made, given, outputs, origin)
+            nodes = inlined(made, given, outputs, self.view.fresh, origin)
             results = tuple(None if i is None else found_specs.get(i) for i in made.outputs)
         if wanted == results:
-            self.gone.update(members.values())
-            self.made[last] = nodes
-
-    def _inlined(self, made: Graph, given: Sequence[Input], outputs: Sequence[int], origin: Any) -> list[Node]:
-        """The nodes of a graph at these inputs, with these outputs."""
-        names: dict[int, Input] = dict(zip((i for i, _ in made.inputs), given, strict=True))
-        names.update((i, j) for i, j in zip(made.outputs, outputs, strict=True) if i is not None)
-        nodes: list[Node] = []
-        for node in made.nodes:
-            for i in node.outputs:
-                if i is not None and i not in names:
-                    self.highest += 1
-                    names[i] = self.highest
-            inputs = [names[i] if isinstance(i, int) else i for i in node.inputs]
-            results = [None if i is None else names[i] for i in node.outputs]
-            nodes.append(Node(node.call, inputs, results, origin))  # type: ignore[arg-type]  # outputs are ids
-        return nodes
+            self.view.replace(replaced, nodes, at=self.graph.nodes[last])
 
     def _found(self, last: int) -> tuple[dict[int, int], list[Input]] | None:
         """For each operation of the form its position, and what stands for each of its inputs; by names alone."""
@@ -263,21 +230,22 @@ class _Matcher:
             if members.setdefault(wanted, n) != n:
                 return None
             here, there = form.nodes[wanted], self.graph.nodes[n]
-            if n in self.gone or here.call.op is not there.call.op or len(here.inputs) != len(there.inputs):
+            if self.view.is_gone(there) or here.call.op is not there.call.op or len(here.inputs) != len(there.inputs):
                 return None
             for i, j in zip(here.inputs, there.inputs, strict=True):
                 if not isinstance(i, int):
                     if i != j:
                         return None
                 elif i in self.form_maker:
-                    if not isinstance(j, int) or j not in self.maker:
+                    made_at = self.view.maker.get(j) if isinstance(j, int) else None
+                    if made_at is None:
                         return None
-                    maker = form.nodes[self.form_maker[i]], self.graph.nodes[self.maker[j]]
+                    maker = form.nodes[self.form_maker[i]], self.graph.nodes[made_at]
                     if len(maker[0].outputs) != len(maker[1].outputs):
                         return None
                     if maker[0].outputs.index(i) != maker[1].outputs.index(j):
                         return None
-                    waiting.append((self.form_maker[i], self.maker[j]))
+                    waiting.append((self.form_maker[i], made_at))
                 elif j is None or given.setdefault(i, j) != j:
                     return None
         if len(members) != len(form.nodes) or len(set(members.values())) != len(members):
@@ -298,11 +266,8 @@ class _Matcher:
         outputs = [None if i is None else names[i] for i in exact.outputs]
         return [i for i in outputs if isinstance(i, int)] if all(isinstance(i, int) for i in outputs) else None
 
-    def _read_elsewhere(self, i: int, members: dict[int, int]) -> bool:
-        return i in self.graph.outputs or not self.readers.get(i, set()) <= set(members.values())
-
     def _spec(self, i: Input) -> Spec:
         if isinstance(i, Literal):
             return NUMBER_SPECS[type(i.value)]
         assert isinstance(i, int)
-        return self.specs[i]
+        return self.view.specs[i]

@@ -24,6 +24,7 @@ from burn_torch.fusion.rows.sharing import kernel_at
 from burn_torch.fusion.rows.symbolic import Sites, Symbolic, evaluation, form_of, sizes_of, symbolised, with_hints
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.verifier import verify
+from burn_torch.graph.view import GraphView, first_free_id
 from burn_torch.symbolic.sizes import Real, Size, exact_quotient, size_hint, sizes_in
 
 __all__ = ["MOST_SYMBOLIC", "Schedules", "SymbolicPlan", "Variants"]
@@ -185,11 +186,11 @@ def _hinted(specs: Sequence[Spec | None]) -> list[Spec | None]:
 def _with_numbers(body: Graph) -> tuple[Graph, list[tuple[Literal, Spec]]]:
     """The body with inputs in place of numbers that are made of sizes, and what these are."""
     found: dict[Literal, int] = {}
-    highest = max([i for i, _ in body.inputs] + [i for n in body.nodes for i in n.outputs if i is not None])
+    first = first_free_id(body)
 
     def read(i: Input) -> Input:
         if isinstance(i, Literal) and isinstance(i.value, Size | Real):
-            return found.setdefault(i, highest + 1 + len(found))
+            return found.setdefault(i, first + len(found))
         return i
 
     nodes = [Node(node.call, [read(i) for i in node.inputs], node.outputs) for node in body.nodes]
@@ -308,15 +309,14 @@ class Schedules:
 
 def _lifted(graph: Graph) -> tuple[Graph, dict[int, Literal]]:
     """A graph with inputs in place of the fractions in it, and what these are."""
-    highest = max(
-        [i for i, _ in graph.inputs] + [i for n in graph.nodes for i in n.outputs if i is not None], default=0
-    )
+    fresh = GraphView(graph).fresh
     numbers: dict[int, Literal] = {}
 
     def read(i: Input) -> Input:
         if isinstance(i, Literal) and isinstance(i.value, float):
-            numbers[highest + 1 + len(numbers)] = i
-            return highest + len(numbers)
+            number = fresh()
+            numbers[number] = i
+            return number
         return i
 
     nodes = [Node(node.call, [read(i) for i in node.inputs], node.outputs, node.origin) for node in graph.nodes]

@@ -23,6 +23,7 @@ from burn_torch.fusion.body.loops import Argument, Domain, Kernel
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.triton.configs import tiles_of
 from burn_torch.graph.ir import Graph, Node
+from burn_torch.graph.view import GraphView
 
 __all__ = ["components", "lowered_beside"]
 
@@ -47,7 +48,7 @@ class _Part:
 
 def components(body: Graph) -> list[list[int]]:
     """The positions of the outputs of a body, those together that share an operation."""
-    maker = {i: n for n, node in enumerate(body.nodes) for i in node.outputs if i is not None}
+    maker = GraphView(body).maker
     group: list[int] = list(range(len(body.nodes)))
 
     def root(n: int) -> int:
@@ -89,7 +90,7 @@ def lowered_beside(
 
 def _part(body: Graph, wanted: Sequence[int], layouts: Any, lower: Lower) -> _Part:
     outputs = [body.outputs[position] for position in wanted]
-    maker = {i: n for n, node in enumerate(body.nodes) for i in node.outputs if i is not None}
+    maker = GraphView(body).maker
     members: set[int] = set()
     waiting = [maker[i] for i in outputs if i is not None]
     while waiting:

@@ -9,6 +9,7 @@ from burn_torch.core.errors import BurnTorchError, ConfigError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.sharing import constant_values
+from burn_torch.graph.view import GraphView
 from burn_torch.ops.op import Call
 from burn_torch.ops.selection import cast
 
@@ -56,10 +57,7 @@ class _Casting:
         """(old value, type) -> the value of the new graph that is it in this type."""
         self.viewed: Final[dict[int, Node]] = {}
         """Old float32 values that are views -> the nodes that made them."""
-        self.next_id = 1 + max(
-            [i for i, _ in graph.inputs] + [i for node in graph.nodes for i in node.outputs if i is not None],
-            default=-1,
-        )
+        self.view: Final = GraphView(graph)
 
     def run(self) -> Graph:
         """The graph with casts."""
@@ -68,9 +66,8 @@ class _Casting:
                 self._made(i, i, DType.F32)
         for node in self.graph.nodes:
             self._node(node)
-        specs = self.graph.specs()
         outputs = [
-            i if i is None or i not in self.dtype else self._as(i, specs[i], DType.F32, None)
+            i if i is None or i not in self.dtype else self._as(i, self.view.specs[i], DType.F32, None)
             for i in self.graph.outputs
         ]
         return Graph(self.graph.inputs, self.nodes, outputs) if len(self.nodes) != len(self.graph.nodes) else self.graph
@@ -156,8 +153,7 @@ class _Casting:
         return self._add(call, (form, *node.inputs[1:]), node.origin)
 
     def _add(self, call: Call, inputs: tuple[Input, ...], origin: Any) -> int:
-        made = self.next_id
-        self.next_id += 1
+        made = self.view.fresh()
         self.nodes.append(Node(call, inputs, (made,), origin))
         return made
 

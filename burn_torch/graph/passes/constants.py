@@ -35,7 +35,7 @@ def fold_constants(graph: Graph, numerics: Numerics = "eager") -> Graph:
     new = Rewriting(graph)
     pass_ = _Folding(new, exact=numerics == "eager")
     for node in graph.nodes:
-        inputs = new.inputs(node)
+        inputs = new.renamed(node)
         if node.call.is_number:
             pass_.number(node, inputs)
         elif node.call.multiple or not isinstance(node.call.result, TensorSpec):
@@ -73,7 +73,7 @@ class _Folding:
         except (ArithmeticError, ValueError):
             return  # it raises when the program runs, as eager execution does
         if NUMBER_SPECS.get(type(value)) is kept.call.result:
-            self.new.replace(node.outputs[0], Known(value))
+            self.new.rename(node.outputs[0], Known(value))
 
     def tensor(self, node: Node, inputs: tuple[Input, ...]) -> None:
         """One node with one tensor for its result."""
@@ -185,7 +185,7 @@ class _Folding:
             and self.new.layouts.is_its_own_copy(side, result)
         ):
             return False
-        self.new.replace(node.outputs[0], side)
+        self.new.rename(node.outputs[0], side)
         return True
 
     def _with_numbers(self, node: Node, inputs: tuple[Input, ...]) -> Node:

@@ -7,9 +7,9 @@ from typing import Any
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
-from burn_torch.graph.passes.transfers import transfers
+from burn_torch.graph.transfers import in_order, transfers
 
-__all__ = ["group_updates", "in_order"]
+__all__ = ["group_updates"]
 
 
 def group_updates(graph: Graph) -> Graph:
@@ -119,40 +119,3 @@ def _joined(nodes: Sequence[Node]) -> Node:
             n = len(node.outputs) // sum(returned)
             outputs += node.outputs[run * n : (run + 1) * n]
     return Node(op.bind(specs, attrs), inputs, outputs, first.origin)
-
-
-def in_order(graph: Graph, nodes: list[Node]) -> list[Node]:
-    """The nodes with every value made before it is read, and transfers in the graph's order; else as they come."""
-    known = {i for i, _ in graph.inputs}
-    sent = [graph.nodes[position].outputs[0] for position in transfers(graph.nodes)]
-    follows = dict(zip(sent[1:], sent, strict=False))
-    ordered: list[Node] = []
-    waiting: dict[int, list[tuple[Node, set[int]]]] = {}  # id -> nodes that need it, with all that they still need
-
-    def place(node: Node) -> None:
-        stack = [node]
-        while stack:
-            ready = stack.pop()
-            ordered.append(ready)
-            released: list[Node] = []
-            for i in ready.outputs:
-                if i is None:
-                    continue
-                known.add(i)
-                for other, needs in waiting.pop(i, ()):
-                    needs.discard(i)
-                    if not needs:
-                        released.append(other)
-            stack += reversed(released)
-
-    for node in nodes:
-        needs = {i for i in node.inputs if isinstance(i, int) and i not in known}
-        if node.outputs and (before := follows.get(node.outputs[0])) is not None and before not in known:
-            needs.add(before)
-        if needs:
-            for i in sorted(needs):
-                waiting.setdefault(i, []).append((node, needs))
-        else:
-            place(node)
-    assert not waiting, "groups of nodes need each other"
-    return ordered

@@ -22,11 +22,11 @@ def algebra(graph: Graph, numerics: Numerics = "eager") -> Graph:
     new = Rewriting(graph)
     exact = numerics == "eager"
     for node in graph.nodes:
-        inputs = new.inputs(node)
+        inputs = new.renamed(node)
         if node.call.op.laws and not node.call.multiple:
             same = _same_value(new, node, inputs, exact)
             if same is not None:
-                new.replace(node.outputs[0], same)
+                new.rename(node.outputs[0], same)
                 continue
             if not exact and _simpler(new, node, inputs):
                 continue
@@ -51,7 +51,7 @@ def _same_value(new: Rewriting, node: Node, inputs: tuple[Input, ...], exact: bo
             ):
                 return other
         return None
-    maker = new.maker(inputs[0]) if inputs else None
+    maker = new.made_by(inputs[0]) if inputs else None
     if maker is None or maker.call.op is not op or call.result is not maker.call.result:
         return None
     if op.law(Idempotent) is not None and isinstance(inputs[0], int):
@@ -89,7 +89,7 @@ def _simpler(new: Rewriting, node: Node, inputs: tuple[Input, ...]) -> bool:
     if op.law(Associative) is None or op.scalar is None:
         return False
     at = _literal_at(inputs)
-    maker = new.maker(inputs[1 - at]) if at is not None else None
+    maker = new.made_by(inputs[1 - at]) if at is not None else None
     if at is None or maker is None or maker.call.op is not op:
         return False
     inner = _literal_at(maker.inputs)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.sharing import alias_roots, constant_values
+from burn_torch.graph.view import GraphView
 from burn_torch.ops.shapes import clone
 
 __all__ = ["isolate_outputs"]
@@ -26,8 +27,8 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
     ours = {i for position, (i, _) in enumerate(graph.inputs) if position in donated}
     theirs = {i for i, _ in graph.inputs} - ours
     repeated = _repeated(graph)
-    makers = {i: node for node in graph.nodes for i in node.outputs if i is not None}
-    specs = graph.specs()
+    view = GraphView(graph)
+    specs = view.specs
     # a value keeps its memory rather than a view of it
     owner = {i: i for i in graph.outputs if i is not None and root[i] == i}
     for i in graph.outputs:
@@ -37,7 +38,6 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
     nodes = list(graph.nodes)
     outputs: list[int | None] = []
     given: set[int] = set()  # values that are an output already
-    next_id = max(root, default=-1) + 1
     for i in graph.outputs:
         if i is None or isinstance(specs.get(i), NumberSpec):
             outputs.append(i)
@@ -49,11 +49,10 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
             outputs.append(i)
             given.add(i)
             continue
-        maker = makers.get(i)
+        maker = view.made_by(i)
         origin = maker.origin if maker is not None else None
-        nodes.append(Node(clone.bind([specs.get(i)], {}), (i,), (next_id,), origin))
-        outputs.append(next_id)
-        next_id += 1
+        outputs.append(view.fresh())
+        nodes.append(Node(clone.bind([specs.get(i)], {}), (i,), outputs[-1:], origin))
     return graph if len(nodes) == len(graph.nodes) else Graph(graph.inputs, nodes, outputs)
 
 

@@ -6,7 +6,8 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.dead import dead_code
-from burn_torch.ops.selection import cast
+from burn_torch.graph.view import GraphView
+from burn_torch.ops.laws import Converts
 
 __all__ = ["narrow_gradients"]
 
@@ -17,23 +18,20 @@ def narrow_gradients(graph: Graph) -> Graph:
     Under `precision="bfloat16"` each weight has such a cast: six bytes an element to write and read for two.  No bit
     changes.
     """
-    maker = {i: node for node in graph.nodes for i in node.outputs if i is not None}
-    changed = False
+    view = GraphView(graph)
 
     def narrow(i: Input) -> Input:
-        node = maker.get(i) if isinstance(i, int) else None
-        if node is None or node.call.op is not cast:
+        node = view.made_by(i)
+        if node is None or node.call.op.law(Converts) is None:
             return i
         spec = node.call.specs[0]
         assert isinstance(spec, TensorSpec)
         halves = spec.dtype in (DType.F16, DType.BF16) and node.call.result.dtype is DType.F32
         return node.inputs[0] if halves else i
 
-    nodes: list[Node] = []
     for node in graph.nodes:
         runs = node.call.op.runs
         if runs is None:
-            nodes.append(node)
             continue
         kinds = runs(node.call.attrs)
         before = len(node.call.op.signature.inputs) - 1
@@ -44,12 +42,12 @@ def narrow_gradients(graph: Graph) -> Graph:
                 run = slice(before + kind * n, before + (kind + 1) * n)
                 inputs[run] = map(narrow, inputs[run])
         if inputs == list(node.inputs):
-            nodes.append(node)
             continue
-        changed = True
         specs = [
-            spec if i == old else maker[old].call.specs[0]  # type: ignore[index]  # a cast made it
+            spec if i == old else view.specs[i]  # type: ignore[index]  # what a cast reads
             for i, old, spec in zip(inputs, node.inputs, node.call.specs, strict=True)
         ]
-        nodes.append(Node(node.call.op.bind(specs, node.call.attrs), inputs, node.outputs, node.origin))
-    return dead_code(Graph(graph.inputs, nodes, graph.outputs)) if changed else graph
+        call = node.call.op.bind(specs, node.call.attrs)
+        view.replace([], [Node(call, inputs, node.outputs, node.origin)], at=node)
+    after = view.done()
+    return graph if after is graph else dead_code(after)

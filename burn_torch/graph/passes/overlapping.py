@@ -7,7 +7,9 @@ from typing import Final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
-from burn_torch.graph.passes.transfers import transfers
+from burn_torch.graph.transfers import transfers
+from burn_torch.graph.view import GraphView
+from burn_torch.ops.laws import Converts
 from burn_torch.ops.op import Call
 
 __all__ = ["launch_early"]
@@ -39,43 +41,39 @@ def _is_light(call: Call) -> bool:
 # -- what is sent ---------------------------------------------------------------------------------------
 def _without_casts(graph: Graph) -> Graph:
     """Transfers read what a cast to their own type reads: packing casts anyway, in the pass that it makes."""
-    source = {
-        node.outputs[0]: node
-        for node in graph.nodes
-        if node.call.op.name == "cast" and isinstance(node.outputs[0], int)
-    }
+    view = GraphView(graph)
 
     def uncast(x: Input, packed: TensorSpec) -> tuple[Input, TensorSpec] | None:
-        node = source.get(x) if isinstance(x, int) else None
-        if node is None or node.call.result.dtype is not packed.dtype:
+        node = view.made_by(x)
+        if node is None or node.call.op.law(Converts) is None or node.call.result.dtype is not packed.dtype:
             return None
         spec = node.call.specs[0]
         exact = isinstance(spec, TensorSpec) and spec.dtype.is_float and spec.dtype.itemsize < packed.dtype.itemsize
         return (node.inputs[0], spec) if exact and isinstance(spec, TensorSpec) else None
 
-    nodes: list[Node] = []
-    changed = False
     for node in graph.nodes:
-        if _starts(node.call):
-            inputs, specs = list(node.inputs), list(node.call.specs)
-            for at in range(1, len(inputs)):
-                found = uncast(inputs[at], node.call.result)
-                if found is not None:
-                    inputs[at], specs[at] = found
-            if inputs != list(node.inputs):
-                changed = True
-                node = Node(node.call.op.bind(specs, node.call.attrs), inputs, node.outputs, node.origin)
-        nodes.append(node)
-    if not changed:
+        if not _starts(node.call):
+            continue
+        inputs, specs = list(node.inputs), list(node.call.specs)
+        for at in range(1, len(inputs)):
+            found = uncast(inputs[at], node.call.result)
+            if found is not None:
+                inputs[at], specs[at] = found
+        if inputs != list(node.inputs):
+            call = node.call.op.bind(specs, node.call.attrs)
+            view.replace([], [Node(call, inputs, node.outputs, node.origin)], at=node)
+    after = view.done()
+    if after is graph:
         return graph
-    read = {x for node in nodes for x in node.inputs if isinstance(x, int)} | set(graph.outputs)
-    return Graph(graph.inputs, [n for n in nodes if n.outputs[0] not in source or n.outputs[0] in read], graph.outputs)
+    read = {x for node in after.nodes for x in node.inputs if isinstance(x, int)} | set(graph.outputs)
+    kept = [node for node in after.nodes if node.call.op.law(Converts) is None or node.outputs[0] in read]
+    return Graph(graph.inputs, kept, graph.outputs)
 
 
 # -- starts -----------------------------------------------------------------------------------------------
 def _starting_early(graph: Graph) -> Graph:
     nodes = graph.nodes
-    makes = {output: i for i, node in enumerate(nodes) for output in node.outputs if output is not None}
+    makes = GraphView(graph).maker
     needs = [[makes[x] for x in node.inputs if isinstance(x, int) and x in makes] for node in nodes]
     ready: list[int] = []  # behind which node each could be computed, at little cost
     for i, node in enumerate(nodes):

@@ -9,9 +9,10 @@ from typing import Any, Final, final
 import numpy as np
 
 from burn_torch.core.spec import TensorSpec
-from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.graph.passes.sharing import alias_roots, constant_values
+from burn_torch.graph.view import GraphView
 
 __all__ = ["recompute"]
 
@@ -53,12 +54,13 @@ class _Plan:
         donated = frozenset(donated)
         self.graph: Final = graph
         self.root: Final = alias_roots(graph)
-        self.made_at: Final = {i: n for n, node in enumerate(graph.nodes) for i in node.outputs if i is not None}
+        view = GraphView(graph)
+        self.made_at: Final = view.maker
         self.again: Final[dict[int, set[int]]] = {}
         """Position -> positions of the nodes that run again before it."""
         self.split: Final[set[int]] = set()
         """Memories that are made a second time already."""
-        specs = graph.specs()
+        specs = view.specs
         end = len(graph.nodes)
         self.held: Final = {i for p, (i, _) in enumerate(graph.inputs) if p not in donated} | constant_values(graph)
         self.bytes: Final[dict[int, int]] = {}
@@ -206,21 +208,15 @@ def _base(node: Node) -> int:
 
 def _written(graph: Graph, again: dict[int, set[int]]) -> Graph:
     """The graph with the nodes that run again put in; what comes later reads their values."""
-    next_id = max([i for i, _ in graph.inputs] + [i for node in graph.nodes for i in node.outputs if i is not None]) + 1
-    current: dict[int, int] = {}
-
-    def now(i: Input) -> Input:
-        return current.get(i, i) if isinstance(i, int) else i
-
+    view = GraphView(graph)
     nodes: list[Node] = []
     for position, node in enumerate(graph.nodes):
         for n in sorted(again.get(position, ())):
             old = graph.nodes[n]
-            made: list[int | None] = []
-            for i in old.outputs:
-                made.append(None if i is None else next_id)
-                next_id += i is not None
-            nodes.append(Node(old.call, [now(i) for i in old.inputs], made, old.origin))
-            current.update((i, x) for i, x in zip(old.outputs, made, strict=True) if i is not None and x is not None)
-        nodes.append(Node(node.call, [now(i) for i in node.inputs], node.outputs, node.origin) if current else node)
+            made = [None if i is None else view.fresh() for i in old.outputs]
+            nodes.append(Node(old.call, view.renamed(old), made, old.origin))
+            for i, x in zip(old.outputs, made, strict=True):
+                if i is not None:
+                    view.rename(i, x)
+        nodes.append(Node(node.call, view.renamed(node), node.outputs, node.origin))
     return Graph(graph.inputs, nodes, graph.outputs)

@@ -23,7 +23,7 @@ def common_subexpressions(graph: Graph, numerics: Numerics = "eager") -> Graph:
     first: dict[Any, int] = {}  # key -> position in new.nodes
     wider: dict[int, list[int | None]] = {}  # position -> outputs, where nodes with `live` were joined
     for node in graph.nodes:
-        inputs = new.inputs(node)
+        inputs = new.renamed(node)
         call = node.call
         # two processes must send equally often, though what they send is one value in one of them alone
         if call.op.barrier or call.op.collective is not None or call.op.law(Copies) is not None:
@@ -43,7 +43,7 @@ def common_subexpressions(graph: Graph, numerics: Numerics = "eager") -> Graph:
                 outputs[j] = i
                 wider[position] = outputs
             else:
-                new.replace(i, earlier)
+                new.rename(i, earlier)
     for position, outputs in wider.items():
         node = new.nodes[position]
         live = tuple(i is not None for i in outputs)

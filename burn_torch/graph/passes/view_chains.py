@@ -17,14 +17,14 @@ def fold_views(graph: Graph, numerics: Numerics = "eager") -> Graph:
     new = Rewriting(graph)
     exact = numerics == "eager"
     for node in graph.nodes:
-        inputs = new.inputs(node)
+        inputs = new.renamed(node)
         call = node.call
         if call.op.same is None and call.op.merge is None:
             new.keep(node, inputs)
             continue
         copies = not call.aliases
         while call.op.merge is not None:
-            maker = new.maker(inputs[0])
+            maker = new.made_by(inputs[0])
             if maker is None or maker.call.op is not call.op:
                 break
             known = new.layouts.of(maker.inputs[0]) == CONTIGUOUS
@@ -37,9 +37,9 @@ def fold_views(graph: Graph, numerics: Numerics = "eager") -> Graph:
         x = inputs[0]
         unmoved = not copies or not exact or new.layouts.is_its_own_copy(x, call.result)
         if call.is_input and unmoved and isinstance(x, int) and new.spec(x) is call.result:
-            new.replace(node.outputs[0], x)
+            new.rename(node.outputs[0], x)
         elif call.is_input and copies and not unmoved:
-            new.keep(node, new.inputs(node))  # what is left would be a view of memory that lies otherwise
+            new.keep(node, new.renamed(node))  # what is left would be a view of memory that lies otherwise
         else:
             new.keep(node, inputs, call)
     return new.done()

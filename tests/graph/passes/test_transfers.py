@@ -15,9 +15,8 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.planning.schedule import fuse
 from burn_torch.graph import Graph, Trace, verify
 from burn_torch.graph.passes import pipeline
-from burn_torch.graph.passes.grouping import in_order
 from burn_torch.graph.passes.invariants import check_transfers
-from burn_torch.graph.passes.transfers import transfers
+from burn_torch.graph.transfers import in_order, transfers
 from burn_torch.ops.slicing import narrow
 
 X = TensorSpec.of((6, 6), DType.F32, "cpu")
