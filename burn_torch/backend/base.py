@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import DeviceError, explain
@@ -22,6 +22,9 @@ from burn_torch.graph.source import calls_of_execute
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor
+
+if TYPE_CHECKING:
+    from burn_torch.fusion.rewrites.choices import Choices
 
 __all__ = ["Backend", "Program", "Recorded", "decomposed", "run_decomposed"]
 
@@ -86,6 +89,13 @@ class Backend(ABC):
     """The tracing session that a traced stack belongs to."""
     real: Any = None
     """Of a traced stack, the stack that it stands for."""
+
+    @property
+    def choices(self) -> Choices:
+        """The answers of a leaf to questions of planning; none by default."""
+        from burn_torch.fusion.rewrites.choices import LIBRARIES  # an eager run never needs it
+
+        return LIBRARIES
 
     @abstractmethod
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, final
 
+from burn_torch.backend import LibTorch
 from burn_torch.backend.lazy import watched_streams
 from burn_torch.backend.lazy.default import VARIABLE
 from burn_torch.backend.lazy.explanation import StreamExplanation, explain_stream
@@ -137,7 +138,10 @@ def explain_script(path: Path, arguments: Sequence[str]) -> ScriptExplanation:
                 mend="call what it defines; a device of Device.cpu(fused=False), and numpy's, is not fused",
             )
         )
-    unfused = tuple(None if each.fusion is not None else explain_plan(plan_of(each.graph)) for each in functions)
+    choices = LibTorch().choices
+    unfused = tuple(
+        None if each.fusion is not None else explain_plan(plan_of(each.graph, choices), choices) for each in functions
+    )
     return ScriptExplanation(str(path), found, functions, unfused, fault)
 
 

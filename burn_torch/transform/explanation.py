@@ -129,7 +129,7 @@ def explained(name: str, program: Program, retraces: tuple[Retrace, ...]) -> Exp
         retraces=retraces,
         source=None if code is None else code.path,
         graph=graph,
-        fusion=None if program.plan is None else explain_fusion(program.plan),
+        fusion=None if program.plan is None else explain_fusion(program.plan, program.traced.leaf.choices),
     )
 
 

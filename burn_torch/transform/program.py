@@ -221,6 +221,8 @@ class Program:
         of the graph in which what is cheap is computed again.
         """
 
+        choices = self.traced.leaf.choices
+
         def planned(graph: Graph) -> Plan:
             notes: list[str] = []
 
@@ -230,8 +232,8 @@ class Program:
             graph = apply("losses in chunks", chunk_losses, graph)
             graph = apply("gradients of tables by rows", add_rows, graph)
             if self.numerics == "fast":  # they round less often
-                graph = apply("endings of products", with_endings, graph)
-            plan = schedules.of(graph)
+                graph = apply("endings of products", partial(with_endings, choices=choices), graph)
+            plan = schedules.of(graph, choices)
             less = partial(kept_less, plan, limit, self.donated)
             return plan_or_plainer("without values made again", less, lambda: plan, notes).with_notes(*notes)
 

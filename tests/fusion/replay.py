@@ -27,6 +27,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,24 +76,38 @@ def _sizes_of(graph: Graph) -> tuple[int, ...]:
     return found
 
 
-@contextmanager
-def _choosing(generates: bool) -> Iterator[None]:
-    """Says of all products and convolutions whether kernels are generated for them, of no timing here."""
-    anchors: Any = _module("fusion.planning.anchors", "fusion.anchors")
-    endings: Any = _module("fusion.rewrites.endings", "fusion.endings")
+def _answers(generates: bool) -> dict[str, Any]:
+    """The answers about all products and convolutions: that kernels are generated for them, or none; no timing here."""
+    if not generates:
+        return {"product": None, "convolution": None, "ending": None}
     products: Any = _module("fusion.triton.products", "fusion.products")
     convolutions: Any = _module("fusion.triton.convolutions", "fusion.convolutions")
     tiles = products.ProductTiles(64, 64, 32, 8, 4, 3)
     direct = convolutions.ConvolutionTiles(16, 64, 4)
-    setters: list[tuple[Any, Any]] = [
-        (anchors.set_chooser, (lambda size, around: tiles) if generates else None),
-        (anchors.set_convolution_chooser, (lambda size, around: direct) if generates else None),
-        (
-            endings.set_ending_chooser,
-            (lambda asked: 1 if asked.ending.startswith("gelu") else None) if generates else None,
-        ),
+    return {
+        "product": lambda size, around: tiles,
+        "convolution": lambda size, around: direct,
+        "ending": lambda asked: 1 if asked.ending.startswith("gelu") else None,
+    }
+
+
+def _choices(generates: bool) -> tuple[Any, ...]:
+    """The choices that planning is handed; before 2026-11-23 modules held them, see `_choosing`."""
+    return (fusion.Choices(**_answers(generates)),) if hasattr(fusion, "Choices") else ()
+
+
+@contextmanager
+def _choosing(generates: bool) -> Iterator[None]:
+    """A block in which modules hold the answers, in versions where they did."""
+    anchors: Any = _module("fusion.planning.anchors", "fusion.anchors")
+    endings: Any = _module("fusion.rewrites.endings", "fusion.endings")
+    answers = _answers(generates)
+    setters = [
+        (getattr(anchors, "set_chooser", None), answers["product"]),
+        (getattr(anchors, "set_convolution_chooser", None), answers["convolution"]),
+        (getattr(endings, "set_ending_chooser", None), answers["ending"]),
     ]
-    before = [(setter, setter(chooser)) for setter, chooser in setters]
+    before = [(setter, setter(chooser)) for setter, chooser in setters if setter is not None]
     try:
         yield
     finally:
@@ -114,7 +129,7 @@ def _outside(strict: bool = False, generates: bool = False) -> Callable[..., Any
     def planned(graphs: Sequence[Graph], options: dict[str, Any]) -> Iterable[Any]:
         with _choosing(generates):
             for graph in graphs:
-                plan = fusion.plan_of(graph, strict=strict)
+                plan = fusion.plan_of(graph, *_choices(generates), strict=strict)
                 yield plan, plan.graph
 
     return planned
@@ -123,11 +138,12 @@ def _outside(strict: bool = False, generates: bool = False) -> Callable[..., Any
 def _stream(graphs: Sequence[Graph], options: dict[str, Any]) -> Iterable[Any]:
     plans = stream_programs()
     variants = _variants().Variants()
+    scheduled = partial(plans._scheduled, **dict(zip(("choices",), _choices(False), strict=False)))
     with _choosing(False):
         for graph in graphs:
             sizes = _sizes_of(graph)
             found = variants.found(sizes)
-            if found is None and len(graphs) > 1 and variants.made(graph, sizes, plans._scheduled) is not None:
+            if found is None and len(graphs) > 1 and variants.made(graph, sizes, scheduled) is not None:
                 found = variants.found(sizes)
             if found is not None:
                 yield found[0].plan, found[1]
@@ -138,7 +154,10 @@ def _stream(graphs: Sequence[Graph], options: dict[str, Any]) -> Iterable[Any]:
 
 def _compile(graphs: Sequence[Graph], options: dict[str, Any]) -> Iterable[Any]:
     leaf: Any = SimpleNamespace(
-        settings=lambda: None, program=lambda graph, donated, title: SimpleNamespace(run=None), recorded=lambda *_: None
+        choices=next(iter(_choices(False)), None),
+        settings=lambda: None,
+        program=lambda graph, donated, title: SimpleNamespace(run=None),
+        recorded=lambda *_: None,
     )
     given = {"numerics": None, "precision": "float32", "memory_limit_bytes": None, "donated": (), **options}
     given["donated"] = frozenset(given["donated"])

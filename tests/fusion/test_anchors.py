@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +15,8 @@ from burn_torch.backend import LibTorch
 from burn_torch.backend.libtorch.generated.anchors import chosen
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion import Reason, explain, plan_of
+from burn_torch.fusion import Choices, Reason, explain, plan_of
 from burn_torch.fusion.body.reasons import Unfusible
-from burn_torch.fusion.planning.anchors import Chooser, set_chooser
 from burn_torch.fusion.rows.product_row import product
 from burn_torch.fusion.triton.products import Product, ProductTiles, is_product, lower_product, product_in
 from burn_torch.graph.interpreter import interpret
@@ -31,14 +29,6 @@ TILES = ProductTiles(64, 64, 32, 8, 4, 3)
 X, W, B = tensor(6, 10), tensor(10, 8), tensor(8)
 
 
-@pytest.fixture
-def choosing() -> Iterator[Callable[[Chooser | None], None]]:
-    """Sets the chooser for a test."""
-    before = set_chooser(None)
-    yield lambda chooser: (set_chooser(chooser), None)[1]
-    set_chooser(before)
-
-
 def always(size: Product, around: str) -> ProductTiles:
     return TILES
 
@@ -48,23 +38,20 @@ def mlp(x: Any, w: Any, b: Any) -> Any:
 
 
 # -- what joins ------------------------------------------------------------------------------------------
-def test_without_a_chooser_or_timings_the_library_computes_products(choosing: Any) -> None:
+def test_without_a_chooser_or_timings_the_library_computes_products() -> None:
     graph = traced(mlp, [X, W, B])
     for chooser in (None, chosen, lambda size, around: None):
-        choosing(chooser)
-        found = plan_of(graph)
+        found = plan_of(graph, Choices(product=chooser))
         assert [node.call.op.name for node in found.graph.nodes] == ["matmul", "fusion::kernel"]
         (boundary,) = found.boundaries
         assert boundary.reason is Reason.LIBRARY
         assert boundary.detail == "no timing puts a generated matmul before the library's"
 
 
-def test_one_kernel_where_it_is_chosen_and_the_same_results_operation_by_operation(choosing: Any) -> None:
+def test_one_kernel_where_it_is_chosen_and_the_same_results_operation_by_operation() -> None:
     graph = traced(mlp, [X, W, B])
-    choosing(None)
     apart = plan_of(graph)
-    choosing(always)
-    found = plan_of(graph)
+    found = plan_of(graph, Choices(product=always))
     verify(found.graph)
     assert found.kernels == 1
     (group,) = found.groups
@@ -78,26 +65,23 @@ def test_one_kernel_where_it_is_chosen_and_the_same_results_operation_by_operati
     torch.testing.assert_close(interpret(found.graph, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))
 
 
-def test_the_chooser_is_told_the_sizes_and_what_comes_with_the_product(choosing: Any) -> None:
+def test_the_chooser_is_told_the_sizes_and_what_comes_with_the_product() -> None:
     asked: list[tuple[Product, str]] = []
 
     def chooser(size: Product, around: str) -> None:
         asked.append((size, around))
 
-    choosing(chooser)
-
     def program(x: Any, w: Any, b: Any) -> Any:
         z = row("linear")(row("tanh")(x), w, b)
         return row("relu")(z) * z, z
 
-    plan_of(traced(program, [tensor(2, 3, 10), W, B]))
+    plan_of(traced(program, [tensor(2, 3, 10), W, B]), Choices(product=chooser))
     size = Product(6, 8, 10, DType.F32, "cpu")
     assert asked == [(size, "before after kept"), (size, "after kept"), (size, "before")]
 
 
-def test_the_report_names_the_kernel_its_source_and_its_tiles(choosing: Any) -> None:
-    choosing(always)
-    (report,) = explain(plan_of(traced(mlp, [X, W, B]))).kernels
+def test_the_report_names_the_kernel_its_source_and_its_tiles() -> None:
+    (report,) = explain(plan_of(traced(mlp, [X, W, B]), Choices(product=always))).kernels
     assert report.generated
     assert report.source is not None
     assert "from burn_kernels.matmul import place" in report.source
@@ -106,40 +90,37 @@ def test_the_report_names_the_kernel_its_source_and_its_tiles(choosing: Any) -> 
     assert "64 x 64 elements a program, 4 warps" in str(report)
 
 
-def test_other_readers_of_the_product_and_of_its_operands_stay_apart(choosing: Any) -> None:
-    choosing(always)
+def test_other_readers_of_the_product_and_of_its_operands_stay_apart() -> None:
 
     def program(x: Any, w: Any, v: Any) -> Any:
         h = row("tanh")(x)  # read by two products: it is written
         z = row("matmul")(h, w)
         return row("relu")(z), row("cumsum")(z, dim=1), row("matmul")(h, v)
 
-    found = plan_of(traced(program, [X, W, tensor(10, 3)]))
+    found = plan_of(traced(program, [X, W, tensor(10, 3)]), Choices(product=always))
     names = [node.call.op.name for node in found.graph.nodes]
     assert sorted(names) == ["cumsum", "fusion::product", "matmul", "tanh"]
     reasons = {(b.producer, b.consumer): b.reason for b in found.boundaries}
     assert reasons == {("tanh", "matmul"): Reason.LIBRARY, ("matmul", "cumsum"): Reason.LIMIT}
 
 
-def test_nothing_joins_that_waits_for_what_needs_the_product(choosing: Any) -> None:
-    choosing(always)
+def test_nothing_joins_that_waits_for_what_needs_the_product() -> None:
 
     def program(x: Any, w: Any, v: Any) -> Any:
         z = row("matmul")(x, w)
         return z + row("matmul")(z, v)
 
-    found = plan_of(traced(program, [X, W, tensor(8, 8)]))
+    found = plan_of(traced(program, [X, W, tensor(8, 8)]), Choices(product=always))
     verify(found.graph)
     assert [node.call.op.name for node in found.graph.nodes] == ["matmul", "fusion::product"]
 
 
-def test_two_layers_are_two_kernels(choosing: Any) -> None:
-    choosing(always)
+def test_two_layers_are_two_kernels() -> None:
 
     def program(x: Any, w: Any, b: Any, v: Any) -> Any:
         return row("sigmoid")(row("matmul")(mlp(x, w, b), v))
 
-    found = plan_of(traced(program, [X, W, B, tensor(8, 4)]))
+    found = plan_of(traced(program, [X, W, B, tensor(8, 4)]), Choices(product=always))
     assert [node.call.op for node in found.graph.nodes] == [product, product]
     assert len(found.groups) == 2
     assert {b.reason for b in found.boundaries} <= {Reason.LIMIT}

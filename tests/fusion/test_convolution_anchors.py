@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +18,8 @@ from burn_torch.backend import LibTorch
 from burn_torch.backend.libtorch.generated.anchors import _Run, chosen_convolution
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion import Reason, plan_of
+from burn_torch.fusion import Choices, Reason, plan_of
 from burn_torch.fusion.body.reasons import Unfusible
-from burn_torch.fusion.planning.anchors import ConvolutionChooser, set_convolution_chooser
 from burn_torch.fusion.triton.convolutions import (
     Convolution,
     ConvolutionTiles,
@@ -40,14 +38,6 @@ PLAIN = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "gro
 X, W, B = tensor(4, 3, 8, 8), tensor(6, 3, 3, 3), tensor(6)
 
 
-@pytest.fixture
-def choosing() -> Iterator[Callable[[ConvolutionChooser | None], None]]:
-    """Sets the chooser for a test."""
-    before = set_convolution_chooser(None)
-    yield lambda chooser: (set_convolution_chooser(chooser), None)[1]
-    set_convolution_chooser(before)
-
-
 def always(size: Convolution, around: str) -> ConvolutionTiles:
     return TILES
 
@@ -61,26 +51,24 @@ def names(graph: Any) -> list[str]:
 
 
 # -- what joins ------------------------------------------------------------------------------------------
-def test_without_a_chooser_the_library_computes_them(choosing: Any) -> None:
+def test_without_a_chooser_the_library_computes_them() -> None:
     for chooser in (None, chosen_convolution, lambda size, around: None):
-        choosing(chooser)
-        found = plan_of(traced(activated, [X, W, B]))
+        found = plan_of(traced(activated, [X, W, B]), Choices(convolution=chooser))
         assert names(found.graph) == ["conv", "fusion::kernel"]
         (boundary,) = found.boundaries
         assert boundary.reason is Reason.LIBRARY
         assert boundary.detail == "nothing says that a kernel of its own beats the library's"
 
 
-def test_the_work_behind_one_joins_it(choosing: Any, seed: np.random.Generator) -> None:
+def test_the_work_behind_one_joins_it(seed: np.random.Generator) -> None:
     asked: list[tuple[Convolution, str]] = []
 
     def ask(size: Convolution, around: str) -> ConvolutionTiles:
         asked.append((size, around))
         return TILES
 
-    choosing(ask)
     graph = traced(activated, [X, W, B])
-    found = plan_of(graph)
+    found = plan_of(graph, Choices(convolution=ask))
     verify(found.graph)
     assert names(found.graph) == ["fusion::convolution"]
     assert asked == [(Convolution((4, 3, 8, 8, 6, 3, 3, 1, 1, 1, 1, 1, 1, 1), True, DType.F32, "cpu"), "after")]
@@ -93,25 +81,23 @@ def test_the_work_behind_one_joins_it(choosing: Any, seed: np.random.Generator) 
         torch.testing.assert_close(y, z)
 
 
-def test_what_others_read_is_written_too(choosing: Any) -> None:
-    choosing(always)
+def test_what_others_read_is_written_too() -> None:
 
     def kept(x: Any, w: Any) -> Any:
         z = row("conv")(x, w, None, **PLAIN)
         return row("tanh")(z), z
 
-    found = plan_of(traced(kept, [X, W]))
+    found = plan_of(traced(kept, [X, W]), Choices(convolution=always))
     assert names(found.graph) == ["fusion::convolution"]
     assert len(found.graph.nodes[0].outputs) == 2
 
 
-def test_what_does_not_join(choosing: Any) -> None:
-    choosing(always)
+def test_what_does_not_join() -> None:
 
     def summed(x: Any, w: Any) -> Any:
         return row("sum")(row("conv")(x, w, None, **PLAIN), dims=(0, 2, 3))
 
-    assert "fusion::convolution" not in names(plan_of(traced(summed, [X, W])).graph)
+    assert "fusion::convolution" not in names(plan_of(traced(summed, [X, W]), Choices(convolution=always)).graph)
     uneven = {**PLAIN, "padding": ((0, 1), (1, 1))}
     assert not is_convolution(traced(lambda x, w: row("conv")(x, w, None, **uneven), [X, W]).nodes[0].call)
     line = {"stride": (1,), "padding": ((0, 0),), "dilation": (1,), "groups": 1}

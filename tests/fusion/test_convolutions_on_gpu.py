@@ -14,8 +14,7 @@ from burn_kernels.launch import observing  # after the check for triton
 from burn_torch.backend import LibTorch
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion import plan_of
-from burn_torch.fusion.planning.anchors import set_convolution_chooser
+from burn_torch.fusion import Choices, plan_of
 from burn_torch.fusion.triton.convolutions import ConvolutionTiles
 from tests.fusion.checking import TOLERANCE, in_float64, made
 from tests.fusion.programs import row, traced
@@ -34,9 +33,7 @@ def test_convolution_and_the_work_behind_it(dtype: DType, channels: int, seed: n
     shapes = [(33, channels, 28, 28), (2 * channels, channels, 3, 3), (2 * channels,), (1, 2 * channels, 1, 1)]
     specs = [TensorSpec.of(shape, dtype, "cuda:0") for shape in (*shapes, (33, 2 * channels, 28, 28))]
     graph = traced(block, specs)
-    before = set_convolution_chooser(lambda size, around: ConvolutionTiles(8, 256, 4))
-    plan = plan_of(graph)
-    set_convolution_chooser(before)
+    plan = plan_of(graph, Choices(convolution=lambda size, around: ConvolutionTiles(8, 256, 4)))
     assert [node.call.op.name for node in plan.graph.nodes if not node.call.aliases] == ["fusion::convolution"]
     inputs = [x.cuda() for x in made(specs, seed)]
     program = LibTorch().program(plan.graph)

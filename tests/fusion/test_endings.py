@@ -15,7 +15,8 @@ from burn_torch.backend import LibTorch
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import explain, plan_of
 from burn_torch.fusion.planning.again import kept_less
-from burn_torch.fusion.rewrites.endings import Asked, set_ending_chooser, with_endings
+from burn_torch.fusion.rewrites.choices import Asked, Choices
+from burn_torch.fusion.rewrites.endings import with_endings
 from burn_torch.fusion.triton.products import Product
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
@@ -25,6 +26,7 @@ from burn_torch.ops.linear_gelu import linear_gelu, matmul_gelu_backward
 from burn_torch.optim import AdamWConfig, GradientsParams
 from examples.gpt2.gpt2 import Gpt2Config
 from tests.fusion.checking import made
+from tests.fusion.choosing import choosing
 from tests.fusion.programs import row, tensor, traced
 
 LAYERS, BATCH, ROWS, WIDTH = 3, 2, 96, 8
@@ -40,9 +42,8 @@ def endings() -> Iterator[None]:
         ASKED.append(asked)
         return 1 if asked.ending.startswith("gelu") else None
 
-    before = set_ending_chooser(yes)
-    yield
-    set_ending_chooser(before)
+    with choosing(ending=yes):
+        yield
 
 
 def layers(x: Any, *weights: Any, gelu: str = "gelu_approximate", read_too: bool = False) -> Any:
@@ -90,7 +91,7 @@ def values(graph: Graph) -> list[Any]:
 @pytest.mark.usefixtures("endings")
 def test_both_directions_are_found_and_compute_the_same() -> None:
     graph = graph_of()
-    found = with_endings(graph)
+    found = with_endings(graph, LibTorch().choices)
     verify(found)
     rows = counts(found)
     assert (rows["linear_gelu"], rows["matmul_gelu_backward"]) == (LAYERS, LAYERS)
@@ -108,10 +109,10 @@ def test_both_directions_are_found_and_compute_the_same() -> None:
 
 @pytest.mark.usefixtures("endings")
 def test_what_others_read_stays() -> None:
-    rows = counts(with_endings(graph_of(read_too=True)))
+    rows = counts(with_endings(graph_of(read_too=True), LibTorch().choices))
     assert (rows["linear_gelu"], rows["matmul_gelu_backward"]) == (LAYERS, 0)  # z is there, d would not be
     exact = graph_of(gelu="gelu")
-    assert with_endings(exact) is exact
+    assert with_endings(exact, LibTorch().choices) is exact
 
 
 def test_other_algorithms_take_products_that_end_with_nothing() -> None:
@@ -121,12 +122,8 @@ def test_other_algorithms_take_products_that_end_with_nothing() -> None:
         wanted.append(asked)
         return 2 if asked.ending in ("none", "bias") else None
 
-    before = set_ending_chooser(plain)
-    try:
-        graph = graph_of()
-        found = with_endings(graph)
-    finally:
-        set_ending_chooser(before)
+    graph = graph_of()
+    found = with_endings(graph, Choices(ending=plain))
     verify(found)
     rows, old = counts(found), counts(graph)
     assert rows["fusion::library_product"] == old["linear"] + old["matmul"]
@@ -142,18 +139,14 @@ def test_other_algorithms_take_products_that_end_with_nothing() -> None:
 
 
 def test_without_anybody_to_ask_nothing_changes() -> None:
-    before = set_ending_chooser(None)
-    try:
-        graph = graph_of()
-        assert with_endings(graph) is graph
-    finally:
-        set_ending_chooser(before)
+    graph = graph_of()
+    assert with_endings(graph, Choices()) is graph
 
 
 @pytest.mark.usefixtures("endings")
 def test_a_limit_of_memory_makes_gelu_again_in_a_kernel_of_its_own() -> None:
     """No kernel of the backward reads z any more, so one is made; without a limit y waits."""
-    graph = with_endings(graph_of())
+    graph = with_endings(graph_of(), LibTorch().choices)
     before = plan_of(graph)
     one = 4 * BATCH * ROWS * 4 * WIDTH
     assert counts(kept_less(before).graph)["linear_gelu"] == LAYERS
@@ -172,7 +165,7 @@ def test_a_limit_of_memory_makes_gelu_again_in_a_kernel_of_its_own() -> None:
 
 @pytest.mark.usefixtures("endings")
 def test_boundaries_name_the_library() -> None:
-    reasons = {(b.producer, str(b.reason)) for b in plan_of(with_endings(graph_of())).boundaries}
+    reasons = {(b.producer, str(b.reason)) for b in plan_of(with_endings(graph_of(), LibTorch().choices)).boundaries}
     assert ("linear_gelu", "library") in reasons
     assert "unknown" not in {reason for _, reason in reasons}
 
@@ -191,11 +184,8 @@ def test_a_training_step_learns_the_same() -> None:
     """Two layers of GPT-2 in mixed precision: the first losses with endings and without."""
     found = losses()
     assert {asked.ending for asked in ASKED} >= {"gelu_kept", "gelu_slope_and_sums", "none", "bias"}
-    before = set_ending_chooser(None)
-    try:
+    with choosing(ending=None):
         torch.testing.assert_close(found, losses(), rtol=1e-3, atol=0)
-    finally:
-        set_ending_chooser(before)
     assert found[-1] < found[0]
 
 

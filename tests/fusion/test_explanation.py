@@ -12,7 +12,8 @@ import pytest
 from burn_torch import Device, Tensor, assert_fused, compile, explain
 from burn_torch.core.errors import ArgumentError, ArtifactError, DeviceError
 from burn_torch.fusion import Reason
-from burn_torch.fusion.triton.configs import Tiles, set_choices
+from burn_torch.fusion.triton.configs import Tiles
+from tests.fusion.choosing import choosing
 
 
 def block(x: Tensor) -> Tensor:
@@ -125,11 +126,8 @@ def test_the_config_that_was_chosen_is_told_with_who_chose_it(x: Tensor) -> None
         asked.append(name)
         return (Tiles(32, 1, 2, 3), "measured") if len(asked) == 2 else None
 
-    known = set_choices(choices)
-    try:
+    with choosing(tiles=choices):
         (after,) = explain(step, x).fusion.kernels  # type: ignore[union-attr]  # it is fused
-    finally:
-        set_choices(known)
     assert asked[0] == before.name
     assert after.tiles == Tiles(32, 1, 2, 3)
     assert "32 x 1 elements a program, 2 warps, 3 stages, measured\n" in str(after)
@@ -138,7 +136,7 @@ def test_the_config_that_was_chosen_is_told_with_who_chose_it(x: Tensor) -> None
 def test_decisions_of_the_tuner_are_found_by_the_kernels_name() -> None:
     pytest.importorskip("triton")
     from burn_kernels.autotune import selection
-    from burn_torch.backend.libtorch.generated.tuning import _chosen
+    from burn_torch.backend.libtorch.generated.tuning import last_tiles
 
     decision = types.SimpleNamespace(
         tunable=types.SimpleNamespace(name="fused_told"), config=Tiles(8, 1, 1), source="shipped"
@@ -146,8 +144,8 @@ def test_decisions_of_the_tuner_are_found_by_the_kernels_name() -> None:
     decisions = selection.current().decisions
     decisions["told"] = decision  # type: ignore[index, assignment]  # a stand-in
     try:
-        assert _chosen("fused_told") == (Tiles(8, 1, 1), "shipped")
-        assert _chosen("fused_other") is None
+        assert last_tiles("fused_told") == (Tiles(8, 1, 1), "shipped")
+        assert last_tiles("fused_other") is None
     finally:
         del decisions["told"]  # type: ignore[arg-type]  # as above
 

@@ -25,6 +25,7 @@ from burn_torch.backend.lazy import fusion_of
 from burn_torch.backend.lazy.stream import Stream
 from burn_torch.backend.libtorch.generated.together import Together
 from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
+from burn_torch.backend.libtorch.generated.tuning import last_tiles
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import INT_NUMBER, Spec, TensorSpec
 from burn_torch.fusion import plan_of
@@ -241,7 +242,7 @@ def test_tiles_are_measured_and_stay_right() -> None:
         for _ in range(4):
             torch.testing.assert_close(kernel(x, y)[0], expected)
         known = [d for d in selector.decisions.values() if d.tunable.name.startswith("fused_")]
-        told = chosen_tiles(kernel.lowered((None, None)))
+        told = chosen_tiles(kernel.lowered((None, None)), last_tiles)
     assert [decision.source for decision in known] == ["measured"]
     assert told == (known[0].config, "measured")
 

@@ -16,10 +16,10 @@ from burn_torch.backend.lazy import FusionWarning
 from burn_torch.backend.libtorch.generated import c_kernels
 from burn_torch.core.errors import ShapeError
 from burn_torch.fusion.body.reasons import Reason, Unfusible
-from burn_torch.fusion.planning import pieces, schedule
+from burn_torch.fusion.planning import pieces, planner, schedule
 from burn_torch.fusion.planning.faults import note_fault, plan_or_plainer
 from burn_torch.fusion.planning.groups import Grouping
-from burn_torch.fusion.planning.schedule import plan_of
+from burn_torch.fusion.planning.planner import plan_of
 from burn_torch.fusion.rows.row import body_of, kernel
 from burn_torch.fusion.shapes import variants
 from burn_torch.fusion.triton import lowering
@@ -137,15 +137,15 @@ def test_what_cannot_be_planned_is_planned_in_pieces(
     """Only the stretch that raises is left to the leaf; the values are right, in whatever order outputs are."""
     monkeypatch.delenv("BURN_TORCH_VERIFY", raising=False)
     graph = traced(around, [tensor(5, 3), tensor(5, 3)])
-    plan = schedule._plan_of
+    plan = planner._plan_whole
 
-    def fails_on_cos(graph: Any, strict: bool) -> Any:
+    def fails_on_cos(graph: Any, choices: Any, strict: bool) -> Any:
         if any(node.call.op.name == "cos" for node in graph.nodes):
             raise Broken("planted")
-        return plan(graph, strict)
+        return plan(graph, choices, strict)
 
     whole = plan_of(graph)
-    monkeypatch.setattr(schedule, "_plan_of", fails_on_cos)
+    monkeypatch.setattr(planner, "_plan_whole", fails_on_cos)
     with told() as words:
         found = plan_of(graph)
     assert len(words) == 1, "one fault is told of once"

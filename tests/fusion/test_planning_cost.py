@@ -10,7 +10,7 @@ import torch
 
 from burn_torch import Device
 from burn_torch.backend import Autodiff
-from burn_torch.fusion.planning import groups, schedule
+from burn_torch.fusion.planning import groups, planner
 from burn_torch.fusion.planning.bodies import Source
 from burn_torch.fusion.planning.groups import Grouping
 from burn_torch.fusion.planning.legality import Legality
@@ -73,22 +73,22 @@ def test_a_plan_over_its_budget_is_plainer_and_right(
     seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = recurrence(4)
-    whole = schedule.plan_of(graph)
+    whole = planner.plan_of(graph)
     assert not whole.notes
     monkeypatch.setattr(groups, "_WORK", 60)
     monkeypatch.setattr(groups, "_WORK_EACH", 0)
-    spent = schedule.plan_of(graph)
+    spent = planner.plan_of(graph)
     assert spent.notes == ("limit: planning took as long as it may for so many operations",)
     assert spent.kernels > whole.kernels
     agree(spent.graph, graph, seed)
-    assert schedule.plan_of(graph).graph == spent.graph, "a budget is counted in operations, not in seconds"
+    assert planner.plan_of(graph).graph == spent.graph, "a budget is counted in operations, not in seconds"
 
 
 def test_a_long_program_is_planned_in_pieces(seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = recurrence(6)
-    monkeypatch.setattr(schedule, "_LONGEST", 100)
-    monkeypatch.setattr(schedule, "_PIECE", 40)
-    plan = schedule.plan_of(graph)
+    monkeypatch.setattr(planner, "_LONGEST", 100)
+    monkeypatch.setattr(planner, "_PIECE", 40)
+    plan = planner.plan_of(graph)
     assert plan.notes == (f"planned in pieces of 40 operations: there are {len(graph.nodes)}",)
     assert plan.groups
     agree(plan.graph, graph, seed)

@@ -41,6 +41,6 @@ def test_another_plan_is_told_with_its_bytes_and_its_peak(
 ) -> None:
     entry = recorded["program gelu | outside"]
     whole = replay.fusion.plan_of
-    monkeypatch.setattr(replay.fusion, "plan_of", lambda graph, strict=False: whole(graph, strict=not strict))
+    monkeypatch.setattr(replay.fusion, "plan_of", lambda graph, *choices, strict=False: whole(graph, strict=not strict))
     (told,) = replay.compare([entry], replanned)
     assert told.startswith("program gelu | outside: kernels 1 -> 1, bytes 480 -> 480, peak 480 -> 480")

@@ -15,10 +15,10 @@ from burn_torch.backend import LibTorch  # after the check for triton
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
 from burn_torch.fusion import explain, plan_of
-from burn_torch.fusion.planning.anchors import set_convolution_chooser
 from burn_torch.fusion.triton.convolutions import ConvolutionTiles
 from burn_torch.graph.verifier import verify
 from tests.fusion.checking import TOLERANCE, in_float64, made
+from tests.fusion.choosing import choosing
 from tests.fusion.programs import row, tensor, traced
 
 TILES = ConvolutionTiles(4, 32, 1)
@@ -29,9 +29,8 @@ OTHER = {"stride": (2, 1), "padding": ((1, 1), (2, 2)), "dilation": (1, 2), "gro
 @pytest.fixture(autouse=True)
 def always() -> Iterator[None]:
     """Whatever can join a convolution does."""
-    before = set_convolution_chooser(lambda size, around: TILES)
-    yield
-    set_convolution_chooser(before)
+    with choosing(convolution=lambda size, around: TILES):
+        yield
 
 
 def activated(x: Any, w: Any, b: Any) -> Any:
@@ -77,7 +76,7 @@ def test_one_kernel(name: str, dtype: DType, seed: np.random.Generator) -> None:
     function, specs = CASES[name]
     typed = [spec.with_dtype(dtype) if isinstance(spec, TensorSpec) else spec for spec in specs]
     graph = traced(function, typed)
-    plan = plan_of(graph)
+    plan = plan_of(graph, LibTorch().choices)
     verify(plan.graph)
     assert [node.call.op.name for node in plan.graph.nodes if not node.call.aliases] == ["fusion::convolution"]
     inputs = made(typed, seed, 0.5)
@@ -94,17 +93,21 @@ def test_images_in_any_strides_and_weights_too(seed: np.random.Generator) -> Non
     graph = traced(activated, [X, W, B])
     x, w, b = made([tensor(2, 7, 6, 2), tensor(2, 5, 3, 2), B], seed)
     inputs = [x.permute(0, 3, 1, 2), w.transpose(0, 1), b]
-    judged(LibTorch().program(plan_of(graph).graph).run(*inputs), in_float64(graph, inputs), DType.F32)
+    judged(
+        LibTorch().program(plan_of(graph, LibTorch().choices).graph).run(*inputs), in_float64(graph, inputs), DType.F32
+    )
 
 
 def test_more_channels_than_a_program_has(seed: np.random.Generator) -> None:
     graph = traced(activated, [tensor(1, 1, 5, 5), tensor(11, 1, 3, 3), tensor(11)])
     inputs = made([spec for _, spec in graph.inputs], seed)
-    judged(LibTorch().program(plan_of(graph).graph).run(*inputs), in_float64(graph, inputs), DType.F32)
+    judged(
+        LibTorch().program(plan_of(graph, LibTorch().choices).graph).run(*inputs), in_float64(graph, inputs), DType.F32
+    )
 
 
 def test_the_explanation_has_its_tiles_and_source() -> None:
-    (kernel,) = explain(plan_of(traced(activated, [X, W, B]))).kernels
+    (kernel,) = explain(plan_of(traced(activated, [X, W, B]), LibTorch().choices)).kernels
     assert kernel.rows == ("conv", "relu")
     assert kernel.source is not None
     assert "sums_at(" in kernel.source

@@ -15,12 +15,12 @@ from burn_torch.backend import LibTorch  # after the check for triton
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec
 from burn_torch.fusion import explain, plan_of
-from burn_torch.fusion.planning.anchors import set_chooser
 from burn_torch.fusion.rows.product_row import product
 from burn_torch.fusion.triton.products import ProductTiles
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
 from tests.fusion.checking import TOLERANCE, in_float64, made
+from tests.fusion.choosing import choosing
 from tests.fusion.programs import gelu, row, tensor, traced
 
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning")
@@ -31,9 +31,8 @@ TILES = ProductTiles(16, 16, 16, 2, 1, 1)
 @pytest.fixture
 def always() -> Iterator[None]:
     """Whatever can join a product does."""
-    before = set_chooser(lambda product, around: TILES)
-    yield
-    set_chooser(before)
+    with choosing(product=lambda product, around: TILES):
+        yield
 
 
 def mlp(x: Any, w: Any, b: Any, r: Any) -> Any:
@@ -91,7 +90,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Spec], int]] = {
 def test_what_joins_a_product_computes_the_same(name: str) -> None:
     function, specs, kernels = CASES[name]
     graph = traced(function, specs)
-    plan = plan_of(graph)
+    plan = plan_of(graph, LibTorch().choices)
     verify(plan.graph)
     assert plan.kernels == kernels, plan.graph.text()
     assert [node.call.op for node in plan.graph.nodes if not node.call.aliases] == [product]
@@ -105,7 +104,7 @@ def test_what_joins_a_product_computes_the_same(name: str) -> None:
     (report,) = explain(plan).kernels
     assert report.generated
     assert {"matmul", "linear"} & set(report.rows)
-    strict = plan_of(graph, strict=True)
+    strict = plan_of(graph, LibTorch().choices, strict=True)
     for y, z in zip(interpret(strict.graph, LibTorch(), inputs), exact, strict=True):
         torch.testing.assert_close(y.double(), z.double(), rtol=4 * unit, atol=4 * unit)
 
@@ -116,7 +115,9 @@ def test_operands_that_lie_in_any_order() -> None:
     inputs = made(CASES["bias, gelu, residual"][1], np.random.default_rng(4), scale=0.5)
     expected = interpret(graph, LibTorch(), inputs)
     turned = [x.T.contiguous().T if x.ndim == 2 else x for x in inputs]
-    torch.testing.assert_close(interpret(plan_of(graph).graph, LibTorch(), turned), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        interpret(plan_of(graph, LibTorch().choices).graph, LibTorch(), turned), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.usefixtures("always")
@@ -127,6 +128,6 @@ def test_what_lies_beyond_an_edge_of_an_operand_adds_nothing() -> None:
     specs = [tensor(5, 7), tensor(7, 3)]
     graph = traced(reciprocal, specs)
     inputs = [torch.rand(5, 7) + 1.0, torch.rand(7, 3)]
-    plan = plan_of(graph)
+    plan = plan_of(graph, LibTorch().choices)
     assert plan.kernels == 1
     torch.testing.assert_close(interpret(plan.graph, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))

@@ -131,7 +131,9 @@ def explain_stream(stream: Stream) -> StreamExplanation:
     for of_one in runs.values():
         last = of_one[-1]
         shapes = len({ready.key for ready in of_one})
-        programs.append(StreamProgram(last.key, len(of_one), shapes, last.fused, explain(last.plan)))
+        programs.append(
+            StreamProgram(last.key, len(of_one), shapes, last.fused, explain(last.plan, last.inner.leaf().choices))
+        )
     planner = stream.fusion.planner
     return StreamExplanation(
         stream.fusion.name,

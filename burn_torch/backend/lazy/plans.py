@@ -13,6 +13,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final, final
 
@@ -23,7 +24,7 @@ from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.core.verifying import is_verifying
-from burn_torch.fusion import Plan, plan_of
+from burn_torch.fusion import Choices, Plan, plan_of
 from burn_torch.fusion.body.reasons import FusionWarning
 from burn_torch.fusion.planning.faults import plan_or_plainer
 from burn_torch.fusion.rewrites.patterns import replaced
@@ -129,7 +130,7 @@ class Ready:
                 graph = plan_or_plainer(
                     "without passes", lambda: _prepared(self.graph), lambda: dead_code(self.graph), notes
                 )
-                self._plan = plan_of(graph).with_notes(*self.notes, *notes)
+                self._plan = plan_of(graph, self.inner.leaf().choices).with_notes(*self.notes, *notes)
             return self._plan
 
     # -- making ------------------------------------------------------------------------------------------
@@ -234,8 +235,8 @@ def _tidied(graph: Graph) -> Graph:
     return rewritten("fold_views", lambda g: dead_code(fold_views(g, "fast")), graph, inside)
 
 
-def _scheduled(graph: Graph) -> Plan:
-    plan = plan_of(_prepared(graph), plainer=False)
+def _scheduled(graph: Graph, choices: Choices) -> Plan:
+    plan = plan_of(_prepared(graph), choices, plainer=False)
     return replace(plan, graph=_tidied(plan.graph))
 
 
@@ -379,7 +380,8 @@ class Planner:
         generates = self.inner.generates(place)
         # without kernels a plan is a program of the leaf: worth it for the first shape, and for those that come again
         if (not (stormy or shapes.many) if generates else not stormy and not shapes.plans) or last.met:
-            symbolic = shapes.variants.made(graph, sizes, _scheduled) if generates else None
+            schedule = partial(_scheduled, choices=self.inner.leaf().choices)
+            symbolic = shapes.variants.made(graph, sizes, schedule) if generates else None
             found = None if symbolic is None else shapes.variants.found(sizes)
             if found is not None:
                 shapes.outside = outside

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Final, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.source import straight_line
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import FROM_TORCH, TO_TORCH
+
+if TYPE_CHECKING:
+    from burn_torch.fusion import Choices
 
 __all__ = ["LibTorch"]
 
@@ -142,6 +145,13 @@ class LibTorch(Backend):
         from burn_torch.backend.libtorch.generated.triton_kernels import generates  # an unfused run never needs it
 
         return generates(place)
+
+    @property
+    def choices(self) -> Choices:
+        """The answers of timings and lockfiles, about kernels on GPUs."""
+        from burn_torch.backend.libtorch.attached import choices  # an eager run never needs it
+
+        return choices.CHOICES
 
     def settings(self) -> Hashable:
         """torch's modes of precision and determinism."""

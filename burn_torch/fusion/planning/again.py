@@ -19,7 +19,7 @@ from typing import Final, final
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.reasons import Unfusible
 from burn_torch.fusion.planning.bodies import Role, role_of, without_origins
-from burn_torch.fusion.planning.schedule import Group, Plan, remember_groups
+from burn_torch.fusion.planning.plan import Group, Plan, remember_groups
 from burn_torch.fusion.rows.row import body_of, kernel, text_of
 from burn_torch.fusion.triton.lowering import lower
 from burn_torch.graph.decomposition import expanded

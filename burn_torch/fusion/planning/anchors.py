@@ -2,8 +2,8 @@
 
 After scheduling, a product and the kernel that reads it, and the kernels that make its operands and nothing else, may
 become one (`products.py`); so may a convolution of few channels and the kernel that reads it (`convolutions.py`).  Its
-rival is what the plan has already: the library's function, and the kernels by themselves.  A chooser says which is
-faster; without one, or where it knows nothing, the library is.
+rival is what the plan has already: the library's function, and the kernels by themselves.  `Choices` says which is
+faster; where it knows nothing, the library is.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any, Final, final
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.planning.bodies import without_origins
-from burn_torch.fusion.planning.schedule import Boundary, Group, Plan
+from burn_torch.fusion.planning.plan import Boundary, Group, Plan
+from burn_torch.fusion.rewrites.choices import Choices
 from burn_torch.fusion.rows.product_row import convolution as convolution_row
 from burn_torch.fusion.rows.product_row import product as product_row
 from burn_torch.fusion.rows.row import body_of, kernel
 from burn_torch.fusion.rows.symbolic import scope_of
 from burn_torch.fusion.triton.convolutions import (
-    Convolution,
     ConvolutionTiles,
     convolution_in,
     is_convolution,
     lower_convolution,
 )
-from burn_torch.fusion.triton.products import Product, ProductTiles, is_product, lower_product, product_in
+from burn_torch.fusion.triton.products import ProductTiles, is_product, lower_product, product_in
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.dead import dead_code
@@ -37,38 +37,15 @@ from burn_torch.graph.view import GraphView, inlined
 from burn_torch.ops.laws import Draws, Moves
 from burn_torch.ops.op import Call
 
-__all__ = ["Chooser", "ConvolutionChooser", "anchored", "set_chooser", "set_convolution_chooser"]
-
-Chooser = Callable[[Product, str], ProductTiles | None]
-"""(product, what comes with it: words of "before", "after" and "kept") -> tiles that beat the library, or None."""
-
-ConvolutionChooser = Callable[[Convolution, str], ConvolutionTiles | None]
-"""As a Chooser; what comes with a convolution lies after it."""
-
-_chooser: Chooser | None = None
-_convolution_chooser: ConvolutionChooser | None = None
+__all__ = ["anchored"]
 
 
-def set_chooser(chooser: Chooser | None) -> Chooser | None:
-    """Whom plans ask from now on; returns the one before."""
-    global _chooser
-    before, _chooser = _chooser, chooser
-    return before
-
-
-def set_convolution_chooser(chooser: ConvolutionChooser | None) -> ConvolutionChooser | None:
-    """Whom plans ask about convolutions from now on; returns the one before."""
-    global _convolution_chooser
-    before, _convolution_chooser = _convolution_chooser, chooser
-    return before
-
-
-def anchored(plan: Plan, *, strict: bool) -> Plan:
+def anchored(plan: Plan, choices: Choices, *, strict: bool) -> Plan:
     """The plan with products and convolutions that took up what lies around them.
 
     None of symbolic sizes, for which no tile is known.
     """
-    kinds = _kinds()
+    kinds = _kinds(choices)
     if not kinds or scope_of(plan.graph) is not None:
         return plan
     tried: set[tuple[int | None, ...]] = set()
@@ -103,13 +80,13 @@ class _Kind:
     operands: int
 
 
-def _kinds() -> list[_Kind]:
-    """The kinds about which there is somebody to ask."""
+def _kinds(choices: Choices) -> list[_Kind]:
+    """The kinds about which a question is answered."""
     found: list[_Kind] = []
-    if _chooser is not None:
-        found.append(_Kind(is_product, product_in, lower_product, _chooser, product_row, 2))
-    if _convolution_chooser is not None:
-        ask = _convolution_chooser
+    if choices.product is not None:
+        found.append(_Kind(is_product, product_in, lower_product, choices.product, product_row, 2))
+    if choices.convolution is not None:
+        ask = choices.convolution
         found.append(_Kind(is_convolution, convolution_in, lower_convolution, ask, convolution_row, 0))
     return found
 
@@ -259,7 +236,8 @@ class _Anchors:
         graph = Graph(self.graph.inputs, in_order(self.graph, nodes), self.graph.outputs)
         if peak_bytes(graph) > peak_bytes(self.graph):  # what it reads lives longer than what it would have read
             return None
-        return Plan(graph, self._groups(found, graph, members, one), self._boundaries(found))
+        groups, boundaries = self._groups(found, graph, members, one), self._boundaries(found)
+        return replace(self.plan, graph=graph, groups=groups, boundaries=boundaries)
 
     def _groups(self, found: _Joined, graph: Graph, members: set[int], one: Node) -> tuple[Group, ...]:
         """The groups of all generated kernels, in the order of the graph."""

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion.body.reasons import Reason
 from burn_torch.fusion.planning.faults import note_fault
+from burn_torch.fusion.planning.plan import Boundary, Plan
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.view import GraphView
 from burn_torch.symbolic.sizes import size_hint
-
-if TYPE_CHECKING:
-    from burn_torch.fusion.planning.schedule import Boundary, Plan
 
 __all__ = ["plan_in_pieces", "plan_or_pieces"]
 
@@ -28,7 +26,7 @@ _PARTS: Final = 4
 _FEW: Final = 8
 """Operations of which nothing is planned, since a plan of them raises."""
 
-Planned = Callable[[Graph], "Plan"]
+Planned = Callable[[Graph], Plan]
 
 
 def plan_or_pieces(graph: Graph, plan: Planned, unplanned: Planned) -> Plan:
@@ -57,8 +55,6 @@ def plan_or_pieces(graph: Graph, plan: Planned, unplanned: Planned) -> Plan:
 
 def plan_in_pieces(graph: Graph, length: int, plan: Planned) -> Plan:
     """The plans of stretches of so many operations, as one.  Kernels do not reach across the end of a stretch."""
-    from burn_torch.fusion.planning.schedule import Plan
-
     pieces = _pieces(graph, length)
     nodes: list[Node] = []
     now: dict[int, int] = {}
@@ -111,8 +107,6 @@ def _pieces(graph: Graph, length: int) -> list[Graph]:
 
 def _between(graph: Graph, pieces: Sequence[Graph]) -> list[Boundary]:
     """What the pieces make for later ones."""
-    from burn_torch.fusion.planning.schedule import Boundary
-
     piece_of = {i: n for n, piece in enumerate(pieces) for i in piece.outputs}
     view = GraphView(graph)
     found: dict[int, Boundary] = {}

@@ -2,7 +2,7 @@
 
 Greedy and deterministic: of all pairs of groups that share a value, the one that saves the most bytes is joined first,
 ties by the order of the program.  A pair is joined if the two are one kernel (`lowering.py` says so, or why not) and
-nothing that lies between them needs the one and is needed by the other.  The plan is a function of the graph alone.
+nothing that lies between them needs the one and is needed by the other.  The schedule is a function of the graph alone.
 """
 
 from __future__ import annotations
@@ -13,19 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from burn_torch.core.verifying import is_proving
-from burn_torch.fusion.body.lines import remember_lines
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.planning.bodies import Role, Source
 from burn_torch.fusion.planning.composites import Whole, open_composites
 from burn_torch.fusion.planning.groups import Cut, Grouping
 from burn_torch.fusion.planning.legality import SPENT
 from burn_torch.fusion.planning.order import least_alive
-from burn_torch.fusion.planning.pieces import plan_in_pieces, plan_or_pieces
+from burn_torch.fusion.planning.plan import Boundary, Group, Plan
 from burn_torch.fusion.rewrites.patterns import replaced
-from burn_torch.fusion.rows.row import inside, kernel, text_of
-from burn_torch.fusion.rows.symbolic import Symbolic
+from burn_torch.fusion.rows.row import kernel
 from burn_torch.graph.ir import Graph, Node
-from burn_torch.graph.origin import Origin
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.invariants import check_rewrite, rewritten
 from burn_torch.graph.passes.memory import memory_plan, peak_bytes
@@ -33,104 +30,11 @@ from burn_torch.graph.transfers import in_order
 from burn_torch.graph.view import GraphView
 from burn_torch.ops.laws import Folds
 
-__all__ = ["Boundary", "Group", "Plan", "fuse", "plan_of", "remember_groups"]
+__all__ = ["schedule"]
 
 
-@final
-@dataclass(frozen=True)
-class Group:
-    """Operations that are one kernel.
-
-    rows         names of the operations, in order
-    origins      the users' lines that they come from, each once
-    bytes_saved  of values between them: not read again, and not written where nobody else reads them
-    body         what it computes
-    """
-
-    rows: tuple[str, ...]
-    origins: tuple[Origin, ...]
-    bytes_read: int
-    bytes_written: int
-    bytes_saved: int
-    body: Graph
-
-
-@final
-@dataclass(frozen=True)
-class Boundary:
-    """A value that one kernel or library function writes and another one reads, and why they are two."""
-
-    value: int
-    bytes: int
-    producer: str
-    consumer: str
-    reason: Reason
-    detail: str
-
-
-@final
-@dataclass(frozen=True)
-class Plan:
-    """What fusion made of a graph.
-
-    symbolic  where it was planned at sizes that are symbols, these
-    planned   the graph then, of which `graph` is an instance
-    notes     what is plainer than it could be, and why
-    """
-
-    graph: Graph
-    groups: tuple[Group, ...]
-    boundaries: tuple[Boundary, ...]
-    symbolic: Symbolic | None = None
-    planned: Graph | None = None
-    notes: tuple[str, ...] = ()
-
-    def with_notes(self, *notes: str) -> Plan:
-        """The plan with more notes; empty ones do not count."""
-        added = tuple(note for note in notes if note)
-        return replace(self, notes=(*self.notes, *added)) if added else self
-
-    @property
-    def kernels(self) -> int:
-        """How many operations of the graph compute on tensors: generated kernels and those of libraries."""
-        return sum(not node.call.is_number and not node.call.aliases for node in self.graph.nodes)
-
-
-def fuse(graph: Graph, *, strict: bool = False) -> Graph:
-    """The graph with generated kernels in place of what they compute."""
-    return plan_of(graph, strict=strict).graph
-
-
-def plan_of(graph: Graph, *, strict: bool = False, plainer: bool = True) -> Plan:
-    """The kernels of a graph.
-
-    strict   they round after each operation, as unfused execution does
-    plainer  what cannot be planned is left to the leaf, operation by operation, as `Plan.notes` says; else it raises
-    """
-    graph = dead_code(graph)
-    if not plainer:
-        return _checked(graph, _plan_of(graph, strict))
-
-    def planned(piece: Graph) -> Plan:
-        def kernels(part: Graph) -> Plan:
-            return _checked(part, _plan_of(part, strict))
-
-        return plan_or_pieces(piece, kernels, lambda part: Plan(part, (), ()))
-
-    if len(graph.nodes) <= _LONGEST:
-        return planned(graph)
-    note = f"planned in pieces of {_PIECE} operations: there are {len(graph.nodes)}"
-    return _checked(graph, plan_in_pieces(graph, _PIECE, planned)).with_notes(note)
-
-
-def _checked(graph: Graph, plan: Plan) -> Plan:
-    """The plan.  Raises: GraphError, where the library proves its work, if it does not do what the graph does."""
-    if is_proving():
-        check_rewrite("planning", graph, plan.graph, inside)
-    return plan
-
-
-def _plan_of(graph: Graph, strict: bool) -> Plan:
+def schedule(graph: Graph, strict: bool) -> Plan:
+    """The kernels of a graph, each product and convolution by itself."""
     known = rewritten("patterns", lambda graph: dead_code(replaced(graph, strict=strict)), graph)
     opened, whole = open_composites(known)
     if is_proving():
@@ -160,17 +64,7 @@ def _plan_of(graph: Graph, strict: bool) -> Plan:
         if less is None:  # composite operations that stay open take more by themselves
             return Plan(graph, (), tuple(_boundaries(grouping.source, grouping, written.closed, whole)))
         grouping, written = less
-    from burn_torch.fusion.planning.anchors import anchored  # it makes plans of plans
-
-    plan = anchored(_plan(grouping, written, whole), strict=strict)
-    remember_groups(plan.groups)
-    return plan.with_notes(str(SPENT) if grouping.legality.is_spent else "")
-
-
-def remember_groups(groups: Sequence[Group]) -> None:
-    """Lets the files of kernels say which lines they come from."""
-    for group in groups:
-        remember_lines(text_of(group.body), [str(origin) for origin in group.origins])
+    return _plan(grouping, written, whole).with_notes(str(SPENT) if grouping.legality.is_spent else "")
 
 
 def _lightest(written: _Written, most: int) -> _Written:
@@ -196,11 +90,6 @@ def _workspace(source: Source, whole: Whole) -> int:
 
 _TRIED: Final = 4
 """Kernels next to the peak of memory, one of which is made smaller."""
-
-_LONGEST: Final = 8192
-_PIECE: Final = 4096
-"""Operations that are planned at once, and in a piece of a program of more, so that planning takes as long for each of
-them.  GPT-2's step has 1,000."""
 
 _LONG: Final = 3072
 """Operations of a program for which each turn takes so long that kernels are undone by 1, 2, 4, ... at once."""

@@ -6,16 +6,16 @@
 
 Forward, GELU costs no read of z; backward, no d is written and read, and the bias's sum costs no pass.  In the form of
 tanh alone: no library ends with the exact GELU.  Whether that is ahead of a product with a kernel after it, and by
-which of the library's algorithms, is asked of whom `set_ending_chooser` names; without anybody nothing changes.
+which of the library's algorithms, `Choices` says; where it does not, nothing changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, final
 
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.rewrites.choices import Asked, Choices
 from burn_torch.fusion.rows.product_row import library_product
 from burn_torch.fusion.triton.products import Product, is_product
 from burn_torch.graph.ir import Graph, Input, Node
@@ -26,51 +26,23 @@ from burn_torch.ops.reductions import sum_to_shape
 from burn_torch.ops.shapes import permute, reshape
 from burn_torch.ops.smooth_activations import gelu_approximate, gelu_approximate_backward
 
-__all__ = ["Asked", "Chooser", "set_ending_chooser", "with_endings"]
+__all__ = ["with_endings"]
 
 
-@final
-@dataclass(frozen=True)
-class Asked:
-    """A product about which somebody is asked.
-
-    ending  "none", "bias", "gelu_kept" (z and its GELU) or "gelu_slope_and_sums" (times GELU's slope, and sums of rows)
-    turned  whether each operand is read across: the transpose of what lies in memory
-    """
-
-    product: Product
-    ending: str
-    bias: bool
-    turned: tuple[bool, bool]
-
-
-Chooser = Callable[[Asked], int | None]
-"""The library's algorithm, counted from 0, that is ahead of a product as usual and a kernel after it; None for none."""
-
-_chooser: Chooser | None = None
-
-
-def set_ending_chooser(chooser: Chooser | None) -> Chooser | None:
-    """Names who is asked from now on; returns who was."""
-    global _chooser
-    before, _chooser = _chooser, chooser
-    return before
-
-
-def with_endings(graph: Graph) -> Graph:
-    """The graph with rows in place of products, and of GELU behind them, wherever the chooser says so.
+def with_endings(graph: Graph, choices: Choices) -> Graph:
+    """The graph with rows in place of products, and of GELU behind them, wherever the choices say so.
 
     GELU's backward stays apart from a product whose result somebody else reads.  Products of more than two matrices,
     and the exact GELU, are left as they are.
     """
-    if _chooser is None:
+    if choices.ending is None:
         return graph
-    return _Finder(graph, _chooser).run()
+    return _Finder(graph, choices.ending).run()
 
 
 @final
 class _Finder:
-    def __init__(self, graph: Graph, chooser: Chooser) -> None:
+    def __init__(self, graph: Graph, chooser: Callable[[Asked], int | None]) -> None:
         self.view: Final = GraphView(graph)
         self.chooser: Final = chooser
 

@@ -18,7 +18,9 @@ from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.body.lines import known_lines, remember_lines
 from burn_torch.fusion.body.reasons import Unfusible, Unsymbolic
 from burn_torch.fusion.planning.faults import note_fault
-from burn_torch.fusion.planning.schedule import Plan, plan_of
+from burn_torch.fusion.planning.plan import Plan
+from burn_torch.fusion.planning.planner import plan_of
+from burn_torch.fusion.rewrites.choices import LIBRARIES, Choices
 from burn_torch.fusion.rows.row import body_of, kernel
 from burn_torch.fusion.rows.sharing import kernel_at
 from burn_torch.fusion.rows.symbolic import Sites, Symbolic, evaluation, form_of, sizes_of, symbolised, with_hints
@@ -286,7 +288,7 @@ class Schedules:
     def __init__(self) -> None:
         self._variants: Final[dict[Any, Variants]] = {}
 
-    def of(self, graph: Graph) -> Plan:
+    def of(self, graph: Graph, choices: Choices = LIBRARIES) -> Plan:
         """The plan of a traced graph; the graph in it is at the sizes of this one."""
         graph = graph.dense()
         lifted, numbers = _lifted(graph)
@@ -298,11 +300,11 @@ class Schedules:
             variants = self._variants[key] = Variants()
         sizes = sizes_of(lifted)
         found = variants.found(sizes)
-        if found is None and variants.made(lifted, sizes, partial(plan_of, plainer=False)) is not None:
+        if found is None and variants.made(lifted, sizes, partial(plan_of, choices=choices, plainer=False)) is not None:
             found = variants.found(sizes)
         if found is None:
             variants.exact += 1
-            return plan_of(graph).with_notes(variants.why)
+            return plan_of(graph, choices).with_notes(variants.why)
         symbolic, made = found
         return replace(symbolic.plan, graph=_lowered_again(made, numbers))
 

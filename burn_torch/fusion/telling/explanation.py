@@ -15,7 +15,8 @@ from burn_torch.fusion.body.lines import commented
 from burn_torch.fusion.body.reasons import Unfusible
 from burn_torch.fusion.c.lowering import lowered_for_cpu
 from burn_torch.fusion.planning.faults import known_failure
-from burn_torch.fusion.planning.schedule import Boundary, Group, Plan
+from burn_torch.fusion.planning.plan import Boundary, Group, Plan
+from burn_torch.fusion.rewrites.choices import LIBRARIES, Choices
 from burn_torch.fusion.rows.product_row import convolution, convolution_tiles_in, product, tiles_in
 from burn_torch.fusion.rows.row import kernel, text_of
 from burn_torch.fusion.rows.symbolic import with_hints
@@ -168,8 +169,8 @@ class FusionExplanation:
         return "\n".join(lines)
 
 
-def explain(plan: Plan) -> FusionExplanation:
-    """What a plan is, in words: see `FusionExplanation`."""
+def explain(plan: Plan, choices: Choices = LIBRARIES) -> FusionExplanation:
+    """What a plan is, in words: see `FusionExplanation`.  `choices` says with which tiles its kernels ran last."""
     graph = plan.graph if plan.planned is None else plan.planned
     groups: dict[str, list[Group]] = {}
     for group in plan.groups:
@@ -180,7 +181,7 @@ def explain(plan: Plan) -> FusionExplanation:
         if node.call.is_number or node.call.aliases:
             continue
         if node.call.op in (kernel, product, convolution):
-            reports.append(_generated(groups[node.call.attrs["body"]].pop(0), node))
+            reports.append(_generated(groups[node.call.attrs["body"]].pop(0), node, choices))
         else:
             reports.append(_of_a_library(node, specs))
     found = plan.symbolic
@@ -191,7 +192,7 @@ def explain(plan: Plan) -> FusionExplanation:
     return FusionExplanation(tuple(reports), plan.boundaries, plan.graph, tuple(symbols), guards, plan.notes)
 
 
-def _generated(group: Group, node: Node) -> KernelReport:
+def _generated(group: Group, node: Node, choices: Choices) -> KernelReport:
     origins = tuple(map(str, group.origins))
     moved = group.bytes_read, group.bytes_written, group.bytes_saved
     if node.call.op is product:
@@ -219,7 +220,7 @@ def _generated(group: Group, node: Node) -> KernelReport:
     in_c = None if on_cpu is None else commented(on_cpu.source, origins, "//")
     recorded = lower(group.body, strict=strict, held=True).name  # as a CUDA graph has it
     sized = lower(here, strict=strict) if lowered.sizes else lowered
-    tiles, chooser = chosen_tiles(sized, lowered.name, recorded)
+    tiles, chooser = chosen_tiles(sized, choices.tiles, lowered.name, recorded)
     source = commented(lowered.source, origins)
     return KernelReport(lowered.name, group.rows, origins, *moved, tiles, source, in_c, chooser, failure)
 

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from burn_torch.fusion.body.loops import Kernel
 
-__all__ = ["Choices", "Tiles", "candidates_of", "chosen_tiles", "set_choices", "tiles_of"]
+__all__ = ["Tiles", "candidates_of", "chosen_tiles", "tiles_of"]
 
 
 @final
@@ -39,23 +39,15 @@ class Tiles:
         return kernel.domain.parts or -(-kernel.domain.rows // self.x)
 
 
-Choices = Callable[[str], "tuple[Tiles, str] | None"]
-"""name -> the tiles that a kernel ran with last, and who chose them: locked, measured, shipped, model, default"""
+def chosen_tiles(
+    kernel: Kernel, known: Callable[[str], tuple[Tiles, str] | None] | None, *names: str
+) -> tuple[Tiles, str]:
+    """The tiles of a kernel, or one that runs under another of the names, and who chose them; else the default.
 
-_choices: Choices | None = None
-
-
-def set_choices(choices: Choices | None) -> Choices | None:
-    """Who knows from now on what was chosen; returns the one before."""
-    global _choices
-    before, _choices = _choices, choices
-    return before
-
-
-def chosen_tiles(kernel: Kernel, *names: str) -> tuple[Tiles, str]:
-    """The tiles of a kernel, or one that runs under another of the names, and who chose them; else the default."""
+    known  what was chosen for the kernel of a name
+    """
     for name in (kernel.name, *names):
-        found = None if _choices is None else _choices(name)
+        found = None if known is None else known(name)
         if found is not None:
             return found
     return tiles_of(kernel), "default"

@@ -12,7 +12,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import GraphError
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.planning.schedule import fuse
+from burn_torch.fusion import fuse
 from burn_torch.graph import Graph, Trace, verify
 from burn_torch.graph.passes import pipeline
 from burn_torch.graph.passes.invariants import check_transfers

@@ -13,7 +13,7 @@ import torch
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.rewrites.endings import Asked, set_ending_chooser
+from burn_torch.fusion.rewrites.choices import Asked
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
@@ -151,6 +151,3 @@ def head_config(x: TensorSpec, weight: TensorSpec) -> Any:
     )
     ranks = [best(problem, index) for problem in problems]
     return linear_cross_entropy.Config(chunk, *(-1 if rank is None else rank for rank in ranks))
-
-
-set_ending_chooser(chosen_rank)

@@ -16,7 +16,6 @@ from burn_torch.backend.libtorch.generated.triton_kernels import (
 )
 from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.body.lines import known_lines
-from burn_torch.fusion.planning.anchors import set_chooser, set_convolution_chooser
 from burn_torch.fusion.rows.product_row import convolution_tiles_in, product, tiles_in
 from burn_torch.fusion.rows.row import body_of, text_of
 from burn_torch.fusion.triton.convolution_proof import prove_convolution
@@ -131,10 +130,12 @@ def chosen(product: Product, around: str) -> ProductTiles | None:
     too.  Work on an operand is done once for each tile that reads it, and nothing was timed for that: such kernels are
     never chosen.  Without timings, and in deterministic mode, it is the library.
     """
+    if not product.place.startswith("cuda") or "before" in around.split():
+        return None
     from burn_kernels import AVAILABLE, matmul
     from burn_kernels.autotune import levels, selection
 
-    if not product.place.startswith("cuda") or not AVAILABLE or "before" in around.split():
+    if not AVAILABLE:
         return None
     flags = f"gelu bias{' kept' if 'kept' in around.split() else ''}"
     dtype = TO_TORCH[product.dtype]
@@ -153,11 +154,13 @@ def chosen_convolution(size: Convolution, around: str) -> ConvolutionTiles | Non
     So the work behind it costs no read and no write, and takes nothing from the convolution.  Where a library computes
     it by itself, or cores for tensors do, it stays as it is: nothing was timed that says what to give up for the rest.
     """
+    if not size.place.startswith("cuda"):
+        return None
     from burn_kernels import AVAILABLE, convolution, convolution_choice
     from burn_kernels.autotune import levels, selection
 
     made, dtype = convolution.Geometry(*size.sizes), TO_TORCH[size.dtype]
-    if not size.place.startswith("cuda") or not AVAILABLE or not convolution.is_direct(made, dtype):
+    if not AVAILABLE or not convolution.is_direct(made, dtype):
         return None
     if convolution.is_plane(made):  # its own kernels are faster than these by more than a write and a read
         return None
@@ -169,7 +172,3 @@ def chosen_convolution(size: Convolution, around: str) -> ConvolutionTiles | Non
     if config == convolution.LIBRARY or config.channels:
         return None
     return ConvolutionTiles(config.outs, config.pixels, config.warps)
-
-
-set_chooser(chosen)
-set_convolution_chooser(chosen_convolution)

@@ -17,12 +17,12 @@ from burn_torch.backend.libtorch.programs.program import write_program
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion.body.loops import Kernel
-from burn_torch.fusion.triton.configs import Tiles, candidates_of, set_choices, tiles_of
+from burn_torch.fusion.triton.configs import Tiles, candidates_of, tiles_of
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["Layouts", "in_double", "tunable_of"]
+__all__ = ["Layouts", "in_double", "last_tiles", "tunable_of"]
 
 Layouts = Sequence[tuple[int, ...] | None]
 """Strides of the inputs of a body, None for those without gaps and for numbers."""
@@ -84,16 +84,13 @@ def tunable_of(
     )
 
 
-def _chosen(name: str) -> tuple[Tiles, str] | None:
+def last_tiles(name: str) -> tuple[Tiles, str] | None:
     """What `explain` says of a kernel: the tiles of its last decision, and who chose them."""
     from burn_kernels.autotune.selection import current
 
     decisions = list(current().decisions.values())
     found = [decision for decision in decisions if decision.tunable.name == name]
     return (found[-1].config, found[-1].source) if found else None
-
-
-set_choices(_chosen)
 
 
 # -- trials ------------------------------------------------------------------------------------------
