@@ -29,7 +29,8 @@ BIN    := $(if $(INSTALLED),$(patsubst %/,%,$(dir $(shell command -v $(PYTHON)))
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
 JOBS   ?= 2
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+PYTHON_OF_TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python
+PYTEST := $(PYTHON_OF_TESTS) -m pytest --numprocesses $(JOBS) --dist loadfile
 OTHERS := tests --ignore tests/interpreted
 
 # What .venv is made for; the folder is part of it, as scripts in .venv name it.
@@ -134,6 +135,7 @@ endif
 	@$(PIP) show --quiet triton 2>/dev/null || $(PIP) install '$(TRITON); platform_system == "Linux"'
 	$(PIP) install --constraint .venv/torch.txt --editable '.[dev]'
 	@$(BIN)/python -m compileall -q -j 2 burn_torch kernels tests/fuzz  # else each first process of a new clone does
+	@$(PYTHON_OF_TESTS) -m pytest --collect-only -qq tests >/dev/null || true  # and else each worker rewrites all asserts
 	@{ echo 'MADE_WITH := $(WISH)'; $(foreach name,PYTHON TORCH TRITON TORCH_INDEX,$(call keep,$(name))) } > .venv/settings.mk
 	@touch $@
 	@$(report_cuda)

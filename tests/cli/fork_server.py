@@ -14,9 +14,10 @@ import os
 import sys
 import threading
 import traceback
+import weakref
 from typing import Any
 
-from burn_torch.cli.main import main
+from burn_torch.cli.main import main, make_parser
 
 WHAT_COMMANDS_IMPORT = (
     "cli.artifacts",
@@ -31,6 +32,10 @@ WHAT_COMMANDS_IMPORT = (
     "cli.recipes.regression",
     "cli.recipes.text_classification",
     "cli.recipes.text_generation",
+    "monitor.dashboard.terminal",
+    "onnx.exporting",
+    "onnx.operators",
+    "onnx.rows",
     "record",
     "train",
 )
@@ -69,6 +74,9 @@ def end_process(code: Any) -> None:
 def serve() -> None:
     for name in WHAT_COMMANDS_IMPORT:
         importlib.import_module(f"burn_torch.{name}")
+    make_parser()  # imports the commands
+    for torch_library in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        torch_library.atexit = False  # taking torch's operators out of its tables is half of a short command
     gc.freeze()  # else each child goes through all objects of torch when it ends
     for line in sys.stdin:
         pid = os.fork()
