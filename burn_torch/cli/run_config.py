@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from burn_torch.config import Config, Tag
 from burn_torch.config.rules import Rules
-from burn_torch.optim import AdamConfig, AdamWConfig, SgdConfig
+from burn_torch.optim import AdamConfig, AdamWConfig, LionConfig, SgdConfig
 
 __all__ = ["OptimizerSettings", "RunConfig"]
 
@@ -19,7 +19,10 @@ class OptimizerSettings(Config):
 
     lr: float = 1e-3
     algorithm: (
-        Annotated[AdamConfig, Tag("Adam")] | Annotated[AdamWConfig, Tag("AdamW")] | Annotated[SgdConfig, Tag("Sgd")]
+        Annotated[AdamConfig, Tag("Adam")]
+        | Annotated[AdamWConfig, Tag("AdamW")]
+        | Annotated[LionConfig, Tag("Lion")]
+        | Annotated[SgdConfig, Tag("Sgd")]
     ) = AdamConfig()
 
 

@@ -15,7 +15,7 @@ import torch
 from burn_torch.core.dtype import DType
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
-from burn_torch.ops.updates import adam_update, momentum_update, sgd_update
+from burn_torch.ops.updates import adam_update, lion_update, momentum_update, sgd_update, sign_of_mean
 
 Tensors = Sequence[torch.Tensor]
 
@@ -116,6 +116,24 @@ def _momentum(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     return writing(call, known, 3, (slot, slot), pack, step)
 
 
+# -- Lion ---------------------------------------------------------------------------------------------------------
+def _lion(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+    _, beta_1, beta_2, decay = known[:4]
+    if known[0] is not RUN_TIME or RUN_TIME in (beta_1, beta_2, decay) or len(_types(call)) > 1:
+        return None
+    slot = _slot(call)
+
+    def step(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
+        params, grads, means = groups
+        directions = sign_of_mean(beta_1, grads, means)
+        torch._foreach_mul_(params, slots[1])
+        torch._foreach_sub_(params, torch._foreach_mul(directions, slots[0]))
+        torch._foreach_mul_(means, beta_2)
+        torch._foreach_add_(means, grads, alpha=1 - beta_2)
+
+    return writing(call, known, 3, (slot, slot), lambda lr: (lr, 1 - lr * decay), step)
+
+
 # -- Adam ---------------------------------------------------------------------------------------------------------
 def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     lr, beta_1, beta_2, epsilon, penalty, decay, time = known[:7]
@@ -170,4 +188,5 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 
 sgd_update.device_numbers = _sgd
 momentum_update.device_numbers = _momentum
+lion_update.device_numbers = _lion
 adam_update.device_numbers = _adam

@@ -240,6 +240,75 @@ def _(lr, penalty, momentum, share, *xs, nesterov):
     return (*(p - s * lr for p, s in zip(params, steps, strict=True)), *new)
 
 
+# -- Lion -------------------------------------------------------------------------------------------------
+def _torch_lion(lr, beta_1, beta_2, decay, params, grads, means):
+    directions = sign_of_mean(beta_1, grads, means)
+    if decay:
+        torch._foreach_mul_(params, 1 - lr * decay)
+    torch._foreach_add_(params, directions, alpha=-lr)
+    torch._foreach_mul_(means, beta_2)
+    torch._foreach_add_(means, grads, alpha=1 - beta_2)
+
+
+def sign_of_mean(beta_1, grads, means):
+    """The signs of `beta_1 mean + (1 - beta_1) gradient`, of torch's tensors; NaN stays NaN.
+
+    Half types are added in float32: a rounding would turn the sign of a small sum.
+    """
+    narrow = means[0].dtype not in _WIDE
+    wide = torch._foreach_mul([m.float() for m in means] if narrow else means, beta_1)
+    torch._foreach_add_(wide, [g.float() for g in grads] if narrow else grads, alpha=1 - beta_1)
+    signs = torch._foreach_sign(wide)
+    torch._foreach_copy_(signs, [torch.where(u.isnan(), u, s) for u, s in zip(wide, signs, strict=True)])
+    return [s.to(m.dtype) for s, m in zip(signs, means, strict=True)] if narrow else signs
+
+
+_lion_kernel, _lion_over = _fused(_torch_lion, 4, lambda call: 3)
+
+
+def _numpy_lion(lr, beta_1, beta_2, decay, *xs):
+    new, means = [], []
+    for p, g, m in zip(*_numpy_groups(xs, 3), strict=True):
+        wide = np.promote_types(p.dtype, np.float32)
+        direction = np.sign(beta_1 * m.astype(wide) + (1 - beta_1) * g.astype(wide)).astype(p.dtype)
+        new.append(p * (1 - lr * decay) - lr * direction)
+        means.append(beta_2 * m + (1 - beta_2) * g)
+    return (*new, *means)
+
+
+@op(
+    torch=_lion_kernel,
+    inplace=_lion_over,
+    numpy=_numpy_lion,
+    runs=lambda attrs: (True, False, True),
+    precision="high",
+    samples=[
+        sample(0.1, 0.9, 0.99, 0.0, uniform(-1, 1), uniform(0.5, 1), uniform(0.5, 1)),
+        sample(0.1, 0.8, 0.95, 0.3, *[uniform(-1, 1, (2, 3)), uniform(-1, 1, (4,))],
+               *[uniform(0.5, 1, (2, 3)), uniform(-1, -0.5, (4,))] * 2),
+    ],
+)  # fmt: skip
+def lion_update(lr: Number, beta_1: Number, beta_2: Number, decay: Number, *xs: TensorSpec) -> tuple[TensorSpec, ...]:
+    """Steps by the sign of a mean: p - lr (sign(beta_1 m + (1 - beta_1) g) + decay p);  m' = beta_2 m + (1 - beta_2) g.
+
+    Shapes: n parameters, n gradients, n means -> n parameters, n means.
+    Dtypes: float; gradients of float32 parameters may be of a half type.
+    The sign of 0 is 0, of NaN NaN: a fault stays visible.  Its slope is 0.
+    Source: Chen et al. 2023, algorithm 2, https://arxiv.org/abs/2302.06675.
+    """
+    params, _, means = _spec_groups(xs, 3)
+    return (*params, *means)
+
+
+@lion_update.decomposes
+def _(lr, beta_1, beta_2, decay, *xs):
+    params, grads, means = _traced_groups(xs, 3)
+    mixed = [m * beta_1 + g * (1 - beta_1) for m, g in zip(means, grads, strict=True)]
+    signs = [REGISTRY["mask_where"](REGISTRY["sign"](u), REGISTRY["is_nan"](u), u) for u in mixed]
+    new = [p * (1 - lr * decay) - s * lr for p, s in zip(params, signs, strict=True)]
+    return (*new, *(m * beta_2 + g * (1 - beta_2) for m, g in zip(means, grads, strict=True)))
+
+
 # -- Adam ------------------------------------------------------------------------------------------------
 def _torch_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, params, grads, means, squares, *largest, amsgrad,
                 cautious):  # fmt: skip

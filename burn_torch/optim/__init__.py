@@ -10,6 +10,7 @@ from burn_torch.optim.clipping import GradientClipping as GradientClipping
 from burn_torch.optim.clipping import GradientClippingConfig as GradientClippingConfig
 from burn_torch.optim.grads import *
 from burn_torch.optim.groups import *
+from burn_torch.optim.lion import *
 from burn_torch.optim.optimizer import Optimizer as Optimizer
 from burn_torch.optim.optimizer import StateGroup as StateGroup
 from burn_torch.optim.record import *

@@ -18,7 +18,12 @@ PAGE = "CONTRIBUTING.md"
 HEADER = "| file | what you write | copy |"
 SOURCES = ("burn_torch", "kernels")
 FOLDERS = (*SOURCES, "benchmarks", "docs", "examples", "tests", ".ci", ".github")
-COMPLETE = {"A layer": "LocalResponseNorm", "A loss": "HuberLoss", "A metric": "HammingScore"}
+COMPLETE = {
+    "A layer": "LocalResponseNorm",
+    "A loss": "HuberLoss",
+    "A metric": "HammingScore",
+    "An optimizer": "LionConfig",
+}
 """Recipes that name each file of the package in which their model is named."""
 
 

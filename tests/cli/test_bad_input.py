@@ -63,7 +63,7 @@ SETTINGS = [
     Wrong("train digits --set dropout", 2, ("no override", "'dropout'", "dotted.path=value")),
     Wrong("train digits --set split=random", 2, ("given:    split = 'random'", "stratified.*file-order")),
     Wrong("train digits --set recipe=mnist", 2, ("recipe = 'mnist'", "expected: .*digits")),
-    Wrong("train digits --set optimizer.algorithm=Adm", 2, ("unknown tag", "one of Adam, AdamW, Sgd", "mean 'Adam'")),
+    Wrong("train digits --set optimizer.algorithm=Adm", 2, ("unknown tag", "Adam, AdamW, Lion, Sgd", "mean 'Adam'")),
     Wrong("train digits --set chanels=1 --set dropuot=0 --set seed=x", 2,
           ("3 faults", r"\[1\] chanels", r"\[2\] dropuot", r"\[3\] seed = 'x'", "'channels'", "'dropout'")),
     Wrong("train digits --epochs 0", 2, ("too small", "given:    num_epochs = 0", "1 or more", "give num_epochs")),

@@ -34,7 +34,7 @@ def test_the_page_has_a_recipe_for_each_kind_of_addition(checks: Any) -> None:
     [
         ("`burn_torch/ops/special.py`", "`burn_torch/ops/gone.py`", "there is no burn_torch/ops/gone.py"),
         ("tests/train/metric`", "tests/train/gone`", "there is no tests/train/gone"),
-        ("| `momentum_update` |", "| `no_such_update` |", "burn_torch/ops/updates.py does not name no_such_update"),
+        ("| `lion_update` |", "| `no_such_update` |", "burn_torch/ops/updates.py does not name no_such_update"),
         ("`make generate`", "`make everything`", "there is no target everything of make"),
         ("| `HammingScore` |", "| |", "the row names no file, or nothing to copy"),
         (

@@ -433,6 +433,8 @@ def _updated(b: _Builder) -> None:
         g = b.float(lambda x: x.spec is p.spec)
         if b.choose((True, False)):
             b.make(ops.sgd_update, b.choose((0.1, *(n for n in b.numbers if _kind(n) == "float"))), 0.0, p, g)
+        elif b.choose((True, False)):
+            b.make(ops.lion_update, 0.1, 0.9, 0.99, 0.1, p, g, g)
         else:
             momentum = {"nesterov": b.choose((True, False))}
             b.make(ops.momentum_update, 0.1, 0.0, 0.9, 1.0, p, g, g, **momentum)

@@ -18,6 +18,7 @@ TORCH_DIFFERS: Final[dict[str, str]] = {
     "attention": "torch's gradient of a query that sees no key is NaN",
     "sgd_update": "torch's fused kernels have no derivative",
     "momentum_update": "torch's fused kernels have no derivative",
+    "lion_update": "torch's functions in place have no derivative",
     "adam_update": "torch's fused kernels have no derivative",
 }
 """Rows whose torch candidate has another derivative under torch's autograd, each with the reason."""

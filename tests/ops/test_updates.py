@@ -22,6 +22,8 @@ ROWS: dict[str, tuple[str, tuple[float, ...], int, dict[str, Any]]] = {
     "sgd": ("sgd_update", (0.1, 0.5), 2, {}),
     "momentum": ("momentum_update", (0.1, 0.0, 0.9, 0.7), 3, {"nesterov": False}),
     "nesterov": ("momentum_update", (0.1, 0.5, 0.9, 1.0), 3, {"nesterov": True}),
+    "lion": ("lion_update", (0.1, 0.9, 0.99, 0.0), 3, {}),
+    "lion, decay": ("lion_update", (0.1, 0.8, 0.95, 0.3), 3, {}),
     "adam": ("adam_update", (0.1, 0.9, 0.99, 1e-5, 0.3, 0.0, 1), 4, {"amsgrad": False, "cautious": False}),
     "adamw": ("adam_update", (0.1, 0.9, 0.99, 1e-5, 0.0, 0.3, 12), 4, {"amsgrad": False, "cautious": False}),
     "both": ("adam_update", (0.1, 0.9, 0.99, 1e-5, 0.2, 0.3, 12), 4, {"amsgrad": False, "cautious": False}),
@@ -139,6 +141,19 @@ def test_time_and_rate_may_be_tensors(seed: np.random.Generator) -> None:
     given = [torch.tensor(numbers[0]), *numbers[1:6], torch.tensor(float(numbers[6])), *xs]
     for found, wanted in zip(LEAF.execute(call, given), expected, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_lion_takes_steps_of_one_size_and_shows_faults(dtype: Any) -> None:
+    p, g = torch.zeros(5, dtype=dtype), torch.tensor([3.0, -1e-30, 0.0, float("inf"), float("nan")], dtype=dtype)
+    xs = [p, g, torch.zeros(5, dtype=dtype)]
+    call = bound("lion", xs)
+    expected = [-0.1, 0.1, 0.0, -0.1, float("nan")]
+    for leaf, inputs in ((LEAF, xs), (HOST, [x.double().numpy() for x in xs])):
+        call = call if leaf is LEAF else bound("lion", [x.double() for x in xs])
+        stepped = leaf.execute(call, [0.1, 0.9, 0.99, 0.0, *inputs])[0]
+        values = stepped.double().numpy() if leaf is LEAF else stepped
+        np.testing.assert_allclose(values, expected, rtol=1e-2 if dtype is torch.bfloat16 else 1e-6)
 
 
 def test_no_parameters_make_no_results() -> None:

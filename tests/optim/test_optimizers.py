@@ -17,6 +17,7 @@ from burn_torch.optim import (
     GradientClippingConfig,
     GradientsAccumulator,
     GradientsParams,
+    LionConfig,
     MomentumConfig,
     Optimizer,
     SgdConfig,
@@ -67,6 +68,22 @@ def values(model: Affine) -> list[np.ndarray]:
     return [model.weight.val().into_data().array, model.bias.val().into_data().array]
 
 
+class PaperLion(torch.optim.Optimizer):
+    """Algorithm 2 of https://arxiv.org/abs/2302.06675, line by line: torch has no Lion."""
+
+    def __init__(self, params: Any, lr: float, beta_1: float, beta_2: float, decay: float) -> None:
+        super().__init__(params, {"lr": lr, "beta_1": beta_1, "beta_2": beta_2, "decay": decay})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                c = group["beta_1"] * m + (1 - group["beta_1"]) * p.grad
+                p -= group["lr"] * (torch.sign(c) + group["decay"] * p)
+                m.copy_(group["beta_2"] * m + (1 - group["beta_2"]) * p.grad)
+
+
 SGD, ADAM, ADAMW = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
 CASES = {
     "sgd": (SgdConfig(), lambda p: SGD(p, LR)),
@@ -81,6 +98,8 @@ CASES = {
         AdamConfig(weight_decay=WeightDecayConfig(0.1), amsgrad=True),
         lambda p: ADAM(p, LR, eps=1e-5, weight_decay=0.1, amsgrad=True),
     ),
+    "lion": (LionConfig(), lambda p: PaperLion(p, LR, 0.9, 0.99, 0.0)),
+    "lion, decay": (LionConfig(beta_1=0.8, beta_2=0.95, weight_decay=0.3), lambda p: PaperLion(p, LR, 0.8, 0.95, 0.3)),
     "adamw": (AdamWConfig(weight_decay=0.3), lambda p: ADAMW(p, LR, eps=1e-5, weight_decay=0.3)),
 }
 

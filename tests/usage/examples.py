@@ -422,7 +422,7 @@ RIGHT: Final[dict[str, dict[str, Any]]] = {
     "burn_torch.data.InMemDataset.from_csv": {"path": Fresh(lambda: written("a.csv", "x,y\n1,2\n"))},
     "burn_torch.data.InMemDataset.from_json_rows": {"path": Fresh(lambda: written("a.jsonl", '{"x": 1}\n'))},
     "burn_torch.data.read_idx": {"path": Fresh(idx_file)},
-    **{f"burn_torch.optim.{name}": {"groups": ()} for name in ("Adam", "AdamW", "Sgd", "SgdWithMomentum")},
+    **{f"burn_torch.optim.{name}": {"groups": ()} for name in ("Adam", "AdamW", "Lion", "Sgd", "SgdWithMomentum")},
     "burn_torch.compile": {"function": lambda x: x * 2.0},
     "burn_torch.optim.GroupedLrScheduler": {"schedules": {"all": 0.1}},
     "burn_torch.optim.LearningRates": {"groups": {"all": 0.1}},

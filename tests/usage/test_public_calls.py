@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import re
+import zlib
 from typing import Final
 
 import pytest
@@ -41,7 +42,8 @@ def test_every_package_has_its_callables_in_the_table(callees: list[Callee]) -> 
 
 
 def test_a_sample_of_callables_is_reached_and_refuses_what_is_wrong(callees: list[Callee]) -> None:
-    walks = list(walk(callees[:: len(callees) // 50], SEED, share=0.05, seconds=60))
+    sample = [one for one in callees if zlib.crc32(one.name.encode()) % 35 == 4]  # the same when names are added
+    walks = list(walk(sample, SEED, share=0.05, seconds=60))
     assert sum(one.reached == "" for one in walks) > 0.7 * len(walks)
     assert faults(walks) == []
 

@@ -130,7 +130,8 @@ def test_a_key_draws_what_eager_code_draws() -> None:
 def test_gradient_descent_with_numbers_on_the_device(nesterov: bool) -> None:
     def build(p: Any, g: Any, v: Any, lr: Any, share: Any) -> list[Any]:
         plain = ops.sgd_update(lr, 0.1, p, g)
-        return [*plain, *ops.momentum_update(lr, 0.2, 0.9, share, p, g, v, nesterov=nesterov)]
+        lion = ops.lion_update(lr, 0.9, 0.99, 0.2, p, g, v)
+        return [*plain, *lion, *ops.momentum_update(lr, 0.2, 0.9, share, p, g, v, nesterov=nesterov)]
 
     for dtype in (DType.F32, DType.F64):
         graph = elementwise(build, *[spec(4, 3, dtype=dtype)] * 3, FLOAT_NUMBER, FLOAT_NUMBER)

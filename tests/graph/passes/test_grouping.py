@@ -38,6 +38,7 @@ X, Y = spec(2, 3), spec(4)
     [
         (ops.sgd_update, 2, {}),
         (ops.momentum_update, 3, {"nesterov": True}),
+        (ops.lion_update, 3, {}),
         (ops.adam_update, 4, {"amsgrad": False, "cautious": True}),
         (ops.adam_update, 5, {"amsgrad": True, "cautious": False}),
     ],

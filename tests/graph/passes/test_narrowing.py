@@ -21,14 +21,16 @@ from burn_torch.graph.verifier import verify
 NUMBERS = {
     "sgd_update": (0.1, 0.5),
     "momentum_update": (0.1, 0.5, 0.9, 0.9),
+    "lion_update": (0.1, 0.9, 0.99, 0.1),
     "adam_update": (0.1, 0.9, 0.99, 1e-5, 0.0, 0.1, 3),
 }
 ATTRS: dict[str, dict[str, Any]] = {
     "sgd_update": {},
     "momentum_update": {"nesterov": True},
+    "lion_update": {},
     "adam_update": {"amsgrad": False, "cautious": False},
 }
-STATES = {"sgd_update": 0, "momentum_update": 1, "adam_update": 2}
+STATES = {"sgd_update": 0, "momentum_update": 1, "lion_update": 1, "adam_update": 2}
 
 
 def graph_of(name: str, half: DType = DType.BF16) -> Graph:
