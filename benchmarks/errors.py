@@ -35,7 +35,7 @@ from burn_kernels.verification import Difference, verify
 
 DTYPES = ("float32", "float16", "bfloat16")
 LONGEST = ("linear", "attention", "convolution", "group_norm", "batch_norm", "residual_layer_norm", "residual_rms_norm")
-"""What takes longest begins first."""
+"""The operation that takes longest begins first."""
 
 Row = dict[str, Any]
 

@@ -1,4 +1,5 @@
-"""What the first call takes on a GPU where nothing was measured, timed beside the fastest candidate of an export.
+"""Measures what the first call takes on a GPU where nothing was measured, timed beside the fastest candidate of an
+export.
 
     python benchmarks/first_call.py timings.json [--out rows.json]
 

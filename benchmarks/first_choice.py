@@ -35,7 +35,7 @@ BAR = 0.9
 
 @dataclass(frozen=True)
 class Choice:
-    """What a fresh machine would take for one key, beside what is fastest there."""
+    """Holds what a fresh machine would take for one key, beside what is fastest there."""
 
     op: str
     key: str

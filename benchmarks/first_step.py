@@ -1,4 +1,5 @@
-"""What the first steps of a compiled training step take, with empty caches or with what an earlier run left there.
+"""Measures what the first steps of a compiled training step take, with empty caches or with what an earlier run left
+there.
 
     python benchmarks/first_step.py --case gpt2                  fused and unfused, each in a process of its own
     python benchmarks/first_step.py --case gpt2 --caches DIR     caches in DIR, whatever is there

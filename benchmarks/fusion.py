@@ -62,7 +62,7 @@ MODES: dict[str, dict[str, Any]] = {"compile": {}, "compile max-autotune": {"mod
 MOST_APART = 4.0
 """The error of ours against float64, over that of eager torch: a result that is further off is wrong."""
 NEEDED_S = {"compile": 10.0, "compile max-autotune": 25.0}
-"""What torch.compile may take for one operation: with less time left a variant is left out."""
+"""Holds what torch.compile may take for one operation: with less time left a variant is left out."""
 
 
 class Run:
@@ -93,7 +93,7 @@ class Run:
         return float(self.end - time.monotonic())
 
     def wants(self, group: str, name: str = "") -> bool:
-        """Whether a group was asked for, or one of its operations by the beginning of its name."""
+        """Returns whether a group was asked for, or one of its operations by the beginning of its name."""
         asked = [word for word in self.args.only.split(",") if word]
         return not asked or group in asked or any(name.startswith(word) for word in asked if name)
 

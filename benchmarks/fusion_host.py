@@ -1,4 +1,4 @@
-"""What recording costs the host: an operation on a fused device, with and without gradients, and a known flush.
+"""Measures what recording costs the host: an operation on a fused device, with and without gradients, a known flush.
 
 Nothing is computed in the flush: the launch is a stub that hands out results made before, so that only the host's own
 work is timed.  One process, one thread, variants in a new order each round, medians and low deciles.

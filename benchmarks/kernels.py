@@ -65,7 +65,7 @@ JUDGED_S, RIVALS_S = 600.0, 120.0
 
 
 def parsed() -> Any:
-    """What the command line says, with what follows from it."""
+    """Returns what the command line says, with what follows from it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--only", default="", help="families, separated by commas")
@@ -123,7 +123,7 @@ def device_name() -> str:
 
 
 def file_of(arguments: Any) -> Path:
-    """Where rows go."""
+    """Returns where rows go."""
     if arguments.out:
         return Path(arguments.out)
     folder = Path(os.environ.get("OUT") or Path(__file__).parent / "data")
@@ -159,7 +159,7 @@ def whole(arguments: Any, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def held(file: Path) -> dict[str, Any] | None:
-    """What a file of rows holds; None where there is none."""
+    """Returns what a file of rows holds; None where there is none."""
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
 
 

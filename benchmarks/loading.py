@@ -1,4 +1,4 @@
-"""What loading safetensors into a fresh model costs through each door, beside safetensors and torch.
+"""Measures what loading safetensors into a fresh model costs through each door, beside safetensors and torch.
 
 Each row is a process of its own: it builds a model of linear layers whose parameters are not made yet, loads a file
 that is in the page cache, and reports the processor time of both and the growth of its peak memory.  Processor time,

@@ -1,4 +1,5 @@
-"""What the training loop adds to a step: a run with its events, metrics, bar and a follower, beside loops by hand.
+"""Measures what the training loop adds to a step: a run with its events, metrics, bar and a follower, beside loops by
+hand.
 
 The model is tiny (an MLP 32-32-10, batches of 16, Adam), so that a step is mostly Python.  Every loop reads its loss
 each step.  One process, one thread, CPU time of the whole process (background threads too), warm steps left out, the
@@ -64,7 +65,7 @@ while view.ended is None:
         view.apply(stamped)
     time.sleep(0.1)
 """
-"""What the dashboard does all the time, without the drawing."""
+"""Holds what the dashboard does all the time, without the drawing."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ def followed(folder: str | None) -> Iterator[None]:
 
 
 def variants(steps: int) -> dict[str, Callable[[], float]]:
-    """What is measured, by name; each is compared with the compiled loop by hand."""
+    """Returns what is measured, by name; each is compared with the compiled loop by hand."""
     rng = np.random.default_rng(0)
     device = Device.cpu().autodiff()
     arrays = rng.normal(0, 1, (16, 32)).astype(np.float32), rng.integers(0, 10, 16)

@@ -1,4 +1,4 @@
-"""What a call costs beside torch: the eager tape on a small MLP, and one op at each level.
+"""Measures what a call costs beside torch: the eager tape on a small MLP, and one op at each level.
 
 One process, shuffled order, medians and low deciles, one thread.  Run: `python benchmarks/overhead.py`.
 """

@@ -1,4 +1,4 @@
-"""What random numbers cost beside torch, on one CPU thread: a bernoulli mask, and dropout forward and backward.
+"""Measures what random numbers cost beside torch, on one CPU thread: a bernoulli mask, dropout forward and backward.
 
 Interleaved runs, medians and low deciles.  Run: `python benchmarks/random_numbers.py [results.json]`; the bar is a
 ratio of at most 1.0 for the mask.

@@ -1,4 +1,4 @@
-"""What saving and loading a GiB costs beside the safetensors library: into a model, as tensors, warm and cold.
+"""Measures what saving and loading a GiB costs beside the safetensors library: into a model, as tensors, warm and cold.
 
 Interleaved runs in one process, medians.  The library flushes nothing to the disk and checks nothing, so each case
 says what its column does.  Run: `python benchmarks/records.py [--mib 1024] [--rounds 7] [--folder .] [results.json]`;

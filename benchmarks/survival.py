@@ -1,4 +1,5 @@
-"""What surviving costs: how long a checkpoint holds up the step it is taken after, and what watching for NaN adds.
+"""Measures what surviving costs: how long a checkpoint holds up the step it is taken after, and what watching for NaN
+adds.
 
 `python benchmarks/survival.py checkpoint` trains a model of 200 MB (Adam: 600 MB a checkpoint) with a checkpoint in the
 middle of an epoch, written by the loop itself or beside it: wall time, and what the thread of the loop computes.

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 async def taken(source: Source, width: int, height: int, keys: tuple[str, ...]) -> str:
-    """What the dashboard shows of a run at one moment."""
+    """Returns what the dashboard shows of a run at one moment."""
     app = Dashboard(source, glyphs=BRAILLE)
     async with app.run_test(size=(width, height)) as pilot:
         await pilot.press(*keys)

@@ -1,4 +1,6 @@
-"""What fusion costs the host with true launches: recording, a flush, a launch, and each part of a short chain."""
+"""Measures what fusion costs the host with true launches: recording, a flush, a launch, and each part of a short
+chain.
+"""
 
 from __future__ import annotations
 

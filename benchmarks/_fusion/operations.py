@@ -53,7 +53,9 @@ class Operation:
         return [torch.randn(s, device=device).to(self.dtype) for s in shapes]
 
     def bars(self) -> list[Bar]:
-        """What the variant `ours` must reach; memory at the floor, an intermediate of one element more is too much."""
+        """Returns what the variant `ours` must reach; memory at the floor, an intermediate of one element more is too
+        much.
+        """
         found = []
         for passed, kept in zip(("f", "fb"), self.kept, strict=True):
             share, ahead = next(((s, a) for p, s, a in self.wanted if p == passed), (None, None))

@@ -32,7 +32,7 @@ Left = Callable[[], float]
 
 @dataclass
 class Found:
-    """What one case gave."""
+    """Holds what one case gave."""
 
     rows: dict[str, Any]
     verdicts: list[Verdict] = field(default_factory=list)

@@ -1,4 +1,5 @@
-"""What is timed of attention: shapes of GPT-2 and Llama 3, a learned bias, packed sequences; ours beside torch's.
+"""Defines what is timed of attention: shapes of GPT-2 and Llama 3, a learned bias, packed sequences; ours beside
+torch's.
 
 Variants of a problem: `ours`, as a user gets it; `our kernel`, where `ours` takes one of torch's; `ours, any order`,
 whose backward may be torch's; `eager`, torch's scaled_dot_product_attention; `cudnn` and `flash`, the same told which
@@ -46,7 +47,7 @@ class Problem:
         return Problem(self.tag, 2, heads, kv_heads, seq, self.dim, self.options, self.bias, self.packed)
 
     def inputs(self, draw: Draw) -> tuple[Any, ...]:
-        """What the registered operation takes."""
+        """Returns what the registered operation takes."""
         if self.packed:
             starts = self.starts(draw(1).device)
             total = int(starts[-1])

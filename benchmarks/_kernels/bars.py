@@ -76,7 +76,7 @@ def _three_four() -> list[Bar]:
 
 
 def _blocks() -> list[Bar]:
-    """What stands between the products of a transformer, and its head."""
+    """Returns what stands between the products of a transformer, and its head."""
     dropped, rope = "residual_layer_norm 16384x4096 dropout", "rope 4x4096x32/8x128 packed"
     return [
         # y and s, each of 128 MiB, and a hundredth

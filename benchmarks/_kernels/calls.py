@@ -181,7 +181,9 @@ def exact(
 
 
 def rival(name: str, spec: KernelSpec, options: dict[str, Any]) -> Callable[..., Any]:
-    """What PyTorch users write: the twin, but with torch's own random numbers, which are quicker than ours in torch."""
+    """Returns what PyTorch users write: the twin, but with torch's own random numbers, which are quicker than ours in
+    torch.
+    """
     if not options.get("prob"):
         return spec.twin
     plain = functools.partial(REGISTRY[name].twin, prob=0.0)

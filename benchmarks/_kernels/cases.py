@@ -1,4 +1,6 @@
-"""Which cases there are, and which of them a run times: all, those that have a bar and the few, or a few of each."""
+"""Decides which cases there are, and which of them a run times: all, those that have a bar and the few, or a few of
+each.
+"""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ class Worker:
         self.compiled = {name: pool.submit(self.compile, name) for name in self.tasks}
 
     def specs(self, name: str) -> list[Any]:
-        """What the inputs are, the upstream gradients behind them."""
+        """Returns what the inputs are, the upstream gradients behind them."""
         task = self.tasks[name]
         inputs = [jax.ShapeDtypeStruct(tuple(shape), dtype) for shape, dtype, _ in task["inputs"]]
         if not task["graded"]:
@@ -325,7 +325,7 @@ class Worker:
         return self.ways(name, self.specs(name), lambda f, *specs: jax.jit(f).lower(*specs).compile())
 
     def answer(self, name: str, file: str) -> int:
-        """What it computes from the arrays of a file, each way, written over them; how many ways there are."""
+        """Returns what it computes from the arrays of a file, each way, written over them; how many ways there are."""
         with np.load(file) as arrays:
             given = [arrays[f"arr_{at}"] for at in range(len(arrays.files))]
         types = [spec.dtype for spec in self.specs(name)]

@@ -1,4 +1,4 @@
-"""What holds the rows of a run against numbers: each bar beside what was found, and whether that clears it.
+"""Defines what holds the rows of a run against numbers: each bar beside what was found, and whether that clears it.
 
 Which bars there are: `bars.py`.  Each names a case of `benchmarks/kernels.py` and what a variant of ours must reach
 there: a share of a copy of the same bytes, a ratio to the fastest rival, a peak of memory.  A bar whose case or rival
@@ -31,7 +31,7 @@ MOST_APART = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """What one case must reach; what is None is not asked."""
+    """Holds what one case must reach; what is None is not asked."""
 
     case: str
     passed: str
@@ -76,7 +76,7 @@ def judge(bars: Iterable[Bar], rows: Iterable[Mapping[str, Any]]) -> list[Verdic
 
 
 def computes_less(row: Mapping[str, Any]) -> bool:
-    """Whether a rival did not compute what it was asked for: wrong results, or faster than memory."""
+    """Returns whether a rival did not compute what it was asked for: wrong results, or faster than memory."""
     apart = row.get("apart")
     return _beats_memory(row) or (apart is not None and not apart <= MOST_APART)
 

@@ -121,7 +121,7 @@ def attention_cases(arguments: Any) -> Iterator[Case]:
 
 
 def _flex(arguments: Any, problem: attending.Problem) -> bool:
-    """Whether flex_attention is compiled, for 10 s: among all rivals only where torch has nothing else."""
+    """Returns whether flex_attention is compiled, for 10 s: among all rivals only where torch has nothing else."""
     if SIZES.tiny or arguments.no_compile:
         return False
     return not arguments.rivals or problem.bias or "softcap" in problem.options

@@ -1,4 +1,4 @@
-"""What compiles before anything is timed, in processes beside each other: one queue of calls, each called once.
+"""Defines what compiles before anything is timed, in processes beside each other: one queue of calls, each called once.
 
 Compiling takes longer than timing, and a GPU that compilers measure candidates on times nothing else.  So processes of
 their own take calls from a queue until it is empty or the patience is at an end, which fills the caches of Triton and
@@ -32,7 +32,7 @@ LONGEST = ("adamw", "linear_cross_entropy", "lion")
 
 
 def is_compiled(variant: str) -> bool:
-    """Whether torch.compile makes it."""
+    """Returns whether torch.compile makes it."""
     return variant.startswith("compile") or variant == "flex"
 
 
@@ -92,7 +92,7 @@ class Queue:
         return self.folder / f"{sha256(f'{case} {passed} {variant}'.encode()).hexdigest()[:16]}.{kind}"
 
     def take(self, case: str, passed: str, *, searched: bool) -> bool:
-        """Whether nobody took it before: one process holds a case at a time, as it may have gigabytes."""
+        """Returns whether nobody took it before: one process holds a case at a time, as it may have gigabytes."""
         try:
             self._file(case, passed, "", "searched" if searched else "taken").touch(exist_ok=False)
         except FileExistsError:
@@ -110,7 +110,7 @@ class Queue:
         self._file(case, passed, variant, "done").write_text(json.dumps(told), encoding="utf-8")
 
     def ready(self, case: str, passed: str, variant: str) -> bool:
-        """Whether a call is, or nothing has to be done for it."""
+        """Returns whether a call is, or nothing has to be done for it."""
         return not is_compiled(variant) or self._file(case, passed, variant, "done").exists()
 
     def told(self) -> str:

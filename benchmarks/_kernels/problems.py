@@ -1,4 +1,4 @@
-"""What is timed: for each operation that draws inputs, what draws them, the shape in words, and the options.
+"""Defines what is timed: for each operation that draws inputs, what draws them, the shape in words, and the options.
 
 `SIZES` holds for the whole run; a tiny one changes it before anything is drawn.
 """
@@ -55,7 +55,7 @@ Other = tuple[str, Callable[[int], tuple[Any, ...]], str, dict[str, Any]]
 
 
 def _row_wise_inputs() -> dict[str, Callable[[int, int], tuple[Any, ...]]]:
-    """What draws the inputs of an operation from its columns and rows."""
+    """Returns what draws the inputs of an operation from its columns and rows."""
     return {
         "softmax": lambda cols, n: (random(n, cols),),
         "layer_norm": lambda cols, n: (random(n, cols), random(cols), random(cols)),

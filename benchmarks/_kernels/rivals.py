@@ -73,7 +73,9 @@ CHOSEN: Mapping[str, tuple[str, ...]] = {
 
 # -- Liger -----------------------------------------------------------------------------------------------
 def liger_function(name: str, options: Mapping[str, Any]) -> Callable[..., Any] | None:
-    """What Liger has for an operation, called as the operation is; None where it has nothing, or is not there."""
+    """Returns what Liger has for an operation, called as the operation is; None where it has nothing, or is not
+    there.
+    """
     try:
         from liger_kernel import ops  # type: ignore[import-not-found]  # optional
     except ImportError:
@@ -175,7 +177,9 @@ def tensors_task(case: str, passed: str, groups: int, tensors: Sequence[torch.Te
 
 
 SHORTEST_MS = 0.03
-"""Where a copy is shorter, a call is too; the queue, in which launches overlap, would flatter it by microseconds."""
+"""If a copy is shorter, so is a call; the queue, in which launches overlap, would flatter it by
+microseconds.
+"""
 
 
 class Jax:

@@ -18,7 +18,7 @@ __all__ = ["Case", "apart", "copies", "merged", "sampled", "timed"]
 
 @dataclass
 class Case:
-    """What is timed: calls by variant, each making its own results."""
+    """Holds what is timed: calls by variant, each making its own results."""
 
     name: str
     spec: KernelSpec
@@ -149,7 +149,7 @@ def apart(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], *, la
 SEARCHED = "compile, searched"
 
 SAME = ("device", "torch", "triton", "tiny")
-"""What runs must have alike for their rows to stand in one file."""
+"""Holds what runs must have alike for their rows to stand in one file."""
 
 
 def merged(before: Mapping[str, Any], after: Mapping[str, Any], order: Sequence[str] = ()) -> dict[str, Any]:

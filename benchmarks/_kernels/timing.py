@@ -21,7 +21,7 @@ Call = Callable[[], Any]
 
 
 class _Moment:
-    """What an event is, on a machine without a GPU."""
+    """Holds what an event is, on a machine without a GPU."""
 
     at_s = 0.0
 
@@ -166,7 +166,7 @@ def _apart(found: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def peak_mib(call: Call, device: str) -> float:
-    """What a call allocates at most, beyond what was there; 0 on a CPU, where torch does not count."""
+    """Returns what a call allocates at most, beyond what was there; 0 on a CPU, where torch does not count."""
     if device == "cpu":
         return 0.0
     gc.disable()  # what is freed during the call would count for it; collecting first takes half a second each time

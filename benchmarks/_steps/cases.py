@@ -112,7 +112,7 @@ MODULE, BY_HAND = "nn.Sequential + backward", "addmm + autograd.grad"
 COMPILE, REDUCED = "torch.compile", "torch.compile reduce-overhead"
 GRAPH, COMPILE_GRAPH = "torch hand-captured graph", "torch.compile + hand-captured graph"
 MODES_SECONDS = {COMPILE: (60.0, 30.0), REDUCED: (60.0, 15.0), COMPILE_GRAPH: (60.0, 15.0)}
-"""What compiling may take, on a CPU and on a GPU: with less time left a variant is left out."""
+"""Holds what compiling may take, on a CPU and on a GPU: with less time left a variant is left out."""
 RIVALS = (TORCH, COMPILE, REDUCED, GRAPH, COMPILE_GRAPH)
 
 

@@ -1,4 +1,4 @@
-"""What a time alone does not tell: the share of each op, the cost of the first call, the cost of the host."""
+"""Measures what a time alone does not tell: the share of each op, the cost of the first call, the cost of the host."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _launch_us(call: Any, model: Any, optim: Any, x: Tensor) -> dict[str, Any]:
 
 
 def told(measurement: Callable[[], Any]) -> tuple[Any, str]:
-    """What a measurement gives, or why it gives nothing."""
+    """Returns what a measurement gives, or why it gives nothing."""
     try:
         return measurement(), ""
     except Exception as error:

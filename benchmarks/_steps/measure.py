@@ -49,7 +49,9 @@ class Variant(ABC):
 
     @abstractmethod
     def numbers(self) -> list[float]:
-        """What it computes from the start: the losses of the first steps, or a loss and the size of its gradients."""
+        """Returns what it computes from the start: the losses of the first steps, or a loss and the size of its
+        gradients.
+        """
 
     @abstractmethod
     def run(self, steps: int) -> float:

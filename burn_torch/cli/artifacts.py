@@ -1,4 +1,4 @@
-"""What an artifact directory says of the run that made it: which recipe, with which settings."""
+"""Defines what an artifact directory says of the run that made it: which recipe, with which settings."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ MAX_TEXT: Final = 256 << 20
 RATIO: Final = 32
 """Bytes in memory that one byte of a gzipped file may become, where that is more; text shrinks to a tenth."""
 _ROW_BYTES, _CELL_BYTES = 64, 32
-"""What a row and a cell take in memory beside their characters, at least."""
+"""Holds what a row and a cell take in memory beside their characters, at least."""
 
 
 def read_text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What `burn-torch check RECIPE` looks at: one step of a recipe, and the faults that cost people the most time.
+"""Defines what `burn-torch check RECIPE` looks at: one step of a recipe, and the faults that cost people the most time.
 
 Each look gives an outcome: "ok", a "note" for what is unusual, or a "fault" for what is wrong.
 """
@@ -39,7 +39,7 @@ ROUNDING: Final = 16 * 2**-52 / 1e-6
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one look."""
+    """Holds what came of one look."""
 
     name: str
     status: Literal["ok", "note", "fault"]

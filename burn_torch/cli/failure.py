@@ -35,7 +35,7 @@ _NOT_THE_USERS: Final = tuple(
     {PACKAGE_DIRECTORY, _KERNELS, "<"}
     | {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
-"""Where code lies that the user has not written: ours, Python's, other packages'."""
+"""Says where code lies that the user has not written: ours, Python's, other packages'."""
 
 
 def report(error: BaseException, *, debug: bool, stream: TextIO | None = None) -> int:

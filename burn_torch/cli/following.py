@@ -1,4 +1,6 @@
-"""What the command line adds to a run: the origins of its settings in a file, its log on stderr, a limit of steps."""
+"""Defines what the command line adds to a run: the origins of its settings in a file, its log on stderr, a limit of
+steps.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from burn_torch.cli.failure import EXIT_HANGUP
 __all__ = ["OUTPUT", "add_options", "hand_over", "lead", "wanted"]
 
 OUTPUT: Final = "output.log"
-"""What the trainer printed, in its artifact directory."""
+"""Holds what the trainer printed, in its artifact directory."""
 _LAST_LINES: Final = 25
 
 
@@ -43,7 +43,7 @@ def add_options(parser: Any) -> None:
 
 
 def wanted(args: Any) -> bool:
-    """Whether this process is to lead: on a terminal that can show a dashboard, unless somebody says no.
+    """Returns whether this process is to lead: on a terminal that can show a dashboard, unless somebody says no.
 
     Not under continuous integration, not as a rank of torchrun, not for options that train or print nothing.
     """
@@ -95,7 +95,9 @@ def lead(given: Sequence[str]) -> int:
 
 
 def _program() -> list[str]:
-    """What starts this program again; with the working directory in the path of imports only where it is here."""
+    """Returns what starts this program again; with the working directory in the path of imports only where it is
+    here.
+    """
     path = [] if str(Path.cwd()) in sys.path or "" in sys.path else ["-P"]
     return [sys.executable, *path, "-m", "burn_torch"]
 

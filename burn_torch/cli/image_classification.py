@@ -1,4 +1,4 @@
-"""What the image recipes share: batches, steps of training and validation, prediction from files."""
+"""Defines what the image recipes share: batches, steps of training and validation, prediction from files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PREDICT_BATCH: Final = 256
 
 
 class ClassificationConfig(RunConfig):
-    """What a run on images can be told."""
+    """Holds what a run on images can be told."""
 
     dropout: float = 0.5
 
@@ -119,7 +119,7 @@ class ImageRecipe(Recipe):
         return (Tensor.from_data(images, device),)
 
     dark_ground = True
-    """Whether the images it was trained on are light on dark."""
+    """Says whether the images it was trained on are light on dark."""
 
     def predict(self, config: ClassificationConfig, model: Module, inputs: Sequence[str]) -> list[Prediction]:
         """See `Recipe.predict`."""

@@ -198,7 +198,7 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
 
 @contextmanager
 def _plain_output(command: str) -> Iterator[None]:
-    """What a command prints goes to the terminal without control characters, also those of a file's texts."""
+    """Prints to the terminal without control characters, those in the texts of files included."""
     if command in _AS_IT_IS:
         yield
         return

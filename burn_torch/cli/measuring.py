@@ -30,7 +30,7 @@ class Time:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a step takes."""
+    """Holds what a step takes."""
 
     recipe: str
     device: str

@@ -1,4 +1,4 @@
-"""What an ONNX file holds, without importing it: `inspect` and `convert`.  The package onnx is needed."""
+"""Defines what an ONNX file holds, without importing it: `inspect` and `convert`.  The package onnx is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_DEPTH: Final = 40
 
 
 def looks_like_onnx(path: Path) -> bool:
-    """Whether a file is taken for ONNX: by its name, since protobuf has no mark of its own."""
+    """Returns whether a file is taken for ONNX: by its name, since protobuf has no mark of its own."""
     return path.suffix == ".onnx"
 
 

@@ -52,7 +52,7 @@ class Settings:
         return to_toml(self.config, self.origins)
 
     def facts(self, argv: Sequence[str]) -> dict[str, Any]:
-        """What `config.origins.json` keeps."""
+        """Returns what `config.origins.json` keeps."""
         own = [word for before, word in zip(["", *argv], argv, strict=False) if "--hand-over" not in (before, word)]
         return {"command": shlex.join(["burn-torch", *own]), "origins": self.origins}
 

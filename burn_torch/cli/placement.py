@@ -1,4 +1,6 @@
-"""Where `train` and `resume` compute: on a device, on several, or as one of the processes that torchrun started."""
+"""Says where `train` and `resume` compute: on a device, on several, or as one of the processes that torchrun
+started.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ class Placement:
 
     @staticmethod
     def of(args: argparse.Namespace, *, fuse: bool | None = None) -> Placement:
-        """What the command line and the environment say; joins the other processes of torchrun.
+        """Returns what the command line and the environment say; joins the other processes of torchrun.
 
         fuse: whether steps are fused; None leaves it to the devices.
 
@@ -63,12 +65,12 @@ class Placement:
 
     @property
     def device(self) -> Device:
-        """Where the model is made."""
+        """Returns where the model is made."""
         return self.devices[0]
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and talks."""
+        """Returns whether this process writes files and talks."""
         return self.world.rank == 0
 
     def applied(self, training: Any) -> Any:
@@ -83,11 +85,13 @@ class Placement:
         return training
 
     def fuse(self, wanted: bool | None) -> bool | None:
-        """What a SupervisedTraining is told; several devices in one process are not fused where they are made so."""
+        """Returns what a SupervisedTraining is told; several devices in one process are not fused where they are made
+        so.
+        """
         return None if wanted is False and len(self.devices) > 1 else wanted
 
     def from_main(self, value: str) -> str:
-        """What process 0 gives."""
+        """Returns what process 0 gives."""
         if self.world.size == 1:
             return value
         import burn_torch.distributed as distributed

@@ -1,4 +1,4 @@
-"""What a recipe is: data, a model and settings that train together.  Imports no torch."""
+"""Defines what a recipe is: data, a model and settings that train together.  Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Prediction", "Recipe"]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of one input: a line for people, and facts that JSON can hold."""
+    """Holds what a model says of one input: a line for people, and facts that JSON can hold."""
 
     source: str
     shown: str
@@ -47,7 +47,7 @@ class Recipe(ABC):
     help: ClassVar[str]
     config: ClassVar[type[Config]]
     inputs: ClassVar[str] = "INPUT"
-    """What `predict` is given, in a word: IMAGE, TEXT, PROMPT, FILE.csv."""
+    """Holds what `predict` is given, in a word: IMAGE, TEXT, PROMPT, FILE.csv."""
 
     def prepare(self, config: Any) -> Any:
         """The settings with what only the data can say: classes, columns, the vocabulary.  For a run that is new.
@@ -87,20 +87,20 @@ class Recipe(ABC):
         return Learner(self.model(config, device), config.optimizer.algorithm.init(), config.optimizer.lr)
 
     def metrics(self, config: Any) -> Sequence[Metric]:
-        """What is measured in training, validation and evaluation: the loss, unless a recipe says more."""
+        """Returns what is measured in training, validation and evaluation: the loss, unless a recipe says more."""
         from burn_torch.train import LossMetric
 
         return [LossMetric()]
 
     def evaluation(self, config: Any, device: Device, *, given: bool) -> Mapping[str, DataLoader[Any, Any]]:
-        """What `burn-torch evaluate` measures, by name, on a device without gradients.
+        """Returns what `burn-torch evaluate` measures, by name, on a device without gradients.
 
         The validation data; with `given`, `config.data_dir` is what --data named, and not the data that was trained on.
         """
         return {"valid": self.loaders(config, device.autodiff())[1].to_device(device)}
 
     def example_inputs(self, config: Any, device: Device) -> tuple[Any, ...]:
-        """What the model's forward takes, for `burn-torch export --to onnx`: a batch of 2 of the right shapes.
+        """Returns what the model's forward takes, for `burn-torch export --to onnx`: a batch of 2 of the right shapes.
 
         Raises: ConfigError in a recipe that does not say so.
         """
@@ -115,4 +115,4 @@ class Recipe(ABC):
 
     @abstractmethod
     def predict(self, config: Any, model: Module, inputs: Sequence[str]) -> Iterable[Prediction]:
-        """What a trained model says of paths or texts.  Raises: DataError for what it cannot read."""
+        """Returns what a trained model says of paths or texts.  Raises: DataError for what it cannot read."""

@@ -23,12 +23,12 @@ __all__ = ["Command", "commands", "recipe", "recipes"]
 
 
 class Command(Protocol):
-    """What a file in `commands/` defines; its name is the command's."""
+    """Holds what a file in `commands/` defines; its name is the command's."""
 
     HELP: str
     """One line, in the list of commands."""
     DESCRIPTION: str
-    """What `--help` of the command says above the options."""
+    """Holds what `--help` of the command says above the options."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declares arguments."""

@@ -27,7 +27,7 @@ class OptimizerSettings(Config):
 
 
 class RunConfig(Config):
-    """What any run can be told; each recipe has defaults of its own."""
+    """Holds what any run can be told; each recipe has defaults of its own."""
 
     recipe: str
     data_dir: str | None = None
@@ -36,13 +36,13 @@ class RunConfig(Config):
     num_workers: int = 0
     seed: int = 42
     fuse: bool | None = None
-    """Whether steps run in generated kernels; None: where the device is fused, which no CPU is."""
+    """Says whether steps run in generated kernels; None: where the device is fused, which no CPU is."""
     optimizer: OptimizerSettings = OptimizerSettings()
 
     def __post_init__(self) -> None:
         self.rules().stop()
 
     def rules(self) -> Rules:
-        """What the settings must be; a recipe adds those of its own."""
+        """Returns what the settings must be; a recipe adds those of its own."""
         rules = Rules(self).at_least(1, "num_epochs", "batch_size").at_least(0, "num_workers")
         return rules.at_most(_MOST_WORKERS, "num_workers").within(0, 2**64 - 1, "seed").positive("optimizer.lr")

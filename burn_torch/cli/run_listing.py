@@ -1,4 +1,4 @@
-"""What the directory of a run and its checkpoints say of themselves, for `inspect`."""
+"""Defines what the directory of a run and its checkpoints say of themselves, for `inspect`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `burn-torch runs` prints: a list, a comparison, curves in plain text."""
+"""Defines what `burn-torch runs` prints: a list, a comparison, curves in plain text."""
 
 from __future__ import annotations
 

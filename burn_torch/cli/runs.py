@@ -20,7 +20,7 @@ from burn_torch.monitor.progress import format_duration
 __all__ = ["DEFAULT", "Found", "aligned", "best", "described", "differences", "find_runs", "open_run", "row"]
 
 DEFAULT: Final = Path("artifacts")
-"""Where `burn-torch train` keeps runs."""
+"""Says where `burn-torch train` keeps runs."""
 _DEPTH: Final = 3
 """Folders below a given one in which runs are looked for."""
 

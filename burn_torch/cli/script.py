@@ -32,7 +32,7 @@ __all__ = ["ScriptExplanation", "defines_recipe", "explain_script"]
 @final
 @dataclass(frozen=True)
 class ScriptExplanation:
-    """What a script computed.
+    """Holds what a script computed.
 
     streams    of fused devices, one for each thread and place that computed anything
     functions  what it compiled, in order
@@ -48,7 +48,7 @@ class ScriptExplanation:
 
     @property
     def title(self) -> str:
-        """What there is, and how the script ended."""
+        """Returns what there is, and how the script ended."""
         told = type(self.fault).__name__
         words = f"{told}: {self.fault}".splitlines()[0] if str(self.fault) else told
         end = "" if self.fault is None else f"; ended by {words}"
@@ -91,7 +91,9 @@ _IF_FUSED = "not fused; with fuse=True it would be"
 
 
 def defines_recipe(path: Path) -> bool:
-    """Whether a file of Python has a RECIPE for `burn-torch train`; without one it is a script.  Runs nothing."""
+    """Returns whether a file of Python has a RECIPE for `burn-torch train`; without one it is a script.  Runs
+    nothing.
+    """
     try:
         tree = ast.parse(read_bounded(path, MAX_LINE))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested beyond all reason

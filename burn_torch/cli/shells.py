@@ -42,7 +42,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _values(shtab: Any, action: argparse.Action) -> Any:
-    """What can stand for an argument, as shtab takes it; None for a choice, a number or a text."""
+    """Returns what can stand for an argument, as shtab takes it; None for a choice, a number or a text."""
     if action.choices is not None or action.nargs == 0:
         return None
     if action.metavar == "RECIPE":

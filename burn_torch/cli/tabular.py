@@ -62,7 +62,7 @@ PREDICT_BATCH: Final = 4096
 
 
 class Column(Config):
-    """What the training data says of a column: mean and deviation of its numbers, or its words."""
+    """Holds what the training data says of a column: mean and deviation of its numbers, or its words."""
 
     name: str
     mean: float = 0.0
@@ -150,7 +150,7 @@ class Table:
             return None
 
     def column(self, name: str, rows: NDArray[np.int64], *, words: bool = False) -> Column:
-        """What some rows say of a column.  Raises: DataError for one that says nothing or is a text."""
+        """Returns what some rows say of a column.  Raises: DataError for one that says nothing or is a text."""
         numbers = None if words else self.numbers(name)
         if numbers is not None and np.isfinite(numbers[rows]).any():
             there = numbers[rows][np.isfinite(numbers[rows])]
@@ -339,7 +339,7 @@ class TableRecipe(Recipe):
     inputs = "FILE.csv"
 
     def path(self, config: TableConfig) -> Path:
-        """Where the table is.  Raises: DataError."""
+        """Returns where the table is.  Raises: DataError."""
         raise TypeError(f"{type(self).__name__} does not say where its table is; define path")
 
     def prepare(self, config: Any) -> Any:

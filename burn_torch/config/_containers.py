@@ -31,7 +31,7 @@ def _encode(kind: Kind, value: object, place: Place) -> Any:
 
 
 class SequenceKind(Kind):
-    """What lists and tuples share.  In an override, `0.9,0.99` is short for `[0.9, 0.99]`."""
+    """Holds what lists and tuples share.  In an override, `0.9,0.99` is short for `[0.9, 0.99]`."""
 
     forms = frozenset({"array"})
     keep: Callable[[Sequence[Any]], Any]
@@ -210,5 +210,5 @@ def note_duplicates(value: Mapping[str, object], place: Place) -> None:
 
 
 def key_kind_fits(kind: Kind) -> bool:
-    """Whether a kind can be the key of a JSON object."""
+    """Returns whether a kind can be the key of a JSON object."""
     return isinstance(kind, (IntKind, StrKind)) or (isinstance(kind, ChoiceKind) and kind.forms == {"string"})

@@ -42,7 +42,7 @@ class Kind(ABC):
 
     @abstractmethod
     def claims(self, value: object) -> bool:
-        """Whether a Python value is meant for this member of a union."""
+        """Returns whether a Python value is meant for this member of a union."""
 
     @abstractmethod
     def check(self, value: Any, place: Place) -> Any:
@@ -65,7 +65,7 @@ class Kind(ABC):
         return self.decode(value, place)
 
     def is_optional(self) -> bool:
-        """Whether None is one of the values."""
+        """Returns whether None is one of the values."""
         return False
 
 

@@ -47,7 +47,7 @@ class Tag:
 
 @dataclasses.dataclass
 class ClassInfo:
-    """What a Config class says of itself besides its fields."""
+    """Holds what a Config class says of itself besides its fields."""
 
     tag: str
     form: Literal["struct", "tuple"]
@@ -276,7 +276,7 @@ class VariantKind(Kind):
 
 
 def info_of(cls: type[object]) -> ClassInfo:
-    """What a Config class says of itself."""
+    """Returns what a Config class says of itself."""
     info: ClassInfo = cls.__dict__["_info"]
     return info
 

@@ -22,12 +22,12 @@ class Edit(NamedTuple):
     """One change of one place."""
 
     keys: Sequence[str]
-    """What is left of the dotted path."""
+    """Holds what is left of the dotted path."""
     value: Any
     """Text as it was typed; or, with `typed`, a value as JSON or TOML has it."""
     typed: bool = False
     origin: str = ""
-    """Where it comes from, for the message of a fault."""
+    """Says where it comes from, for the message of a fault."""
 
     def below(self) -> Edit:
         """The same change, seen from one step down its path."""

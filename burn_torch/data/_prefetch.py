@@ -79,7 +79,7 @@ class Threaded(Generic[T]):
 
 
 class _Shared(Generic[T]):
-    """What the reader and the threads both see, under one lock."""
+    """Holds what the reader and the threads both see, under one lock."""
 
     def __init__(self, first: int, end: int, window: int) -> None:
         self._changed = threading.Condition()

@@ -19,7 +19,9 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 
 class MapStyle(Protocol[Item_co]):
-    """What the loader and the transforms need of a dataset: a `Dataset`, a list, or a map-style dataset of PyTorch."""
+    """Holds what the loader and the transforms need of a dataset: a `Dataset`, a list, or a map-style dataset of
+    PyTorch.
+    """
 
     def __getitem__(self, index: int, /) -> Item_co:
         """The item at a position."""
@@ -60,7 +62,7 @@ class Dataset(ABC, Generic[Item]):
         return self
 
     def is_empty(self) -> bool:
-        """Whether there is no item."""
+        """Returns whether there is no item."""
         return len(self) == 0
 
     def iter(self) -> Iterator[Item]:

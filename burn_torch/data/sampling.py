@@ -192,7 +192,7 @@ class SamplerDataset(View[Item, Item]):
         return SamplerDataset(dataset, SamplerDatasetOptions(replace_samples=False, size=size, seed=seed))
 
     def is_with_replacement(self) -> bool:
-        """Whether each draw is among all items."""
+        """Returns whether each draw is among all items."""
         return self.options.replace_samples
 
     def at_epoch(self, epoch: int) -> SamplerDataset[Item]:

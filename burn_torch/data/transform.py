@@ -44,7 +44,7 @@ class View(Dataset[Out], Generic[In, Out]):
 
 
 class Mapper(Protocol[In_contra, Out_co]):
-    """What `MapperDataset` applies: an object with `map`; a plain function does as well."""
+    """Holds what `MapperDataset` applies: an object with `map`; a plain function does as well."""
 
     def map(self, item: In_contra, /) -> Out_co:
         """The new item for an item."""
@@ -206,7 +206,7 @@ class WindowsDataset(View[Item, list[Item]]):
 
 
 def even_bounds(total: int, num: int) -> list[tuple[int, int]]:
-    """Where to cut `total` items into `num` runs whose sizes differ by one at most, the larger ones first.
+    """Returns where to cut `total` items into `num` runs whose sizes differ by one at most, the larger ones first.
 
     >>> even_bounds(7, 3)
     [(0, 3), (3, 5), (5, 7)]

@@ -1,4 +1,4 @@
-"""Whether another process of this machine still lives, and the words that name processes to each other."""
+"""Decides whether another process of this machine still lives, and the words that name processes to each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final, final
 __all__ = ["AGENT_HOLDS_STORE", "ProcessWatch", "own_process", "parent_process"]
 
 AGENT_HOLDS_STORE: Final = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-"""Whether torchrun's agent, which started this process, holds the store, and not rank 0."""
+"""Says whether torchrun's agent, which started this process, holds the store, and not rank 0."""
 
 
 def own_process() -> str:
@@ -48,5 +48,5 @@ class ProcessWatch:
                 self._poll = None  # not allowed here: signs of life have to do
 
     def ended(self) -> bool:
-        """Whether the process is gone."""
+        """Returns whether the process is gone."""
         return self._gone or (self._poll is not None and bool(self._poll.poll(0)))

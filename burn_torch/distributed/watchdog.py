@@ -77,7 +77,7 @@ class Watchdog:
         self._hook: Callable[..., Any] = sys.excepthook
         self._reported = False
         self._holder_left = False
-        """Whether rank 0, which has the store, left in good order."""
+        """Says whether rank 0, which has the store, left in good order."""
         self._set(f"pid/{rank}", own_process())
 
     # -- from the outside --------------------------------------------------------------------------
@@ -221,13 +221,13 @@ def _gone(rank: int, message: str) -> dict[str, Any]:
 
 
 def _is_slow(err: RuntimeError) -> bool:
-    """Whether a store may answer later: it is busy, and not gone."""
+    """Returns whether a store may answer later: it is busy, and not gone."""
     text = str(err).lower()
     return "timeout" in text or "timed out" in text
 
 
 def _follows(err: BaseException) -> bool:
-    """Whether an error is most likely the echo of another process's end."""
+    """Returns whether an error is most likely the echo of another process's end."""
     if isinstance(err, DistributedError) or not isinstance(err, RuntimeError):
         return False
     text = str(err).lower()
@@ -235,7 +235,7 @@ def _follows(err: BaseException) -> bool:
 
 
 def _told(err: BaseException, code: int) -> str:
-    """What one of the others shows: of a mistake that has a code of its own our message, else the traceback."""
+    """Returns what one of the others shows: of a mistake that has a code of its own our message, else the traceback."""
     if isinstance(err, BurnTorchError) and code != 1:
         return "\n".join([f"error: {err}", *(f"  {note}" for note in getattr(err, "__notes__", ()))])
     return "".join(traceback.format_exception(err))

@@ -42,13 +42,13 @@ _NAMES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 @final
 @dataclass(frozen=True)
 class World:
-    """Which of `size` processes this is; `local_rank` counts those of one machine."""
+    """Says which of `size` processes this is; `local_rank` counts those of one machine."""
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     backend: str | None = None
-    """What torch.distributed was given: "gloo", or "cpu:gloo,cuda:nccl"; None for a process alone."""
+    """Holds what torch.distributed was given: "gloo", or "cpu:gloo,cuda:nccl"; None for a process alone."""
     watchdog: Watchdog | None = None
 
 
@@ -201,12 +201,12 @@ def local_rank() -> int:
 
 
 def is_initialized() -> bool:
-    """Whether this process works with others."""
+    """Returns whether this process works with others."""
     return _world is not _ALONE
 
 
 def is_main() -> bool:
-    """Whether this is process 0, which writes files and shows things."""
+    """Returns whether this is process 0, which writes files and shows things."""
     return _world.rank == 0
 
 
@@ -219,7 +219,7 @@ def barrier() -> None:
 
 
 def gather(value: Any) -> list[Any]:
-    """What each process gives, in the order of their ranks: values that JSON can hold, and numpy arrays."""
+    """Returns what each process gives, in the order of their ranks: values that JSON can hold, and numpy arrays."""
     if _world.size == 1:
         return [value]
     import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""What the annotations of a class of modules say: evaluated, taken apart, and compared with values."""
+"""Defines what the annotations of a class of modules say: evaluated, taken apart, and compared with values."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ def parts_of(hint: object) -> Iterator[Any]:
 
 
 def is_kind_of_node(part: object) -> bool:
-    """Whether a class is one of those that the tree reaches."""
+    """Returns whether a class is one of those that the tree reaches."""
     return isinstance(part, type) and issubclass(part, Tree | Param | RunningState | Tensor)
 
 
 def is_torch(part: object) -> bool:
-    """Whether a class is a module or a tensor of torch."""
+    """Returns whether a class is a module or a tensor of torch."""
     return isinstance(part, type) and issubclass(part, torch.nn.Module | torch.Tensor)
 
 
 def is_ours(cls: type[Any]) -> bool:
-    """Whether a class is of this library."""
+    """Returns whether a class is of this library."""
     return cls.__module__.startswith("burn_torch.")
 
 
@@ -91,7 +91,7 @@ def text_of(hint: Any) -> str:
 
 
 def fits(hint: Any, value: Any) -> bool:
-    """Whether a value may stand where the annotation says; True wherever it says no kind of node."""
+    """Returns whether a value may stand where the annotation says; True wherever it says no kind of node."""
     if hint is None or hint is type(None):
         return value is None
     origin, args = typing.get_origin(hint), typing.get_args(hint)

@@ -27,7 +27,7 @@ __all__ = ["Content", "DisplaySettings", "format_module"]
 
 @dataclass(frozen=True)
 class DisplaySettings:
-    """What `print(module)` shows.  `with_...` methods give changed settings."""
+    """Holds what `print(module)` shows.  `with_...` methods give changed settings."""
 
     show_param_id: bool = False
     show_all_attributes: bool = False
@@ -39,19 +39,19 @@ class DisplaySettings:
     """The modules and parameters that stand in several fields, by identity, with their paths."""
 
     def with_show_param_id(self, flag: bool) -> DisplaySettings:
-        """Whether parameters show their ids."""
+        """Returns whether parameters show their ids."""
         return replace(self, show_param_id=flag)
 
     def with_show_all_attributes(self, flag: bool) -> DisplaySettings:
-        """Whether a module's own choice of content is ignored and every field shown."""
+        """Returns whether a module's own choice of content is ignored and every field shown."""
         return replace(self, show_all_attributes=flag)
 
     def with_show_num_parameters(self, flag: bool) -> DisplaySettings:
-        """Whether each module shows how many parameters it has."""
+        """Returns whether each module shows how many parameters it has."""
         return replace(self, show_num_parameters=flag)
 
     def with_new_line_after_attribute(self, flag: bool) -> DisplaySettings:
-        """Whether a module with modules inside takes a line for each of them."""
+        """Returns whether a module with modules inside takes a line for each of them."""
         return replace(self, new_line_after_attribute=flag)
 
     def with_indentation_size(self, size: int) -> DisplaySettings:
@@ -61,7 +61,7 @@ class DisplaySettings:
 
 @checked
 class Content:
-    """What one module shows: names and values, in order."""
+    """Holds what one module shows: names and values, in order."""
 
     def __init__(self, settings: DisplaySettings, type_name: str) -> None:
         self.settings = settings
@@ -132,7 +132,7 @@ def _text(value: object, settings: DisplaySettings) -> str:
 
 
 def _shows_itself(value: Any) -> bool:
-    """Whether a value is a module: of all trees these say what they show."""
+    """Returns whether a value is a module: of all trees these say what they show."""
     return isinstance(value, Tree) and hasattr(type(value), "custom_content")
 
 

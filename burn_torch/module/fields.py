@@ -1,4 +1,4 @@
-"""What the fields of a module may hold: what no optimizer, record or `to_device` would reach is refused.
+"""Defines what the fields of a module may hold: what no optimizer, record or `to_device` would reach is refused.
 
 The tree is made of declared fields.  A parameter that stands elsewhere (in a class attribute, a set, an object, a
 closure, a torch module) computes as any other but is never trained, saved or moved.  A class statement and a
@@ -287,7 +287,7 @@ def _refuse_torch(cls: type[Tree], name: str, given: str) -> NoReturn:
 
 
 def _is_transformed(value: Tensor) -> bool:
-    """Whether a trace or a transform has made the leaf: its function may build modules around its arguments."""
+    """Returns whether a trace or a transform has made the leaf: its function may build modules around its arguments."""
     backend: Any = value.backend
     while hasattr(backend, "inner"):
         backend = backend.inner

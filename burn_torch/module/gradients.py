@@ -170,7 +170,7 @@ class GradientsParams:
         return len(self._by_id)
 
     def is_empty(self) -> bool:
-        """Whether no parameter has a gradient."""
+        """Returns whether no parameter has a gradient."""
         return not self._by_id
 
     def __iter__(self) -> Iterator[ParamId]:

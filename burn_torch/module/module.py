@@ -128,7 +128,7 @@ class Module(Tree):
         return self._copied(device)
 
     def _placed(self, device: Device) -> Self:
-        """What lies elsewhere is moved; the rest is the same."""
+        """Moves what lies elsewhere; the rest is the same object."""
         host = device.inner() if device.is_autodiff() else device
         return tree.rebuild(  # type: ignore[no-any-return]
             self,
@@ -261,7 +261,7 @@ class Module(Tree):
 
     # -- display -----------------------------------------------------------------------------------
     def custom_content(self, content: display.Content) -> display.Content | None:
-        """What `print(module)` shows of it; None for all fields.  Layers override it to show their sizes."""
+        """Returns what `print(module)` shows of it; None for all fields.  Layers override it to show their sizes."""
         return None
 
     def format(self, settings: display.DisplaySettings | None = None) -> str:

@@ -81,7 +81,7 @@ class ParamId(int):
 @final
 @dataclass(frozen=True)
 class ParamMapper:
-    """What happens to a parameter's tensor on its way from and into a record."""
+    """Holds what happens to a parameter's tensor on its way from and into a record."""
 
     load: Callable[[Tensor], Tensor] | None = None
     save: Callable[[Tensor], Tensor] | None = None
@@ -106,7 +106,7 @@ class _Lazy:
     dtype: DType | None
     """None where the caller declared none."""
     traced: bool = False
-    """Whether a function that is traced asked for it."""
+    """Says whether a function that is traced asked for it."""
 
 
 @final
@@ -222,7 +222,7 @@ class Param(metaclass=Named):
         return value
 
     def is_initialized(self) -> bool:
-        """Whether the tensor exists already."""
+        """Returns whether the tensor exists already."""
         return self._value is not None
 
     def spec(self) -> TensorSpec:
@@ -257,7 +257,7 @@ class Param(metaclass=Named):
 
     @property
     def device(self) -> Device:
-        """Where the tensor lives, or will; makes nothing."""
+        """Returns where the tensor lives, or will; makes nothing."""
         lazy = self._lazy
         return lazy.device if lazy is not None else self.val().device
 
@@ -444,7 +444,7 @@ def _rebuild(value: Tensor, id: ParamId, require_grad: bool, mapper: ParamMapper
 
 
 def _followed(device: Device, function: Callable[[Session], Tensor]) -> TensorSpec | None:
-    """What a function would give, without computing it; None where that depends on numbers."""
+    """Returns what a function would give, without computing it; None where that depends on numbers."""
     with suspended():
         session = Session(device.backend.leaf())
     try:
@@ -463,7 +463,7 @@ def _moved(param: Param, device: Device) -> Callable[[Device, bool], Tensor]:
 
 
 def is_computed(param: Param) -> bool:
-    """Whether it is no leaf of its tape but a value computed there: gradients flow on through it."""
+    """Returns whether it is no leaf of its tape but a value computed there: gradients flow on through it."""
     value = param._value
     return value is not None and value.backend.is_autodiff and _is_computed(value)
 

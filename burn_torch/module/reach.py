@@ -1,4 +1,4 @@
-"""What training or a record would have to reach, wherever a value holds it."""
+"""Defines what training or a record would have to reach, wherever a value holds it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPAQUE: Final = (type, types.ModuleType, torch.dtype, torch.device, torch.Tenso
 
 
 def is_trainable(value: object) -> bool:
-    """Whether a value is, or holds, what training or a record would have to reach."""
+    """Returns whether a value is, or holds, what training or a record would have to reach."""
     if isinstance(value, Param | RunningState | torch.nn.Parameter):
         return True
     if isinstance(value, torch.nn.Module):

@@ -57,7 +57,7 @@ class RecordEntry:
     id: ParamId | None
     read: Callable[[], TensorData]
     state: bool = False
-    """Whether it is a running state, not a parameter."""
+    """Says whether it is a running state, not a parameter."""
 
     @property
     def nbytes(self) -> int:
@@ -86,7 +86,7 @@ class RecordEntry:
 
 @final
 class TensorValues:
-    """What `RecordEntry.read` is for a tensor: a copy of its values, or with `peek` a look at them."""
+    """Holds what `RecordEntry.read` is for a tensor: a copy of its values, or with `peek` a look at them."""
 
     __slots__ = ("_tensor",)
 
@@ -106,7 +106,7 @@ class TensorValues:
 
 
 class DTypePolicy(Enum):
-    """What happens to values whose element type is not that of the module."""
+    """Holds what happens to values whose element type is not that of the module."""
 
     Strict = "Strict"
     """They are refused."""
@@ -357,7 +357,7 @@ class ModuleRecord:
         return len(self.entries)
 
     def is_empty(self) -> bool:
-        """Whether it holds nothing."""
+        """Returns whether it holds nothing."""
         return not self.entries
 
     def __iter__(self) -> Iterator[str]:

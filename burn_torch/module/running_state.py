@@ -70,7 +70,7 @@ class RunningState:
 
     @property
     def device(self) -> Device:
-        """Where the value lives."""
+        """Returns where the value lives."""
         return self._value.device
 
     def to_device(self, device: Device) -> RunningState:

@@ -30,7 +30,7 @@ __all__ = ["HasChildren", "StepScope", "class_name", "current_scope", "draw", "p
 
 
 class HasChildren(Protocol):
-    """What a scope walks: a node of the module tree.  Lists, tuples and dicts of nodes are walked too."""
+    """Holds what a scope walks: a node of the module tree.  Lists, tuples and dicts of nodes are walked too."""
 
     def _children(self) -> Iterator[tuple[str, Any]]:
         """Names and children, in a fixed order."""

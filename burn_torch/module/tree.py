@@ -27,7 +27,7 @@ LEAVES = (Param, RunningState, Tensor)
 
 
 class Unread(Protocol):
-    """What a tree has in the place of fields that nobody has read yet."""
+    """Holds what a tree has in the place of fields that nobody has read yet."""
 
     def fields(self, tree: Tree) -> Mapping[str, Any]:
         """Makes the fields of the tree, once.  Raises: MovedError where a compiled step has taken them over."""
@@ -50,7 +50,7 @@ class Tree:
     _flat: Any
     """Its leaves in order, as `transform` has listed them: a tree never changes, so it is listed once."""
     _unread: Unread | None
-    """Where its fields come from when one is first read: a compiled step returns trees without fields."""
+    """Says where its fields come from when one is first read: a compiled step returns trees without fields."""
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -171,7 +171,7 @@ def _refuse_deletion(self: Tree, name: str) -> NoReturn:
 
 
 def is_node(value: Any) -> bool:
-    """Whether a field's value belongs to the tree (a container does if anything in it does)."""
+    """Returns whether a field's value belongs to the tree (a container does if anything in it does)."""
     if isinstance(value, Tree | Param | RunningState | Tensor):
         return True
     if isinstance(value, tuple | list):

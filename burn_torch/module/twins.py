@@ -1,4 +1,4 @@
-"""Where a module's values are, in its own words and in PyTorch's."""
+"""Says where a module's values are, in its own words and in PyTorch's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Place", "Twin", "places"]
 @final
 @dataclass(frozen=True)
 class Twin:
-    """What a value is in another framework: one of `count` equal blocks of rows of a tensor, perhaps turned."""
+    """Holds what a value is in another framework: one of `count` equal blocks of rows of a tensor, perhaps turned."""
 
     key: str
     block: int = 0

@@ -1,4 +1,4 @@
-"""What is printed while a run goes on, for its log; it is printed all the same."""
+"""Copies what a program prints during a run into the run's log; the terminal still gets it."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ __all__ = ["VERSION", "DamagedLine", "decode", "encode"]
 VERSION: Final = 1
 """Of the layout."""
 _MOST: Final = 2**63
-"""What counts stay below; Python writes no number of 4,300 digits."""
+"""Holds what counts stay below; Python writes no number of 4,300 digits."""
 _LATEST: Final = 253_402_300_799.0
 """The end of the year 9999, in seconds since 1970: no calendar has what is later."""
 
@@ -156,7 +156,7 @@ _KINDS: Final[dict[type[Any], str]] = {
     StopRequested: "stop_requested",
     RunEnded: "run_ended",
 }
-"""What a line calls the event.  A step has a line of its own, being one of many."""
+"""Holds what a line calls the event.  A step has a line of its own, being one of many."""
 _summary = _object(EpochSummary)
 _EVENTS: Final[dict[str, Callable[[Any], Event]]] = {
     **{name: _object(cls) for cls, name in _KINDS.items()},

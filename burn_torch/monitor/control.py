@@ -46,7 +46,7 @@ _SOCKET: Final = "control.sock"
 _COMMAND_FILE: Final = "control.command"
 _REPLY_FILE: Final = "control.reply"
 _FOLDER: Final = "burn-torch-"
-"""What the name of a temporary folder with a socket begins with."""
+"""Holds what the name of a temporary folder with a socket begins with."""
 _MAX_PATH: Final = 100
 """Bytes of a socket's path: Linux takes 107, macOS 103."""
 _MAX_LINE: Final = 4096
@@ -57,7 +57,9 @@ Reply = Mapping[str, Any]
 
 
 class Stoppable(Protocol):
-    """What a run is stopped by: an Interrupter.  With a method `request_checkpoint()` it can also save and go on."""
+    """Holds what a run is stopped by: an Interrupter.  With a method `request_checkpoint()` it can also save and go
+    on.
+    """
 
     def stop(self, reason: str = ..., *, status: str = ...) -> None:
         """Asks for the stop after the step that runs."""
@@ -332,7 +334,7 @@ class _short_way:  # noqa: N801  # a context manager
 
 @checked
 def is_alive(directory: str | os.PathLike[str]) -> bool:
-    """Whether a process trains in this artifact directory, as far as can be seen from here."""
+    """Returns whether a process trains in this artifact directory, as far as can be seen from here."""
     place = _read_place(Path(directory))
     if place is None:
         return False
@@ -352,7 +354,7 @@ def is_alive(directory: str | os.PathLike[str]) -> bool:
 
 
 def _socket_path(directory: Path, name: str) -> Path:
-    """Where a run listens, as its `control.json` says.
+    """Returns where a run listens, as its `control.json` says.
 
     Raises: OSError for a socket that no run of this user has made: what a stranger's file names hears nothing of us.
     """

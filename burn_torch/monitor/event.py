@@ -47,13 +47,13 @@ class Split(StrEnum):
 
 
 class Direction(StrEnum):
-    """Which end of a metric's values is looked for."""
+    """Says which end of a metric's values is looked for."""
 
     LOWEST = "lowest"
     HIGHEST = "highest"
 
     def better(self, value: float, than: float) -> bool:
-        """Whether one value beats another; a NaN beats nothing, and anything else beats it."""
+        """Returns whether one value beats another; a NaN beats nothing, and anything else beats it."""
         if math.isnan(value) or math.isnan(than):
             return math.isnan(than) and not math.isnan(value)
         return value < than if self is Direction.LOWEST else value > than
@@ -62,7 +62,7 @@ class Direction(StrEnum):
 @final
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """What loggers and renderers know of a metric."""
+    """Holds what loggers and renderers know of a metric."""
 
     name: str
     unit: str | None
@@ -92,7 +92,7 @@ class EpochSummary:
 @final
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """What one GPU is doing.  None for what it does not say."""
+    """Holds what one GPU is doing.  None for what it does not say."""
 
     index: int
     name: str
@@ -176,7 +176,7 @@ class CheckpointSaved:
     path: str
     epoch: int
     complete: bool
-    """Whether the epoch is over; else the run stopped in its middle."""
+    """Says whether the epoch is over; else the run stopped in its middle."""
 
 
 @final
@@ -202,7 +202,7 @@ class LogLine:
 @final
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What the machine is doing.  None for what it does not say."""
+    """Holds what the machine is doing.  None for what it does not say."""
 
     cpu_percent: Measured | None
     """Of all processors together, 0 to 100."""

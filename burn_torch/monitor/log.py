@@ -230,7 +230,7 @@ class Follower:
     def __init__(self, path: str | os.PathLike[str], *, watches: bool = True) -> None:
         self.path = Path(path)
         self._watches = watches
-        """Whether the file may be cut off while it is read; else a gap in the numbers is damage and no more."""
+        """Says whether the file may be cut off while it is read; else a gap in the numbers is damage and no more."""
         self.damaged = 0
         """Lines that hold no event."""
         self.skipped = 0
@@ -241,7 +241,7 @@ class Follower:
         self._offset = 0
         self._rest = b""
         self._passing = False
-        """Whether a line is passed over that has no end yet, and is longer than any event."""
+        """Says whether a line is passed over that has no end yet, and is longer than any event."""
         self._size = 0
         self._file: tuple[int, int] | None = None
         self._last: int | None = None
@@ -319,7 +319,9 @@ class Follower:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the file had more bytes at the last poll than were read: a poll of damaged lines gives no event."""
+        """Returns whether the file had more bytes at the last poll than were read: a poll of damaged lines gives no
+        event.
+        """
         return self._offset < self._size
 
     def _restart(self) -> None:

@@ -1,4 +1,5 @@
-"""What this machine has to tell: use, memory and temperature of its processors, through no package but Python itself.
+"""Defines what this machine has to tell: use, memory and temperature of its processors, through no package but Python
+itself.
 
 On Linux the kernel says it in /proc and /sys, and NVIDIA's driver in its library NVML, which comes with it; on other
 systems the processors' figures come from psutil where that is installed.  What is not there is None.
@@ -25,7 +26,9 @@ _ZONES: Final = ("x86_pkg_temp", "cpu-thermal", "cpu_thermal", "soc_thermal")
 @final
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
-    """What all processors did since the machine was started, in seconds or ticks: only differences mean anything."""
+    """Holds what all processors did since the machine was started, in seconds or ticks: only differences mean
+    anything.
+    """
 
     busy: float
     idle: float

@@ -103,7 +103,7 @@ class SilentRenderer:
 
 
 def head(progress: Progress) -> str:
-    """Which epoch of how many."""
+    """Returns which epoch of how many."""
     total = 0 if progress.run is None else progress.run.total_epochs
     return f"epoch {progress.epoch}/{total}"
 
@@ -116,5 +116,5 @@ def pace(progress: Progress) -> list[str]:
 
 
 def epoch_line(progress: Progress, parts: list[str], seconds: float) -> str:
-    """What remains of an epoch: the metrics of its splits and how long it took."""
+    """Returns what remains of an epoch: the metrics of its splits and how long it took."""
     return "  ".join([head(progress), *parts, f"({format_duration(seconds)})"])

@@ -1,4 +1,4 @@
-"""What a renderer shows of a run: how far, how fast, how long yet, and the metrics so far."""
+"""Defines what a renderer shows of a run: how far, how fast, how long yet, and the metrics so far."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Progress:
 
     @property
     def warm(self) -> bool:
-        """Whether the run has gone on for long enough to say how long it takes."""
+        """Returns whether the run has gone on for long enough to say how long it takes."""
         seconds = self._clock() - self._started
         return seconds >= SURELY_WARM_S or (seconds >= WARM_S and self._batches >= WARM_BATCHES)
 

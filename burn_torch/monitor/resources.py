@@ -1,4 +1,4 @@
-"""What the machine is doing while a run goes on: processors, memory, GPUs.
+"""Defines what the machine is doing while a run goes on: processors, memory, GPUs.
 
 What the machine tells is in `burn_torch.monitor.machine`; reading it costs a tenth of a millisecond.
 """
@@ -33,7 +33,7 @@ class Sampler:
         self._own = time.process_time(), time.monotonic()
 
     def sample(self) -> Resources:
-        """What there is to know now."""
+        """Returns what there is to know now."""
         memory, total = cpu_memory(self._root) or (None, None)
         return Resources(
             cpu_percent=self._cpu_percent(),

@@ -1,4 +1,4 @@
-"""What a run wrote as its last act, for views of a run whose last event was lost."""
+"""Defines what a run wrote as its last act, for views of a run whose last event was lost."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _MODES: Final = {Split.TRAIN: "training", Split.VALID: "validating"}
 @final
 @dataclass(slots=True)
 class SplitView:
-    """What one metric was on one split."""
+    """Holds what one metric was on one split."""
 
     series: Series = field(default_factory=Series)
     """The values of batches over `RunView.x_unit`."""
@@ -91,7 +91,7 @@ class MetricView:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Returns what it is called."""
         return self.definition.name
 
     @property
@@ -101,12 +101,12 @@ class MetricView:
 
     @property
     def higher_is_better(self) -> bool:
-        """Which of two values is the better one."""
+        """Returns which of two values is the better one."""
         return self.definition.higher_is_better
 
     @property
     def direction(self) -> Direction:
-        """Where its best value is."""
+        """Returns where its best value is."""
         return Direction.HIGHEST if self.definition.higher_is_better else Direction.LOWEST
 
 
@@ -175,8 +175,8 @@ class RunView:
         self.batches = 0
         self.batches_total: int | None = None
         self.x_unit = "items"
-        """What plots have below them: items of training so far in the whole run, or where a loader does not know them
-        iterations.  Validation is stretched, so that an epoch is as wide for both splits."""
+        """Holds what plots have below them: items of training so far in the whole run, or where a loader does not
+        know them iterations.  Validation is stretched, so that an epoch is as wide for both splits."""
         self.metrics: dict[str, MetricView] = {}
         self.checkpoints: list[CheckpointSaved] = []
         self.notices: list[str] = []
@@ -323,7 +323,7 @@ class RunView:
     # -- reading -----------------------------------------------------------------------------------------
     @property
     def status(self) -> Literal["running", "ended", "dead"]:
-        """Whether the run goes on, has said that it is over, or fell silent without a word."""
+        """Returns whether the run goes on, has said that it is over, or fell silent without a word."""
         if self._ended is not None:
             return "ended"
         if self.directory is None:
@@ -344,7 +344,7 @@ class RunView:
 
     @property
     def mode(self) -> str:
-        """What the run is doing: "training", "validating"; "waiting" before its first epoch."""
+        """Returns what the run is doing: "training", "validating"; "waiting" before its first epoch."""
         return _MODES.get(self.split, str(self.split)) if self.epoch else "waiting"
 
     @property

@@ -1,4 +1,4 @@
-"""What the attention layers share: heads, masks, weights."""
+"""Defines what the attention layers share: heads, masks, weights."""
 
 from __future__ import annotations
 

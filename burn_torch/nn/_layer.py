@@ -1,4 +1,6 @@
-"""What layers share: the checks of their configurations, and the note that they leave on an error of their forward."""
+"""Defines what layers share: the checks of their configurations, and the note that they leave on an error of their
+forward.
+"""
 
 from __future__ import annotations
 

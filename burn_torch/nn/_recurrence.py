@@ -1,4 +1,4 @@
-"""What recurrent layers share: all input products in one matrix product, and the loop over the steps of time.
+"""Defines what recurrent layers share: all input products in one matrix product, and the loop over the steps of time.
 
 Inside, time is the first axis: the products of one step then lie side by side in memory.
 """
@@ -115,7 +115,7 @@ def require_state(layer: Module, name: str, state: Tensor, shape: Shape) -> None
 
 
 def gate_sizes(gate: GateController, d_hidden: int, content: Content) -> Content:
-    """What Burn shows of a recurrent layer."""
+    """Returns what Burn shows of a recurrent layer."""
     transform = gate.input_transform
     content.add("d_input", transform.weight.shape[0]).add("d_hidden", d_hidden)
     return content.add("bias", transform.bias is not None)

@@ -80,7 +80,7 @@ def positions_from(tensor: Tensor, start: int) -> Tensor:
 
 @final
 class MhaCache:
-    """What MultiHeadAttention keeps while decoding: keys and values of earlier positions, and its answers."""
+    """Holds what MultiHeadAttention keeps while decoding: keys and values of earlier positions, and its answers."""
 
     __slots__ = ("fixed_memory", "key", "output", "positions", "value")
 

@@ -87,7 +87,7 @@ class CrossAttention(Module):
     quiet_softmax: bool
 
     def forward(self, query: Tensor, context: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What the queries read of the context."""
+        """Returns what the queries read of the context."""
         return self.forward_cache(query, context, mask, CrossAttentionCache())
 
     def forward_cache(self, query: Tensor, context: Tensor, mask: Tensor | None, cache: CrossAttentionCache) -> Tensor:

@@ -36,5 +36,5 @@ class GateController(Module):
         return GateController(input_transform, hidden_transform)
 
     def gate_product(self, input: Tensor, hidden: Tensor) -> Tensor:
-        """What the gate makes of an input and a hidden state, before its activation."""
+        """Returns what the gate makes of an input and a hidden state, before its activation."""
         return self.input_transform.forward(input) + self.hidden_transform.forward(hidden)

@@ -53,7 +53,7 @@ class LstmState:
 
     @property
     def device(self) -> Device:
-        """Where they lie."""
+        """Returns where they lie."""
         return self.cell.device
 
     def unpack(self) -> tuple[Tensor, Tensor]:

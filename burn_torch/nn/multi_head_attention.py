@@ -24,7 +24,7 @@ __all__ = ["MhaInput", "MhaOutput", "MultiHeadAttention", "MultiHeadAttentionCon
 @final
 @dataclass(frozen=True, eq=False)
 class MhaInput:
-    """What MultiHeadAttention reads.  Masks are true where a key is hidden.
+    """Holds what MultiHeadAttention reads.  Masks are true where a key is hidden.
 
     Shapes: query (batch, seq_q, d_model), key and value (batch, seq_k, d_model), padding (batch, seq_k), attention
     (batch, seq_q, seq_k).
@@ -58,7 +58,7 @@ class MhaInput:
 @final
 @dataclass(frozen=True, eq=False)
 class MhaOutput:
-    """What MultiHeadAttention gives: weights (batch, heads, seq_q, seq_k), context (batch, seq_q, d_model)."""
+    """Holds what MultiHeadAttention gives: weights (batch, heads, seq_q, seq_k), context (batch, seq_q, d_model)."""
 
     weights: Tensor
     context: Tensor
@@ -132,7 +132,7 @@ class MultiHeadAttention(Module):
     quiet_softmax: bool
 
     def forward(self, input: MhaInput) -> MhaOutput:
-        """What the queries read, and with which weights."""
+        """Returns what the queries read, and with which weights."""
         try:
             mask = self._mask(input)
             query, key, value = self._heads(input)

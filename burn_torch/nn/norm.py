@@ -415,7 +415,9 @@ class LocalResponseNorm(Module):
 
 # -- the choice -----------------------------------------------------------------------------------------------------
 Normalization: TypeAlias = Identity | BatchNorm | GroupNorm | InstanceNorm | LayerNorm | RmsNorm
-"""What NormalizationConfig makes: any of them, with `forward(x)` and `num_features()`.  Burn: an enum around them."""
+"""Holds what NormalizationConfig makes: any of them, with `forward(x)` and `num_features()`.  Burn: an enum around
+them.
+"""
 
 
 class NormalizationConfig(Config, enum=True):

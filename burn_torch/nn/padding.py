@@ -15,14 +15,16 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class Padding:
-    """What the padding of one, two and three axes has in common."""
+    """Holds what the padding of one, two and three axes has in common."""
 
     @abstractmethod
     def pairs(self, sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int]) -> Pairs:
         """(before, after) for each spatial axis; `kernel` is the extent of a window, gaps of a dilation included."""
 
     def is_asymmetric(self) -> bool:
-        """Whether it names different amounts for the two sides of an axis; what `Same` does depends on the sizes."""
+        """Returns whether it names different amounts for the two sides of an axis; what `Same` does depends on the
+        sizes.
+        """
         return False
 
 

@@ -21,7 +21,9 @@ __all__ = ["BiRnn", "BiRnnConfig", "Rnn", "RnnConfig", "RnnState"]
 @final
 @dataclass(frozen=True, eq=False)
 class RnnState:
-    """What an Rnn remembers: its hidden state, (batch, d_hidden), or (2, batch, d_hidden) of a bidirectional one."""
+    """Holds what an Rnn remembers: its hidden state, (batch, d_hidden), or (2, batch, d_hidden) of a bidirectional
+    one.
+    """
 
     hidden: Tensor
 

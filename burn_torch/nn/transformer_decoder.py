@@ -107,7 +107,7 @@ class TransformerDecoderInput:
 
 @final
 class TransformerDecoderLayerAutoregressiveCache:
-    """What one decoder layer keeps while decoding: keys and values of target and memory, and its output."""
+    """Holds what one decoder layer keeps while decoding: keys and values of target and memory, and its output."""
 
     __slots__ = ("cross_attn", "output", "self_attn")
 
@@ -124,7 +124,7 @@ class TransformerDecoderLayerAutoregressiveCache:
 
 @final
 class TransformerDecoderAutoregressiveCache:
-    """What a decoder keeps while decoding; `decoder.new_autoregressive_cache()` makes one."""
+    """Holds what a decoder keeps while decoding; `decoder.new_autoregressive_cache()` makes one."""
 
     __slots__ = ("layers", "output")
 

@@ -96,7 +96,7 @@ class TransformerEncoderInput:
 
 @final
 class TransformerEncoderLayerAutoregressiveCache:
-    """What one encoder layer keeps while decoding: keys and values, and its output."""
+    """Holds what one encoder layer keeps while decoding: keys and values, and its output."""
 
     __slots__ = ("mha", "output")
 
@@ -112,7 +112,7 @@ class TransformerEncoderLayerAutoregressiveCache:
 
 @final
 class TransformerEncoderAutoregressiveCache:
-    """What an encoder keeps while decoding; `encoder.new_autoregressive_cache()` makes one."""
+    """Holds what an encoder keeps while decoding; `encoder.new_autoregressive_cache()` makes one."""
 
     __slots__ = ("layers", "output")
 

@@ -114,5 +114,5 @@ class Measured(Backend):
 
 
 def host() -> Device:
-    """Where values that are known on the host are computed."""
+    """Returns where values that are known on the host are computed."""
     return Device(Measured(), "cpu")

@@ -28,7 +28,9 @@ _TRIED: Final = ((2, 3), (32, 64), (1, 2), (8, 16))
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a value: sizes are numbers, names, or "?"; `on_host` where it is an array, not a tensor."""
+    """Holds what is known of a value: sizes are numbers, names, or "?"; `on_host` where it is an array, not a
+    tensor.
+    """
 
     shape: tuple[int | str, ...]
     dtype: DType
@@ -43,7 +45,7 @@ Found = dict[str, tuple[tuple[int, ...], DType, bool]]
 
 
 def inferred(plan: Plan) -> dict[str, Known]:
-    """What is known of each value by name; those after a shape that depends on data are left out."""
+    """Returns what is known of each value by name; those after a shape that depends on data are left out."""
     symbols: dict[str, int] = {}
     for i, info in enumerate(plan.inputs):
         for j, size in enumerate(info.shape or ()):

@@ -1,4 +1,4 @@
-"""What an ONNX model says, in plain data: no protobuf beyond the reader."""
+"""Defines what an ONNX model says, in plain data: no protobuf beyond the reader."""
 
 from __future__ import annotations
 

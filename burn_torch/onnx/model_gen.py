@@ -47,7 +47,7 @@ class ModelGen:
         return replace(self, memory_limit=limit)
 
     def report(self) -> Report:
-        """What the file holds and what of it cannot be imported; writes nothing."""
+        """Returns what the file holds and what of it cannot be imported; writes nothing."""
         return report_on(read_model(self._given()[0]))
 
     def run(self) -> Path:

@@ -74,12 +74,12 @@ class Step:
     """Values that nobody reads after this step."""
     opset: int = 1
     placed: bool = False
-    """Whether it computes on the device although the host knows all its inputs: its size depends on them, and no size
-    on its values.  A trace then holds an operation of a size, not data that another size has otherwise."""
+    """Says whether it computes on the device although the host knows all its inputs: its size depends on them, and no
+    size on its values.  A trace then holds an operation of a size, not data that another size has otherwise."""
 
     @property
     def packed(self) -> bool:
-        """Whether the operator gives a tuple."""
+        """Returns whether the operator gives a tuple."""
         return self.entry.multiple or ("outputs" in self.entry.attributes and len(self.outputs) > 1)
 
 
@@ -98,7 +98,7 @@ class Plan:
     weights: dict[str, TensorData] = field(default_factory=dict)
     trained: dict[str, bool] = field(default_factory=dict)
     onnx_names: dict[str, str] = field(default_factory=dict)
-    """What the file calls each field."""
+    """Holds what the file calls each field."""
     on_device: set[str] = field(default_factory=set)
     """Values that lie on a device whatever the inputs are.  Of a loop and of a sequence none do: a loop that never runs
     hands out what it was given, which the host may know."""
@@ -118,7 +118,8 @@ _WORDS: Final = {"w": "weight", "b": "bias", "r": "recurrent_weight"}
 
 
 def allowed_bytes(model: Model) -> int:
-    """What constants that are worked out may take unless told otherwise: 64 MiB, and four times what the file holds.
+    """Returns what constants that are worked out may take unless told otherwise: 64 MiB, and four times what the file
+    holds.
 
     A small file must not fill the memory; the weights of a large one may be converted and turned.
     """
@@ -288,7 +289,9 @@ class _Planner:
         return Step(entry, inputs, attributes, tuple(outputs), node.label, opset=node.opset, placed=placed)
 
     def _is_placed(self, node: Node, entry: Entry, inputs: Sequence[str]) -> bool:
-        """Whether how large a result is depends on what the host knows when the model runs, and nothing more."""
+        """Returns whether how large a result is depends on what the host knows when the model runs, and nothing
+        more.
+        """
         if not entry.computes or not self.usage.sizes.isdisjoint(node.outputs):
             return False
         makes = node.op in ("Range", "ConstantOfShape")
@@ -311,7 +314,7 @@ class _Planner:
     def _source(
         self, name: str, node: Node | None, position: int, entry: Entry | None = None, *, beside: bool = False
     ) -> Source:
-        """Where a value comes from; `node` is the reader, which surely computes on a device if `beside`."""
+        """Returns where a value comes from; `node` is the reader, which surely computes on a device if `beside`."""
         if not name:
             return None
         data = self.constants.get(name)
@@ -368,7 +371,9 @@ class _Planner:
 
 
 def _module_path(node: Node) -> str:
-    """Where a node stands, without what its name says twice: "/layer1/layer1.0/conv1/Conv" is at layer1.0/conv1."""
+    """Returns where a node stands, without what its name says twice: "/layer1/layer1.0/conv1/Conv" is at
+    layer1.0/conv1.
+    """
     parts = [part for part in node.name.split("/") if part]
     if len(parts) > 1 and parts[-1].split("_")[0] == node.op:
         parts.pop()

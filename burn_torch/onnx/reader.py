@@ -30,7 +30,7 @@ MAX_FILE_BYTES: Final = (1 << 31) - 1
 MAX_NODES: Final = 100_000
 """Nodes after functions are written out: a few functions that call each other twice make 2^30 of them."""
 MAX_EXPANDED_BYTES: Final = 32 << 20
-"""What the functions of a file may hold once each call has a copy, beside four times what the file holds."""
+"""Holds what the functions of a file may hold once each call has a copy, beside four times what the file holds."""
 MAX_DEPTH: Final = 40
 """How deep functions call functions and graphs hold graphs."""
 

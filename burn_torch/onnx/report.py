@@ -1,4 +1,6 @@
-"""What an importer says before it does anything: operators, counts, what is not supported, inputs, outputs, weights."""
+"""Defines what an importer says before it does anything: operators, counts, what is not supported, inputs, outputs,
+weights.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class Report:
-    """What a model holds.  `print(report)` shows it."""
+    """Holds what a model holds.  `print(report)` shows it."""
 
     source: str
     producer: str
@@ -47,7 +49,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every node can be imported."""
+        """Returns whether every node can be imported."""
         return not self.unsupported
 
     def check(self) -> None:

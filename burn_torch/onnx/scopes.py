@@ -33,7 +33,7 @@ class UniqueNames:
 
 @dataclass(frozen=True)
 class Scope:
-    """Where nodes stand.
+    """Says where nodes stand.
 
     tables      from the file's names to unique ones: of the graph itself first, then of the graphs around it
     opsets      what operators mean
@@ -59,7 +59,7 @@ class Scope:
         return replace(self, depth=self.depth + 1)
 
     def sees(self, name: str) -> bool:
-        """Whether a value of this name lies here, or in a graph around."""
+        """Returns whether a value of this name lies here, or in a graph around."""
         return any(name in table for table in self.tables)
 
     def rename(self, name: str) -> str:

@@ -187,7 +187,7 @@ class _Writer:
         return "self.devices()[0]" if self.plan.weights else "Device.cpu()"
 
     def certain(self, source: Source) -> bool:
-        """Whether a value is a tensor on a device, known beforehand."""
+        """Returns whether a value is a tensor on a device, known beforehand."""
         if isinstance(source, Ref):
             known = self.known.get(source.name)
             return known is not None and not known.on_host and source.name in self.plan.on_device
@@ -258,7 +258,9 @@ class _Writer:
         return Group(f"op.{entry.name}(", tuple(items), ")")
 
     def plainly(self, step: Step) -> bool:
-        """Whether Python's own form means the same: all inputs are tensors of types that the table computes on."""
+        """Returns whether Python's own form means the same: all inputs are tensors of types that the table computes
+        on.
+        """
         tensors = [source for source in step.inputs if not isinstance(source, Literal)]
         numbers = [source for source in step.inputs if isinstance(source, Literal)]
         if not tensors or any(not isinstance(source.value, int | float) for source in numbers):

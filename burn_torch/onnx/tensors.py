@@ -28,7 +28,7 @@ _WORDS: Final = {
     DType.U32: "uint64_data",
     DType.U64: "uint64_data",
 }
-"""Where values lie that are not raw; those of other types in int32_data."""
+"""Says where values lie that are not raw; those of other types in int32_data."""
 
 
 MAX_CLAIMS: Final = 2
@@ -37,7 +37,7 @@ MAX_CLAIMS: Final = 2
 
 @final
 class Claims:
-    """What the tensors of one model have taken of each file beside it: one region must not fill the memory."""
+    """Holds what the tensors of one model have taken of each file beside it: one region must not fill the memory."""
 
     def __init__(self) -> None:
         self._taken: Final[dict[tuple[int, int], int]] = {}

@@ -1,4 +1,4 @@
-"""Which constants of a file are parameters, which are states, and which stand in the source.
+"""Decides which constants of a file are parameters, which are states, and which stand in the source.
 
 A file does not say what was trained: a float tensor of more than one number that the file stores is a weight.  So is
 what is folded from one, a stored number whose name is a path in a module, and what feeds a layer, even from a Constant
@@ -101,7 +101,9 @@ def _graphs(node: Node) -> list[Graph]:
 
 
 def is_weight(name: str, data: TensorData, node: Node, position: int, usage: Usage, *, from_file: bool) -> bool:
-    """Whether a constant that a node reads at a position is trained; `from_file` unless a node of the file makes it."""
+    """Returns whether a constant that a node reads at a position is trained; `from_file` unless a node of the file
+    makes it.
+    """
     if not data.dtype.is_float or not data.array.size or node.op in _WITHOUT_WEIGHTS:
         return False
     if position in _STATISTICS.get(node.op, ()):
@@ -119,12 +121,12 @@ def is_weight(name: str, data: TensorData, node: Node, position: int, usage: Usa
 
 
 def is_generated(name: str) -> bool:
-    """Whether a name is one that exporters give what has none."""
+    """Returns whether a name is one that exporters give what has none."""
     return _GENERATED.fullmatch(name) is not None
 
 
 def is_uniform(data: TensorData, value: float | None = None) -> bool:
-    """Whether all elements are one number, this one if it is given."""
+    """Returns whether all elements are one number, this one if it is given."""
     values = data.values
     first = values.reshape(-1)[0] if value is None else value
     return bool((values == first).all())

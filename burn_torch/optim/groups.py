@@ -115,7 +115,7 @@ class ParamGroup:
         )
 
     def matches(self, ident: ParamId, path: str) -> bool:
-        """Whether a parameter belongs to it."""
+        """Returns whether a parameter belongs to it."""
         return self._test(ident, path)
 
     def ids_from_module(self, module: Module) -> list[ParamId]:
@@ -205,7 +205,7 @@ class GroupedOptimizer(Tree):
         return GroupedOptimizer(optimizers, tuple(map(tuple, found.values())))
 
     def is_settled(self) -> bool:
-        """Whether all of them have their states."""
+        """Returns whether all of them have their states."""
         return all(optim.is_settled() for optim in self.optimizers.values())
 
     def settled(self, model: Module) -> Self:

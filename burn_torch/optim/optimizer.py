@@ -1,4 +1,4 @@
-"""What all optimizers share: state by parameter, one row call for all tensors, records."""
+"""Defines what all optimizers share: state by parameter, one row call for all tensors, records."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Optimizer(Tree):
         return tuple(tuple(p.new_full(p.shape, 0.0) for p in params) for _ in self.slot_names)
 
     def is_settled(self) -> bool:
-        """Whether it has states of parameters."""
+        """Returns whether it has states of parameters."""
         return bool(self.groups)
 
     def settled(self, model: Module) -> Self:
@@ -262,7 +262,7 @@ def _replaced(param: Param, value: Tensor, connected: bool) -> Param:
 def run_update(
     row: Op, numbers: Sequence[object], *groups: Sequence[Tensor], **attrs: object
 ) -> list[Sequence[Tensor]]:
-    """What an optimizer row gives of numbers and groups of tensors: parameters, gradients, each kind of state.
+    """Returns what an optimizer row gives of numbers and groups of tensors: parameters, gradients, each kind of state.
 
     In one call for all tensors; but by the row's formula, tensor by tensor, where the step is differentiated or a
     number is a tensor: a learning rate that is trained itself.

@@ -1,4 +1,4 @@
-"""What optimizers and schedules remember, apart from them: records that every format and recorder takes."""
+"""Defines what optimizers and schedules remember, apart from them: records that every format and recorder takes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class OptimizerRecord(_Kept):
         return len(self.states)
 
     def is_empty(self) -> bool:
-        """Whether no parameter was ever stepped."""
+        """Returns whether no parameter was ever stepped."""
         return not self.states
 
     def into_named(self) -> ModuleRecord:
@@ -96,7 +96,7 @@ class OptimizerRecord(_Kept):
 
 @final
 class LrSchedulerRecord(_Kept, dict[str, Any]):
-    """What a schedule counts: numbers, texts, and records of schedules within, by name."""
+    """Holds what a schedule counts: numbers, texts, and records of schedules within, by name."""
 
     def with_scalar(self, name: str, value: float) -> LrSchedulerRecord:
         """The same record with one more number."""
@@ -107,7 +107,7 @@ class LrSchedulerRecord(_Kept, dict[str, Any]):
         return LrSchedulerRecord({**self, name: LrSchedulerRecord(record)})
 
     def is_empty(self) -> bool:
-        """Whether it holds nothing."""
+        """Returns whether it holds nothing."""
         return not self
 
     def into_named(self) -> ModuleRecord:

@@ -25,7 +25,7 @@ _ROWS, _COLUMNS = 128, 1024
 _ROW_BYTES: Final = _COLUMNS * 8
 BLOCK_BYTES: Final = _ROWS * _ROW_BYTES
 _PART_BYTES: Final = 8 * BLOCK_BYTES
-"""What one thread takes at a time."""
+"""Holds what one thread takes at a time."""
 _MAX_THREADS: Final = 8
 """More than that many cores wait for the memory."""
 

@@ -153,13 +153,15 @@ def record_of(document: object, bytes_of: BytesOf, at: Callable[[Any, str], obje
 
 
 def version_of(metadata: object) -> str:
-    """Which program wrote a record, as its metadata says: "0.20.1" of Burn, "burn_torch 0.1.0"."""
+    """Returns which program wrote a record, as its metadata says: "0.20.1" of Burn, "burn_torch 0.1.0"."""
     found = metadata.get("version") if isinstance(metadata, dict) else None
     return found[:80] if isinstance(found, str) else ""
 
 
 def is_ours(metadata: Any) -> TypeGuard[dict[str, str]]:
-    """Whether text by name has any two of three marks, since one alone may be damage, or another program's word."""
+    """Returns whether text by name has any two of three marks, since one alone may be damage, or another program's
+    word.
+    """
     return (
         isinstance(metadata, dict)
         and all(isinstance(text, str) for text in metadata.values())

@@ -17,7 +17,7 @@ _BOOL_WIDTHS: Final = {"Native": 1, "U8": 1, "U32": 4}
 
 
 def burn_type(dtype: DType) -> Any:
-    """What Burn writes: "F32", and for truth values how they are stored."""
+    """Returns what Burn writes: "F32", and for truth values how they are stored."""
     return {"Bool": "Native"} if dtype is DType.BOOL else dtype.name.upper()
 
 

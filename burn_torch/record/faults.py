@@ -1,4 +1,4 @@
-"""What is wrong with a record file, in one form for all formats."""
+"""Defines what is wrong with a record file, in one form for all formats."""
 
 from __future__ import annotations
 

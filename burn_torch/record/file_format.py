@@ -1,4 +1,4 @@
-"""What the formats share: files that are whole or not there, and errors with the file's name."""
+"""Defines what the formats share: files that are whole or not there, and errors with the file's name."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _digest(source: Source) -> bytes:
 
 
 def _header_end(source: Source) -> int:
-    """Where the stream begins.  Raises: Unsound."""
+    """Returns where the stream begins.  Raises: Unsound."""
     if len(source) < 18 or bytes(source.bytes[:3]) != b"\x1f\x8b\x08":
         raise Unsound("it is no gzip file")
     flags = source.bytes[3]

@@ -37,7 +37,7 @@ class JsonFormat(FileFormat):
 
     settings: PrecisionSettings = AS_THEY_ARE
     pretty: bool = True
-    """Whether each field has a line of its own; the bytes of a tensor are one line."""
+    """Says whether each field has a line of its own; the bytes of a tensor are one line."""
     kind = "JSON record"
 
     def write(self, record: ModuleRecord, file: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Where the tensors of a file lie, and whether that can be true.
+"""Says where the tensors of a file lie, and whether that can be true.
 
 All sums are done on Python's integers before any memory is asked for, and against the true size of the file.
 """
@@ -39,7 +39,7 @@ MAX_CONTAINERS: Final = 8 * MAX_TENSORS
 MAX_VALUES: Final = 50 * MAX_TENSORS
 """Of a file's metadata: more would fill the memory and describe no record."""
 MAX_NDIM: Final = 32
-"""What every numpy that we run on can hold."""
+"""Holds what every numpy that we run on can hold."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""What a file of tensors holds, without loading it: `burn-torch inspect`.
+"""Defines what a file of tensors holds, without loading it: `burn-torch inspect`.
 
 Only headers are read of a large file, and nothing that a file says is run.  Which format it is, its first bytes say;
 its name is not trusted.
@@ -43,7 +43,7 @@ class Listed:
     same_as: str | None = None
     """The name of another tensor whose memory it shares."""
     about: str = ""
-    """What else the file says of it: "state", the file that it lies in."""
+    """Holds what else the file says of it: "state", the file that it lies in."""
 
 
 @final
@@ -112,7 +112,7 @@ def ending_of(path: Path) -> str:
 
 
 def listing_of(path: Path, *, check: bool | None = None) -> Listing:
-    """What a record or a file of torch.save holds.
+    """Returns what a record or a file of torch.save holds.
 
     check: whether the checksum is compared, for which all of the file is read; None for files below 256 MiB.
     Raises: RecordError for a file that is missing, damaged, or of no known format.

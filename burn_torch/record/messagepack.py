@@ -60,17 +60,17 @@ def encode(value: Any) -> bytes:
 
 
 def map_head(count: int) -> bytes:
-    """What begins a map of so many pairs."""
+    """Returns what begins a map of so many pairs."""
     return bytes([0x80 | count]) if count < 16 else _head((0xDE, 0xDF), count)
 
 
 def list_head(count: int) -> bytes:
-    """What begins an array of so many items."""
+    """Returns what begins an array of so many items."""
     return bytes([0x90 | count]) if count < 16 else _head((0xDC, 0xDD), count)
 
 
 def bin_head(count: int) -> bytes:
-    """What begins so many bytes.  Raises: RecordError from 4 GiB on."""
+    """Returns what begins so many bytes.  Raises: RecordError from 4 GiB on."""
     return _head((0xC4, 0xC5, 0xC6), count)
 
 

@@ -1,4 +1,4 @@
-"""Which element types a recorder writes."""
+"""Decides which element types a recorder writes."""
 
 from __future__ import annotations
 
@@ -89,4 +89,4 @@ class DoublePrecisionSettings(PrecisionSettings):
 
 
 AS_THEY_ARE: Final = PrecisionSettings()
-"""What `record.save("model.mpk")` uses: every value in its own type."""
+"""Holds what `record.save("model.mpk")` uses: every value in its own type."""

@@ -79,7 +79,7 @@ class FileRecorder(Recorder):
     ending: ClassVar[str]
 
     def path(self, path: str | Path) -> Path:
-        """Where a record lies."""
+        """Returns where a record lies."""
         named = Path(path)
         return named if named.name.endswith(self.ending) else named.with_name(named.name + self.ending)
 

@@ -206,7 +206,9 @@ def _described(entry: RecordEntry) -> dict[str, Any]:
 
 
 def _known(metadata: Mapping[str, str], plain: Mapping[str, Extent]) -> tuple[dict[str, str], dict[str, Extent]]:
-    """What the metadata says of each key, once it fits the header: the key of its tensor, and its id and kind."""
+    """Returns what the metadata says of each key, once it fits the header: the key of its tensor, and its id and
+    kind.
+    """
     aliases: dict[str, str] = {}
     extents: dict[str, Extent] = {}
     try:

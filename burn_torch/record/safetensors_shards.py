@@ -129,7 +129,7 @@ class ShardedSafetensorsFormat:
 
 
 def _index(path: Path) -> tuple[dict[str, str], list[str]]:
-    """Which file each key is in, and all files.  Raises: RecordError."""
+    """Returns which file each key is in, and all files.  Raises: RecordError."""
     source = open_source(path, "sharded safetensors")
     try:
         if len(source) > MAX_HEADER_BYTES:
@@ -190,7 +190,7 @@ def _is_beside(name: object) -> bool:
 
 
 def shards_of(path: Path) -> dict[str, str]:
-    """Which file each key of an index is in.  Raises: RecordError."""
+    """Returns which file each key of an index is in.  Raises: RecordError."""
     return _index(path)[0]
 
 

@@ -65,7 +65,7 @@ class SealedWriter:
 
 
 def is_sealed(source: Source, header_end: int, before: bytes, checksum: str) -> bool:
-    """Whether the sum that follows `before` in the header is `checksum`, and that of the file."""
+    """Returns whether the sum that follows `before` in the header is `checksum`, and that of the file."""
     header = bytes(source.bytes[:header_end])
     mark = before + checksum.encode(errors="replace")
     if len(checksum) != DIGITS or header.count(mark) != 1:

@@ -31,7 +31,7 @@ WINDOW: Final = 8 << 20
 MIN_LENT: Final = 1 << 20
 """Bytes below which a copy is cheaper than pages of one's own."""
 ALIGNMENT: Final = 64
-"""Where torch's own memory begins: elsewhere a matrix product may round otherwise, and a resumed run differ."""
+"""Says where torch's own memory begins: elsewhere a matrix product may round otherwise, and a resumed run differ."""
 
 
 @final
@@ -53,13 +53,13 @@ class Source:
         self._lock = Lock()
         self.bytes = memoryview(data)
         self.marked = False
-        """Whether it has a checksum of ours."""
+        """Says whether it has a checksum of ours."""
         self.sealed = False
-        """Whether that fits."""
+        """Says whether that fits."""
         self.version = ""
-        """Which version of its format it says that it is of."""
+        """Says which version of its format it says that it is of."""
         self.trusting = False
-        """Whether checksums are left unread: for those who show what a file says of itself, and use none of it."""
+        """Says whether checksums are left unread: for those who show what a file says of itself, and use none of it."""
 
     @staticmethod
     def open(path: Path) -> Source:

@@ -105,7 +105,7 @@ def _directory(source: Source) -> tuple[int, int, int]:
 
 
 def _member(source: Source, at: int, limit: int) -> tuple[int, Member, int]:
-    """Where the header of a member is, the member, and where the next entry begins."""
+    """Returns where the header of a member is, the member, and where the next entry begins."""
     entry = _unpack(_ENTRY, source, at)
     signature, _, _, flags, method, _, _, crc, packed, plain, named, extra, comment, disk, _, _, header = entry
     name_at, extra_at = at + _ENTRY.size, at + _ENTRY.size + named

@@ -1,4 +1,4 @@
-"""What users hold: Tensor, Device, Gradients; functions of tensors; options."""
+"""Users' values: Tensor, Device, Gradients; functions of tensors; options."""
 
 from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.core.distribution import Distribution

@@ -42,7 +42,7 @@ class DataMethods(FloatMethods):
     # -- devices ----------------------------------------------------------------------------
     @property
     def device(self) -> Device:
-        """Where it lives and how it is computed."""
+        """Returns where it lives and how it is computed."""
         return Device(self._backend(), self.spec.place)
 
     def to_device(self, device: Device) -> Self:

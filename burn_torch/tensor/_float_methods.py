@@ -134,7 +134,7 @@ class FloatMethods(OrderMethods):
         return unary(ops.trunc, self)
 
     def fmod(self, other: Self | float) -> Self:
-        """What remains of x / other cut toward zero, with the sign of x."""
+        """Returns what remains of x / other cut toward zero, with the sign of x."""
         return binary(ops.fmod, self, other)
 
     fmod_scalar = fmod
@@ -197,19 +197,19 @@ class FloatMethods(OrderMethods):
 
     # -- tests of values ------------------------------------------------------------------------------
     def is_nan(self) -> Self:
-        """Whether each element is NaN."""
+        """Returns whether each element is NaN."""
         return unary(ops.is_nan, self)
 
     def contains_nan(self) -> Self:
-        """Whether any element is NaN.  Shapes: x (*s) -> (1,)."""
+        """Returns whether any element is NaN.  Shapes: x (*s) -> (1,)."""
         return self.is_nan().any()
 
     def is_inf(self) -> Self:
-        """Whether each element is plus or minus infinity."""
+        """Returns whether each element is plus or minus infinity."""
         return unary(ops.is_inf, self)
 
     def is_finite(self) -> Self:
-        """Whether each element is a number that is neither infinite nor NaN."""
+        """Returns whether each element is a number that is neither infinite nor NaN."""
         return unary(ops.is_finite, self)
 
     def is_close(self, other: Self, rtol: float | None = None, atol: float | None = None) -> Self:
@@ -229,7 +229,7 @@ class FloatMethods(OrderMethods):
         return near.bool_or(self.equal(other))
 
     def all_close(self, other: Self, rtol: float | None = None, atol: float | None = None) -> bool:
-        """Whether all elements are close, see `is_close`.  Waits for the device.
+        """Returns whether all elements are close, see `is_close`.  Waits for the device.
 
         Other shapes are broadcast, with a BroadcastWarning.
         """

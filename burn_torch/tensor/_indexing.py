@@ -1,4 +1,4 @@
-"""What stands between the brackets of `x[...]`, made into rows: slice, flip, reshape, select, gather_nd."""
+"""Defines what stands between the brackets of `x[...]`, made into rows: slice, flip, reshape, select, gather_nd."""
 
 from __future__ import annotations
 
@@ -72,14 +72,16 @@ def ranges_of(x: Value, slices: Any) -> Ranges:
 
 
 def sliced(x: IndexMethods, cut: Ranges) -> IndexMethods:
-    """What the ranges cut out of x."""
+    """Returns what the ranges cut out of x."""
     return _run(x, (_cut(x, cut.ranges), cut.flips, cut.shape()))
 
 
 # -- x[...] ---------------------------------------------------------------------------------
 @dataclass
 class _Plan:
-    """What the brackets ask for: ranges on all axes of x, then a shape, then tensors of indices on axes of that."""
+    """Holds what the brackets ask for: ranges on all axes of x, then a shape, then tensors of indices on axes of
+    that.
+    """
 
     ranges: list[Range] = field(default_factory=list)
     flips: list[int] = field(default_factory=list)
@@ -94,7 +96,7 @@ class _Plan:
         self.shape.append(len(range(*found)))
 
     def steps(self, x: IndexMethods) -> _Steps:
-        """What is done before tensors of indices are read."""
+        """Returns what is done before tensors of indices are read."""
         return _cut(x, self.ranges), tuple(self.flips), tuple(self.shape)
 
 
@@ -123,7 +125,7 @@ _Steps = tuple[tuple[Range, ...] | None, tuple[int, ...], Shape]
 
 _STEPS: Final = 4096
 _steps: Final[dict[Any, _Steps]] = {}
-"""What brackets of integers and slices mean, by the shape before them: `x[0]` in a loop works it out once."""
+"""Holds what brackets of integers and slices mean, by the shape before them: `x[0]` in a loop works it out once."""
 
 
 def _run(x: IndexMethods, steps: _Steps) -> IndexMethods:
@@ -326,7 +328,9 @@ def _range(part: Any, size: int, x: Value, at: int) -> tuple[Range, bool]:
 
 
 def _is_no_position(part: Any) -> bool:
-    """Whether it is a truth, or an array: Python would count the one as 1, torch an only element as the integer."""
+    """Returns whether it is a truth, or an array: Python would count the one as 1, torch an only element as the
+    integer.
+    """
     return (
         isinstance(part, bool | np.bool_ | str)
         or bool(getattr(part, "shape", ()))

@@ -214,23 +214,23 @@ class NumericMethods(IndexMethods):
         return binary(ops.bool_xor, self, rhs)
 
     def any(self, dim: None = None, keepdim: None = None, *, axis: None = None, keepdims: None = None) -> Self:
-        """Whether any element is true, or not zero.  Shapes: x (*s) -> (1,)."""
+        """Returns whether any element is true, or not zero.  Shapes: x (*s) -> (1,)."""
         if not (dim is keepdim is axis is keepdims is None):
             raise axis_given(self, "any", dim if axis is None else axis)
         return flat(unary(ops.any, self, all_axes(self)))
 
     def any_dim(self, dim: int) -> Self:
-        """Whether any element along an axis is true; the axis stays with size 1."""
+        """Returns whether any element along an axis is true; the axis stays with size 1."""
         return unary(ops.any, self, (axis(self, dim),))
 
     def all(self, dim: None = None, keepdim: None = None, *, axis: None = None, keepdims: None = None) -> Self:
-        """Whether all elements are true, or not zero.  Shapes: x (*s) -> (1,)."""
+        """Returns whether all elements are true, or not zero.  Shapes: x (*s) -> (1,)."""
         if not (dim is keepdim is axis is keepdims is None):
             raise axis_given(self, "all", dim if axis is None else axis)
         return flat(unary(ops.all, self, all_axes(self)))
 
     def all_dim(self, dim: int) -> Self:
-        """Whether all elements along an axis are true; the axis stays with size 1."""
+        """Returns whether all elements along an axis are true; the axis stays with size 1."""
         return unary(ops.all, self, (axis(self, dim),))
 
     # -- angles -----------------------------------------------------------------------------------

@@ -94,7 +94,9 @@ class OrderMethods(NumericMethods):
         return self.abs().max_dims(dims)
 
     def argmax(self, dim: int) -> Self:
-        """Where the largest element along an axis is; the axis stays with size 1.  PyTorch: argmax(keepdim=True)."""
+        """Returns where the largest element along an axis is; the axis stays with size 1.  PyTorch:
+        argmax(keepdim=True).
+        """
         return unary(ops.argmax, self, axis(self, dim))
 
     # -- smallest -------------------------------------------------------------------------------
@@ -122,7 +124,7 @@ class OrderMethods(NumericMethods):
         return binary(ops.minimum, self, other)
 
     def argmin(self, dim: int) -> Self:
-        """Where the smallest element along an axis is; the axis stays with size 1."""
+        """Returns where the smallest element along an axis is; the axis stays with size 1."""
         return unary(ops.argmin, self, axis(self, dim))
 
     # -- between bounds ---------------------------------------------------------------------------
@@ -197,7 +199,7 @@ class OrderMethods(NumericMethods):
         return values
 
     def argtopk(self, k: int, dim: int) -> Self:
-        """Where the k largest elements along an axis are, the largest first."""
+        """Returns where the k largest elements along an axis are, the largest first."""
         return self.topk_with_indices(k, dim)[1]
 
     # -- classes ----------------------------------------------------------------------------------

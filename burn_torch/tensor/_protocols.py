@@ -1,4 +1,5 @@
-"""What functions of numpy and torch do with our tensors: a right result, or an error that names the method of ours.
+"""Defines what functions of numpy and torch do with our tensors: a right result, or an error that names the method of
+ours.
 
 numpy's functions compute with what `np.asarray(x)` gives, and return arrays.  Its ufuncs are refused, but for operators
 with a number of numpy's on one side; so are torch's functions: what they computed would be on no tape.

@@ -37,7 +37,7 @@ __all__ = [
 T = TypeVar("T", bound=Value)
 
 NUMBERS: Final = (int, float, np.number, np.bool_)
-"""What counts as a number beside a tensor."""
+"""Holds what counts as a number beside a tensor."""
 
 _OPERANDS: Final = (Value, *NUMBERS)
 

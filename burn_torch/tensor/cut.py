@@ -39,11 +39,13 @@ class CutTensor(Tensor):  # type: ignore[misc]  # final for users
     __slots__ = ()
 
     generation: int
-    """Which leaves these can be: those before `_until[generation]`."""
+    """Says which leaves these can be: those before `_until[generation]`."""
 
     @staticmethod
     def _mixed(op: Op, backend: Executor, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        """What a row gives of inputs of which some are cut: results behind cuts on their tapes, or cut off too."""
+        """Returns what a row gives of inputs of which some are cut: results behind cuts on their tapes, or cut off
+        too.
+        """
         results = op.run(backend, Tensor, inputs, attrs)
         generations = [x.generation for x in inputs if isinstance(x, CutTensor) and x.dtype.is_float]
         if not generations or (op.nondifferentiable and not op.barrier):

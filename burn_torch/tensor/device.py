@@ -27,7 +27,7 @@ _lock: Final = threading.Lock()
 @final
 @checked(error=DeviceError)
 class Device(metaclass=Named):
-    """Where tensors live and how they are computed.
+    """A place, and the stack of backends that computes there.
 
         Device.cpu()                    torch on the host
         Device.cuda(0).autodiff()       torch on a GPU, with gradients
@@ -157,11 +157,11 @@ class Device(metaclass=Named):
         return Device(_fused(self._stack), self.place)
 
     def is_fused(self) -> bool:
-        """Whether operations here are recorded and computed later."""
+        """Returns whether operations here are recorded and computed later."""
         return is_fused(self._stack)
 
     def is_autodiff(self) -> bool:
-        """Whether tensors here can carry gradients."""
+        """Returns whether tensors here can carry gradients."""
         return self._stack.is_autodiff
 
     # -- the machine -------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Device(metaclass=Named):
             fusion.flush(self.place)
 
     def explain(self) -> StreamExplanation:
-        """What this thread computed here last, and in which kernels: `print(device.explain())`.
+        """Returns what this thread computed here last, and in which kernels: `print(device.explain())`.
 
         Computes nothing.  Raises: DeviceError on a device that is not fused.
         """
@@ -195,7 +195,7 @@ class Device(metaclass=Named):
         return explain_stream(fusion.stream(self.place))
 
     def supports_dtype(self, dtype: DType) -> bool:
-        """Whether tensors of this element type can be made here."""
+        """Returns whether tensors of this element type can be made here."""
         return not (isinstance(self._stack.leaf(), NdArray) and dtype is DType.BF16) and not (
             self.place == "mps" and dtype is DType.F64
         )

@@ -458,7 +458,7 @@ def attention(
     attn_bias: Tensor | None = None,
     options: AttentionModuleOptions | None = None,
 ) -> Tensor:
-    """What each query reads of the values: softmax(query @ key^T * scale + bias) @ value.
+    """Returns what each query reads of the values: softmax(query @ key^T * scale + bias) @ value.
 
     `mask` is true where a key is hidden.  `scale` is 1 / sqrt(d_head) unless told.
     Shapes: query (batch, heads, seq_q, d_head), key and value (batch, heads, seq_k, d) -> (batch, heads, seq_q, d).

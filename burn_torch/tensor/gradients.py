@@ -77,7 +77,7 @@ class Gradients:
         return (x.__class__ if on_tape else self._tensor)(under, primitive, x.spec)
 
     def has_leaf(self, leaf: int | None) -> bool:
-        """Whether there is a gradient of the leaf with this number."""
+        """Returns whether there is a gradient of the leaf with this number."""
         return leaf in self._by_leaf
 
     def __reduce__(self) -> NoReturn:

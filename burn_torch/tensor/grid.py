@@ -50,7 +50,7 @@ def meshgrid_stack(tensors: Sequence[Tensor], index_pos: IndexPos | str = IndexP
 
 
 def affine_grid_2d(transform: Tensor, dims: Sequence[int], align_corners: bool = True) -> Tensor:
-    """Where each pixel of an image lands under an affine map, as `grid_sample_2d` reads it.
+    """Returns where each pixel of an image lands under an affine map, as `grid_sample_2d` reads it.
 
     Coordinates run from -1 to 1 over the centres of the outer pixels, as in Burn; with align_corners false over their
     outer edges, as in PyTorch's default.  An axis of one pixel is at 0.

@@ -57,7 +57,7 @@ class _Choice(Enum):
 
 @final
 class IndexingUpdateOp(_Choice):
-    """What happens to an element that is named by an index: replaced, or combined with what was there."""
+    """Holds what happens to an element that is named by an index: replaced, or combined with what was there."""
 
     Assign = "assign"
     Add = "add"
@@ -79,7 +79,7 @@ class InterpolateMode(_Choice):
 
 @final
 class GridSamplePaddingMode(_Choice):
-    """What lies outside the image: zeros, its border, or its mirror image."""
+    """Holds what lies outside the image: zeros, its border, or its mirror image."""
 
     Zeros = "zeros"
     Border = "border"
@@ -88,7 +88,7 @@ class GridSamplePaddingMode(_Choice):
 
 @final
 class GridIndexing(_Choice):
-    """Whether the first tensor of a grid runs along axis 0 (matrix, "ij") or axis 1 (cartesian, "xy")."""
+    """Says whether the first tensor of a grid runs along axis 0 (matrix, "ij") or axis 1 (cartesian, "xy")."""
 
     Matrix = "ij"
     Cartesian = "xy"
@@ -96,7 +96,7 @@ class GridIndexing(_Choice):
 
 @final
 class GridSparsity(_Choice):
-    """Whether a grid has every point, or axes of size 1 that broadcast to it."""
+    """Says whether a grid has every point, or axes of size 1 that broadcast to it."""
 
     Dense = "dense"
     Sparse = "sparse"
@@ -104,7 +104,7 @@ class GridSparsity(_Choice):
 
 @final
 class IndexPos(_Choice):
-    """Where the axis of coordinates lies."""
+    """Says where the axis of coordinates lies."""
 
     First = "first"
     Last = "last"
@@ -113,7 +113,7 @@ class IndexPos(_Choice):
 @final
 @dataclass(frozen=True)
 class PadMode:
-    """What stands in padding: `PadMode.Constant(value)`, `PadMode.Reflect`, `PadMode.Edge`."""
+    """Holds what stands in padding: `PadMode.Constant(value)`, `PadMode.Reflect`, `PadMode.Edge`."""
 
     name: str
     value: float = 0.0
@@ -153,7 +153,7 @@ PadMode.Edge = PadMode("edge")
 @final
 @dataclass(frozen=True)
 class TensorCreationOptions:
-    """Where a tensor is made, and of what element type (None: what the constructor makes by itself)."""
+    """Says where a tensor is made, and of what element type (None: what the constructor makes by itself)."""
 
     device: Device
     dtype: DType | None = None

@@ -105,7 +105,7 @@ class Tensor(Operators, metaclass=Named):
         return Tensor(backend, backend.track(backend.inner_primitive(self.primitive), self.spec), self.spec)
 
     def is_require_grad(self) -> builtins.bool:
-        """Whether gradients were asked for this very tensor.  PyTorch: requires_grad and is_leaf."""
+        """Returns whether gradients were asked for this very tensor.  PyTorch: requires_grad and is_leaf."""
         backend = self.backend
         return isinstance(backend, Autodiff) and backend.is_leaf(self.primitive)
 
@@ -159,7 +159,7 @@ class Tensor(Operators, metaclass=Named):
         return self.cast(DType.I64)
 
     def bool(self) -> Tensor:
-        """Whether each element is not zero."""
+        """Returns whether each element is not zero."""
         return self.cast(DType.BOOL)
 
 

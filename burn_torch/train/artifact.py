@@ -61,7 +61,7 @@ class ArtifactDir:
         self._counting = threading.Lock()
         self._made: list[Path] = []
         self._identity: tuple[int, int] | None = None
-        """Which folder it is, as the file system knows it: another of this name is not ours."""
+        """Says which folder it is, as the file system knows it: another of this name is not ours."""
         self._looked_at = 0.0
 
     def claim(self, *, resume: bool) -> None:
@@ -108,7 +108,7 @@ class ArtifactDir:
                 raise
 
     def has_run(self) -> bool:
-        """Whether a run has left anything here."""
+        """Returns whether a run has left anything here."""
         return bool(self._found())
 
     def hold(self) -> Callable[[], None]:

@@ -82,7 +82,7 @@ class LearnerBuilder:
         return self._with(self._training.checkpoint(epoch))
 
     def renderer(self, renderer: MetricsRenderer) -> Self:
-        """What a person sees."""
+        """Returns what a person sees."""
         return self._with(self._training.renderer(renderer))
 
     def interrupter(self) -> Interrupter:

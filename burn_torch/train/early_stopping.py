@@ -18,7 +18,7 @@ class EarlyStoppingStrategy(Protocol):
     """Decides after each epoch; a function of the history, so a resumed run decides as one that never stopped."""
 
     def should_stop(self, epoch: int, history: History, /) -> bool:
-        """Whether this epoch was the last one."""
+        """Returns whether this epoch was the last one."""
         ...
 
 
@@ -77,6 +77,6 @@ class MetricEarlyStoppingStrategy:
         return replace(self, warmup_epochs=warmup_epochs)
 
     def should_stop(self, epoch: int, history: History, /) -> bool:
-        """Whether the best value is `n_epochs` old."""
+        """Returns whether the best value is `n_epochs` old."""
         best = history.find_epoch(self.metric, self.direction, self.split)
         return best is not None and epoch > self.warmup_epochs and epoch - best >= self.condition.n_epochs

@@ -44,7 +44,9 @@ def forget_stop(interrupter: Interrupter) -> None:
 
 
 def cause_of(err: BaseException, require_held: Callable[[], None]) -> BaseException:
-    """What `require_held` raises where something could not be written: the loss of the whole directory; else `err`."""
+    """Returns what `require_held` raises where something could not be written: the loss of the whole directory; else
+    `err`.
+    """
     if isinstance(err, OSError):
         try:
             require_held()
@@ -54,7 +56,7 @@ def cause_of(err: BaseException, require_held: Callable[[], None]) -> BaseExcept
 
 
 def status_of(err: BaseException) -> str:
-    """What a run that ended by this error is called: "diverged", "failed" or "aborted"."""
+    """Returns what a run that ended by this error is called: "diverged", "failed" or "aborted"."""
     if isinstance(err, NonFiniteError):
         return "diverged"
     return "failed" if isinstance(err, Exception) else "aborted"

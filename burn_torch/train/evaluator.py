@@ -49,7 +49,7 @@ __all__ = ["Evaluation", "Evaluator", "EvaluatorBuilder"]
 @final
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model reached on one data set: the values over all its items, and those of each batch."""
+    """Holds what a model reached on one data set: the values over all its items, and those of each batch."""
 
     name: str
     items: int
@@ -91,7 +91,7 @@ class EvaluatorBuilder:
         self._seed = 0
 
     def metrics(self, *metrics: Metric | Iterable[Metric]) -> Self:
-        """What is measured; every data set has copies of its own."""
+        """Returns what is measured; every data set has copies of its own."""
         found: list[Metric] = []
         for metric in metrics:
             found += list(metric) if isinstance(metric, tuple | list) else [metric]  # type: ignore[list-item]  # one, then
@@ -110,7 +110,7 @@ class EvaluatorBuilder:
         return self._with(_renderer=renderer)
 
     def with_application_logger(self, logger: ApplicationLogger | None) -> Self:
-        """Where messages are written, `evaluation.log` by default; None for nowhere."""
+        """Returns where messages are written, `evaluation.log` by default; None for nowhere."""
         return self._with(_application=logger)
 
     def summary(self) -> Self:
@@ -118,11 +118,11 @@ class EvaluatorBuilder:
         return self._with(_summary=True)
 
     def compile(self, flag: bool = True) -> Self:
-        """Whether steps are compiled, as they are unless this says False."""
+        """Returns whether steps are compiled, as they are unless this says False."""
         return self._with(_compiled=flag)
 
     def fuse(self, flag: bool | None = True) -> Self:
-        """Whether compiled steps run in generated kernels; None, the default: where devices are fused."""
+        """Returns whether compiled steps run in generated kernels; None, the default: where devices are fused."""
         return self._with(_fuse=flag)
 
     def seed(self, seed: int) -> Self:

@@ -51,7 +51,7 @@ class ForeignEpochs:
 
     @property
     def order(self) -> str:
-        """What decides the order: the classes of the loader and its samplers."""
+        """Returns what decides the order: the classes of the loader and its samplers."""
         return " ".join(type(part).__name__ for part in (self._loader, *self._samplers))
 
     def batches(self, epoch: int, key: int) -> Generator[Any]:
@@ -98,7 +98,7 @@ class _States:
 
 
 def starts_again(loader: Any) -> bool:
-    """Whether each iter() goes through a loader from its beginning."""
+    """Returns whether each iter() goes through a loader from its beginning."""
     if isinstance(loader, torch.utils.data.DataLoader):
         return True  # and its iter() starts workers
     if not hasattr(loader, "__iter__"):
@@ -138,7 +138,9 @@ def _own_seed(generator: torch.Generator) -> int:
 
 
 def _unknown_of(loader: Any, samplers: list[object]) -> Iterator[Any]:
-    """What may have a generator of its own: samplers that are not torch's, data without numbers, other loaders."""
+    """Yields what may have a generator of its own: samplers that are not torch's, data without numbers, other
+    loaders.
+    """
     for sampler in samplers:
         if not (type(sampler).__module__.startswith("torch.") or isinstance(sampler, list | tuple | range)):
             yield sampler

@@ -30,7 +30,7 @@ class _Epoch:
 
 @final
 class History:
-    """What strategies decide by, what summaries show and what a checkpoint keeps.
+    """Holds what strategies decide by, what summaries show and what a checkpoint keeps.
 
     An epoch has the value of each batch as it came, and once it is over the value over all its items.
     """

@@ -35,7 +35,7 @@ class Interrupter:
         self._asked = None
 
     def should_stop(self) -> bool:
-        """Whether a stop was asked for."""
+        """Returns whether a stop was asked for."""
         return self._asked is not None
 
     def request_checkpoint(self) -> None:
@@ -43,7 +43,7 @@ class Interrupter:
         self._saves = True
 
     def takes_checkpoint(self) -> bool:
-        """Whether one was asked for; the loop asks this, and then writes it."""
+        """Returns whether one was asked for; the loop asks this, and then writes it."""
         asked, self._saves = self._saves, False
         return asked
 
@@ -54,7 +54,7 @@ class Interrupter:
 
     @property
     def status(self) -> str | None:
-        """What the result will say; None if no stop was asked for."""
+        """Returns what the result will say; None if no stop was asked for."""
         asked = self._asked
         return None if asked is None else asked[1]
 
@@ -68,7 +68,7 @@ class Deadline:
         self._end: Final = time.monotonic() + seconds
 
     def is_over(self) -> bool:
-        """Whether the time is up."""
+        """Returns whether the time is up."""
         return time.monotonic() >= self._end
 
     def __str__(self) -> str:

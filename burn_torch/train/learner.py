@@ -27,7 +27,7 @@ M = TypeVar("M")
 @final
 @dataclass(frozen=True)
 class Learner(Generic[M]):
-    """What a training run changes.  A value: each step gives a new one, and the one you made stays as it is.
+    """Holds what a training run changes.  A value: each step gives a new one, and the one you made stays as it is.
 
     The learning rate is a number, a schedule, or a schedule's configuration.  Model and optimizer may be torch's, a
     `torch.nn.Module` with a `torch.optim.Optimizer` of its parameters: see `TorchModel`.

@@ -85,7 +85,7 @@ class Batches:
         return part_of(batch, rank, size)
 
     def facts(self) -> dict[str, Any]:
-        """What the batches of an epoch depend on, as JSON can hold it."""
+        """Returns what the batches of an epoch depend on, as JSON can hold it."""
         if self._facts is None:
             found = {name: getattr(self._loader, name) for name in _FACTS if hasattr(self._loader, name)}
             order = {} if self._foreign is None else {"order": self._foreign.order}

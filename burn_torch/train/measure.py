@@ -125,7 +125,7 @@ class Meter:
         return EpochSummary(self.split, epoch, tuple(MetricValue(m.name, float(m.value())) for m in metrics))
 
     def state(self) -> dict[str, Any]:
-        """What the metrics have added up so far, by name, of those that can say it."""
+        """Returns what the metrics have added up so far, by name, of those that can say it."""
         self.drain()
         metrics = self._peers.merged(self.metrics)
         return {m.name: dict(m.state()) for m in metrics if isinstance(m, ResumableMetric)}
@@ -176,7 +176,7 @@ class Meter:
 
 
 def shows_loss(item: object) -> bool:
-    """Whether the loss metric could read this item."""
+    """Returns whether the loss metric could read this item."""
     method = getattr(item, "adapt", None)
     return isinstance(item, LossInput) or (method is not None and isinstance(method(LossInput), LossInput))
 

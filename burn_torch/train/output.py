@@ -1,4 +1,4 @@
-"""What a step shows to metrics, and how a metric reads it.
+"""Defines what a step shows to metrics, and how a metric reads it.
 
 A metric asks an item for its own input, `adapt(item, AccuracyInput)`.  The outputs here answer for the usual tasks; an
 item of your own answers with a method `adapt(self, kind)` that returns `kind(...)`, or None for what it does not have.
@@ -45,7 +45,7 @@ Values: TypeAlias = Annotated[Tensor, OR_OF_TORCH]
 # -- inputs ----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class LossInput:
-    """What the loss metric reads: a mean loss, and over how many items it is the mean.
+    """Holds what the loss metric reads: a mean loss, and over how many items it is the mean.
 
     `targets` are the targets of those items, for a metric that leaves out padding.
     """
@@ -57,7 +57,9 @@ class LossInput:
 
 @dataclass(frozen=True)
 class AccuracyInput:
-    """What accuracy, top-k accuracy and perplexity read: scores (*items, classes) and the right classes (*items,)."""
+    """Holds what accuracy, top-k accuracy and perplexity read: scores (*items, classes) and the right classes
+    (*items,).
+    """
 
     outputs: Values
     targets: Values
@@ -69,7 +71,7 @@ PerplexityInput: TypeAlias = AccuracyInput
 
 @dataclass(frozen=True)
 class ConfusionStatsInput:
-    """What precision, recall, F-beta and the areas under curves read: scores and what is true, class by class.
+    """Holds what precision, recall, F-beta and the areas under curves read: scores and what is true, class by class.
 
     Shapes: predictions (items, classes); targets (items, classes), bool or 0 and 1; labels as the step had them,
     (items,) classes or (items, classes), for a metric that leaves out padding.
@@ -82,7 +84,7 @@ class ConfusionStatsInput:
 
 @dataclass(frozen=True)
 class HammingScoreInput:
-    """What the Hamming score reads: scores and labels of 0 and 1, both (items, labels)."""
+    """Holds what the Hamming score reads: scores and labels of 0 and 1, both (items, labels)."""
 
     outputs: Values
     targets: Values
@@ -90,7 +92,7 @@ class HammingScoreInput:
 
 @dataclass(frozen=True)
 class CerInput:
-    """What the metrics of token sequences read: predicted and true tokens, both (batch, seq), int.
+    """Holds what the metrics of token sequences read: predicted and true tokens, both (batch, seq), int.
 
     The two may differ in length.
     """
@@ -106,7 +108,7 @@ RougeLInput: TypeAlias = CerInput
 
 @dataclass(frozen=True)
 class PsnrInput:
-    """What PSNR, SSIM and MS-SSIM read: images and the true ones, both (batch, channels, height, width)."""
+    """Holds what PSNR, SSIM and MS-SSIM read: images and the true ones, both (batch, channels, height, width)."""
 
     outputs: Values
     targets: Values
@@ -118,7 +120,7 @@ MsSsimInput: TypeAlias = PsnrInput
 
 @dataclass(frozen=True)
 class DiceInput:
-    """What the Dice metric reads: masks of 0 and 1 and the true ones, both (batch, classes, *space), one-hot.
+    """Holds what the Dice metric reads: masks of 0 and 1 and the true ones, both (batch, classes, *space), one-hot.
 
     With several classes the first one is the background.
     """

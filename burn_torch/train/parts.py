@@ -1,4 +1,4 @@
-"""What a run is made of."""
+"""Defines what a run is made of."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _nothing_chosen() -> str | None:
 @final
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of, apart from the learner."""
+    """Holds what a run is made of, apart from the learner."""
 
     artifact: ArtifactDir
     train: Batches
@@ -53,14 +53,14 @@ class Parts:
     show_summary: bool
     deadline: Deadline | None = None
     watched: bool = False
-    """Whether NaN and infinities are followed to where they came from."""
+    """Says whether NaN and infinities are followed to where they came from."""
     tuning: Callable[[], str | None] = _nothing_chosen
     """Gives the choices between kernels so far."""
     peers: Peers = ALONE
 
     @property
     def fused(self) -> bool:
-        """Whether its compiled steps are to run in generated kernels."""
+        """Returns whether its compiled steps are to run in generated kernels."""
         if self.fuse is not None:
             return self.fuse
         return self.compiled and self.device.is_fused() and self.device.backend.generates(self.device.place)

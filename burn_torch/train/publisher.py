@@ -105,7 +105,7 @@ class Publisher:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Where the log is, for a checkpoint."""
+        """Returns where the log is, for a checkpoint."""
         return (0, 0) if self._log is None else self._log.position
 
     def sync(self) -> None:

@@ -70,13 +70,15 @@ class Run:
         self._undone: tuple[Mapping[str, Any], float] | None = None
         """Schedule and learning rate before the update that is being computed."""
         self._asked = False
-        """Whether a checkpoint is wanted, of all processes."""
+        """Says whether a checkpoint is wanted, of all processes."""
         self._whole = True
-        """Whether every step so far is in the metrics: a checkpoint says it if not."""
+        """Says whether every step so far is in the metrics: a checkpoint says it if not."""
         self._run_key = run_key
         self.facts: Final = {"schedule": schedule_text(learner.lr_scheduler), "items": parts.train.first_items()}
         self._mark: tuple[int, int] | None = None
-        """Where the event log was when training of this epoch was over: its checkpoints know nothing of validation."""
+        """Says where the event log was when training of this epoch was over: its checkpoints know nothing of
+        validation.
+        """
         self._lr = math.nan
         self._steps: Final = steps_of(
             parts.execution, learner, parts.accumulation, parts.compiled, self.say, parts.precision,
@@ -282,7 +284,7 @@ class Run:
         return strategy is not None and strategy.should_stop(self.position.epoch, self.history)
 
     def _is_due(self) -> bool:
-        """Whether a checkpoint is asked for, or due as the process that writes it sees it.
+        """Returns whether a checkpoint is asked for, or due as the process that writes it sees it.
 
         Several processes look at its clock only where checkpoints come within epochs: a word between them takes time.
         """
@@ -538,7 +540,9 @@ class Run:
 
 
 def _watch_of(steps: Stepper, parts: Parts) -> AnomalyWatch | None:
-    """What follows NaN to its origin, if that was asked for.  Raises: ConfigError where steps cannot be run again."""
+    """Returns what follows NaN to its origin, if that was asked for.  Raises: ConfigError where steps cannot be run
+    again.
+    """
     if not parts.watched:
         return None
     if isinstance(steps, Steps) and parts.peers.size == 1:

@@ -1,4 +1,4 @@
-"""What a model must be able to do to be trained and validated.
+"""Defines what a model must be able to do to be trained and validated.
 
 In Burn both traits have one method `step`; a Python class cannot have two methods of one name, so they are
 `train_step` (Burn's `TrainStep::step`) and `valid_step` (Burn's `InferenceStep::step`).
@@ -27,7 +27,7 @@ Item = TypeVar("Item", covariant=True)
 @final
 @dataclass(frozen=True)
 class TrainOutput(Generic[Item]):
-    """What one training step gives: the gradients of the parameters, and the item that metrics read."""
+    """Holds what one training step gives: the gradients of the parameters, and the item that metrics read."""
 
     grads: GradientsParams
     item: Item
@@ -125,7 +125,7 @@ _ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
     "train_step": ("training_step", "compute_loss", "train_batch"),
     "valid_step": ("validation_step", "val_step", "eval_step", "test_step", "prediction_step"),
 }
-"""What Lightning, Transformers and others call the steps."""
+"""Holds what Lightning, Transformers and others call the steps."""
 
 
 def step_fault(model: object, name: str) -> tuple[str, str, str] | None:

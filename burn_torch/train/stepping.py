@@ -221,7 +221,7 @@ def steps_of(
     execution: ExecutionStrategy, learner: Learner[Any], accumulation: int, compiled: bool,
     say: Callable[[str], None], precision: Precision = "float32", looks: bool = False, fuse: bool | None = None,
 ) -> Stepper:  # fmt: skip
-    """What executes the steps of a run: the strategy's own way, or `Steps`.
+    """Returns what executes the steps of a run: the strategy's own way, or `Steps`.
 
     Raises: ConfigError for a precision or fuse with a strategy whose training steps the run does not compile.
     """

@@ -53,7 +53,7 @@ M = TypeVar("M")
 @final
 @dataclass(frozen=True)
 class LearningResult(Generic[M]):
-    """What a run gives back.
+    """Holds what a run gives back.
 
     status: "completed", "early_stopped", "stopped" (by an Interrupter), "time_limit", "interrupted" (Ctrl-C),
         "terminated" (SIGTERM).
@@ -166,7 +166,7 @@ class SupervisedTraining:
         return self._with(_execution=strategy)
 
     def compile(self, flag: bool = True) -> Self:
-        """Whether steps are compiled, as they are unless this says False.
+        """Returns whether steps are compiled, as they are unless this says False.
 
         The Python of a compiled step runs once for each shape of batch.  What cannot be compiled runs eagerly, and one
         line says why.  On the CPU the bits are the same either way.
@@ -174,7 +174,7 @@ class SupervisedTraining:
         return self._with(_compiled=flag)
 
     def fuse(self, flag: bool | None = True) -> Self:
-        """Whether compiled steps run in generated kernels; None, the default: where devices are fused.
+        """Returns whether compiled steps run in generated kernels; None, the default: where devices are fused.
 
         On a CPU they are C, and round otherwise than op by op: a run that is resumed keeps its bits if this stays.
         """
@@ -185,7 +185,7 @@ class SupervisedTraining:
         return self._with(_precision=precision)
 
     def detect_anomaly(self, flag: bool = True) -> Self:
-        """Whether the first NaN or infinity is followed to the operation, module and line that it came from.
+        """Returns whether the first NaN or infinity is followed to the operation, module and line that it came from.
 
         The error says them, and names a file that replays it (`burn-torch replay FILE`).  It holds one more copy of
         model and optimizer, and the batches of up to 16 steps; on one device only.
@@ -213,7 +213,7 @@ class SupervisedTraining:
 
     # -- checkpoints ----------------------------------------------------------------------------
     def with_checkpointing_strategy(self, strategy: CheckpointingStrategy) -> Self:
-        """Which checkpoints stay; by default the last two and the one with the lowest validation loss."""
+        """Returns which checkpoints stay; by default the last two and the one with the lowest validation loss."""
         return self._with(_strategy=strategy, _chosen_strategy=True)
 
     def with_default_checkpointers(self) -> Self:
@@ -229,7 +229,7 @@ class SupervisedTraining:
         return self._with(_every=CheckpointEvery(steps, None if minutes is None else minutes * 60))
 
     def async_checkpoints(self, flag: bool = True) -> Self:
-        """Whether a thread writes checkpoints while the run goes on, as it does unless this says False."""
+        """Returns whether a thread writes checkpoints while the run goes on, as it does unless this says False."""
         return self._with(_background=flag)
 
     def time_limit(self, seconds: float) -> Self:
@@ -249,11 +249,11 @@ class SupervisedTraining:
 
     # -- what is shown and kept --------------------------------------------------------------------
     def renderer(self, renderer: MetricsRenderer) -> Self:
-        """What a person sees; by default a progress bar on a terminal, plain lines elsewhere."""
+        """Returns what a person sees; by default a progress bar on a terminal, plain lines elsewhere."""
         return self._with(_renderer=renderer)
 
     def with_metric_logger(self, logger: MetricLogger) -> Self:
-        """Where metrics are written; the first one takes the place of the FileMetricLogger, more may follow."""
+        """Returns where metrics are written; the first one takes the place of the FileMetricLogger, more may follow."""
         return self._with(_loggers=(*self._loggers, logger))
 
     def with_event_reader(self, reader: EventReader) -> Self:
@@ -274,7 +274,7 @@ class SupervisedTraining:
         return self._with(_tensorboard="default" if folder is None else Path(folder))
 
     def with_application_logger(self, logger: ApplicationLogger | None) -> Self:
-        """Where messages are written, `experiment.log` by default; None for nowhere."""
+        """Returns where messages are written, `experiment.log` by default; None for nowhere."""
         return self._with(_application=logger)
 
     def with_config(self, config: Config) -> Self:

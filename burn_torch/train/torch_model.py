@@ -71,7 +71,7 @@ class TorchModel:
         return TorchModel(copy.deepcopy(self.module, memo), self.step)
 
     def device(self) -> torch.device:
-        """Where its parameters lie.  Raises: ConfigError for several devices, or none."""
+        """Returns where its parameters lie.  Raises: ConfigError for several devices, or none."""
         found = {param.device for param in self.module.parameters()}
         if len(found) != 1:
             raise ConfigError(

@@ -1,4 +1,6 @@
-"""What a traced function reads and writes besides its arguments: names for errors, and containers that it changed."""
+"""Defines what a traced function reads and writes besides its arguments: names for errors, and containers that it
+changed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _MUTABLE = (list, dict, set, deque, bytearray)
 
 
 def name_of(primitive: Any) -> str | None:
-    """What the user's code calls the tensor with this primitive: "mask", "self.table", "model.linear.weight"."""
+    """Returns what the user's code calls the tensor with this primitive: "mask", "self.table",
+    "model.linear.weight".
+    """
     frame: FrameType | None = sys._getframe(1)
     found: str | None = None
     while frame is not None:
@@ -164,7 +168,7 @@ def _state_of(held: Any) -> Any:
 
 
 def _outside_of(function: Callable[..., object]) -> Iterator[tuple[str, Any]]:
-    """What a function reaches by name: its owner, its closure, its module; with the names."""
+    """Yields what a function reaches by name: its owner, its closure, its module; with the names."""
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, Tree):
         yield "self", owner
@@ -189,7 +193,9 @@ def _mutable(name: str, value: object) -> Iterator[tuple[str, Any]]:
 
 
 def _is_plain_object(value: object) -> bool:
-    """Whether it is an object with attributes of its own; no tensor, module, function, class, or Python module."""
+    """Returns whether it is an object with attributes of its own; no tensor, module, function, class, or Python
+    module.
+    """
     kind = type(value)
     return (
         not isinstance(value, type | Tree | Tensor)
@@ -200,7 +206,7 @@ def _is_plain_object(value: object) -> bool:
 
 
 def _is_other(now: object, before: float) -> bool:
-    """Whether a number was counted on, or became a value of the trace."""
+    """Returns whether a number was counted on, or became a value of the trace."""
     if now is before:
         return False
     return isinstance(now, Value) or (type(now) in (int, float) and now != before)

@@ -203,7 +203,7 @@ class Compiled(Generic[P, R]):
         self.changed_readings = 0
         """How many of the traces were made because something that the function reads was another."""
         self.last_change = ""
-        """What that was, at the last of them."""
+        """Holds what that was, at the last of them."""
         self.prints: str | None = None
         """A line of the function that prints, if it has one: programs print nothing."""
         self._signature: Final = signature(function)
@@ -341,8 +341,8 @@ class Compiled(Generic[P, R]):
         return Opened(program.graph, inputs, names, program.traced.leaf)
 
     def _key(self, walk: Walk, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[Any, ...]:
-        """What is compiled in: constants that the function reads by name, then the structures of the arguments, then
-        the names of those that came with a name.  Their leaves are in `walk`.
+        """Returns what is compiled in: constants that the function reads by name, then the structures of the
+        arguments, then the names of those that came with a name.  Their leaves are in `walk`.
         """
         structures: list[Any] = [self._surroundings.key(args)]
         structures += [self._taken(walk, i, arg) for i, arg in enumerate(args)]
@@ -574,7 +574,7 @@ class Unsettled(Protocol):
     """An argument that would get state of a model in its first step; an optimizer."""
 
     def is_settled(self) -> bool:
-        """Whether it has its state."""
+        """Returns whether it has its state."""
         ...
 
     def settled(self, model: Any, /) -> Any:

@@ -30,7 +30,7 @@ __all__ = ["Call", "Connection", "connect", "connection", "pull_back", "tensors_
 
 
 class Connection(NamedTuple):
-    """What of a traced function's results hangs on its arguments.
+    """Holds what of a traced function's results hangs on its arguments.
 
     stack    the stack of results that do, without the trace; None where there are several, or tapes over tapes: then
              the function runs as it is
@@ -72,7 +72,7 @@ def connection(arguments: Sequence[Any], loose: Iterable[tuple[int, Tensor]], be
 
 
 def _hangs(y: Tensor, begun: int) -> bool:
-    """Whether some tape leads from a result to an argument."""
+    """Returns whether some tape leads from a result to an argument."""
     stack, primitive = y.backend, y.primitive
     while isinstance(stack, Autodiff):
         if stack.is_tracked(primitive) and not stack.is_leaf(primitive) and _leads_back(primitive.node, begun):
@@ -138,7 +138,7 @@ class _Op(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """What the walk back, and its errors, read of a recorded Call."""
+    """Holds what the walk back, and its errors, read of a recorded Call."""
 
     op: _Op
     results: tuple[TensorSpec, ...]
@@ -146,7 +146,7 @@ class _Shown(NamedTuple):
 
 @final
 class Call:
-    """What a `Recording` is for an operation, for the call of a program."""
+    """Holds what a `Recording` is for an operation, for the call of a program."""
 
     flat: Final = ()
     origins: Final = None

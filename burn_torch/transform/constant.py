@@ -39,12 +39,12 @@ def constant_key(value: Any) -> Any:
 
 
 def is_value_class(kind: type[Any]) -> bool:
-    """Whether it is a hashable dataclass that is compared by its fields rather than by identity."""
+    """Returns whether it is a hashable dataclass that is compared by its fields rather than by identity."""
     return dataclasses.is_dataclass(kind) and kind.__hash__ not in (None, object.__hash__)
 
 
 def fields_of(value: Any) -> list[Any]:
-    """What the fields of a dataclass hold that count when it is compared."""
+    """Returns what the fields of a dataclass hold that count when it is compared."""
     return [getattr(value, field.name) for field in dataclasses.fields(value) if field.compare]
 
 

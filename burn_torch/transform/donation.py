@@ -59,7 +59,7 @@ def move(tree: Tree, moved: Moved) -> None:
 
 
 def _is_exclusive(tensor: Tensor, primitive: object) -> bool:
-    """Whether this Tensor alone holds its memory."""
+    """Returns whether this Tensor alone holds its memory."""
     if not isinstance(primitive, torch.Tensor) or tensor.primitive is not primitive:
         return False
     storage = primitive.untyped_storage()

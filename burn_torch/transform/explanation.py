@@ -1,4 +1,4 @@
-"""What `explain` says of a compiled function: data, with a text of its own."""
+"""Defines what `explain` says of a compiled function: data, with a text of its own."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class Fault(Exception):
 
 
 def hanging_fault() -> Fault:
-    """What is said of a tensor on a tape where a program would cut it off."""
+    """Returns what is said of a tensor on a tape where a program would cut it off."""
     return Fault("a tensor that hangs on a tape", "pass x.detach(), or compile its computation too")
 
 
@@ -169,7 +169,7 @@ class Walk:
         self._as_read: Final = as_read
         self._apart: Final = apart
         self._left_out: list[tuple[int, Flat]] = []
-        """Where among the leaves those of a tree belong, for each of the roots."""
+        """Says where among the leaves those of a tree belong, for each of the roots."""
         self._missing = 0
         self.leaves: list[Any] = []
         self.roots: list[tuple[int, Tree, Flat]] = []
@@ -372,7 +372,7 @@ class Walk:
         return _NUMBERS[value.spec]
 
     def listed(self, root: Root) -> Flat:
-        """What was found in a tree."""
+        """Returns what was found in a tree."""
         return Flat(root, self.leaves, False, self._cells, frozenset(self._asked))
 
 

@@ -61,10 +61,10 @@ class Place(ABC):
 
     @abstractmethod
     def read(self) -> Any:
-        """What it holds."""
+        """Returns what it holds."""
 
     def now(self) -> Any:
-        """What it holds; `before` itself if that is the same."""
+        """Returns what it holds; `before` itself if that is the same."""
         value, before = self.read(), self.before
         return before if value is before or is_same(value, before) else value
 
@@ -170,7 +170,7 @@ class Contents(Place):
 
 @final
 class Fields(Place):
-    """Which attributes an object has, for code that asks for one that may not be there."""
+    """Says which attributes an object has, for code that asks for one that may not be there."""
 
     __slots__ = ("_fields",)
 
@@ -231,7 +231,7 @@ class Probe(Place):
         super().__init__(name)
 
     def read(self) -> Any:
-        """What the function gives."""
+        """Returns what the function gives."""
         return self._read()
 
     def held(self) -> Iterable[Any]:
@@ -264,7 +264,7 @@ class Used(_Refused):
 
 @final
 class Guard:
-    """Whether all places of a trace hold what they held; some 30 ns each."""
+    """Says whether all places of a trace hold what they held; some 30 ns each."""
 
     __slots__ = (
         "_absent", "_absent_holders", "_absent_keys", "_entries", "_holders", "_keys", "_others", "_values",
@@ -286,7 +286,7 @@ class Guard:
         return len(self._entries) + len(self._absent) + len(self._others)
 
     def holds(self) -> bool:
-        """Whether nothing that the trace read is another now."""
+        """Returns whether nothing that the trace read is another now."""
         try:
             if not all(map(is_, map(getitem, self._holders, self._keys), self._values)):
                 for i, entry in enumerate(self._entries):
@@ -310,7 +310,7 @@ class Guard:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are one object, or constants of the same type and bits."""
+    """Returns whether two values are one object, or constants of the same type and bits."""
     if one is other:
         return True
     kind = type(one)
@@ -329,7 +329,7 @@ _PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 def elements_of(value: Any) -> Any:
-    """What memory holds, with its shape and type: of an array, a tensor of torch, or anything with a buffer."""
+    """Returns what memory holds, with its shape and type: of an array, a tensor of torch, or anything with a buffer."""
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tolist() if value.dtype.hasobject else value.tobytes()
     if isinstance(value, torch.Tensor):

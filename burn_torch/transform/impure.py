@@ -1,4 +1,4 @@
-"""What gives another value in each call: generators of random numbers, the clock, files, the operating system.
+"""Defines what gives another value in each call: generators of random numbers, the clock, files, the operating system.
 
 A trace reads such a value once.  So the trace is refused rather than the value compiled in.
 """
@@ -85,7 +85,7 @@ GENERATORS: Final[tuple[type[Any], ...]] = (
 
 
 def impure_call(function: object) -> str | None:
-    """What a function of C gives that is another value each time, by its name; None for what does not."""
+    """Returns what a function of C gives that is another value each time, by its name; None for what does not."""
     try:
         name = _CALLS.get(function)
     except TypeError:  # a method of something unhashable

@@ -47,7 +47,7 @@ class Lender:
             self._lent = [trees[i]._flat.handle for i in self._order]
 
     def is_handed_back(self, handles: Sequence[Any]) -> bool:
-        """Whether the leaves of the donated trees, by their handles, are those that were lent last."""
+        """Returns whether the leaves of the donated trees, by their handles, are those that were lent last."""
         return len(handles) == len(self._lent) and all(map(is_, handles, self._lent))
 
     def save(self, about: set[int]) -> None:

@@ -30,7 +30,7 @@ __all__ = ["hvp", "jvp", "vjp"]
 
 @checked
 def vjp(fn: Callable[..., object], *primals: object, has_aux: bool = False) -> Any:
-    """What fn gives at `primals`, and its pullback: (outputs, pullback), or (outputs, pullback, more) with aux.
+    """Returns what fn gives at `primals`, and its pullback: (outputs, pullback), or (outputs, pullback, more) with aux.
 
         y, pullback = vjp(fn, x, w)
         dx, dw = pullback(dy)            # dy J: the gradient of sum(dy * y)
@@ -83,7 +83,7 @@ def vjp(fn: Callable[..., object], *primals: object, has_aux: bool = False) -> A
 
 @checked
 def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
-    """What fn gives at `primals`, and how it changes along `tangents`: (outputs, tangents of the outputs).
+    """Returns what fn gives at `primals`, and how it changes along `tangents`: (outputs, tangents of the outputs).
 
         y, dy = jvp(fn, (x,), (v,))      # dy = J v
 

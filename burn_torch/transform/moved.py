@@ -1,4 +1,4 @@
-"""What stands in the place of a value that a compiled step has taken over."""
+"""Defines what stands in the place of a value that a compiled step has taken over."""
 
 from __future__ import annotations
 

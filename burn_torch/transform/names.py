@@ -54,7 +54,7 @@ def attribute_of(value: object, name: str) -> Any:
 
 
 def contents_of(cell: Any, absent: object = None) -> Any:
-    """What a variable of an enclosing function holds; `absent` where it is not bound yet."""
+    """Returns what a variable of an enclosing function holds; `absent` where it is not bound yet."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -79,7 +79,7 @@ def names_of(code: CodeType) -> Names:
 
 
 def line_of(codes: Iterable[CodeType], name: str) -> str:
-    """Where one of these codes loads a name: "file.py:12 in train_step: <source>"; "" if none does."""
+    """Returns where one of these codes loads a name: "file.py:12 in train_step: <source>"; "" if none does."""
     for code in codes:
         line = code.co_firstlineno
         for instruction in dis.get_instructions(code):
@@ -98,10 +98,10 @@ def place_of(code: CodeType, line: int) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def is_library(module: object) -> bool:
-    """Whether a module is of a package whose code reads nothing that a trace could freeze."""
+    """Returns whether a module is of a package whose code reads nothing that a trace could freeze."""
     return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
 
 
 def is_standard(filename: str | None) -> bool:
-    """Whether a file belongs to Python itself."""
+    """Returns whether a file belongs to Python itself."""
     return filename is not None and filename.startswith(_STANDARD) and not any(part in filename for part in _SITE)

@@ -1,4 +1,4 @@
-"""What `compile` is asked: the function and its options, checked where they are written."""
+"""Defines what `compile` is asked: the function and its options, checked where they are written."""
 
 from __future__ import annotations
 

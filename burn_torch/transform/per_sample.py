@@ -170,7 +170,7 @@ class _Samples:
         self._base: Final = base
         self._count: Final = count
         self._is_device: Final = isinstance(base, Autodiff) and not is_enclosing
-        """Whether the base is the tape of the arguments' device: results that do not hang on it lie under it."""
+        """Says whether the base is the tape of the arguments' device: results that do not hang on it lie under it."""
         self.is_constant: Final = self._is_device and of_leaves
         self.lost: Callable[[Tensor], Tensor] | None = None
         """How results are marked of which the device's tape has lost something, see `Lifted.losses`."""

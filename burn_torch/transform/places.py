@@ -324,7 +324,9 @@ class Places:
                     yield place, one.value
 
     def _gone(self) -> set[int]:
-        """What the trace made: values that nothing holds besides these notes, and what only such values hold."""
+        """Returns what the trace made: values that nothing holds besides these notes, and what only such values
+        hold.
+        """
         seen = self._seen
         held = {ident: sys.getrefcount(one.value) - 2 for ident, one in seen.items()}  # less the note, and the argument
         for place in (*self._lasting.values(), *(place for one in seen.values() for place in one.places)):
@@ -366,7 +368,7 @@ def _state_of_torch(value: object, seen: set[int]) -> Any:
 
 
 def _value_of(variable: ContextVar[Any]) -> Any:
-    """What a variable of the context holds here, its default included; ABSENT where it has neither."""
+    """Returns what a variable of the context holds here, its default included; ABSENT where it has neither."""
     try:
         return variable.get()
     except LookupError:
@@ -385,7 +387,7 @@ def _is_definition_of_a_library(value: object) -> bool:
 
 
 def _is_read_only(value: object) -> bool:
-    """Whether no view of this array can be written."""
+    """Returns whether no view of this array can be written."""
     while isinstance(value, np.ndarray):
         if value.flags.writeable:
             return False

@@ -64,7 +64,7 @@ class MemoryLimitWarning(UserWarning):
 
 @final
 class Traced:
-    """What tracing gives: the graph, where its inputs come from, and what its outputs are."""
+    """Holds what tracing gives: the graph, where its inputs come from, and what its outputs are."""
 
     __slots__ = ("connection", "graph", "guard", "handed_in", "leaf", "literals", "prints", "result", "sources")
 
@@ -90,11 +90,11 @@ class Traced:
         self.handed_in: Final = tuple(handed_in)
         """Running states that are the last outputs: (tree among the arguments, path in it, what it is)."""
         self.guard: Final = guard
-        """What its Python read besides the arguments."""
+        """Holds what its Python read besides the arguments."""
         self.prints: Final = prints
         """The line that printed, if one did."""
         self.connection: Final = connection
-        """Which results hang on which arguments."""
+        """Says which results hang on which arguments."""
 
 
 @final
@@ -150,7 +150,7 @@ class Program:
         self.plan: Plan | None = None
 
         notes: list[str] = []
-        """What is plainer than it should be, and why."""
+        """Holds what is plainer than it should be, and why."""
 
         def compiled(fused: bool) -> tuple[Graph, PassReports, Recorded | None, Code | None]:
             def run_passes() -> tuple[Graph, PassReports]:
@@ -213,7 +213,7 @@ class Program:
         # a tree that is taken over has its running states in the result
         handed_in = any(starts[number] not in donated for number, _, _ in self._handed_in)
         self.lends_in_parts: Final = order is not None and not (self._public or handed_in or self._literals)
-        """Whether a call whose state comes back needs nothing but what changes, see `again`."""
+        """Says whether a call whose state comes back needs nothing but what changes, see `again`."""
         self._shares: _Shares | None = None
 
     def _fused(self, schedules: Schedules, limit: int | None, graph: Graph) -> Graph:
@@ -253,7 +253,7 @@ class Program:
         return [i for i, at in enumerate(self.recorded.takes) if at is not None and i not in kept]
 
     def _output(self, position: int) -> int | None:
-        """Which output a leaf of the result is; None for a number that was known when it was traced."""
+        """Returns which output a leaf of the result is; None for a number that was known when it was traced."""
         before = [at for at, _ in self._literals if at <= position]
         return None if before and before[-1] == position else position - len(before)
 
@@ -281,7 +281,7 @@ class Program:
         return order
 
     def is_handed_back(self, walk: Walk) -> bool:
-        """Whether the donated arguments are what the last call of a recorded program returned."""
+        """Returns whether the donated arguments are what the last call of a recorded program returned."""
         if self._lender is None or any(at in self.donated for at, _ in walk.loose):
             return False
         return self._lender.is_handed_back([flat.handle for at, _, flat in walk.roots if at in self.donated])
@@ -300,7 +300,7 @@ class Program:
 
     @property
     def recording(self) -> Any:
-        """What the tape keeps of each call, where results hang on arguments."""
+        """Returns what the tape keeps of each call, where results hang on arguments."""
         if self._recording is None:
             self._recording = ConnectedCall(self)
         return self._recording
@@ -381,7 +381,8 @@ class Program:
 
 
 class _Shares:
-    """Which outputs of a recorded program change from call to call, and what the trees of its results share of them.
+    """Says which outputs of a recorded program change from call to call, and what the trees of its results share of
+    them.
 
     others  the outputs that lie in no donated memory
     """
@@ -513,7 +514,7 @@ def _trees(structure: Structure, at: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def _are_fused(arguments: Sequence[Structure]) -> bool:
-    """Whether a tensor among the arguments is on a fused device where generated kernels run."""
+    """Returns whether a tensor among the arguments is on a fused device where generated kernels run."""
     leaves = [leaf_of(part) for structure in arguments for _, part in structure.parts("")]
     return any(is_fused(leaf.stack) and leaf.stack.generates(leaf.spec.place) for leaf in leaves if leaf is not None)
 

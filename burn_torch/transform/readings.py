@@ -1,4 +1,4 @@
-"""What a function reads while it is traced, besides its arguments.
+"""Defines what a function reads while it is traced, besides its arguments.
 
 The Python of a trace runs once.  What it reads of globals, enclosing variables, attributes, lists and arrays becomes a
 part of the program, so these are the places of the program's `Guard`.  What is another value in each call, as a random
@@ -222,7 +222,7 @@ class Readings:
 
     # -- afterwards --------------------------------------------------------------------------------------------
     def guard(self) -> Guard | None:
-        """What the trace read, if it read anything.
+        """Returns what the trace read, if it read anything.
 
         Raises: TraceError for what is another value in each call, what the function changed, and lists and dicts that
             are too long to be compared.
@@ -280,7 +280,9 @@ def _added(place: Place, now: object) -> Sequence[Any] | None:
 
 
 _COUNTED: Final = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, deque)
-"""What the next call may make more of: a first value of this kind is no cache, so the next call is traced again."""
+"""Holds what the next call may make more of: a first value of this kind is no cache, so the next call is traced
+again.
+"""
 
 _kinds: Final[dict[str, int]] = {}
 
@@ -349,7 +351,7 @@ def _functions_within(code: CodeType, frame: FrameType, values: list[object]) ->
 
 
 def _sees(function: FunctionType, frame: FrameType) -> bool:
-    """Whether a function has the enclosing variables of a frame."""
+    """Returns whether a function has the enclosing variables of a frame."""
     pairs = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return all(frame.f_locals.get(name, ABSENT) is contents_of(cell, ABSENT) for name, cell in pairs)
 

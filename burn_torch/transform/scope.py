@@ -1,4 +1,4 @@
-"""What random layers and running states find while a function is traced."""
+"""Defines what random layers and running states find while a function is traced."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Draw:
         self._layer: Final = weakref.ref(layer) if isinstance(layer, Tree) else None
         """The layer itself where it is no argument: the function closes over it, or has made it."""
         self.tree: Final = tree
-        """Which tree among the arguments holds the layer; None if none does."""
+        """Says which tree among the arguments holds the layer; None if none does."""
         self.path: Final = path
 
     def next_key(self, trees: Sequence[Tree]) -> tuple[int, int]:
@@ -52,7 +52,7 @@ class Draw:
 
 
 def node_at(tree: Tree, path: str) -> Any:
-    """What a path in a tree leads to: "blocks.0.norm.running_mean"."""
+    """Returns what a path in a tree leads to: "blocks.0.norm.running_mean"."""
     node: Any = tree
     for name in path.split(".") if path else ():
         if isinstance(node, Tree):

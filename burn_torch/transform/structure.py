@@ -51,7 +51,7 @@ class Wrap(Protocol):
 
 
 class Structure:
-    """What a value is apart from its leaves.  Interned: equal structures are identical."""
+    """Holds what a value is apart from its leaves.  Interned: equal structures are identical."""
 
     __slots__ = ("__weakref__", "size")
 
@@ -97,7 +97,7 @@ class Leaf(Structure):
         self.stack: Final = stack
         self.asked: Final = asked
         self.is_cut: Final = is_cut
-        """Whether it is a result that a tape takes for a constant, see `tensor/cut.py`."""
+        """Says whether it is a result that a tape takes for a constant, see `tensor/cut.py`."""
 
     def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Tensor:
         """A tensor."""
@@ -127,7 +127,7 @@ class Number(Structure):
 
 @final
 class Constant(Structure):
-    """What is compiled in: a bool, a text, None, a static argument, a plain field of a module."""
+    """Holds what is compiled in: a bool, a text, None, a static argument, a plain field of a module."""
 
     __slots__ = ("value",)
 
@@ -266,7 +266,7 @@ class Again(Structure):
 
 
 def leaf_of(part: Structure) -> Leaf | None:
-    """What a tensor, a parameter or a running state is; None for any other part."""
+    """Returns what a tensor, a parameter or a running state is; None for any other part."""
     return part if isinstance(part, Leaf) else getattr(part, "tensor", None)
 
 
@@ -294,7 +294,7 @@ class Container(Structure):
         return self.rebuild(self.names, self.values(leaves, at, wrap, shared))
 
     def values(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> list[Any]:
-        """What it holds, in the order of `names`."""
+        """Returns what it holds, in the order of `names`."""
         values = []
         for child in self.children:
             value = child.build(leaves, at, wrap, shared)

@@ -1,4 +1,5 @@
-"""What a function reads by name besides its arguments: numbers, texts, functions and the like, which are compiled in.
+"""Defines what a function reads by name besides its arguments: numbers, texts, functions and the like, which are
+compiled in.
 
 They are part of the key of a program: a name that stands for another value is another program, never a stale one.
 """
@@ -55,7 +56,7 @@ class Surroundings:
         self._without_objects: Final[set[tuple[type[Any], ...]]] = set()
         """Types of arguments among which none has attributes that count."""
         self._last: tuple[list[Any], Container] | None = None
-        """What the names stood for and the key of that, where nothing of it can change by itself."""
+        """Holds what the names stood for and the key of that, where nothing of it can change by itself."""
 
     def key(self, args: Sequence[Any]) -> Container:
         """Names and values as they are now, for these arguments; one object as long as nothing changes."""
@@ -135,5 +136,5 @@ def _is_guarded(value: Any) -> bool:
 
 
 def _may_change(value: Any) -> bool:
-    """Whether a guarded value may be another one while it is the same object."""
+    """Returns whether a guarded value may be another one while it is the same object."""
     return value.__class__ in _CONTAINERS or (isinstance(value, tuple) and any(map(_may_change, value)))

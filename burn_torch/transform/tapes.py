@@ -97,7 +97,7 @@ def tape_for(
 
 
 def is_of_leaves(chosen: Sequence[object]) -> bool:
-    """Whether parameters are among what is differentiated, all of them leaves: then it is a step of training.
+    """Returns whether parameters are among what is differentiated, all of them leaves: then it is a step of training.
 
     Its gradients are constants, as those of `backward` are, and what else hangs on the device's tape is constant too.
     """
@@ -118,7 +118,7 @@ def _params_in(values: Iterable[object]) -> Iterator[Param]:
 
 
 def is_differentiated(values: Iterable[object]) -> bool:
-    """Whether a running transform differentiates what is in some values, or what that was computed from."""
+    """Returns whether a running transform differentiates what is in some values, or what that was computed from."""
     for value in values:
         if isinstance(value, Param):
             value = value.val() if value.is_initialized() else None
@@ -166,7 +166,7 @@ def gradient_of(leaf: Tensor, found: dict[int, object]) -> Tensor | None:
 
 
 def is_beside(tape: Autodiff, stack: Any) -> bool:
-    """Whether a stack is what a tape becomes where a value moves to a device of another stack."""
+    """Returns whether a stack is what a tape becomes where a value moves to a device of another stack."""
     return isinstance(stack, Autodiff) and stack is not tape and levels(stack) == levels(tape)
 
 

@@ -1,4 +1,4 @@
-"""What every generator needs: write a file if its text has changed, or only tell that it would."""
+"""Defines what every generator needs: write a file if its text has changed, or only tell that it would."""
 
 from __future__ import annotations
 

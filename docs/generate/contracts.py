@@ -54,7 +54,7 @@ def names() -> list[str]:
 
 
 def outcomes(name: str) -> dict[str, str]:
-    """What came of each trial of an operation."""
+    """Returns what came of each trial of an operation."""
     from burn_kernels.spec import Draw
     from burn_kernels.torch._problems import DRAWN
 
@@ -114,7 +114,7 @@ def _equal(one: list[Any], other: list[Any]) -> bool:
 
 
 def inputs_written(name: str, calls: list[Any]) -> str:
-    """Whether forward or backward change an argument, or an upstream gradient."""
+    """Returns whether forward or backward change an argument, or an upstream gradient."""
     try:
         kept = all(_equal(run(call)[0], list(call.args)) for call in calls)
     except Written:
@@ -163,7 +163,7 @@ def reductions(name: str, calls: list[Any]) -> str:
 
 
 def any_strides(name: str, calls: list[Any]) -> str:
-    """Whether the layouts among the calls give what the same numbers in order give."""
+    """Returns whether the layouts among the calls give what the same numbers in order give."""
     import torch
 
     right = 0
@@ -177,7 +177,7 @@ def any_strides(name: str, calls: list[Any]) -> str:
 
 
 def zero_size(name: str, calls: list[Any]) -> str:
-    """Whether no rows give no rows, and gradients of nothing zeros."""
+    """Returns whether no rows give no rows, and gradients of nothing zeros."""
     import torch
 
     from burn_kernels.torch._problems import ADAPTERS
@@ -207,7 +207,7 @@ def zero_size(name: str, calls: list[Any]) -> str:
 
 
 def same_bits(name: str, calls: list[Any]) -> str:
-    """Whether a second run gives the same bits."""
+    """Returns whether a second run gives the same bits."""
     import torch
 
     pairs = [pair for call in calls for pair in zip(run(call)[1], run(call)[1], strict=True)]
@@ -219,7 +219,7 @@ def same_bits(name: str, calls: list[Any]) -> str:
 
 
 def second_derivative(name: str, calls: list[Any]) -> str:
-    """Whether gradients of gradients are those of finite differences."""
+    """Returns whether gradients of gradients are those of finite differences."""
     import torch
 
     from burn_kernels.torch._problems import ADAPTERS
@@ -254,7 +254,7 @@ def second_derivative(name: str, calls: list[Any]) -> str:
 
 
 def traced(name: str, calls: list[Any]) -> str:
-    """Whether its schema is true and its fake result is like the real one: what torch.compile goes by."""
+    """Returns whether its schema is true and its fake result is like the real one: what torch.compile goes by."""
     import torch
 
     call = calls[0]
@@ -266,7 +266,7 @@ def traced(name: str, calls: list[Any]) -> str:
 
 
 def autocast(name: str, calls: list[Any]) -> str:
-    """What autocast on a GPU casts its inputs to."""
+    """Returns what autocast on a GPU casts its inputs to."""
     import torch
 
     call = calls[0]
@@ -279,7 +279,7 @@ def autocast(name: str, calls: list[Any]) -> str:
 
 
 def errors(name: str, calls: list[Any]) -> str:
-    """Whether outputs and gradients are as near to float64 as `burn_kernels.verify` asks: RMS, and the largest.
+    """Returns whether outputs and gradients are as near to float64 as `burn_kernels.verify` asks: RMS, and the largest.
 
     On a GPU that is 1.1 times the error of torch in the same type and half a unit in the last place, three times where
     it is the largest of float32; here, where the references compute, twice and a unit.

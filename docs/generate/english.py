@@ -32,7 +32,7 @@ IRREGULAR = re.compile(
 OPENING = re.compile(r"(Of|What|Where|Whether|Whose|Whom|Which|So many|Nobody|Somebody|Whoever)\b")
 """How no docstring begins."""
 WORDS = re.compile(r"\b(nobody|somebody|whoever|whom|so many)\b", re.IGNORECASE)
-"""What no text for users says."""
+"""Holds what no text for users says."""
 
 
 class Place(NamedTuple):

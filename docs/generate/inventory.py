@@ -49,7 +49,9 @@ def status(name: str) -> str:
 
 
 def find(name: str) -> Any:
-    """What has this name: a method or property of Tensor, or the function that stands for it; None if nothing has."""
+    """Returns what has this name: a method or property of Tensor, or the function that stands for it; None if nothing
+    has.
+    """
     import burn_torch.tensor as package
 
     found: Any = package if name in ELSEWHERE else package.Tensor

@@ -15,7 +15,7 @@ __all__ = ["as_text", "first_sentence", "inline", "literal"]
 SECTION = re.compile(
     r"(Shapes|Dtypes|Units|Limits?|Raises|Returns|Source|PyTorch|Layout|Deterministic|Example):(?: |$)"
 )
-"""What begins a paragraph of its own."""
+"""Holds what begins a paragraph of its own."""
 COLUMNS = re.compile(r"(?P<name>[`\w.*,/=<>\[\]() |+-]{0,40}[`\w*)\]>]) {2,}(?P<meaning>\S.*)")
 """A name, and its meaning in a second column."""
 ITEM = re.compile(r"(?:[*-]|\d+\.) ")

@@ -52,7 +52,7 @@ class Model(Module):
 
 
 class TrainingConfig(Config):
-    """What a run is made of."""
+    """Holds what a run is made of."""
 
     num_epochs: int = 12
     batch_size: int = 32

@@ -49,7 +49,7 @@ def spec_of(x: np.ndarray[Any, Any]) -> Any:
 
 
 def subsets(inputs: list[Any], *, every: bool) -> Iterator[tuple[int, ...]]:
-    """Which inputs have samples: of more than four tensors one, two, all but one, and all, unless `every`."""
+    """Yields which inputs have samples: of more than four tensors one, two, all but one, and all, unless `every`."""
     tensors = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray)]
     count = len(tensors)
     sizes = range(1, count + 1) if every or count <= 4 else (1, 2, count - 1, count)

@@ -1,4 +1,4 @@
-"""What is timed beside what, and that a first call which would measure is an error; no GPU takes part."""
+"""Tests what is timed beside what, and that a first call which would measure is an error; no GPU takes part."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def asked(only: str = "", **more: Any) -> argparse.Namespace:
-    """What the command line would say."""
+    """Returns what the command line would say."""
     return argparse.Namespace(**{"only": only, "part": "", "judged": False, "there": set(), "missing": False} | more)
 
 

@@ -184,7 +184,7 @@ def recipe() -> Path:
 
 @pytest.fixture(scope="session")
 def tree() -> Callable[[Path], dict[str, str]]:
-    """What lies in a folder: a hash of each file, by its path; empty folders too."""
+    """Returns what lies in a folder: a hash of each file, by its path; empty folders too."""
 
     def listed(folder: Path) -> dict[str, str]:
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file() or not any(path.iterdir())]

@@ -118,7 +118,7 @@ def test_pytorchs_words_for_the_model_of_a_run_and_back(burn, tmp_path, trained)
 
 
 def test_weights_beside_an_onnx_file_are_read_as_often_as_is_asked_for(tmp_path):
-    """What a tensor takes of the file beside the model was counted anew at each reading, and the third was refused."""
+    """The bytes of an external file were counted again at each reading, so that the third reading was refused."""
     pytest.importorskip("onnx")
     from burn_torch.cli.onnx_file import record_of_onnx
     from tests.record.hostile.onnx_corpus import external

@@ -1,4 +1,4 @@
-"""What the documentation promises: the same bits for the same seed, and the accuracies."""
+"""Tests what the documentation promises: the same bits for the same seed, and the accuracies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What needs no torch: help, version, the import of the command; and output that nobody reads to its end."""
+"""Tests what needs no torch: help, version, the import of the command; and output that nobody reads to its end."""
 
 from __future__ import annotations
 

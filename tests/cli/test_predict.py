@@ -13,7 +13,7 @@ from burn_torch.cli.image_classification import PREDICT_BATCH
 
 @pytest.fixture(scope="module")
 def seen(burn, trained, files, tmp_path_factory):
-    """What the model says of the three images of three.npy."""
+    """Returns what the model says of the three images of three.npy."""
     done = burn("predict", trained, files / "three.npy", "--json", cwd=tmp_path_factory.mktemp("seen"))
     assert (done.code, done.err) == (0, "")
     return [json.loads(line) for line in done.out.splitlines()]

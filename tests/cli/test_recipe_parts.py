@@ -1,4 +1,4 @@
-"""What recipes are made of: tokens, hashes, pictures of another size, drawing, the names of recipes."""
+"""Tests what recipes are made of: tokens, hashes, pictures of another size, drawing, the names of recipes."""
 
 from __future__ import annotations
 

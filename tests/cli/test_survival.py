@@ -1,4 +1,6 @@
-"""What survives a run from the command line: checkpoints inside of epochs, a time limit, errors, the first NaN."""
+"""Tests what survives a run from the command line: checkpoints inside of epochs, a time limit, errors, the first
+NaN.
+"""
 
 from __future__ import annotations
 

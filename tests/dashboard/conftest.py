@@ -109,7 +109,7 @@ def write(tmp_path: Path) -> Write:
 
 @dataclass
 class Asked:
-    """What a run was asked for, in the place of its interrupter."""
+    """Holds what a run was asked for, in the place of its interrupter."""
 
     commands: list[str] = field(default_factory=list)
 
@@ -261,7 +261,7 @@ class Terminal:
 
     @property
     def after(self) -> str:
-        """What was written behind the dashboard."""
+        """Returns what was written behind the dashboard."""
         return _plain(self.output[self.output.rfind(b"\x1b[?1049l") :]).replace("\r\n", "\n")
 
     @property

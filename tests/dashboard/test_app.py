@@ -25,7 +25,7 @@ Script = Callable[[Pilot[object], Dashboard], Awaitable[None]]
 
 
 def lines(app: App[object]) -> list[str]:
-    """What is on the screen that lies on top."""
+    """Returns what is on the screen that lies on top."""
     return ["".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()]
 
 
@@ -248,7 +248,7 @@ def test_quit_leaves_a_run_that_is_over_at_once(write):
 
 # -- the mouse --------------------------------------------------------------------------------------------
 def place(app: Dashboard, panel: type, target: str) -> tuple[int, int]:
-    """Where on the screen a place of a panel is."""
+    """Returns where on the screen a place of a panel is."""
     found = app.query_one(panel)
     at = next(at for at, name in found.targets.items() if name == target)
     return found.content_region.x + at[1] + 1, found.content_region.y + at[0]

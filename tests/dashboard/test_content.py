@@ -1,4 +1,4 @@
-"""What the panels say, without a terminal."""
+"""Tests what the panels say, without a terminal."""
 
 from __future__ import annotations
 

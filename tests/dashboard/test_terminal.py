@@ -1,4 +1,4 @@
-"""What a terminal can do, and what the documentation says of the dashboard."""
+"""Tests what a terminal can do, and what the documentation says of the dashboard."""
 
 from __future__ import annotations
 

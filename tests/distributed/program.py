@@ -1,4 +1,4 @@
-"""What the processes of the tests run: `python program.py PART OPTIONS`, with RANK and WORLD_SIZE set."""
+"""Defines what the processes of the tests run: `python program.py PART OPTIONS`, with RANK and WORLD_SIZE set."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from burn_torch import ArgumentError, Device, DistributedError, ShapeError, Tens
 
 
 def reference(name: str, xs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """What each of two processes gets, in torch, by one process."""
+    """Returns what each of two processes gets, in torch, by one process."""
     both = torch.stack(xs)
     if name == "scatter":
         return list(both.sum(0).chunk(2))

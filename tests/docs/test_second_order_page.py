@@ -23,7 +23,7 @@ PATHS = ("inner.weight", "inner.bias", "outer.weight", "outer.bias")
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """What the page imports and defines, without what it runs."""
+    """Returns what the page imports and defines, without what it runs."""
     text = script((ROOT / "docs/building-blocks/transforms.md").read_text(encoding="utf-8"))
     kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
     tree = ast.parse(text)

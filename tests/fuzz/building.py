@@ -37,7 +37,7 @@ def _has_ties(x: Any) -> bool:
 
 
 def _jumps_often(a: Any, b: Any) -> bool:
-    """Whether a remainder jumps within a step of a difference: its quotient is large."""
+    """Returns whether a remainder jumps within a step of a difference: its quotient is large."""
     a, b = (x.into_torch().double() if isinstance(x, Tensor) else torch.tensor(float(x)) for x in (a, b))
     return bool((a.abs() > 20 * b.square()).any())
 
@@ -83,7 +83,7 @@ class Builder:
         self.rows: set[str] = set()
         self.float = self.random.choices(FLOATS, (75, 17, 4, 4))[0]
         self.wild = self.random.random() < 0.03
-        """Whether values may be infinite, NaN or large."""
+        """Says whether values may be infinite, NaN or large."""
         self.scale = 1.0
         """Of what layers read."""
 

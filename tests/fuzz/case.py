@@ -22,7 +22,7 @@ PLAIN: Final = Device.cpu(fused=False)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a door found: disagreements in words, or why it did not run."""
+    """Holds what a door found: disagreements in words, or why it did not run."""
 
     differences: tuple[str, ...] = ()
     skipped: str | None = None
@@ -44,7 +44,7 @@ class Case:
     # -- arguments ---------------------------------------------------------------------------------
     @cached_property
     def values(self) -> list[TensorData]:
-        """What eager gives."""
+        """Returns what eager gives."""
         return [y.into_data() for y in self.program(self.program.tensors(PLAIN), self.program.numbers)]
 
     @cached_property

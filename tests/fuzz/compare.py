@@ -41,7 +41,7 @@ UNSTABLE: Final = {DType.F64: 1e-3, DType.F32: 1e-2, DType.F16: 0.2, DType.BF16:
 """Noise that moves a result by this part of its size: there is nothing to compare with."""
 
 Results = Sequence[TensorData | None]
-"""What a door gives: values, then gradients; None where there is no gradient."""
+"""Holds what a door gives: values, then gradients; None where there is no gradient."""
 
 
 @final
@@ -99,7 +99,8 @@ class Noisy(Backend):
         return outputs
 
     def _in_parts(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any] | None:
-        """What the row is made of, each step with noise of its own; None where it has no parts, or they overflow.
+        """Returns what the row is made of, each step with noise of its own; None where it has no parts, or they
+        overflow.
 
         A fused kernel rounds `x * 0.9` in one use, and contracts it into a subtraction in another: `x - mean(x)` of one
         number is no longer 0.
@@ -165,7 +166,9 @@ _MOST_MOVED: Final = 1 << 18
 
 @functools.cache
 def _noise_of(dtype: DType) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a value of this type is multiplied by and what is added, at random: drawn once, read from random places."""
+    """Returns what a value of this type is multiplied by and what is added, at random: drawn once, read from random
+    places.
+    """
     generator = torch.Generator().manual_seed(3)
     noise = EPS[dtype] * torch.rand(_NOISES + _MOST_MOVED, generator=generator, dtype=torch.float64).mul_(2.0).sub_(1.0)
     return 1.0 + noise, TINY[dtype] * noise
@@ -216,7 +219,7 @@ def _is_exact(call: Call) -> bool:
 
 # -- judging ---------------------------------------------------------------------------------------------------
 def same_bits(a: TensorData | None, b: TensorData | None) -> bool:
-    """Whether two tensors hold the same numbers; NaN is NaN, and -0.0 is not 0.0."""
+    """Returns whether two tensors hold the same numbers; NaN is NaN, and -0.0 is not 0.0."""
     if a is None or b is None:
         return a is b
     if a.shape != b.shape or a.dtype is not b.dtype:
@@ -258,7 +261,7 @@ class Judge:
         self._runs: list[Results] = []
 
     def differences(self, results: Results, *, bits: bool = False) -> list[str]:
-        """What of a door's results disagrees, in words; nothing where all is well."""
+        """Returns what of a door's results disagrees, in words; nothing where all is well."""
         if len(results) != len(self.reference):
             return [f"{len(results)} results, expected {len(self.reference)}"]
         apart = [i for i, (y, z) in enumerate(zip(results, self.reference, strict=True)) if not same_bits(y, z)]
@@ -307,7 +310,7 @@ class Judge:
         return self.factor * moved + 4 * EPS[z.dtype] * _largest(wide) + TINY[z.dtype]
 
     def _overflowed(self, i: int) -> Any:
-        """Where the reference is infinite or NaN and float64 is not: a narrow type overflowed on the way."""
+        """Returns where the reference is infinite or NaN and float64 is not: a narrow type overflowed on the way."""
         z = self.reference[i]
         if self._wide is None or z is None or z.dtype is DType.F64 or np.isfinite(z.values).all():
             return False
@@ -317,7 +320,7 @@ class Judge:
         return False if wide is None or wide.shape != z.shape else ~np.isfinite(z.values) & np.isfinite(wide.values)
 
     def _moves(self, i: int, runs: int) -> bool:
-        """Whether noise alone changes this result beyond comparison."""
+        """Returns whether noise alone changes this result beyond comparison."""
         self._run(runs)
         z = self.reference[i]
         for run in self._runs:

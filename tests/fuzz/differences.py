@@ -36,7 +36,7 @@ def numeric(case: Case) -> Outcome:
 
 
 def pins_of(program: Program) -> dict[int, Tensor]:
-    """What a program holds constant, as its own inputs make it: a difference must not move it."""
+    """Returns what a program holds constant, as its own inputs make it: a difference must not move it."""
     pins: dict[int, Tensor] = {}
     program(program.tensors(PLAIN), program.numbers, lambda n, y: pins.setdefault(n, y))
     return pins
@@ -103,7 +103,7 @@ def along(
 
 
 def _leaves_no_step(data: Any) -> bool:
-    """Whether numbers are so large that a step of a difference is lost in their rounding."""
+    """Returns whether numbers are so large that a step of a difference is lost in their rounding."""
     with np.errstate(all="ignore"):
         return bool(data.size and not np.nanmax(np.abs(data), initial=0.0) < 1e5)
 
@@ -114,7 +114,7 @@ def dtypes_of(step: Any) -> list[DType]:
 
 
 def is_double(case: Case) -> bool:
-    """Whether all that a program computes is float64."""
+    """Returns whether all that a program computes is float64."""
     floats = [x.dtype for x in case.program.inputs if x.dtype.is_float]
     floats += [v for step in case.program.steps for v in dtypes_of(step) if v.is_float]
     return all(dtype is DType.F64 for dtype in floats)

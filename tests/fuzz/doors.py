@@ -55,7 +55,7 @@ class Door:
     first: float = 0.0
 
     def takes(self, case: Case) -> bool:
-        """Whether a program is one of its part."""
+        """Returns whether a program is one of its part."""
         if self.share >= 1:
             return True
         word = f"{case.seed} {self.others or self.name}".encode()
@@ -147,7 +147,7 @@ def compiled(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
 
 
 def _drawn_options(case: Case, device: Device) -> dict[str, Any]:
-    """What a program is compiled with: it may round otherwise, or compute values a second time."""
+    """Returns what a program is compiled with: it may round otherwise, or compute values a second time."""
     if device is not PLAIN:
         return {}
     options: dict[str, Any] = {"numerics": "fast"} if case.seed % 3 == 0 else {}
@@ -186,7 +186,7 @@ def _call(function: Any, case: Case, device: Device) -> Results:
 
 
 def _results(case: Case, tensors: Sequence[Tensor | None]) -> Results:
-    """What was computed, with None for gradients that are not asked for."""
+    """Returns what was computed, with None for gradients that are not asked for."""
     found = data_of(tensors)
     return found + [None] * (len(case.names) - len(found))
 

@@ -10,7 +10,7 @@ __all__ = ["ragged_rows", "remainders", "turned_results"]
 
 
 def turned_results(d: Builder) -> bool:
-    """What a library computes dies in a kernel that reads it turned and writes a result of its shape."""
+    """Returns what a library computes dies in a kernel that reads it turned and writes a result of its shape."""
     rows = d.random.choice((3, 5, 8, 17))
     square = d.one("matmul", d.fresh("f", (rows, rows)), d.fresh("f", (rows, rows)))
     if square is None:

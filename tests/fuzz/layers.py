@@ -44,7 +44,7 @@ def _without_dropout(x: Any) -> Any:
 
 @functools.cache
 def _arguments(name: str) -> tuple[Any, ...]:
-    """What `forward` is called with, for the structure of it."""
+    """Returns what `forward` is called with, for the structure of it."""
     return CASES[name].inputs(np.random.default_rng(7))
 
 
@@ -99,7 +99,7 @@ def _with(x: Any, places: dict[int, Tensor]) -> Any:
 
 @functools.cache
 def layer_function(name: str) -> Callable[..., Any]:
-    """What a layer gives for parameters, constants and inputs: one tensor, or a tuple of them.
+    """Returns what a layer gives for parameters, constants and inputs: one tensor, or a tuple of them.
 
     What it reads is collected once, as a trace watches all that its Python reads.
     """

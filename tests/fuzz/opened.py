@@ -1,4 +1,4 @@
-"""What a phase's process needs beside its environment, and in how many threads it runs programs."""
+"""Defines what a phase's process needs beside its environment, and in how many threads it runs programs."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _at_edges(d: Builder) -> bool:
 
 
 def _turned(d: Builder) -> bool:
-    """What a library computes, read where it lies and turned: it may not be written over."""
+    """Returns what a library computes, read where it lies and turned: it may not be written over."""
     x = d.pick(lambda v: v.dtype is d.float and len(v.shape) == 2 and 0 < v.tensor.spec.numel <= 64)
     y = d.one("permute", x, axes=(1, 0)) if x else None
     square = d.one("matmul", x, y) if x and y else None

@@ -64,7 +64,7 @@ class Step:
 
 
 def special(name: str) -> Callable[..., Any] | None:
-    """What computes a step that is no row: `detach`, and layers."""
+    """Returns what computes a step that is no row: `detach`, and layers."""
     if name == "detach":
         return Tensor.detach
     if name.startswith(LAYER):
@@ -143,7 +143,7 @@ class Program:
 
     @cached_property
     def is_random(self) -> bool:
-        """Whether a step draws from a key."""
+        """Returns whether a step draws from a key."""
         return any(step.name in REGISTRY and REGISTRY[step.name].random for step in self.steps)
 
     def widened(self) -> Program:
@@ -241,13 +241,13 @@ class Program:
 
 
 def _gives_tuple(name: str) -> bool:
-    """Whether a row gives a tuple whatever the number of its results: a split, an update of parameters."""
+    """Returns whether a row gives a tuple whatever the number of its results: a split, an update of parameters."""
     return name in REGISTRY and str(REGISTRY[name].signature.python.return_annotation).startswith("tuple")
 
 
 def _variable(layer: str) -> str:
-    """What a program calls a layer: a global variable, as a trace that meets a call without one looks for the function
-    among all objects of the process.
+    """Returns what a program calls a layer: a global variable, as a trace that meets a call without one looks for the
+    function among all objects of the process.
     """
     return re.sub(r"\W+", "_", layer)
 

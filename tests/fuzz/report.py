@@ -1,4 +1,4 @@
-"""What a run of the fuzzer prints: disagreements as they are found, progress, and one table at the end."""
+"""Defines what a run of the fuzzer prints: disagreements as they are found, progress, and one table at the end."""
 
 from __future__ import annotations
 

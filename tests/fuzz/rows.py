@@ -1,4 +1,4 @@
-"""Which rows of the table are drawn, and what their samples say of shapes, kinds and ranges."""
+"""Tests which rows of the table are drawn, and what their samples say of shapes, kinds and ranges."""
 
 from __future__ import annotations
 
@@ -84,15 +84,15 @@ def placed(attrs: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_stream(x: Any) -> bool:
-    """Whether a number is a key of random numbers."""
+    """Returns whether a number is a key of random numbers."""
     return isinstance(x, int) and not isinstance(x, bool) and abs(x) > 1 << 53
 
 
 def broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether two shapes broadcast."""
+    """Returns whether two shapes broadcast."""
     return all(m == n or 1 in (m, n) for m, n in zip(reversed(a), reversed(b), strict=False))
 
 
 def expands(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether the first shape expands to the second."""
+    """Returns whether the first shape expands to the second."""
     return len(a) <= len(b) and all(m in (n, 1) for m, n in zip(reversed(a), reversed(b), strict=False))

@@ -49,7 +49,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Shared:
-    """What the processes of a phase share.
+    """Holds what the processes of a phase share.
 
     next      the number that the next free worker takes
     kinds     how many failures of each kind were shrunk
@@ -72,7 +72,7 @@ class Shared:
             return list(range(first, self.next.value))
 
     def may_shrink(self, kind: str) -> bool:
-        """Whether few failures of this kind were shrunk before; counts this one."""
+        """Returns whether few failures of this kind were shrunk before; counts this one."""
         at = int.from_bytes(hashlib.blake2b(kind.encode(), digest_size=4).digest()) % KINDS
         with self.kinds.get_lock():
             self.kinds[at] += 1
@@ -103,7 +103,7 @@ def check_program(case: Any, doors: Any, counts: collections.Counter[str]) -> li
 
 
 def try_door(door: Any, case: Any) -> tuple[str, str | None]:
-    """What a door says of a case, and why it was skipped; an exception is a disagreement too."""
+    """Returns what a door says of a case, and why it was skipped; an exception is a disagreement too."""
     try:
         outcome = door.check(case)
     except Exception as fault:

@@ -45,13 +45,13 @@ _OF_PYTHON: Final = (
     *{sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), *(path for path in sys.path if path)},
     str(Path(__file__).parents[2]), "/proc/", "/sys/", "/usr/", "/lib", "/etc/", "/dev/null", "/dev/urandom",
 )  # fmt: skip
-"""Where modules are imported from, and what the system says of itself."""
+"""Says where modules are imported from, and what the system says of itself."""
 _SECRETS: Final = ("/etc/passwd", "/etc/shadow")
 _COMMANDS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 
 
 class Watch:
-    """What a case opened, changed, connected to and started, by Python's audit events."""
+    """Holds what a case opened, changed, connected to and started, by Python's audit events."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -102,7 +102,7 @@ class _Clock:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def is_late(self) -> bool:
-        """Whether the case has taken too long."""
+        """Returns whether the case has taken too long."""
         return is_late(time.process_time() - self.used, time.monotonic() - self.began)
 
     def _ring(self, signum: int, frame: FrameType | None) -> None:
@@ -112,7 +112,7 @@ class _Clock:
 
 
 def is_late(processor_s: float, clock_s: float) -> bool:
-    """Whether so much is too long for a file."""
+    """Returns whether so much is too long for a file."""
     return processor_s > MAX_SECONDS or clock_s > PATIENCE * MAX_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""What burn_kernels keeps: choices and timings."""
+"""Defines what burn_kernels keeps: choices and timings."""
 
 from __future__ import annotations
 

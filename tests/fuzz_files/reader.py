@@ -1,4 +1,4 @@
-"""What a reader of files is, and helpers of those that are listed in `readers`."""
+"""Defines what a reader of files is, and helpers of those that are listed in `readers`."""
 
 from __future__ import annotations
 
@@ -48,9 +48,11 @@ class Reader:
     beside: Callable[[], Mapping[str, bytes]] = field(default=dict)
     """The files that lie in the same folder and stay sound."""
     sealed: bool = False
-    """Whether it has a checksum of ours: half of the files are read as if it fitted, which who forges one can have."""
+    """Says whether it has a checksum of ours: half of the files are read as if it fitted, which who forges one can
+    have.
+    """
     shown: bool = False
-    """Whether what `read` prints goes to a terminal."""
+    """Says whether what `read` prints goes to a terminal."""
 
 
 def either(*changes: Change) -> Change:

@@ -1,4 +1,4 @@
-"""What lies in the directory of a run, and what its views print."""
+"""Defines what lies in the directory of a run, and what its views print."""
 
 from __future__ import annotations
 

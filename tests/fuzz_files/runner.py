@@ -56,7 +56,7 @@ No file has begun at an infinite time: a process that is still on its way to the
 
 @dataclass
 class Tally:
-    """What became of the files of one reader."""
+    """Holds what became of the files of one reader."""
 
     read: int = 0
     refused: int = 0
@@ -79,7 +79,7 @@ class _Slice:
     child: int
     text: bytes = b""
     where: str = ""
-    """Where it was when it had taken too long."""
+    """Says where it was when it had taken too long."""
 
 
 class Fuzzer:
@@ -131,7 +131,9 @@ class Fuzzer:
         return ((name, range(start, min(start + SLICE, most))) for start in starts for name in self.tallies)
 
     def _piece(self, rounds: Iterator[tuple[str, range]]) -> tuple[str, range] | None:
-        """What is read next: what a death interrupted, then the next of the rounds; None where there is nothing now."""
+        """Returns what is read next: what a death interrupted, then the next of the rounds; None where there is
+        nothing now.
+        """
         while time.monotonic() < self.until:
             piece = self._again.popleft() if self._again else next(rounds, None)
             if piece is None or (len(piece[1]) and len(self.tallies[piece[0]].faults) < MAX_FAULTS):

@@ -85,7 +85,7 @@ def reading_modules() -> Iterator[str]:
 
 
 def opens(function: ast.expr) -> bool:
-    """Whether a function that is called opens files."""
+    """Returns whether a function that is called opens files."""
     if isinstance(function, ast.Name):
         return function.id in READING
     if not isinstance(function, ast.Attribute):

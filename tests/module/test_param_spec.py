@@ -1,4 +1,4 @@
-"""What is known of a parameter before it is made: loading draws nothing."""
+"""Tests what is known of a parameter before it is made: loading draws nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed while runs go on: whose streams are back when they end."""
+"""Tests what is printed while runs go on: whose streams are back when they end."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def test_a_place_that_names_a_foreign_socket_is_not_connected_to(tmp_path):
 
 @pytest.mark.parametrize("content", [b"[1]", b"[" * 4000, b'{"ok": true}', b"x" * 5000, b"\xff"])
 def test_a_file_with_nonsense_is_answered_and_taken_away(tmp_path, content):
-    """Where there are no sockets: a list was an AttributeError that ended the thread."""
+    """Without sockets commands come in a file; a list in it was an AttributeError that ended the thread."""
     server = ControlServer(tmp_path, Stops(), sockets=False)
     (tmp_path / "control.command").write_bytes(content)
     server.answer_file()

@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 
 def shown(folder):
-    """What each view says of its end: lines that follow, a page, the dashboard, the report, the list."""
+    """Returns what each view says of its end: lines that follow, a page, the dashboard, the report, the list."""
     lines = io.StringIO()
     follow_lines(Source(folder), lines)
     source = Source(folder)

@@ -1,4 +1,4 @@
-"""What events fold into: curves that keep their extremes, progress, the time that is left."""
+"""Tests what events fold into: curves that keep their extremes, progress, the time that is left."""
 
 import math
 from time import process_time

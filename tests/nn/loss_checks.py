@@ -1,4 +1,4 @@
-"""What tests of losses share: values and gradients as arrays."""
+"""Defines what tests of losses share: values and gradients as arrays."""
 
 from __future__ import annotations
 

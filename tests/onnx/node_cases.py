@@ -54,7 +54,7 @@ def cases() -> list[Any]:
 
 
 def is_standard(case: Any) -> bool:
-    """Whether only operators of ai.onnx occur."""
+    """Returns whether only operators of ai.onnx occur."""
     return all(entry.domain in ("", "ai.onnx") for entry in case.model.opset_import)
 
 

@@ -260,7 +260,7 @@ class OperatorGraph:
 
 
 def compute(node: Any, feeds: dict[str, Any], opset: int) -> list[Any]:
-    """What onnxruntime computes for one node.  Raises: Rejected."""
+    """Returns what onnxruntime computes for one node.  Raises: Rejected."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -1,4 +1,4 @@
-"""What tests of random ONNX models share: the values of onnxruntime, and the loop over seeds."""
+"""Defines what tests of random ONNX models share: the values of onnxruntime, and the loop over seeds."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def written(data, folder):
 
 
 def disagreements(seed, folder):
-    """What differs from onnxruntime for one random model; None where onnxruntime cannot run it."""
+    """Returns what differs from onnxruntime for one random model; None where onnxruntime cannot run it."""
     drawn = ControlModel(seed)
     data = share_names(drawn.proto, seed).SerializeToString()
     wanted = references(drawn)

@@ -1,4 +1,4 @@
-"""What was imported goes out again, for any batch and length, and what cannot says where."""
+"""An imported model can be exported again, for any batch and length; an error says where it cannot."""
 
 from __future__ import annotations
 

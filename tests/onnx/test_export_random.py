@@ -19,7 +19,9 @@ from tests.graph.random_graphs import Program, programs
 
 
 def is_plain(program):
-    """Whether no value on the way is NaN, infinite or -0: ONNX leaves their order open, and runtimes drop the sign."""
+    """Returns whether no value on the way is NaN, infinite or -0: ONNX leaves their order open, and runtimes drop the
+    sign.
+    """
     specs = program.graph.specs()
     every = [i for i, spec in specs.items() if isinstance(spec, TensorSpec) and spec.dtype.is_float]
     values = Program(Graph(program.graph.inputs, program.graph.nodes, every), program.data).run(LibTorch())

@@ -37,7 +37,7 @@ ROWS = [
     name for name, row in REGISTRY.items() if not name.endswith("_backward") and "::" not in name and not row.barrier
 ]
 NOT_RUN = {("interpolate", 19): "MatMul of an empty batch"}
-"""What onnxruntime has no kernel for."""
+"""Holds what onnxruntime has no kernel for."""
 
 
 def called(row, drawn, attrs):

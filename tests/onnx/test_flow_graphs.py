@@ -44,7 +44,7 @@ def results(model, feeds, device=CPU, run=lambda model, *xs: model.forward(*xs))
 
 
 def disagreements(seed, folder):
-    """What differs from onnxruntime for one random model; None where onnxruntime cannot run it."""
+    """Returns what differs from onnxruntime for one random model; None where onnxruntime cannot run it."""
     drawn = FlowModel(seed)
     data = share_names(drawn.proto, seed).SerializeToString()
     wanted = references(drawn)
@@ -217,7 +217,7 @@ def test_a_row_of_nothing_is_split_into_no_parts(more, tmp_path):
 
 
 def test_source_of_a_loop_that_never_ran_gives_tensors(tmp_path):
-    """What goes in comes out, and the host knows it; where the loop runs it lies on a device."""
+    """A loop passes a value through: on the host if the host runs the loop, else on a device."""
     nodes = [helper.make_node("Identity", ["x"], ["t"]), helper.make_node("Identity", ["go"], ["on"])]
     body = helper.make_graph(
         nodes, "body", [info("i", L), info("go", B), info("s", F, [2])], [info("on", B), info("t", F, [2])]

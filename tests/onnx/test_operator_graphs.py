@@ -44,7 +44,7 @@ def in_three_parts(error):
 
 
 def disagreements(drawn, folder, *, fuse=False):
-    """What differs from onnxruntime for one random model, and how many ways ran it."""
+    """Returns what differs from onnxruntime for one random model, and how many ways ran it."""
     data, wrong, ran = drawn.proto.SerializeToString(), [], 0
     ways = {
         "loaded": lambda: results(load(data), drawn.feeds(), CPU),

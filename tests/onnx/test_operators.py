@@ -185,7 +185,7 @@ def test_entries_begin_where_onnx_changed_the_operator():
 
 
 def test_attributes_of_the_newest_schemas_are_known():
-    """What the standard has that an entry refuses: every one of them on purpose."""
+    """Attributes of the standard that an entry refuses are refused on purpose."""
     onnx = pytest.importorskip("onnx")
     opset = onnx.defs.onnx_opset_version()
     refused = {}

@@ -27,7 +27,7 @@ from burn_torch.optim import AdamConfig
 ROOT = Path(__file__).parents[2]
 CPU = Device.cpu()
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
-"""What the README beside the models asks for."""
+"""Holds what the README beside the models asks for."""
 
 NAMES = [
     "burn-mnist",

@@ -1,4 +1,4 @@
-"""Which tensors of a file are parameters: those that were trained, each where it is read, and no others."""
+"""Tests which tensors of a file are parameters: those that were trained, each where it is read, and no others."""
 
 from __future__ import annotations
 

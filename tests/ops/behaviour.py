@@ -1,4 +1,6 @@
-"""What tests of single rows need: run a row on every leaf; check gradients where the table's samples do not go."""
+"""Defines what tests of single rows need: run a row on every leaf; check gradients where the table's samples do not
+go.
+"""
 
 from __future__ import annotations
 

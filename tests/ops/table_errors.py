@@ -82,7 +82,9 @@ def widened(upstream: Sequence[TensorData | None]) -> list[TensorData | None]:
 
 
 def stable_gradient(variant: Typed, dtype: DType, i: int) -> float:
-    """What one rounding of the inputs and of the upstream gradients changes in the float64 gradient of input i."""
+    """Returns what one rounding of the inputs and of the upstream gradients changes in the float64 gradient of input
+    i.
+    """
     key = (variant, dtype)
     if key not in _changes:
         wide = variant.widened()

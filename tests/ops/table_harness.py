@@ -1,4 +1,4 @@
-"""What the table test needs: inputs of every kind for a row, runs on every stack, references, and error rules.
+"""Defines what the table test needs: inputs of every kind for a row, runs on every stack, references, and error rules.
 
 How errors are judged (a float result against the float64 result of the same, already rounded, inputs):
 
@@ -43,12 +43,14 @@ EPS: Final = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DTy
 
 
 def is_of_numbers(row: Op) -> bool:
-    """Whether a row computes host numbers alone: no leaf has it."""
+    """Returns whether a row computes host numbers alone: no leaf has it."""
     return row.torch is None and row.numpy is None and row.decomposition is None and row.scalar is not None
 
 
 def places() -> list[str]:
-    """Where LibTorch runs: BURN_TORCH_TEST_PLACE alone if it is set, else the CPU and a CUDA device if there is one."""
+    """Returns where LibTorch runs: BURN_TORCH_TEST_PLACE alone if it is set, else the CPU and a CUDA device if there
+    is one.
+    """
     chosen = os.environ.get("BURN_TORCH_TEST_PLACE")
     if chosen:
         return [chosen]
@@ -333,7 +335,7 @@ def judge(what: str, actual: Array, expected: Array, allowed: Array | float) -> 
 
 
 def stable(reference: Array, change: float, dtype: DType) -> float:
-    """What rounding of inputs and of the result explains, times 8 for the steps between."""
+    """Returns what rounding of inputs and of the result explains, times 8 for the steps between."""
     return 8 * (change + EPS[dtype] * size(reference))
 
 
@@ -474,7 +476,7 @@ class Numeric:
     values: Array
     scale: float
     kink: bool
-    """Whether slopes from the left and from the right differ somewhere, or the values do."""
+    """Says whether slopes from the left and from the right differ somewhere, or the values do."""
 
     @property
     def tolerance(self) -> float:

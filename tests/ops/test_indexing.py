@@ -1,4 +1,6 @@
-"""What the table cannot state of rows that read and write at indices: equal indices, zeros, types, bounds, messages."""
+"""Tests what the table cannot state of rows that read and write at indices: equal indices, zeros, types, bounds,
+messages.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def indices(*shape: int) -> TensorSpec:
 
 
 def one_by_one(x: Any, places: Any, values: Any, update: str) -> Any:
-    """What an update means: one value after the other."""
+    """Returns what an update means: one value after the other."""
     y = np.array(x)
     for place, value in zip(places, values, strict=True):
         old = y[place]

@@ -1,4 +1,4 @@
-"""What the table cannot state of scans and order: ties, NaN, zeros, long lines, element types, messages."""
+"""Tests what the table cannot state of scans and order: ties, NaN, zeros, long lines, element types, messages."""
 
 from __future__ import annotations
 

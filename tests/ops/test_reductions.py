@@ -1,4 +1,6 @@
-"""What the table cannot state of reductions and creation: ties, NaN, zeros, nothing at all, element types, messages."""
+"""Tests what the table cannot state of reductions and creation: ties, NaN, zeros, nothing at all, element types,
+messages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the table cannot state of rows that move elements: values against torch, element types, messages."""
+"""Tests what the table cannot state of rows that move elements: values against torch, element types, messages."""
 
 from __future__ import annotations
 

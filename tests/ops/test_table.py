@@ -91,7 +91,7 @@ def test_row_has_all_its_parts(row: Op) -> None:
 
 
 def is_elementwise(row: Op) -> bool:
-    """Whether on every sample an output element depends on the input elements at its place alone."""
+    """Returns whether on every sample an output element depends on the input elements at its place alone."""
     if row.view or row.random or row.barrier or set(row.signature.attrs) - {"dtype"}:
         return False
     seen = False
@@ -148,7 +148,7 @@ _PRIMITIVES: Final[dict[str, Any]] = {
     "float": float,
     **{dtype.name: dtype for dtype in ALL.members},
 }
-"""What an expression may call: the kernel primitives, here in numpy."""
+"""Holds what an expression may call: the kernel primitives, here in numpy."""
 
 
 def test_scalar_inplace_and_commutative_agree_with_the_row(row: Op) -> None:

@@ -1,4 +1,4 @@
-"""Which parameter a gradient and a state belong to: copies, tied parameters, other devices."""
+"""Tests which parameter a gradient and a state belong to: copies, tied parameters, other devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What optimizers and schedules remember, through files, bytes and recorders."""
+"""Tests what optimizers and schedules remember, through files, bytes and recorders."""
 
 from __future__ import annotations
 

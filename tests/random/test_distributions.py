@@ -50,7 +50,7 @@ def draw(name: str, *parameters: Any, shape: Any = (3, 5), dtype: DType, leaf: A
 
 
 def host(mapping: Any, raw: list[int]) -> Any:
-    """What a map makes of words that are chosen, not drawn."""
+    """Returns what a map makes of words that are chosen, not drawn."""
     return mapping.values(np.array(raw, np.uint32), Host)
 
 

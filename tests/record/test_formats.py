@@ -1,4 +1,4 @@
-"""What every format of records promises: all that goes in comes out, and damage is noticed."""
+"""Tests what every format of records promises: all that goes in comes out, and damage is noticed."""
 
 from __future__ import annotations
 

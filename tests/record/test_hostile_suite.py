@@ -42,7 +42,7 @@ def rows(folder: Path, every: int, first: int = 0) -> list[dict[str, Any]]:
 
 
 def faults(row: dict[str, Any]) -> list[str]:
-    """What is wrong with how a case ended."""
+    """Returns what is wrong with how a case ended."""
     found = []
     if row["how"] not in ("refused", "result") or row["listed"] not in ("refused", "result"):
         found.append(f"{row['how']} {row['said']}; inspected: {row['listed']} {row['told']}")

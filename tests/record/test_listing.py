@@ -1,4 +1,4 @@
-"""What files say of themselves: every format, hostile pickles included, and nothing of them runs."""
+"""Tests what files say of themselves: every format, hostile pickles included, and nothing of them runs."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def param(values: list[float], shape: list[int], dtype: Any = "F32") -> dict[str
 
 
 def burns(item: Any) -> dict[str, Any]:
-    """What rmp_serde writes of a BurnRecord."""
+    """Returns what rmp_serde writes of a BurnRecord."""
     metadata = {"float": "f32", "int": "i32", "format": "NamedMpkFileRecorder", "version": "0.20.1", "settings": "Full"}
     return {"metadata": metadata, "item": item}
 

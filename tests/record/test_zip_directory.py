@@ -26,7 +26,7 @@ SOUND = zipped(BODY, {"data/0": bytes(12)})
 
 
 def directory(data: bytes) -> tuple[int, int]:
-    """Where the directory of a zip file is, and its size."""
+    """Returns where the directory of a zip file is, and its size."""
     size, start = struct.unpack("<II", data[-10:-2])
     return start, size
 

@@ -1,4 +1,4 @@
-"""What the tests of tensors share: the same numbers as Tensor, torch and numpy, and a comparison of them."""
+"""Defines what the tests of tensors share: the same numbers as Tensor, torch and numpy, and a comparison of them."""
 
 from __future__ import annotations
 

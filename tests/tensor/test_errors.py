@@ -1,4 +1,4 @@
-"""What users read when they name what is not there: three parts, their own words, their own line."""
+"""Tests what users read when they name what is not there: three parts, their own words, their own line."""
 
 from __future__ import annotations
 

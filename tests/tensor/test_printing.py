@@ -1,4 +1,4 @@
-"""What a printed tensor looks like, to the letter."""
+"""Tests what a printed tensor looks like, to the letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What an error, or a limit of time, leaves behind: a checkpoint from which the run goes on with the same bits."""
+"""Tests what an error, or a limit of time, leaves behind: a checkpoint from which the run goes on with the same
+bits.
+"""
 
 import json
 import threading

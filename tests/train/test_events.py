@@ -1,4 +1,4 @@
-"""What a run leaves in events.jsonl: all of it, and after a resume what the undisturbed run leaves."""
+"""Tests what a run leaves in events.jsonl: all of it, and after a resume what the undisturbed run leaves."""
 
 import json
 import logging
@@ -33,7 +33,7 @@ from burn_torch.train.checkpoint import AsyncCheckpointer, Checkpoint
 
 EPOCHS = 3
 BESIDE = (LogLine, Resources, StopRequested, Notice)
-"""What happens beside the loop: when it comes is chance."""
+"""Holds what happens beside the loop: when it comes is chance."""
 
 
 def events(folder):
@@ -47,7 +47,7 @@ def events(folder):
 
 
 def computed(folder):
-    """What the loop has done, without where it was stopped and resumed; and the names of its checkpoints."""
+    """Returns what the loop has done, without where it was stopped and resumed; and the names of its checkpoints."""
     loop, saved, resumed = [], [], set()
     for event in events(folder):
         if isinstance(event, CheckpointSaved):

@@ -48,7 +48,7 @@ def test_what_does_not_go_together(program, tmp_path):
 
 @pytest.mark.parametrize("flag", [None, False])
 def test_a_fused_device_trains_with_the_bits_of_a_plain_one(program, tmp_path, flag):
-    """Where no kernels are generated a fused device computes what its inner device does."""
+    """Without generated kernels a fused device computes what its inner device does."""
     plain = program.make_training(tmp_path / "plain", 1).launch(program.make_learner())
     learner = program.make_learner()
     device = Device.cpu().fused().autodiff()

@@ -37,7 +37,7 @@ def whole(program, tmp_path_factory):
 
 
 def events(folder) -> list:
-    """What the log of a run says was computed."""
+    """Returns what the log of a run says was computed."""
     return [e.event for e in read_events(folder / EVENTS) if isinstance(e.event, StepDone | SplitDone | EpochDone)]
 
 

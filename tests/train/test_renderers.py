@@ -1,4 +1,4 @@
-"""What a run shows: plain lines, a bar on a terminal, nothing."""
+"""Tests what a run shows: plain lines, a bar on a terminal, nothing."""
 
 import io
 import os
@@ -107,7 +107,7 @@ ERASE = "\r\x1b[K"
 
 
 def frames(text):
-    """What was drawn on the line, one text a drawing, and the lines that stay."""
+    """Returns what was drawn on the line, one text a drawing, and the lines that stay."""
     drawn, stays = [], []
     for part in text.split(ERASE):
         *above, last = part.split("\n")

@@ -1,4 +1,4 @@
-"""What a training step reads outside of itself: never frozen, and told where it keeps steps from being compiled."""
+"""Values that a training step reads from outside are never frozen; a notice says if they prevent compilation."""
 
 import random
 from typing import Any

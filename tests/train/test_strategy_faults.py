@@ -1,4 +1,4 @@
-"""What strategies refuse, in words."""
+"""Tests what strategies refuse, in words."""
 
 from __future__ import annotations
 

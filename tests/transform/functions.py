@@ -1,4 +1,6 @@
-"""What tests of transforms share: functions written for burn_torch and for torch, random float64 data, comparisons."""
+"""Defines what tests of transforms share: functions written for burn_torch and for torch, random float64 data,
+comparisons.
+"""
 
 from __future__ import annotations
 

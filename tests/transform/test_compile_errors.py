@@ -1,4 +1,4 @@
-"""What compiled functions refuse, in the user's words and with the user's line."""
+"""Tests what compiled functions refuse, in the user's words and with the user's line."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def bits(x: Tensor) -> bytes:
 
 @dataclass
 class Run:
-    """What 50 steps leave: losses, parameters, running states, states of the optimizer."""
+    """Holds what 50 steps leave: losses, parameters, running states, states of the optimizer."""
 
     losses: list[bytes]
     params: dict[str, bytes]

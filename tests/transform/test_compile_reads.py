@@ -1,4 +1,4 @@
-"""What a compiled function reads besides its arguments: what changes is traced again, what never stays is refused."""
+"""Values that a compiled function reads besides its arguments: a change is traced again, an unstable one refused."""
 
 from __future__ import annotations
 

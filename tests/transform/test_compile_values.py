@@ -1,4 +1,4 @@
-"""What enters and leaves compiled steps: trees without fields yet, donation, scopes and states, memory."""
+"""Tests what enters and leaves compiled steps: trees without fields yet, donation, scopes and states, memory."""
 
 from __future__ import annotations
 

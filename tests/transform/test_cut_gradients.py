@@ -189,7 +189,7 @@ OUTERS: dict[str, Outer] = {
 
 
 def is_right_or_told(route: str, outer: str, device: Device, rng: np.random.Generator) -> tuple[bool, bool]:
-    """Whether the gradients of a penalised loss are those of torch, and whether the notice came."""
+    """Returns whether the gradients of a penalised loss are those of torch, and whether the notice came."""
     inner = device.inner()
     data = {name: normal(rng, *shape) for name, shape in {"A": (3, 4), "B": (4, 2), "x": (5, 3), "y": (5, 2)}.items()}
     where = [device, inner][rng.integers(2)]

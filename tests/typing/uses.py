@@ -61,7 +61,7 @@ class Net(Module):
 
 @dataclass(frozen=True)
 class Batch:
-    """What a step takes."""
+    """Holds what a step takes."""
 
     images: Tensor
     targets: Tensor

@@ -1,4 +1,6 @@
-"""What signatures do not tell of right calls: examples of classes, right values, and what is not called, with why."""
+"""Tests what signatures do not tell of right calls: examples of classes, right values, and what is not called, with
+why.
+"""
 
 from __future__ import annotations
 
@@ -376,7 +378,7 @@ EXAMPLES[nn.SeqLengthOption] = lambda: nn.SeqLengthOption.NoMax
 
 
 def _inputs() -> dict[str, dict[str, Any]]:
-    """What `forward` of each layer takes."""
+    """Returns what `forward` of each layer takes."""
     line, image, solid = tensor(2, 4, 8), tensor(2, 4, 8, 8), tensor(2, 4, 4, 4, 4)
     rows, words = tensor(2, 4), tensor(2, 3, 4)
     vectors, signs = tensor(3, 2), tensor(3, dtype="i8") * 2 - 1

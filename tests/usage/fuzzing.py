@@ -99,7 +99,7 @@ NAMED: Final = "**"
 
 @dataclass(frozen=True)
 class Callee:
-    """What is called, and with what it is right: values by the names of its parameters."""
+    """Holds what is called, and with what it is right: values by the names of its parameters."""
 
     name: str
     function: Callable[..., Any]

@@ -208,7 +208,7 @@ def example_of(annotation: Any) -> Any:
 
 # -- what an annotation says of a value ------------------------------------------------------------------------
 def fits(annotation: Any, value: Any) -> bool:
-    """Whether a value is of an annotated type; what the annotation leaves open fits."""
+    """Returns whether a value is of an annotated type; what the annotation leaves open fits."""
     if annotation is Any or annotation is object or isinstance(annotation, TypeVar | typing.ParamSpec):
         return True
     if annotation is None or annotation is type(None):

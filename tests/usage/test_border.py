@@ -1,4 +1,4 @@
-"""What users build refuses arguments that do not fit where they are given, in three parts: one call of each family."""
+"""Constructors refuse arguments that do not fit, with an error of three parts: one call of each family."""
 
 from __future__ import annotations
 

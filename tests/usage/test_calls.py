@@ -19,7 +19,7 @@ SELDOM: Final = 8
 """The quick tests make one of so many calls, the same ones each time."""
 
 NEVER: Final = ("text", "empty text", "object", "class", "function", "complex", "bytes", "dict", "list of texts")
-"""What no parameter of numbers, sizes, tensors or options takes."""
+"""Holds what no parameter of numbers, sizes, tensors or options takes."""
 
 TAKES_NAN: Final = frozenset({"other", "fill_value", "value", "number", "data", "floats", "min", "max", "mode"})
 """Parameters whose numbers are values of tensors: NaN is one."""

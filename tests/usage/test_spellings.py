@@ -106,7 +106,7 @@ def test_hints_name_what_is_there() -> None:
 
 
 def _has(home: Any, names: list[str]) -> bool:
-    """Whether an attribute is there, and of a package the one behind it too."""
+    """Returns whether an attribute is there, and of a package the one behind it too."""
     for name in names if isinstance(home, ModuleType) else names[:1]:
         if not hasattr(home, name):
             try:

@@ -1,4 +1,4 @@
-"""What torch differentiates, maps or traces by tensors of its own does not end in burn_torch without a word."""
+"""burn_torch refuses tensors of torch's own transforms, whose derivatives it would cut off without a word."""
 
 from __future__ import annotations
 

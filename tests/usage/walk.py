@@ -36,7 +36,7 @@ START_S: Final = 30
 
 @dataclass
 class Walk:
-    """What became of the calls of one callable."""
+    """Holds what became of the calls of one callable."""
 
     name: str
     reached: str | None = None

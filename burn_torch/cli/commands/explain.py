@@ -32,7 +32,7 @@ examples:
 """
 
 HANDS_ON: Final = True
-"""What stands after -- are the arguments of a script."""
+"""Words after -- are the arguments of a script."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

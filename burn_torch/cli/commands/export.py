@@ -89,7 +89,7 @@ def _require_fitting(args: argparse.Namespace) -> None:
 
 
 def _target(args: argparse.Namespace) -> Path:
-    """Where to write.  Raises: ConfigError for another ending, or the file that is exported itself."""
+    """Returns where to write.  Raises: ConfigError for another ending, or the file that is exported itself."""
     source = args.source / "model.safetensors" if args.source.is_dir() else args.source
     half = "-half" if args.half else ""
     out = source.with_name(f"{source.stem}{half}.{args.to}") if args.out is None else args.out
@@ -170,7 +170,7 @@ def _size(inputs: Any) -> int:
 
 
 def _given(err: BurnTorchError) -> str:
-    """What an error says was given, after its own first line."""
+    """Returns what an error says was given, after its own first line."""
     first, *rest = str(err).splitlines()
     found = [line.partition("given:")[2].strip() for line in rest if line.strip().startswith("given:")]
     return ": ".join([first, *found[:1]])

@@ -77,7 +77,7 @@ def _facts() -> Facts:
 
 
 def _environment() -> dict[str, str]:
-    """What the environment says, settings of runs included."""
+    """Returns what the environment says, settings of runs included."""
     settings = sorted(name for name in os.environ if name.startswith(PREFIX))
     return {name: os.environ.get(name, "not set") for name in (*ENVIRONMENT, *settings)}
 
@@ -120,7 +120,7 @@ def _triton() -> str:
 
 
 def _data() -> dict[str, str]:
-    """Which data sets of the recipes are here."""
+    """Returns which data sets of the recipes are here."""
     found = {"digits": "in the package"}
     try:
         recipes = [registry.recipe(name) for name in registry.recipes()]

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _with_checkpoint(found: Listing) -> Listing:
-    """What a checkpoint says of itself in words, in the place of its JSON."""
+    """Returns what a checkpoint says of itself in words, in the place of its JSON."""
     from burn_torch.cli.run_listing import checkpoint_words
 
     words = checkpoint_words(found)

@@ -164,7 +164,7 @@ def _changed(origins: dict[str, str]) -> dict[str, str]:
 
 
 def _origins_before(artifact_dir: Path) -> dict[str, str]:
-    """What the run that is resumed said of its settings; nothing if that is lost, since only people read it."""
+    """Returns what the run that is resumed said of its settings; nothing if that is lost, since only people read it."""
     try:
         found = json.loads(read_bounded(artifact_dir / "config.origins.json", MAX_CONFIG_BYTES))["origins"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

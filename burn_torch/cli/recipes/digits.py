@@ -38,7 +38,7 @@ class DigitsConfig(ClassificationConfig):
     hidden: int = 128
     optimizer: OptimizerSettings = OptimizerSettings(lr=2e-3)
     split: Literal["stratified", "file-order"] = "stratified"
-    """Which 360 images validate: the same share of each class, or the last rows of the file, of other writers."""
+    """Says which 360 images validate: the same share of each class, or the last rows of the file, of other writers."""
 
     def rules(self) -> Rules:
         """See `RunConfig.rules`."""

@@ -272,7 +272,7 @@ class TextGenerationRecipe(Recipe):
             yield Prediction(prompt, text, {"text": text})
 
     def generate(self, config: TextGenerationConfig, model: TextModel, prompt: str) -> str:
-        """What is added to a prompt, drawn from the `top_k` likeliest tokens."""
+        """Returns what is added to a prompt, drawn from the `top_k` likeliest tokens."""
         tokenizer = Tokenizer(config.merges or ())
         tokens = tokenizer.encode(prompt) or tokenizer.encode("\n")
         random = np.random.Generator(np.random.Philox(config.seed))

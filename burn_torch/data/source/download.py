@@ -57,7 +57,7 @@ def find_file(
     data_dir: str | os.PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Path:
-    """Where a file of a data set is, packed or not; it is downloaded into the cache if it is nowhere.
+    """Returns where a file of a data set is, packed or not; it is downloaded into the cache if it is nowhere.
 
     A folder that was named is the only one searched: data from elsewhere in its stead would be a silent surprise.
     Raises: DataError if the folder lacks the file, or the download fails or brings other bytes.

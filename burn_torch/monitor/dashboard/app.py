@@ -85,7 +85,7 @@ class Dashboard(App[Outcome]):
         super().__init__(ansi_color=True)  # the terminal's own colours; and NO_COLOR leaves none
         self.shown: Final = Shown(source, glyphs)
         self.failure: Exception | None = None
-        """What ended it, if it was a fault of its own."""
+        """Holds what ended it, if it was a fault of its own."""
         self._closes = closes
         self._ascii = glyphs is ASCII
         self._was_running = False
@@ -271,7 +271,7 @@ class Dashboard(App[Outcome]):
 
 
 def _has_terminal() -> bool:
-    """Whether the terminal is still there: a closed one that nobody was told of would be read for ever."""
+    """Returns whether the terminal is still there: a closed one that nobody was told of would be read for ever."""
     try:
         os.tcgetpgrp(sys.__stdin__.fileno())  # type: ignore[union-attr]  # run_async has checked that there is one
     except (OSError, ValueError, AttributeError):

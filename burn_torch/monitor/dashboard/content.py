@@ -1,4 +1,4 @@
-"""What the panels say, as rows of (text, role) runs: functions of a RunView and a size, without a terminal."""
+"""Defines what the panels say, as rows of (text, role) runs: functions of a RunView and a size, without a terminal."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _split_row(metric: MetricView, split: Split, found: SplitView, width: int) -
 
 # -- status -----------------------------------------------------------------------------------------------
 def mode(view: RunView, *, runs: bool) -> tuple[str, str]:
-    """What the run is doing, and its role."""
+    """Returns what the run is doing, and its role."""
     if view.ended is not None:
         good = view.ended.status in ("completed", "early_stopped")
         return view.ended.status.replace("_", " ").capitalize(), "good" if good else "warning"

@@ -35,7 +35,7 @@ STYLES: Final = {
     "error": Style(color="red", bold=True),
     "good": Style(color="green", bold=True),
 }
-"""What a role looks like.  Nothing is told by colour alone: NO_COLOR leaves bold, reverse and underline."""
+"""Holds what a role looks like.  Nothing is told by colour alone: NO_COLOR leaves bold, reverse and underline."""
 _ASCII: Final = str.maketrans("‹›│←→↑↓░°", "<>|<>^v. ")
 
 
@@ -61,7 +61,7 @@ class Panel(Widget):
         self._subtitle = ""
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """What the box shows: nothing, unless a panel says.  Sets `targets` where it has any."""
+        """Returns what the box shows: nothing, unless a panel says.  Sets `targets` where it has any."""
         return []
 
     def update(self) -> None:

@@ -21,7 +21,7 @@ __all__ = ["Controls", "Log", "Machine", "Metrics", "Plots", "Progress", "Shown"
 @final
 @dataclass
 class Shown:
-    """What the user has chosen to see, shared by all panels."""
+    """Holds what the user has chosen to see, shared by all panels."""
 
     source: Source
     glyphs: Glyphs
@@ -29,7 +29,7 @@ class Shown:
     kind: Kind = "full"
     log_scale: bool = False
     with_machine_line: bool = True
-    """Whether the machine has a line in the status, for want of a panel."""
+    """Says whether the machine has a line in the status, for want of a panel."""
 
     def names(self) -> list[str]:
         """The metrics, in their order."""
@@ -114,7 +114,7 @@ class Metrics(_OfRun):
 
 @final
 class Status(_OfRun):
-    """Where the run is."""
+    """Says where the run is."""
 
     TITLE = "Status"
 
@@ -189,7 +189,7 @@ class Plots(_OfRun):
 
 @final
 class Log(_OfRun):
-    """What the run prints."""
+    """Holds what the run prints."""
 
     TITLE = "Log"
     back = 0

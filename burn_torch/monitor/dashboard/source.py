@@ -70,7 +70,7 @@ class Source:
 
     @property
     def runs(self) -> bool:
-        """Whether the run goes on."""
+        """Returns whether the run goes on."""
         return self.view.status == "running" if self._lives is None else self._lives()
 
     def look(self) -> None:

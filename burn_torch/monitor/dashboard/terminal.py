@@ -51,7 +51,9 @@ def _in_background() -> bool:
 
 
 def glyphs() -> Glyphs:
-    """What the terminal's letters can draw: braille, blocks on the Linux console, ASCII where they are not Unicode."""
+    """Returns what the terminal's letters can draw: braille, blocks on the Linux console, ASCII where they are not
+    Unicode.
+    """
     encoding = (getattr(sys.__stdout__, "encoding", None) or "ascii").lower().replace("-", "")
     if encoding != "utf8":
         return ASCII

@@ -27,7 +27,7 @@ _POLL_S: Final = 0.25
 
 # -- the present state ------------------------------------------------------------------------------------
 def page(source: Source) -> str:
-    """What the dashboard shows, line by line and without pictures: for a pipe, a script, a screen reader."""
+    """Returns what the dashboard shows, line by line and without pictures: for a pipe, a script, a screen reader."""
     view = source.view
     lines = [("run", str(source.directory)), ("status", _status(view, runs=source.runs)), ("progress", _progress(view))]
     if view.checkpoints:

@@ -59,7 +59,7 @@ Activation: TypeAlias = (
     | Tanh
     | ThresholdedRelu
 )
-"""What ActivationConfig makes: any of these layers, with `forward(x)`.  Burn: an enum around them."""
+"""Holds what ActivationConfig makes: any of these layers, with `forward(x)`.  Burn: an enum around them."""
 
 
 class ActivationConfig(Config, enum=True):

@@ -78,7 +78,7 @@ class Threshold(Module):
     value: float
 
     def forward(self, x: Tensor) -> Tensor:
-        """What exceeds the threshold; the value elsewhere."""
+        """Returns what exceeds the threshold; the value elsewhere."""
         y: Tensor = apply(ops.threshold, (x, self.threshold, self.value))
         return y
 
@@ -104,7 +104,7 @@ class ThresholdedRelu(Module):
     alpha: float
 
     def forward(self, x: Tensor) -> Tensor:
-        """What exceeds alpha; 0 elsewhere."""
+        """Returns what exceeds alpha; 0 elsewhere."""
         return binary(ops.thresholded_relu, x, self.alpha)
 
     custom_content = inline

@@ -24,7 +24,7 @@ class Reduction(Enum):
     BatchMean = "BatchMean"
     """The sum of all elements, divided by the size of the first axis."""
     Auto = "Auto"
-    """What suits the loss: the mean, and for KLDivLoss the batch mean."""
+    """Holds what suits the loss: the mean, and for KLDivLoss the batch mean."""
 
 
 def reduced(losses: Tensor, reduction: Reduction) -> Tensor:

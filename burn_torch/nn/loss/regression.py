@@ -130,7 +130,7 @@ class HuberLoss(Module):
 
     @property
     def lin_bias(self) -> float:
-        """What the straight lines lie below |delta * r|: delta^2 / 2."""
+        """Returns what the straight lines lie below |delta * r|: delta^2 / 2."""
         return self.delta * self.delta * 0.5
 
     def forward(self, predictions: Tensor, targets: Tensor, reduction: Reduction = Reduction.Auto) -> Tensor:

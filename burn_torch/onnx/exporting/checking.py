@@ -1,4 +1,4 @@
-"""What an exported file is held against: onnx's checker, and the function it came from, run by onnxruntime."""
+"""Defines what an exported file is held against: onnx's checker, and the function it came from, run by onnxruntime."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ __all__ = ["ExportReport", "export"]
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written, and how it compares.  `print(report)` shows it."""
+    """Holds what was written, and how it compares.  `print(report)` shows it."""
 
     path: Path
     data_path: Path | None
@@ -43,7 +43,7 @@ class ExportReport:
     """How many tensors."""
     weight_bytes: int
     runtime: str
-    """What the outputs were compared in, or why they were not."""
+    """Holds what the outputs were compared in, or why they were not."""
     comparisons: tuple[Comparison, ...]
 
     @property

@@ -1,4 +1,6 @@
-"""What an export is asked for: the function, names, axes, the opset; everything that does not fit is told here."""
+"""Defines what an export is asked for: the function, names, axes, the opset; everything that does not fit is told
+here.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def _parameters(function: Callable[..., Any], count: int) -> list[str]:
 
 
 def name_of(function: Any) -> str:
-    """What the graph is called: the class of a module, or the function."""
+    """Returns what the graph is called: the class of a module, or the function."""
     return type(function).__name__ if isinstance(function, Tree) else getattr(function, "__name__", "function")
 
 
@@ -150,7 +152,7 @@ def _apart(name: str, taken: Sequence[str]) -> str:
 
 
 def dynamic_axes(inputs: Inputs, names: Sequence[str], batch: bool, dims: Mapping[str, Mapping[int, str]]) -> Axes:
-    """Where each dynamic axis stands.  Raises: ArgumentError that tells every axis which is not there."""
+    """Returns where each dynamic axis stands.  Raises: ArgumentError that tells every axis which is not there."""
     tensors = list(inputs.tensors.values())
     faults = [f"no input {name!r}, but {', '.join(names)}" for name in dims if name not in names]
     axes: Axes = {}

@@ -95,7 +95,7 @@ class Formula(NamedTuple):
 
 
 def formula(size: Size, symbols: Sequence[Symbol]) -> Formula | None:
-    """What gives a size from the dynamic axes; None where no sum of them and no product does.
+    """Returns what gives a size from the dynamic axes; None where no sum of them and no product does.
 
     There are more traces than unknowns, so that a formula which fits them all is no accident.
     """

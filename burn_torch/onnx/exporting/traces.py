@@ -18,7 +18,9 @@ from burn_torch.transform.flatten import Walk
 __all__ = ["Traces", "cases_of", "traced_at_sizes"]
 
 _STEPS: Final = ((1, 3, 4, 9, 11), (2, 3, 7, 5, 8), (5, 2, 3, 8, 1), (4, 9, 1, 2, 12), (3, 8, 10, 1, 5))
-"""What is added to the sizes of dynamic axes, one row an axis: in each trace all have others, in no fixed relation."""
+"""Holds what is added to the sizes of dynamic axes, one row an axis: in each trace all have others, in no fixed
+relation.
+"""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ __all__ = ["Kind", "Step", "Varying", "origin_text", "unified"]
 
 
 class Kind(NamedTuple):
-    """What is known of a tensor in all traces: its shape, where sizes may vary, and its element type."""
+    """Holds what is known of a tensor in all traces: its shape, where sizes may vary, and its element type."""
 
     shape: Shape
     dtype: DType
@@ -49,7 +49,7 @@ class Ref(NamedTuple):
 
 
 Read: TypeAlias = Any
-"""What a step reads: a Ref, a number, a Size, a Varying, or None."""
+"""Holds what a step reads: a Ref, a number, a Size, a Varying, or None."""
 
 
 @final
@@ -117,7 +117,7 @@ def _form(spec: Any) -> Any:
 
 
 def _same_form(one: object, other: object) -> bool:
-    """Whether attributes differ in whole numbers only."""
+    """Returns whether attributes differ in whole numbers only."""
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(_same_form(a, b) for a, b in zip(one, other, strict=True))
     if type(one) is int and type(other) is int:
@@ -175,7 +175,7 @@ def _kind(specs: Sequence[Any]) -> Kind | NumberSpec:
 
 
 def kind_of(specs: Sequence[TensorSpec]) -> Kind:
-    """What the specs of one tensor have in common."""
+    """Returns what the specs of one tensor have in common."""
     found = _kind(specs)
     assert isinstance(found, Kind)
     return found

@@ -53,7 +53,7 @@ def onnx_dtype(dtype: DType) -> int:
 
 
 class Cannot(Exception):
-    """What keeps a row from being written; `export` collects these."""
+    """Holds what keeps a row from being written; `export` collects these."""
 
 
 @final
@@ -93,7 +93,7 @@ class Node(NamedTuple):
 
 
 class _Signature(NamedTuple):
-    """What an opset says of an operator: per input and output the letter of its type, per letter the types."""
+    """Holds what an opset says of an operator: per input and output the letter of its type, per letter the types."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -138,9 +138,9 @@ class Writer:
         self.nodes: Final[list[Node]] = []
         self.constants: Final[dict[str, TensorData]] = {}
         self.origin: Origin | None = None
-        """Where what is written now comes from; names begin with the path of its module."""
+        """Says where what is written now comes from; names begin with the path of its module."""
         self.results: Sequence[Kind] = ()
-        """What the row that is written now makes."""
+        """Holds what the row that is written now makes."""
         self._names: Final[dict[str, int]] = {}
         self._interned: Final[dict[Any, Wire]] = {}
         self._lengths: Final[dict[Size, Wire]] = {}

@@ -1,4 +1,4 @@
-"""What ONNX operators mean here: functions of tensors, a family in each file.
+"""Defines what ONNX operators mean here: functions of tensors, a family in each file.
 
 Source that the importer writes calls them by these names.
 """

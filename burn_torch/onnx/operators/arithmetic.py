@@ -68,7 +68,7 @@ def power(x: Tensor, y: Operand) -> Tensor:
 
 @operator("Mod", 10)
 def modulo(x: Tensor, y: Tensor, *, fmod: int = 0) -> Tensor:
-    """What x leaves when divided by y, with the sign of y; with `fmod` that of x."""
+    """Returns what x leaves when divided by y, with the sign of y; with `fmod` that of x."""
     if x.dtype is DType.U64:
         return (x.cast(DType.I64) - quotient(x.cast(DType.I64), y.cast(DType.I64)) * y.cast(DType.I64)).cast(DType.U64)
     return widened(ops.fmod if fmod else ops.remainder, x, y)
@@ -108,31 +108,31 @@ def _compared(row: Any, x: Any, y: Any) -> Any:
 
 @operator("Equal", 7)
 def equal(x: Operand, y: Operand) -> Tensor:
-    """Whether x is y."""
+    """Returns whether x is y."""
     return _compared(ops.equal, x, y)
 
 
 @operator("Greater", 7)
 def greater(x: Operand, y: Operand) -> Tensor:
-    """Whether x > y."""
+    """Returns whether x > y."""
     return _compared(ops.greater, x, y)
 
 
 @operator("GreaterOrEqual", 12)
 def greater_equal(x: Operand, y: Operand) -> Tensor:
-    """Whether x >= y."""
+    """Returns whether x >= y."""
     return _compared(ops.greater_equal, x, y)
 
 
 @operator("Less", 7)
 def less(x: Operand, y: Operand) -> Tensor:
-    """Whether x < y."""
+    """Returns whether x < y."""
     return _compared(ops.lower, x, y)
 
 
 @operator("LessOrEqual", 12)
 def less_equal(x: Operand, y: Operand) -> Tensor:
-    """Whether x <= y."""
+    """Returns whether x <= y."""
     return _compared(ops.lower_equal, x, y)
 
 

@@ -239,7 +239,7 @@ def optional(x: Any = None, *, type: Any = None) -> Any:
 
 @operator("OptionalHasElement", 15)
 def optional_has_element(x: Any = None) -> Any:
-    """Whether the value is there."""
+    """Returns whether the value is there."""
     return np.array(x is not None)
 
 

@@ -93,7 +93,7 @@ def bitwise_not(x: Tensor) -> Tensor:
 
 @operator("IsInf")
 def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    """Whether each element is infinite, of the signs asked for."""
+    """Returns whether each element is infinite, of the signs asked for."""
     if detect_negative and detect_positive:
         return x.is_inf()
     if detect_positive:

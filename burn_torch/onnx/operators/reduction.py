@@ -142,13 +142,13 @@ def _arg(row: Any, x: Tensor, axis: int, keepdims: int, last: int) -> Tensor:
 
 @operator("ArgMax")
 def argmax(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
-    """Where the largest element along an axis is; the first of equal ones, or the last."""
+    """Returns where the largest element along an axis is; the first of equal ones, or the last."""
     return _arg(ops.argmax, x, axis, keepdims, select_last_index)
 
 
 @operator("ArgMin")
 def argmin(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
-    """Where the smallest element along an axis is; the first of equal ones, or the last."""
+    """Returns where the smallest element along an axis is; the first of equal ones, or the last."""
     return _arg(ops.argmin, x, axis, keepdims, select_last_index)
 
 

@@ -40,7 +40,7 @@ __all__ = ["HOST", "Entry", "Host", "Operand", "Sequence", "find", "known", "on_
 
 Host: TypeAlias = NDArray[Any]
 HOST: Final = (np.ndarray, TensorData)
-"""What values that are known on the host are: arrays, and TensorData of bfloat16, which numpy lacks."""
+"""Holds what values that are known on the host are: arrays, and TensorData of bfloat16, which numpy lacks."""
 Operand: TypeAlias = Tensor | float
 Sequence: TypeAlias = list[Any]
 
@@ -98,11 +98,11 @@ class Entry:
                 Parameter(name, _KINDS[annotation], required and parameter.kind is not parameter.VAR_POSITIONAL)
             )
         self.computes: Final = any(parameter.kind in ("tensor", "operand") for parameter in self.inputs)
-        """Whether it takes tensors; else it works on what the host knows, wherever its values lie."""
+        """Says whether it takes tensors; else it works on what the host knows, wherever its values lie."""
         self.multiple: Final = str(inspect.signature(function).return_annotation).startswith("tuple")
 
     def kind(self, position: int) -> str:
-        """What the input at this position is given as: "tensor", "operand", "host" or "raw"."""
+        """Returns what the input at this position is given as: "tensor", "operand", "host" or "raw"."""
         return self.inputs[min(position, len(self.inputs) - 1)].kind
 
     @property
@@ -202,7 +202,7 @@ def operator(
 
 
 def find(domain: str, op: str, opset: int) -> Entry | None:
-    """What an operator means in an opset; None if nobody has told."""
+    """Returns what an operator means in an opset; None if nobody has told."""
     for entry in _ENTRIES.get((domain, op), ()):
         if entry.since <= opset and (entry.until is None or opset <= entry.until):
             return entry

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 def _positions(mode: str, scale: float, size: int, count: int, roi: tuple[float, float]) -> tuple[Array, Array]:
-    """Where each of `count` results lies on an axis of `size` elements, and which lie outside (for cropping).
+    """Returns where each of `count` results lies on an axis of `size` elements, and which lie outside (for cropping).
 
     In float32, as onnxruntime does: which element is nearest to a place between two depends on the rounding.
     """

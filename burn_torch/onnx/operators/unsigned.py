@@ -63,7 +63,7 @@ def sortable(x: Tensor) -> Tensor:
 
 
 def unsorted(y: Tensor, dtype: DType) -> Tensor:
-    """What `sortable` was made of."""
+    """Returns what `sortable` was made of."""
     return (y.bitwise_xor(_TOP) if dtype is DType.U64 else y).cast(dtype)
 
 

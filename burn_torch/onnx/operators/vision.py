@@ -182,7 +182,9 @@ def non_max_suppression(
     *,
     center_point_box: int = 0,
 ) -> Any:
-    """Which boxes stay, as (batch, class, box): the best, and those that overlap none of them too far.  On the host."""
+    """Returns which boxes stay, as (batch, class, box): the best, and those that overlap none of them too far.  On
+    the host.
+    """
 
     def first(x: Host | None, default: float) -> float:
         return default if x is None or not x.size else float(x.reshape(-1)[0])

@@ -25,7 +25,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Windows:
-    """Where the windows of a convolution or a pool lie on the spatial axes."""
+    """Says where the windows of a convolution or a pool lie on the spatial axes."""
 
     kernel: Sizes
     stride: Sizes

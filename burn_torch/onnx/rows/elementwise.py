@@ -179,7 +179,7 @@ def _(w: Writer, y: Wire | Number, x: Wire | Number) -> Wire:
 
 
 def _negative(w: Writer, x: Wire) -> Wire:
-    """Whether x is below 0, or -0."""
+    """Returns whether x is below 0, or -0."""
     zero = w.number(0.0, x.dtype)
     return w.node("Or", w.node("Less", x, zero), w.node("Less", w.node("Reciprocal", x), zero))
 

@@ -52,7 +52,9 @@ def _not_empty(call: Call) -> bool:
 
 
 def _in_f32(call: Call) -> bool:
-    """Whether there is something to normalise, and f32 is wide enough: ONNX's normalisations are computed in it."""
+    """Returns whether there is something to normalise, and f32 is wide enough: ONNX's normalisations are computed in
+    it.
+    """
     return _not_empty(call) and call.specs[0].dtype is not DType.F64  # type: ignore[union-attr]  # x is a tensor
 
 

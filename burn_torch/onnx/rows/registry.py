@@ -38,7 +38,7 @@ class Export:
     when: When | None
 
     def stands_for(self, call: Call, used: Sequence[bool], opset: int) -> bool:
-        """Whether it writes this call."""
+        """Returns whether it writes this call."""
         return self.when is None or self.when(call, used, opset)
 
 

@@ -252,7 +252,7 @@ def _pairs(*shapes: Shape) -> Any:
 
 
 def _weights(row_name: str, size: int, **attrs: object) -> Host:
-    """What a row that is linear along one axis does to each unit vector: (size, outputs), f64."""
+    """Returns what a row that is linear along one axis does to each unit vector: (size, outputs), f64."""
     with suspended():
         unit = Tensor.from_data(np.eye(size).reshape(1, size, size), host())
         made: Tensor = ops.REGISTRY[row_name](unit, **attrs)

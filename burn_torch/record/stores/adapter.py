@@ -1,4 +1,4 @@
-"""What differs between a file and a module: names, the way that matrices lie, element types."""
+"""Defines what differs between a file and a module: names, the way that matrices lie, element types."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ModuleAdapter:
     """Adapts nothing; others override one of the two methods."""
 
     def twins(self, place: Place) -> Sequence[Twin] | None:
-        """What a value of the module is in the file, the likeliest first; None to leave it as it is."""
+        """Returns what a value of the module is in the file, the likeliest first; None to leave it as it is."""
         return None
 
     def stored(self, place: Place, dtype: DType) -> DType:

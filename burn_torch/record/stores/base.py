@@ -1,4 +1,4 @@
-"""What all stores share: the way from the keys of a file to the values of a module, and back."""
+"""Defines what all stores share: the way from the keys of a file to the values of a module, and back."""
 
 from __future__ import annotations
 
@@ -99,19 +99,19 @@ class ModuleStore(ABC):
     with_remap_pattern = with_key_remapping
 
     def with_from_adapter(self, adapter: ModuleAdapter) -> Self:
-        """What makes of the file's values those of the module."""
+        """Returns what makes of the file's values those of the module."""
         return replace(self, from_adapter=adapter)
 
     def validate(self, validate: bool) -> Self:
-        """Whether faults raise; if not, what fits is loaded and the result lists the rest."""
+        """Returns whether faults raise; if not, what fits is loaded and the result lists the rest."""
         return replace(self, validating=validate)
 
     def allow_partial(self, allow: bool) -> Self:
-        """Whether keys may be missing."""
+        """Returns whether keys may be missing."""
         return replace(self, partial=allow)
 
     def map_indices_contiguous(self, map: bool) -> Self:
-        """Whether numbers in keys lose their gaps: fc.0 and fc.2 are the module's fc.0 and fc.1.
+        """Returns whether numbers in keys lose their gaps: fc.0 and fc.2 are the module's fc.0 and fc.1.
 
         A list keeps its numbers where the module has all of them: it has a gap since the file lacks a layer.
         """
@@ -120,7 +120,7 @@ class ModuleStore(ABC):
     # -- reading ------------------------------------------------------------------------------------
     @abstractmethod
     def read(self) -> ModuleRecord:
-        """What the file holds, under its own keys.  Raises: RecordError."""
+        """Returns what the file holds, under its own keys.  Raises: RecordError."""
 
     def get_all_snapshots(self) -> dict[str, RecordEntry]:
         """Entries by the names that they get; values are read when they are asked for.  Raises: RecordError."""
@@ -248,7 +248,7 @@ class WritableStore(ModuleStore):
         return cls(data)
 
     def with_to_adapter(self, adapter: ModuleAdapter) -> Self:
-        """What makes of the module's values those of the file."""
+        """Returns what makes of the module's values those of the file."""
         return replace(self, to_adapter=adapter)
 
     def metadata(self, key: str, value: str) -> Self:
@@ -260,7 +260,7 @@ class WritableStore(ModuleStore):
         return replace(self, own_metadata={})
 
     def overwrite(self, overwrite: bool) -> Self:
-        """Whether a file that is there may be replaced."""
+        """Returns whether a file that is there may be replaced."""
         return replace(self, overwriting=overwrite)
 
     def collect(self, module: Module) -> ModuleRecord:
@@ -319,13 +319,13 @@ class WritableStore(ModuleStore):
         """That of its files."""
 
     def path(self) -> Path:
-        """Where the file is, with the ending if it had none.  Raises: RecordError for a store of bytes."""
+        """Returns where the file is, with the ending if it had none.  Raises: RecordError for a store of bytes."""
         if not isinstance(self.source, Path):
             raise cannot_save("a store of bytes", expected="a store of a file", mend="use collect_bytes(module)")
         return self.source if self.source.suffix else self.source.with_suffix(self.ending)
 
     def read(self) -> ModuleRecord:
-        """What the file holds, under its own keys.  Raises: RecordError."""
+        """Returns what the file holds, under its own keys.  Raises: RecordError."""
         if isinstance(self.source, bytes):
             return ModuleRecord.from_bytes(self.source, self.ending)
         return ModuleRecord.load(self.path())

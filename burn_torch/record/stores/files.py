@@ -34,7 +34,7 @@ class BurnpackStore(WritableStore):
     extending: bool = True
 
     def auto_extension(self, enable: bool) -> Self:
-        """Whether a path without an ending gets `.bpk`."""
+        """Returns whether a path without an ending gets `.bpk`."""
         return replace(self, extending=enable)
 
     @property
@@ -43,7 +43,7 @@ class BurnpackStore(WritableStore):
         return ".bpk"
 
     def path(self) -> Path:
-        """Where the file is."""
+        """Returns where the file is."""
         if not self.extending and isinstance(self.source, Path):
             return self.source
         return super().path()

@@ -1,4 +1,4 @@
-"""Which values of a module a store reads or writes."""
+"""Decides which values of a module a store reads or writes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class PathFilter:
     __or__ = or_
 
     def matches(self, path: str, container_path: str = "") -> bool:
-        """Whether any criterion takes the path."""
+        """Returns whether any criterion takes the path."""
         return (
             self.everything
             or path in self.paths
@@ -107,7 +107,7 @@ class PathFilter:
     matches_with_container = matches
 
     def is_empty(self) -> bool:
-        """Whether it matches nothing."""
+        """Returns whether it matches nothing."""
         return self.criteria_count() == 0
 
     def criteria_count(self) -> int:

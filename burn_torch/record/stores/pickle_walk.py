@@ -1,4 +1,4 @@
-"""Which tensors a pickle of torch.save describes, and what else it asks for: read, never run.
+"""Decides which tensors a pickle of torch.save describes, and what else it asks for: read, never run.
 
 A pickle is a program for a small stack machine.  This one goes through its words and builds only marks: "a call of
 that name with these arguments".  No name is looked up, nothing is imported or called, so a hostile file can be shown as
@@ -70,7 +70,7 @@ class PickledTensor:
 
 
 class _Mark:
-    """Where a group of values begins on the stack."""
+    """Says where a group of values begins on the stack."""
 
 
 @final
@@ -139,7 +139,7 @@ class Walk:
         return Node(kind, called, args)
 
     def _group(self) -> list[Any]:
-        """What stands above the last mark, taken off the stack."""
+        """Returns what stands above the last mark, taken off the stack."""
         at = len(self._stack) - 1
         while not isinstance(self._stack[at], _Mark):
             at -= 1
@@ -322,14 +322,14 @@ _WRAPPERS: Final = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_pa
 
 
 def _holds_bytes(value: Any) -> bool:
-    """Whether a value is text, bytes or a list, and not a number of bytes to make."""
+    """Returns whether a value is text, bytes or a list, and not a number of bytes to make."""
     return isinstance(value, str | bytes) or (
         isinstance(value, Node) and (value.kind == "list" or str(value.called) == _ENCODE)
     )
 
 
 def is_harmless(asked: Named) -> bool:
-    """Whether tensors, and the plain containers that torch.load takes with them, ask for this name."""
+    """Returns whether tensors, and the plain containers that torch.load takes with them, ask for this name."""
     return (
         str(asked) in (*_REBUILT, *_WRAPPERS, *_PLAIN)
         or (asked.module in ("torch", "torch.cuda", "torch.storage") and asked.name.endswith("Storage"))

@@ -1,4 +1,4 @@
-"""What torch.save wrote, without running any of it.
+"""Defines what torch.save wrote, without running any of it.
 
 The file goes through `torch.load(weights_only=True)` and nothing else: what needs more is refused, with the names that
 it asked for.  Before that the zip directory is checked (see `zip_directory`), and the sizes that the pickle speaks of
@@ -47,7 +47,7 @@ MAX_DEPTH: Final = 32
 MAX_VISITS: Final = 8 * MAX_TENSORS
 """Values of nested lists and dicts; a list that stands in several places counts in each."""
 _LEGACY: Final = 0x1950A86A20F9469CFC6C
-"""What the layout of torch.save before 1.6 begins with, as a pickle."""
+"""Holds what the layout of torch.save before 1.6 begins with, as a pickle."""
 
 
 @final
@@ -186,7 +186,7 @@ def walk_legacy(source: Source) -> tuple[Walk, str]:
 
 
 def is_legacy(head: bytes) -> bool:
-    """Whether bytes begin as torch.save's old layout: a pickle of its number."""
+    """Returns whether bytes begin as torch.save's old layout: a pickle of its number."""
     return head[:1] == b"\x80" and _LEGACY.to_bytes(10, "little") in head[:32]
 
 

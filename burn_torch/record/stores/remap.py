@@ -46,7 +46,7 @@ class KeyRemapper:
         return KeyRemapper((*self.patterns, (regex, template)))
 
     def is_empty(self) -> bool:
-        """Whether it changes nothing."""
+        """Returns whether it changes nothing."""
         return not self.patterns
 
     def remap(self, keys: Iterable[str]) -> dict[str, str]:

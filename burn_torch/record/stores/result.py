@@ -1,4 +1,4 @@
-"""What came of loading: each key of the module and of the file, and what became of it."""
+"""Defines what came of loading: each key of the module and of the file, and what became of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ApplyResult:
     """Keys of the file that are one value."""
 
     def is_success(self) -> bool:
-        """Whether all that was found could be loaded."""
+        """Returns whether all that was found could be loaded."""
         return not self.errors
 
     def closest(self, path: str) -> str | None:

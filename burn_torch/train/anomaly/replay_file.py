@@ -42,18 +42,18 @@ _SHOWN: Final = 12
 @final
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay gave."""
+    """Holds what a replay gave."""
 
     fault: Fault | None
-    """What is found now; None if all is finite here."""
+    """Holds what is found now; None if all is finite here."""
     expected: Fault
-    """What was found when the file was written."""
+    """Holds what was found when the file was written."""
     steps: tuple[tuple[str, tuple[Values, ...]], ...]
     """Operations in order, each with what its results are like."""
 
     @property
     def reproduced(self) -> bool:
-        """Whether the same operation gives the same kind of value in the same place."""
+        """Returns whether the same operation gives the same kind of value in the same place."""
         now, then = self.fault, self.expected
         return now is not None and (now.name, now.values.nan, now.values.infinite, now.values.first) == (
             then.name, then.values.nan, then.values.infinite, then.values.first,
@@ -73,7 +73,7 @@ class Replayed:
 @final
 @dataclass(frozen=True)
 class Replay:
-    """What a replay file holds."""
+    """Holds what a replay file holds."""
 
     graph: Graph
     inputs: tuple[Any, ...]

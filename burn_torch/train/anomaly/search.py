@@ -1,4 +1,4 @@
-"""Which operation of a graph is the first whose result is not finite, though all it read was.
+"""Decides which operation of a graph is the first whose result is not finite, though all it read was.
 
 The graph of a step is run operation by operation, as the interpreter does it, so with the bits of the step.  NaN and
 infinities are followed from the results back to where they began.  An infinity that somebody wrote (a mask of -inf, a
@@ -32,14 +32,14 @@ _INF: Final = 2
 @final
 @dataclass(frozen=True)
 class Values:
-    """What the values of a tensor are like."""
+    """Holds what the values of a tensor are like."""
 
     dtype: str
     shape: tuple[int, ...]
     nan: int
     infinite: int
     first: tuple[int, ...] | None
-    """Where the first one is that is not finite."""
+    """Says where the first one is that is not finite."""
     lowest: float | None
     """Of those that are finite; None where none is."""
     highest: float | None
@@ -58,7 +58,7 @@ class Values:
 
     @property
     def flags(self) -> int:
-        """Which kinds of values that are not finite there are."""
+        """Returns which kinds of values that are not finite there are."""
         return (_NAN if self.nan else 0) | (_INF if self.infinite else 0)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Values:
 @final
 @dataclass(frozen=True)
 class Fault:
-    """Where values stop being finite."""
+    """Says where values stop being finite."""
 
     op: str | None
     """The operation; None if it is an input of the step."""
@@ -87,7 +87,7 @@ class Fault:
     where: str
     """The user's line; "" where none is known."""
     backward: bool
-    """Whether it is in the gradient of the operation of that line."""
+    """Says whether it is in the gradient of the operation of that line."""
     values: Values
     became: str | None
     """The later operation that made NaN of an infinity; None where there is none."""
@@ -139,7 +139,9 @@ def find(graph: Graph, leaf: Backend, inputs: Sequence[object], names: Sequence[
 
 
 def is_finite(leaf: Backend, primitive: object) -> bool:
-    """Whether all values of a tensor are finite: a sum tells most, and what it does not the values themselves."""
+    """Returns whether all values of a tensor are finite: a sum tells most, and what it does not the values
+    themselves.
+    """
     spec = leaf.spec(primitive)
     if not spec.dtype.is_float:
         return True
@@ -184,7 +186,9 @@ def _ids(place: Place) -> Iterator[int]:
 
 
 def _beginnings(graph: Graph, flags: dict[int, int], targets: Iterable[int], kind: int) -> list[Place]:
-    """Where values of a kind that reach the targets begin: inputs, and nodes that read none of them; in order."""
+    """Returns where values of a kind that reach the targets begin: inputs, and nodes that read none of them; in
+    order.
+    """
     live = set(targets)
     found: list[Place] = []
     for node in reversed(graph.nodes):
@@ -199,14 +203,14 @@ def _beginnings(graph: Graph, flags: dict[int, int], targets: Iterable[int], kin
 
 
 def _is_written(place: Place) -> bool:
-    """Whether somebody wrote the infinity: it is a number of the graph, or came in with an input."""
+    """Returns whether somebody wrote the infinity: it is a number of the graph, or came in with an input."""
     if not isinstance(place, Node):
         return True
     return any(isinstance(i, Literal) and not math.isfinite(i.value) for i in place.inputs)
 
 
 def _part(graph: Graph, wanted: set[int]) -> Graph:
-    """What leads to these ids, and no more."""
+    """Returns what leads to these ids, and no more."""
     live = set(wanted)
     nodes: list[Node] = []
     for node in reversed(graph.nodes):

@@ -43,14 +43,14 @@ RENEWED_AFTER: Final = 16
 @final
 @dataclass(frozen=True)
 class Anomaly:
-    """What the watch found."""
+    """Holds what the watch found."""
 
     position: Position
     """Before the step that went wrong."""
     fault: Fault | None
-    """Which operation; None where the step cannot be run operation by operation."""
+    """Says which operation; None where the step cannot be run operation by operation."""
     unsound: tuple[str, ...]
-    """What is not finite after the step, by name."""
+    """Holds what is not finite after the step, by name."""
     reason: str | None
     """Why there is no `fault`."""
     file: Path | None
@@ -58,7 +58,7 @@ class Anomaly:
 
 @dataclass(frozen=True)
 class _Step:
-    """What a step was given; `batch` is None for the update of a short window at the end of an epoch."""
+    """Holds what a step was given; `batch` is None for the update of a short window at the end of an epoch."""
 
     position: Position
     batch: Any
@@ -83,7 +83,7 @@ class AnomalyWatch:
         self._since.append(_Step(position, batch, lr, key))
 
     def is_full(self) -> bool:
-        """Whether it should start afresh, which it can between two updates."""
+        """Returns whether it should start afresh, which it can between two updates."""
         return len(self._since) >= RENEWED_AFTER and self._steps.batches == 0
 
     def clear(self) -> None:
@@ -141,7 +141,7 @@ class AnomalyWatch:
 
 
 def may_hide(learner: Learner[Any]) -> bool:
-    """Whether a gradient that is not finite may leave no trace: it is clipped, or the update is not ours."""
+    """Returns whether a gradient that is not finite may leave no trace: it is clipped, or the update is not ours."""
     optims = learner.optim.optimizers.values() if isinstance(learner.optim, GroupedOptimizer) else [learner.optim]
     own = hasattr(learner.model, "optimize")
     return own or any(not isinstance(one, Optimizer) or one.clipping is not None for one in optims)

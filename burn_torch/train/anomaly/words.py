@@ -1,4 +1,4 @@
-"""What a run says where values are not finite."""
+"""Defines what a run says where values are not finite."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["not_finite"]
 
 
 def not_finite(anomaly: Anomaly | None, what: str, saved: str) -> NonFiniteError:
-    """What to raise where values are not finite.
+    """Returns what to raise where values are not finite.
 
     anomaly   where they came from, if that was found
     what      what showed it

@@ -46,12 +46,12 @@ class AsyncCheckpointer:
         self.inner: Final = inner
         self._changed: Final = threading.Condition()
         self._waiting: deque[tuple[Path, Callable[[], Path]]] = deque()
-        """What is to be written; the first one is being written."""
+        """Holds what is to be written; the first one is being written."""
         self._finished: list[Path] = []
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._writing = False
-        """Whether the thread is at work on the first of those that wait."""
+        """Says whether the thread is at work on the first of those that wait."""
         self._closed = False
         self._then: list[Callable[[], None]] = []
         """Who is to hear that nothing is written any more."""
@@ -97,7 +97,7 @@ class AsyncCheckpointer:
         self.inner.delete(epoch)
 
     def files(self) -> list[CheckpointFile]:
-        """What there is, and what is handed over; the oldest first."""
+        """Returns what there is, and what is handed over; the oldest first."""
         found = {file.path: file for file in self.inner.files()}
         for path in self.waiting:
             file = CheckpointFile.of(path)
@@ -106,17 +106,17 @@ class AsyncCheckpointer:
         return sorted(found.values(), key=lambda file: file.key)
 
     def path(self, position: Position) -> Path:
-        """Where the checkpoint of a position lies, or will."""
+        """Returns where the checkpoint of a position lies, or will."""
         return self.inner.path(position)
 
     @property
     def waiting(self) -> list[Path]:
-        """What is handed over and not written yet."""
+        """Returns what is handed over and not written yet."""
         with self._changed:
             return [path for path, _ in self._waiting]
 
     def finished(self) -> list[Path]:
-        """What has been written since this was last asked.  Raises: what writing one raised."""
+        """Returns what has been written since this was last asked.  Raises: what writing one raised."""
         if not self._finished and self._error is None:  # asked after each step, and mostly nothing has happened
             return []
         with self._changed:

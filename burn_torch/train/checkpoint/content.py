@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and how it lies in one record.
+"""Defines what a checkpoint holds, and how it lies in one record.
 
 Entries: `model.<path>`, `optim.<path>.<slot>`, `history.<split>.<epoch>.<number>` (two rows: values and weights),
 `metrics.<number>`, an array in the state of a metric.
@@ -45,7 +45,7 @@ class Position:
     batch: int = 0
     """How many batches of this epoch have been trained on."""
     complete: bool = False
-    """Whether the epoch is over, validation included."""
+    """Says whether the epoch is over, validation included."""
     iteration: int = 0
     """How many batches the run has trained on: with the run's key it gives the key of the next step."""
     valid_iteration: int = 0
@@ -77,15 +77,15 @@ class Checkpoint:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """States of the training metrics by name, for an epoch that is not over: what JSON can hold, and arrays."""
     loader: Mapping[str, Any] = field(default_factory=dict)
-    """What the order of the training data depends on."""
+    """Holds what the order of the training data depends on."""
     config: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     tuning: str | None = None
-    """Which configs of kernels the run uses, as the lockfile of `burn_kernels` says it."""
+    """Says which configs of kernels the run uses, as the lockfile of `burn_kernels` says it."""
     notes: tuple[str, ...] = ()
-    """What a resume should say: a line for each way in which this is not the checkpoint of an undisturbed run."""
+    """Holds what a resume should say: a line for each way in which this is not the checkpoint of an undisturbed run."""
     facts: Mapping[str, str | None] = field(default_factory=dict)
-    """What the run was given that it cannot restore, as texts: a resume says which of them are others."""
+    """Holds what the run was given that it cannot restore, as texts: a resume says which of them are others."""
     events: tuple[int, int] = (0, 0)
     """How many bytes and events of the event log lie before it; a resume cuts off the rest."""
 
@@ -165,7 +165,7 @@ class Checkpoint:
 
 
 def versions() -> dict[str, str]:
-    """What the bits of a run may depend on."""
+    """Returns what the bits of a run may depend on."""
     import torch
 
     return {
@@ -223,7 +223,7 @@ def _without_arrays(state: object, found: list[np.ndarray[Any, Any]]) -> Any:
 
 
 def _with_arrays(state: object, entries: Mapping[str, RecordEntry]) -> Any:
-    """What `_without_arrays` took apart."""
+    """Returns what `_without_arrays` took apart."""
     if isinstance(state, Mapping):
         if set(state) == {_ARRAY}:
             return entries[str(state[_ARRAY])].read().array

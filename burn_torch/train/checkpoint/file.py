@@ -46,7 +46,7 @@ class CheckpointFile:
 
     @property
     def complete(self) -> bool:
-        """Whether the epoch is over."""
+        """Returns whether the epoch is over."""
         return math.isinf(self.batch)
 
     @property
@@ -56,7 +56,7 @@ class CheckpointFile:
 
     @staticmethod
     def of(path: Path) -> CheckpointFile | None:
-        """What the name of a file says; None if it is no checkpoint's."""
+        """Returns what the name of a file says; None if it is no checkpoint's."""
         match = _NAME.fullmatch(path.name)
         if match is None:
             return None
@@ -65,7 +65,7 @@ class CheckpointFile:
 
 @runtime_checkable
 class Checkpointer(Protocol):
-    """Where checkpoints lie, and who writes them."""
+    """Says where checkpoints lie, and who writes them."""
 
     def save(
         self,
@@ -93,15 +93,15 @@ class Checkpointer(Protocol):
         ...
 
     def files(self) -> list[CheckpointFile]:
-        """What there is, or will be when all that was handed over is written; the oldest first."""
+        """Returns what there is, or will be when all that was handed over is written; the oldest first."""
         ...
 
     def path(self, position: Position) -> Path:
-        """Where the checkpoint of a position lies."""
+        """Returns where the checkpoint of a position lies."""
         ...
 
     def finished(self) -> list[Path]:
-        """What has been written since this was last asked.  Raises: what writing one raised."""
+        """Returns what has been written since this was last asked.  Raises: what writing one raised."""
         ...
 
     def wait(self) -> None:
@@ -123,12 +123,12 @@ class FileCheckpointer:
         self._finished: list[Path] = []
 
     def files(self) -> list[CheckpointFile]:
-        """What there is, the oldest first."""
+        """Returns what there is, the oldest first."""
         found = map(CheckpointFile.of, self.folder.glob("epoch-*.safetensors"))
         return sorted([file for file in found if file is not None], key=lambda file: file.key)
 
     def path(self, position: Position) -> Path:
-        """Where the checkpoint of a position lies."""
+        """Returns where the checkpoint of a position lies."""
         batch = "" if position.complete else f"-batch-{position.batch}"
         return self.folder / f"epoch-{position.epoch}{batch}.safetensors"
 
@@ -215,7 +215,7 @@ class FileCheckpointer:
             _remove(path)
 
     def finished(self) -> list[Path]:
-        """What has been written since this was last asked."""
+        """Returns what has been written since this was last asked."""
         found, self._finished = self._finished, []
         return found
 

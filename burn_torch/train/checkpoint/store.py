@@ -65,7 +65,7 @@ class CheckpointStore:
         self._at = (iteration, time.monotonic())
 
     def is_due(self, iteration: int) -> bool:
-        """Whether one is due after this many steps of the run.
+        """Returns whether one is due after this many steps of the run.
 
         Steps are counted from the start of the run, so that a resumed run saves after the steps of one that was not.
         """
@@ -88,7 +88,9 @@ class CheckpointStore:
         return self.checkpointer.save(checkpoint.to_record(model), checkpoint.position, superseded, reading)
 
     def finished(self) -> list[Path]:
-        """What has been written since this was last asked.  Raises: ArtifactError for what could not be written."""
+        """Returns what has been written since this was last asked.  Raises: ArtifactError for what could not be
+        written.
+        """
         return self.checkpointer.finished()
 
     def wait(self) -> None:
@@ -110,7 +112,7 @@ class CheckpointStore:
 
     # -- which ones stay -----------------------------------------------------------------------------
     def _superseded(self, checkpoint: Checkpoint) -> list[Path]:
-        """What a checkpoint makes needless once it is on the disk.
+        """Returns what a checkpoint makes needless once it is on the disk.
 
         Of epochs that are over, what the strategy does not keep.  Inside of an epoch the one before stays as well, for
         the case that the new one turns out to be damaged, and after its end until two epochs are there.  What lies

@@ -1,4 +1,4 @@
-"""Which checkpoints stay: pure functions of the epochs saved and of the history."""
+"""Decides which checkpoints stay: pure functions of the epochs saved and of the history."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class ComposedCheckpointingStrategy:
         self.strategies = strategies
 
     def keep(self, saved: Sequence[int], history: History, /) -> Collection[int]:
-        """What any of them keeps."""
+        """Returns what any of them keeps."""
         return {epoch for strategy in self.strategies for epoch in strategy.keep(saved, history)}
 
 

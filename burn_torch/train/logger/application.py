@@ -19,7 +19,7 @@ from burn_torch.core.errors import ArtifactError, ConfigError, explain
 __all__ = ["LOG", "ApplicationLogger", "FileApplicationLogger", "installed"]
 
 LOG: Final = logging.getLogger("burn_torch.train")
-"""What the training loop writes to."""
+"""Holds what the training loop writes to."""
 
 _CHANGING: Final = threading.Lock()
 _LEVELS: Final[list[int]] = []

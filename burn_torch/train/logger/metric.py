@@ -1,4 +1,4 @@
-"""Where the values of metrics are written: files, as in the Burn book, or memory."""
+"""Says where the values of metrics are written: files, as in the Burn book, or memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What metrics do with the tensors of an item: take them off the tape, leave out padding, refuse what does not fit."""
+"""Defines what metrics do with the tensors of an item: take them off the tape, leave out padding, refuse what does
+not fit.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def exact(x: Tensor) -> Tensor:
 
 
 def not_padding(targets: Tensor, pad_token: int) -> Tensor:
-    """Where a target counts."""
+    """Returns where a target counts."""
     return on_leaf(targets).not_equal(pad_token)
 
 

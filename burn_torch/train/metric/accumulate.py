@@ -42,7 +42,7 @@ _MOST_WAITING: Final = 256
 
 @final
 class _Batch:
-    """What one batch measured: on the device until it is read."""
+    """Holds what one batch measured: on the device until it is read."""
 
     __slots__ = ("_found", "_metric", "_on_host")
 
@@ -67,7 +67,7 @@ class _Batch:
 
 
 class _Accumulating(ABC):
-    """What both kinds share: batches that wait to be read, and a value of all that was read."""
+    """Holds what both kinds share: batches that wait to be read, and a value of all that was read."""
 
     name: str
     unit: ClassVar[str | None] = None
@@ -79,10 +79,10 @@ class _Accumulating(ABC):
     # -- what a metric says -------------------------------------------------------------------
     @abstractmethod
     def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
-        """What a batch adds, by name, perhaps still on the device."""
+        """Returns what a batch adds, by name, perhaps still on the device."""
 
     def summarise(self, found: Mapping[str, Array], /) -> Mapping[str, Array | float]:
-        """What is kept of a batch once it is on the host; all of it unless overridden."""
+        """Returns what is kept of a batch once it is on the host; all of it unless overridden."""
         return found
 
     @abstractmethod
@@ -115,7 +115,7 @@ class _Accumulating(ABC):
         self._forget()
 
     def state(self) -> Mapping[str, Any]:
-        """What was added up so far, as arrays."""
+        """Returns what was added up so far, as arrays."""
         return dict(self._whole())
 
     def load_state(self, state: Mapping[str, Any], /) -> None:

@@ -48,7 +48,7 @@ __all__ = [
 @final
 @dataclass(frozen=True, slots=True)
 class MetricMetadata:
-    """Where in the run an item comes from."""
+    """Says where in the run an item comes from."""
 
     split: Split
     epoch: int
@@ -70,7 +70,7 @@ class MetricMetadata:
 
 @final
 class Reading:
-    """What one batch measured: a mean, and over how many items; perhaps still on the device.
+    """Holds what one batch measured: a mean, and over how many items; perhaps still on the device.
 
     `of_mean` for a mean that is known as such (a loss), `of_total` for a sum over items (right answers): over an epoch
     the sums are added, in float64, so the result is that of all items at once whatever the sizes of the batches.
@@ -100,7 +100,9 @@ class Reading:
 
     @staticmethod
     def of_function(read: Callable[[], tuple[float, float]]) -> Reading:
-        """What `read` gives when the number is needed: the value of the batch, and over how many items it is."""
+        """Returns what `read` gives when the number is needed: the value of the batch, and over how many items it
+        is.
+        """
         reading = Reading(math.nan, 0, scale=None)
         reading._later = read
         return reading
@@ -157,7 +159,7 @@ def _number(value: Tensor | float) -> float:
 
 @runtime_checkable
 class Metric(Protocol):
-    """What the training loop needs of a metric; `NumericMetric` is most of one.
+    """Holds what the training loop needs of a metric; `NumericMetric` is most of one.
 
     `update` adds the item of one batch and gives the reading of that batch alone (a plain number counts as one of
     weight 1); `value` is over all batches since the last `clear`.
@@ -165,7 +167,7 @@ class Metric(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called on screen and in the names of files; no two metrics of a split have one name."""
+        """Returns what it is called on screen and in the names of files; no two metrics of a split have one name."""
         ...
 
     @property
@@ -175,7 +177,7 @@ class Metric(Protocol):
 
     @property
     def higher_is_better(self) -> bool:
-        """Which of two values is the better one."""
+        """Returns which of two values is the better one."""
         ...
 
     def update(self, item: Any, metadata: MetricMetadata, /) -> Reading | float:
@@ -196,7 +198,9 @@ class ResumableMetric(Protocol):
     """A metric that can go on in the middle of an epoch after a resume."""
 
     def state(self) -> Mapping[str, Any]:
-        """What it has added up so far: values that JSON can hold, and numpy arrays that nobody writes to any more."""
+        """Returns what it has added up so far: values that JSON can hold, and numpy arrays that nobody writes to any
+        more.
+        """
         ...
 
     def load_state(self, state: Mapping[str, Any], /) -> None:
@@ -238,7 +242,7 @@ class NumericMetric(ABC):
 
     @abstractmethod
     def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
-        """What the item of one batch measures."""
+        """Returns what the item of one batch measures."""
 
     def update(self, item: Any, metadata: MetricMetadata, /) -> Reading:
         """Adds the item of a batch; waits for nothing."""

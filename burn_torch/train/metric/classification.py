@@ -81,7 +81,7 @@ class _ConfusionMetric(AdditiveMetric):
 
     @abstractmethod
     def fraction(self, tp: Array, fp: Array, fn: Array) -> tuple[Array, Array]:
-        """What is divided by what."""
+        """Returns what is divided by what."""
 
 
 @checked(error=ConfigError, but=("update", "measure"))

@@ -84,7 +84,7 @@ class DecisionRule:
         return DecisionRule("TopK", int(top_k))
 
     def decide(self, scores: Tensor) -> Tensor:
-        """Which classes are decided.  Shapes: scores (items, classes) -> bool (items, classes)."""
+        """Returns which classes are decided.  Shapes: scores (items, classes) -> bool (items, classes)."""
         if self.kind == "Threshold":
             return scores.greater(self.limit)
         k, classes = int(self.limit), scores.shape[-1]
@@ -100,7 +100,7 @@ class DecisionRule:
 @final
 @dataclass(frozen=True)
 class ClassificationMetricConfig:
-    """What precision, recall and F-beta have in common."""
+    """Holds what precision, recall and F-beta have in common."""
 
     decision_rule: DecisionRule = DecisionRule("Threshold", 0.5)
     class_reduction: ClassReduction = ClassReduction.Macro
@@ -179,7 +179,7 @@ def require_classes(reader: str, k: int, classes: int) -> None:
 
 
 def counted_labels(reader: str, found: ConfusionStatsInput, pad_token: int | None) -> Tensor | None:
-    """Which labels count, (items, 1) or (items, classes); None if all do."""
+    """Returns which labels count, (items, 1) or (items, classes); None if all do."""
     if pad_token is None:
         return None
     if found.labels is None:

@@ -148,7 +148,7 @@ class CpuTemperature(_MachineMetric):
 
 
 class CudaQuantity(Enum):
-    """What a CudaMetric measures."""
+    """Holds what a CudaMetric measures."""
 
     Memory = "memory"
     """GB of 1e9 bytes in use, all GPUs together."""
@@ -163,7 +163,7 @@ class CudaQuantity(Enum):
 @checked(error=ConfigError, but=("update", "measure"))
 @final
 class CudaMetric(_MachineMetric):
-    """What the NVIDIA GPUs of the machine do: their memory, or another quantity; `describe` tells all of each.
+    """Holds what the NVIDIA GPUs of the machine do: their memory, or another quantity; `describe` tells all of each.
 
     `index` picks one GPU, as nvidia-smi counts them; without it the quantity says how they become one number.
     Burn shows a text, `describe`; a metric here is a number, so that it can be plotted.

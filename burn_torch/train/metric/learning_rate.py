@@ -22,7 +22,7 @@ class _Latest(NumericMetric):
 
     @abstractmethod
     def rate(self, lr: float) -> float:
-        """What to show of the learning rate of a step."""
+        """Returns what to show of the learning rate of a step."""
 
     def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """The rate of this step."""

@@ -101,7 +101,7 @@ class _SequenceMetric(AdditiveMetric):
 @final
 @dataclass(frozen=True)
 class BleuSmoothing:
-    """What stands in for a precision of 0: `BleuSmoothing.Off()`, `.AddEpsilon(0.1)` or `.Exponential()`.
+    """Holds what stands in for a precision of 0: `BleuSmoothing.Off()`, `.AddEpsilon(0.1)` or `.Exponential()`.
 
     Source: Chen and Cherry 2014, methods 1 and 3.  sacrebleu: "none", "floor" and "exp".
     """

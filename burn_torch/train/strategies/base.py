@@ -1,4 +1,4 @@
-"""What a strategy is: how a step is executed, on which devices, by which processes.
+"""Defines what a strategy is: how a step is executed, on which devices, by which processes.
 
 Epochs, metrics, checkpoints and signals are the same for every way of execution, and live elsewhere.  A strategy of
 your own has the three methods of `ExecutionStrategy`; whatever else it can do it says by these:
@@ -66,7 +66,7 @@ class SteppingStrategy(Protocol):
     def make_steps(
         self, learner: Learner[Any], accumulation: int, compiled: bool, say: Callable[[str], None], /
     ) -> Stepper:
-        """What executes the steps of one run; `say` gets lines for the user."""
+        """Returns what executes the steps of one run; `say` gets lines for the user."""
         ...
 
 

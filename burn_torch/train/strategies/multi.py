@@ -28,7 +28,7 @@ __all__ = ["DeviceShards", "MultiDevice", "MultiDeviceOptim", "Several"]
 
 
 class MultiDeviceOptim(StrEnum):
-    """Where the optimizer's states lie."""
+    """Says where the optimizer's states lie."""
 
     OptimMainDevice = "main"
     """All on the first device, which computes every update."""
@@ -97,7 +97,7 @@ class MultiDevice:
     def make_steps(
         self, learner: Learner[Any], accumulation: int, compiled: bool, say: Callable[[str], None], /
     ) -> Stepper:
-        """What executes the steps of one run."""
+        """Returns what executes the steps of one run."""
         return _Steps(self.devices, accumulation, compiled, say)
 
     def train_step(self, learner: Learner[Any], batch: Any, key: int, /) -> tuple[Learner[Any], GradientsParams, Any]:

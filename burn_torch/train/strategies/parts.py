@@ -85,6 +85,6 @@ def cut(batch: Any, share: Share, device: Device | None = None) -> Any:
 
 
 def part_of(batch: object, rank: int, world: int) -> Part:
-    """What the process `rank` has of a batch that all of them have whole."""
+    """Returns what the process `rank` has of a batch that all of them have whole."""
     share = shares(items_in(batch), world)[rank]
     return Part(cut(batch, share), share)

@@ -31,11 +31,12 @@ class Peers:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and shows things."""
+        """Returns whether this process writes files and shows things."""
         return self.rank == 0
 
     def agree(self, interrupter: Interrupter) -> tuple[bool, bool]:
-        """Whether any of them was asked to stop, and whether any was asked for a checkpoint: all do what one was asked.
+        """Returns whether any of them was asked to stop, and whether any was asked for a checkpoint: all do what one
+        was asked.
 
         They stop for the reason of the first one.
         """
@@ -50,7 +51,7 @@ class Peers:
         return stops, saves
 
     def from_main(self, value: object) -> Any:
-        """What process 0 gives."""
+        """Returns what process 0 gives."""
         return value if self.size == 1 else distributed.gather(value if self.is_main else None)[0]
 
     def sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

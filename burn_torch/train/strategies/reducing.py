@@ -25,7 +25,9 @@ from burn_torch.tensor import Tensor
 __all__ = ["BUCKET_BYTES", "mean_over_processes", "reduced"]
 
 BUCKET_BYTES: Final = 25 << 20
-"""What torch's DDP sends at once: less pays the latency of a transfer too often, more leaves too much for the end."""
+"""Holds what torch's DDP sends at once: less pays the latency of a transfer too often, more leaves too much for the
+end.
+"""
 
 
 def mean_over_processes(xs: Sequence[Tensor], weight: Tensor | float, bucket_bytes: int = BUCKET_BYTES) -> list[Tensor]:

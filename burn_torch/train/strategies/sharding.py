@@ -62,7 +62,7 @@ class ShardedOptimizer(Tree):
         return self._with_fields({"inner": inner, "ids": tuple(ids.get(ident, ident) for ident in self.ids)})
 
     def is_settled(self) -> bool:
-        """Whether it has its state; a process that owns nothing has all it needs."""
+        """Returns whether it has its state; a process that owns nothing has all it needs."""
         return not self.mine or bool(self.inner.is_settled())
 
     def settled(self, model: Module) -> Self:

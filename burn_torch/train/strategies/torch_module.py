@@ -48,7 +48,7 @@ class TorchTraining:
     def make_steps(
         self, learner: Learner[Any], accumulation: int, compiled: bool, say: Callable[[str], None], /
     ) -> Stepper:
-        """What executes the steps of one run."""
+        """Returns what executes the steps of one run."""
         return _Steps(accumulation)
 
     def train_step(self, learner: Learner[Any], batch: Any, key: int, /) -> tuple[Learner[Any], GradientsParams, Any]:

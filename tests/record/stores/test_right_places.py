@@ -44,7 +44,7 @@ class LayerNorm(Module):
 
 
 class Holder(Module):
-    """What holds a layer."""
+    """Holds what holds a layer."""
 
     layer: Module
 

@@ -73,7 +73,7 @@ def cross_attention(layer: Any, x: Tensor) -> Tensor:
 
 
 class TorchGated(torch.nn.Module):
-    """What torch.nn lacks a layer for, as it is written there."""
+    """Holds what torch.nn lacks a layer for, as it is written there."""
 
     def __init__(self, bias: bool) -> None:
         super().__init__()
@@ -240,7 +240,7 @@ def test_a_layer_goes_back_to_torch(name: str, tmp_path: Path) -> None:
 
 
 def parts(kind: Any) -> bool:
-    """Whether an annotation speaks of a parameter, at any depth."""
+    """Returns whether an annotation speaks of a parameter, at any depth."""
     if kind in (Param, RunningState):
         return True
     if inspect.isclass(kind) and issubclass(kind, Module):

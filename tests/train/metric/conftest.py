@@ -1,4 +1,4 @@
-"""What the tests of metrics share: tensors, the place of a batch, an epoch of batches of unequal size."""
+"""Defines what the tests of metrics share: tensors, the place of a batch, an epoch of batches of unequal size."""
 
 from __future__ import annotations
 
