@@ -19,7 +19,7 @@ import torch
 from benchmarks._kernels.attending import Problem
 from benchmarks._steps.asking import Asked, jax_environment
 from benchmarks._steps.measure import Failed
-from burn_kernels import reduce_parts
+from burn_kernels.reduce import references as reduce_parts
 
 __all__ = ["CHOSEN", "Jax", "Task", "attention_task", "liger_function", "task", "tensors_task"]
 

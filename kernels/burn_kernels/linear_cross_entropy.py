@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from burn_kernels import cross_entropy, cublaslt
-from burn_kernels.cross_entropy_parts import (
+from burn_kernels.cross_entropy.references import (
     Number,
     Options,
     check_targets,

@@ -31,7 +31,7 @@ from burn_kernels.optimizer import (
     _write,
     flops,
 )
-from burn_kernels.optimizer_tuning import Config, candidates, default, step_tunable
+from burn_kernels.optimizer.configs import Config, candidates, default, step_tunable
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 from burn_kernels.tensor_table import Table, Tensors, table
 

@@ -55,7 +55,7 @@ class Registry(dict[str, V]):
     """A dictionary by name to which families add what they have; reading it first imports them all."""
 
     def holds(self, name: str) -> bool:
-        """Whether a family that is imported has added this name."""
+        """Tells if one of the imported families has added this name."""
         return dict.__contains__(self, name)
 
     def __missing__(self, name: str) -> V:

@@ -27,7 +27,7 @@ from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, explain
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, launch, runs_kernel, wide_type
 from burn_kernels.optimizer import _TYPES, _pointer
-from burn_kernels.reduce_kernels import _peak
+from burn_kernels.reduce.kernels import _peak
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 from burn_kernels.tensor_table import CHUNK, Tensors
 

@@ -11,8 +11,8 @@ triton: Any = pytest.importorskip("triton")
 tl: Any = pytest.importorskip("triton.language")
 
 from burn_kernels import attention, batch_norm, group_norm, reduce  # noqa: E402  # after the check for triton
-from burn_kernels.channel_norm_scaling import activated  # noqa: E402
-from burn_kernels.reduce_kernels import _log_wide  # noqa: E402
+from burn_kernels.channel_norm.scaling import activated  # noqa: E402
+from burn_kernels.reduce.kernels import _log_wide  # noqa: E402
 from burn_kernels.spec import Draw  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning")

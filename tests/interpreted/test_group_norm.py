@@ -10,9 +10,9 @@ import torch
 pytest.importorskip("triton")
 
 from burn_kernels import group_norm  # after the check for triton
-from burn_kernels.channel_norm_kernels import Config, grid
-from burn_kernels.channel_norm_parts import ordered
-from burn_kernels.group_norm_parts import channels_of, groups_of
+from burn_kernels.channel_norm.kernels import Config, grid
+from burn_kernels.channel_norm.layout import ordered
+from burn_kernels.group_norm.references import channels_of, groups_of
 from burn_kernels.launch import H200, machine_of
 from burn_kernels.spec import Draw
 

@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("triton")
 
 from burn_kernels import KernelLimitError, norm  # after the check for triton
-from burn_kernels.norm_backward import BackwardConfig
+from burn_kernels.norm.launch_backward import BackwardConfig
 from burn_kernels.spec import Draw
 
 FORMS = {

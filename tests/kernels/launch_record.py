@@ -138,11 +138,11 @@ def operator_records() -> Iterator[Record]:
 
 def digests(only: str = "") -> dict[str, str]:
     """A digest of each record's lines, by the record's name."""
-    found: dict[str, str] = {}
+    digest_of: dict[str, str] = {}
     for name, lines in records(only):
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-        assert found.setdefault(name, digest) == digest, f"{name} is recorded in two ways"
-    return found
+        assert digest_of.setdefault(name, digest) == digest, f"{name} is recorded in two ways"
+    return digest_of
 
 
 # -- comparing -----------------------------------------------------------------------------------------

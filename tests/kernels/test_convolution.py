@@ -14,23 +14,23 @@ from burn_kernels import (
     KernelError,
     KernelShapeError,
     convolution,
-    convolution_backward,
-    convolution_choice,
-    convolution_depthwise,
 )
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.convolution import LIBRARY, Config, Geometry, is_direct
-from burn_kernels.convolution_choice import is_first
-from burn_kernels.convolution_kernels import (
+from burn_kernels.convolution import choice as convolution_choice
+from burn_kernels.convolution import depthwise as convolution_depthwise
+from burn_kernels.convolution import launch_backward as convolution_backward
+from burn_kernels.convolution.choice import is_first
+from burn_kernels.convolution.kernels import (
     STEPS,
     direct_candidates,
     direct_weight_candidates,
     shares,
     tile_weight_candidates,
 )
-from burn_kernels.convolution_parts import in_tf32
-from burn_kernels.convolution_planes import MOST_PRODUCTS, plane_shares
-from burn_kernels.convolution_steps import by_steps, takes_steps
+from burn_kernels.convolution.planes import MOST_PRODUCTS, plane_shares
+from burn_kernels.convolution.references import in_tf32
+from burn_kernels.convolution.steps import by_steps, takes_steps
 from burn_kernels.launch import A100, H200, MI300X, Machine, recording
 
 X, W = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3)

@@ -16,7 +16,6 @@ from burn_kernels import (
     Problem,
     activation,
     attention,
-    attention_library,
     batch_norm,
     convolution,
     cross_entropy,
@@ -34,8 +33,9 @@ from burn_kernels import (
     tensor_norm,
     verify,
 )
-from burn_kernels.attention_backward import backward_candidates
-from burn_kernels.convolution_kernels import tile_candidates
+from burn_kernels.attention import library as attention_library
+from burn_kernels.attention.launch_backward import backward_candidates
+from burn_kernels.convolution.kernels import tile_candidates
 from burn_kernels.launch import machine_of
 from burn_kernels.spec import Draw
 

@@ -18,12 +18,12 @@ from burn_kernels import (
     KernelSpec,
     Problem,
     reduce,
-    reduce_parts,
     verify,
 )
 from burn_kernels.launch import H200
-from burn_kernels.reduce_kernels import MOST, grid
-from burn_kernels.reduce_parts import plan_of
+from burn_kernels.reduce import references as reduce_parts
+from burn_kernels.reduce.kernels import MOST, grid
+from burn_kernels.reduce.references import plan_of
 from burn_kernels.spec import Draw
 
 X = torch.ones(4, 6)

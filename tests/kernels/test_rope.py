@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from burn_kernels import KernelArgumentError, KernelDTypeError, KernelError, KernelShapeError, rope, rope_parts
+from burn_kernels import KernelArgumentError, KernelDTypeError, KernelError, KernelShapeError, rope
 from burn_kernels.launch import H200
+from burn_kernels.rope import references as rope_parts
 from burn_kernels.spec import Draw
 
 Q, K = torch.ones(2, 3, 4, 8), torch.ones(2, 3, 2, 8)

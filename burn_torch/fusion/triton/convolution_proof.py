@@ -55,7 +55,7 @@ class _Walk(Walk):
         """As of any kernel; the sums read what they are asked to."""
         if not (isinstance(x, ast.Call) and isinstance(x.func, ast.Name) and x.func.id == _SUMS):
             return super().evaluated(x, known, loops, steps)
-        parameters = functions_of(source_of("burn_kernels.convolution_kernels"))[_SUMS].args.args
+        parameters = functions_of(source_of("burn_kernels.convolution.kernels"))[_SUMS].args.args
         if len(parameters) != len(x.args):
             raise KernelFault(f"{self.found.name}: {len(x.args)} arguments for the {len(parameters)} of {_SUMS}")
         given = {name.arg: self._argument(part, known) for name, part in zip(parameters, x.args, strict=True)}

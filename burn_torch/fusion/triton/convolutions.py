@@ -200,7 +200,7 @@ def _source(
     own = ["x_ptr", "w_ptr", *(["b_ptr"] if size.bias else [])]
     names = ", ".join(node.call.op.name for node in body.nodes[:12])
     lines = [f'"""{names}, in one kernel."""', "", "from burn_kernels._triton import tl, triton"]
-    lines += ["from burn_kernels.convolution_kernels import sums_at"]
+    lines += ["from burn_kernels.convolution.kernels import sums_at"]
     lines += import_lines(ending.helpers, ending.random_helpers)
     given = [*pointers, *outputs, *numbers, "made", "x", "inside", "XB: tl.constexpr"]
     lines += ["", "", "@triton.jit", f"def ending({', '.join(given)}):", *(f"    {line}" for line in ending.outer)]

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
-from burn_kernels import matmul, reduce_parts, rope_parts
+from burn_kernels import matmul
 from burn_kernels.activation import TWINS
+from burn_kernels.reduce import references as reduce_parts
+from burn_kernels.rope import references as rope_parts
 from burn_kernels.spec import Draw
 from burn_kernels.torch._problems import DRAWN, GATED, OPTIMIZERS, Call
 from burn_kernels.verification import cast

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from burn_kernels import convolution
-from burn_kernels.channel_norm_parts import ACTIVATIONS, PLAIN, scaled
+from burn_kernels.channel_norm.layout import ACTIVATIONS, PLAIN, scaled
 from burn_kernels.spec import Draw
 from burn_kernels.torch import convolutions
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from burn_kernels import dropout, lion, matmul, optimizer, reduce_parts, rope_parts, tensor_norm
+from burn_kernels import dropout, lion, matmul, optimizer, tensor_norm
 from burn_kernels.activation import TWINS
-from burn_kernels.cross_entropy_parts import Options, twin
+from burn_kernels.cross_entropy.references import Options, twin
+from burn_kernels.reduce import references as reduce_parts
+from burn_kernels.rope import references as rope_parts
 from burn_kernels.spec import REGISTRY, Draw, Problem
 from burn_kernels.verification import verify
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from burn_kernels import attention_problems as plain
+from burn_kernels.attention import twins as plain
 from burn_kernels.spec import Draw
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call, Far
 

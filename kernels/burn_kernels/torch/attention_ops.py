@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from burn_kernels import attention
-from burn_kernels.attention_call import room_like
+from burn_kernels.attention.call import room_like
 from burn_kernels.errors import KernelDeviceError, explain
 from burn_kernels.launch import describe, wide_type
 from burn_kernels.torch.defining import define, differentiate, like, nothing, or_reference, present, second

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from burn_kernels import batch_norm, group_norm
-from burn_kernels.channel_norm_parts import PLAIN, room_like, scaled, statistics_type
+from burn_kernels.channel_norm.layout import PLAIN, room_like, scaled, statistics_type
 from burn_kernels.torch.defining import define, differentiate, in_float32, nothing, or_reference, present, second
 
 __all__: list[str] = []

@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional as F
 
 from burn_kernels import convolution, dropout
-from burn_kernels.convolution_parts import after as what_follows
-from burn_kernels.convolution_parts import pooled_shape
+from burn_kernels.convolution.references import after as what_follows
+from burn_kernels.convolution.references import pooled_shape
 from burn_kernels.errors import KernelDeviceError, explain
 from burn_kernels.launch import describe
 from burn_kernels.torch.defining import define, differentiate, like, nothing, or_reference, present, second

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 from torch.nn import functional as F
 
-from burn_kernels.channel_norm_parts import PLAIN
+from burn_kernels.channel_norm.layout import PLAIN
 from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
 from burn_kernels.launch import describe
 from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from burn_kernels import matmul
-from burn_kernels.matmul_parts import twin
+from burn_kernels.matmul.references import twin
 from burn_kernels.torch.defining import define, differentiate, like, nothing, or_reference, second
 
 __all__ = ["LINEAR"]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from burn_kernels import cross_entropy, linear_cross_entropy
-from burn_kernels.cross_entropy_parts import twin
+from burn_kernels.cross_entropy.references import twin
 from burn_kernels.launch import wide_type
 from burn_kernels.torch.defining import define, differentiate, in_float32, like, nothing, or_reference, present, second
 

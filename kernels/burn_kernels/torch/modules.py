@@ -16,7 +16,7 @@ from torch.fx import Proxy
 
 from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError, explain
-from burn_kernels.matmul_parts import check_kind
+from burn_kernels.matmul.references import check_kind
 from burn_kernels.torch import functional as F
 from burn_kernels.torch.defining import note_fallback
 from burn_kernels.torch.functional import never_in_place, refuse_options

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from burn_kernels.arguments import checked
-from burn_kernels.convolution_parts import FEW_CHANNELS
+from burn_kernels.convolution.references import FEW_CHANNELS
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.torch import grafts, modules
 from burn_kernels.torch.grafts import FORMER

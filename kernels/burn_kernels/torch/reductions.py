@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from burn_kernels import reduce
-from burn_kernels.reduce_parts import KINDS, axes_of, count_of, kept_type, reduced, reference_back, shape_of, twin
+from burn_kernels.reduce.references import KINDS, axes_of, count_of, kept_type, reduced, reference_back, shape_of, twin
 from burn_kernels.torch.defining import define, differentiate, in_float32, like, note_fallback, or_reference, second
 
 __all__ = ["amax", "amin", "argmax", "argmin", "logsumexp", "mean", "sum", "var"]

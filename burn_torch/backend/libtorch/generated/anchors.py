@@ -156,8 +156,9 @@ def chosen_convolution(size: Convolution, around: str) -> ConvolutionTiles | Non
     """
     if not size.place.startswith("cuda"):
         return None
-    from burn_kernels import AVAILABLE, convolution, convolution_choice
+    from burn_kernels import AVAILABLE, convolution
     from burn_kernels.autotune import levels, selection
+    from burn_kernels.convolution import choice as convolution_choice
 
     made, dtype = convolution.Geometry(*size.sizes), TO_TORCH[size.dtype]
     if not AVAILABLE or not convolution.is_direct(made, dtype):

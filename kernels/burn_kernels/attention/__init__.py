@@ -1,0 +1,355 @@
+"""Attention: what each query reads of the values, forward; the backward is in `attention.launch_backward`.
+
+    s = q k^T * scale                              s = softcap * tanh(s / softcap)         if there is a softcap
+    s = s + bias                                   s = -inf where a query does not see a key
+    lse = log(sum over keys of exp(s))             y = exp(s - lse) v
+
+A query sees the keys where `mask` is true; with `causal` those to its diagonal, with a `window` those less than so many
+from it.  The diagonal of query i is key i (`align` "top_left", as torch's is_causal), or key i + seq_k - seq_q
+("bottom_right", as FlashAttention's: the last query's is the last key).  A query that sees nothing reads zeros, has an
+lse of -inf and gives no gradient.  Fewer heads of k and v than of q are shared by neighbours: h reads h // (heads /
+kv_heads).  Dropout multiplies the weights by a mask that is a function of (key, stream, element number), drawn again in
+the backward; an element's number counts (batch, heads, seq_q, seq_k) in order, of packed sequences (heads, total_q,
+longest_k).
+
+Limit: arithmetic.  4 * batch * heads * seq_q * seq_k * d_head operations forward, 10 backward, half of it under a
+diagonal; it moves q, k, v and y.  The scores are never in memory; the backward computes them again from lse.
+Layout: any strides with the last axis contiguous, otherwise a copy is made first; y lies as q does.  Offsets have 64
+bits.  Accumulates in float32; weights are rounded to the type of v before the product with it.  float32 products are
+IEEE's unless `precision` is "tf32".  Deterministic.
+Source: Dao et al. 2022, algorithms 1 and 4, https://arxiv.org/abs/2205.14135; Dao 2023 for the order of loops.
+
+Candidates: torch's own kernels (`attention.library`) beside ours.  Not timed, torch's choice among its own is taken
+where that computes the same thing, ours for masks, biases, softcaps, windows, dropout and packed sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import torch
+
+from burn_kernels.attention import library
+from burn_kernels.attention.call import (
+    Call,
+    call_of,
+    extras_of,
+    facts_of,
+    of_library,
+    packed_call_of,
+    problems_of,
+    room_like,
+    tiles,
+    trial_parts,
+)
+from burn_kernels.attention.kernels import attention_forward
+from burn_kernels.attention.launch_backward import BackwardConfig, backward, backward_packed
+from burn_kernels.attention.references import (
+    Options,
+    check_dense,
+    check_dim,
+    check_packed,
+    in_torch,
+    reference,
+    reference_backward,
+    reference_packed,
+    reference_packed_backward,
+    rule_of,
+)
+from burn_kernels.attention.twins import packed_problems, problems, twin, twin_packed
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.launch import FLOATS, Machine, ceil_div, launch, machine_of, next_power, recorded, runs_kernel
+from burn_kernels.spec import KernelSpec, register
+
+__all__ = [
+    "BackwardConfig",
+    "Config",
+    "Options",
+    "backward",
+    "backward_packed",
+    "candidates",
+    "default",
+    "forward",
+    "forward_packed",
+    "reference",
+    "reference_backward",
+    "reference_packed",
+    "reference_packed_backward",
+]
+
+
+# -- limits ------------------------------------------------------------------------------------------
+def bytes_moved(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None, *, backward: bool = False, **_: Any,
+) -> int:  # fmt: skip
+    """q, k, v and the bias read, y written; backward those, y and its gradient read, the gradients written."""
+    operands = sum(x.numel() * x.element_size() for x in (q, k, v, bias) if x is not None)
+    seen = 0 if mask is None else mask.numel()
+    y = q.numel() * q.element_size()
+    return 2 * operands + 2 * y + seen if backward else operands + y + seen
+
+
+def flops(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, causal: bool = False, backward: bool = False, **__: Any
+) -> int:
+    """Two products forward, five backward; of packed sequences at most, as if all were one."""
+    pairs = q.numel() * k.shape[-2 if q.dim() == 4 else 0]
+    return (10 if backward else 4) * pairs // (2 if causal else 1)
+
+
+# -- configs -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Config:
+    """`library` is a kernel of torch's; or it is 0, and a program has `rows` queries and goes over the keys they see
+    in blocks of `cols`, with `warps` of 32 threads, loading `stages` blocks ahead."""
+
+    library: int
+    rows: int
+    cols: int
+    warps: int
+    stages: int
+
+
+def default(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> Config:
+    """The config of our kernel that is used without timing."""
+    return candidates(dim, itemsize, machine, extras=extras)[0]
+
+
+def candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> list[Config]:
+    """What a tuner may try of our kernel, the default first; `extras` as of `Call`.
+
+    Defaults fit the shared memory of a processor, 228 KiB of Hopper, 164 of Ampere, 64 of CDNA 3, and compile without
+    spills there (tests/kernels/test_compile.py), those of float32 heads above 64 columns excepted.
+    """
+    wide = max(16, next_power(dim))
+    if machine.backend == "interpreter":  # small, so that ragged edges and several blocks come up
+        return [Config(0, 16, 16, 1, 1)]
+    if itemsize == 4:  # products of float32 run on the plain units: a thread holds rows and columns of both sides
+        stages = 1 if machine.backend == "hip" else 2  # the compiler for CDNA 3 fails with more
+        found = [(32, 32, 4, stages), (64, 32, 8, stages)] if wide <= 64 else [(32 if wide == 128 else 16, 32, 8, 1)]
+        if wide <= 64 and machine.arch == 90:  # sums in four parts leave registers for no more
+            found = [(64, 32, 8, 2), (32, 16, 4, 2), (32, 32, 8, 2)]
+            if extras > 1:  # columns that are not there take registers too
+                found = [found[2] if dim < wide else found[1], found[0]]
+        elif wide <= 64 and extras > (machine.backend != "hip"):  # half as many elements a thread
+            found = [(32, 16, 4, 1) if machine.backend == "hip" else (32, 32, 8, stages), *found]
+    elif machine.backend == "hip":  # predicates of a tile lie in scalar registers there: extras need narrower ones
+        narrow = [(128, 16, 8, 1), (64, 16, 4, 1)]
+        found = narrow if extras else [(128, 32, 8, 1), (64, 32, 4, 1), *narrow]
+        found = found if wide <= 128 else [(64, 16, 4, 1)] if extras > 1 else [(64, 32, 8, 1), (64, 16, 4, 1)]
+    elif machine.arch == 90 and extras and wide <= 128:
+        # H200, 2026-11-22, benchmarks/notes/attention.md: three programs of 4 warps a processor hide each other's waits
+        found = [(64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 8, 3), (128, 32, 8, 2)]
+        found = [(128, 64, 4, 3), *found] if wide <= 64 else found
+        found = found[1:2] + found[:1] + found[2:]
+    elif extras > 2:
+        found = [(128, 16, 8, 2), (128, 32, 8, 2)] if wide <= 128 else [(64, 16, 8, 2)]
+    elif wide <= 64:
+        found = [(128, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 2), (64, 64, 4, 3), (128, 32, 4, 4)]
+        found = found[2:] if extras else found
+        found = [(128, 32, 8, 2), *found] if extras > 1 else found
+    elif wide == 128:
+        found = [(128, 64, 8, 3), (128, 128, 8, 2), (128, 32, 8, 2), (64, 64, 4, 3), (128, 32, 4, 3)]
+        found = found[2:] if extras and machine.arch == 80 else found
+    else:
+        found = [(128, 32, 8, 2), (64, 64, 8, 2), (64, 32, 8, 2)]
+        found = found[2:] if machine.arch == 80 else found
+    return [Config(0, *numbers) for numbers in found]
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    *,
+    config: Config | None = None,
+    **options: Unpack[Options],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """y, and lse, the logarithm of the sum of the exponentials of each query's scores.
+
+    Shapes: q (batch, heads, seq_q, d_head), k, v (batch, kv_heads, seq_k, d_head), mask and bias broadcast to (batch,
+    heads, seq_q, seq_k) -> y as q, lse (batch, heads, seq_q).  `mask` is true where a key is seen, as torch's.
+    Dtypes: q, k, v one of float32, float16, bfloat16, on the CPU float64 too; bias any float; lse float32.
+    """
+    rule = rule_of("attention", q, **options)
+    check_dense("attention", q, k, v, mask, bias)
+    if not runs_kernel("attention", q, *(() if bias is None else (bias,))):
+        if in_torch(q, k, mask, bias, rule):
+            return library.forward(library.TORCHS, q, k, v, rule.causal, rule.scale)
+        return reference(q, k, v, mask, bias, **options)
+    return _run("attention", call_of(q, k, v, mask, bias, rule), config)
+
+
+def forward_packed(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    q_starts: torch.Tensor,
+    k_starts: torch.Tensor,
+    *,
+    longest_q: int,
+    longest_k: int,
+    config: Config | None = None,
+    **options: Unpack[Options],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """y and lse of sequences of unlike lengths, packed behind each other.
+
+    Shapes: q (total_q, heads, d_head), k, v (total_k, kv_heads, d_head), q_starts, k_starts (sequences + 1,) integers
+    on the device of q -> y as q, lse (heads, total_q).  No sequence is longer than `longest_q`, `longest_k`; on a GPU,
+    which is not waited for, what is longer is not computed.
+    """
+    rule = rule_of("attention_packed", q, **options)
+    longest = longest_q, longest_k
+    check_packed("attention_packed", q, k, v, q_starts, k_starts, longest)
+    if not runs_kernel("attention_packed", q):
+        lengths: Any = {"longest_q": longest_q, "longest_k": longest_k}
+        return reference_packed(q, k, v, q_starts, k_starts, **lengths, **options)
+    y, lse = _run("attention_packed", packed_call_of(q, k, v, q_starts, k_starts, longest, rule), config)
+    return y[0].transpose(0, 1), lse[0]
+
+
+def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torch.Tensor]:
+    check_dim(op, call.q)
+    if call.empty:
+        return room_like(call.q).zero_(), call.statistics().fill_(-float("inf"))
+    found: list[torch.Tensor] = []
+
+    def run(config: Config) -> None:
+        q, k, v, rule = call.q, call.k, call.v, call.rule
+        number = config.library
+        if number == library.TORCHS:
+            number = library.chosen(q, k, v, rule.causal)
+            if not number:  # torch has nothing but plain products for these
+                config = default(q.shape[3], q.element_size(), machine_of(q), extras=call.extras)
+        if number:
+            found[:] = library.forward(number, q, k, v, rule.causal, rule.scale)
+            return
+        y, lse = room_like(q), call.statistics()
+        grid = (ceil_div(call.seq_q, config.rows) * call.batch * call.heads,)
+        arguments = (*call.arguments(), y, lse, *call.strides(y))
+        sizes = {"ROWS": config.rows, "COLS": config.cols, "PAST": call.past(config.cols)}
+        launch(
+            attention_forward, grid, q, *arguments, warps=config.warps, stages=config.stages, **call.flags(), **sizes
+        )
+        found[:] = y, lse
+
+    if config is None and (recorded() is not None or not call.q.is_cuda):
+        config = default(call.q.shape[3], call.q.element_size(), machine_of(call.q), extras=call.extras)
+    CHOICE.run(call.q, config, call.facts(), run)
+    y, lse = found
+    return y, lse
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _candidates(facts: Facts, machine: Machine) -> list[Config]:
+    """torch's kernels where they compute the problem, then ours."""
+    dim, grouped = facts.exact[1], "kv_heads=" in facts.flags
+    theirs = (
+        library.numbers(facts.dtype, dim, grouped=grouped) if of_library(facts) and machine.backend == "cuda" else []
+    )
+    ours = candidates(dim, facts.dtype.itemsize, machine, extras=extras_of(facts.flags.split()))
+    return [*(Config(number, 0, 0, 0, 0) for number in theirs), *ours]
+
+
+def _supports(config: Config, facts: Facts) -> bool:
+    if not config.library:
+        return config.rows >= 16 and config.cols >= 16
+    numbers = library.numbers(facts.dtype, facts.exact[1], grouped="kv_heads=" in facts.flags)
+    return of_library(facts) and config.library in numbers
+
+
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    (batch, seq), (heads, dim), size = facts.free, facts.exact, facts.dtype.itemsize
+    rows, cols, warps = (config.rows, config.cols, config.warps) if not config.library else (128, 64, 8)
+    count = tiles(rows, cols, seq, seq, "causal" in facts.flags)
+    programs, wide = ceil_div(seq, rows) * batch * heads, max(16, next_power(dim))
+    moved = 4 * batch * heads * seq * dim * size
+    operations = 4 * batch * heads * count * rows * cols * wide
+    useful = min(1.0, seq / (ceil_div(seq, rows) * rows))
+    return Work(programs, warps, rows * wide, size, moved, operations, useful, 2.0, ahead=max(1, config.stages))
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    given, options = trial_parts(facts)(facts, inputs)
+    run, plain = (forward_packed, reference_packed) if "packed" in facts.flags.split() else (forward, reference)
+    return Trial(
+        given,
+        lambda given, config: run(*given, config=config, **options),
+        lambda given: plain(*given, **options),
+    )
+
+
+CHOICE = tunable(
+    Tunable(
+        name="attention",
+        config=Config,
+        facts=facts_of,
+        free=("batch", "seq"),
+        exact=("heads", "d_head"),
+        candidates=_candidates,
+        supports=_supports,
+        work=_work,
+        trial=_trial,
+        kernels=(attention_forward,),
+        problems=problems_of,
+        shapes=((4096, 4096), (1024, 768)),
+    )
+)
+
+
+# -- registration ------------------------------------------------------------------------------------
+def _gradient(run: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+    def gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: Any, **options: Any) -> tuple[Any, ...]:
+        dq, dk, dv, dbias = run(dy, *inputs, *outputs, **options)
+        return dq, dk, dv, None, dbias
+
+    return gradient
+
+
+def _packed_gradient(run: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+    def gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: Any, **options: Any) -> tuple[Any, ...]:
+        return *run(dy, *inputs, *outputs, **options), None, None
+
+    return gradient
+
+
+_LIMITS = "d_head above 256; float64 on a GPU"
+SPEC = register(
+    KernelSpec(
+        name="attention",
+        forward=forward,
+        gradient=_gradient(backward),
+        reference=reference,
+        reference_gradient=_gradient(reference_backward),
+        twin=twin,
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=problems,
+        dtypes=FLOATS,
+        limits=_LIMITS,
+    )
+)
+PACKED_SPEC = register(
+    KernelSpec(
+        name="attention_packed",
+        forward=forward_packed,
+        gradient=_packed_gradient(backward_packed),
+        reference=reference_packed,
+        reference_gradient=_packed_gradient(reference_packed_backward),
+        twin=twin_packed,
+        bytes_moved=lambda q, k, v, *_, backward=False, **__: bytes_moved(q, k, v, backward=backward),
+        flops=flops,
+        problems=packed_problems,
+        dtypes=FLOATS,
+        limits=_LIMITS,
+    )
+)

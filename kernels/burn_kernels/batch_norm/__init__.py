@@ -1,0 +1,415 @@
+"""Batch norm of (batch, channels, *space), with an activation in the same kernels.
+
+    n = (x - mean) * rstd      y = act(n * w + b)      rstd = 1 / sqrt(var + eps), mean and biased var over batch, space
+    running = (1 - momentum) * running + momentum * (mean, count / (count - 1) * var), as torch; `evaluate` reads these
+
+    g  = dy * act'(n * w + b)                    dw = sum of g * n                       db = sum of g
+    dx = rstd * w * (g - sum(g) / count - n * sum(g * n) / count)          (`evaluate` without the last two terms)
+
+Limit: memory.  Forward moves 3 * numel elements (x in, x in again, y out), `evaluate` 2; backward 5 (dy and x in twice,
+dx out).  The second reading goes over the tiles in the opposite order, so that it finds in the L2 cache what was read
+last; a tensor that fits there is read from memory once.  The activation's slope is computed again from x.
+Layout: channels before space, in order, or channels last: both are read in place; others are copied first.
+Accumulates in float32; mean and rstd are float32, of float32 tensors float64: their rounding would be an error of each
+result.  Deterministic: sums over parts in a fixed order, no atomics.
+
+One launch where channels fill the machine, otherwise three (parts, join, output).  The kernels are in
+`channel_norm.kernels`, the backward in `batch_norm.launch_backward`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.batch_norm.launch_backward import backward, evaluate_backward
+from burn_kernels.batch_norm.references import (
+    SHAPES,
+    Gradients,
+    Outputs,
+    evaluate_reference,
+    evaluate_reference_backward,
+    facts,
+    problems_with,
+    reference,
+    reference_backward,
+    strides_of,
+    tiling_of,
+    tiling_of_facts,
+)
+from burn_kernels.channel_norm.kernels import (
+    Config,
+    forward_whole,
+    grid,
+    join_moments,
+    moments_of_parts,
+    normalize,
+)
+from burn_kernels.channel_norm.kernels import candidates as tiles_alone
+from burn_kernels.channel_norm.kernels_held import candidates, default, forward_held, held, whole_tile
+from burn_kernels.channel_norm.layout import (
+    ACTIVATIONS,
+    PLAIN,
+    alike,
+    check_count,
+    check_norm,
+    ordered,
+    scaled,
+    statistics_type,
+    unfolded,
+    words,
+)
+from burn_kernels.launch import FLOATS, Machine, ceil_div, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.spec import Draw, KernelSpec, Problem, register
+
+__all__ = [
+    "ACTIVATIONS",
+    "Config",
+    "backward",
+    "candidates",
+    "default",
+    "evaluate",
+    "evaluate_backward",
+    "evaluate_reference",
+    "evaluate_reference_backward",
+    "forward",
+    "forward_",
+    "reference",
+    "reference_backward",
+]
+
+
+# -- limits ------------------------------------------------------------------------------------------
+def bytes_moved(x: torch.Tensor, *others: Any, backward: bool = False, given: bool = False, **_: Any) -> int:
+    """x read twice and y written; backward x and dy read twice, dx written.  Vectors are small beside them.
+
+    With statistics that are `given`, x is read once forward.
+    """
+    return (5 if backward else 2 if given else 3) * x.numel() * x.element_size()
+
+
+def flops(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> int:
+    """Per element some 10 operations forward, 24 backward."""
+    return (24 if backward else 10) * x.numel()
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def forward(
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None,
+    *,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    activation: str = "none",
+    config: Config | None = None,
+) -> Outputs:
+    """Batch norm in training: y, mean, rstd, and the running statistics moved on by `momentum`, as new tensors.
+
+    Shapes: x (batch, channels, *space), the others (channels,) or None -> y as x, the rest (channels,).
+    Dtypes: float32, float16, bfloat16; vectors in the type of x or float32; mean and rstd float32, of float32
+    float64.  On the CPU float64.
+    Without elements the running statistics stay.  Raises: KernelShapeError where a channel has one element.
+    """
+    new = [None if r is None else torch.empty(r.shape, dtype=r.dtype, device=r.device)
+           for r in (running_mean, running_var)]  # fmt: skip
+    return _train(x, w, b, running_mean, running_var, new[0], new[1], momentum, eps, activation, config)
+
+
+def forward_(
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    *,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    activation: str = "none",
+    config: Config | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As `forward`, but the running statistics are moved on where they lie: y, mean, rstd."""
+    running = (running_mean, running_var)
+    new = [r if r is None or r.is_contiguous() else torch.empty_like(r) for r in running]
+    found = _train(x, w, b, *running, new[0], new[1], momentum, eps, activation, config)
+    for old, moved in zip(running, found[3:], strict=True):
+        if old is not None and moved is not None and moved is not old:
+            old.copy_(moved)
+    return found[:3]
+
+
+def evaluate(
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    mean: torch.Tensor,
+    var: torch.Tensor,
+    *,
+    eps: float = 1e-5,
+    activation: str = "none",
+    config: Config | None = None,
+) -> torch.Tensor:
+    """Batch norm with given statistics, the running ones; shapes and types as `forward`."""
+    op = "batch_norm_eval"
+    check_norm(op, x, {"w": w, "b": b, "mean": mean, "var": var}, activation)
+    if not runs_kernel(op, x):
+        return evaluate_reference(x, w, b, mean, var, eps=eps, activation=activation)
+    if not x.numel():
+        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    flat, last = ordered(x)
+    y, tiling = alike(flat, last), tiling_of(flat, last)
+    vectors = [None if t is None else t.contiguous() for t in (w, b)]
+    statistics, machine = (mean.contiguous(), var.contiguous()), machine_of(x)
+
+    def run(config: Config) -> None:
+        blocks, parts, steps = grid(tiling, config, machine)
+        arguments = (flat, *vectors, y, *statistics, *_strides(flat, y, last), *_sizes(tiling, config), steps, eps)
+        launch(normalize, (blocks, parts), x, *arguments, warps=config.warps,
+               VARIANCE=True, PLACE="kept", **_compiled(activation, config))  # fmt: skip
+
+    flags = words(activation, last, w=w is not None, b=b is not None, given=True)
+    FORWARD.run(x, config, _call(flat, last, flags), run)
+    return unfolded(y, x.shape)
+
+
+def _train(
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    new_mean: torch.Tensor | None,
+    new_var: torch.Tensor | None,
+    momentum: float,
+    eps: float,
+    activation: str,
+    config: Config | None,
+) -> Outputs:
+    op = "batch_norm"
+    running = {"running_mean": running_mean, "running_var": running_var}
+    check_norm(op, x, {"w": w, "b": b, **running}, activation)
+    check_count(op, x)
+    if not runs_kernel(op, x):
+        return reference(x, w, b, running_mean, running_var, momentum=momentum, eps=eps, activation=activation)
+    kept = statistics_type(x.dtype)
+    mean, rstd = (torch.empty(x.shape[1], dtype=kept, device=x.device) for _ in range(2))
+    if not x.numel():
+        old = [r if r is n or n is None or r is None else n.copy_(r)
+               for r, n in ((running_mean, new_mean), (running_var, new_var))]  # fmt: skip
+        return x.clone(), mean.fill_(math.nan), rstd.fill_(math.nan), old[0], old[1]
+    flat, last = ordered(x)
+    y, tiling = alike(flat, last), tiling_of(flat, last)
+    vectors = [None if t is None else t.contiguous() for t in (w, b)]
+    before = [None if t is None else t.contiguous() for t in (running_mean, running_var)]
+    statistics, machine = (mean, rstd, *before, new_mean, new_var), machine_of(x)
+    strides = _strides(flat, y, last)
+
+    def run(config: Config) -> None:
+        blocks, parts, steps = grid(tiling, config, machine)
+        sizes, compiled = _sizes(tiling, config), {"PLACE": "kept", **_compiled(activation, config)}
+        if held(tiling, config, strides[2], strides[5]):
+            near = (*strides[1:3], *strides[4:], tiling.kept, tiling.rows, tiling.cols, float(tiling.elements))
+            arguments = (flat, *vectors, y, *statistics, *near, momentum, eps)
+            launch(forward_held, (blocks,), x, *arguments, warps=config.warps, KIND=activation, **whole_tile(config))
+            return
+        if parts == 1:
+            arguments = (flat, *vectors, y, *statistics, *strides, *sizes, momentum, eps)
+            launch(forward_whole, (blocks,), x, *arguments, warps=config.warps, **compiled)
+            return
+        count = torch.empty(parts, dtype=torch.float32, device=x.device)
+        means, squares = (torch.empty(parts, tiling.kept, dtype=t, device=x.device) for t in (kept, torch.float32))
+        tile = config.tile
+        arguments = (flat, count, means, squares, *strides[:3], *sizes, steps)
+        launch(moments_of_parts, (blocks, parts), x, *arguments, warps=config.warps, **tile)
+        width = 32 if tiling.kept > 1024 else 8
+        rest = (count, means, squares, *statistics, tiling.kept, parts, momentum, eps)
+        tile = {"PARTS": (512 if kept == torch.float64 else 1024) // width, "KEPT": width}
+        launch(join_moments, (ceil_div(tiling.kept, width),), x, *rest, warps=4, **tile)
+        arguments = (flat, *vectors, y, mean, rstd, *strides, *sizes, steps, eps)
+        launch(normalize, (blocks, parts), x, *arguments, warps=config.warps, VARIANCE=False, **compiled)
+
+    flags = words(activation, last, w=w is not None, b=b is not None)
+    FORWARD.run(x, config, _call(flat, last, flags), run)
+    return unfolded(y, x.shape), mean, rstd, new_mean, new_var
+
+
+def _strides(flat: torch.Tensor, y: torch.Tensor, last: bool) -> tuple[int, ...]:
+    return 0, *strides_of(flat, last), 0, *strides_of(y, last)
+
+
+def _sizes(tiling: Any, config: Config) -> tuple[int, ...]:
+    tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
+    return tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles
+
+
+def _compiled(activation: str, config: Config) -> dict[str, Any]:
+    return {"KIND": activation, **config.tile}
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _call(flat: torch.Tensor, last: bool, flags: str) -> tuple[Any, ...]:
+    tiling = tiling_of(flat, last)
+    return (flat.dtype, tiling.kept, tiling.rows, tiling.cols, strides_of(flat, last), flat.data_ptr() & 15, flags)
+
+
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    tiling, size = tiling_of_facts(facts), facts.dtype.itemsize
+    blocks, parts, steps = grid(tiling, config, machine)
+    held, count = config.kept * config.rows * config.block, tiling.kept * tiling.elements
+    useful, passes = count / (blocks * parts * steps * held), 1 if "given" in facts.flags.split() else 2
+    moved = (1 + passes) * count * size
+    return Work(blocks * parts, config.warps, held, size, moved, 10 * count, useful, 3.0, passes=passes)
+
+
+def _candidates(facts: Facts, machine: Machine) -> list[Config]:
+    # given statistics, each tile is by itself
+    some = tiles_alone if "given" in facts.flags.split() else candidates
+    return some(tiling_of_facts(facts), facts.dtype.itemsize, machine)
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    tiling, flags = tiling_of_facts(facts), facts.flags.split()
+    activation = next((word for word in flags if word in ("relu", "silu")), "none")
+    x = inputs.normal(tiling.rows, tiling.kept, tiling.cols, dtype=facts.dtype)
+    w, b = (inputs.normal(tiling.kept, dtype=torch.float32) if part in flags else None for part in ("w", "b"))
+    if "given" in flags:
+        mean, var = inputs.normal(tiling.kept, dtype=torch.float32), torch.ones_like(x[0, :, 0], dtype=torch.float32)
+        return Trial(
+            (x, w, b, mean, var),
+            lambda given, config: evaluate(*given, activation=activation, config=config),
+            lambda given: evaluate_reference(*given, activation=activation),
+        )
+    return Trial(
+        (x, w, b),
+        lambda given, config: forward(*given, activation=activation, config=config)[:3],
+        lambda given: reference(*given, activation=activation)[:3],
+    )
+
+
+FORWARD = tunable(
+    Tunable(
+        name="batch_norm",
+        config=Config,
+        facts=facts,
+        free=("rows",),
+        exact=("channels", "cols"),
+        candidates=_candidates,
+        supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
+        work=_work,
+        trial=_trial,
+        kernels=(forward_whole, forward_held, moments_of_parts, join_moments, normalize),
+        problems=problems_with("relu w b", "w b", "relu w b given"),
+        shapes=SHAPES,
+    )
+)
+
+
+# -- registration ------------------------------------------------------------------------------------
+_SHAPES = ((5, 7), (3, 4, 9), (4, 1, 33), (2, 70, 3, 3), (6, 2, 40, 31), (0, 3, 2))
+
+
+def _inputs(draw: Draw) -> Iterator[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, dict[str, Any]]]:
+    for number, shape in enumerate(_SHAPES):
+        w, b = draw.normal(shape[1], mean=1.0, std=0.3), draw.normal(shape[1])
+        yield draw.normal(*shape, mean=0.5), w, b, {"activation": ACTIVATIONS[number % 3]}
+    w, b = draw.normal(5, mean=1.0, std=0.3), draw.normal(5)
+    yield draw.normal(3, 6, 7, 5, mean=0.5).permute(0, 3, 1, 2), w, b, {"activation": "relu"}  # channels last
+    yield draw.normal(3, 9, 4, 5, mean=0.5)[:, 2:7], w, None, {"eps": 1e-3}
+    yield draw.normal(7, 5, 6, mean=0.5).permute(2, 1, 0), None, b, {}
+    yield draw.normal(4, 5, 6, 8, mean=0.5)[..., ::2], None, None, {}
+    yield draw.normal(900, 5, mean=0.5), w, b, {"activation": "relu"}
+    yield draw.normal(2, 2, 3000, mean=3.0), w[:2], b[:2], {"activation": "none"}
+
+
+def _problems(draw: Draw) -> Iterator[Problem]:
+    for number, (x, w, b, options) in enumerate(_inputs(draw)):
+        size = x.shape[1]
+        running = {"running_mean": draw.normal(size), "running_var": draw.normal(size).square()}
+        yield Problem((x, w, b), {**options, **running, "momentum": (0.1, 0.7)[number % 2]})
+
+
+def _given_problems(draw: Draw) -> Iterator[Problem]:
+    for x, w, b, options in _inputs(draw):
+        size = x.shape[1]
+        yield Problem((x, w, b), {**options, "mean": draw.normal(size), "var": draw.normal(size).square() + 0.1})
+
+
+def _twin(
+    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, *, running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None, momentum: float = 0.1, eps: float = 1e-5, activation: str = "none",
+) -> torch.Tensor:  # fmt: skip
+    mean, var = (None if r is None else r.clone() for r in (running_mean, running_var))
+    y = torch.nn.functional.batch_norm(x, mean, var, _wide(x, scaled(w, b)), _wide(x, b), True, momentum, eps)
+    return PLAIN[activation](y)
+
+
+def _given_twin(
+    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, *, mean: torch.Tensor, var: torch.Tensor,
+    eps: float = 1e-5, activation: str = "none",
+) -> torch.Tensor:  # fmt: skip
+    y = torch.nn.functional.batch_norm(x, mean, var, _wide(x, scaled(w, b)), _wide(x, b), False, 0.0, eps)
+    return PLAIN[activation](y)
+
+
+def _wide(x: torch.Tensor, v: torch.Tensor | None) -> torch.Tensor | None:
+    # the running statistics are float32 here, and torch takes no weights of another type than theirs
+    return None if v is None else v.to(wide_type(x.dtype))
+
+
+def _gradient(dy: Any, inputs: Any, outputs: Any, *, activation: str = "none", **_: Any) -> Gradients:
+    return backward(dy, *inputs, *outputs[1:3], activation=activation)
+
+
+def _reference_gradient(dy: Any, inputs: Any, outputs: Any, *, activation: str = "none", **_: Any) -> Gradients:
+    return reference_backward(dy, *inputs, *outputs[1:3], activation=activation)
+
+
+def _given(run: Callable[..., Any], x: Any, w: Any, b: Any, *, mean: Any, var: Any, **options: Any) -> Any:
+    return run(x, w, b, mean, var, **options)
+
+
+def _given_gradient(run: Callable[..., Any], dy: Any, inputs: Any, outputs: Any, **options: Any) -> Any:
+    return run(dy, *inputs, options.pop("mean"), options.pop("var"), **options)
+
+
+SPEC = register(
+    KernelSpec(
+        name="batch_norm",
+        forward=forward,
+        gradient=_gradient,
+        reference=reference,
+        reference_gradient=_reference_gradient,
+        twin=_twin,
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=_problems,
+        dtypes=FLOATS,
+        limits="none in size; float64 on a GPU",
+    )
+)
+
+EVALUATE = register(
+    KernelSpec(
+        name="batch_norm_eval",
+        forward=functools.partial(_given, evaluate),
+        gradient=functools.partial(_given_gradient, evaluate_backward),
+        reference=functools.partial(_given, evaluate_reference),
+        reference_gradient=functools.partial(_given_gradient, evaluate_reference_backward),
+        twin=_given_twin,
+        bytes_moved=functools.partial(bytes_moved, given=True),
+        flops=flops,
+        problems=_given_problems,
+        dtypes=FLOATS,
+        limits="none in size; float64 on a GPU",
+    )
+)

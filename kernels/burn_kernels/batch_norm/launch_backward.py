@@ -1,0 +1,200 @@
+"""The backward of batch norm; the formulas are in `batch_norm`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.batch_norm.references import (
+    SHAPES,
+    Gradients,
+    evaluate_reference_backward,
+    facts,
+    problems_with,
+    reference,
+    reference_backward,
+    strides_of,
+    tiling_of,
+    tiling_of_facts,
+)
+from burn_kernels.channel_norm.kernels import (
+    Config,
+    backward_whole,
+    grid,
+    join_sums,
+    slopes_of_parts,
+    sums_of_parts,
+)
+from burn_kernels.channel_norm.kernels_held import backward_held, candidates, held, whole_tile
+from burn_kernels.channel_norm.layout import alike, check_norm, in_order_of, ordered, unfolded, words
+from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, runs_kernel
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    *,
+    activation: str = "none",
+    config: Config | None = None,
+) -> Gradients:
+    """The gradients of x, w and b; those of w and b are None where these are.
+
+    The activation's slope is that at the output, computed again: nothing of it was saved, and y is not read.
+    """
+    op = "batch_norm backward"
+    _check(op, dy, x, {"w": w, "b": b, "mean": mean, "rstd": rstd}, activation, "mean", "rstd")
+    if not runs_kernel(op, dy, x):
+        return reference_backward(dy, x, w, b, mean, rstd, activation=activation)
+    return _run(dy, x, w, b, mean, rstd, 0.0, activation, config, trained=True)
+
+
+def evaluate_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    mean: torch.Tensor,
+    var: torch.Tensor,
+    *,
+    eps: float = 1e-5,
+    activation: str = "none",
+    config: Config | None = None,
+) -> Gradients:
+    """The gradients of x, w and b where the statistics were given; these have none."""
+    op = "batch_norm_eval backward"
+    _check(op, dy, x, {"w": w, "b": b, "mean": mean, "var": var}, activation)
+    if not runs_kernel(op, dy, x):
+        return evaluate_reference_backward(dy, x, w, b, mean, var, eps=eps, activation=activation)
+    return _run(dy, x, w, b, mean, var, eps, activation, config, trained=False)
+
+
+def _check(
+    op: str,
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    vectors: dict[str, torch.Tensor | None],
+    activation: str,
+    *statistics: str,
+) -> None:
+    check_norm(op, x, vectors, activation, *statistics)
+    check(op, {"dy": dy, "x": x}, {"dy": x.shape}, alike=["dy", "x"])
+
+
+def _run(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    mean: torch.Tensor,
+    spread: torch.Tensor,
+    eps: float,
+    activation: str,
+    config: Config | None,
+    *,
+    trained: bool,
+) -> Gradients:
+    dw, db = (None if t is None else torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (w, b))
+    if not x.numel():
+        dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        return dx, dw if dw is None else dw.zero_(), db if db is None else db.zero_()
+    flat, last = ordered(x)
+    g, dx = in_order_of(dy, last), alike(flat, last)
+    tiling = tiling_of(flat, last)
+    strides = (0, *strides_of(g, last), 0, *strides_of(flat, last))
+    w, b = (None if t is None else t.contiguous() for t in (w, b))
+    inputs = (g, flat, w, b, mean.contiguous(), spread.contiguous())
+    compiled: dict[str, Any] = {"TRAINED": trained, "KIND": activation}
+    machine = machine_of(x)
+
+    def run(config: Config) -> None:
+        blocks, parts, steps = grid(tiling, config, machine)
+        sizes = (
+            tiling.kept,
+            tiling.inner,
+            tiling.rows,
+            tiling.cols,
+            ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block),
+        )
+        tile = config.tile
+        both = (*strides, 0, *strides_of(dx, last))
+        if held(tiling, config, both[2], both[5], both[8]):
+            near = (*both[1:3], *both[4:6], *both[7:], tiling.kept, tiling.rows, tiling.cols)
+            arguments = (*inputs, dx, dw, db, *near, float(tiling.elements), eps)
+            launch(backward_held, (blocks,), x, *arguments, warps=config.warps, **compiled, **whole_tile(config))
+            return
+        if parts == 1:
+            whole = (*inputs, dx, dw, db, *both, *sizes, float(tiling.elements), eps)
+            launch(backward_whole, (blocks,), x, *whole, warps=config.warps, **compiled, **tile)
+            return
+        along, offset = (torch.empty(parts, tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2))
+        means = [torch.empty(tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2)]
+        sums = (*inputs, along, offset, *strides, *sizes, steps, 1, eps)
+        launch(sums_of_parts, (blocks, parts), x, *sums, warps=config.warps, **compiled, **tile)
+        width = 32 if tiling.kept > 1024 else 8
+        joined = (along, offset, w, *means, dw, db, tiling.kept, parts, float(tiling.elements))
+        launch(join_sums, (ceil_div(tiling.kept, width),), x, *joined, warps=4, PARTS=1024 // width, KEPT=width)
+        slopes = (*inputs, *means, dx, *both, *sizes, steps, 1, eps)
+        launch(slopes_of_parts, (blocks, parts), x, *slopes, warps=config.warps, **compiled, **tile)
+
+    address = (g.data_ptr() | flat.data_ptr()) & 15
+    flags = words(activation, last, w=w is not None, b=b is not None, given=not trained)
+    BACKWARD.run(x, config, (x.dtype, tiling.kept, tiling.rows, tiling.cols, strides, address, flags), run)
+    return unfolded(dx, x.shape), dw, db
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    tiling, size = tiling_of_facts(facts), facts.dtype.itemsize
+    blocks, parts, steps = grid(tiling, config, machine)
+    held, count = config.kept * config.rows * config.block, tiling.kept * tiling.elements
+    useful = count / (blocks * parts * steps * held)
+    return Work(blocks * parts, config.warps, held, size, 5 * count * size, 24 * count, useful, 4.0, passes=2)
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    tiling, flags = tiling_of_facts(facts), facts.flags.split()
+    activation = next((word for word in flags if word in ("relu", "silu")), "none")
+    shape = (tiling.rows, tiling.kept, tiling.cols)
+    x, dy = (inputs.normal(*shape, dtype=facts.dtype) for _ in range(2))
+    w, b = (inputs.normal(tiling.kept, dtype=torch.float32) if part in flags else None for part in ("w", "b"))
+    mean, rstd = reference(x, w, b)[1:3]
+    if "given" in flags:
+        mean, rstd = mean.float(), rstd.float()
+        return Trial(
+            (dy, x, w, b, mean, rstd),
+            lambda given, config: evaluate_backward(*given, activation=activation, config=config),
+            lambda given: evaluate_reference_backward(*given, activation=activation),
+        )
+    return Trial(
+        (dy, x, w, b, mean, rstd),
+        lambda given, config: backward(*given, activation=activation, config=config),
+        lambda given: reference_backward(*given, activation=activation),
+    )
+
+
+BACKWARD = tunable(
+    Tunable(
+        name="batch_norm backward",
+        config=Config,
+        facts=facts,
+        free=("rows",),
+        exact=("channels", "cols"),
+        candidates=lambda facts, machine: candidates(tiling_of_facts(facts), facts.dtype.itemsize, machine),
+        supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
+        work=_work,
+        trial=_trial,
+        kernels=(backward_whole, backward_held, sums_of_parts, join_sums, slopes_of_parts),
+        problems=problems_with("relu w b", "w b"),
+        shapes=SHAPES,
+    )
+)

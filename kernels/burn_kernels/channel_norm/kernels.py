@@ -1,0 +1,544 @@
+"""The kernels of norms over channels, and how their work is cut; the formulas are in `batch_norm` and `group_norm`.
+
+A result (of batch norm a channel, of group norm a group of one image) has rows by cols elements, cols side by side.  A
+tile is KEPT results by ROWS * BLOCK of their elements; a program takes KEPT results and all their tiles, or, where
+results are too few to fill the machine, one part of the tiles, and small kernels join the parts.
+
+Statistics are taken in one pass: sums of x - shift and of its square in float32, where shift is the mean of the
+program's first tile.  With t tiles, (mean - shift)^2 is at most t times the variance, whatever the numbers are, so the
+difference of the sums loses log2(t) bits at worst, and parts are joined by Chan's rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burn_kernels._triton import tl, triton
+from burn_kernels.channel_norm.layout import Tiling
+from burn_kernels.channel_norm.scaling import (
+    activated,
+    away_from,
+    inverse_root_of,
+    scaled,
+    slope_at,
+    wide_statistic,
+)
+from burn_kernels.launch import Machine, ceil_div, next_power
+from burn_kernels.prims import quotient, wide
+
+
+# -- configs -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Config:
+    """A tile of `kept` results by `rows` x `block` elements, `warps` of 32 threads, `programs` a processor.
+
+    With `stages` above 1 the tiles to come are loaded ahead of the one that is computed.
+    """
+
+    kept: int
+    rows: int
+    block: int
+    warps: int
+    programs: int
+    stages: int = 1
+
+    @property
+    def tile(self) -> dict[str, int]:
+        """What kernels that go over tiles are compiled with."""
+        return {"KEPT": self.kept, "ROWS": self.rows, "BLOCK": self.block, "STAGES": self.stages}
+
+
+def default(tiling: Tiling, itemsize: int, machine: Machine) -> Config:
+    """The config that is used without timing."""
+    return candidates(tiling, itemsize, machine)[0]
+
+
+def candidates(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
+    """What a tuner may try, the default first."""
+    if tiling.cols == 1:
+        return _candidates_of_rows(tiling, itemsize, machine)
+    found, tried = [], [(4096, 8, 4), (2048, 4, 8), (4096, 4, 4), (8192, 8, 2)]
+    if tiling.outer > 1 and tiling.kept >= machine.processors:
+        # of group norm, 0.89 to 1 of the fastest on an H200, where tiles of twice the elements are 0.67 to 1
+        tried.insert(0, tried.pop(1))
+    for elements, warps, programs in tried:
+        most = elements if itemsize == 2 else elements // 2
+        block = _block(tiling.cols, max(most // next_power(tiling.rows), min(1024, most)))
+        rows = min(next_power(tiling.rows), most // block)
+        kept = min(next_power(tiling.kept), max(1, most // (4 * rows * block)))
+        found.append(Config(kept, rows, block, warps, programs))
+    return list(dict.fromkeys(found))
+
+
+def _candidates_of_rows(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
+    """Where channels are last: 128 bytes of neighbours, by as many rows as fit."""
+    kept = min(next_power(tiling.kept), 128 // itemsize)
+    # H200, 2026-11-22, benchmarks/notes/norm.md: ahead by two tiles; large ones where each program has many of them
+    tiles = ceil_div(tiling.rows * kept * itemsize, 16_384) * ceil_div(tiling.kept, kept)
+    # a lane of float32 has the statistics of its channels in two parts each: half as many elements a thread
+    cuts = [(8192, 8, 2, 3), (4096, 4 if itemsize == 2 else 8, 4, 3)]
+    if tiles < 16 * machine.processors:
+        cuts.reverse()
+    cuts += [(4096, 8, 4, 1), (4096, 8, 4, 3), (2048, 4, 8, 1), (2048, 4, 8, 3), (8192, 8, 2, 4)]
+    if machine.backend != "cuda":
+        cuts = [(4096, 8, 4, 1), (2048, 4, 8, 1), (4096, 4, 4, 1), (8192, 8, 2, 1)]
+    found = []
+    for elements, warps, programs, stages in cuts:
+        most = elements if itemsize == 2 else elements // 2
+        found.append(Config(kept, min(next_power(tiling.rows), most // kept), 1, warps, programs, stages))
+    return list(dict.fromkeys(found))
+
+
+def _block(cols: int, most: int) -> int:
+    """The columns of a tile: the widest of which under a seventh lies past the end, or the one of which least does."""
+    widths = [w for w in (8192, 4096, 2048, 1024, 512, 256, 128, 64) if w <= min(next_power(cols), most)] or [
+        next_power(cols)
+    ]
+    idle = {w: ceil_div(cols, w) * w / cols for w in widths}
+    return next((w for w in widths if idle[w] < 8 / 7), min(widths, key=lambda w: (idle[w], -w)))
+
+
+def grid(tiling: Tiling, config: Config, machine: Machine) -> tuple[int, int, int]:
+    """Blocks of results, parts of their tiles, and tiles of a part."""
+    blocks = ceil_div(tiling.kept, config.kept)
+    tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
+    # a part has four tiles at least: what it leaves behind must be small beside what it reads
+    parts = max(1, min(machine.processors * config.programs // blocks, tiles // 4))
+    steps = ceil_div(tiles, parts)
+    return blocks, ceil_div(tiles, steps), steps
+
+
+# -- tiles -------------------------------------------------------------------------------------------
+@triton.jit
+def _begin(k, inner, outer_stride, inner_stride):
+    """The first element of each result."""
+    return (k // inner) * outer_stride + (k % inner) * inner_stride
+
+
+@triton.jit
+def lanes_of(ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Row and column of each lane, from the corner of its tile."""
+    lane = tl.arange(0, ROWS * BLOCK)
+    return lane // BLOCK, lane % BLOCK
+
+
+@triton.jit
+def places_of(r, c, stride):
+    """How far each lane lies behind the corner: the same for all tiles, so it is computed once."""
+    return (r.to(tl.int64) * stride + c)[None, :]
+
+
+@triton.jit
+def _corner(step, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """The first row and column of a tile."""
+    chunks = tl.cdiv(cols, BLOCK)
+    return (step // chunks) * ROWS, (step % chunks) * BLOCK
+
+
+@triton.jit
+def there_of(top, left, r, c, rows, cols, valid):
+    """Which lanes of a tile have an element."""
+    return valid[:, None] & ((top + r < rows) & (left + c < cols))[None, :]
+
+
+@triton.jit
+def _elements(top, left, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """How many lanes of a tile have one."""
+    return tl.minimum(rows - top, ROWS) * tl.minimum(cols - left, BLOCK)
+
+
+@triton.jit
+def vector_of(ptr, place, valid, absent):
+    """The numbers of each result from a vector, `absent` where there is none."""
+    if ptr is not None:
+        v = tl.load(ptr + place, mask=valid, other=0.0).to(tl.float32)
+    else:
+        v = tl.zeros(place.shape, tl.float32) + absent
+    return v
+
+
+@triton.jit
+def _affine(ptr, k, inner, row, col, rows, cols, there, absent, PLACE: tl.constexpr):
+    """The weight, or bias, of each element of a tile, which a group has one of a row, or one of a column."""
+    if ptr is None:
+        v = absent
+    elif PLACE == "row":
+        v = tl.load(ptr + ((k % inner) * rows)[:, None] + row[None, :], mask=there, other=0.0).to(tl.float32)
+    else:
+        v = tl.load(ptr + ((k % inner) * cols)[:, None] + col[None, :], mask=there, other=0.0).to(tl.float32)
+    return v
+
+
+# -- statistics --------------------------------------------------------------------------------------
+@triton.jit
+def _moments(
+    x_ptr, first, valid, row_stride, rows, cols, begin, end, KEPT: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Over tiles [begin, end): how many elements, their mean, and the sum of their squared distances from it."""
+    r, c = lanes_of(ROWS, BLOCK)
+    place = x_ptr + first[:, None] + places_of(r, c, row_stride)
+    top, left = _corner(begin, cols, ROWS, BLOCK)
+    inside = there_of(top, left, r, c, rows, cols, valid)
+    x = tl.load(place + (top.to(tl.int64) * row_stride + left), mask=inside, other=0.0).to(tl.float32)
+    shift = tl.sum(x, 1) / _elements(top, left, rows, cols, ROWS, BLOCK).to(tl.float32)
+    total = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
+    squares = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
+    seen = begin * 0
+    for step in tl.range(begin, end, num_stages=STAGES):
+        top, left = _corner(step, cols, ROWS, BLOCK)
+        inside = there_of(top, left, r, c, rows, cols, valid)
+        x = tl.load(place + (top.to(tl.int64) * row_stride + left), mask=inside, other=0.0).to(tl.float32)
+        away = tl.where(inside, x - shift[:, None], 0.0)
+        total += away
+        squares += away * away
+        seen += _elements(top, left, rows, cols, ROWS, BLOCK)
+    count = seen.to(tl.float32)
+    off = quotient(tl.sum(total, 1), count, x_ptr.dtype.element_ty)
+    rest = tl.sum(squares, 1) - count * off * off
+    mean = wide(shift, x_ptr.dtype.element_ty) + off
+    return count, mean, tl.maximum(rest, 0.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def keep_statistics(
+    mean, variance, count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr, k, valid, momentum,
+    eps,
+):  # fmt: skip
+    """Writes mean and rstd, moves the running ones by `momentum`, and gives rstd, in the type of the mean."""
+    rstd = inverse_root_of(variance.to(mean.dtype) + eps)
+    tl.store(mean_ptr + k, mean, mask=valid)
+    tl.store(rstd_ptr + k, rstd, mask=valid)
+    if new_mean_ptr is not None:
+        old = tl.load(old_mean_ptr + k, mask=valid, other=0.0).to(tl.float32)
+        new = (1.0 - momentum) * old + momentum * mean.to(tl.float32)
+        tl.store(new_mean_ptr + k, new.to(new_mean_ptr.dtype.element_ty), mask=valid)
+    if new_var_ptr is not None:
+        old = tl.load(old_var_ptr + k, mask=valid, other=0.0).to(tl.float32)
+        # the running variance is the unbiased one
+        new = (1.0 - momentum) * old + momentum * (variance * count / (count - 1.0))
+        tl.store(new_var_ptr + k, new.to(new_var_ptr.dtype.element_ty), mask=valid)
+    return rstd
+
+
+@triton.jit
+def _write_normal(
+    x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
+    cols, begin, end, KIND: tl.constexpr, PLACE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """Writes y of tiles [begin, end), the last first: it is the one that was read last, and may still be near."""
+    TYPE: tl.constexpr = y_ptr.dtype.element_ty
+    if PLACE == "kept":
+        w = vector_of(w_ptr, k % inner, valid, 1.0)[:, None]
+        b = vector_of(b_ptr, k % inner, valid, 0.0)[:, None]
+    r, c = lanes_of(ROWS, BLOCK)
+    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + places_of(r, c, x_row)
+    to_y = y_ptr + _begin(k, inner, y_outer, y_inner)[:, None] + places_of(r, c, y_row)
+    for back in tl.range(begin, end, num_stages=STAGES):
+        top, left = _corner(begin + end - 1 - back, cols, ROWS, BLOCK)
+        inside = there_of(top, left, r, c, rows, cols, valid)
+        x = tl.load(from_x + (top.to(tl.int64) * x_row + left), mask=inside, other=0.0).to(tl.float32)
+        if PLACE == "kept":
+            y = scaled(x, mean[:, None], rstd[:, None], w, b)
+        else:
+            scale = _affine(w_ptr, k, inner, top + r, left + c, rows, cols, inside, 1.0, PLACE)
+            shift = _affine(b_ptr, k, inner, top + r, left + c, rows, cols, inside, 0.0, PLACE)
+            y = scaled(x, mean[:, None], rstd[:, None], scale, shift)
+        if KIND != "none":
+            y, _ = activated(y, KIND, TYPE)
+        tl.store(to_y + (top.to(tl.int64) * y_row + left), y.to(TYPE), mask=inside)
+
+
+# -- kernels, forward --------------------------------------------------------------------------------
+@triton.jit
+def forward_whole(
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr, x_outer,
+    x_inner, x_row, y_outer, y_inner, y_row, kept, inner, rows, cols, tiles, momentum, eps, KIND: tl.constexpr,
+    PLACE: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """Statistics and output of KEPT results; their elements are read twice, the second time from near memory."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < kept
+    first = _begin(k, inner, x_outer, x_inner)
+    count, mean, squares = _moments(x_ptr, first, valid, x_row, rows, cols, 0, tiles, KEPT, ROWS, BLOCK, STAGES)
+    rstd = keep_statistics(
+        mean, quotient(squares, count, x_ptr.dtype.element_ty), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr,
+        new_mean_ptr, new_var_ptr, k, valid, momentum, eps,
+    )  # fmt: skip
+    _write_normal(
+        x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
+        cols, 0, tiles, KIND, PLACE, ROWS, BLOCK, STAGES,
+    )  # fmt: skip
+
+
+@triton.jit
+def moments_of_parts(
+    x_ptr, count_ptr, mean_ptr, squares_ptr, x_outer, x_inner, x_row, kept, inner, rows, cols, tiles, steps,
+    KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """The statistics of one part of the tiles of KEPT results."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < kept
+    part = tl.program_id(1)
+    begin = part * steps
+    end = tl.minimum(begin + steps, tiles)
+    first = _begin(k, inner, x_outer, x_inner)
+    count, mean, squares = _moments(x_ptr, first, valid, x_row, rows, cols, begin, end, KEPT, ROWS, BLOCK, STAGES)
+    at = part.to(tl.int64) * kept + k
+    tl.store(mean_ptr + at, mean, mask=valid)
+    tl.store(squares_ptr + at, squares, mask=valid)
+    if tl.program_id(0) == 0:
+        tl.store(count_ptr + part, count)
+
+
+@triton.jit
+def join_moments(
+    count_ptr, part_mean_ptr, squares_ptr, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr,
+    kept, parts, momentum, eps, PARTS: tl.constexpr, KEPT: tl.constexpr,
+):  # fmt: skip
+    """Joins the statistics of the parts by Chan's rule, about the mean of the first part."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < kept
+    base = tl.load(part_mean_ptr + k, mask=valid, other=0.0)
+    count = 0.0
+    gap = tl.zeros((PARTS, KEPT), tl.float32)
+    for at in tl.range(0, parts, PARTS):
+        part = (at + tl.arange(0, PARTS)).to(tl.int64)
+        inside = (part < parts)[:, None] & valid[None, :]
+        seen = tl.load(count_ptr + part, mask=part < parts, other=0.0)
+        mean = tl.load(part_mean_ptr + (part * kept)[:, None] + k[None, :], mask=inside, other=0.0)
+        gap += seen[:, None] * tl.where(inside, mean - base[None, :], 0.0).to(tl.float32)
+        count += tl.sum(seen, 0)
+    middle = base + tl.div_rn(tl.sum(gap, 0), count)
+    total = tl.zeros((PARTS, KEPT), tl.float32)
+    for at in tl.range(0, parts, PARTS):
+        part = (at + tl.arange(0, PARTS)).to(tl.int64)
+        inside = (part < parts)[:, None] & valid[None, :]
+        seen = tl.load(count_ptr + part, mask=part < parts, other=0.0)
+        place = (part * kept)[:, None] + k[None, :]
+        away = tl.load(part_mean_ptr + place, mask=inside, other=0.0) - middle[None, :]
+        away = tl.where(inside, away, 0.0).to(tl.float32)
+        total += tl.load(squares_ptr + place, mask=inside, other=0.0) + seen[:, None] * away * away
+    keep_statistics(
+        middle, tl.div_rn(tl.sum(total, 0), count), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr,
+        new_var_ptr, k, valid, momentum, eps,
+    )  # fmt: skip
+
+
+@triton.jit
+def normalize(
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_outer, x_inner, x_row, y_outer, y_inner, y_row, kept, inner, rows,
+    cols, tiles, steps, eps, VARIANCE: tl.constexpr, KIND: tl.constexpr, PLACE: tl.constexpr, KEPT: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """The output from known statistics; `rstd_ptr` holds variances if VARIANCE."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < kept
+    # the programs that come last read what was read last before
+    begin = (tl.num_programs(1) - 1 - tl.program_id(1)) * steps
+    mean = wide_statistic(tl.load(mean_ptr + k, mask=valid, other=0.0), y_ptr.dtype.element_ty)
+    rstd = wide_statistic(tl.load(rstd_ptr + k, mask=valid, other=0.0), y_ptr.dtype.element_ty)
+    if VARIANCE:
+        rstd = inverse_root_of(rstd + eps)
+    _write_normal(
+        x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
+        cols, begin, tl.minimum(begin + steps, tiles), KIND, PLACE, ROWS, BLOCK, STAGES,
+    )  # fmt: skip
+
+
+# -- kernels, backward -------------------------------------------------------------------------------
+@triton.jit
+def _slopes(from_dy, from_x, mean, rstd, w, b, inside, KIND: tl.constexpr):
+    """The gradient before the activation, and the normalized x, of a tile."""
+    x = tl.load(from_x, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(from_dy, mask=inside, other=0.0).to(tl.float32)
+    n = away_from(x, mean) * rstd.to(tl.float32)
+    if KIND != "none":
+        g *= slope_at(x, n, mean, rstd, w, b, KIND, from_x.dtype.element_ty)
+    return g, tl.where(inside, n, 0.0)
+
+
+@triton.jit
+def _sums(
+    dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows, cols,
+    begin, end, KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Over tiles [begin, end): the sums of g * n and of g."""
+    r, c = lanes_of(ROWS, BLOCK)
+    from_dy = dy_ptr + _begin(k, inner, dy_outer, dy_inner)[:, None] + places_of(r, c, dy_row)
+    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + places_of(r, c, x_row)
+    along = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
+    offset = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
+    for step in tl.range(begin, end, num_stages=STAGES):
+        top, left = _corner(step, cols, ROWS, BLOCK)
+        at_dy, at_x = top.to(tl.int64) * dy_row + left, top.to(tl.int64) * x_row + left
+        inside = there_of(top, left, r, c, rows, cols, valid)
+        g, n = _slopes(
+            from_dy + at_dy, from_x + at_x, mean[:, None], rstd[:, None], w[:, None], b[:, None], inside, KIND
+        )
+        along += g * n
+        offset += g
+    return tl.sum(along, 1), tl.sum(offset, 1)
+
+
+@triton.jit
+def _write_slopes(
+    dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along, offset, dy_outer, dy_inner, dy_row, x_outer, x_inner,
+    x_row, dx_outer, dx_inner, dx_row, inner, rows, cols, begin, end, TRAINED: tl.constexpr, KIND: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Writes dx of tiles [begin, end), the last first; `along` and `offset` are means of g * w * n and g * w."""
+    r, c = lanes_of(ROWS, BLOCK)
+    from_dy = dy_ptr + _begin(k, inner, dy_outer, dy_inner)[:, None] + places_of(r, c, dy_row)
+    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + places_of(r, c, x_row)
+    to_dx = dx_ptr + _begin(k, inner, dx_outer, dx_inner)[:, None] + places_of(r, c, dx_row)
+    for back in tl.range(begin, end, num_stages=STAGES):
+        top, left = _corner(begin + end - 1 - back, cols, ROWS, BLOCK)
+        at_dy, at_x = top.to(tl.int64) * dy_row + left, top.to(tl.int64) * x_row + left
+        inside = there_of(top, left, r, c, rows, cols, valid)
+        g, n = _slopes(
+            from_dy + at_dy, from_x + at_x, mean[:, None], rstd[:, None], w[:, None], b[:, None], inside, KIND
+        )
+        g *= w[:, None]
+        if TRAINED:
+            g = g - offset[:, None] - n * along[:, None]
+        dx = g * rstd.to(tl.float32)[:, None]
+        tl.store(to_dx + (top.to(tl.int64) * dx_row + left), dx.to(dx_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def known(
+    mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED: tl.constexpr, TYPE: tl.constexpr
+):  # fmt: skip
+    """Statistics, which `per` channels share, and weights of each channel; not TRAINED, `rstd_ptr` has variances."""
+    mean = wide_statistic(tl.load(mean_ptr + k // per, mask=valid, other=0.0), TYPE)
+    rstd = wide_statistic(tl.load(rstd_ptr + k // per, mask=valid, other=0.0), TYPE)
+    if not TRAINED:
+        rstd = inverse_root_of(rstd + eps)
+    return mean, rstd, vector_of(w_ptr, k % inner, valid, 1.0), vector_of(b_ptr, k % inner, valid, 0.0)
+
+
+@triton.jit
+def backward_whole(
+    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_outer, dy_inner, dy_row, x_outer,
+    x_inner, x_row, dx_outer, dx_inner, dx_row, kept, inner, rows, cols, tiles, count, eps, TRAINED: tl.constexpr,
+    KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """All gradients of KEPT channels of a batch norm."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < kept
+    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, 1, valid, eps, TRAINED, x_ptr.dtype.element_ty)
+    along, offset = _sums(
+        dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows,
+        cols, 0, tiles, KIND, KEPT, ROWS, BLOCK, STAGES,
+    )  # fmt: skip
+    if dw_ptr is not None:
+        tl.store(dw_ptr + k, along.to(dw_ptr.dtype.element_ty), mask=valid)
+    if db_ptr is not None:
+        tl.store(db_ptr + k, offset.to(db_ptr.dtype.element_ty), mask=valid)
+    _write_slopes(
+        dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, quotient(along * w, count, x_ptr.dtype.element_ty),
+        quotient(offset * w, count, x_ptr.dtype.element_ty), dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row,
+        dx_outer, dx_inner, dx_row, inner, rows, cols, 0, tiles, TRAINED, KIND, ROWS, BLOCK, STAGES,
+    )  # fmt: skip
+
+
+@triton.jit
+def sums_of_parts(
+    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dy_outer, dy_inner, dy_row, x_outer,
+    x_inner, x_row, kept, inner, rows, cols, tiles, steps, per, eps, TRAINED: tl.constexpr, KIND: tl.constexpr,
+    KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """The sums of one part of the tiles of KEPT channels; of a group norm, of channels of one image each."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < kept
+    begin = tl.program_id(1) * steps
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED, TYPE)
+    along, offset = _sums(
+        dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows,
+        cols, begin, tl.minimum(begin + steps, tiles), KIND, KEPT, ROWS, BLOCK, STAGES,
+    )  # fmt: skip
+    at = tl.program_id(1).to(tl.int64) * kept + k
+    tl.store(along_ptr + at, along, mask=valid)
+    tl.store(offset_ptr + at, offset, mask=valid)
+
+
+@triton.jit
+def join_sums(
+    along_ptr, offset_ptr, w_ptr, mean_along_ptr, mean_offset_ptr, dw_ptr, db_ptr, kept, parts, count,
+    PARTS: tl.constexpr, KEPT: tl.constexpr,
+):  # fmt: skip
+    """Adds the sums of the parts: to dw and db, and, where asked for, to the means that dx takes."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < kept
+    along = tl.zeros((PARTS, KEPT), tl.float32)
+    offset = tl.zeros((PARTS, KEPT), tl.float32)
+    for at in tl.range(0, parts, PARTS):
+        part = (at + tl.arange(0, PARTS)).to(tl.int64)
+        inside = (part < parts)[:, None] & valid[None, :]
+        place = (part * kept)[:, None] + k[None, :]
+        along += tl.load(along_ptr + place, mask=inside, other=0.0)
+        offset += tl.load(offset_ptr + place, mask=inside, other=0.0)
+    total, rest = tl.sum(along, 0), tl.sum(offset, 0)
+    if mean_along_ptr is not None:
+        w = vector_of(w_ptr, k, valid, 1.0)
+        tl.store(mean_along_ptr + k, tl.div_rn(total * w, count), mask=valid)
+        tl.store(mean_offset_ptr + k, tl.div_rn(rest * w, count), mask=valid)
+    if dw_ptr is not None:
+        tl.store(dw_ptr + k, total.to(dw_ptr.dtype.element_ty), mask=valid)
+    if db_ptr is not None:
+        tl.store(db_ptr + k, rest.to(db_ptr.dtype.element_ty), mask=valid)
+
+
+@triton.jit
+def join_groups(
+    along_ptr, offset_ptr, w_ptr, mean_along_ptr, mean_offset_ptr, groups, inner, per, parts, stride, count,
+    KEPT: tl.constexpr, PER: tl.constexpr,
+):  # fmt: skip
+    """The means that dx of a group norm takes, of KEPT groups, from the sums of the `per` channels of each."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < groups
+    along = tl.zeros((KEPT, PER), tl.float32)
+    offset = tl.zeros((KEPT, PER), tl.float32)
+    for first in tl.range(0, per, PER):
+        which = first + tl.arange(0, PER)
+        channel = (k * per)[:, None] + which[None, :]
+        inside = valid[:, None] & (which < per)[None, :]
+        if w_ptr is not None:
+            w = tl.load(w_ptr + channel % inner, mask=inside, other=0.0).to(tl.float32)
+        else:
+            w = 1.0
+        for part in tl.range(0, parts):
+            at = tl.cast(part, tl.int64) * stride + channel
+            along += w * tl.load(along_ptr + at, mask=inside, other=0.0)
+            offset += w * tl.load(offset_ptr + at, mask=inside, other=0.0)
+    tl.store(mean_along_ptr + k, tl.div_rn(tl.sum(along, 1), count), mask=valid)
+    tl.store(mean_offset_ptr + k, tl.div_rn(tl.sum(offset, 1), count), mask=valid)
+
+
+@triton.jit
+def slopes_of_parts(
+    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, mean_along_ptr, mean_offset_ptr, dx_ptr, dy_outer, dy_inner,
+    dy_row, x_outer, x_inner, x_row, dx_outer, dx_inner, dx_row, kept, inner, rows, cols, tiles, steps, per, eps,
+    TRAINED: tl.constexpr, KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """dx of one part of the tiles of KEPT channels; of a group norm, of channels of one image each."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < kept
+    begin = (tl.num_programs(1) - 1 - tl.program_id(1)) * steps
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED, TYPE)
+    along, offset = vector_of(mean_along_ptr, k // per, valid, 0.0), vector_of(mean_offset_ptr, k // per, valid, 0.0)
+    _write_slopes(
+        dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along, offset, dy_outer, dy_inner, dy_row, x_outer, x_inner,
+        x_row, dx_outer, dx_inner, dx_row, inner, rows, cols, begin, tl.minimum(begin + steps, tiles), TRAINED, KIND,
+        ROWS, BLOCK, STAGES,
+    )  # fmt: skip

@@ -1,0 +1,401 @@
+"""The kernels of direct convolutions, and how their work is cut; the formulas are in `convolution`.
+
+Lanes are pixels, and sums are held by channel: tuples of vectors, a running sum each, so that a lane multiplies what it
+has loaded once by OUTS weights, which all lanes share.  No lane needs a number of another one, no shared memory is
+used, and no column matrix is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burn_kernels import random
+from burn_kernels._triton import tl, triton
+from burn_kernels.convolution.references import Geometry
+from burn_kernels.launch import Machine, ceil_div, next_power
+
+MOST_COLUMNS = 80
+"""Numbers that a lane loads, one after the other, before it multiplies any: registers."""
+
+
+# -- configs -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Config:
+    """`outs` channels of `pixels` pixels a program, `warps` of 32 threads; all 0: torch's convolution.
+
+    With `channels` they are multiplied as tiles, that many channels at a time (`convolution.tiles`), else one by one.
+    """
+
+    outs: int
+    pixels: int
+    warps: int
+    channels: int = 0
+
+
+@dataclass(frozen=True)
+class WeightConfig:
+    """`outs` channels by `rows` rows of a kernel, over tiles of `pixels`; `programs` a processor; or all 0.
+
+    With `channels`, all rows of the kernels from that many channels, multiplied as tiles.
+    """
+
+    outs: int
+    rows: int
+    pixels: int
+    warps: int
+    programs: int
+    channels: int = 0
+
+
+LIBRARY, LIBRARY_WEIGHTS = Config(0, 0, 0), WeightConfig(0, 0, 0, 0, 0)
+STEPS = Config(0, 0, 0, 1)
+"""Of the data gradient: torch's convolution by steps of 1 (`convolution.steps`)."""
+SUMS = 80
+"""Running sums that a lane of the weight gradient has registers for, one of 32 lanes' programs."""
+
+
+def direct_candidates(outs: int, kernel_w: int, pixels: int, machine: Machine, *, drop: bool = False) -> list[Config]:
+    """Configs for so many channels of a group and pixels of all images, the default first."""
+    # the weights of a row of the kernel, or the words of a cipher, are held for all channels at once
+    most = 2 if machine.backend == "hip" else 4
+    wide = min(outs, most if drop else 4 if kernel_w > 4 else 8)
+    blocks = ceil_div(outs, wide)
+    # 4 pixels a lane use a weight four times; fewer where the machine would not be filled
+    each = next((n for n in (4, 2) if blocks * ceil_div(pixels, 128 * n) >= 4 * machine.processors), 1)
+    found = [Config(wide, 128 * each, 4)]
+    if each == 1 and wide > 4 and ceil_div(outs, 4) * ceil_div(pixels, 128 * 4) >= 2 * machine.processors:
+        # half the channels and 4 pixels fill it twice: 18 us, not 27, for 64 x 8 x 26 x 26 to 16 (H200, 2026-11-22)
+        found = [Config(4, 128 * 4, 4), *found]
+    found += [Config(min(outs, 2 * wide), 128 * 2, 4), Config(min(outs, 4), 128 * 4, 4), Config(wide, 64 * each, 2)]
+    return list(dict.fromkeys(found))
+
+
+def direct_weight_candidates(made: Geometry, machine: Machine) -> list[WeightConfig]:
+    """Configs for the weight gradient, the default first."""
+    found = []
+    for outs, warps, programs in ((8, 1, 16), (4, 1, 16), (8, 1, 8), (4, 2, 8)):
+        wide = min(outs, made.targets, max(1, SUMS // made.kernel_w))
+        rows = made.kernel_h if wide * made.taps <= SUMS else 1
+        found.append(WeightConfig(wide, rows, 32 * warps, warps, programs))
+    return list(dict.fromkeys(found))
+
+
+def tile_candidates(sources: int, outs: int, taps: int, machine: Machine) -> list[Config]:
+    """Configs of tiles for the sum over so many channels, the default first; none where a kernel has too many taps."""
+    channels = min(sources, MOST_COLUMNS // taps)
+    rows = min(32, max(8, next_power(outs)))
+    shares = ((4, 1), (2, 1), (4, 2)) if channels else ()
+    found = [Config(rows, 32 * warps, warps, max(1, channels // n)) for warps, n in shares]
+    if channels == 1 and outs >= 64 and machine.arch == 90:  # its many taps are loaded once for twice as many sums
+        found = [Config(64, 128, 4, 1), Config(64, 256, 8, 1), *found]
+    return list(dict.fromkeys(found))
+
+
+def tile_weight_candidates(made: Geometry, machine: Machine) -> list[WeightConfig]:
+    """Configs of tiles for the weight gradient, the default first."""
+    channels = min(made.sources, MOST_COLUMNS // made.taps)
+    if not channels:
+        return []
+    half = max(1, channels // 2)
+    found = [
+        WeightConfig(16, made.kernel_h, 32, 1, programs, some)
+        for programs, some in ((8, channels), (16, half), (16, channels), (4, channels))
+    ]
+    # few pixels make few parts: more programs then share the channels
+    parts = shares(made, found[0], machine)[1]
+    found = found[1:] + found[:1] if parts < 4 * machine.processors else found
+    if channels == 1 and made.targets >= 32 and machine.arch == 90:
+        found = [WeightConfig(32, made.kernel_h, 32, 1, programs, 1) for programs in (8, 16)] + found
+        found.append(WeightConfig(32, made.kernel_h, 64, 2, 8, 1))
+    return list(dict.fromkeys([*found, WeightConfig(16, made.kernel_h, 64, 2, 8, half)]))
+
+
+def shares(made: Geometry, config: WeightConfig, machine: Machine) -> tuple[int, int, int]:
+    """Programs for the weights, parts of the pixels, and pixels of a part."""
+    read = ceil_div(made.sources, config.channels or 1)
+    blocks = made.groups * ceil_div(made.targets, config.outs) * read * ceil_div(made.kernel_h, config.rows)
+    # at least eight tiles a part: its sums over lanes must be small beside its products; other tiles have no such sums
+    least = 4 if config.channels else 8
+    parts = max(1, min(machine.processors * config.programs // blocks, made.pixels // (least * config.pixels)))
+    each = ceil_div(ceil_div(made.pixels, parts), config.pixels) * config.pixels
+    return blocks, ceil_div(made.pixels, each), each
+
+
+# -- forward and data gradient -----------------------------------------------------------------------
+@triton.jit
+def nothing():
+    """A tuple to add to."""
+    return ()
+
+
+@triton.jit
+def _zeros(COUNT: tl.constexpr, PIXELS: tl.constexpr):
+    """A tuple of so many vectors of zeros."""
+    found = nothing()
+    for _ in tl.static_range(COUNT):
+        found = found + (tl.zeros((PIXELS,), tl.float32),)
+    return found
+
+
+@triton.jit
+def source(at, k, stride, pad, dilation, size, BACK: tl.constexpr, STRIDED: tl.constexpr):
+    """Which row (or column) of the source a tap reads for place `at`, and whether there is one."""
+    if BACK:
+        s = at + pad - k * dilation
+        there = s >= 0
+        if STRIDED:
+            there = there & (s % stride == 0)
+            s = s // stride
+        there = there & (s < size)
+    else:
+        s = at * stride - pad + k * dilation
+        there = (s >= 0) & (s < size)
+    return s, there
+
+
+@triton.jit
+def _add_taps(
+    total, image, weights, c, ky, oy, ox, valid, out, x_channel, x_row, x_col, w_out, w_in, height, width, targets,
+    stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK: tl.constexpr, STRIDED: tl.constexpr,
+    MASKED: tl.constexpr, KERNEL_W: tl.constexpr, OUTS: tl.constexpr,
+):  # fmt: skip
+    """The sums with row `ky` of the kernel over channel `c`."""
+    SIGN: tl.constexpr = -1 if BACK else 1
+    sy, row_there = source(oy, ky, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
+    line = image + tl.cast(c, tl.int64) * x_channel
+    if STRIDED:
+        line += sy.to(tl.int64) * x_row
+    else:
+        line += SIGN * tl.cast(ky * dilation_h, tl.int64) * x_row
+    for kx in tl.static_range(KERNEL_W):
+        sx, col_there = source(ox, kx, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
+        inside = valid
+        if MASKED:
+            inside = valid & row_there & col_there
+        if STRIDED:
+            from_x = line + sx.to(tl.int64) * x_col
+        else:
+            from_x = line + SIGN * kx * dilation_w * x_col
+        x = tl.load(from_x, mask=inside, other=0.0).to(tl.float32)
+        more = nothing()
+        for o in tl.static_range(OUTS):
+            # past the last channel the last one's weight is read, and the sum not written
+            place = tl.minimum(out + o, targets - 1) * w_out + c * w_in + ky * KERNEL_W + kx
+            more = more + (tl.fma(x, tl.load(weights + place).to(tl.float32), total[o]),)
+        total = more
+    return total
+
+
+@triton.jit
+def sums_at(
+    x_ptr, w_ptr, b_ptr, n, oy, ox, valid, group, out, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in, height,
+    width, sources, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK: tl.constexpr,
+    STRIDED: tl.constexpr, MASKED: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, OUTS: tl.constexpr,
+    PIXELS: tl.constexpr, APART: tl.constexpr,
+):  # fmt: skip
+    """The convolution at pixels (n, oy, ox) for channels [out, out + OUTS) of a group: a tuple of vectors.
+
+    APART, each channel has a sum of its own: of float32, the 144 products of 3 x 3 taps by 16 channels of a layer's
+    outputs, one after the other, leave twice what cuDNN's leave.
+    """
+    total = _zeros(OUTS, PIXELS)
+    image = x_ptr + n * x_batch + (group * sources).to(tl.int64) * x_channel
+    weights = w_ptr + group * w_group
+    if not STRIDED:  # a tap is one distance from here for all lanes
+        y0, _ = source(oy, 0, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
+        x0, _ = source(ox, 0, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
+        image += y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
+    if APART:
+        for c in tl.range(0, sources):
+            part = _zeros(OUTS, PIXELS)
+            for ky in tl.range(0, KERNEL_H):
+                part = _add_taps(
+                    part, image, weights, c, ky, oy, ox, valid, out, x_channel, x_row, x_col, w_out, w_in, height,
+                    width, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK, STRIDED, MASKED,
+                    KERNEL_W, OUTS,
+                )  # fmt: skip
+            more = nothing()
+            for o in tl.static_range(OUTS):
+                more = more + (total[o] + part[o],)
+            total = more
+    else:
+        for at in tl.range(0, sources * KERNEL_H):
+            total = _add_taps(
+                total, image, weights, at // KERNEL_H, at % KERNEL_H, oy, ox, valid, out, x_channel, x_row, x_col,
+                w_out, w_in, height, width, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK,
+                STRIDED, MASKED, KERNEL_W, OUTS,
+            )  # fmt: skip
+    if b_ptr is not None:
+        more = nothing()
+        for o in tl.static_range(OUTS):
+            b = tl.load(b_ptr + group * targets + tl.minimum(out + o, targets - 1)).to(tl.float32)
+            more = more + (total[o] + b,)
+        total = more
+    return total
+
+
+@triton.jit(do_not_specialize=["key", "stream", "last"])
+def convolve(
+    x_ptr, w_ptr, b_ptr, y_ptr, passed_ptr, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in, count, height,
+    width, out_h, out_w, sources, targets, groups, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, key,
+    stream, last, scale, BACK: tl.constexpr, STRIDED: tl.constexpr, MASKED: tl.constexpr, KERNEL_H: tl.constexpr,
+    KERNEL_W: tl.constexpr, RELU: tl.constexpr, POOL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr,
+    KEY: tl.constexpr, STREAM: tl.constexpr, OUTS: tl.constexpr, PIXELS: tl.constexpr, APART: tl.constexpr,
+):  # fmt: skip
+    """PIXELS pixels of OUTS channels of y; BACK, of the data gradient: then x is dz, and height and width its sizes."""
+    TYPE: tl.constexpr = y_ptr.dtype.element_ty
+    rows, cols = out_h // WINDOW, out_w // WINDOW
+    blocks = tl.cdiv(targets, OUTS)
+    group, out = tl.program_id(1) // blocks, (tl.program_id(1) % blocks) * OUTS
+    p = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    valid = p < count
+    n = (p // (rows * cols)).to(tl.int64)
+    place = p % (rows * cols)
+    py, px = place // cols, place % cols
+    best = _zeros(OUTS, PIXELS)
+    bits = _zeros(OUTS, PIXELS)
+    bit = 1.0
+    for step in tl.range(0, WINDOW * WINDOW):
+        oy, ox = py * WINDOW + step // WINDOW, px * WINDOW + step % WINDOW
+        total = sums_at(
+            x_ptr, w_ptr, b_ptr, n, oy, ox, valid, group, out, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in,
+            height, width, sources, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK, STRIDED,
+            MASKED, KERNEL_H, KERNEL_W, OUTS, PIXELS, APART,
+        )  # fmt: skip
+        more, passed = nothing(), nothing()
+        for o in tl.static_range(OUTS):
+            v = total[o]
+            alive = tl.full((PIXELS,), 1.0, tl.float32)
+            if DROP:
+                element = ((n * groups * targets + group * targets + out + o) * out_h + oy) * out_w + ox
+                word = random.word_at(random.held(key, KEY), random.held(stream, STREAM), element)
+                alive = tl.where(word <= last.to(tl.uint32), 1.0, 0.0)
+                v = v * (alive * scale)
+            if RELU:
+                v = tl.maximum(v, 0.0, propagate_nan=tl.PropagateNan.ALL)
+                alive = tl.where(v > 0.0, 1.0, 0.0)
+            if POOL == "max":  # the first of equals; NaN wins
+                higher = (step == 0) | (v > best[o]) | ((v != v) & (best[o] == best[o]))
+                more = more + (tl.where(higher, v, best[o]),)
+                passed = passed + (tl.where(higher, alive * bit, bits[o]),)
+            else:
+                more = more + (best[o] + v,)
+                passed = passed + (bits[o] + alive * bit,)
+        best = more
+        bits = passed
+        bit *= 2.0
+    for o in tl.static_range(OUTS):
+        y = best[o]
+        if POOL == "mean":
+            y = y / (WINDOW * WINDOW)
+        channel = (n * groups + group) * targets + out + o
+        at = channel * (rows * cols) + place
+        inside = valid & (out + o < targets)
+        tl.store(y_ptr + at, y.to(TYPE), mask=inside)
+        if WINDOW > 1:
+            tl.store(passed_ptr + at, bits[o].to(tl.int16), mask=inside)
+
+
+# -- before the weight gradient ----------------------------------------------------------------------
+@triton.jit
+def spread(dy_ptr, y_ptr, passed_ptr, dz_ptr, out_h, out_w, factor, WINDOW: tl.constexpr, BLOCK: tl.constexpr):
+    """The gradient of the convolution's output from that of y: through a pool by `passed`, through a ReLU by y."""
+    area = out_h * out_w
+    blocks = tl.cdiv(area, BLOCK)
+    plane = (tl.program_id(0) // blocks).to(tl.int64)
+    e = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    inside = e < area
+    if WINDOW == 1:
+        at = plane * area + e
+        g = tl.load(dy_ptr + at, mask=inside, other=0.0).to(tl.float32) * factor
+        g = tl.where(tl.load(y_ptr + at, mask=inside, other=0.0).to(tl.float32) > 0.0, g, 0.0)
+    else:
+        rows, cols = out_h // WINDOW, out_w // WINDOW
+        oy, ox = e // out_w, e % out_w
+        py, px = oy // WINDOW, ox // WINDOW
+        inner = inside & (py < rows) & (px < cols)  # rows and columns left over belong to no window
+        at = plane * (rows * cols) + py * cols + px
+        bits = tl.load(passed_ptr + at, mask=inner, other=0).to(tl.int32)
+        g = tl.load(dy_ptr + at, mask=inner, other=0.0).to(tl.float32) * factor
+        g = tl.where(((bits >> ((oy % WINDOW) * WINDOW + ox % WINDOW)) & 1) == 1, g, 0.0)
+    tl.store(dz_ptr + plane * area + e, g.to(dz_ptr.dtype.element_ty), mask=inside)
+
+
+# -- weight gradient ---------------------------------------------------------------------------------
+@triton.jit
+def weigh(
+    dz_ptr, x_ptr, part_ptr, x_batch, x_channel, x_row, x_col, count, each, height, width, out_h, out_w, sources,
+    targets, groups, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, MASKED: tl.constexpr, BIAS: tl.constexpr,
+    KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, ROWS: tl.constexpr, OUTS: tl.constexpr, PIXELS: tl.constexpr,
+):  # fmt: skip
+    """Over one part of the pixels: the gradient of ROWS rows of the kernels from one channel to OUTS, and of biases."""
+    KERNEL_ROWS: tl.constexpr = KERNEL_H // ROWS
+    pid = tl.program_id(1)
+    top = (pid % KERNEL_ROWS) * ROWS
+    c = (pid // KERNEL_ROWS) % sources
+    blocks = tl.cdiv(targets, OUTS)
+    out = (pid // (KERNEL_ROWS * sources)) % blocks * OUTS
+    group = pid // (KERNEL_ROWS * sources * blocks)
+    begin = tl.program_id(0) * each
+    area = out_h * out_w
+    image = x_ptr + (group * sources + c).to(tl.int64) * x_channel
+    outputs = dz_ptr + (group * targets + out).to(tl.int64) * area
+    total = _zeros(OUTS * ROWS * KERNEL_W, PIXELS)
+    bias = _zeros(OUTS, PIXELS)
+    for at in tl.range(begin, tl.minimum(begin + each, count), PIXELS):
+        p = at + tl.arange(0, PIXELS)
+        valid = p < count
+        n = (p // area).to(tl.int64)
+        place = p % area
+        oy, ox = place // out_w, place % out_w
+        g = nothing()
+        for o in tl.static_range(OUTS):
+            inside = valid & (out + o < targets)
+            from_dz = outputs + (n * groups * targets + o) * area + place
+            g = g + (tl.load(from_dz, mask=inside, other=0.0).to(tl.float32),)
+        y0, _ = source(oy, top, stride_h, pad_h, dilation_h, height, False, False)
+        x0, _ = source(ox, 0, stride_w, pad_w, dilation_w, width, False, False)
+        here = image + n * x_batch + y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
+        more = nothing()
+        for tap in tl.static_range(ROWS * KERNEL_W):
+            _, row_there = source(oy, top + tap // KERNEL_W, stride_h, pad_h, dilation_h, height, False, False)
+            _, col_there = source(ox, tap % KERNEL_W, stride_w, pad_w, dilation_w, width, False, False)
+            inside = valid
+            if MASKED:
+                inside = valid & row_there & col_there
+            tap_row, tap_col = tap // KERNEL_W * dilation_h, tap % KERNEL_W * dilation_w
+            x = tl.load(here + (tap_row * x_row + tap_col * x_col), mask=inside, other=0.0).to(tl.float32)
+            for o in tl.static_range(OUTS):
+                more = more + (tl.fma(g[o], x, total[tap * OUTS + o]),)
+        total = more
+        if BIAS:
+            more = nothing()
+            for o in tl.static_range(OUTS):
+                more = more + (bias[o] + g[o],)
+            bias = more
+    weights = groups * targets * sources * (KERNEL_H * KERNEL_W)
+    part = part_ptr + tl.program_id(0).to(tl.int64) * (weights + groups * targets)
+    for o in tl.static_range(OUTS):
+        channel = group * targets + out + o
+        there = out + o < targets
+        for tap in tl.static_range(ROWS * KERNEL_W):
+            to = (channel * sources + c) * (KERNEL_H * KERNEL_W) + top * KERNEL_W + tap
+            tl.store(part + to, tl.sum(total[tap * OUTS + o], 0), mask=there)
+        if BIAS:
+            # every program sums the bias, as it has read dz anyway; one for each channel writes it
+            tl.store(part + weights + channel, tl.sum(bias[o], 0), mask=there & (c == 0) & (top == 0))
+
+
+@triton.jit
+def join_weights(part_ptr, dw_ptr, db_ptr, parts, weights, cols, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Adds the parts of the weight gradient and of the bias gradient, which lie behind each other."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((PARTS, BLOCK), tl.float32)
+    for start in tl.range(0, parts, PARTS):
+        part = start + tl.arange(0, PARTS).to(tl.int64)[:, None]
+        inside = (part < parts) & (at[None, :] < cols)
+        total += tl.load(part_ptr + part * cols + at[None, :], mask=inside, other=0.0)
+    found = tl.sum(total, 0).to(dw_ptr.dtype.element_ty)
+    tl.store(dw_ptr + at, found, mask=at < weights)
+    if db_ptr is not None:
+        tl.store(db_ptr + at - weights, found, mask=(at >= weights) & (at < cols))

@@ -1,0 +1,251 @@
+"""Group norm of (batch, channels, *space), with an activation; instance norm has one channel a group.
+
+    n = (x - mean) * rstd      y = act(n * w + b)      mean and biased var over a group's channels and space, by image
+
+    g  = dy * act'(n * w + b)                    dw = sum of g * n                       db = sum of g
+    dx = rstd * (g * w - mean of g * w - n * mean of g * w * n), means over the group
+
+Limit: memory.  Forward moves 3 * numel elements (x in, x in again, y out), backward 5 (dy and x in twice, dx out); what
+fits the L2 cache is read from memory once, and the second reading goes the opposite way, as in `batch_norm`.
+Layout: channels before space, in order, or channels last: both are read in place; others are copied first.
+Accumulates in float32; mean and rstd are float32, of float32 tensors float64: their rounding would be an error of each
+result.  Deterministic: the backward sums each channel of each image, adds these over the channels of a group for dx,
+and over images for dw and db, in a fixed order, no atomics.
+
+One launch forward where groups fill the machine, otherwise three; four backward.  The kernels are in
+`channel_norm.kernels`, the backward in `group_norm.launch_backward`.
+Source: Wu and He 2018, https://arxiv.org/abs/1803.08494.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.channel_norm.kernels import (
+    Config,
+    candidates,
+    default,
+    forward_whole,
+    grid,
+    join_moments,
+    moments_of_parts,
+    normalize,
+)
+from burn_kernels.channel_norm.layout import (
+    ACTIVATIONS,
+    PLAIN,
+    alike,
+    check_norm,
+    ordered,
+    statistics_type,
+    unfolded,
+    words,
+)
+from burn_kernels.group_norm.launch_backward import backward
+from burn_kernels.group_norm.references import (
+    SHAPES,
+    Gradients,
+    check_groups,
+    elements,
+    facts,
+    groups_of,
+    problems_with,
+    reference,
+    reference_backward,
+    sizes_of,
+    strides_of,
+)
+from burn_kernels.launch import FLOATS, Machine, ceil_div, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.spec import Draw, KernelSpec, Problem, register
+
+__all__ = [
+    "ACTIVATIONS",
+    "Config",
+    "backward",
+    "candidates",
+    "default",
+    "forward",
+    "reference",
+    "reference_backward",
+]
+
+
+# -- limits ------------------------------------------------------------------------------------------
+def bytes_moved(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> int:
+    """x read twice and y written; backward x and dy read twice, dx written.  Vectors are small beside them."""
+    return (5 if backward else 3) * x.numel() * x.element_size()
+
+
+def flops(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> int:
+    """Per element some 10 operations forward, 24 backward."""
+    return (24 if backward else 10) * x.numel()
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def forward(
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    groups: int,
+    *,
+    eps: float = 1e-5,
+    activation: str = "none",
+    config: Config | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Group norm: y, mean, rstd.
+
+    Shapes: x (batch, channels, *space), w, b (channels,) or None -> y as x, mean and rstd (batch, groups).
+    Dtypes: float32, float16, bfloat16; vectors in the type of x or float32; mean and rstd float32, of float32
+    float64.  On the CPU float64.
+    """
+    op = "group_norm"
+    check_norm(op, x, {"w": w, "b": b}, activation)
+    check_groups(op, x, groups)
+    if not runs_kernel(op, x):
+        return reference(x, w, b, groups, eps=eps, activation=activation)
+    kept = statistics_type(x.dtype)
+    mean, rstd = (torch.empty(x.shape[0], groups, dtype=kept, device=x.device) for _ in range(2))
+    if not x.numel():
+        return x.clone(), mean.fill_(math.nan), rstd.fill_(math.nan)
+    flat, last = ordered(x)
+    y, tiling, per = alike(flat, last), groups_of(flat, last, groups), x.shape[1] // groups
+    vectors = [None if t is None else t.contiguous() for t in (w, b)]
+    statistics, machine = (mean, rstd, None, None, None, None), machine_of(x)
+    strides = (*strides_of(flat, last, per), *strides_of(y, last, per))
+    place = "kept" if per == 1 else "col" if last else "row"
+
+    def run(config: Config) -> None:
+        blocks, parts, steps = grid(tiling, config, machine)
+        tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
+        sizes = (tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles)
+        tile = config.tile
+        compiled: dict[str, Any] = {"KIND": activation, "PLACE": place, **tile}
+        if parts == 1:
+            arguments = (flat, *vectors, y, *statistics, *strides, *sizes, 0.0, eps)
+            launch(forward_whole, (blocks,), x, *arguments, warps=config.warps, **compiled)
+            return
+        count = torch.empty(parts, dtype=torch.float32, device=x.device)
+        means, squares = (torch.empty(parts, tiling.kept, dtype=t, device=x.device) for t in (kept, torch.float32))
+        moments = (flat, count, means, squares, *strides[:3], *sizes, steps)
+        launch(moments_of_parts, (blocks, parts), x, *moments, warps=config.warps, **tile)
+        rest = (count, means, squares, *statistics, tiling.kept, parts, 0.0, eps)
+        tile = {"PARTS": 64 if kept == torch.float64 else 128, "KEPT": 8}
+        launch(join_moments, (ceil_div(tiling.kept, 8),), x, *rest, warps=4, **tile)
+        applied = (flat, *vectors, y, mean, rstd, *strides, *sizes, steps, eps)
+        launch(normalize, (blocks, parts), x, *applied, warps=config.warps, VARIANCE=False, **compiled)
+
+    flags = words(activation, last, w=w is not None, b=b is not None)
+    call = (x.dtype, *sizes_of(flat, groups), strides[:3], flat.data_ptr() & 15, flags)
+    FORWARD.run(x, config, call, run)
+    return unfolded(y, x.shape), mean, rstd
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _tiling(facts: Facts) -> Any:
+    (batch,), (channels, groups, space) = facts.free, facts.exact
+    return groups_of(torch.empty(batch, channels, space, device="meta"), "last" in facts.flags.split(), groups)
+
+
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    tiling, size = _tiling(facts), facts.dtype.itemsize
+    blocks, parts, steps = grid(tiling, config, machine)
+    held, count = config.kept * config.rows * config.block, tiling.kept * tiling.elements
+    useful = count / (blocks * parts * steps * held)
+    return Work(blocks * parts, config.warps, held, size, 3 * count * size, 10 * count, useful, 3.0, passes=2)
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    (batch,), (channels, groups, space), flags = facts.free, facts.exact, facts.flags.split()
+    activation = next((word for word in flags if word in ("relu", "silu")), "none")
+    x = inputs.normal(batch, channels, space, dtype=facts.dtype)
+    if "last" in flags:
+        x = x.transpose(1, 2).contiguous().transpose(1, 2)
+    w, b = (inputs.normal(channels, dtype=torch.float32) if part in flags else None for part in ("w", "b"))
+    return Trial(
+        (x, w, b, groups),
+        lambda given, config: forward(*given, activation=activation, config=config),
+        lambda given: reference(*given, activation=activation),
+    )
+
+
+FORWARD = tunable(
+    Tunable(
+        name="group_norm",
+        config=Config,
+        facts=facts,
+        free=("batch",),
+        exact=("channels", "groups", "space"),
+        candidates=lambda facts, machine: candidates(_tiling(facts), facts.dtype.itemsize, machine),
+        supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
+        work=_work,
+        trial=_trial,
+        kernels=(forward_whole, moments_of_parts, join_moments, normalize),
+        problems=problems_with("silu w b", "w b"),
+        shapes=SHAPES,
+        elements=elements,
+    )
+)
+
+
+# -- registration ------------------------------------------------------------------------------------
+def _problems(draw: Draw) -> Iterator[Problem]:
+    shapes = (((3, 6), 2), ((2, 6, 9), 3), ((2, 4, 5, 7), 1), ((1, 8, 40, 31), 4), ((2, 5, 6, 5), 5), ((0, 4, 3), 2))
+    for number, (shape, groups) in enumerate(shapes):
+        w, b = draw.normal(shape[1], mean=1.0, std=0.3), draw.normal(shape[1])
+        yield Problem((draw.normal(*shape, mean=0.5), w, b, groups), {"activation": ACTIVATIONS[number % 3]})
+    w, b = draw.normal(6, mean=1.0, std=0.3), draw.normal(6)
+    last = draw.normal(2, 6, 7, 6).permute(0, 3, 1, 2)
+    yield Problem((last, w, b, 2), {"activation": "silu"})
+    yield Problem((last, w, None, 6), {"eps": 1e-3})  # instance norm
+    yield Problem((draw.normal(2, 9, 4, 5)[:, 2:8], w, b, 3), {"activation": "relu"})
+    yield Problem((draw.normal(4, 6, 6, 8)[..., ::2], None, None, 2))
+    yield Problem((draw.normal(1, 2, 5000, mean=3.0), w[:2], b[:2], 1))
+
+
+def _twin(
+    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, groups: int, *, eps: float = 1e-5,
+    activation: str = "none",
+) -> torch.Tensor:  # fmt: skip
+    return PLAIN[activation](torch.nn.functional.group_norm(x, groups, _as(w, x), _as(b, x), eps))
+
+
+def _as(v: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor | None:
+    return v if v is None or v.dtype == x.dtype else v.to(wide_type(x.dtype))
+
+
+def _gradient(
+    dy: torch.Tensor, inputs: Any, outputs: Any, *, activation: str = "none", **_: Any
+) -> tuple[torch.Tensor | None, ...]:
+    return *backward(dy, *inputs[:3], *outputs[1:], activation=activation), None
+
+
+def _reference_gradient(
+    dy: torch.Tensor, inputs: Any, outputs: Any, *, activation: str = "none", **_: Any
+) -> tuple[torch.Tensor | None, ...]:
+    found: Gradients = reference_backward(dy, *inputs[:3], *outputs[1:], activation=activation)
+    return *found, None
+
+
+SPEC = register(
+    KernelSpec(
+        name="group_norm",
+        forward=forward,
+        gradient=_gradient,
+        reference=reference,
+        reference_gradient=_reference_gradient,
+        twin=_twin,
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=_problems,
+        dtypes=FLOATS,
+        limits="none in size; float64 on a GPU",
+    )
+)

@@ -1,0 +1,486 @@
+"""Reductions over any axes: sum, mean, var, logsumexp, amax, amin, argmax, argmin.
+
+    sum = sum_i x_i             mean = sum / n              var = sum_i (x_i - mean)^2 / (n - correction)
+    logsumexp = m + log(sum_i exp(x_i - m)), m = max_i x_i
+    amax, amin: NaN where there is one                      argmax, argmin: the first of equals; the first NaN wins
+
+    dsum = dy        dmean = dy / n        dvar = dy * 2 (x - mean) / (n - correction)
+    dlogsumexp = dy * exp(x - lse)         damax, damin = dy / ties where x = y: equals share alike
+
+Limit: memory.  Forward reads x once; backward reads x and writes dx, of sum and mean nothing: dx is a view of dy.
+Layout: any strides; axes that are neighbours in memory are joined, what is left of kept and of reduced axes may be two
+each, beyond that a copy is made first.  Accumulates in float32, index arithmetic in int64.  Deterministic.
+
+logsumexp gives lse in a wider type beside the result: a rounded one would be off by half of its last place, and all of
+its gradient by as many parts.
+
+The kernels are in `reduce.kernels`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts, alignment
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel
+from burn_kernels.reduce.kernels import (
+    Config,
+    Form,
+    candidates,
+    default,
+    grid,
+    join_parts,
+    join_places,
+    place_columns,
+    place_once,
+    reduce_once,
+    spread_back,
+)
+from burn_kernels.reduce.references import (
+    FEW,
+    KINDS,
+    Axes,
+    Plan,
+    axes_of,
+    check_axes,
+    count_of,
+    kept_type,
+    plan_of,
+    problems,
+    reduced,
+    reference,
+    reference_back,
+    shape_of,
+    twin,
+    usual_size,
+)
+from burn_kernels.spec import KernelSpec, register
+
+__all__ = [
+    "KINDS",
+    "Config",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "candidates",
+    "default",
+    "extreme_backward",
+    "logsumexp",
+    "logsumexp_backward",
+    "mean",
+    "mean_backward",
+    "reference",
+    "sum",
+    "sum_backward",
+    "var",
+    "var_backward",
+]
+
+
+# -- limits ------------------------------------------------------------------------------------------
+def bytes_moved(x: torch.Tensor, *_: Any, backward: bool = False, **__: Any) -> int:
+    """x read; backward x read and dx written."""
+    return (2 if backward else 1) * x.numel() * x.element_size()
+
+
+def flops(x: torch.Tensor, *_: Any, backward: bool = False, **__: Any) -> int:
+    """Per element some 4 operations."""
+    return 4 * x.numel()
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def sum(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+    """The sum over the axes `dim`, all if None, in the type of x.
+
+    Shapes: x (*s) -> s without these axes, or with 1 in their place.
+    Dtypes: float32, float16, bfloat16; on the CPU float64 too.
+    """
+    return _run("sum", x, dim, keepdim, 0.0, config)[0]
+
+
+def mean(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+    """The mean over the axes `dim`; shapes and types as `sum`.  Of no elements NaN."""
+    return _run("mean", x, dim, keepdim, 0.0, config)[0]
+
+
+def var(
+    x: torch.Tensor,
+    dim: Axes = None,
+    *,
+    correction: float = 1.0,
+    keepdim: bool = False,
+    config: Config | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The variance over the axes `dim`, and the mean in float32; shapes and types as `sum`.
+
+    The squares are divided by n - correction; NaN where that is not above 0.
+    """
+    y, middle = _run("var", x, dim, keepdim, correction, config)
+    assert middle is not None
+    return y, middle
+
+
+def logsumexp(
+    x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The logarithm of the sum of exponentials over the axes `dim`, and the same before it was rounded.
+
+    Shapes as `sum`.  Dtypes: the first as x; the second, which the gradient takes, float64 of float32 and float64,
+    float32 of half types.
+    """
+    y, exact = _run("logsumexp", x, dim, keepdim, 0.0, config)
+    assert exact is not None
+    return y, exact
+
+
+def amax(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+    """The largest element over the axes `dim`, NaN if there is one; shapes and types as `sum`."""
+    return _run("amax", x, dim, keepdim, 0.0, config)[0]
+
+
+def amin(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+    """The smallest element over the axes `dim`, NaN if there is one; shapes and types as `sum`."""
+    return _run("amin", x, dim, keepdim, 0.0, config)[0]
+
+
+def argmax(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+    """Where the largest element is along `dim`, or in x read in order if None: int64, the first of equals."""
+    return _run("argmax", x, dim, keepdim, 0.0, config)[0]
+
+
+def argmin(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+    """Where the smallest element is, as `argmax`."""
+    return _run("argmin", x, dim, keepdim, 0.0, config)[0]
+
+
+def sum_backward(dy: torch.Tensor, x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False) -> torch.Tensor:
+    """The gradient of x: dy, shown at each element (a view)."""
+    return _with_ones("sum backward", dy, x, dim, keepdim).expand(x.shape)
+
+
+def mean_backward(dy: torch.Tensor, x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False) -> torch.Tensor:
+    """The gradient of x: dy / n, shown at each element (a view)."""
+    wide = _with_ones("mean backward", dy, x, dim, keepdim)
+    return (wide / count_of(x, axes_of("mean backward", x, dim))).expand(x.shape)
+
+
+def var_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    mean: torch.Tensor,
+    dim: Axes = None,
+    *,
+    correction: float = 1.0,
+    keepdim: bool = False,
+    config: Config | None = None,
+) -> torch.Tensor:
+    """The gradient of x from that of the variance; `mean` as `var` gave it."""
+    return _run_back("var", dy, x, mean, dim, keepdim, correction, config)
+
+
+def logsumexp_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    dim: Axes = None,
+    *,
+    keepdim: bool = False,
+    config: Config | None = None,
+) -> torch.Tensor:
+    """The gradient of x from that of `logsumexp`; y is either of its results, the second leaves less."""
+    return _run_back("logsumexp", dy, x, y, dim, keepdim, 0.0, config)
+
+
+def extreme_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    dim: Axes = None,
+    *,
+    keepdim: bool = False,
+    config: Config | None = None,
+) -> torch.Tensor:
+    """The gradient of x from that of `amax`'s or `amin`'s result y: elements that equal y share it alike."""
+    return _run_back("extreme", dy, x, y, dim, keepdim, 0.0, config)
+
+
+def _with_ones(op: str, y: torch.Tensor, x: torch.Tensor, dim: Axes, keepdim: bool) -> torch.Tensor:
+    """y with the reduced axes, of size 1."""
+    axes = axes_of(op, x, dim)
+    check(op, {"dy": y, "x": x}, {"dy": shape_of(x, axes, keepdim)}, alike=["dy", "x"])
+    return y.reshape(shape_of(x, axes, True))
+
+
+def _run(
+    kind: str, x: torch.Tensor, dim: Axes, keepdim: bool, correction: float, config: Config | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    axes = check_axes(kind, x, dim)
+    if not runs_kernel(kind, x):
+        return reduced(kind, x, axes, keepdim, correction)
+    shape, count = shape_of(x, axes, keepdim), count_of(x, axes)
+    places = kind in ("argmax", "argmin")
+    y = torch.empty(shape, dtype=torch.int64 if places else x.dtype, device=x.device)
+    middle = None
+    if kind in ("var", "logsumexp"):
+        middle = torch.empty(shape, dtype=kept_type(kind, x.dtype), device=x.device)
+    if not y.numel():
+        return y, middle
+    if not count:
+        nothing = {"sum": 0.0, "logsumexp": -math.inf}.get(kind, math.nan)
+        return y.fill_(nothing), middle if middle is None else middle.fill_(nothing)
+    divisor = {"mean": float(count), "var": builtins.max(count - correction, 0.0)}.get(kind, 1.0)
+    _forward(kind, x, axes, None, y, middle, divisor, config)
+    return y, middle
+
+
+def _forward(
+    kind: str,
+    x: torch.Tensor,
+    axes: tuple[int, ...],
+    like: torch.Tensor | None,
+    y: torch.Tensor,
+    middle: torch.Tensor | None,
+    divisor: float,
+    config: Config | None,
+) -> None:
+    plan, machine = plan_of(x, axes, ordered=kind.startswith("arg")), machine_of(x)
+    kept = plan.outer * plan.inner
+
+    def cut(config: Config) -> tuple[int, bool, tuple[int, ...], dict[str, Any]]:
+        blocks, spread, chunks, chunk = grid(plan.outer, plan.inner, plan.far, plan.length, config, machine)
+        parts = plan.far * chunks
+        numbers = (kept, *plan[2:5], plan.length, plan.stride, chunks, chunk, plan.far_stride, blocks)
+        how = {"warps": config.warps, "registers": config.registers, "KIND": kind, "WHOLE": parts == 1}
+        return parts, spread, numbers, how | {"KEPT": config.kept, "BLOCK": config.block, "AHEAD": config.ahead}
+
+    def run(config: Config) -> None:
+        parts, spread, numbers, how = cut(config)
+        a = b = None
+        if parts > 1:
+            a = torch.empty(parts, kept, dtype=torch.float32, device=x.device)
+            b = torch.empty_like(a) if kind in ("var", "logsumexp") else None
+        given = (plan.x, like, a, b, y, middle, *numbers, divisor)
+        launch(reduce_once, (numbers[-1] * parts,), x, *given, **how, SPREAD=spread)
+        if parts > 1:
+            width = builtins.min(next_power(kept), 64)
+            # a second sum of so many spills on sm_80
+            across = builtins.min(next_power(parts), (2048 if b is None else 1024) // width)
+            rest = (a, b, y, middle, kept, parts, plan.length, *numbers[6:8], divisor)
+            launch(join_parts, (ceil_div(kept, width),), x, *rest, warps=4, KIND=kind, PARTS=across, KEPT=width)
+
+    def find(config: Config) -> None:
+        parts, spread, numbers, how = cut(config)
+        a = torch.empty(parts, kept, dtype=torch.int64, device=x.device) if parts > 1 else None
+        programs, columns = (numbers[-1] * parts,), plan.inner >= FEW and not _along(plan)
+        if columns:
+            launch(place_columns, programs, x, plan.x, a, y, *numbers, **how, STAGES=config.stages)
+        else:
+            launch(place_once, programs, x, plan.x, a, y, *numbers, **how, SPREAD=spread)
+        if parts > 1:
+            inner = plan.inner if columns else kept  # who reads x again goes by its axes
+            width = builtins.min(next_power(inner), 16)
+            across = builtins.min(next_power(parts), 1024 // width)
+            tile = {"AHEAD": config.ahead if columns else 1, "PARTS": across, "KEPT": width}
+            rest = (plan.x, a, y, kept, inner, *numbers[2:6], parts, numbers[7])
+            launch(join_places, (kept // inner * ceil_div(inner, width),), x, *rest, warps=4, KIND=kind, **tile)
+
+    # counting equals leaves one number a lane, as a sum does
+    FORWARD.run(x, config, _call(plan, "sum" if kind == "ties" else kind), find if kind.startswith("arg") else run)
+
+
+def _run_back(
+    kind: str,
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    like: torch.Tensor,
+    dim: Axes,
+    keepdim: bool,
+    correction: float,
+    config: Config | None,
+) -> torch.Tensor:
+    op = f"{kind} backward"
+    axes = axes_of(op, x, dim)
+    shape = shape_of(x, axes, keepdim)
+    check(op, {"dy": dy, "x": x, "saved": like}, {"dy": shape, "saved": shape}, alike=["dy", "x"])
+    if not runs_kernel(op, dy, x):
+        return reference_back(kind, dy, x, like, axes, correction)
+    dx = torch.empty_like(x)
+    if not x.numel():
+        return dx
+    if dx.stride() != x.stride():  # the same offsets serve both
+        x = x.contiguous()
+        dx = torch.empty_like(x)
+    dy, like, machine = dy.contiguous(), like.contiguous(), machine_of(x)
+    ties = None
+    if kind == "extreme":
+        ties = torch.empty(shape, dtype=torch.float32, device=x.device)
+        _forward("ties", x, axes, like, ties, None, 1.0, config)
+    plan = plan_of(x, axes, ordered=False)
+    out = dx
+    if plan.x is not x:  # a copy in another order of axes
+        out = torch.empty_like(plan.x)
+    divisor = builtins.max(count_of(x, axes) - correction, 0.0) if kind == "var" else 1.0
+
+    def run(config: Config) -> None:
+        blocks, spread, chunks, chunk = grid(plan.outer, plan.inner, plan.far, plan.length, config, machine)
+        numbers = (*plan[2:5], plan.length, plan.stride, chunks, chunk, plan.far_stride, blocks, divisor)
+        arguments = (dy, plan.x, like, ties, out, plan.outer * plan.inner, *numbers)
+        tile = {"KEPT": config.kept, "BLOCK": config.block}
+        launch(spread_back, (blocks * plan.far * chunks,), x, *arguments, warps=config.warps,
+               KIND=kind, SPREAD=spread, **tile)  # fmt: skip
+
+    BACKWARD.run(x, config, _call(plan, kind), run)
+    if out is dx:
+        return dx
+    order = [axis for axis in range(x.dim()) if axis not in axes] + list(axes)
+    return dx.copy_(out.permute([order.index(axis) for axis in range(x.dim())]))
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _facts(
+    dtype: torch.dtype, outer: int, inner: int, far: int, length: int, span: int, address: int, along: bool, kind: str
+) -> Facts:
+    align = alignment(address, span * dtype.itemsize, (length if along else inner) * dtype.itemsize)
+    return Facts((outer, inner, far * length), (), dtype, align, flags=f"{kind} {'along' if along else 'across'}")
+
+
+def _along(plan: Plan) -> bool:
+    return plan.stride == 1 or plan.inner_stride != 1
+
+
+def _call(plan: Plan, kind: str) -> tuple[Any, ...]:
+    """What `_facts` takes of a call."""
+    along = _along(plan)
+    span = plan.outer_stride | plan.far_stride | (plan.inner_stride if along else plan.stride)
+    sizes = (plan.outer, plan.inner, plan.far, plan.length)
+    return (plan.x.dtype, *sizes, span, plan.x.data_ptr() & 15, along, kind)
+
+
+def _choices(facts: Facts, machine: Machine, *, back: bool) -> list[Config]:
+    outer, inner, length = facts.free
+    spread = outer > 1 and inner < FEW
+    along = spread or facts.flags.endswith("along")  # with few results side by side, their width is no use
+    kept, kind = outer * inner if spread else inner, facts.flags.split()[0]
+    form: Form = "places" if kind.startswith("arg") else _FORMS.get(kind, "sums")
+    if back:
+        form = "back"
+    return candidates(kept, length, facts.dtype.itemsize, machine, along=along, form=form, align=facts.align)
+
+
+_FORMS: dict[str, Form] = {"var": "moments", "amax": "peaks", "amin": "peaks", "logsumexp": "exponentials"}
+
+
+def _tunable(name: str, *, back: bool) -> Tunable:
+    def work(config: Config, facts: Facts, machine: Machine) -> Work:
+        (outer, inner, length), size = facts.free, facts.dtype.itemsize
+        blocks, _, chunks, chunk = grid(outer, inner, 1, length, config, machine)
+        count, held = outer * inner * length, config.kept * config.block
+        useful = count / (blocks * chunks * config.kept * ceil_div(chunk, config.block) * config.block)
+        moved = (2 if back else 1) * count * size
+        return Work(blocks * chunks, config.warps, held, size, moved, 4 * count, useful, 3.0)
+
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        (outer, inner, length), (kind, way) = facts.free, facts.flags.split()
+        if way == "along":
+            x = inputs.rows(facts, outer * inner, length).unflatten(0, (outer, inner))
+        else:
+            x = inputs.rows(facts, outer * length, inner).unflatten(0, (outer, length))
+        dim = 2 if way == "along" else 1
+        if back:
+            forward = {"extreme": "amax"}.get(kind, kind)
+            y, middle = reduced(forward, x, (dim,), False, 1.0)
+            dy = inputs.normal(*y.shape, dtype=facts.dtype)
+            call = functools.partial(_run_back, kind, dim=dim, keepdim=False, correction=1.0)
+            return Trial(
+                (dy, x, y if middle is None else middle),
+                lambda given, config: call(*given, config=config),
+                lambda given: reference_back(kind, given[0], given[1], given[2], (dim,), 1.0),
+            )
+        return Trial(
+            (x,),
+            lambda given, config: [y for y in _run(kind, given[0], dim, False, 1.0, config) if y is not None],
+            lambda given: [y for y in reduced(kind, given[0], (dim,), False, 1.0) if y is not None],
+        )
+
+    def problems_of(rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
+        align, kinds = alignment(cols * dtype.itemsize), ("var", "logsumexp", "extreme") if back else KINDS
+        shapes = {"along": (1, rows, cols), "across": (1, cols, rows)}
+        return [
+            Facts(sizes, (), dtype, align, flags=f"{kind} {way}") for kind in kinds for way, sizes in shapes.items()
+        ]
+
+    return tunable(
+        Tunable(
+            name=name,
+            config=Config,
+            facts=_facts,
+            free=("outer", "inner", "length"),
+            candidates=functools.partial(_choices, back=back),
+            supports=lambda config, facts: config.kept * config.block <= 65_536,
+            work=work,
+            trial=trial,
+            kernels=(reduce_once, join_parts, spread_back) if back else _KERNELS,
+            problems=problems_of,
+            shapes=((16_384, 16_384), (1, 1 << 28)),
+        )
+    )
+
+
+_KERNELS = (reduce_once, join_parts, place_once, place_columns, join_places)
+FORWARD = _tunable("reduce", back=False)
+BACKWARD = _tunable("reduce backward", back=True)
+
+
+# -- registration ------------------------------------------------------------------------------------
+def _gradient(kind: str, kernels: bool, dy: Any, inputs: Any, outputs: Any, dim: Axes = None, **options: Any) -> Any:
+    (x,) = inputs
+    if kind == "sum":
+        return (sum_backward(dy, x, dim, **options),)
+    if kind == "mean":
+        return (mean_backward(dy, x, dim, **options),)
+    which = "extreme" if kind in ("amax", "amin") else kind
+    saved = outputs[-1]
+    if kernels:
+        back: Callable[..., torch.Tensor] = globals()[f"{which}_backward"]
+        return (back(dy, x, saved, dim, **options),)
+    return (reference_back(which, dy, x, saved, axes_of(kind, x, dim), options.get("correction", 1.0)),)
+
+
+def _plain(kind: str, x: torch.Tensor, dim: Axes = None, **options: Any) -> Any:
+    y, middle = reference(kind, x, dim, **options)
+    return y if middle is None else (y, middle)
+
+
+def _register(kind: str, run: Callable[..., Any]) -> KernelSpec:
+    places = kind in ("argmax", "argmin")
+    return register(
+        KernelSpec(
+            name=kind,
+            forward=run,
+            gradient=None if places else functools.partial(_gradient, kind, True),
+            reference=functools.partial(_plain, kind),
+            reference_gradient=None if places else functools.partial(_gradient, kind, False),
+            twin=functools.partial(twin, kind),
+            bytes_moved=bytes_moved,
+            flops=flops,
+            problems=functools.partial(problems, kind=kind),
+            dtypes=FLOATS,
+            limits="none in size; float64 on a GPU",
+            size=functools.partial(usual_size, kind),
+        )
+    )
+
+
+_FORWARDS: tuple[Callable[..., Any], ...] = (sum, mean, var, logsumexp, amax, amin, argmax, argmin)
+
+SPECS = [_register(kind, run) for kind, run in zip(KINDS, _FORWARDS, strict=True)]

@@ -1,0 +1,478 @@
+"""Rotary position embedding of queries and keys together, out of place.
+
+    y1 = x1 * cos(a) - x2 * sin(a)        y2 = x2 * cos(a) + x1 * sin(a)        a = position * frequency[pair]
+
+Pairs (x1, x2) are columns (i, i + rotary / 2), or, interleaved, (2 i, 2 i + 1); columns from `rotary` on are copied.
+The backward is the rotation by -a of both gradients.
+
+Limit: memory.  Forward and backward each read and write q and k: 2 * (q + k) elements.
+Layout: any strides; the last axis is read in place where its elements are neighbours (views of a fused projection
+are), otherwise a copy is made first.  Results lie in the order of axes of their inputs.  Computes in float32.
+Deterministic.
+
+Angles come from tables of cosines and sines, or are computed: a frequency is kept in turns as a fraction of 2^64, so
+position * frequency, modulo 2^64, is exact at every position, where float32 angles lose a digit at each tenfold.
+Source: Su et al. 2021, section 3.2, https://arxiv.org/abs/2104.09864.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from burn_kernels._triton import tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts, alignment
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.errors import KernelDTypeError, KernelShapeError, explain
+from burn_kernels.launch import (
+    FLOATS,
+    Machine,
+    ceil_div,
+    check,
+    describe,
+    launch,
+    next_power,
+    runs_kernel,
+)
+from burn_kernels.prims import sin_cos_of_turn
+from burn_kernels.rope.references import (
+    Pair,
+    computed_problems,
+    problems,
+    reference,
+    reference_computed,
+    rotated,
+    turns,
+    turns_of,
+    twin,
+    twin_computed,
+)
+from burn_kernels.spec import KernelSpec, register
+
+__all__ = [
+    "Config",
+    "backward",
+    "backward_computed",
+    "candidates",
+    "default",
+    "forward",
+    "forward_computed",
+    "reference",
+    "reference_computed",
+    "turns",
+    "turns_of",
+]
+
+
+# -- limits ------------------------------------------------------------------------------------------
+def bytes_moved(q: torch.Tensor, k: torch.Tensor | None, *_: Any, backward: bool = False, **__: Any) -> int:
+    """q and k read and written; the same backward, of their gradients."""
+    return 2 * sum(x.numel() * x.element_size() for x in (q, k) if x is not None)
+
+
+def flops(q: torch.Tensor, k: torch.Tensor | None, *_: Any, backward: bool = False, **__: Any) -> int:
+    """Per element two products and a sum."""
+    return 3 * sum(x.numel() for x in (q, k) if x is not None)
+
+
+# -- configs -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Config:
+    """`tokens` and `heads` of a tile, `warps` of 32 threads."""
+
+    tokens: int
+    heads: int
+    warps: int
+
+
+def default(heads: int, pairs: int, itemsize: int, machine: Machine, *, by_head: bool = False) -> Config:
+    """The config that is used without timing."""
+    return candidates(heads, pairs, itemsize, machine, by_head=by_head)[0]
+
+
+def candidates(heads: int, pairs: int, itemsize: int, machine: Machine, *, by_head: bool = False) -> list[Config]:
+    """What a tuner may try, the default first; `by_head` where the tokens of a head are neighbours in memory."""
+    width, most = next_power(pairs), next_power(heads)
+    found = []
+    for elements, warps in ((2048, 4), (2048, 8), (1024, 4), (4096, 8)):
+        rows = max(1, elements // width)
+        # tokens share nothing, heads of a token share their angles: as many heads as there are, unless that scatters
+        together = min(most, 4 if by_head else rows, rows)
+        found.append(Config(max(1, rows // together), together, warps))
+        if by_head:
+            found.append(Config(rows, 1, warps))
+    return list(dict.fromkeys(found))
+
+
+# -- kernels -----------------------------------------------------------------------------------------
+@triton.jit
+def _rotate(x1, x2, cos, sin):
+    return x1 * cos - x2 * sin, x2 * cos + x1 * sin
+
+
+@triton.jit
+def _rotate_heads(
+    x_ptr, y_ptr, x_token, y_token, head, x_head_stride, y_head_stride, heads, valid, cos, sin, pairs, cols,
+    INTERLEAVED: tl.constexpr, PAIRS: tl.constexpr, REST: tl.constexpr,
+):  # fmt: skip
+    # tokens along axis 0, heads along axis 1, columns along axis 2
+    TYPE: tl.constexpr = y_ptr.dtype.element_ty
+    at = x_ptr + x_token + head * x_head_stride
+    to = y_ptr + y_token + head * y_head_stride
+    valid = valid & (head < heads)
+    if INTERLEAVED:
+        TOKENS: tl.constexpr = valid.shape[0]
+        HEADS: tl.constexpr = valid.shape[1]
+        col = tl.arange(0, 2 * PAIRS)[None, None, :]
+        inside = valid & (col < 2 * pairs)
+        x = tl.load(at + col, mask=inside, other=0.0).to(tl.float32)
+        x1, x2 = tl.split(tl.reshape(x, (TOKENS, HEADS, PAIRS, 2)))
+        y1, y2 = _rotate(x1, x2, cos, sin)
+        y = tl.reshape(tl.join(y1, y2), (TOKENS, HEADS, 2 * PAIRS))
+        tl.store(to + col, y.to(TYPE), mask=inside)
+    else:
+        col = tl.arange(0, PAIRS)[None, None, :]
+        inside = valid & (col < pairs)
+        x1 = tl.load(at + col, mask=inside, other=0.0).to(tl.float32)
+        x2 = tl.load(at + col + pairs, mask=inside, other=0.0).to(tl.float32)
+        y1, y2 = _rotate(x1, x2, cos, sin)
+        tl.store(to + col, y1.to(TYPE), mask=inside)
+        tl.store(to + col + pairs, y2.to(TYPE), mask=inside)
+    if REST > 0:
+        rest = 2 * pairs + tl.arange(0, REST)[None, None, :]
+        inside = valid & (rest < cols)
+        tl.store(to + rest, tl.load(at + rest, mask=inside, other=0.0), mask=inside)
+
+
+@triton.jit
+def _rope(
+    q_ptr, k_ptr, qy_ptr, ky_ptr, cos_ptr, sin_ptr, turn_ptr, position_ptr,
+    q_batch, q_seq, q_head, k_batch, k_seq, k_head, qy_batch, qy_seq, qy_head, ky_batch, ky_seq, ky_head,
+    table_batch, table_seq, position_batch, position_seq, tokens, seq, offset, length, q_heads, k_heads, q_blocks,
+    pairs, cols, INTERLEAVED: tl.constexpr, INVERSE: tl.constexpr, TOKENS: tl.constexpr, HEADS: tl.constexpr,
+    PAIRS: tl.constexpr, REST: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
+    valid = token < tokens
+    batch, step = token // seq, token % seq
+    if position_ptr is None:
+        position = step + offset
+    else:
+        position = tl.load(position_ptr + batch * position_batch + step * position_seq, mask=valid, other=0)
+        position = position.to(tl.int64) + offset
+    pair = tl.arange(0, PAIRS)
+    if turn_ptr is not None:
+        turn = position[:, None] * tl.load(turn_ptr + pair, mask=pair < pairs, other=0)[None, :]
+        sin, cos = sin_cos_of_turn((turn >> 32).to(tl.int32))
+    else:
+        at = (batch * table_batch + position * table_seq)[:, None] + pair[None, :]
+        # no row of the table: NaN, which shows, rather than a read of foreign memory
+        there = (valid & (position >= 0) & (position < length))[:, None] & (pair < pairs)[None, :]
+        cos = tl.load(cos_ptr + at, mask=there, other=float("nan")).to(tl.float32)
+        sin = tl.load(sin_ptr + at, mask=there, other=float("nan")).to(tl.float32)
+    if INVERSE:
+        sin = -sin
+    cos, sin = cos[:, None, :], sin[:, None, :]
+    valid, batch, step = valid[:, None, None], batch[:, None, None], step[:, None, None]
+    block = tl.program_id(1)
+    if block < q_blocks:
+        head = block * HEADS + tl.arange(0, HEADS).to(tl.int64)[None, :, None]
+        _rotate_heads(
+            q_ptr, qy_ptr, batch * q_batch + step * q_seq, batch * qy_batch + step * qy_seq, head, q_head, qy_head,
+            q_heads, valid, cos, sin, pairs, cols, INTERLEAVED, PAIRS, REST,
+        )  # fmt: skip
+    elif k_ptr is not None:
+        head = (block - q_blocks) * HEADS + tl.arange(0, HEADS).to(tl.int64)[None, :, None]
+        _rotate_heads(
+            k_ptr, ky_ptr, batch * k_batch + step * k_seq, batch * ky_batch + step * ky_seq, head, k_head, ky_head,
+            k_heads, valid, cos, sin, pairs, cols, INTERLEAVED, PAIRS, REST,
+        )  # fmt: skip
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def forward(
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    positions: torch.Tensor | None = None,
+    *,
+    offset: int = 0,
+    interleaved: bool = False,
+    config: Config | None = None,
+) -> Pair:
+    """q and k, rotated by angles from tables.
+
+    Shapes: q (batch, seq, heads, d_head), k (batch, seq, kv_heads, d_head) or None -> the same.  cos, sin
+    (length, pairs), their row the position, or (batch or 1, seq, pairs), gathered already.  The first 2 * pairs columns
+    are rotated.  positions (seq,) or (batch or 1, seq), integers; without them 0, 1, 2, ...; `offset` is added.
+    Dtypes: q, k float32, float16, bfloat16, on the CPU float64 too; cos, sin any of them.
+    A position without a row in the table raises on the CPU; on a GPU, which is not waited for, it gives NaN.
+    """
+    return _run("rope", q, k, (cos, sin), positions, offset, interleaved, config, inverse=False)
+
+
+def backward(
+    dq: torch.Tensor,
+    dk: torch.Tensor | None,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    positions: torch.Tensor | None = None,
+    *,
+    offset: int = 0,
+    interleaved: bool = False,
+    config: Config | None = None,
+) -> Pair:
+    """The gradients of q and k from those of the rotated ones: the inverse rotation."""
+    return _run("rope backward", dq, dk, (cos, sin), positions, offset, interleaved, config, inverse=True)
+
+
+def forward_computed(
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    turns: torch.Tensor,
+    positions: torch.Tensor | None = None,
+    *,
+    offset: int = 0,
+    interleaved: bool = False,
+    config: Config | None = None,
+) -> Pair:
+    """q and k, rotated by angles that are computed: as `forward`, but `turns` (pairs,) instead of tables."""
+    return _run("rope", q, k, (turns,), positions, offset, interleaved, config, inverse=False)
+
+
+def backward_computed(
+    dq: torch.Tensor,
+    dk: torch.Tensor | None,
+    turns: torch.Tensor,
+    positions: torch.Tensor | None = None,
+    *,
+    offset: int = 0,
+    interleaved: bool = False,
+    config: Config | None = None,
+) -> Pair:
+    """The gradients of q and k from those of `forward_computed`'s results."""
+    return _run("rope backward", dq, dk, (turns,), positions, offset, interleaved, config, inverse=True)
+
+
+def _run(
+    op: str,
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    angles: tuple[torch.Tensor, ...],
+    positions: torch.Tensor | None,
+    offset: int,
+    interleaved: bool,
+    config: Config | None,
+    *,
+    inverse: bool,
+) -> Pair:
+    _check(op, q, k, angles, positions, offset)
+    if not runs_kernel(op, *(x for x in (q, k) if x is not None)):
+        return rotated(q, k, angles, positions, offset, interleaved, inverse=inverse)
+    if q.stride(3) != 1:
+        q = q.contiguous()
+    if k is not None and k.stride(3) != 1:
+        k = k.contiguous()
+    qy, ky = torch.empty_like(q), None if k is None else torch.empty_like(k)
+    batch, seq, q_heads, cols = q.shape
+    k_heads = 0 if k is None else k.shape[2]
+    if not batch * seq * cols * (q_heads + k_heads):
+        return qy, ky
+    pairs = angles[0].shape[-1]
+    none = (0, 0, 0)
+    strides = [none if x is None else x.stride()[:3] for x in (q, k, qy, ky)]
+    turn, cos, sin, table, length = None, None, None, (0, 0), 0
+    if len(angles) == 1:
+        turn = angles[0].contiguous()
+    else:
+        cos, sin = angles
+        if cos.stride() != sin.stride() or cos.stride(-1) != 1:
+            cos, sin = cos.contiguous(), sin.contiguous()
+        table, length = _table_strides(cos), cos.shape[-2]
+    spread = (0, 0)
+    if positions is not None:
+        shown = positions.expand(batch, seq)
+        spread = (shown.stride(0), shown.stride(1))
+
+    def run(config: Config) -> None:
+        blocks = ceil_div(q_heads, config.heads)
+        grid = (ceil_div(batch * seq, config.tokens), blocks + ceil_div(k_heads, config.heads))
+        arguments = (q, k, qy, ky, cos, sin, turn, positions, *(n for group in strides for n in group))
+        numbers = (*table, *spread, batch * seq, seq, offset, length, q_heads, k_heads, blocks, pairs, cols)
+        flags = {"INTERLEAVED": interleaved, "INVERSE": inverse}
+        rest = next_power(cols - 2 * pairs) if cols > 2 * pairs else 0
+        sizes = {"TOKENS": config.tokens, "HEADS": config.heads, "PAIRS": next_power(pairs), "REST": rest}
+        launch(_rope, grid, q, *arguments, *numbers, warps=config.warps, **flags, **sizes)
+
+    address = (q.data_ptr() | (0 if k is None else k.data_ptr())) & 15
+    spans = tuple(n for group in strides[:2] for n in group)
+    layout = (q.is_contiguous() and (k is None or k.is_contiguous()), q.stride(2) > q.stride(1))
+    call = (q.dtype, batch * seq, q_heads, k_heads, pairs, cols, spans, address, layout, interleaved, turn is not None)
+    CHOICE.run(q, config, call, run)
+    return qy, ky
+
+
+def _table_strides(table: torch.Tensor) -> tuple[int, int]:
+    if table.dim() == 2:
+        return 0, table.stride(0)
+    return (0 if table.shape[0] == 1 else table.stride(0)), table.stride(1)
+
+
+def _check(
+    op: str,
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    angles: tuple[torch.Tensor, ...],
+    positions: torch.Tensor | None,
+    offset: int,
+) -> None:
+    names = ("turns",) if len(angles) == 1 else ("cos", "sin")
+    tensors = {"q": q, "k": k, **dict(zip(names, angles, strict=True)), "positions": positions}
+    first = angles[0]
+    fits = q.dim() == 4 and (k is None or (k.dim() == 4 and (*k.shape[:2], k.shape[3]) == (*q.shape[:2], q.shape[3])))
+    if fits:
+        batch, seq = q.shape[:2]
+        if len(angles) == 1:
+            fits = first.dim() == 1
+        else:
+            gathered = first.dim() == 3 and first.shape[0] in (1, batch) and first.shape[1] == seq
+            fits = angles[1].shape == first.shape and (first.dim() == 2 or gathered)
+            fits = fits and not (gathered and (positions is not None or offset))
+        fits = fits and 1 <= first.shape[-1] <= q.shape[3] // 2
+        fits = fits and (positions is None or tuple(positions.shape) in ((seq,), (1, seq), (batch, seq)))
+    if not fits:
+        raise KernelShapeError(
+            explain(
+                f"{op}: the sizes do not fit",
+                given=f"{describe(tensors)}, offset {offset}",
+                expected="q (batch, seq, heads, d_head), k (batch, seq, kv_heads, d_head); turns (pairs,), or cos and "
+                "sin alike (length, pairs), or gathered already (batch or 1, seq, pairs) and then neither positions "
+                "nor an offset; pairs from 1 to d_head / 2; positions (seq,) or (batch or 1, seq)",
+                mend="pass views: q.transpose(1, 2) of (batch, heads, seq, d_head), cos[..., :pairs] of doubled tables",
+            )
+        )
+    whole = {"turns": angles[0] if len(angles) == 1 else None, "positions": positions}
+    wrong = {name: x for name, x in whole.items() if x is not None and x.is_floating_point()}
+    tables = {"cos": angles[0], "sin": angles[1]} if len(angles) == 2 else {}
+    wrong |= {name: x for name, x in tables.items() if not x.is_floating_point()}
+    if wrong:
+        raise KernelDTypeError(
+            explain(
+                f"{op}: the element types do not fit",
+                given=describe(wrong),
+                expected="turns and positions of integers, cos and sin of floats",
+                mend="make turns with rope.turns, positions with torch.arange",
+            )
+        )
+    check(op, tensors, {}, alike=["q", "k"])
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _facts(
+    dtype: torch.dtype, tokens: int, q_heads: int, k_heads: int, pairs: int, cols: int, spans: tuple[int, ...],
+    address: int, layout: tuple[bool, bool], interleaved: bool, computed: bool,
+) -> Facts:  # fmt: skip
+    packed, by_head = layout
+    align = alignment(address, cols * dtype.itemsize, *(span * dtype.itemsize for span in spans))
+    words = {"by_head": by_head, "interleaved": interleaved, "computed": computed}
+    flags = " ".join(word for word, said in words.items() if said)
+    sizes = (q_heads, k_heads, pairs, cols)
+    return Facts((tokens,), sizes, dtype, align, "packed" if packed or by_head else "strided", flags)
+
+
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    (tokens,), (q_heads, k_heads, pairs, cols), size = facts.free, facts.exact, facts.dtype.itemsize
+    blocks = ceil_div(q_heads, config.heads) + ceil_div(k_heads, config.heads)
+    programs, tile = ceil_div(tokens, config.tokens) * blocks, config.tokens * config.heads * next_power(pairs)
+    count = tokens * (q_heads + k_heads)
+    useful, moved = count * pairs / (programs * tile), 2 * count * cols * size
+    return Work(programs, config.warps, 2 * tile, size, moved, 3 * count * cols, useful, 2.0)
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    (tokens,), (q_heads, k_heads, pairs, cols), flags = facts.free, facts.exact, facts.flags.split()
+
+    def heads(count: int) -> torch.Tensor | None:
+        if not count:
+            return None
+        if "by_head" in flags:
+            flat = inputs.rows(facts, count * tokens, cols)
+            return flat.as_strided((1, tokens, count, cols), (0, flat.stride(0), tokens * flat.stride(0), 1))
+        flat = inputs.rows(facts, tokens, count * cols)
+        return flat.as_strided((1, tokens, count, cols), (0, flat.stride(0), cols, 1))
+
+    interleaved = "interleaved" in flags
+    given: tuple[Any, ...] = (heads(q_heads), heads(k_heads))
+    if "computed" in flags:
+        steps = turns(2 * pairs, device=inputs.device)
+        return Trial(
+            (*given, steps),
+            lambda given, config: forward_computed(*given, interleaved=interleaved, config=config),
+            lambda given: reference_computed(*given, interleaved=interleaved),
+        )
+    angle = inputs.normal(tokens, pairs, dtype=torch.float32)
+    return Trial(
+        (*given, angle.cos(), angle.sin()),
+        lambda given, config: forward(*given, interleaved=interleaved, config=config),
+        lambda given: reference(*given, interleaved=interleaved),
+    )
+
+
+def _problems_of(rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
+    heads, width = (cols // 128, 128) if cols % 128 == 0 else (1, cols)
+    sizes = (heads, ceil_div(heads, 4), width // 2, width)
+    align = alignment(width * dtype.itemsize)
+    return [Facts((rows,), sizes, dtype, align, flags=flags) for flags in ("", "by_head", "interleaved", "computed")]
+
+
+CHOICE = tunable(
+    Tunable(
+        name="rope",
+        config=Config,
+        facts=_facts,
+        free=("tokens",),
+        exact=("q_heads", "k_heads", "pairs", "cols"),
+        candidates=lambda facts, machine: candidates(
+            max(facts.exact[:2]), facts.exact[2], facts.dtype.itemsize, machine, by_head="by_head" in facts.flags
+        ),
+        supports=lambda config, facts: config.heads <= next_power(max(facts.exact[:2])),
+        work=_work,
+        trial=_trial,
+        kernels=(_rope,),
+        problems=_problems_of,
+        shapes=((16_384, 4096), (16_384, 1024)),
+        elements=lambda facts: facts.free[0] * sum(facts.exact[:2]) * facts.exact[3],
+    )
+)
+
+
+# -- registration ------------------------------------------------------------------------------------
+def _register(name: str, run: Any, back: Any, plain: Any, twin: Any, problems: Any) -> KernelSpec:
+    undone = functools.partial(plain, inverse=True)
+    return register(
+        KernelSpec(
+            name=name,
+            forward=run,
+            gradient=lambda dy, inputs, outputs, **options: back(*dy, **options),
+            reference=plain,
+            reference_gradient=lambda dy, inputs, outputs, **options: undone(*dy, **options),
+            twin=twin,
+            bytes_moved=bytes_moved,
+            flops=flops,
+            problems=problems,
+            dtypes=FLOATS,
+            limits="none in size; float64 on a GPU",
+        )
+    )
+
+
+SPEC = _register("rope", forward, backward, reference, twin, problems)
+COMPUTED_SPEC = _register(
+    "rope_computed", forward_computed, backward_computed, reference_computed, twin_computed, computed_problems
+)
