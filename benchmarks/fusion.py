@@ -53,6 +53,7 @@ from benchmarks._kernels.timing import Call, Timer
 from benchmarks._steps.asking import Asked, jax_environment
 from benchmarks._steps.measure import Failed, why
 from burn_torch import Device
+from burn_torch.backend.base import capabilities
 
 ROOT = Path(__file__).resolve().parents[1]
 GROUPS = ("ops", "host", "gpt2", "mnist")
@@ -112,7 +113,7 @@ class Run:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "triton": version,
-            "generates": self.device.fused().backend.generates(self.device.place),
+            "generates": capabilities(self.device.fused().backend).generates(self.device.place),
             "interpreted": INTERPRETED,
             "arguments": {k: v for k, v in vars(self.args).items() if v and k not in ("json", "jax_python")},
         }

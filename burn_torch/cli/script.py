@@ -140,7 +140,7 @@ def explain_script(path: Path, arguments: Sequence[str]) -> ScriptExplanation:
                 mend="call what it defines; a device of Device.cpu(fused=False), and numpy's, is not fused",
             )
         )
-    choices = LibTorch().choices
+    choices = LibTorch().capabilities.choices
     unfused = tuple(
         None if each.fusion is not None else explain_plan(plan_of(each.graph, choices), choices) for each in functions
     )

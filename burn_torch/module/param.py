@@ -492,4 +492,4 @@ def _off_tape(value: Tensor) -> Tensor:
     primitive = value.primitive
     if not backend.is_autodiff or not backend.is_tracked(primitive) or is_recorded(backend, primitive):
         return value
-    return Tensor(backend, backend.inner_primitive(primitive), value.spec)
+    return Tensor(backend, backend.unwrapped(primitive), value.spec)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, ClassVar, Final, final
+from typing import Any, Final, final
 
-from burn_torch.backend import Backend, LibTorch
-from burn_torch.core.data import TensorData
+from burn_torch.backend import LibTorch
+from burn_torch.backend.decorator import Decorator
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call
@@ -53,66 +53,27 @@ def _measure(call: Call) -> None:
 
 
 @final
-class Measured(Backend):
-    """LibTorch on the host, with each call measured before it is computed.  `Measured()` is always the same object."""
+class Measured(Decorator):
+    """A backend with each call measured before it is computed; it has the name of that backend."""
 
-    _instance: ClassVar[Measured | None] = None
-    name: Final = "LibTorch"
-
-    def __new__(cls) -> Measured:
-        """The one object: equal stacks are one."""
-        if cls._instance is None:
-            cls._instance = super().__new__(cls)
-            cls._instance.inner = LibTorch()
-        return cls._instance
-
-    inner: LibTorch
+    def _begin(self) -> None:
+        self.name = self.inner.name
 
     def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
         """Measures, then computes.  Raises: OnnxError beyond the limit of the `bounded` block around."""
         _measure(call)
-        return self.inner.execute(call, inputs)
+        outputs: Sequence[Any] = self.inner.execute(call, inputs)
+        return outputs
 
-    def from_data(self, data: TensorData, place: str) -> Any:
-        """A tensor of the data."""
-        return self.inner.from_data(data, place)
+    def unwrapped(self, primitive: Any) -> Any:
+        """The primitive itself."""
+        return primitive
 
-    def into_data(self, primitive: Any) -> TensorData:
-        """The data of a tensor."""
-        return self.inner.into_data(primitive)
-
-    def spec(self, primitive: Any) -> TensorSpec:
-        """The spec of a tensor."""
-        return self.inner.spec(primitive)
-
-    def sync(self, place: str) -> None:
-        """Returns at once."""
-
-    def leaf(self) -> Backend:
-        """Itself: nothing stands on it."""
-        return self
-
-    def rebase(self, leaf: object) -> Any:
-        """The other leaf."""
-        return leaf
-
-    def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
-        """The same tensor: there is one place."""
-        return self.inner.move(primitive, spec, place)
-
-    def copy(self, primitive: Any) -> Any:
-        """A copy."""
-        return self.inner.copy(primitive)
-
-    def version(self, primitive: Any) -> int:
-        """How often the memory was written to."""
-        return self.inner.version(primitive)
-
-    def check_place(self, place: str) -> None:
-        """Raises DeviceError for any place but "cpu"."""
-        self.inner.check_place(place)
+    def __reduce__(self) -> tuple[Any, ...]:
+        reduced: tuple[Any, ...] = self.inner.__reduce__()
+        return reduced
 
 
 def host() -> Device:
     """Returns where values that are known on the host are computed."""
-    return Device(Measured(), "cpu")
+    return Device(Measured(LibTorch()), "cpu")

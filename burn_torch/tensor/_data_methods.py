@@ -9,8 +9,10 @@ import numpy as np
 import torch
 
 from burn_torch import ops
-from burn_torch.backend import Autodiff, Backend, NdArray
+from burn_torch.backend import Backend, LibTorch
 from burn_torch.backend.autodiff.crossing import crossed, stack_for
+from burn_torch.backend.base import capabilities
+from burn_torch.backend.decorator import leaf_primitive
 from burn_torch.backend.libtorch.tensors.modes import refuse_tracers
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
@@ -132,8 +134,10 @@ class DataMethods(FloatMethods):
         """A read-only view of its memory where it lies on the host, else a copy; bfloat16 comes as float32."""
         refuse_tracers("numpy")
         leaf, primitive = self._leaf()
-        shared = self.spec.place == "cpu" and self.spec.dtype is not DType.BF16
-        if not shared and copy is False:
+        shared = None
+        if self.spec.place == "cpu" and self.spec.dtype is not DType.BF16:
+            shared = capabilities(leaf).as_array(primitive)
+        if shared is None and copy is False:
             raise told(
                 ArgumentError,
                 "numpy cannot share this memory",
@@ -141,24 +145,20 @@ class DataMethods(FloatMethods):
                 expected="a tensor on the host, of an element type that numpy has",
                 mend="let numpy copy: np.asarray(x)",
             )
-        if shared:
-            array: NDArray[Any] = primitive.view() if isinstance(leaf, NdArray) else primitive.numpy()
+        array: NDArray[Any] = leaf.into_data(primitive).values if shared is None else shared
+        if shared is not None:
             array.flags.writeable = False
-        else:
-            array = leaf.into_data(primitive).values
         return np.array(array, dtype=dtype, copy=True) if copy else np.asarray(array, dtype=dtype)
 
     # -- torch and others ------------------------------------------------------------------------
     def into_torch(self) -> torch.Tensor:
-        """A torch tensor without torch's tape; shares memory where the leaf is LibTorch, which must not be written to.
+        """A torch tensor without torch's tape; shares memory where that is torch's, which must not be written to.
 
         A backward that needs the old value raises if it was.
         """
         leaf, primitive = self._leaf()
-        if isinstance(leaf, NdArray):
-            return torch.from_numpy(np.array(primitive, copy=True))
-        tensor: torch.Tensor = leaf.lend(primitive)
-        return tensor
+        tensor = capabilities(leaf).as_torch(primitive)
+        return LibTorch().share(leaf.into_data(primitive)) if tensor is None else tensor
 
     def __dlpack__(self, **options: Any) -> Any:
         refuse_tracers("dlpack")
@@ -175,8 +175,8 @@ class DataMethods(FloatMethods):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        backend = self._backend()
-        asked = isinstance(backend, Autodiff) and backend.is_leaf(self.primitive)
+        backend: Any = self._backend()
+        asked = backend.is_autodiff and backend.is_leaf(self.primitive)
         return (_restored, (self.__class__, self.into_data(), self.device, asked))
 
     # -- text ----------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class DataMethods(FloatMethods):
         """The leaf and its primitive, under all decorators."""
         backend: Any = self._backend()
         leaf = backend.leaf()
-        primitive = backend.forced(self.primitive)
+        primitive = leaf_primitive(backend, self.primitive)
         if leaf.session is not None:  # a traced value has no data: the leaf says so
             leaf.into_data(primitive)
         return leaf, primitive

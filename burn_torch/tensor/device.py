@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 import torch
 
 from burn_torch.backend import Autodiff, Backend, Fusion, LibTorch, NdArray
+from burn_torch.backend.base import capabilities
 from burn_torch.backend.lazy import fused_by_default, fusion_of, is_fused
 from burn_torch.backend.tracing import active
 from burn_torch.core.checking import checked
@@ -58,7 +59,7 @@ class Device(metaclass=Named):
         key = (id(backend), place)
         device = cls._instances.get(key)
         if device is None:
-            backend.check_place(place)
+            capabilities(backend).check_place(place)
             with _lock:
                 device = cls._instances.get(key)
                 if device is None:
@@ -128,7 +129,7 @@ class Device(metaclass=Named):
     @staticmethod
     def enumerate() -> list[Device]:
         """All devices of this machine, torch's first."""
-        return [_of_torch(place, None) for place in LibTorch().places()] + [Device.ndarray()]
+        return [_of_torch(place, None) for place in LibTorch().capabilities.places()] + [Device.ndarray()]
 
     # -- stacks ---------------------------------------------------------------------------
     def autodiff(self, checkpoint: str = "none") -> Device:
@@ -137,7 +138,7 @@ class Device(metaclass=Named):
 
     def inner(self) -> Device:
         """The same place without the outermost decorator.  Raises: DeviceError on a leaf."""
-        if not isinstance(self._stack, Autodiff | Fusion):
+        if self._stack.inner is None:
             raise DeviceError(
                 explain(
                     "inner: this device has no decorator to take off",
@@ -196,20 +197,13 @@ class Device(metaclass=Named):
 
     def supports_dtype(self, dtype: DType) -> bool:
         """Returns whether tensors of this element type can be made here."""
-        return not (isinstance(self._stack.leaf(), NdArray) and dtype is DType.BF16) and not (
-            self.place == "mps" and dtype is DType.F64
-        )
+        return capabilities(self._stack).supports(dtype, self.place)
 
     def __repr__(self) -> str:
         return f"Device({self.place}, {self._stack.name})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        checkpoints: list[str] = []
-        backend = self._stack
-        while isinstance(backend, Autodiff):
-            checkpoints.append(backend.checkpoint)
-            backend = backend.inner
-        return (_rebuild, (backend.leaf().name, tuple(reversed(checkpoints)), self.place, self.is_fused()))
+        return (Device, (self._stack, self.place))
 
 
 def _of_torch(place: str, fused: bool | None) -> Device:
@@ -217,19 +211,10 @@ def _of_torch(place: str, fused: bool | None) -> Device:
     return device.fused() if (fused_by_default(place) if fused is None else fused) else device
 
 
-def _fused(stack: Backend) -> Backend:
-    if isinstance(stack, Autodiff):
-        return Autodiff(_fused(stack.inner), stack.checkpoint, trains=stack.trains)
-    return stack if isinstance(stack, Fusion) else Fusion(stack)
-
-
-def _rebuild(leaf: str, checkpoints: tuple[str, ...], place: str, fused: bool = False) -> Device:
-    device = Device(NdArray() if leaf == NdArray.name else LibTorch(), place)
-    if fused:
-        device = device.fused()
-    for checkpoint in checkpoints:
-        device = device.autodiff(checkpoint)
-    return device
+def _fused(stack: Any) -> Any:
+    if is_fused(stack):
+        return stack
+    return stack.onto(_fused(stack.inner)) if stack.is_autodiff else Fusion(stack)
 
 
 def no_device(value: Any) -> DeviceError:

@@ -99,12 +99,13 @@ class Gradients:
 
 def _under(x: Tensor) -> Executor:
     """The backend of a leaf's gradient: where the leaf is, not where the loss was."""
-    return x.backend.inner  # type: ignore[attr-defined,no-any-return]  # an Autodiff: `leaf_id` was asked first
+    inner: Executor = x.backend.inner  # an Autodiff: `leaf_id` was asked first
+    return inner
 
 
 def leaf_id(x: Tensor) -> int:
     """The tape's number of a leaf, or -1.  Raises: AutodiffError for a tensor of a device without gradients."""
-    backend = x.backend
+    backend: Any = x.backend
     if not getattr(backend, "is_autodiff", False):
         raise AutodiffError(
             explain(
@@ -114,4 +115,4 @@ def leaf_id(x: Tensor) -> int:
                 mend="make it on Device.cpu().autodiff() and call .require_grad() before the forward",
             )
         )
-    return x.primitive.node.id if backend.is_leaf(x.primitive) else _NO_LEAF  # type: ignore[attr-defined]  # an Autodiff: the line above
+    return x.primitive.node.id if backend.is_leaf(x.primitive) else _NO_LEAF

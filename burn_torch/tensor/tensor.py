@@ -12,6 +12,7 @@ from burn_torch import ops
 from burn_torch.backend import Autodiff, Backend
 from burn_torch.backend.autodiff.cuts import walk_back
 from burn_torch.backend.autodiff.laid import is_recorded
+from burn_torch.backend.decorator import detached
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, AutodiffError, explain
 from burn_torch.core.frames import told, user_level
@@ -102,7 +103,7 @@ class Tensor(Operators, metaclass=Named):
                     mend="cast it first with .float()",
                 )
             )
-        return Tensor(backend, backend.track(backend.inner_primitive(self.primitive), self.spec), self.spec)
+        return Tensor(backend, backend.track(backend.unwrapped(self.primitive), self.spec), self.spec)
 
     def is_require_grad(self) -> builtins.bool:
         """Returns whether gradients were asked for this very tensor.  PyTorch: requires_grad and is_leaf."""
@@ -126,7 +127,7 @@ class Tensor(Operators, metaclass=Named):
         around too.  JAX: stop_gradient.
         """
         backend = self.backend
-        primitive = backend.detached(self.primitive)
+        primitive = detached(backend, self.primitive)
         return self if primitive is self.primitive else Tensor(backend, primitive, self.spec)
 
     def no_grad(self) -> Tensor:
@@ -141,7 +142,7 @@ class Tensor(Operators, metaclass=Named):
         backend = self.backend
         if not isinstance(backend, Autodiff):
             raise _no_tape("inner", self)
-        return Tensor(backend.inner, backend.inner_primitive(self.primitive), self.spec)
+        return Tensor(backend.inner, backend.unwrapped(self.primitive), self.spec)
 
     @staticmethod
     def from_inner(inner: Tensor) -> Tensor:

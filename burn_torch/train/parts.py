@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from burn_torch.backend.base import capabilities
 from burn_torch.graph.passes import Precision
 from burn_torch.tensor import Device
 from burn_torch.train.artifact import ArtifactDir
@@ -63,4 +64,6 @@ class Parts:
         """Returns whether its compiled steps are to run in generated kernels."""
         if self.fuse is not None:
             return self.fuse
-        return self.compiled and self.device.is_fused() and self.device.backend.generates(self.device.place)
+        return (
+            self.compiled and self.device.is_fused() and capabilities(self.device.backend).generates(self.device.place)
+        )

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
+from burn_torch.backend.base import capabilities
 from burn_torch.core.errors import ArtifactError, ConfigError, DeviceError, NonFiniteError, explain
 from burn_torch.core.exit_code import exit_code, exit_code_of
 from burn_torch.core.wording import first_line
@@ -139,7 +140,8 @@ class Run:
             facts={**self.facts, "run": parts.publisher.run_id, "untold": " ".join(self._announced)},
             events=events,
         )
-        reading = parts.device.backend.reading(parts.device.place)
+        parts.device.flush()
+        reading = capabilities(parts.device.backend).reading(parts.device.place)
         path = parts.store.save(checkpoint, learner.model, self._after_events(reading))
         self._announced[path.name] = math.inf
         self._saved = self.position

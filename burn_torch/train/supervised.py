@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, Literal, Self, TypeVar, final
 
+from burn_torch.backend.base import capabilities
 from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
 from burn_torch.core.belonging import belonging
@@ -382,7 +383,7 @@ class SupervisedTraining:
             LOG.info("the run begins in %s", artifact.path)
             found = self._restore(run, parts) if self._resume else None
             choices = artifact.tuning if peers.is_main else artifact.tuning.with_suffix(f".{peers.rank}.lock")
-            lock = device.backend.leaf().pinned(choices, device.place, None if found is None else found.tuning)
+            lock = capabilities(device.backend).pinned(choices, device.place, None if found is None else found.tuning)
             run.parts = parts = replace(parts, tuning=stack.enter_context(lock))
             publisher.begin(found.events if found is not None and peers.is_main else None)
             known = None if found is None else found.facts.get("run")

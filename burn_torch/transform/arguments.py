@@ -339,7 +339,7 @@ def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool, lost: Callable[
             stack: Any = x.backend
             if stack is tape or (is_beside(tape, stack) and (not own or stack.trains == tape.trains)):  # it moved there
                 is_tracked |= stack.is_tracked(x.primitive)
-                x = x.__class__(stack.inner, stack.inner_primitive(x.primitive), x.spec)
+                x = x.__class__(stack.inner, stack.unwrapped(x.primitive), x.spec)
         return lost(x) if is_tracked and lost is not None else x
 
     def result(x: Tensor) -> Tensor:
@@ -374,7 +374,7 @@ def cut_all(value: T) -> T:
 def _to_last(x: Tensor, tapes: Sequence[Autodiff]) -> Tensor:
     for tape in tapes[:-1]:
         if x.backend is tape:
-            x = Tensor(tape.inner, tape.inner_primitive(x.primitive), x.spec)
+            x = Tensor(tape.inner, tape.unwrapped(x.primitive), x.spec)
     return x
 
 

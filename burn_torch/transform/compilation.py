@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, ove
 
 from burn_torch.backend import Backend
 from burn_torch.backend.autodiff.laid import running
+from burn_torch.backend.base import capabilities
 from burn_torch.backend.libtorch.tensors.modes import refuse_tracers
 from burn_torch.backend.tracing import active
 from burn_torch.core.checking import checked
@@ -241,7 +242,7 @@ class Compiled(Generic[P, R]):
         key = self._key(walk, args, kwargs)
         program = self._programs.get(key)
         if program is not None and program.settings is not None:
-            settings = program.traced.leaf.settings()
+            settings = capabilities(program.traced.leaf).settings()
             if settings != program.settings:  # torch computes in another precision now
                 key = (*key, settings)
                 program = self._programs.get(key)

@@ -16,6 +16,7 @@ from burn_torch.backend import Autodiff
 from burn_torch.backend.autodiff.cuts import walk_back
 from burn_torch.backend.autodiff.laid import levels
 from burn_torch.backend.autodiff.tape import CONSUMED, Node, version_sum
+from burn_torch.backend.decorator import leaf_primitive
 from burn_torch.core.spec import TensorSpec
 from burn_torch.module import Param
 from burn_torch.module.tree import Tree, walk
@@ -77,7 +78,7 @@ def _hangs(y: Tensor, begun: int) -> bool:
     while isinstance(stack, Autodiff):
         if stack.is_tracked(primitive) and not stack.is_leaf(primitive) and _leads_back(primitive.node, begun):
             return True
-        stack, primitive = stack.inner, stack.inner_primitive(primitive)
+        stack, primitive = stack.inner, stack.unwrapped(primitive)
     return False
 
 
@@ -170,7 +171,7 @@ class Call:
         """A function (gradients of the results, what the call was given) -> a gradient for each argument that asks."""
 
         def back(gradients: Sequence[object], saved: Any) -> Sequence[Any]:
-            given = [self.inner.forced(g) for g, there in zip(gradients, present, strict=True) if there]
+            given = [leaf_primitive(self.inner, g) for g, there in zip(gradients, present, strict=True) if there]
             return self._program.pulled_back(present, given, *saved)
 
         return back

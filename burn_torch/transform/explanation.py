@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from burn_torch.backend.base import capabilities
 from burn_torch.core.spec import TensorSpec
 from burn_torch.core.wording import counted
 from burn_torch.fusion.telling.explanation import FusionExplanation
@@ -129,7 +130,9 @@ def explained(name: str, program: Program, retraces: tuple[Retrace, ...]) -> Exp
         retraces=retraces,
         source=None if code is None else code.path,
         graph=graph,
-        fusion=None if program.plan is None else explain_fusion(program.plan, program.traced.leaf.choices),
+        fusion=None
+        if program.plan is None
+        else explain_fusion(program.plan, capabilities(program.traced.leaf).choices),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from burn_torch.backend import Autodiff, Backend
+from burn_torch.backend.decorator import leaf_primitive
 from burn_torch.backend.tracing import active
 from burn_torch.config import Config
 from burn_torch.core.errors import TraceError, explain
@@ -415,7 +416,7 @@ def bare(value: Tensor, hanging: list[Tensor] | None = None) -> tuple[Backend, i
     if primitive.__class__ is Moved:
         primitive.refuse()
     if backend.session is None:
-        primitive = backend.forced(primitive)
+        primitive = leaf_primitive(backend, primitive)
     return (stack if stack.session is None else stack.real), asked, primitive
 
 

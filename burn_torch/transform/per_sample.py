@@ -181,7 +181,7 @@ class _Samples:
         """The value of x on the base."""
         base = self._base
         primitive = x.primitive if x.backend is base else base.lift(x.primitive, x.backend)
-        return Tensor(base, base.inner_primitive(primitive) if self.is_constant else primitive, x.spec)
+        return Tensor(base, base.unwrapped(primitive) if self.is_constant else primitive, x.spec)
 
     def one(self, axis: int, leaf: Any, path: str) -> Any:
         """One sample of a tensor: its batch axis has size 1."""
@@ -202,7 +202,7 @@ class _Samples:
         return self._each(leaf) if isinstance(leaf, Tensor) else leaf
 
     def _each(self, x: Tensor) -> Tensor:
-        primitive = self.tape.inner_primitive(x.primitive) if x.backend is self.tape else x.primitive
+        primitive = self.tape.unwrapped(x.primitive) if x.backend is self.tape else x.primitive
         if self.batched.is_many(primitive):
             whole = Tensor(self._base, primitive.primitive, x.spec.with_shape((self._count, *x.shape)))
         else:
@@ -217,7 +217,7 @@ class _Samples:
     def _shared(self, leaf: object) -> Any:
         if isinstance(leaf, Param) and leaf.is_initialized() and leaf.val().backend is self.tape:
             x = leaf.val()
-            return leaf.with_value(Tensor(self._base, self.tape.inner_primitive(x.primitive), x.spec))
+            return leaf.with_value(Tensor(self._base, self.tape.unwrapped(x.primitive), x.spec))
         return leaf
 
 

@@ -10,8 +10,9 @@ from typing import Any, Final, final
 
 from burn_torch.backend import Backend, LibTorch
 from burn_torch.backend.autodiff.tape import next_id
-from burn_torch.backend.base import Program as Code
-from burn_torch.backend.base import Recorded
+from burn_torch.backend.base import capabilities
+from burn_torch.backend.capabilities import Program as Code
+from burn_torch.backend.capabilities import Recorded
 from burn_torch.backend.lazy import is_fused
 from burn_torch.backend.tracing import Bound, Session
 from burn_torch.core.errors import TraceError, explain
@@ -141,7 +142,7 @@ class Program:
         self._recording: Any = None
         self.donated: Final = donated
         on_device = _on_device(traced.graph)
-        self.settings: Final = traced.leaf.settings() if on_device else None
+        self.settings: Final = capabilities(traced.leaf).settings() if on_device else None
         """Modes that it was compiled under, where it depends on any."""
         if fuse is None:
             fuse = numerics != "eager" and _are_fused(arguments)
@@ -172,13 +173,13 @@ class Program:
                 graph, passes = run_passes()
             else:
                 graph, passes = plan_or_plainer("compiled without passes", run_passes, as_traced, notes)
-            leaf = traced.leaf
-            if replay and (recorded := leaf.recorded(graph, donated, hold=held, before_overwriting=save_holders)):
+            offered = capabilities(traced.leaf)
+            if replay and (recorded := offered.recorded(graph, donated, hold=held, before_overwriting=save_holders)):
                 return graph, passes, recorded, None
             code = plan_or_plainer(
                 "run operation by operation",
-                lambda: leaf.program(graph, donated, title=name),
-                lambda: Code(Backend.compile(leaf, graph)),
+                lambda: offered.program(graph, donated, title=name),
+                lambda: Code(Backend.compile(traced.leaf, graph)),
                 notes,
             )
             return graph, passes, None, code
@@ -221,7 +222,7 @@ class Program:
         of the graph in which what is cheap is computed again.
         """
 
-        choices = self.traced.leaf.choices
+        choices = capabilities(self.traced.leaf).choices
 
         def planned(graph: Graph) -> Plan:
             notes: list[str] = []
@@ -516,7 +517,11 @@ def _trees(structure: Structure, at: int = 0) -> Iterator[tuple[int, int]]:
 def _are_fused(arguments: Sequence[Structure]) -> bool:
     """Returns whether a tensor among the arguments is on a fused device where generated kernels run."""
     leaves = [leaf_of(part) for structure in arguments for _, part in structure.parts("")]
-    return any(is_fused(leaf.stack) and leaf.stack.generates(leaf.spec.place) for leaf in leaves if leaf is not None)
+    return any(
+        is_fused(leaf.stack) and capabilities(leaf.stack).generates(leaf.spec.place)
+        for leaf in leaves
+        if leaf is not None
+    )
 
 
 def _on_device(graph: Graph) -> bool:

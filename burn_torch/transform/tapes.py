@@ -140,13 +140,13 @@ def settled(tape: Autodiff, x: Tensor) -> Tensor:
     stack, height = x.backend, levels(tape.inner)
     if not height or levels(stack) != height or stack.is_tracked(x.primitive):  # type: ignore[attr-defined]  # of that many tapes
         return x
-    return x if any(levels(on.tape) == height for on in running()) else x.__class__(stack.inner, x.primitive, x.spec)  # type: ignore[attr-defined]
+    return x if any(levels(on.tape) == height for on in running()) else x.__class__(stack.inner, x.primitive, x.spec)
 
 
 def constant_under(tape: Autodiff, x: Tensor) -> Tensor:
     """The value of x on the backend under the tape.  Raises: DeviceError where it lies above."""
     if x.backend is tape:
-        primitive = tape.inner_primitive(x.primitive)
+        primitive = tape.unwrapped(x.primitive)
     elif x.backend is tape.inner:
         primitive = x.primitive
     else:
@@ -162,7 +162,7 @@ def leaf_on(tape: Autodiff, x: Tensor) -> Tensor:
 def gradient_of(leaf: Tensor, found: dict[int, object]) -> Tensor | None:
     """A leaf's gradient among those that a backward found, on the backend under its tape."""
     primitive = found.get(leaf.primitive.node.id)
-    return None if primitive is None else Tensor(leaf.backend.inner, primitive, leaf.spec)  # type: ignore[attr-defined]  # a leaf lies on a tape
+    return None if primitive is None else Tensor(leaf.backend.inner, primitive, leaf.spec)
 
 
 def is_beside(tape: Autodiff, stack: Any) -> bool:

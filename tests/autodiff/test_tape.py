@@ -373,7 +373,7 @@ def test_third_derivative(leaf: Any) -> None:
     bend = second.backward([(slope, one)])[lows[1].node.id]
     turn = first.backward([(bend, one)])[lows[0].node.id]
     assert np.allclose(leaf.into_data(turn).array, 24 * data + np.exp(data), rtol=1e-13)
-    assert np.allclose(leaf.into_data(first.inner_primitive(bend)).array, 12 * data**2 + np.exp(data), rtol=1e-13)
+    assert np.allclose(leaf.into_data(first.unwrapped(bend)).array, 12 * data**2 + np.exp(data), rtol=1e-13)
 
 
 # -- checkpointing -------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def values(graph: Graph) -> list[Any]:
 @pytest.mark.usefixtures("endings")
 def test_both_directions_are_found_and_compute_the_same() -> None:
     graph = graph_of()
-    found = with_endings(graph, LibTorch().choices)
+    found = with_endings(graph, LibTorch().capabilities.choices)
     verify(found)
     rows = counts(found)
     assert (rows["linear_gelu"], rows["matmul_gelu_backward"]) == (LAYERS, LAYERS)
@@ -109,10 +109,10 @@ def test_both_directions_are_found_and_compute_the_same() -> None:
 
 @pytest.mark.usefixtures("endings")
 def test_what_others_read_stays() -> None:
-    rows = counts(with_endings(graph_of(read_too=True), LibTorch().choices))
+    rows = counts(with_endings(graph_of(read_too=True), LibTorch().capabilities.choices))
     assert (rows["linear_gelu"], rows["matmul_gelu_backward"]) == (LAYERS, 0)  # z is there, d would not be
     exact = graph_of(gelu="gelu")
-    assert with_endings(exact, LibTorch().choices) is exact
+    assert with_endings(exact, LibTorch().capabilities.choices) is exact
 
 
 def test_other_algorithms_take_products_that_end_with_nothing() -> None:
@@ -146,7 +146,7 @@ def test_without_anybody_to_ask_nothing_changes() -> None:
 @pytest.mark.usefixtures("endings")
 def test_a_limit_of_memory_makes_gelu_again_in_a_kernel_of_its_own() -> None:
     """No kernel of the backward reads z any more, so one is made; without a limit y waits."""
-    graph = with_endings(graph_of(), LibTorch().choices)
+    graph = with_endings(graph_of(), LibTorch().capabilities.choices)
     before = plan_of(graph)
     one = 4 * BATCH * ROWS * 4 * WIDTH
     assert counts(kept_less(before).graph)["linear_gelu"] == LAYERS
@@ -165,7 +165,10 @@ def test_a_limit_of_memory_makes_gelu_again_in_a_kernel_of_its_own() -> None:
 
 @pytest.mark.usefixtures("endings")
 def test_boundaries_name_the_library() -> None:
-    reasons = {(b.producer, str(b.reason)) for b in plan_of(with_endings(graph_of(), LibTorch().choices)).boundaries}
+    reasons = {
+        (b.producer, str(b.reason))
+        for b in plan_of(with_endings(graph_of(), LibTorch().capabilities.choices)).boundaries
+    }
     assert ("linear_gelu", "library") in reasons
     assert "unknown" not in {reason for _, reason in reasons}
 

@@ -11,6 +11,7 @@ import torch
 
 from burn_torch import Device, Fusion, LibTorch, Tensor, compile, op
 from burn_torch.backend.lazy import fusion_of
+from burn_torch.backend.libtorch.capabilities import TorchCapabilities
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ConfigError
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
@@ -152,7 +153,7 @@ def test_the_first_pattern_that_was_registered_wins(register: Callable[..., Patt
 def test_compiled_steps_and_streams_find_patterns(
     register: Callable[..., Pattern], monkeypatch: pytest.MonkeyPatch, seed: np.random.Generator
 ) -> None:
-    monkeypatch.setattr(LibTorch, "generates", lambda self, place: True)
+    monkeypatch.setattr(TorchCapabilities, "generates", lambda self, place: True)
     register(relu_of_product, product_relu, like=[MATRIX, MATRIX])
     register(lambda x, a: row("tanh")(x * a) * 0.5, half_tanh, like=[MATRIX, FLOAT_NUMBER])
     device = Device.cpu().fused()
@@ -176,7 +177,7 @@ def test_compiled_steps_and_streams_find_patterns(
 def test_what_was_planned_before_is_planned_again(
     register: Callable[..., Pattern], monkeypatch: pytest.MonkeyPatch, seed: np.random.Generator
 ) -> None:
-    monkeypatch.setattr(LibTorch, "generates", lambda self, place: True)
+    monkeypatch.setattr(TorchCapabilities, "generates", lambda self, place: True)
     fusion = fusion_of(Device.cpu().fused().backend)
     assert fusion is not None
     fusion.planner._recent.clear()

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from burn_torch import Device, LibTorch, Tensor
+from burn_torch import Device, Tensor
 from burn_torch.backend.lazy import fusion_of
 from burn_torch.backend.lazy.stream import Computed, Recipe, Stream
+from burn_torch.backend.libtorch.capabilities import TorchCapabilities
 from burn_torch.core.errors import AutodiffError
 from burn_torch.tensor import activation
 
@@ -25,7 +26,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     assert fusion is not None
     found = fusion.stream("cpu")
     found.flush()
-    monkeypatch.setattr(LibTorch, "generates", lambda self, place: True)
+    monkeypatch.setattr(TorchCapabilities, "generates", lambda self, place: True)
     fusion.replan()
     found.segment = type(found.segment)(found, fusion.root)
     found.history.clear()

@@ -18,7 +18,6 @@ from burn_torch import (
     Device,
     Fusion,
     FusionWarning,
-    LibTorch,
     ShapeError,
     Tensor,
     op,
@@ -26,6 +25,7 @@ from burn_torch import (
 )
 from burn_torch.backend.lazy import plans
 from burn_torch.backend.lazy.stream import Computed, Lazy, Stream
+from burn_torch.backend.libtorch.capabilities import TorchCapabilities
 from burn_torch.core.errors import AutodiffError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.shapes.variants import Variants
@@ -239,7 +239,7 @@ def in_many_shapes(make: Callable[[int], Tensor]) -> None:
 
 def test_one_warning_of_ever_other_shapes(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where kernels are generated, and none of symbolic sizes is found."""
-    monkeypatch.setattr(LibTorch, "generates", lambda self, place: True)
+    monkeypatch.setattr(TorchCapabilities, "generates", lambda self, place: True)
     monkeypatch.setattr(Variants, "made", lambda self, graph, sizes, plan: None)
     with pytest.warns(FusionWarning, match=r"shape of full, at .*test_stream(?s:.)*expected(?s:.)*bucket") as told:
         in_many_shapes(lambda size: Tensor.ones((size, 3), FUSED))
@@ -360,11 +360,11 @@ def _fail_to_compile(*inputs: Any) -> Any:
 def test_a_kernel_that_fails_is_told_of_and_not_run_again(
     at: str, stream: Stream, seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LibTorch, "generates", lambda self, place: True)
+    monkeypatch.setattr(TorchCapabilities, "generates", lambda self, place: True)
     if at == "lowering":
         monkeypatch.setattr(plans, "plan_of", _fail_to_compile)
     else:
-        monkeypatch.setattr(LibTorch, "program", lambda self, graph, *args, **options: Broken(graph))
+        monkeypatch.setattr(TorchCapabilities, "program", lambda self, graph, *args, **options: Broken(graph))
     x = given(seed, 3, 5 if at == "lowering" else 7)
 
     def run() -> torch.Tensor:

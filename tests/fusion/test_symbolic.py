@@ -17,6 +17,7 @@ from burn_torch.backend import Fusion, LibTorch
 from burn_torch.backend.lazy import FusionWarning, plans
 from burn_torch.backend.lazy.storms import MOST_PLANS
 from burn_torch.backend.lazy.stream import Stream
+from burn_torch.backend.libtorch.capabilities import TorchCapabilities
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError, GraphError
 from burn_torch.core.spec import FLOAT_NUMBER, Spec, TensorSpec
@@ -260,7 +261,7 @@ FUSED = Device.cpu().fused()
 @pytest.fixture
 def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     """This thread's stream, empty, on a leaf that says that it runs kernels: they run operation by operation."""
-    monkeypatch.setattr(LibTorch, "generates", lambda self, place: True)
+    monkeypatch.setattr(TorchCapabilities, "generates", lambda self, place: True)
     backend = FUSED.backend
     assert isinstance(backend, Fusion)
     found = backend.stream("cpu")

@@ -58,7 +58,7 @@ class Noisy(Backend):
         """Always the same object: what tapes derive for it is kept on Calls."""
         if cls._instance is None:
             cls._instance = super().__new__(cls)
-            cls._instance.inner = LibTorch()
+            cls._instance.under = LibTorch()
             cls._instance.noise = threading.local()
         return cls._instance
 
@@ -69,19 +69,19 @@ class Noisy(Backend):
         self.noise.seed = seed
         return self
 
-    inner: LibTorch
+    under: LibTorch
     noise: threading.local
 
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
         if _is_exact(call):
-            return self.inner.execute(call, inputs)
+            return self.under.execute(call, inputs)
         in_parts = self._in_parts(call, inputs) if self.noise.seed % 2 else None
         if in_parts is not None:
             return in_parts
         # a comparison reads what there is: a label is 1 or not, and what was computed has its noise already
         compares = not any(isinstance(y, TensorSpec) and y.dtype.is_float for y in call.results)
         moved = [self._moved(x) if isinstance(x, torch.Tensor) and not compares else x for x in inputs]
-        outputs = [self._moved(y) if isinstance(y, torch.Tensor) else y for y in self.inner.execute(call, moved)]
+        outputs = [self._moved(y) if isinstance(y, torch.Tensor) else y for y in self.under.execute(call, moved)]
         if call.op.name in _DIFFERENCES and self.noise.seed % 3 == 2:
             outputs = [_flushed(y, moved, call.attrs.get("dim")) for y in outputs if y.is_floating_point()] or outputs
         cancelled = _CANCELLED.get(call.op.name)
@@ -130,34 +130,22 @@ class Noisy(Backend):
         return torch.full_like(y, torch.nan) if y.isfinite().any() else torch.zeros_like(y)
 
     def from_data(self, data: TensorData, place: str) -> Any:
-        return self.inner.from_data(data, place)
+        return self.under.from_data(data, place)
 
     def into_data(self, primitive: Any) -> TensorData:
-        return self.inner.into_data(primitive)
+        return self.under.into_data(primitive)
 
     def spec(self, primitive: Any) -> TensorSpec:
-        return self.inner.spec(primitive)
+        return self.under.spec(primitive)
 
     def sync(self, place: str) -> None:
         pass
 
-    def leaf(self) -> Backend:
-        return self
-
-    def rebase(self, leaf: Any) -> Any:
-        return leaf
-
-    def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
-        return primitive
-
     def copy(self, primitive: Any) -> Any:
-        return self.inner.copy(primitive)
+        return self.under.copy(primitive)
 
     def version(self, primitive: Any) -> int:
-        return self.inner.version(primitive)
-
-    def check_place(self, place: str) -> None:
-        self.inner.check_place(place)
+        return self.under.version(primitive)
 
 
 _NOISES: Final = 1 << 14

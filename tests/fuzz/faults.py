@@ -160,7 +160,7 @@ def _inner_tape_only(patch: Any) -> None:
         backend = self.backend
         if not isinstance(backend, Autodiff) or not backend.is_tracked(self.primitive):
             return self
-        return Tensor(backend, backend.inner_primitive(self.primitive), self.spec)
+        return Tensor(backend, backend.unwrapped(self.primitive), self.spec)
 
     patch.setattr(Tensor, "detach", detach)
 

@@ -132,7 +132,7 @@ def differentiated(graph: Graph) -> Graph:
     ]
     found = tape.backward(roots) if roots else {}
     made: list[Value | None] = [
-        None if i is None else Value(trace, tape.inner_primitive(output), specs[i])
+        None if i is None else Value(trace, tape.unwrapped(output), specs[i])
         for i, output in zip(graph.outputs, outputs, strict=True)
     ]
     for value, primitive in zip(values, given, strict=True):

@@ -76,7 +76,7 @@ def test_one_kernel(name: str, dtype: DType, seed: np.random.Generator) -> None:
     function, specs = CASES[name]
     typed = [spec.with_dtype(dtype) if isinstance(spec, TensorSpec) else spec for spec in specs]
     graph = traced(function, typed)
-    plan = plan_of(graph, LibTorch().choices)
+    plan = plan_of(graph, LibTorch().capabilities.choices)
     verify(plan.graph)
     assert [node.call.op.name for node in plan.graph.nodes if not node.call.aliases] == ["fusion::convolution"]
     inputs = made(typed, seed, 0.5)
@@ -94,7 +94,9 @@ def test_images_in_any_strides_and_weights_too(seed: np.random.Generator) -> Non
     x, w, b = made([tensor(2, 7, 6, 2), tensor(2, 5, 3, 2), B], seed)
     inputs = [x.permute(0, 3, 1, 2), w.transpose(0, 1), b]
     judged(
-        LibTorch().program(plan_of(graph, LibTorch().choices).graph).run(*inputs), in_float64(graph, inputs), DType.F32
+        LibTorch().program(plan_of(graph, LibTorch().capabilities.choices).graph).run(*inputs),
+        in_float64(graph, inputs),
+        DType.F32,
     )
 
 
@@ -102,12 +104,14 @@ def test_more_channels_than_a_program_has(seed: np.random.Generator) -> None:
     graph = traced(activated, [tensor(1, 1, 5, 5), tensor(11, 1, 3, 3), tensor(11)])
     inputs = made([spec for _, spec in graph.inputs], seed)
     judged(
-        LibTorch().program(plan_of(graph, LibTorch().choices).graph).run(*inputs), in_float64(graph, inputs), DType.F32
+        LibTorch().program(plan_of(graph, LibTorch().capabilities.choices).graph).run(*inputs),
+        in_float64(graph, inputs),
+        DType.F32,
     )
 
 
 def test_the_explanation_has_its_tiles_and_source() -> None:
-    (kernel,) = explain(plan_of(traced(activated, [X, W, B]), LibTorch().choices)).kernels
+    (kernel,) = explain(plan_of(traced(activated, [X, W, B]), LibTorch().capabilities.choices)).kernels
     assert kernel.rows == ("conv", "relu")
     assert kernel.source is not None
     assert "sums_at(" in kernel.source

@@ -90,7 +90,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Spec], int]] = {
 def test_what_joins_a_product_computes_the_same(name: str) -> None:
     function, specs, kernels = CASES[name]
     graph = traced(function, specs)
-    plan = plan_of(graph, LibTorch().choices)
+    plan = plan_of(graph, LibTorch().capabilities.choices)
     verify(plan.graph)
     assert plan.kernels == kernels, plan.graph.text()
     assert [node.call.op for node in plan.graph.nodes if not node.call.aliases] == [product]
@@ -104,7 +104,7 @@ def test_what_joins_a_product_computes_the_same(name: str) -> None:
     (report,) = explain(plan).kernels
     assert report.generated
     assert {"matmul", "linear"} & set(report.rows)
-    strict = plan_of(graph, LibTorch().choices, strict=True)
+    strict = plan_of(graph, LibTorch().capabilities.choices, strict=True)
     for y, z in zip(interpret(strict.graph, LibTorch(), inputs), exact, strict=True):
         torch.testing.assert_close(y.double(), z.double(), rtol=4 * unit, atol=4 * unit)
 
@@ -116,7 +116,10 @@ def test_operands_that_lie_in_any_order() -> None:
     expected = interpret(graph, LibTorch(), inputs)
     turned = [x.T.contiguous().T if x.ndim == 2 else x for x in inputs]
     torch.testing.assert_close(
-        interpret(plan_of(graph, LibTorch().choices).graph, LibTorch(), turned), expected, rtol=1e-4, atol=1e-4
+        interpret(plan_of(graph, LibTorch().capabilities.choices).graph, LibTorch(), turned),
+        expected,
+        rtol=1e-4,
+        atol=1e-4,
     )
 
 
@@ -128,6 +131,6 @@ def test_what_lies_beyond_an_edge_of_an_operand_adds_nothing() -> None:
     specs = [tensor(5, 7), tensor(7, 3)]
     graph = traced(reciprocal, specs)
     inputs = [torch.rand(5, 7) + 1.0, torch.rand(7, 3)]
-    plan = plan_of(graph, LibTorch().choices)
+    plan = plan_of(graph, LibTorch().capabilities.choices)
     assert plan.kernels == 1
     torch.testing.assert_close(interpret(plan.graph, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))

@@ -398,7 +398,7 @@ def gradients(
     flat = set.intersection(*(set(node.recording.flat) for node in nodes)) if nodes else set()  # the tape's own zeros
     slots = stack.backward(roots) if roots else {}
     found = {i: arrays(stack, [slots[fed[i].node.id]])[0] for i in needs if fed[i].node.id in slots and i not in flat}
-    return Backward(found, inputs, [stack.inner_primitive(y) for y in outputs])
+    return Backward(found, inputs, [stack.unwrapped(y) for y in outputs])
 
 
 def second_gradients(

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from burn_torch.backend.autodiff.decorator import Autodiff
-from burn_torch.backend.base import decomposed
 from burn_torch.backend.libtorch.attached.programs import in_place_form
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import ALL, DType
 from burn_torch.core.spec import NUMBER_SPECS, TensorSpec
 from burn_torch.graph import Trace, interpret
+from burn_torch.graph.decomposition import decomposed
 from burn_torch.ops import REGISTRY, Call, Op, Value
 from burn_torch.ops.elementary import ELEMENTARY
 from burn_torch.ops.rules import broadcast_shapes

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from burn_torch.backend import Autodiff, LibTorch, NdArray
-from burn_torch.backend.base import decomposed
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError
 from burn_torch.core.philox import words
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, TensorSpec
 from burn_torch.graph import Trace, interpret
+from burn_torch.graph.decomposition import decomposed
 from burn_torch.ops import REGISTRY, Value, mask_cache
 from burn_torch.ops.mask_cache import PackedMasks
 from burn_torch.ops.sampling import threshold

@@ -7,6 +7,7 @@ import pytest
 
 from burn_torch import Device
 from burn_torch.backend import LibTorch
+from burn_torch.backend.libtorch.capabilities import TorchCapabilities
 from burn_torch.train.checkpoint import FileCheckpointer
 
 CHOICE = '{"key": "softmax", "device": "d", "kernel": "01", "config": {"block": 64}}'
@@ -21,7 +22,7 @@ def test_a_checkpoint_holds_the_choices_and_a_resume_begins_with_them(program, t
         given.append((path.name, place, text))
         yield lambda: LOCK
 
-    monkeypatch.setattr(LibTorch, "pinned", pinned)
+    monkeypatch.setattr(TorchCapabilities, "pinned", pinned)
     program.make_training(tmp_path / "run", 1).launch(program.make_learner())
     assert given == [("autotune.lock", "cpu", None)]
     _, checkpoint = FileCheckpointer(tmp_path / "run/checkpoint").restore(1)
@@ -31,7 +32,7 @@ def test_a_checkpoint_holds_the_choices_and_a_resume_begins_with_them(program, t
 
 
 def test_on_the_host_there_is_nothing_to_choose(tmp_path):
-    with LibTorch().pinned(tmp_path / "autotune.lock", "cpu", None) as choices:
+    with LibTorch().capabilities.pinned(tmp_path / "autotune.lock", "cpu", None) as choices:
         assert choices() is None
     assert list(tmp_path.iterdir()) == []
 
@@ -52,7 +53,7 @@ class TestKernels:
         from burn_kernels.autotune.lockfile import Pin
 
         path = tmp_path / "autotune.lock"
-        with LibTorch().pinned(path, "cuda:0", None) as choices:
+        with LibTorch().capabilities.pinned(path, "cuda:0", None) as choices:
             assert choices() is None
             selector.lockfile.append(Pin("softmax", "d", "01", {"block": 64}))
             assert json.loads(choices()) == json.loads(LOCK)
@@ -60,7 +61,7 @@ class TestKernels:
 
     def test_a_resume_begins_with_the_choices_of_the_checkpoint(self, tmp_path, selector):
         path = tmp_path / "autotune.lock"
-        with LibTorch().pinned(path, "cuda:0", LOCK) as choices:
+        with LibTorch().capabilities.pinned(path, "cuda:0", LOCK) as choices:
             assert dict(selector.lockfile.pins["softmax", "d"].config) == {"block": 64}
             assert choices() == LOCK
 
@@ -69,7 +70,7 @@ class TestKernels:
 
         own = tmp_path / "own.lock"
         own.write_text(LOCK)
-        with autotune.lock(own), LibTorch().pinned(tmp_path / "autotune.lock", "cuda:0", None) as choices:
+        with autotune.lock(own), LibTorch().capabilities.pinned(tmp_path / "autotune.lock", "cuda:0", None) as choices:
             assert selector.lockfile.path == own
             assert choices() == LOCK
         assert not (tmp_path / "autotune.lock").exists()
@@ -77,7 +78,10 @@ class TestKernels:
     def test_where_measuring_was_asked_for_nothing_is_pinned(self, tmp_path, selector):
         from burn_kernels import autotune
 
-        with autotune.using("on"), LibTorch().pinned(tmp_path / "autotune.lock", "cuda:0", None) as choices:
+        with (
+            autotune.using("on"),
+            LibTorch().capabilities.pinned(tmp_path / "autotune.lock", "cuda:0", None) as choices,
+        ):
             assert selector.lockfile is None
             assert choices() is None
 

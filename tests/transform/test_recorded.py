@@ -11,6 +11,7 @@ import pytest
 
 import burn_torch
 from burn_torch import Device, Tensor, compile
+from burn_torch.backend.libtorch.capabilities import TorchCapabilities
 from burn_torch.backend.libtorch.leaf import LibTorch
 from burn_torch.backend.libtorch.recorded.capture import capture
 from burn_torch.graph import Graph
@@ -42,7 +43,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         made.append(found)
         return found
 
-    monkeypatch.setattr(LibTorch, "recorded", recorded)
+    monkeypatch.setattr(TorchCapabilities, "recorded", recorded)
     monkeypatch.setattr(program, "_on_device", lambda graph: True)
     return made
 

@@ -9,15 +9,16 @@ nodes of several backends: each node's gradients are computed where its Call was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, final
 
 from burn_torch.backend.autodiff.decorator import Autodiff
 from burn_torch.backend.autodiff.laid import levels, running
-from burn_torch.backend.autodiff.tape import Node
+from burn_torch.backend.autodiff.tape import Node, Passage
 from burn_torch.backend.base import Backend
+from burn_torch.backend.decorator import leaf_primitive
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import REGISTRY, Call
+from burn_torch.ops.op import REGISTRY
 
 __all__ = ["crossed", "stack_for"]
 
@@ -43,7 +44,7 @@ def crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: s
     """
     above = levels(source) - levels(target)
     for _ in range(above):
-        source, primitive = source.inner, source.inner_primitive(primitive)
+        source, primitive = source.inner, source.unwrapped(primitive)
     for _ in range(-above):
         target = target.inner
     return _crossed(source, primitive, spec, target, place)
@@ -54,7 +55,7 @@ def _crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: 
         return primitive
     if not isinstance(source, Autodiff):
         return _carried(source, primitive, spec, target, place)
-    inner = _crossed(source.inner, source.inner_primitive(primitive), spec, target.inner, place)
+    inner = _crossed(source.inner, source.unwrapped(primitive), spec, target.inner, place)
     if not source.is_tracked(primitive):
         return inner
     crossing = Crossing(source, spec, target, place)
@@ -65,25 +66,27 @@ def _carried(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: 
     leaf: Backend = source.leaf()
     other: Backend = target.leaf()
     if leaf is other:
-        return leaf.move(source.forced(primitive), spec, place)
+        return _moved(leaf, leaf_primitive(source, primitive), spec, place)
     if other.session is not None and leaf.session is None:  # from outside into a trace: as all such tensors
-        return other.move(other.lift(primitive, source), spec, place)
-    return target.from_data(leaf.into_data(source.forced(primitive)), place)
+        return _moved(other, other.lift(primitive, source), spec, place)
+    return target.from_data(leaf.into_data(leaf_primitive(source, primitive)), place)
+
+
+def _moved(leaf: Backend, primitive: Any, spec: TensorSpec, place: str) -> Any:
+    """A leaf's primitive at another place of it."""
+    if spec.place == place:
+        return primitive
+    return leaf.execute(REGISTRY["to_place"].bind([spec], {"place": place}), [primitive])[0]
 
 
 @final
-class Crossing:
-    """What a `Recording` is for a Call, for the move of one tracked value from stack to stack."""
+class Crossing(Passage):
+    """The move of one tracked value from stack to stack."""
 
-    flat: Final = ()
-    __slots__ = ("_from", "_place", "_to", "call", "inner", "only", "origins")
+    __slots__ = ("_from", "_place", "_to")
 
     def __init__(self, source: Autodiff, spec: TensorSpec, target: Autodiff, place: str) -> None:
-        self.call: Final[Call] = REGISTRY["to_place"].bind([spec], {"place": place})
-        self.inner: Final = source.inner
-        """Where the gradients that it gives are added up: the parent's side."""
-        self.origins: Final = target.origins
-        self.only: Final[Callable[[Sequence[Any], Any], Sequence[Any]]] = self._back
+        super().__init__(REGISTRY["to_place"].bind([spec], {"place": place}), source.inner, target.origins)
         self._from: Final = spec.place
         self._to: Final = target.inner
         self._place: Final = place
@@ -91,10 +94,6 @@ class Crossing:
     def saved(self) -> tuple[Any, ...]:
         """What its node keeps: nothing but, over a trace, the line that it stands for."""
         return () if self.origins is None else (self.origins.last,)
-
-    def version(self, saved: Any) -> int:
-        """No value is kept, so none can be written to."""
-        return 0
 
     def _back(self, gradients: Sequence[Any], saved: Any) -> Sequence[Any]:
         if self.origins is not None:

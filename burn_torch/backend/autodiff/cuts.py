@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, final
 
 from burn_torch.backend.autodiff.decorator import Autodiff
-from burn_torch.backend.autodiff.tape import Node
+from burn_torch.backend.autodiff.tape import Node, Passage
 from burn_torch.core.spec import TensorSpec
-from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import REGISTRY, Op
 
 __all__ = ["Cut", "behind_cut", "walk_back"]
@@ -48,30 +47,23 @@ def walk_back(
 
 
 @final
-class Cut:
-    """What a `Recording` is for a Call, for a result of which some input is constant though it depends on leaves.
+class Cut(Passage):
+    """A result of which some input is constant though it depends on leaves.
 
     line     where the constant entered
     depends  whether what it was computed from can be the leaf with a creation number
     """
 
-    flat: Final = ()
-    __slots__ = ("call", "depends", "inner", "line", "only", "origins")
+    __slots__ = ("depends", "line")
 
     def __init__(
         self, stack: Autodiff, behind: Node, spec: TensorSpec, line: str, depends: Callable[[int], bool]
     ) -> None:
         before = behind.recording
-        self.call: Final = _Shown(REGISTRY["to_place"] if before is None else before.call.op, (spec,))
-        self.inner: Final = stack.inner
-        self.origins: Final[Origins | None] = stack.origins
-        self.only: Final[Callable[[Sequence[Any], Any], Sequence[Any]]] = self._back
+        shown = _Shown(REGISTRY["to_place"] if before is None else before.call.op, (spec,))
+        super().__init__(shown, stack.inner, stack.origins)
         self.line: Final = line
         self.depends: Final = depends
-
-    def version(self, saved: Any) -> int:
-        """No value is kept, so none can be written to."""
-        return 0
 
     def _back(self, gradients: Sequence[Any], saved: Any) -> Sequence[Any]:
         _passed.cuts.append(self)
@@ -82,8 +74,8 @@ def behind_cut(stack: Any, primitive: Any, spec: TensorSpec, line: str, depends:
     """A primitive behind a cut on each of its tapes on which it is tracked; itself where it is on none."""
     if not isinstance(stack, Autodiff):
         return primitive
-    inner = behind_cut(stack.inner, stack.inner_primitive(primitive), spec, line, depends)
+    inner = behind_cut(stack.inner, stack.unwrapped(primitive), spec, line, depends)
     if not stack.is_tracked(primitive):
         return inner
     cut = Cut(stack, primitive.node, spec, line, depends)
-    return stack.tracked(inner, Node(cut, ((primitive.node, primitive.index),), (), 0), 0)  # type: ignore[arg-type]  # stands for a Recording
+    return stack.tracked(inner, Node(cut, ((primitive.node, primitive.index),), (), 0), 0)

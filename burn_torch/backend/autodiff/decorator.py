@@ -6,15 +6,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from heapq import heappop, heappush
-from typing import Any, ClassVar, Final, final
+from typing import Any, NoReturn, final
 
 from burn_torch.backend.autodiff.tape import CONSUMED, Node, Recording, Tracked
 from burn_torch.backend.base import Backend
-from burn_torch.core.data import TensorData
+from burn_torch.backend.decorator import Decorator, detached
 from burn_torch.core.errors import AutodiffError, DeviceError, explain
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.core.unwatched import unwatched
@@ -26,11 +25,9 @@ from burn_torch.ops.value import Executor
 
 __all__ = ["Autodiff"]
 
-_lock: Final = threading.Lock()
-
 
 @final
-class Autodiff(Backend):
+class Autodiff(Decorator):
     """Adds gradients to a backend.  `Autodiff(inner, checkpoint)` with equal arguments is one object.
 
     checkpoint: "none" saves what gradients read; "balanced" computes the outputs of cheap rows again instead.
@@ -41,9 +38,7 @@ class Autodiff(Backend):
     """
 
     is_autodiff = True
-    _instances: ClassVar[dict[tuple[int, str, bool], Autodiff]] = {}
 
-    inner: Any
     checkpoint: str
     trains: bool
     tracked: type[Tracked]
@@ -61,16 +56,7 @@ class Autodiff(Backend):
                     mend='Autodiff(inner, checkpoint="balanced") computes cheap values again in the backward',
                 )
             )
-        if (
-            getattr(inner, "session", None) is not None
-        ):  # equal stacks of a trace are one object of its session, and die with it
-            return inner.session.autodiff(inner, checkpoint, trains)
-        key = (id(inner), checkpoint, trains)
-        with _lock:
-            stack = cls._instances.get(key)
-            if stack is None:
-                stack = cls._instances[key] = cls._make(inner, checkpoint, trains)
-        return stack
+        return cls._intern(inner, checkpoint, trains)
 
     @classmethod
     def over(cls, inner: Executor, checkpoint: str = "none", *, trains: bool = True) -> Autodiff:
@@ -83,24 +69,18 @@ class Autodiff(Backend):
     @classmethod
     def above(cls, inner: Any) -> Autodiff:
         """The tape that a transform lays over an executor: layers train on it if they train on `inner`."""
-        make = cls if isinstance(inner, Backend) and (inner.lasting or inner.session is not None) else cls.over
-        return make(inner, getattr(inner, "checkpoint", "none"), trains=inner.trains)
+        return cls(inner, getattr(inner, "checkpoint", "none"), trains=inner.trains)
 
-    @classmethod
-    def _make(cls, inner: Any, checkpoint: str, trains: bool) -> Autodiff:
-        stack = object.__new__(cls)
-        stack.inner = inner
-        stack.checkpoint = checkpoint
-        stack.trains = trains
-        stack.lasting = inner.lasting
+    def _begin(self, checkpoint: str, trains: bool) -> None:
+        inner = self.inner
+        self.checkpoint = checkpoint
+        self.trains = trains
         options = ("" if checkpoint == "none" else f", {checkpoint!r}") + ("" if trains else ", trains=False")
-        stack.name = f"Autodiff({inner.name}{options})"
-        stack.depth = inner.depth + 1
-        stack.tracked = type("Tracked", (Tracked,), {"__slots__": ()})
-        stack.origins = getattr(inner, "origins", None)
-        stack._inner_execute = inner.execute
-        stack._own = None
-        return stack
+        self.name = f"Autodiff({inner.name}{options})"
+        self.tracked = type("Tracked", (Tracked,), {"__slots__": ()})
+        self.origins = getattr(inner, "origins", None)
+        self._inner_execute = inner.execute
+        self._own = None if inner.lasting else {}
 
     _inner_execute: Callable[[Call, Sequence[Any]], Sequence[Any]]
     _own: dict[tuple[Call, int], Recording] | None
@@ -208,8 +188,8 @@ class Autodiff(Backend):
         """Whether gradients were asked for this very primitive."""
         return primitive.__class__ is self.tracked and primitive.node.recording is None
 
-    def inner_primitive(self, primitive: Any) -> Any:
-        """The value without its tape: the inner backend's primitive."""
+    def unwrapped(self, primitive: Any) -> Any:
+        """The value without its tape."""
         return primitive.primitive if primitive.__class__ is self.tracked else primitive
 
     def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
@@ -218,72 +198,14 @@ class Autodiff(Backend):
             return super().compile(graph, donate)
         return lambda *inputs: interpret(graph, self, inputs)
 
-    # -- everything else is the inner backend's -------------------------------------------------
-    def lift(self, primitive: Any, source: Executor) -> Any:
-        """A value of an inner stack is a constant here."""
-        if source is self:
-            return primitive
-        try:
-            return self.inner.lift(primitive, source)
-        except DeviceError:
-            if isinstance(source, Autodiff) and source.inner is self.inner and source.trains != self.trains:
-                raise _another_mode(self, source) from None
-            if isinstance(self.inner, Backend):  # told of the stacks that met; a trace has words of its own
-                self._refuse(source)
-            raise
-
-    def from_data(self, data: TensorData, place: str) -> Any:
-        """An untracked value."""
-        return self.inner.from_data(data, place)
-
-    def into_data(self, primitive: Any) -> TensorData:
-        """The data of the value."""
-        return self.inner.into_data(self.inner_primitive(primitive))
-
-    def spec(self, primitive: Any) -> TensorSpec:
-        """The spec of the value."""
-        return self.inner.spec(self.inner_primitive(primitive))
-
-    def sync(self, place: str) -> None:
-        """Waits for the inner backend."""
-        self.inner.sync(place)
-
-    def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
-        """The value at another place; a tracked one becomes an untracked constant there."""
-        return self.inner.move(self.inner_primitive(primitive), spec, place)
-
-    def copy(self, primitive: Any) -> Any:
-        """An untracked copy."""
-        return self.inner.copy(self.inner_primitive(primitive))
-
-    def forced(self, primitive: Any) -> Any:
-        """The leaf's own primitive of the value."""
-        return self.inner.forced(self.inner_primitive(primitive))
-
     def detached(self, primitive: Any) -> Any:
         """The value without this tape and those beneath."""
-        return self.inner.detached(self.inner_primitive(primitive))
+        return detached(self.inner, self.unwrapped(primitive))
 
-    def generates(self, place: str) -> bool:
-        """Asks the inner backend."""
-        return self.inner.generates(place)
-
-    def reading(self, place: str) -> Any:
-        """The inner backend's."""
-        return self.inner.reading(place)
-
-    def version(self, primitive: Any) -> int:
-        """The inner backend's count of outside writes."""
-        return self.inner.version(self.inner_primitive(primitive))
-
-    def leaf(self) -> Backend:
-        """The leaf under all decorators."""
-        return self.inner.leaf()
-
-    def rebase(self, leaf: Any) -> Autodiff:
-        """The same decorators over another leaf."""
-        inner = self.inner.rebase(leaf)
-        return (Autodiff if isinstance(leaf, Backend) else Autodiff.over)(inner, self.checkpoint, trains=self.trains)
+    def _refuse(self, source: Executor) -> NoReturn:
+        if isinstance(source, Autodiff) and source.inner is self.inner and source.trains != self.trains:
+            raise _another_mode(self, source) from None
+        super()._refuse(source)
 
 
 def _spec_of(node: Node, index: int) -> TensorSpec:

@@ -7,7 +7,7 @@ writes a list of saved values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from burn_torch.core.errors import AutodiffError, explain
@@ -46,19 +46,24 @@ class Derivation:
         return tuple(key for key in self.reads if key[0] != "g")
 
 
-def derive(call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool) -> Derivation:
+def derive(
+    call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool, *, tape: Callable[[Any], Any]
+) -> Derivation:
     """The backward of `call` for the inputs in `needs`, given gradients of the outputs in `present`.
 
     With `recompute`, a row that is cheap is computed again from its inputs instead of saving its outputs.
+    `tape` lays a tape over the trace on which a rule is written: `Autodiff.over`.  Rows without a rule need it.
     """
     key = ("gradient", tuple(needs), tuple(present), recompute and call.op.cost == "cheap")
     derivation = call.memo.get(key)
     if derivation is None:
-        derivation = call.memo[key] = _derive(call, needs, present, key[3])
+        derivation = call.memo[key] = _derive(call, needs, present, key[3], tape)
     return derivation
 
 
-def _derive(call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool) -> Derivation:
+def _derive(
+    call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool, tape: Callable[[Any], Any]
+) -> Derivation:
     trace = Trace()
     keys: list[Key] = []
     gradients: list[Value | None] = []
@@ -81,7 +86,7 @@ def _derive(call: Call, needs: Sequence[bool], present: Sequence[bool], recomput
         for i, spec in enumerate(call.results):
             keys.append(("y", i))
             outputs.append(trace.input(spec))
-    entries = _entries(call, gradients, inputs, tuple(outputs), needs)
+    entries = _entries(call, gradients, inputs, tuple(outputs), needs, tape)
     edges = [i for i, entry in enumerate(entries) if needs[i] and entry is not None]
     for i in edges:
         spec = call.specs[i]
@@ -95,7 +100,12 @@ def _derive(call: Call, needs: Sequence[bool], present: Sequence[bool], recomput
 
 
 def _entries(
-    call: Call, gradients: list[Value | None], inputs: list[Any], outputs: tuple[Any, ...], needs: Sequence[bool]
+    call: Call,
+    gradients: list[Value | None],
+    inputs: list[Any],
+    outputs: tuple[Any, ...],
+    needs: Sequence[bool],
+    tape: Callable[[Any], Any],
 ) -> Sequence[Any]:
     rule = call.op.gradient_rule
     if rule is not None:
@@ -114,17 +124,19 @@ def _entries(
                 mend="declare one of them, or compute it of values without a tape: x.detach()",
             )
         )
-    return _through_decomposition(call, gradients, inputs, needs)
+    return _through_decomposition(call, gradients, inputs, needs, tape)
 
 
 def _through_decomposition(
-    call: Call, gradients: list[Value | None], inputs: list[Any], needs: Sequence[bool]
+    call: Call,
+    gradients: list[Value | None],
+    inputs: list[Any],
+    needs: Sequence[bool],
+    tape_over: Callable[[Any], Any],
 ) -> list[Value | None]:
     # Records the decomposition on a tape over the same trace, then walks it back: recomputes from the inputs.
-    from burn_torch.backend.autodiff.decorator import Autodiff  # a decorator derives with a tape of its own
-
     trace = next(value.backend for value in inputs if value is not None)
-    tape = Autodiff.over(trace)
+    tape = tape_over(trace)
     primitives: list[Any] = [
         None if x is None else tape.track(x.primitive, x.spec) if need else x.primitive
         for x, need in zip(inputs, needs, strict=True)

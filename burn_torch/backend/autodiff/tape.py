@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 from burn_torch.backend.autodiff.derive import Derivation, Key, derive, float_outputs
 from burn_torch.core.errors import explain
@@ -13,10 +14,7 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import Call
 
-if TYPE_CHECKING:
-    from burn_torch.backend.autodiff.crossing import Crossing
-
-__all__ = ["CONSUMED", "Node", "Recording", "Tracked", "next_id", "version_sum"]
+__all__ = ["CONSUMED", "Node", "Passage", "Recording", "Tracked", "next_id", "version_sum"]
 
 next_id: Final = itertools.count().__next__
 """Creation numbers: parents come before children, so they are a topological order on every thread."""
@@ -43,12 +41,12 @@ class Tracked:
 
 @final
 class Node:
-    """One recorded Call, a move between stacks, or a leaf (recording None)."""
+    """One recorded Call, the passage of a value, or a leaf (recording None)."""
 
     __slots__ = ("edges", "id", "recording", "saved", "version")
 
     def __init__(
-        self, recording: Recording | Crossing | None, edges: tuple[Edge, ...], saved: Any, version: int
+        self, recording: Recording | Passage | None, edges: tuple[Edge, ...], saved: Any, version: int
     ) -> None:
         self.id: Final = next_id()
         self.recording: Final = recording
@@ -57,12 +55,35 @@ class Node:
         self.version = version
 
 
+class Passage(ABC):
+    """A Recording for one value that goes to another stack or passes a cut: it keeps no value."""
+
+    flat: Final = ()
+    __slots__ = ("call", "inner", "only", "origins")
+
+    def __init__(self, call: Any, inner: Any, origins: Origins | None) -> None:
+        self.call: Final = call
+        self.inner: Final = inner
+        """The backend that adds up the gradients that it gives."""
+        self.origins: Final = origins
+        self.only: Final[Callable[[Sequence[Any], Any], Sequence[Any]]] = self._back
+
+    def version(self, saved: Any) -> int:
+        """No value is kept, so none can be written to."""
+        return 0
+
+    @abstractmethod
+    def _back(self, gradients: Sequence[Any], saved: Any) -> Sequence[Any]:
+        """The gradient of the value, where `inner` has it."""
+
+
 @final
 class Recording:
     """How one Call is recorded and walked back for one set of inputs that need gradients."""
 
     __slots__ = (
         "_backwards",
+        "_tape_over",
         "call",
         "edges",
         "flat",
@@ -83,6 +104,7 @@ class Recording:
         self.needs: Final = needs
         self.recompute: Final[bool] = tape.checkpoint == "balanced"
         self.inner: Final = tape.inner
+        self._tape_over: Final[Callable[[Any], Any]] = tape.over
         self.origins: Final[Origins | None] = tape.origins
         self.floats: Final = float_outputs(call)
         self._backwards: Final[dict[tuple[bool, ...], Callable[..., Any]]] = {}
@@ -90,7 +112,7 @@ class Recording:
         saves: dict[Key, None] = {}
         if not call.op.nondifferentiable:
             for present in self._likely_presences():
-                derivation = derive(call, needs, present, self.recompute)
+                derivation = derive(call, needs, present, self.recompute, tape=self._tape_over)
                 edges.update(derivation.edges)
                 saves.update(dict.fromkeys(derivation.saves))
         self.edges: Final = tuple(sorted(edges))
@@ -119,7 +141,7 @@ class Recording:
         """A function (gradients of all outputs, saved values) -> one gradient or None for each of `edges`."""
         backward = self._backwards.get(present)
         if backward is None:
-            derivation = derive(self.call, self.needs, present, self.recompute)
+            derivation = derive(self.call, self.needs, present, self.recompute, tape=self._tape_over)
             if not (set(derivation.saves) <= set(self.saves) and set(derivation.edges) <= set(self.edges)):
                 raise _unforeseen(self.call, present)
             backward = self._backwards[present] = self._adapted(derivation)

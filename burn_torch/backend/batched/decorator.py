@@ -9,16 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Final, NoReturn, final
+from typing import Any, Final, NoReturn, final
 
-from burn_torch.backend.base import Backend
 from burn_torch.backend.batched.derive import vectorised
-from burn_torch.core.data import TensorData
-from burn_torch.core.errors import DeviceError, TraceError, explain
+from burn_torch.backend.decorator import Decorator, detached
+from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import user_line
-from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call
-from burn_torch.ops.value import Executor
 
 __all__ = ["Batched", "Many"]
 
@@ -49,39 +46,15 @@ class _Running(threading.local):
 
 
 @final
-class Batched(Backend):
+class Batched(Decorator):
     """Many samples at once.  Over a stack that lasts, `Batched(inner)` is always the same object."""
 
-    _instances: ClassVar[dict[int, Batched]] = {}
-
-    inner: Any
     many: type[Many]
 
-    def __new__(cls, inner: Any) -> Batched:
-        """The stack of this composition."""
-        if getattr(inner, "session", None) is not None:
-            traced: Batched = inner.session.decorated(cls(inner.real), lambda: cls._make(inner))
-            return traced
-        if not inner.lasting:
-            return cls._make(inner)
-        with _lock:
-            stack = cls._instances.get(id(inner))
-            if stack is None:
-                stack = cls._instances[id(inner)] = cls._make(inner)
-        return stack
-
-    @classmethod
-    def _make(cls, inner: Any) -> Batched:
-        stack = object.__new__(cls)
-        stack.inner = inner
-        stack.name = f"Batched({inner.name})"
-        stack.depth = inner.depth + 1
-        stack.trains = inner.trains
-        stack.lasting = inner.lasting
-        stack.many = type("Many", (Many,), {"__slots__": ()})
-        stack._plans = {}
-        stack._running = _Running()
-        return stack
+    def _begin(self) -> None:
+        self.many = type("Many", (Many,), {"__slots__": ()})
+        self._plans = {}
+        self._running = _Running()
 
     _plans: dict[tuple[Call, int, int], Plan]
     _running: _Running
@@ -146,42 +119,12 @@ class Batched(Backend):
         """Whether it differs from sample to sample."""
         return primitive.__class__ is self.many
 
-    # -- everything else is the inner backend's, or has no answer for many samples -------------------
-    def lift(self, primitive: Any, source: Executor) -> Any:
-        """A value of an inner stack is shared by all samples."""
-        if source is self or source is self.inner:
-            return primitive
-        try:
-            return self.inner.lift(primitive, source)
-        except DeviceError:
-            self._refuse(source)
-
-    def from_data(self, data: TensorData, place: str) -> Any:
-        """A value that all samples share."""
-        return self.inner.from_data(data, place)
-
-    def into_data(self, primitive: Any) -> TensorData:
-        """The data of a value that all samples share.  Raises: TraceError for another."""
+    # -- values that all samples share are the inner backend's; of others some questions have no answer ----------
+    def unwrapped(self, primitive: Any) -> Any:
+        """A value that all samples share.  Raises: TraceError for another."""
         if primitive.__class__ is self.many:
             _refuse_reading()
-        data: TensorData = self.inner.into_data(primitive)
-        return data
-
-    def spec(self, primitive: Any) -> TensorSpec:
-        """The spec of an adopted primitive."""
-        spec: TensorSpec = self.inner.spec(primitive)
-        return spec
-
-    def sync(self, place: str) -> None:
-        """Waits for the inner backend."""
-        self.inner.sync(place)
-
-    def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
-        """The value at another place."""
-        if primitive.__class__ is not self.many:
-            return self.inner.move(primitive, spec, place)
-        whole = spec.with_shape((self._running.sizes[-1], *spec.shape))
-        return self.many(self.inner.move(primitive.primitive, whole, place))
+        return primitive
 
     def copy(self, primitive: Any) -> Any:
         """An untracked copy."""
@@ -189,32 +132,17 @@ class Batched(Backend):
             return self.many(self.inner.copy(primitive.primitive))
         return self.inner.copy(primitive)
 
-    def forced(self, primitive: Any) -> Any:
-        """The leaf's own primitive of a value that all samples share.  Raises: TraceError for another."""
-        if primitive.__class__ is self.many:
-            _refuse_reading()
-        return self.inner.forced(primitive)
-
     def detached(self, primitive: Any) -> Any:
         """The value without the tapes beneath."""
         if primitive.__class__ is not self.many:
-            return self.inner.detached(primitive)
-        constant = self.inner.detached(primitive.primitive)
+            return detached(self.inner, primitive)
+        constant = detached(self.inner, primitive.primitive)
         return primitive if constant is primitive.primitive else self.many(constant)
 
     def version(self, primitive: Any) -> int:
         """The inner backend's count of outside writes."""
         count: int = self.inner.version(primitive.primitive if primitive.__class__ is self.many else primitive)
         return count
-
-    def leaf(self) -> Backend:
-        """The leaf under all decorators."""
-        leaf: Backend = self.inner.leaf()
-        return leaf
-
-    def rebase(self, leaf: Any) -> Batched:
-        """The same decorators over another leaf."""
-        return Batched(self.inner.rebase(leaf))
 
 
 def _refuse_reading() -> NoReturn:

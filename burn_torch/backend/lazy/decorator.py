@@ -12,14 +12,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final, final
+from typing import Any, Final, final
 
-from burn_torch.backend.base import Backend
+from burn_torch.backend.base import capabilities
+from burn_torch.backend.decorator import Decorator
 from burn_torch.backend.lazy.plans import Planner, Ready, changed, version_reader
 from burn_torch.backend.lazy.recipes import can_be_again
 from burn_torch.backend.lazy.stream import Computed, Failed, Lazy, Recipe, Stream, recorder
 from burn_torch.backend.lazy.trie import TAPED, Step
-from burn_torch.core.data import TensorData
 from burn_torch.core.frames import is_users
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.fusion.rewrites.patterns import literals, on_change
@@ -28,7 +28,6 @@ from burn_torch.graph.ir import Literal
 from burn_torch.graph.origin import Origin
 from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
-from burn_torch.ops.value import Executor
 
 __all__ = ["Fusion", "fusion_of", "is_fused", "streams_of_this_thread"]
 
@@ -48,7 +47,7 @@ class _Local(threading.local):
 
 
 @final
-class Fusion(Backend):
+class Fusion(Decorator):
     """Computes later, in fused kernels.  `Fusion(inner)` of one stack is always the same object.
 
     A primitive is the inner primitive itself where it was given from outside, else a Lazy.  Generated kernels run where
@@ -57,48 +56,27 @@ class Fusion(Backend):
     While a function is traced, the inner stack is: a traced Fusion passes everything on.
     """
 
-    _instances: ClassVar[dict[int, Fusion]] = {}
-
-    inner: Any
     root: Step
     keyed: dict[NumberSpec, dict[Any, Literal]]
     """Numbers that are part of the key of a sequence, since a pattern asks for them."""
     planner: Planner
 
-    def __new__(cls, inner: Backend) -> Fusion:
-        """The stack of this composition: equal stacks are one object."""
-        if inner.session is not None:
-            traced: Fusion = inner.session.decorated(cls(inner.real), lambda: cls._make(inner))
-            return traced
-        with _lock:
-            stack = cls._instances.get(id(inner))
-            if stack is None:
-                stack = cls._instances[id(inner)] = cls._make(inner)
-        return stack
-
-    @classmethod
-    def _make(cls, inner: Any) -> Fusion:
-        stack = object.__new__(cls)
-        stack.inner = inner
-        stack.name = f"Fusion({inner.name})"
-        stack.depth = inner.depth + 1
-        stack.trains = inner.trains
-        stack.lasting = inner.lasting
-        stack.origins = getattr(inner, "origins", None)
-        stack.version_expression = getattr(inner, "version_expression", None)
-        stack.version_of = version_reader(inner)
-        stack.planner = Planner(inner)
-        stack.planned = stack.planner.planned
-        stack._locals = {}
-        stack._forget()
+    def _begin(self) -> None:
+        inner = self.inner
+        self.origins = getattr(inner, "origins", None)
+        self.version_expression = getattr(inner, "version_expression", None)
+        self.version_of = version_reader(inner)
+        self.planner = Planner(inner)
+        self.planned = self.planner.planned
+        self._locals = {}
+        self._forget()
         if inner.session is None:
-            stack.replan()
-            on_change(stack.replan)
+            self.replan()
+            on_change(self.replan)
         else:
-            stack.execute = inner.execute  # type: ignore[method-assign]  # a trace is lazy by itself
-            stack.execute_taped = inner.execute  # type: ignore[method-assign]
-            stack.compile = inner.compile  # type: ignore[method-assign]
-        return stack
+            self.execute = inner.execute  # type: ignore[method-assign]  # a trace is lazy by itself
+            self.execute_taped = inner.execute  # type: ignore[method-assign]
+            self.compile = inner.compile  # type: ignore[method-assign]
 
     origins: Any
     version_expression: Any
@@ -134,7 +112,7 @@ class Fusion(Backend):
         else:
             (place,) = places
             limit = _BEFORE_LIBRARY if _is_library(call) else _LONGEST
-            again = taped and can_be_again(call) and self.inner.generates(place)
+            again = taped and can_be_again(call) and capabilities(self.inner).generates(place)
             record = recorder(self, call, self._local(place), limit, again)
         call.plans[self._taped_key if taped else self._key] = record
         return record
@@ -145,7 +123,7 @@ class Fusion(Backend):
         def run(inputs: Sequence[Any]) -> Sequence[Any]:
             for place in places:
                 self._local(place).stream.flush()
-            given = [self.settled(x) if isinstance(x, Lazy) else x for x in inputs]
+            given = [self.unwrapped(x) if isinstance(x, Lazy) else x for x in inputs]
             found: Sequence[Any] = self.inner.execute(call, given)
             return found
 
@@ -189,7 +167,7 @@ class Fusion(Backend):
         self.root = Step(None, None, ())
 
     # -- computing ---------------------------------------------------------------------------------------
-    def settled(self, primitive: Any) -> Any:
+    def unwrapped(self, primitive: Any) -> Any:
         """The inner primitive; computes it if it is pending.  Raises: what its computation raised."""
         kind = primitive.__class__
         if kind is Lazy:
@@ -219,7 +197,7 @@ class Fusion(Backend):
 
     def _write(self, recipe: Any, recorded: Any) -> Any:
         """The value of a recipe, which is kept from now on."""
-        value = self.settled(recorded)
+        value = self.unwrapped(recorded)
         recipe.value, recipe.base = value, self.version_of(value)
         recipe.__class__ = Computed
         recipe.recipe = None
@@ -246,47 +224,12 @@ class Fusion(Backend):
         """The calling thread's stream at `place`."""
         return self._local(place).stream
 
-    # -- everything else is the inner backend's --------------------------------------------------------------
-    def forced(self, primitive: Any) -> Any:
-        """The leaf's own primitive."""
-        return self.inner.forced(self.settled(primitive))
-
-    def lift(self, primitive: Any, source: Executor) -> Any:
-        """A value of the inner stack, as it is."""
-        return primitive if source is self else self.inner.lift(primitive, source)
-
-    def from_data(self, data: TensorData, place: str) -> Any:
-        """A value from outside."""
-        return self.inner.from_data(data, place)
-
-    def into_data(self, primitive: Any) -> TensorData:
-        """The data of a value, computed now if it was not."""
-        data: TensorData = self.inner.into_data(self.settled(primitive))
-        return data
-
-    def spec(self, primitive: Any) -> TensorSpec:
-        """The spec of an adopted primitive, or of one whose shape depended on data."""
-        spec: TensorSpec = self.inner.spec(self.settled(primitive))
-        return spec
-
+    # -- what is pending counts -----------------------------------------------------------------------------
     def sync(self, place: str) -> None:
         """Computes what the calling thread has recorded, and waits for it."""
         if self.session is None:
             self.flush(place)
         self.inner.sync(place)
-
-    def reading(self, place: str) -> Any:
-        """What the calling thread has recorded is computed first."""
-        self.flush(place)
-        return self.inner.reading(place)
-
-    def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
-        """The value at another place."""
-        return self.inner.move(self.settled(primitive), spec, place)
-
-    def copy(self, primitive: Any) -> Any:
-        """The same values in memory of their own, at once."""
-        return self.inner.copy(self.settled(primitive))
 
     def version(self, primitive: Any) -> int:
         """The inner backend's count of outside writes since the value was made."""
@@ -294,20 +237,6 @@ class Fusion(Backend):
         if kind is Computed:
             return self.version_of(primitive.value) - primitive.base
         return 0 if issubclass(kind, Lazy) else self.version_of(primitive)
-
-    def generates(self, place: str) -> bool:
-        """Asks the inner backend."""
-        return self.inner.generates(place)
-
-    def leaf(self) -> Backend:
-        """The leaf under all decorators."""
-        leaf: Backend = self.inner.leaf()
-        return leaf
-
-    def rebase(self, leaf: Any) -> Any:
-        """The same decorators over another leaf; a trace is lazy by itself."""
-        inner = self.inner.rebase(leaf)
-        return Fusion(inner) if isinstance(inner, Backend) else inner
 
 
 def fusion_of(stack: Any) -> Fusion | None:
@@ -320,7 +249,7 @@ def fusion_of(stack: Any) -> Fusion | None:
 def streams_of_this_thread() -> list[Stream]:
     """The calling thread's streams of all stacks and places that were used so far."""
     with _lock:
-        stacks = list(Fusion._instances.values())
+        stacks = [stack for stack in Decorator._instances.values() if isinstance(stack, Fusion)]
     return [local.stream for stack in stacks for local in list(stack._locals.values())]
 
 

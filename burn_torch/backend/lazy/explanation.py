@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from burn_torch.backend.base import capabilities
 from burn_torch.backend.lazy.plans import Ready
 from burn_torch.backend.lazy.stream import Stream
 from burn_torch.fusion.telling.explanation import FusionExplanation, explain
@@ -132,7 +133,9 @@ def explain_stream(stream: Stream) -> StreamExplanation:
         last = of_one[-1]
         shapes = len({ready.key for ready in of_one})
         programs.append(
-            StreamProgram(last.key, len(of_one), shapes, last.fused, explain(last.plan, last.inner.leaf().choices))
+            StreamProgram(
+                last.key, len(of_one), shapes, last.fused, explain(last.plan, capabilities(last.inner).choices)
+            )
         )
     planner = stream.fusion.planner
     return StreamExplanation(

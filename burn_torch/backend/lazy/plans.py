@@ -17,7 +17,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final, final
 
-from burn_torch.backend.base import Backend
+from burn_torch.backend.base import Backend, capabilities, program_of
 from burn_torch.backend.lazy.storms import Shapes
 from burn_torch.backend.lazy.trie import Step, graph_of
 from burn_torch.core.errors import AutodiffError, explain
@@ -130,15 +130,15 @@ class Ready:
                 graph = plan_or_plainer(
                     "without passes", lambda: _prepared(self.graph), lambda: dead_code(self.graph), notes
                 )
-                self._plan = plan_of(graph, self.inner.leaf().choices).with_notes(*self.notes, *notes)
+                self._plan = plan_of(graph, capabilities(self.inner).choices).with_notes(*self.notes, *notes)
             return self._plan
 
     # -- making ------------------------------------------------------------------------------------------
     def make(self, place: str) -> None:
         """Compiles it: with generated kernels if the leaf runs them at `place`."""
-        if self.inner.generates(place):
+        if capabilities(self.inner).generates(place):
             try:
-                self._run = self.inner.program(_tidied(self.plan.graph)).run
+                self._run = program_of(self.inner, _tidied(self.plan.graph)).run
                 self.fused = True
             except Exception as fault:
                 self._tell(fault)
@@ -167,7 +167,7 @@ class Ready:
         given += numbers
         try:
             if self.program is not None and self.runs == _OFTEN and self.fused:
-                self._run = self.inner.program(self.program).run
+                self._run = program_of(self.inner, self.program).run
             run = self._run
             return interpret(self.graph, self.inner, given) if run is None else run(*given)
         except Exception as fault:
@@ -377,10 +377,10 @@ class Planner:
         self._recent.append(self.flushes)
         graph, outside = graph_of(last, live)
         ready = Ready(self.inner, dead_code(graph), outside, live)
-        generates = self.inner.generates(place)
+        generates = capabilities(self.inner).generates(place)
         # without kernels a plan is a program of the leaf: worth it for the first shape, and for those that come again
         if (not (stormy or shapes.many) if generates else not stormy and not shapes.plans) or last.met:
-            schedule = partial(_scheduled, choices=self.inner.leaf().choices)
+            schedule = partial(_scheduled, choices=capabilities(self.inner).choices)
             symbolic = shapes.variants.made(graph, sizes, schedule) if generates else None
             found = None if symbolic is None else shapes.variants.found(sizes)
             if found is not None:

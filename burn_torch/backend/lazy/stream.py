@@ -281,7 +281,7 @@ def _outside(segment: Segment, x: Any) -> int:
     if kind is Computed:
         x = x.value
     elif kind is Lazy or kind is Failed:
-        x = segment.stream.fusion.settled(x)
+        x = segment.stream.fusion.unwrapped(x)
     slot = segment.known.get(id(x))
     if kind is Recipe and slot is None:
         y = segment.stream.fusion.again(x)
@@ -290,7 +290,7 @@ def _outside(segment: Segment, x: Any) -> int:
                 segment.again.append(x)
                 segment.known[id(x)] = y.slot
             return y.slot
-        x = segment.stream.fusion.settled(y)
+        x = segment.stream.fusion.unwrapped(y)
         slot = segment.known.get(id(x))
     if slot is None:
         outside = segment.outside

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import threading
-from collections.abc import Callable, Collection, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, final
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 import torch
 
-from burn_torch.backend.base import Backend, Program, Recorded, run_decomposed
+from burn_torch.backend.base import Backend, run_decomposed
+from burn_torch.backend.capabilities import Program
 from burn_torch.backend.libtorch.attached.table import attached
+from burn_torch.backend.libtorch.capabilities import TorchCapabilities
 from burn_torch.backend.libtorch.plain import plan_of_candidate, row_candidate
 from burn_torch.backend.libtorch.tensors.adoption import adopted
 from burn_torch.backend.libtorch.tensors.allocator import fault_in
@@ -27,15 +25,11 @@ from burn_torch.backend.libtorch.tensors.modes import (
 )
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.source import straight_line
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import FROM_TORCH, TO_TORCH
-
-if TYPE_CHECKING:
-    from burn_torch.fusion import Choices
 
 __all__ = ["LibTorch"]
 
@@ -51,7 +45,10 @@ class LibTorch(Backend):
         """The one leaf: equal stacks are one object."""
         if cls._instance is None:
             cls._instance = super().__new__(cls)
+            cls._instance.capabilities = TorchCapabilities(cls._instance)
         return cls._instance
+
+    capabilities: TorchCapabilities
 
     version_expression: Final = "{}._version"
     """How generated code reads `version` of a tensor without a call."""
@@ -92,78 +89,13 @@ class LibTorch(Backend):
         return straight_line(graph, emit, unless=(in_inference, outside))
 
     def program(self, graph: Graph, donate: Collection[int] = (), *, title: str = "") -> Program:
-        """Readable Python over torch's own functions, in place where that is legal; see `program.py`."""
-        from burn_torch.backend.libtorch.attached.programs import write_with_kernels  # an eager run never needs it
-
-        return write_with_kernels(graph, donate, self.candidate, title)
-
-    def recorded(
-        self,
-        graph: Graph,
-        donate: Collection[int] = (),
-        *,
-        hold: Collection[int] = (),
-        before_overwriting: Callable[[Sequence[Any]], None],
-    ) -> Recorded | None:
-        """CUDA graphs, see `cuda_graph.py`; None for a graph that computes on the host or on several devices.
-
-        Programs of one device take turns, and share private memory.
-        """
-        from burn_torch.backend.libtorch.recorded.capture import arena_of, capture  # an eager run never needs it
-
-        places = {spec.place for spec in graph.specs().values() if isinstance(spec, TensorSpec)}
-        if len(places) != 1 or not (place := places.pop()).startswith("cuda"):
-            return None
-        with self._arenas_lock:
-            arena = self._arenas.get(place) or self._arenas.setdefault(place, arena_of(place))
-
-        def compile_part(part: Graph, donate: Collection[int]) -> Callable[..., Sequence[Any]]:
-            return self.program(part, donate, title="A recorded part").run
-
-        return capture(
-            graph, donate, hold=hold, arena=arena, compile=compile_part, before_overwriting=before_overwriting
-        )
-
-    def reading(self, place: str) -> AbstractContextManager[None]:
-        """On a GPU a stream beside the one that computes, from this point of it on."""
-        if not place.startswith("cuda"):
-            return nullcontext()
-        from burn_torch.backend.libtorch.tensors.reading import CudaReading  # a run on the host never needs it
-
-        return CudaReading(place)
-
-    def pinned(self, path: Path, place: str, text: str | None) -> AbstractContextManager[Callable[[], str | None]]:
-        """The lockfile of `burn_kernels`, for a GPU; a lock that is held already stays, and is what is told of."""
-        if not place.startswith("cuda"):
-            return nullcontext(lambda: None)
-        from burn_torch.backend.libtorch.tuning import pinned  # a run on the host never needs it
-
-        return pinned(path, text)
-
-    def generates(self, place: str) -> bool:
-        """On a GPU with Triton; on the host under Triton's interpreter only (TRITON_INTERPRET=1)."""
-        from burn_torch.backend.libtorch.generated.triton_kernels import generates  # an unfused run never needs it
-
-        return generates(place)
-
-    @property
-    def choices(self) -> Choices:
-        """The answers of timings and lockfiles, about kernels on GPUs."""
-        from burn_torch.backend.libtorch.attached import choices  # an eager run never needs it
-
-        return choices.CHOICES
-
-    def settings(self) -> Hashable:
-        """torch's modes of precision and determinism."""
-        return _precision_settings()()
-
-    _arenas: ClassVar[dict[str, Any]] = {}
-    _arenas_lock: ClassVar[threading.Lock] = threading.Lock()
+        """Readable Python over torch's own functions, in place where that is legal; see `programs/program.py`."""
+        return self.capabilities.program(graph, donate, title=title)
 
     # -- data ------------------------------------------------------------------------
     def from_data(self, data: TensorData, place: str) -> torch.Tensor:
         """Copies host data to `place`."""
-        self.check_place(place)
+        self.capabilities.check_place(place)
         refuse_tracers("from_data")
         if in_inference():
             return outside(self.from_data, (data, place))
@@ -182,7 +114,7 @@ class LibTorch(Backend):
 
     def widened(self, data: TensorData, dtype: DType, place: str) -> torch.Tensor:
         """A copy of host data in a wider float type, which holds each value: torch takes one pass, numpy three."""
-        self.check_place(place)
+        self.capabilities.check_place(place)
         if in_inference():
             return outside(self.widened, (data, dtype, place))
         if data.array.nbytes >= _LARGE and (tensor := _copied(data, place, TO_TORCH[dtype])) is not None:
@@ -201,13 +133,6 @@ class LibTorch(Backend):
             raise unreadable("into_data", (primitive,)) or err from None
         return TensorData(array.copy() if primitive.device.type == "cpu" else array, dtype)
 
-    def lend(self, primitive: torch.Tensor) -> torch.Tensor:
-        """A primitive for torch, on the same memory."""
-        try:
-            return primitive.detach()
-        except (RuntimeError, AssertionError) as err:
-            raise unreadable("into_torch", (primitive,)) or err from None
-
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A torch tensor as a primitive: shares its memory.  Raises: what `adoption.py` refuses."""
         return adopted(tensor)
@@ -223,13 +148,6 @@ class LibTorch(Backend):
         elif place == "mps":
             torch.mps.synchronize()
 
-    def move(self, primitive: torch.Tensor, spec: TensorSpec, place: str) -> torch.Tensor:
-        """Copies to another place; the same tensor if it lies there."""
-        self.check_place(place)
-        if in_inference():
-            return outside(torch.Tensor.to, (primitive, place))
-        return primitive.to(place)
-
     def copy(self, primitive: torch.Tensor) -> torch.Tensor:
         """A clone in its own layout."""
         return outside(torch.clone, (primitive,)) if in_inference() else primitive.clone()
@@ -237,56 +155,6 @@ class LibTorch(Backend):
     def version(self, primitive: Any) -> int:
         """torch's own count of writes in place."""
         return primitive._version if isinstance(primitive, torch.Tensor) else 0
-
-    # -- stack -------------------------------------------------------------------------
-    def leaf(self) -> Backend:
-        """Itself."""
-        return self
-
-    def rebase(self, leaf: Any) -> Any:
-        """The other leaf."""
-        return leaf
-
-    def check_place(self, place: str) -> None:
-        """Raises DeviceError where torch sees no such device."""
-        kind, _, index = place.partition(":")
-        if kind == "cpu" and not index:
-            return
-        if kind == "cuda" and index.isdigit():
-            count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-            if int(index) < count:
-                return
-            given = f"{place}, while torch {torch.__version__} sees {count} CUDA devices"
-        elif place == "mps":
-            if torch.backends.mps.is_available():
-                return
-            given = "mps, while torch sees no Apple GPU"
-        else:
-            given = place
-        raise DeviceError(
-            explain(
-                "there is no such device",
-                given=given,
-                expected=f"one of {', '.join(self.places())}",
-                mend="use Device.cpu(), or `burn-torch info` to see what is missing",
-            )
-        )
-
-    def places(self) -> list[str]:
-        """The places of this machine."""
-        places = ["cpu"]
-        if torch.cuda.is_available():
-            places += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-        if torch.backends.mps.is_available():
-            places.append("mps")
-        return places
-
-
-@functools.cache
-def _precision_settings() -> Callable[[], Hashable]:
-    from burn_torch.backend.libtorch.recorded.settings import precision_settings  # an eager run never needs it
-
-    return precision_settings
 
 
 def place_of(device: torch.device) -> str:

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.backend.base import Backend, run_decomposed
+from burn_torch.backend.capabilities import Capabilities
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import DeviceError, DTypeError, explain
+from burn_torch.core.errors import DTypeError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.held_numbers import bind_candidate, refuse_long_numbers
 from burn_torch.ops.op import Call
@@ -23,6 +24,19 @@ from burn_torch.ops.refusals import refusal
 __all__ = ["NdArray"]
 
 Array = NDArray[Any]
+
+
+@final
+class ArrayCapabilities(Capabilities):
+    """Those of NdArray: arrays on the host, none of them bfloat16."""
+
+    def supports(self, dtype: DType, place: str) -> bool:
+        """All types but bfloat16."""
+        return dtype is not DType.BF16
+
+    def as_array(self, primitive: Array) -> Array:
+        """A view of the array."""
+        return primitive.view()
 
 
 @final
@@ -36,7 +50,10 @@ class NdArray(Backend):
         """The one leaf: equal stacks are one object."""
         if cls._instance is None:
             cls._instance = super().__new__(cls)
+            cls._instance.capabilities = ArrayCapabilities(cls._instance)
         return cls._instance
+
+    capabilities: ArrayCapabilities
 
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
         """Computes with the row's numpy candidate, or with its decomposition."""
@@ -70,7 +87,7 @@ class NdArray(Backend):
 
     def from_data(self, data: TensorData, place: str) -> Array:
         """Copies host data."""
-        self.check_place(place)
+        self.capabilities.check_place(place)
         if data.dtype is DType.BF16:
             data = self._refuse_bf16(data)
         return np.array(data.array, order="C", copy=True)
@@ -96,42 +113,9 @@ class NdArray(Backend):
     def sync(self, place: str) -> None:
         """Returns at once: numpy computes before it returns."""
 
-    def move(self, primitive: Array, spec: TensorSpec, place: str) -> Array:
-        """The same array: there is one place."""
-        self.check_place(place)
-        return primitive
-
     def copy(self, primitive: Any) -> Any:
         """A copy."""
         return np.array(primitive, copy=True)
-
-    def version(self, primitive: Any) -> int:
-        """0: arrays are copied in and out, so nobody else can write to them."""
-        return 0
-
-    def leaf(self) -> Backend:
-        """Itself."""
-        return self
-
-    def rebase(self, leaf: Any) -> Any:
-        """The other leaf."""
-        return leaf
-
-    def check_place(self, place: str) -> None:
-        """Raises DeviceError for any place but "cpu"."""
-        if place != "cpu":
-            raise DeviceError(
-                explain(
-                    "NdArray computes on the host only",
-                    given=place,
-                    expected="cpu",
-                    mend="use Device.cuda(0), whose leaf is torch",
-                )
-            )
-
-    def places(self) -> list[str]:
-        """The one place: "cpu"."""
-        return ["cpu"]
 
 
 def _as_array(x: Any, spec: TensorSpec | None) -> Array | None:

@@ -6,25 +6,23 @@ leaf that writes the graph.  So what the function makes from a device (zeros, ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, NoReturn, final
 
-from burn_torch.backend.autodiff import Autodiff
 from burn_torch.backend.base import Backend
-from burn_torch.backend.lazy import Fusion
+from burn_torch.backend.decorator import Decorator, leaf_primitive
+from burn_torch.core.data import TensorData
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
-from burn_torch.ops.value import Value
+from burn_torch.ops.op import Call
+from burn_torch.ops.value import Executor, Value
 
-if TYPE_CHECKING:
-    from burn_torch.backend.tracing.leaf import TraceLeaf
-
-__all__ = ["Bound", "Session", "active", "suspended"]
+__all__ = ["Bound", "Session", "TraceLeaf", "active", "suspended"]
 
 _active: Final[ContextVar[Session | None]] = ContextVar("burn_torch tracing", default=None)
 
@@ -55,8 +53,6 @@ class Session:
     def __init__(
         self, real: Backend, trace: Trace | None = None, name_of: Callable[[Any], str | None] = lambda primitive: None
     ) -> None:
-        from burn_torch.backend.tracing.leaf import TraceLeaf  # the leaf knows its session, the session its leaf
-
         self.real: Final = real
         self.trace: Final = Trace() if trace is None else trace
         self.name_of: Final = name_of
@@ -66,16 +62,13 @@ class Session:
         """Inputs that always have one real primitive, by its identity: (primitive, slot)."""
         self.ended = False
         self._stacks: Final[dict[Backend, Backend]] = {real: self.leaf}
-        self._tapes: Final[dict[tuple[int, str, bool], Autodiff]] = {}
 
     # -- stacks -----------------------------------------------------------------------------------
     def stack(self, real: Backend) -> Backend:
         """What stands for a real stack.  Raises: TraceError for one over another leaf."""
         found = self._stacks.get(real)
         if found is None:
-            if isinstance(real, Fusion):
-                return Fusion(self.stack(real.inner))
-            if not isinstance(real, Autodiff):
+            if not isinstance(real, Decorator):
                 raise TraceError(
                     explain(
                         "a compiled function computes on one backend",
@@ -85,22 +78,11 @@ class Session:
                         mend="move the arguments to one backend before the call",
                     )
                 )
-            found = self._stacks[real] = self.autodiff(self.stack(real.inner), real.checkpoint, real.trains)
-        return found
-
-    def autodiff(self, inner: Backend, checkpoint: str, trains: bool) -> Autodiff:
-        """The tape over a traced stack: equal stacks are one object here too."""
-        key = (id(inner), checkpoint, trains)
-        found = self._tapes.get(key)
-        if found is None:
-            found = self._tapes[key] = Autodiff.over(inner, checkpoint, trains=trains)
-            found.session = self
-            found.real = Autodiff(inner.real, checkpoint, trains=trains)
-            self._stacks[found.real] = found
+            found = self._stacks[real] = real.onto(self.stack(real.inner))
         return found
 
     def decorated(self, real: Backend, make: Callable[[], Backend]) -> Backend:
-        """What stands for another decorator's real stack; made now if it is not there yet."""
+        """What stands for a decorator's real stack: equal stacks are one object here too."""
         found = self._stacks.get(real)
         if found is None:
             found = self._stacks[real] = make()
@@ -145,3 +127,94 @@ def suspended() -> Iterator[None]:
         yield
     finally:
         _active.reset(token)
+
+
+@final
+class TraceLeaf(Backend):
+    """A Trace as a backend.  Its primitives are slots; it belongs to one session and dies with it."""
+
+    name: Final = "Trace"
+    lasting = False
+    version_expression: Final = "0"
+    """A slot has no memory that could be written to."""
+
+    def __init__(self, session: Session) -> None:
+        self.session: Session = session
+        self.real: Backend = session.real
+        self.origins: Final = session.trace.origins
+        self._write: Final = session.trace.execute
+
+    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Appends the Call to the graph.  Raises: TraceError once the session has ended."""
+        if self.session.ended:
+            raise _escaped(f"in {call.op.name}")
+        return self._write(call, inputs)
+
+    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+        """A function that appends the nodes of another graph."""
+        return self.session.trace.compile(graph)
+
+    def from_data(self, data: TensorData, place: str) -> Any:
+        """Data that the function makes itself: a constant of the program, copied to the device once."""
+        return self.session.bind(self.real.from_data(data, place), TensorSpec.of(data.shape, data.dtype, place))
+
+    def into_data(self, primitive: Any) -> NoReturn:
+        """Refuses: there is no data yet."""
+        if self.session.ended:
+            raise _escaped("when it was read")
+        raise TraceError(
+            explain(
+                "a value was read while its function was traced",
+                given=f"at {user_line(2) or 'an unknown line'}",
+                expected="operations on tensors: a compiled function runs once without data, to be written down",
+                mend="return the tensor and read it outside, choose by value with mask_where, or leave this step"
+                " uncompiled",
+            )
+        )
+
+    def lift(self, primitive: Any, source: Executor) -> Any:
+        """Refuses a tensor from outside, by its name."""
+        if source is self:
+            return primitive
+        if self.session.ended:
+            raise _escaped("beside a tensor")
+        found = self.session.bound.get(id(leaf_primitive(source, primitive)))
+        if found is not None:
+            return found[1]
+        session = getattr(source, "session", None)
+        if session is not None:
+            raise _escaped("in another trace")
+        name = self.session.name_of(primitive)
+        raise TraceError(
+            explain(
+                "a compiled function used a tensor that is not among its arguments",
+                given=f"{'a tensor' if name is None else name} {source.spec(primitive)},"
+                f" at {user_line(2) or 'an unknown line'}",
+                expected="tensors that come as arguments, or that the function makes itself",
+                mend="pass it as an argument, or declare it: compile(fn, captures=[tensor])"
+                if name is not None or not self.session.bound
+                else "pass what it is computed from as arguments: captures may stand beside arguments only",
+            )
+        )
+
+    def spec(self, primitive: Any) -> TensorSpec:
+        """Refuses: a shape that depends on data is unknown."""
+        return self.session.trace.spec(primitive)
+
+    def sync(self, place: str) -> None:
+        """Nothing is submitted while tracing."""
+
+    def copy(self, primitive: Any) -> Any:
+        """The slot itself: values of a graph share nothing."""
+        return primitive
+
+
+def _escaped(where: str) -> TraceError:
+    return TraceError(
+        explain(
+            "a value of a traced function was used after the tracing had ended",
+            given=f"it was kept outside, and used {where}, at {user_line(3) or 'an unknown line'}",
+            expected="values that leave a compiled function as its results",
+            mend="return the tensor from the function instead of storing it in a list or an attribute",
+        )
+    )

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from burn_torch.backend.base import decomposed
 from burn_torch.backend.tracing import Bound
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.graph import Graph, Literal, Node
+from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.passes import algebra, common_subexpressions, dead_code, fold_constants, fold_views
 from burn_torch.module.tree import Tree
 from burn_torch.onnx.rows.registry import find

@@ -155,7 +155,7 @@ def training_step(place: str = "cpu", *, batch: int = 4, cautious: bool = False,
     new = ops.adam_update(
         lr, 0.9, 0.99, 1e-8, 0.0, 0.1, time + 1, *state[:4], *grads, *state[4:], amsgrad=amsgrad, cautious=cautious
     )
-    return dead_code(trace.graph([*new, Value(trace, tape.inner_primitive(loss.primitive), loss.spec), time + 1]))
+    return dead_code(trace.graph([*new, Value(trace, tape.unwrapped(loss.primitive), loss.spec), time + 1]))
 
 
 def initial_state(device: str = "cpu", kinds: int = 3) -> list[torch.Tensor]:

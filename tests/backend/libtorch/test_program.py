@@ -132,7 +132,7 @@ def network(batch: int) -> Graph:
     seed = trace.input(spec(1))
     found = tape.backward([(loss.primitive, seed.primitive)])
     gradients = [Value(trace, found[p.primitive.node.id], p.spec) for p in params]
-    return trace.graph([Value(trace, tape.inner_primitive(loss.primitive), loss.spec), *gradients])
+    return trace.graph([Value(trace, tape.unwrapped(loss.primitive), loss.spec), *gradients])
 
 
 def network_inputs(graph: Graph, seed: np.random.Generator, batch: int) -> list[Any]:

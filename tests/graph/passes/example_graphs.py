@@ -44,7 +44,7 @@ def training_step(
         each = zip(parameters, gradients, means, squares, strict=True)
         updated = [ops.adam_update(*numbers, *tensors, **settings) for tensors in each]
         new = [u[kind] for kind in range(3) for u in updated]
-    outputs = [Value(trace, tape.inner_primitive(loss.primitive), loss.spec), *new]
+    outputs = [Value(trace, tape.unwrapped(loss.primitive), loss.spec), *new]
     return trace.graph(outputs), tuple(range(3 * len(shapes)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from burn_torch.backend.base import Program
+from burn_torch.backend.capabilities import Program
 from burn_torch.backend.libtorch.attached.table import attached
 from burn_torch.backend.libtorch.generated.compiling import compile_ahead
 from burn_torch.backend.libtorch.generated.together import together

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import torch
 
-from burn_torch.backend.base import Program
+from burn_torch.backend.capabilities import Program
 from burn_torch.backend.libtorch.plain import plain_candidate
 from burn_torch.backend.libtorch.programs.memory import InPlace, in_place_writes
 from burn_torch.backend.libtorch.source_file import compiled

@@ -1,0 +1,138 @@
+"""Decorator: a backend that holds a backend.  What all of them hand on to the one they hold stands here."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from typing import Any, ClassVar, Final, Self
+
+from burn_torch.backend.base import Backend
+from burn_torch.core.data import TensorData
+from burn_torch.core.errors import DeviceError
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.value import Executor
+
+__all__ = ["Decorator", "detached", "leaf_primitive"]
+
+_lock: Final = threading.Lock()
+
+
+class Decorator(Backend):
+    """A backend over another one.  Equal stacks are one object; over a trace they belong to its session.
+
+    A decorator writes `execute`, `unwrapped` and what differs from the backend that it holds.
+    """
+
+    _instances: ClassVar[dict[tuple[Any, ...], Any]] = {}
+
+    _options: tuple[Any, ...]
+
+    def __new__(cls, inner: Any, *options: Any) -> Self:
+        """The stack of this composition."""
+        return cls._intern(inner, *options)
+
+    @classmethod
+    def _intern(cls, inner: Any, *options: Any) -> Self:
+        session = getattr(inner, "session", None)
+        stack: Self
+        if session is not None:
+            stack = session.decorated(cls._intern(inner.real, *options), lambda: cls._make(inner, *options))
+            return stack
+        if not inner.lasting:
+            return cls._make(inner, *options)
+        key = (cls, id(inner), *options)
+        with _lock:
+            if key not in cls._instances:
+                cls._instances[key] = cls._make(inner, *options)
+            stack = cls._instances[key]
+        return stack
+
+    @classmethod
+    def _make(cls, inner: Any, *options: Any) -> Self:
+        stack = object.__new__(cls)
+        stack.inner = inner
+        stack._options = options
+        stack.name = f"{cls.__name__}({inner.name})"
+        stack.depth = inner.depth + 1
+        stack.trains = inner.trains
+        stack.lasting = inner.lasting
+        stack._begin(*options)
+        return stack
+
+    def _begin(self, *options: Any) -> None:
+        """Sets what a decorator has beside the backend that it holds."""
+
+    def onto(self, inner: Any) -> Self:
+        """The same decorator over another backend."""
+        return self._intern(inner, *self._options)
+
+    @abstractmethod
+    def unwrapped(self, primitive: Any) -> Any:
+        """The inner backend's primitive of a value, without what this decorator adds; what is pending is computed."""
+
+    def detached(self, primitive: Any) -> Any:
+        """The primitive as a constant of every tape in the stack; itself where it is one already."""
+        return primitive
+
+    # -- the same as of the backend that it holds ------------------------------------------------
+    def lift(self, primitive: Any, source: Executor) -> Any:
+        """A value of an inner stack, as a constant of this one."""
+        if source is self:
+            return primitive
+        try:
+            return self.inner.lift(primitive, source)
+        except DeviceError:
+            if isinstance(self.inner, Backend):  # told of the stacks that met; a trace has words of its own
+                self._refuse(source)
+            raise
+
+    def from_data(self, data: TensorData, place: str) -> Any:
+        """The inner backend's value."""
+        return self.inner.from_data(data, place)
+
+    def into_data(self, primitive: Any) -> TensorData:
+        """The data of the value."""
+        data: TensorData = self.inner.into_data(self.unwrapped(primitive))
+        return data
+
+    def spec(self, primitive: Any) -> TensorSpec:
+        """The spec of the value."""
+        spec: TensorSpec = self.inner.spec(self.unwrapped(primitive))
+        return spec
+
+    def sync(self, place: str) -> None:
+        """Waits for the inner backend."""
+        self.inner.sync(place)
+
+    def copy(self, primitive: Any) -> Any:
+        """A copy that no tape knows, at once."""
+        return self.inner.copy(self.unwrapped(primitive))
+
+    def version(self, primitive: Any) -> int:
+        """The inner backend's count of writes from outside."""
+        count: int = self.inner.version(self.unwrapped(primitive))
+        return count
+
+    def leaf(self) -> Backend:
+        """The leaf under all decorators."""
+        leaf: Backend = self.inner.leaf()
+        return leaf
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restore, (type(self), self.inner, *self._options))
+
+
+def _restore(kind: type[Decorator], inner: Backend, *options: Any) -> Decorator:
+    return kind._intern(inner, *options)
+
+
+def leaf_primitive(stack: Any, primitive: Any) -> Any:
+    """The leaf's own primitive under all decorators of a stack; what is pending is computed."""
+    while isinstance(stack, Decorator):
+        stack, primitive = stack.inner, stack.unwrapped(primitive)
+    return primitive
+
+
+def detached(stack: Any, primitive: Any) -> Any:
+    """The primitive as a constant of every tape in its stack; itself where it is one already."""
+    return stack.detached(primitive) if isinstance(stack, Decorator) else primitive

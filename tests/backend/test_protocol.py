@@ -1,0 +1,92 @@
+"""The narrow waist stays narrow: what `Backend` asks of every backend, and where the rest is."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from burn_torch import Autodiff, Device, Fusion, LibTorch, NdArray, Tensor
+from burn_torch.backend import Backend
+from burn_torch.backend.base import capabilities
+from burn_torch.backend.batched import Batched
+from burn_torch.backend.capabilities import Capabilities
+from burn_torch.backend.decorator import Decorator, detached, leaf_primitive
+from burn_torch.backend.tracing import Session
+from burn_torch.core.dtype import DType
+
+METHODS = {"compile", "copy", "execute", "from_data", "into_data", "leaf", "lift", "spec", "sync", "version"}
+STACKS = [
+    LibTorch(),
+    NdArray(),
+    Autodiff(LibTorch()),
+    Autodiff(NdArray(), "balanced", trains=False),
+    Fusion(LibTorch()),
+    Autodiff(Autodiff(Fusion(LibTorch()))),
+    Batched(LibTorch()),
+]
+
+
+def test_a_backend_has_ten_methods() -> None:
+    own = {name for name, value in vars(Backend).items() if callable(value) or isinstance(value, property)}
+    assert {name for name in own if not name.startswith("_")} == METHODS
+    assert len(METHODS) <= 10
+
+
+def test_a_leaf_writes_six_of_them() -> None:
+    assert Backend.__abstractmethods__ == {"copy", "execute", "from_data", "into_data", "spec", "sync"}
+
+
+@pytest.mark.parametrize("kind", [Autodiff, Batched, Fusion])
+def test_a_decorator_writes_no_delegation(kind: type[Decorator]) -> None:
+    """`Decorator` has every method that only asks the inner backend."""
+    plain = {"from_data", "into_data", "spec", "lift", "leaf", "__reduce__", "onto"}
+    assert not plain & set(vars(kind))
+    assert "unwrapped" in vars(kind)
+
+
+@pytest.mark.parametrize("stack", STACKS, ids=repr)
+def test_equal_stacks_are_one_object_in_pickles_too(stack: Backend) -> None:
+    assert pickle.loads(pickle.dumps(stack)) is stack
+    device = Device(stack)
+    assert pickle.loads(pickle.dumps(device)) is device
+    if isinstance(stack, Decorator):
+        assert stack.onto(stack.inner) is stack
+
+
+@pytest.mark.parametrize("stack", [Fusion(LibTorch()), Autodiff(LibTorch(), "balanced"), Batched(LibTorch())], ids=repr)
+def test_a_session_has_one_stack_for_each_real_one(stack: Any) -> None:
+    with Session(LibTorch()).opened() as session:
+        traced = session.stack(stack)
+        assert traced is session.stack(stack) is type(stack)._intern(session.leaf, *stack._options)
+        assert (traced.session, traced.real, traced.lasting) == (session, stack, False)
+        assert Device(traced) is Device(stack)
+
+
+@pytest.mark.parametrize("device", [Device.cpu(fused=False), Device.cpu(fused=True), Device.ndarray()], ids=repr)
+def test_the_leafs_primitive_lies_under_all_decorators(device: Device) -> None:
+    twice = device.autodiff().autodiff()
+    x = Tensor.from_data([1.0, 2.0], twice).require_grad()
+    y = x * 2.0
+    bare = leaf_primitive(y.backend, y.primitive)
+    assert np.array_equal(np.asarray(bare), [2.0, 4.0])
+    constant = detached(y.backend, y.primitive)
+    assert leaf_primitive(y.backend, constant) is bare
+    assert detached(y.backend, constant) is constant
+
+
+def test_capabilities_are_the_leafs_under_any_decorators() -> None:
+    torch_own = LibTorch().capabilities
+    assert capabilities(Autodiff(Fusion(LibTorch()))) is torch_own is capabilities(Batched(LibTorch()))
+    assert capabilities(Autodiff(NdArray())).places() == ["cpu"]
+    assert not Device.ndarray().supports_dtype(DType.BF16)
+    assert Device.cpu().supports_dtype(DType.BF16)
+
+
+def test_no_capability_is_a_method_of_the_protocol_too() -> None:
+    own = {name for name, value in inspect.getmembers(Capabilities, callable) if not name.startswith("_")}
+    assert own & METHODS == set()
+    assert {"program", "recorded", "settings", "generates", "reading", "pinned"} <= own
