@@ -7,7 +7,8 @@
     )
 
 This is the only place that lists them.  The writers of Triton and of C put the texts of the operands into a form; a
-function that stands in a form without `tl.` or `__builtin_` is the library's own, and a kernel takes it along.
+function that stands in a form without `tl.` or `__builtin_` is the library's own, and a kernel takes it along.  What no
+language has can be written once for all, in steps: see `erfinv`.
 """
 
 from __future__ import annotations
@@ -62,23 +63,27 @@ class Forms:
 class Elementary:
     """One function of templates.
 
+    numpy   what it is on arrays: all else is tested against it, in float64
     triton  its forms in Triton; a name without `tl.` is a function of `burn_kernels.prims`, or of the module before it
     c       its forms in C; a name that ends with `_` is a function of `fusion/c/prims.py`
-    numpy   the same on arrays: what a form is tested against, in float64
+    steps   how it is computed on float32 where a language has no form: templates, one a line of the kernel; they take
+            the operands and after these the results of the steps before, and the last one is the function
     costly  whether it takes longer than the test whether a program needs it at all
     jumps   whether the last digit of an operand may decide the result
     """
 
-    triton: Forms
-    c: Forms
     numpy: Callable[..., Any]
+    triton: Forms = Forms()
+    c: Forms = Forms()
+    steps: tuple[str, ...] = ()
     costly: bool = False
     jumps: bool = False
 
     @property
     def operands(self) -> int:
         """How many it takes."""
-        return max(form.count(f"{{{i}}}") and i + 1 for form in self.c for i in range(3))
+        forms = [*self.c] or self.steps[:1]
+        return max(form.count(f"{{{i}}}") and i + 1 for form in forms for i in range(3))
 
 
 def _everywhere(form: str) -> Forms:
@@ -118,6 +123,14 @@ def _remainder(name: str, numpy: Callable[..., Any]) -> Elementary:
     )
 
 
+def _polynomial(x: str, *coefficients: float) -> str:
+    """A template of the polynomial of x with these coefficients, the constant first."""
+    text = repr(coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        text = f"({text} * {x} + {coefficient!r})"
+    return text
+
+
 ELEMENTARY: Final[Mapping[str, Elementary]] = {
     "abs": Elementary(
         triton=_everywhere("tl.abs({0})"),
@@ -130,6 +143,30 @@ ELEMENTARY: Final[Mapping[str, Elementary]] = {
         triton=Forms(single="prims_apart.erf({0})", bfloat="prims_apart.erf_short({0})", double="tl.erf({0})"),
         c=_builtin("erf", own=True),
         numpy=special.erf,
+        costly=True,
+    ),
+    "erfinv": Elementary(
+        # x p(w), w = -log(1 - x^2), as Giles has it ("Approximating the erfinv function", 2010); minimax polynomials
+        # of w - 2.5 and of sqrt(w) - 3, fitted for relative error: 5.6e-9 and 9.4e-9 in exact arithmetic
+        steps=(
+            "-log((1.0 - {0}) * (1.0 + {0}))",
+            "{1} - 2.5",
+            "sqrt({1}) - 3.0",
+            _polynomial(
+                "{2}",
+                *(1.5014094114303589, 0.24664027988910675, -0.004177386872470379, -0.0012527419021353126),
+                *(0.00021834444487467408, -4.963345418218523e-06, -3.462704398771166e-06, 4.661701211716718e-07),
+                *(2.3232622936675353e-08, -8.791017691578418e-09),
+            ),
+            _polynomial(
+                "{3}",
+                *(2.832976818084717, 1.001675009727478, 0.009445329196751118, -0.00763745279982686),
+                *(0.005686590448021889, -0.0035966241266578436, 0.001486129709519446, -5.826071719639003e-05),
+                *(-0.0003104254719801247, 0.00011671287938952446),
+            ),
+            "where(abs({0}) == 1.0, {0} * float('inf'), {0} * where({1} < 5.0, {4}, {5}))",
+        ),
+        numpy=special.erfinv,
         costly=True,
     ),
     "exp": Elementary(

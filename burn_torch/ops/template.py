@@ -13,7 +13,7 @@ from burn_torch.ops.elementary import ELEMENTARY
 __all__ = ["FUNCTIONS", "require_template"]
 
 FUNCTIONS: Final = frozenset({"float", *ELEMENTARY})
-"""What kernels write; a row that calls another function is element-wise all the same, and no part of a kernel."""
+"""The functions that kernels write; a row that calls another one is element-wise all the same, but in no kernel."""
 
 _MOST: Final = 8
 _NUMBERS: Final = ("inf", "-inf", "nan")

@@ -255,7 +255,7 @@ def test_templates_may_call_what_kernels_write() -> None:
         template = f"{name}({', '.join(f'{{{i}}}' for i in operands)})" if name != "float" else "float('inf')"
         for write in (expression, c_expression):
             extra = {"rounded": None} if write is expression else {}
-            assert write(template, ["a", "b", "c"], DType.F32, used=used, **extra)
+            assert write(template, ["a", "b", "c"], DType.F32, used=used, line=str, **extra)
     for row_ in REGISTRY.values():
         if row_.pointwise is not None:
             require_template(row_.name, row_.pointwise, [name for name, _ in row_.signature.inputs])
@@ -264,5 +264,5 @@ def test_templates_may_call_what_kernels_write() -> None:
 @pytest.mark.parametrize("sign", ["<<", ">>"])
 def test_a_literal_is_shifted_in_the_type_of_the_result(sign: str) -> None:
     """85 << 36 was that of an int, of 32 bits: 1360 with some compilers."""
-    text = c_expression(f"({{0}} {sign} {{1}})", ["85", "x"], DType.I64, used=set())
+    text = c_expression(f"({{0}} {sign} {{1}})", ["85", "x"], DType.I64, used=set(), line=str)
     assert f"(int64_t)85 {sign}" in text

@@ -1,4 +1,4 @@
-"""What an element-wise row computes, as C: its template, read as an expression and written with types.
+"""Writes what an element-wise row computes as C: its template, read as an expression and written with types.
 
 c_expression("where({0} > 0.0, {0}, {1} * expm1({0}))", ["v1", "v2"], DType.F32, used=set())
 '((v1 > 0.0f) ? v1 : (v2 * expm1_(v1)))'
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.fusion.body.reasons import Reason, Unfusible
-from burn_torch.fusion.triton.expressions import OPERATORS, parsed
+from burn_torch.fusion.triton.expressions import OPERATORS, parsed, written_in_steps
 from burn_torch.ops.elementary import ELEMENTARY
 
 __all__ = ["COSTLY", "C_TYPES", "c_expression", "c_number"]
@@ -63,11 +63,12 @@ def c_number(value: float | int | bool, kind: DType) -> str:
 @final
 @dataclass(frozen=True)
 class _Writer:
-    """Writes one expression; `kind` is the type that numbers are computed in."""
+    """Writes one expression; `kind` is the type that numbers are computed in; `line` as in Triton's."""
 
     operands: Mapping[str, str]
     kind: DType
     used: set[str]
+    line: Callable[[str], str]
 
     def write(self, node: ast.AST) -> str:
         if isinstance(node, ast.Name):
@@ -107,6 +108,8 @@ class _Writer:
         if name == "float":
             return c_number(float(ast.literal_eval(node.args[0])), self.kind)
         operands = [self.write(argument) for argument in node.args]
+        if self.kind is DType.F32 and name in ELEMENTARY and (steps := ELEMENTARY[name].steps):
+            return written_in_steps(steps, operands, self.line, self._step)
         form = ELEMENTARY[name].c.of(self.kind) if name in ELEMENTARY else None
         if form is None:
             reason = Reason.UNSUPPORTED if self.kind in (DType.F32, DType.F64) else Reason.DTYPE
@@ -114,11 +117,27 @@ class _Writer:
         self.used.update(_HELPER.findall(form))
         return form.format(*operands)
 
+    def _step(self, template: str, values: Sequence[str]) -> str:
+        return replace(self, operands=_named(values)).write(parsed(template))
 
-def c_expression(template: str, operands: Sequence[str] | Mapping[str, str], kind: DType, *, used: set[str]) -> str:
+
+def _named(operands: Sequence[str]) -> dict[str, str]:
+    return {f"_{n}": text for n, text in enumerate(operands)}
+
+
+def c_expression(
+    template: str,
+    operands: Sequence[str] | Mapping[str, str],
+    kind: DType,
+    *,
+    used: set[str],
+    line: Callable[[str], str],
+) -> str:
     """The template with these operands in its places; the helpers that it needs are added to `used`.
+
+    `line` writes a line with a value that is needed more than once, and gives its name.
 
     Raises: Unfusible where C has no such function of this type.
     """
-    names = operands if isinstance(operands, Mapping) else {f"_{n}": text for n, text in enumerate(operands)}
-    return _Writer(names, kind, used).write(parsed(template))
+    names = operands if isinstance(operands, Mapping) else _named(operands)
+    return _Writer(names, kind, used, line).write(parsed(template))

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
@@ -303,10 +304,10 @@ class CWriter(Writer):
     def _typed(self, text: str, made: DType) -> str:
         return text
 
-    def _expressed(self, node: Node, tiles: Sequence[Tile | None], kind: DType) -> str:
+    def _expressed(self, node: Node, tiles: Sequence[Tile | None], kind: DType, line: Callable[[str], str]) -> str:
         assert node.call.op.pointwise is not None
         names = [self.numbers.operand(node, n, kind) if tile is None else tile.name for n, tile in enumerate(tiles)]
-        return c_expression(node.call.op.pointwise, names, kind, used=self.helpers)
+        return c_expression(node.call.op.pointwise, names, kind, used=self.helpers, line=line)
 
     def _drawn(self, node: Node, index: tuple[Index, ...]) -> Tile:
         law, spec = node.call.op.law(Draws), tensor(node.call.result)
@@ -317,7 +318,8 @@ class CWriter(Writer):
         made = self.numbers.made_of(node.call.op.name, parameters, law.numbers, spec.dtype)
         names = {"word": self._word(self.numbers.key(key), self.numbers.key(stream), flat)}
         names.update(zip("abc", made, strict=False))
-        return self._emit(c_expression(law.value, names, computed_in(spec.dtype), used=self.helpers), spec, x, r)
+        kind, line = computed_in(spec.dtype), partial(self._line, x=x, r=r)
+        return self._emit(c_expression(law.value, names, kind, used=self.helpers, line=line), spec, x, r)
 
     def _word(self, key: str, stream: str, flat: Index) -> str:
         """The word of an element; neighbours share a cipher where four of them begin a block."""
@@ -338,9 +340,13 @@ class CWriter(Writer):
         return f"(int64_t){name}[ri - part]"
 
     def _emit(self, text: str, spec: TensorSpec, x: bool, r: bool) -> Tile:
-        name, dtype = self._name("v"), computed_in(spec.dtype)
+        dtype = computed_in(spec.dtype)
+        return self._rounded(Tile(self._line(text, dtype, x=x, r=r), dtype, x, r), spec)
+
+    def _line(self, text: str, dtype: DType = DType.F32, *, x: bool, r: bool) -> str:
+        name = self._name("v")
         self._declare(name, C_TYPES[dtype], text, x, r)
-        return self._rounded(Tile(self._called(name, x, r), dtype, x, r), spec)
+        return self._called(name, x, r)
 
     def _rounded(self, tile: Tile, spec: TensorSpec, *, always: bool = False) -> Tile:
         if not (self.strict or always) or spec.dtype not in (DType.F16, DType.BF16):

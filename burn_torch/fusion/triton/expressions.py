@@ -1,4 +1,4 @@
-"""What an element-wise row computes, as Triton source: its template, read as an expression and written with types.
+"""Writes what an element-wise row computes as Triton source: its template, read as an expression, with types.
 
 Expression.of("where({0} > 0.0, {0}, {1} * expm1({0}))").written(["v1", "v2"], FLOAT32)
 'tl.where(v1 > 0.0, v1, v2 * expm1_odd(v1))'
@@ -10,7 +10,7 @@ import ast
 import functools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from burn_torch.core.dtype import DType
@@ -29,6 +29,7 @@ __all__ = [
     "jumps",
     "number_text",
     "parsed",
+    "written_in_steps",
 ]
 
 TYPES: Final[Mapping[DType, str]] = {
@@ -95,6 +96,7 @@ class _Writer:
     kind     the type that floats are computed in
     rounded  the half type that the result is rounded to, so that few digits are needed; None for any other
     divisors for operands that are numbers, what writes them as divisors, and one over them
+    line     writes a line with a value that is needed more than once, and gives its name
     """
 
     operands: Sequence[Operand]
@@ -102,6 +104,7 @@ class _Writer:
     rounded: DType | None
     divisors: Mapping[int, tuple[Divisor, Written]]
     used: set[str]
+    line: Callable[[str], str]
 
     def write(self, node: ast.AST) -> str:
         if isinstance(node, ast.Name):
@@ -159,9 +162,28 @@ class _Writer:
         if name == "float":
             return f'float("{ast.literal_eval(node.args[0])}")'
         operands = [self.write(argument) for argument in node.args]
+        if self.kind is DType.F32 and name in ELEMENTARY and (steps := ELEMENTARY[name].steps):
+            return written_in_steps(steps, operands, self.line, self._step)
         text, helpers = _form(name, self.kind, self.rounded)
         self.used.update(helpers)
         return text.format(*operands)
+
+    def _step(self, template: str, values: Sequence[str]) -> str:
+        return replace(self, operands=values, divisors={}).write(parsed(template))
+
+
+def written_in_steps(
+    steps: Sequence[str],
+    operands: Sequence[str],
+    line: Callable[[str], str],
+    write: Callable[[str, Sequence[str]], str],
+) -> str:
+    """A function of several steps: each but the last is a line, and so is each operand, which steps read again."""
+    *before, last = steps
+    values = [line(operand) for operand in operands]
+    for step in before:
+        values.append(line(write(step, values)))
+    return write(last, values)
 
 
 _HELPER: Final = re.compile(r"(?<![\w.])(?:(prims_apart)\.)?(\w+)\(")
@@ -234,16 +256,18 @@ def expression(
     *,
     rounded: DType | None,
     used: set[str],
+    line: Callable[[str], str],
     divisors: Mapping[int, tuple[Divisor, Written]] | None = None,
 ) -> str:
     """The template with these operands in its places; the helpers that it needs are added to `used`.
 
     operands  texts, or what writes one where it is needed
     rounded   the half type that the result is rounded to anyway; None where all digits count
+    line      writes a line with a value that is needed more than once, and gives its name
     divisors  for operands that are numbers, what writes them as divisors, and one over them
 
     Raises: Unfusible where kernels have no such function of this type.
     """
     rounded = None if jumps(template) else rounded
-    written = _Writer(operands, kind, rounded, divisors or {}, used).write(parsed(template))
+    written = _Writer(operands, kind, rounded, divisors or {}, used, line).write(parsed(template))
     return written if written.startswith("(") else f"({written})" if written[:1] == "-" else written

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, final
@@ -356,7 +356,8 @@ class Values:
         x = any(tile.x for tile in tiles if tile is not None)
         r = any(tile.r for tile in tiles if tile is not None)
         if "dtype" not in call.attrs:
-            return self._emit(self._expressed(node, tiles, kinds[0] if kinds else made), spec, x, r)
+            line = partial(self._line, x=x, r=r)
+            return self._emit(self._expressed(node, tiles, kinds[0] if kinds else made, line), spec, x, r)
         (tile,) = tiles  # a cast
         assert tile is not None
         return self._rounded(tile, spec) if tile.dtype is made else self._emit(self._cast(tile, made), spec, x, r)
@@ -365,7 +366,7 @@ class Values:
         """A value in another type."""
         return f"({tile.name} != 0)" if made.is_bool else f"{tile.name}.to({TYPES[made]})"
 
-    def _expressed(self, node: Node, tiles: Sequence[Tile | None], kind: DType) -> str:
+    def _expressed(self, node: Node, tiles: Sequence[Tile | None], kind: DType, line: Callable[[str], str]) -> str:
         """What an element-wise row makes of values, and of numbers as `kind`."""
         call, spec = node.call, tensor(node.call.result)
         assert call.op.pointwise is not None
@@ -378,14 +379,20 @@ class Values:
             if isinstance(given, NumberSpec)
         }
         rounded = spec.dtype if not self.strict and spec.dtype in (DType.F16, DType.BF16) else None
-        text = expression(call.op.pointwise, names, kind, rounded=rounded, used=self.helpers, divisors=divisors)
+        text = expression(
+            call.op.pointwise, names, kind, rounded=rounded, used=self.helpers, line=line, divisors=divisors
+        )
         made = computed_in(spec.dtype)
         return text if made.is_bool else f"{text}.to({TYPES[made]})"
 
     def _emit(self, text: str, spec: TensorSpec, x: bool, r: bool) -> Tile:
+        return self._rounded(Tile(self._line(text, x=x, r=r), computed_in(spec.dtype), x, r), spec)
+
+    def _line(self, text: str, *, x: bool, r: bool) -> str:
+        """Writes a line with a value; its name."""
         name = self._name("v")
         self._lines(x, r).append(f"{name} = {text}")
-        return self._rounded(Tile(name, computed_in(spec.dtype), x, r), spec)
+        return name
 
     def _tiles(self, call: Call, operands: Sequence[Key | None]) -> list[Tile | None]:
         """The operands of a Call; as they would be stored where a digit decides: in comparisons, for whole numbers, and
