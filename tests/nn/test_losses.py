@@ -50,6 +50,19 @@ def shares(rng: Rng, shape: tuple[int, ...]) -> list[np.ndarray]:
     return [np.log(rng.dirichlet(np.ones(shape[-1]), shape[:-1])) for _ in range(2)]
 
 
+def focal(gamma: float, alpha: float | None) -> Callable[..., torch.Tensor]:
+    """The formula of the paper, from probabilities, as torchvision's sigmoid_focal_loss has it."""
+
+    def twin(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        t = t.detach()
+        p = torch.sigmoid(x) * t + torch.sigmoid(-x) * (1 - t)
+        rest = torch.sigmoid(-x) * t + torch.sigmoid(x) * (1 - t)
+        share = 1.0 if alpha is None else alpha * t + (1 - alpha) * (1 - t)
+        return -share * rest**gamma * torch.log(p)
+
+    return twin
+
+
 ELEMENTS: list[tuple[Any, Callable[..., torch.Tensor], Inputs]] = [
     (nn.MseLoss.new(), lambda x, t: F.mse_loss(x, t, reduction="none"), two),
     (nn.LpLossConfig.l1(), lambda x, t: F.l1_loss(x, t, reduction="none"), two),
@@ -84,6 +97,14 @@ ELEMENTS: list[tuple[Any, Callable[..., torch.Tensor], Inputs]] = [
         lambda a, b, t: F.margin_ranking_loss(a, b, t, margin=0.3, reduction="none"),
         lambda rng, s: [*two(rng, s), signs(rng, s)],
     ),
+    *[
+        (
+            nn.FocalLossConfig(gamma=gamma, alpha=alpha).init(),
+            focal(gamma, alpha),
+            lambda rng, s: [rng.normal(size=s) * 5, rng.choice([0.0, 1.0], s)],
+        )
+        for gamma, alpha in ((2.0, 0.25), (0.5, None), (0.0, 0.9))
+    ],
     (
         nn.SoftMarginLoss.new(),
         lambda x, t: F.softplus(-t * x, threshold=1e9),
@@ -290,6 +311,7 @@ def test_checks_of_values_leave_a_trace_alone(loss: Any, tracked: bool) -> None:
         ),
         (nn.BinaryCrossEntropyLossConfig(), {"weights": None, "smoothing": None, "logits": False}),
         (nn.CosineEmbeddingLossConfig(), {"margin": 0.0, "reduction": "Mean"}),
+        (nn.FocalLossConfig(), {"gamma": 2.0, "alpha": 0.25}),
         (nn.GaussianNLLLossConfig(), {"eps": 1e-6, "full": False}),
         (nn.HingeEmbeddingLossConfig(), {"margin": 1.0}),
         (nn.HuberLossConfig(0.5), {"delta": 0.5}),
@@ -320,6 +342,8 @@ def test_defaults_and_json_are_those_of_burn(config: Config, written: dict[str, 
         (lambda: nn.BinaryCrossEntropyLossConfig(weights=[-1.0]), r"not above 0\n  given: +weights = "),
         (lambda: nn.CrossEntropyLossConfig(weights=[0.0], smoothing=2.0), r"smoothing(.|\n)*weights"),
         (lambda: nn.HuberLossConfig(0.0), r"not above 0\n  given: +delta = 0.0\n"),
+        (lambda: nn.FocalLossConfig(gamma=-1.0), r"too small\n  given: +gamma = -1.0\n"),
+        (lambda: nn.FocalLossConfig(alpha=1.5), r"no fraction\n  given: +alpha = 1.5\n"),
         (lambda: nn.SmoothL1LossConfig(beta=0.0), r"not above 0\n  given: +beta = 0.0\n"),
         (lambda: nn.LpLossConfig(-1.0), r"not above 0\n  given: +p = -1.0\n"),
         (lambda: nn.TripletMarginLossConfig(p=0.0), r"not above 0\n  given: +p = 0.0\n"),
@@ -383,3 +407,11 @@ def test_the_numpy_leaf_agrees(loss: Any, twin: Callable[..., torch.Tensor], inp
     made = inputs(seed, (3, 4))
     host = Device.ndarray()
     close(loss.forward_no_reduction(*(tensor(x, host) for x in made)), twin(*map(torch.tensor, made)), TIGHT)
+
+
+def test_the_focal_loss_is_exact_far_from_0_and_counts_easy_elements_little() -> None:
+    x = Tensor.from_data(np.array([-800.0, 800.0, -40.0, 40.0]), Device.cpu().autodiff()).require_grad()
+    t = Tensor.from_data(np.array([1, 1, 1, 0]), Device.cpu())
+    losses = nn.FocalLossConfig(alpha=None).init().forward_no_reduction(x, t)
+    np.testing.assert_allclose(losses.into_data().values, [800.0, 0.0, 40.0, 40.0], rtol=1e-12)
+    np.testing.assert_allclose(x.grad(losses.sum().backward()).into_data().values, [-1.0, 0.0, -1.0, 1.0], rtol=1e-12)

@@ -196,6 +196,7 @@ CASES: dict[str, Case] = {
     "BinaryCrossEntropyLoss": case(nn.BinaryCrossEntropyLossConfig(logits=True), X, whole(2, 3, 6)),
     "CosineEmbeddingLoss": case(nn.CosineEmbeddingLossConfig(), *PAIR, signs(3)),
     "CrossEntropyLoss": case(nn.CrossEntropyLossConfig(smoothing=0.1), X, whole(6, 3)),
+    "FocalLoss": case(nn.FocalLossConfig(), X, whole(2, 3, 6)),
     "GaussianNLLLoss": case(nn.GaussianNLLLossConfig(full=True), *PAIR, uniform(3, 6)),
     "HingeEmbeddingLoss": case(nn.HingeEmbeddingLossConfig(), X, signs(3, 6)),
     "HuberLoss": case(nn.HuberLossConfig(0.5), *PAIR),
