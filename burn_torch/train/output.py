@@ -30,6 +30,7 @@ __all__ = [
     "MultiLabelClassificationOutput",
     "PerplexityInput",
     "PsnrInput",
+    "RegressionInput",
     "RegressionOutput",
     "RougeLInput",
     "SequenceOutput",
@@ -119,6 +120,14 @@ MsSsimInput: TypeAlias = PsnrInput
 
 
 @dataclass(frozen=True)
+class RegressionInput:
+    """Holds what the errors of a regression read: values and the true ones, both (items, *values)."""
+
+    outputs: Values
+    targets: Values
+
+
+@dataclass(frozen=True)
 class DiceInput:
     """Holds what the Dice metric reads: masks of 0 and 1 and the true ones, both (batch, classes, *space), one-hot.
 
@@ -190,7 +199,9 @@ class RegressionOutput:
     count: Values | float | None = None
 
     def adapt(self, kind: type[object]) -> Any:
-        """LossInput, or PsnrInput of images; None for another."""
+        """LossInput, RegressionInput, or PsnrInput of images; None for another."""
+        if kind is RegressionInput:
+            return RegressionInput(self.output, self.targets)
         if kind is PsnrInput and self.targets.ndim == 4:
             return PsnrInput(self.output, self.targets)
         return (

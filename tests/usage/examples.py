@@ -224,6 +224,7 @@ class Everything:
             train.HammingScoreInput: train.HammingScoreInput(SCORES, LABELS),
             train.CerInput: train.CerInput(TOKENS, TOKENS),
             train.PsnrInput: train.PsnrInput(IMAGES, IMAGES * 0.5),
+            train.RegressionInput: train.RegressionInput(SCORES, SCORES),
             train.DiceInput: train.DiceInput(MASKS, MASKS),
         }.get(kind)
 

@@ -17,6 +17,7 @@ from burn_torch.train.metric.image import *
 from burn_torch.train.metric.learning_rate import LearningRateMetric as LearningRateMetric
 from burn_torch.train.metric.ranking import AucPrMetric as AucPrMetric
 from burn_torch.train.metric.ranking import AurocMetric as AurocMetric
+from burn_torch.train.metric.regression import *
 from burn_torch.train.metric.text import *
 
 _list_exports(globals())
