@@ -12,14 +12,14 @@ from burn_kernels.activation import TWINS
 from burn_kernels.errors import KernelDeviceError, KernelShapeError, explain
 from burn_kernels.launch import describe, wide_type
 from burn_kernels.torch.defining import (
+    Operator,
     define,
     differentiate,
     in_float32,
     leaf,
     like,
-    nothing,
+    operator,
     or_reference,
-    present,
     second,
 )
 
@@ -104,119 +104,32 @@ def _statistics(x: torch.Tensor) -> torch.Tensor:
     return torch.empty((*x.shape[:-1], 1), dtype=wide_type(x.dtype), device=x.device)
 
 
-def _layer_norm(x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float) -> Any:
-    y, mean, rstd = or_reference("layer_norm", norm.layer_norm, norm.layer_norm_reference)(x, w, b, eps)
-    return y.contiguous(), mean.contiguous(), rstd.contiguous()
-
-
-def _layer_norm_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    eps: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    name = "layer_norm backward"
-    run = or_reference(name, norm.layer_norm_backward, norm.layer_norm_reference_backward)
-    dx, dw, db = run(dy, x, w, mean, rstd, bias=b is not None)
-    return dx.contiguous(), present(name, w, dw, x), present(name, b, db, x)
-
-
-def _rms_norm(x: torch.Tensor, w: torch.Tensor | None, eps: float) -> Any:
-    y, rstd = or_reference("rms_norm", norm.rms_norm, norm.rms_norm_reference)(x, w, eps)
-    return y.contiguous(), rstd.contiguous()
-
-
-def _rms_norm_backward(
-    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor | None, rstd: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    name = "rms_norm backward"
-    dx, dw = or_reference(name, norm.rms_norm_backward, norm.rms_norm_reference_backward)(dy, x, w, rstd)
-    return dx.contiguous(), present(name, w, dw, x)
-
-
-LAYER_NORM = define(
-    "layer_norm(Tensor x, Tensor? w, Tensor? b, float eps) -> (Tensor, Tensor, Tensor)",
-    _layer_norm,
-    lambda x, w, b, eps: (like(x), _statistics(x), _statistics(x)),
+LAYER_NORM = operator(
+    Operator(
+        schema="layer_norm(Tensor x, Tensor? w, Tensor? b, float eps) -> (Tensor, Tensor, Tensor)",
+        kernel=(norm.layer_norm, norm.layer_norm_reference),
+        fake=lambda x, w, b, eps: (like(x), _statistics(x), _statistics(x)),
+        results="y mean rstd",
+        gradients="x w b",
+        saved="x w b mean rstd eps",
+        kernel_backward=(norm.layer_norm_backward, norm.layer_norm_reference_backward),
+        call_backward=lambda run, dy, x, w, b, mean, rstd, eps: run(dy, x, w, mean, rstd, bias=b is not None),
+        twin=lambda x, w, b, mean, rstd, eps: torch.nn.functional.layer_norm(x, x.shape[-1:], w, b, eps),
+    )
 )
-_LAYER_NORM_BACKWARD = define(
-    "layer_norm_backward(Tensor dy, Tensor x, Tensor? w, Tensor? b, Tensor mean, Tensor rstd, float eps)"
-    " -> (Tensor, Tensor, Tensor)",
-    _layer_norm_backward,
-    lambda dy, x, w, b, mean, rstd, eps: (
-        like(x),
-        nothing(x) if w is None else like(w),
-        nothing(x) if b is None else like(b),
-    ),
+RMS_NORM = operator(
+    Operator(
+        schema="rms_norm(Tensor x, Tensor? w, float eps) -> (Tensor, Tensor)",
+        kernel=(norm.rms_norm, norm.rms_norm_reference),
+        fake=lambda x, w, eps: (like(x), _statistics(x)),
+        results="y rstd",
+        gradients="x w",
+        saved="x w rstd eps",
+        kernel_backward=(norm.rms_norm_backward, norm.rms_norm_reference_backward),
+        call_backward=lambda run, dy, x, w, rstd, eps: run(dy, x, w, rstd),
+        twin=lambda x, w, rstd, eps: torch.nn.functional.rms_norm(x, x.shape[-1:], w, eps),
+    )
 )
-RMS_NORM = define(
-    "rms_norm(Tensor x, Tensor? w, float eps) -> (Tensor, Tensor)",
-    _rms_norm,
-    lambda x, w, eps: (like(x), _statistics(x)),
-)
-_RMS_NORM_BACKWARD = define(
-    "rms_norm_backward(Tensor dy, Tensor x, Tensor? w, Tensor rstd, float eps) -> (Tensor, Tensor)",
-    _rms_norm_backward,
-    lambda dy, x, w, rstd, eps: (like(x), nothing(x) if w is None else like(w)),
-)
-
-
-def _setup_norm(ctx: Any, inputs: Any, output: Any) -> None:
-    *tensors, ctx.eps = inputs
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*tensors, *output[1:])
-
-
-def _layer_norm_gradient(ctx: Any, dy: torch.Tensor | None, *_: Any) -> Any:
-    x, w, b, mean, rstd = ctx.saved_tensors
-    if dy is None:
-        return None, None, None, None
-    dx, dw, db = _LAYER_NORM_BACKWARD(dy, x, w, b, mean, rstd, ctx.eps)
-    return dx, None if w is None else dw, None if b is None else db, None
-
-
-def _rms_norm_gradient(ctx: Any, dy: torch.Tensor | None, *_: Any) -> Any:
-    x, w, rstd = ctx.saved_tensors
-    if dy is None:
-        return None, None, None
-    dx, dw = _RMS_NORM_BACKWARD(dy, x, w, rstd, ctx.eps)
-    return dx, None if w is None else dw, None
-
-
-def _setup_norm_backward(ctx: Any, inputs: Any, output: Any) -> None:
-    *tensors, ctx.eps = inputs
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*tensors)
-
-
-def _layer_norm_second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
-    dy, x, w, b, *_ = ctx.saved_tensors
-    eps = ctx.eps
-
-    def twin(x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor:
-        return torch.nn.functional.layer_norm(x, x.shape[-1:], w, b, eps)
-
-    return *second(twin, dy, (x, w, b), upstream), None, None, None
-
-
-def _rms_norm_second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
-    dy, x, w, _ = ctx.saved_tensors
-    eps = ctx.eps
-
-    def twin(x: torch.Tensor, w: torch.Tensor | None) -> torch.Tensor:
-        return torch.nn.functional.rms_norm(x, x.shape[-1:], w, eps)
-
-    return *second(twin, dy, (x, w), upstream), None, None
-
-
-differentiate(LAYER_NORM, _setup_norm, _layer_norm_gradient)
-differentiate(RMS_NORM, _setup_norm, _rms_norm_gradient)
-differentiate(_LAYER_NORM_BACKWARD, _setup_norm_backward, _layer_norm_second)
-differentiate(_RMS_NORM_BACKWARD, _setup_norm_backward, _rms_norm_second)
 in_float32(LAYER_NORM, "cuda")
 in_float32(RMS_NORM, "cuda")
 
@@ -264,45 +177,19 @@ differentiate(_ACTIVATION_BACKWARD, _setup_activation, _activation_second)
 
 
 # -- gated units ---------------------------------------------------------------------------------------
-def _glu(gate: torch.Tensor, up: torch.Tensor, kind: str) -> torch.Tensor:
-    return or_reference("glu", glu.forward, glu.reference)(gate, up, kind=kind).contiguous()  # type: ignore[no-any-return]  # launchers
-
-
-def _glu_backward(
-    dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, kind: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    dgate, dup = or_reference("glu backward", glu.backward, glu.reference_backward)(dy, gate, up, kind=kind)
-    return dgate.contiguous(), dup.contiguous()
-
-
-GLU = define("glu(Tensor gate, Tensor up, str kind) -> Tensor", _glu, lambda gate, up, kind: like(gate))
-_GLU_BACKWARD = define(
-    "glu_backward(Tensor dy, Tensor gate, Tensor up, str kind) -> (Tensor, Tensor)",
-    _glu_backward,
-    lambda dy, gate, up, kind: (like(gate), like(up)),
+GLU = operator(
+    Operator(
+        schema="glu(Tensor gate, Tensor up, str kind) -> Tensor",
+        kernel=(glu.forward, glu.reference),
+        call=lambda run, gate, up, kind: run(gate, up, kind=kind),
+        fake=lambda gate, up, kind: like(gate),
+        gradients="gate up",
+        saved="gate up kind",
+        kernel_backward=(glu.backward, glu.reference_backward),
+        call_backward=lambda run, dy, gate, up, kind: run(dy, gate, up, kind=kind),
+        twin=lambda gate, up, kind: TWINS[kind](gate) * up,
+    )
 )
-
-
-def _setup_glu(ctx: Any, inputs: Any, output: Any) -> None:
-    *tensors, ctx.kind = inputs
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*tensors)
-
-
-def _glu_gradient(ctx: Any, dy: torch.Tensor | None) -> Any:
-    if dy is None:
-        return None, None, None
-    return *_GLU_BACKWARD(dy, *ctx.saved_tensors, ctx.kind), None
-
-
-def _glu_second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
-    dy, gate, up = ctx.saved_tensors
-    activate = TWINS[ctx.kind]
-    return *second(lambda gate, up: activate(gate) * up, dy, (gate, up), upstream), None
-
-
-differentiate(GLU, _setup_glu, _glu_gradient)
-differentiate(_GLU_BACKWARD, _setup_glu, _glu_second)
 
 
 # -- dropout -------------------------------------------------------------------------------------------
