@@ -20,7 +20,7 @@ from burn_torch.graph.source import calls_of_execute
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor
 
-__all__ = ["Backend", "capabilities", "program_of", "run_decomposed"]
+__all__ = ["Backend", "capabilities", "computes_at_once", "program_of", "run_decomposed"]
 
 
 class Backend(ABC):
@@ -122,6 +122,13 @@ def capabilities(stack: Backend) -> Capabilities:
     """Returns what the leaf of a stack offers."""
     leaf = stack.leaf()
     return leaf.capabilities or Capabilities(leaf)
+
+
+def computes_at_once(stack: Any) -> bool:
+    """Says whether values of a stack are there when they are made: on a leaf, under tapes; not lazy, not traced."""
+    while stack.is_autodiff:
+        stack = stack.inner
+    return isinstance(stack, Backend) and stack.inner is None and stack.session is None
 
 
 def program_of(stack: Backend, graph: Graph, donate: Collection[int] = (), *, title: str = "") -> Program:

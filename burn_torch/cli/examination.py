@@ -89,7 +89,7 @@ def _data(one: OneStep) -> Iterator[Outcome]:
 
 def _tensors(value: object, path: str) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
-        yield path, value.inner() if value.device.is_autodiff() else value
+        yield path, value.no_grad()
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from _tensors(getattr(value, field.name), f"{path}.{field.name}")
@@ -109,7 +109,7 @@ def _loss(item: object) -> float | None:
     found = item if isinstance(item, LossInput) else None if method is None else method(LossInput)
     if not isinstance(found, LossInput):
         return None
-    loss = found.loss.inner() if found.loss.device.is_autodiff() else found.loss
+    loss = found.loss.no_grad()
     return float(loss.into_data().values.reshape(()))
 
 

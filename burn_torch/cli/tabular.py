@@ -311,7 +311,7 @@ class RootMeanSquare(NumericMetric):
     def measure(self, item: RegressionOutput, metadata: MetricMetadata) -> Reading:
         """The mean square of a batch; `value` takes the root over all."""
         found = item.adapt(LossInput)
-        loss = found.loss.inner() if found.loss.device.is_autodiff() else found.loss
+        loss = found.loss.no_grad()
         return Reading.of_mean(loss, found.count)
 
     def value(self) -> float:
@@ -329,7 +329,7 @@ class ExplainedVariance(NumericMetric):
     def measure(self, item: RegressionOutput, metadata: MetricMetadata) -> Reading:
         """Of a batch.  Targets are scaled to a variance of 1, so the mean square is the share that is left."""
         found = item.adapt(LossInput)
-        loss = found.loss.inner() if found.loss.device.is_autodiff() else found.loss
+        loss = found.loss.no_grad()
         return Reading.of_mean((1.0 - loss) * 100.0, found.count)
 
 

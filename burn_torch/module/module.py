@@ -129,7 +129,7 @@ class Module(Tree):
 
     def _placed(self, device: Device) -> Self:
         """Moves what lies elsewhere; the rest is the same object."""
-        host = device.inner() if device.is_autodiff() else device
+        host = device.no_grad()
         return tree.rebuild(  # type: ignore[no-any-return]
             self,
             lambda leaf: (
@@ -141,7 +141,7 @@ class Module(Tree):
 
     def _copied(self, device: Device, move: Callable[[Param, Device], Param] = Param.fork) -> Self:
         """New leaves and cells; constants are shared where they lie there already."""
-        host = device.inner() if device.is_autodiff() else device
+        host = device.no_grad()
 
         def copy(leaf: Any) -> Any:
             if isinstance(leaf, Param):

@@ -323,7 +323,7 @@ class ModuleRecord:
     def _loaded(self, leaf: Any, entry: RecordEntry, taken: set[ParamId]) -> Any:
         dtype = entry.dtype if self.dtypes is DTypePolicy.FromRecord else _expected(leaf, entry)[1]
         device: Device = leaf.device
-        host = device.inner() if device.is_autodiff() else device
+        host = device.no_grad()
         tensor = entry.tensor(host, dtype)
         if isinstance(leaf, Param):
             ident = leaf.id if entry.id is None or entry.id in taken else entry.id

@@ -6,7 +6,6 @@ import math
 from typing import Any, ClassVar, TypeAlias
 
 from burn_torch import ops
-from burn_torch.backend import Autodiff
 from burn_torch.config import Config, replace
 from burn_torch.core.errors import BurnTorchError, ShapeError, explain
 from burn_torch.module import Content, Module, Param, RunningState
@@ -57,7 +56,7 @@ class BatchNormConfig(Config):
     def init(self, device: Device) -> BatchNorm:
         """The layer with gamma 1, beta 0, running mean 0 and running variance 1."""
         gamma, beta = _affine(self.num_features, device)
-        inner = device.inner() if device.is_autodiff() else device
+        inner = device.no_grad()
         mean, var = (RunningState(start.init((self.num_features,), inner).val()) for start in _STATISTICS)
         return BatchNorm(gamma, beta, mean, var, self.momentum, self.epsilon)
 
@@ -124,7 +123,7 @@ class BatchNorm(Module):
 
     def _move(self, state: RunningState, found: Tensor, factor: float) -> None:
         old, new = state.value(), found.inner()
-        while isinstance(new.backend, Autodiff) and new.backend is not old.backend:  # a tape over a tape
+        while new.backend.is_autodiff and new.backend is not old.backend:  # a tape over a tape
             new = new.inner()
         new = new.detach()
         if new.dtype is not old.dtype:

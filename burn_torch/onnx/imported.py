@@ -206,7 +206,7 @@ def module_of(plan: Plan, device: Device) -> ImportedModel:
     members = {"__annotations__": kinds, "__doc__": f"Imported from {plan.source}.", "plan": plan}
     members["__init__"] = _keep_fields
     cls = cast(type[ImportedModel], type("Model", (ImportedModel,), members))
-    inner = device.inner() if device.is_autodiff() else device
+    inner = device.no_grad()
     values = {
         name: Param(Tensor.from_data(data, device))
         if plan.trained[name]

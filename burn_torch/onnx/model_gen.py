@@ -113,7 +113,7 @@ def parameter(shape: tuple[int, ...], dtype: str, device: Device) -> Param:
 @checked
 def state(shape: tuple[int, ...], dtype: str, device: Device) -> RunningState:
     """A value of zeros that training leaves as it is."""
-    inner = device.inner() if device.is_autodiff() else device
+    inner = device.no_grad()
     return RunningState(Tensor.zeros(shape, (inner, DType.of(dtype))))
 
 

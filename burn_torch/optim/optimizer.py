@@ -214,7 +214,7 @@ def _not_a_step(optimizer: object, *given: object) -> ArgumentError:
 
 
 def _placed(tensor: Tensor, device: Device | None) -> Tensor:
-    return tensor if device is None else tensor.to_device(device.inner() if device.is_autodiff() else device)
+    return tensor if device is None else tensor.to_device(device.no_grad())
 
 
 def _picked(group: StateGroup, members: Sequence[int]) -> StateGroup:

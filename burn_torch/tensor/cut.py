@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from burn_torch.backend import Autodiff
 from burn_torch.backend.autodiff.cuts import Cut, behind_cut
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.dtype import DType
@@ -140,7 +139,7 @@ def uncut(x: Tensor) -> Tensor:
 def _is_on_tape(x: Tensor) -> bool:
     stack: Any = x.backend
     primitive = x.primitive
-    while isinstance(stack, Autodiff):
+    while stack.is_autodiff:
         if stack.is_tracked(primitive):
             return True
         stack = stack.inner

@@ -149,6 +149,10 @@ class Device(metaclass=Named):
             )
         return Device(self._stack.inner, self.place)
 
+    def no_grad(self) -> Device:
+        """The same place without gradients: `inner()` of a device with gradients, itself elsewhere."""
+        return self.inner() if self.is_autodiff() else self
+
     def fused(self) -> Device:
         """The same place with operations that are recorded, and computed in fused kernels when a value is needed.
 

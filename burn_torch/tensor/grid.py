@@ -74,7 +74,7 @@ def affine_grid_2d(transform: Tensor, dims: Sequence[int], align_corners: bool =
 
 
 def _coordinates(like: Tensor, size: int, align_corners: bool) -> Tensor:
-    device = like.device.inner() if like.device.is_autodiff() else like.device
+    device = like.device.no_grad()
     steps = Tensor.arange(size, (device, DType.I64)).cast(like.dtype)
     if size == 1:
         return steps

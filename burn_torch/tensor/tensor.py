@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import warnings
-from typing import final
+from typing import Any, final
 
 import torch
 
@@ -54,8 +54,8 @@ class Tensor(Operators, metaclass=Named):
         computed before stand in this tensor: they are constants to it.
         Raises: AutodiffError without a tape, through a used one, or over a value written to since.
         """
-        backend = self.backend
-        if not isinstance(backend, Autodiff) or not backend.is_tracked(self.primitive):
+        backend: Any = self.backend
+        if not backend.is_autodiff or not backend.is_tracked(self.primitive):
             raise _no_tape("backward", self)
         if is_recorded(backend, self.primitive):
             _warn_of_constants(self)
@@ -87,8 +87,8 @@ class Tensor(Operators, metaclass=Named):
         Raises: AutodiffError for what was computed from such leaves, whose gradients would end here; on devices without
             gradients; and for integers.
         """
-        backend = self.backend
-        if not isinstance(backend, Autodiff):
+        backend: Any = self.backend
+        if not backend.is_autodiff:
             raise _no_tape("require_grad", self)
         if backend.is_tracked(self.primitive):
             if backend.is_leaf(self.primitive):
@@ -107,8 +107,8 @@ class Tensor(Operators, metaclass=Named):
 
     def is_require_grad(self) -> builtins.bool:
         """Returns whether gradients were asked for this very tensor.  PyTorch: requires_grad and is_leaf."""
-        backend = self.backend
-        return isinstance(backend, Autodiff) and backend.is_leaf(self.primitive)
+        backend: Any = self.backend
+        return builtins.bool(backend.is_autodiff and backend.is_leaf(self.primitive))
 
     def set_require_grad(self, require_grad: builtins.bool) -> Tensor:
         """`require_grad()` if true, else `detach()`."""
@@ -132,15 +132,15 @@ class Tensor(Operators, metaclass=Named):
 
     def no_grad(self) -> Tensor:
         """`detach()` on the inner device; the tensor itself where there are no gradients."""
-        return self.detach().inner() if isinstance(self.backend, Autodiff) else self
+        return self.detach().inner() if self.backend.is_autodiff else self
 
     def inner(self) -> Tensor:
         """The value on the inner device: without this device's tape, and still on the tapes under it, if there are any.
 
         Raises: AutodiffError where there are no gradients.
         """
-        backend = self.backend
-        if not isinstance(backend, Autodiff):
+        backend: Any = self.backend
+        if not backend.is_autodiff:
             raise _no_tape("inner", self)
         return Tensor(backend.inner, backend.unwrapped(self.primitive), self.spec)
 
@@ -211,7 +211,7 @@ def _is_computed(x: Tensor) -> AutodiffError:
 
 
 def _no_tape(method: str, x: Tensor) -> AutodiffError:
-    tracked = isinstance(x.backend, Autodiff)
+    tracked = x.backend.is_autodiff
     return AutodiffError(
         explain(
             f"{method}: there is no tape to walk back"

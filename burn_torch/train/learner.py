@@ -122,7 +122,7 @@ class Learner(Generic[M]):
         for one in grads:
             for ident, gradient in one.items():
                 device = places[ident]
-                here = gradient.to_device(device.inner() if device.is_autodiff() else device)
+                here = gradient.to_device(device.no_grad())
                 before = total.get(ident)
                 total.register(ident, here if before is None else before + here)
         return self.optimizer_step(lr, total)

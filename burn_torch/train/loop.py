@@ -217,7 +217,7 @@ def items_of(item: object, reader: str) -> Tensor | float:
     """
     items = adapt(item, LossInput, reader).count
     if isinstance(items, Tensor):
-        return (items.inner() if items.device.is_autodiff() else items).reshape(1)
+        return items.no_grad().reshape(1)
     return items
 
 

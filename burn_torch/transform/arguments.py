@@ -347,7 +347,8 @@ def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool, lost: Callable[
 
     def under(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
-            tracked = isinstance(leaf.backend, Autodiff) and leaf.backend.is_tracked(leaf.primitive)
+            tape: Any = leaf.backend
+            tracked = tape.is_autodiff and tape.is_tracked(leaf.primitive)
             stays = leaf.backend is tapes[-1] or is_beside(tapes[-1], leaf.backend)
             return leaf if stays and not (own or tracked) else result(leaf)
         if isinstance(leaf, Param) and leaf.is_initialized():

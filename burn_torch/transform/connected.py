@@ -60,7 +60,7 @@ def connection(arguments: Sequence[Any], loose: Iterable[tuple[int, Tensor]], be
     asking: dict[int, tuple[int, Any]] = {}
     for number, x in enumerate(tensors_in(arguments)):
         stack: Any = x.backend
-        if isinstance(stack, Autodiff) and stack.is_leaf(x.primitive):
+        if stack.is_autodiff and stack.is_leaf(x.primitive):
             asking.setdefault(x.primitive.node.id, (number, stack))
     stacks = {y.backend for _, y in hanging} | {stack for _, stack in asking.values()}
     one: Any = stacks.pop()
@@ -74,8 +74,9 @@ def connection(arguments: Sequence[Any], loose: Iterable[tuple[int, Tensor]], be
 
 def _hangs(y: Tensor, begun: int) -> bool:
     """Returns whether some tape leads from a result to an argument."""
-    stack, primitive = y.backend, y.primitive
-    while isinstance(stack, Autodiff):
+    stack: Any = y.backend
+    primitive = y.primitive
+    while stack.is_autodiff:
         if stack.is_tracked(primitive) and not stack.is_leaf(primitive) and _leads_back(primitive.node, begun):
             return True
         stack, primitive = stack.inner, stack.unwrapped(primitive)

@@ -13,7 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 import torch
 
-from burn_torch.backend import Autodiff, Backend
+from burn_torch.backend import Backend
 from burn_torch.backend.decorator import leaf_primitive
 from burn_torch.backend.tracing import active
 from burn_torch.config import Config
@@ -401,7 +401,7 @@ def bare(value: Tensor, hanging: list[Tensor] | None = None) -> tuple[Backend, i
     backend: Any = value.backend
     primitive: Any = value.primitive
     stack, asked, bit = backend, 0, 1
-    while isinstance(backend, Autodiff):
+    while backend.is_autodiff:
         if backend.is_tracked(primitive):
             if backend.is_leaf(primitive):
                 asked |= bit

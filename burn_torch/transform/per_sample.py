@@ -169,7 +169,7 @@ class _Samples:
     def __init__(self, base: Any, is_enclosing: bool, of_leaves: bool, count: int) -> None:
         self._base: Final = base
         self._count: Final = count
-        self._is_device: Final = isinstance(base, Autodiff) and not is_enclosing
+        self._is_device: Final = base.is_autodiff and not is_enclosing
         """Says whether the base is the tape of the arguments' device: results that do not hang on it lie under it."""
         self.is_constant: Final = self._is_device and of_leaves
         self.lost: Callable[[Tensor], Tensor] | None = None

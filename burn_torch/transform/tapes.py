@@ -90,8 +90,9 @@ def tape_for(
     what: str, fn: Callable[..., object], args: Sequence[object], chosen: Sequence[object]
 ) -> tuple[Autodiff, bool]:
     """The tape for a call of `fn` that is differentiated by the `chosen`, and whether it is the transform's alone."""
+    base: Any
     base, is_enclosing = base_of(what, fn, args)
-    if isinstance(base, Autodiff) and not is_enclosing and is_of_leaves(chosen):
+    if base.is_autodiff and not is_enclosing and is_of_leaves(chosen):
         return base, False
     return Autodiff.above(base), True
 
@@ -167,7 +168,7 @@ def gradient_of(leaf: Tensor, found: dict[int, object]) -> Tensor | None:
 
 def is_beside(tape: Autodiff, stack: Any) -> bool:
     """Returns whether a stack is what a tape becomes where a value moves to a device of another stack."""
-    return isinstance(stack, Autodiff) and stack is not tape and levels(stack) == levels(tape)
+    return stack.is_autodiff and stack is not tape and levels(stack) == levels(tape)
 
 
 def root_on(tape: Autodiff, y: Any) -> Any:

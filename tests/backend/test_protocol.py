@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import burn_torch
 from burn_torch import Autodiff, Device, Fusion, LibTorch, NdArray, Tensor
 from burn_torch.backend import Backend
 from burn_torch.backend.base import capabilities
@@ -90,3 +94,30 @@ def test_no_capability_is_a_method_of_the_protocol_too() -> None:
     own = {name for name, value in inspect.getmembers(Capabilities, callable) if not name.startswith("_")}
     assert own & METHODS == set()
     assert {"program", "recorded", "settings", "generates", "reading", "pinned"} <= own
+
+
+def questions_of_type(source: str) -> list[int]:
+    """The lines that ask whether something is of a class of backends."""
+    kinds = {"Autodiff", "Fusion", "LibTorch", "NdArray", "TraceLeaf"}
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass")
+        if kinds & {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+    ]
+
+
+def test_no_floor_above_asks_for_a_class_of_backends() -> None:
+    """A further leaf or decorator is named nowhere above: there are questions on `Backend` and on `Device`."""
+    package = Path(burn_torch.__file__).parent
+    above = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] != "backend"]
+    texts = {str(path): path.read_text(encoding="utf-8") for path in above}
+    naming = {name: text for name, text in texts.items() if re.search("Autodiff|Fusion|LibTorch|NdArray|Trace", text)}
+    assert {name: lines for name, text in naming.items() if (lines := questions_of_type(text))} == {}
+    assert questions_of_type("isinstance(x.backend, Autodiff)\nisinstance(leaf, A | NdArray)\nfoo(LibTorch)") == [1, 2]
+
+
+def test_a_device_without_gradients() -> None:
+    plain = Device.cpu(fused=False)
+    assert plain.no_grad() is plain is plain.autodiff().no_grad()
+    assert plain.autodiff().autodiff().no_grad() is plain.autodiff()

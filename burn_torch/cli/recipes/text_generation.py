@@ -155,7 +155,7 @@ class BitsPerByte(NumericMetric):
 
     def measure(self, item: TextOutput, metadata: MetricMetadata) -> Reading:
         """Those of a batch."""
-        loss = item.loss.inner() if item.loss.device.is_autodiff() else item.loss
+        loss = item.loss.no_grad()
         return Reading.of_total(loss * (item.num_tokens / math.log(2)), item.num_bytes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from burn_torch.backend import Autodiff, LibTorch, NdArray
+from burn_torch.backend.base import computes_at_once
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ShapeError, explain
 from burn_torch.module import Module
@@ -85,10 +85,7 @@ def range_on_host(x: Tensor) -> tuple[float, float] | None:
 
     None elsewhere, and for a tensor without elements; a NaN makes both NaN.
     """
-    leaf = x.backend
-    while isinstance(leaf, Autodiff):
-        leaf = leaf.inner
-    if x.spec.place != "cpu" or not x.spec.numel or not isinstance(leaf, LibTorch | NdArray):
+    if x.spec.place != "cpu" or not x.spec.numel or not computes_at_once(x.backend):
         return None
     plain = x.no_grad()
     return float(plain.min()), float(plain.max())

@@ -148,7 +148,7 @@ def _of_main(model: Any) -> tuple[Any, dict[ParamId, ParamId]]:
     for _, leaf in walk(model):
         if isinstance(leaf, Param | RunningState) and id(leaf) not in values:
             value = leaf.val() if isinstance(leaf, Param) else leaf.value()
-            bare = value.inner() if value.device.is_autodiff() else value
+            bare = value.no_grad()
             sent = distributed.broadcast(bare)
             values[id(leaf)] = Tensor(value.backend, sent.primitive, sent.spec)
 

@@ -194,7 +194,7 @@ class _Steps:
             if param.id not in owner:
                 return param
             value = made[owner[param.id]][param.id].val()
-            bare = _moved(value.inner() if value.device.is_autodiff() else value, home)
+            bare = _moved(value.no_grad(), home)
             return param.with_value(Tensor(param.val().backend, bare.primitive, bare.spec))
 
         model = learner.model.map_params(updated)
@@ -231,7 +231,7 @@ def _update(model: object, optim: object, window: GradientWindow, lr: object) ->
 def _moved(x: object, device: Device) -> Any:
     if not isinstance(x, Tensor):
         return x
-    bare = x.inner() if x.device.is_autodiff() else x
+    bare = x.no_grad()
     return bare if bare.place == device.place else bare.to_device(device)
 
 

@@ -147,7 +147,7 @@ class ShardedOptimizer(Tree):
 
 
 def _bare(value: Tensor) -> Tensor:
-    return value.inner() if value.device.is_autodiff() else value
+    return value.no_grad()
 
 
 def _replaced(param: Param, value: Tensor) -> Param:
