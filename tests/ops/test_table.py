@@ -6,6 +6,7 @@ gradient that is wrong.  Behaviour at ties, NaN and ends of ranges is tested bes
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -431,15 +432,7 @@ def test_second_gradient(row: Op, place: str) -> None:
         generator = variant.case.generator("weights")
         weights = {i: generator.normal(size=x.shape) for i in wanted if isinstance(x := variant.data[i], TensorData)}
 
-        def first(points: list[Array], variant: Typed = variant, outputs: list[int] = outputs) -> list[Array | None]:
-            wanted = variant.floats()
-            moved = variant.replaced(dict(zip(wanted, points, strict=False)))
-            new: list[TensorData | None] = [None] * len(table.upstream(variant))
-            for j, g in zip(outputs, points[len(wanted) :], strict=True):
-                new[j] = TensorData(g, DType.F64)
-            found = table.gradients(Autodiff(TORCH), moved, new).found
-            return [found.get(i) for i in wanted]
-
+        first = functools.partial(_first_gradients, variant, wanted, outputs, len(seeds))
         points = [x.values for i in wanted if isinstance(x := variant.data[i], TensorData)]
         points += [g.values for g in seeds if g is not None]
         expected = table.differentiate(first, points, [weights[i] for i in wanted], generator, most)
@@ -449,6 +442,18 @@ def test_second_gradient(row: Op, place: str) -> None:
                 _judge_numeric(f"{leaf} {variant!r}: second gradient of input {i}", inputs.get(i), numeric)
             for j, numeric in zip(outputs, expected[len(wanted) :], strict=True):
                 _judge_numeric(f"{leaf} {variant!r}: second gradient of upstream {j}", upstreams.get(j), numeric)
+
+
+def _first_gradients(
+    variant: Typed, wanted: list[int], outputs: list[int], count: int, points: list[Array]
+) -> list[Array | None]:
+    """Gradients of the wanted inputs; the points are their values, and the upstreams of the outputs, of `count`."""
+    upstreams: list[TensorData | None] = [None] * count
+    for j, g in zip(outputs, points[len(wanted) :], strict=True):
+        upstreams[j] = TensorData(g, DType.F64)
+    moved = variant.replaced(dict(zip(wanted, points, strict=False)))
+    found = table.gradients(Autodiff(TORCH), moved, upstreams).found
+    return [found.get(i) for i in wanted]
 
 
 def _skip_unless_differentiable(row: Op) -> None:
