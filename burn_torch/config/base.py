@@ -89,7 +89,7 @@ class Config:
             if isinstance(cls.__dict__.get(name), (list, dict)):
                 setattr(cls, name, freeze(cls.__dict__[name]))
         dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
-        fields = [field.name for field in dataclasses.fields(cls) if field.name in own]  # type: ignore[arg-type]
+        fields = [field.name for field in dataclasses.fields(cls) if field.name in own]  # type: ignore[arg-type]  # a dataclass by now
         _check_names(cls, fields, enum=enum)
         for name in fields:
             if f"with_{name}" not in cls.__dict__:
@@ -98,7 +98,7 @@ class Config:
             _register(cls, parent)
         if "init" in cls.__dict__:
             wrap = checked_after if cls.__module__.startswith("burn_torch.") else worded_late
-            cls.init = wrap(cls.__dict__["init"])  # type: ignore[attr-defined]
+            cls.init = wrap(cls.__dict__["init"])  # type: ignore[attr-defined]  # asked for in its own dict
         with suppress(NameError):  # it names a class that is declared further down: compiled at the first use
             compile_schema(cls)
 

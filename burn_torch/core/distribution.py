@@ -101,7 +101,7 @@ Distribution.Uniform = _Uniform
 Distribution.Normal = _Normal
 for _kind in (_Bernoulli, _Uniform, _Normal):  # the names under which users and pickle find them
     _kind.__qualname__ = f"Distribution.{_kind.__name__[1:]}"
-    _kind.__init__ = worded_late(_kind.__init__, _kind.__qualname__)  # type: ignore[method-assign]
+    _kind.__init__ = worded_late(_kind.__init__, _kind.__qualname__)  # type: ignore[method-assign]  # the same function, checked
 
 
 # -- checks, shared with the rows that draw ----------------------------------------------------------

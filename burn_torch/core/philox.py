@@ -88,7 +88,7 @@ def fold(key: int, number: int) -> int:
     for part in parts:
         folded = getattr(part, "_folded", None)
         if folded is not None:  # known only when the program runs: traced as an operation on numbers
-            return folded(key, number)  # type: ignore[no-any-return]
+            return folded(key, number)  # type: ignore[no-any-return]  # a traced key folds into a value
         if isinstance(part, bool) or not isinstance(part, Integral):
             raise ArgumentError(
                 explain(

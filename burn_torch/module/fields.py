@@ -55,7 +55,7 @@ class UntrainedWarning(UserWarning):
 # -- class statements -------------------------------------------------------------------------------
 def check_class(cls: type[Tree]) -> None:
     """Refuses a class whose statement leaves parameters outside of the fields.  Raises: ArgumentError."""
-    declared = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    declared = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # every tree is a dataclass
     for base in cls.__mro__:
         if base is not cls and (issubclass(base, Tree) or base is object):
             continue
@@ -166,7 +166,7 @@ def _check_by_configuration(layer: Tree) -> None:
     cls = type(layer)
     shared = cls.__dict__.get("_shared")
     if shared is None:
-        shared = cls._shared = _fields_of_both(cls)  # type: ignore[attr-defined]
+        shared = cls._shared = _fields_of_both(cls)  # type: ignore[attr-defined]  # kept on the class for the next time
     config, kinds, needed = shared
     held = layer.__dict__
     values = {name: held[name] for name in kinds if name in held and not is_node(held[name])}
@@ -321,7 +321,7 @@ def _kinds_of(cls: type[Tree]) -> dict[str, Callable[[Any], bool]]:
     if kinds is None:
         kinds = {}
         hints = hints_of(cls)
-        for field in fields(cls):  # type: ignore[arg-type]
+        for field in fields(cls):  # type: ignore[arg-type]  # every tree is a dataclass
             hint = hints.get(field.name)
             if field.default is None:
                 hint = hint | None if isinstance(hint, type) else typing.Optional[hint]  # noqa: UP045  # of a value
@@ -331,7 +331,7 @@ def _kinds_of(cls: type[Tree]) -> dict[str, Callable[[Any], bool]]:
                 kinds[field.name] = _NUMBERS[hint]
                 if getattr(cls, "_takes_tensors_for_numbers", False):
                     kinds[field.name] = functools.partial(_is_number_or_tensor, _NUMBERS[hint])
-        cls._kinds = kinds  # type: ignore[attr-defined]
+        cls._kinds = kinds  # type: ignore[attr-defined]  # kept on the class for the next time
     return kinds
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
 
 from burn_torch.core.errors import ArgumentError, DeviceError, explain
 from burn_torch.core.spellings import attach_spellings
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from burn_torch.module.visitor import ModuleMapper, ModuleVisitor
 
 __all__ = ["Module"]
+
+T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
@@ -63,7 +65,7 @@ class Module(Tree):
         super().__init_subclass__(**options)
         cls._scope = scope_of_statement(cls, sys._getframe(1))
         check_class(cls)
-        cls.__init__ = checked_constructor(cls, cls.__init__)  # type: ignore[method-assign]
+        cls.__init__ = checked_constructor(cls, cls.__init__)  # type: ignore[method-assign]  # the same function, checked
 
     def named_params(self) -> Iterator[tuple[str, Param]]:
         """Paths and parameters in order, each parameter once: ("conv1.weight", Param)."""
@@ -83,13 +85,13 @@ class Module(Tree):
 
     def map_params(self, function: Callable[..., object]) -> Self:
         """The same module with `function(param)` in the place of each parameter; a shared one is mapped once."""
-        return tree.rebuild(self, lambda leaf: function(leaf) if isinstance(leaf, Param) else leaf)  # type: ignore[no-any-return]
+        return tree.rebuild(self, lambda leaf: function(leaf) if isinstance(leaf, Param) else leaf)
 
     def with_states(self, states: Mapping[Any, Any]) -> Self:
         """The same module with new values of running states, by their id; see StepScope."""
         if not states:
             return self
-        return tree.rebuild(  # type: ignore[no-any-return]
+        return tree.rebuild(
             self,
             lambda leaf: (
                 leaf.with_value(states[leaf.id]) if isinstance(leaf, RunningState) and leaf.id in states else leaf
@@ -111,7 +113,7 @@ class Module(Tree):
 
     def map(self, mapper: ModuleMapper) -> Self:
         """The same module with each parameter as the mapper gives it back."""
-        return _map(self, mapper, {})  # type: ignore[no-any-return]
+        return _map(self, mapper, {})
 
     # -- devices and gradients ------------------------------------------------------------------
     def to_device(self, device: Device) -> Self:
@@ -148,7 +150,7 @@ class Module(Tree):
                 return move(leaf, device)
             return leaf.fork(host) if isinstance(leaf, RunningState) else leaf.to_device(device)
 
-        return tree.rebuild(self, copy)  # type: ignore[no-any-return]
+        return tree.rebuild(self, copy)
 
     def no_grad(self) -> Self:
         """The same module with frozen parameters: constants of every derivative."""
@@ -273,7 +275,7 @@ class Module(Tree):
 
 
 attach_spellings(Module, {"new": MODULE["new"]})
-Module.__init__ = checked_constructor(Module, Module.__init__)  # type: ignore[method-assign]
+Module.__init__ = checked_constructor(Module, Module.__init__)  # type: ignore[method-assign]  # the same function, checked
 
 
 def _kind(param: Param) -> str:
@@ -299,9 +301,11 @@ def _visit(value: Any, visitor: ModuleVisitor, path: str) -> None:
             visitor.exit_module(name, container)
 
 
-def _map(value: Any, mapper: ModuleMapper, memo: dict[int, object]) -> Any:
+def _map(value: T, mapper: ModuleMapper, memo: dict[int, Any]) -> T:
+    made: T
     if id(value) in memo:
-        return memo[id(value)]
+        made = memo[id(value)]
+        return made
     made = value
     if isinstance(value, Param):
         made = getattr(mapper, f"map_{_kind(value)}")(value)

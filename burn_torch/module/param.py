@@ -417,9 +417,9 @@ def _equals(param: Param, other: object) -> bool:
     return param is other
 
 
-Param.__eq__ = _equals  # type: ignore[method-assign, assignment]
-Param.__hash__ = object.__hash__  # type: ignore[method-assign]
-Param.__torch_function__ = classmethod(_refuse_operator)  # type: ignore[attr-defined]
+Param.__eq__ = _equals  # type: ignore[method-assign, assignment]  # set after the class: a dataclass would make its own
+Param.__hash__ = object.__hash__  # type: ignore[method-assign]  # set after the class: a dataclass would make its own
+Param.__torch_function__ = classmethod(_refuse_operator)  # type: ignore[attr-defined]  # set after the class: a dataclass would make its own
 for _name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"]:
     setattr(Param, f"__{_name}__", _refuse_operator)
     setattr(Param, f"__r{_name}__", _refuse_operator)

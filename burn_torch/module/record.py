@@ -318,7 +318,7 @@ class ModuleRecord:
         for key, leaf in _savable(module).items():
             if key in self.entries and id(leaf) not in new:
                 new[id(leaf)] = self._loaded(leaf, self.entries[key], taken)
-        return tree.rebuild(module, lambda leaf: new.get(id(leaf), leaf))  # type: ignore[no-any-return]
+        return tree.rebuild(module, lambda leaf: new.get(id(leaf), leaf))
 
     def _loaded(self, leaf: Any, entry: RecordEntry, taken: set[ParamId]) -> Any:
         dtype = entry.dtype if self.dtypes is DTypePolicy.FromRecord else _expected(leaf, entry)[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self, TypeVar, dataclass_transform
 
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.number import Scalar
@@ -58,8 +58,8 @@ class Tree:
         own_init = "__init__" in cls.__dict__
         dataclasses.dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
         cls.__setattr__ = _refuse_assignment  # type: ignore[assignment]  # dataclass's own error names no way out
-        cls.__delattr__ = _refuse_deletion  # type: ignore[assignment]
-        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        cls.__delattr__ = _refuse_deletion  # type: ignore[assignment]  # dataclass's own error names no way out
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # every tree is a dataclass
         cls.__module_fields__ = tuple(field.name for field in fields)
         cls.__scalar_fields__ = frozenset(field.name for field in fields if _is_scalar(field.type))
         for field in fields:  # a default left on the class would answer for a field that is not there yet
@@ -212,16 +212,19 @@ def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from walk(child, where)
 
 
-def rebuild(value: Any, change: Callable[[Any], object], memo: dict[int, object] | None = None) -> Any:
+T = TypeVar("T")
+
+
+def rebuild(value: T, change: Callable[[Any], object], memo: dict[int, Any] | None = None) -> T:
     """The same tree with `change(leaf)` for each leaf.
 
     What does not change is the same object, and what was shared stays shared: one object, one new object.
     """
     memo = {} if memo is None else memo
-    found = memo.get(id(value))
+    found: T | None = memo.get(id(value))
     if found is not None:
         return found
-    made = _rebuilt(value, change, memo)
+    made: T = _rebuilt(value, change, memo)
     memo[id(value)] = made
     return made
 

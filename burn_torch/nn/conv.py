@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from burn_torch import ops
 from burn_torch.config import Config
@@ -82,7 +83,10 @@ def _check(config: Any, *channels: str) -> None:
     rules.stop()
 
 
-def _init(config: Any, channels_in: int, channels_out: int, kind: Any, device: Device) -> Any:
+C = TypeVar("C", bound=Module)
+
+
+def _init(config: Any, channels_in: int, channels_out: int, kind: Callable[..., C], device: Device) -> C:
     kernel, groups = as_tuple(config.kernel_size), config.groups
     fan_in, fan_out = channels_in // groups * math.prod(kernel), channels_out * math.prod(kernel)
     weight = config.initializer.init_with((channels_out, channels_in // groups, *kernel), fan_in, fan_out, device)
@@ -112,7 +116,7 @@ class Conv1dConfig(Config):
 
     def init(self, device: Device) -> Conv1d:
         """The layer with fresh parameters."""
-        return _init(self, self.channels_in, self.channels_out, Conv1d, device)  # type: ignore[no-any-return]
+        return _init(self, self.channels_in, self.channels_out, Conv1d, device)
 
 
 class Conv2dConfig(Config):
@@ -132,7 +136,7 @@ class Conv2dConfig(Config):
 
     def init(self, device: Device) -> Conv2d:
         """The layer with fresh parameters."""
-        return _init(self, *self.channels, Conv2d, device)  # type: ignore[no-any-return]
+        return _init(self, *self.channels, Conv2d, device)
 
 
 class Conv3dConfig(Config):
@@ -152,7 +156,7 @@ class Conv3dConfig(Config):
 
     def init(self, device: Device) -> Conv3d:
         """The layer with fresh parameters."""
-        return _init(self, *self.channels, Conv3d, device)  # type: ignore[no-any-return]
+        return _init(self, *self.channels, Conv3d, device)
 
 
 class Conv1d(_Conv):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from burn_torch import ops
 from burn_torch.config import Config
@@ -64,7 +65,10 @@ def _check(config: Config) -> None:
     rules.at_least(0, "padding", "padding_out").divides("groups", "channels").stop()
 
 
-def _init(config: Any, kind: Any, device: Device) -> Any:
+C = TypeVar("C", bound=Module)
+
+
+def _init(config: Any, kind: Callable[..., C], device: Device) -> C:
     kernel, groups, (channels_in, channels_out) = as_tuple(config.kernel_size), config.groups, config.channels
     fan_in, fan_out = channels_out // groups * math.prod(kernel), channels_in * math.prod(kernel)
     weight = config.initializer.init_with((channels_in, channels_out // groups, *kernel), fan_in, fan_out, device)
@@ -94,7 +98,7 @@ class ConvTranspose1dConfig(Config):
 
     def init(self, device: Device) -> ConvTranspose1d:
         """The layer with fresh parameters."""
-        return _init(self, ConvTranspose1d, device)  # type: ignore[no-any-return]
+        return _init(self, ConvTranspose1d, device)
 
 
 class ConvTranspose2dConfig(Config):
@@ -115,7 +119,7 @@ class ConvTranspose2dConfig(Config):
 
     def init(self, device: Device) -> ConvTranspose2d:
         """The layer with fresh parameters."""
-        return _init(self, ConvTranspose2d, device)  # type: ignore[no-any-return]
+        return _init(self, ConvTranspose2d, device)
 
 
 class ConvTranspose3dConfig(Config):
@@ -136,7 +140,7 @@ class ConvTranspose3dConfig(Config):
 
     def init(self, device: Device) -> ConvTranspose3d:
         """The layer with fresh parameters."""
-        return _init(self, ConvTranspose3d, device)  # type: ignore[no-any-return]
+        return _init(self, ConvTranspose3d, device)
 
 
 class ConvTranspose1d(_ConvTranspose):

@@ -119,7 +119,7 @@ class BatchNorm(Module):
         if count:  # an empty batch says nothing
             self._move(self.running_mean, mean, 1.0)
             self._move(self.running_var, var, count / (count - 1))
-        return y  # type: ignore[no-any-return]
+        return y  # type: ignore[no-any-return]  # rows are typed loosely
 
     def _move(self, state: RunningState, found: Tensor, factor: float) -> None:
         old, new = state.value(), found.inner()
@@ -175,7 +175,7 @@ class LayerNorm(Module):
         """The normalised input."""
         beta = self.beta
         try:
-            return apply(  # type: ignore[no-any-return]
+            return apply(  # type: ignore[no-any-return]  # rows are typed loosely
                 ops.layer_norm, (x, self.gamma.val(), None if beta is None else beta.val(), self.epsilon)
             )[0]
         except BurnTorchError as err:
@@ -220,7 +220,7 @@ class RmsNorm(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
         try:
-            return apply(ops.rms_norm, (x, self.gamma.val(), self.epsilon))[0]  # type: ignore[no-any-return]
+            return apply(ops.rms_norm, (x, self.gamma.val(), self.epsilon))[0]  # type: ignore[no-any-return]  # rows are typed loosely
         except BurnTorchError as err:
             in_layer(err, self)
             raise
@@ -270,7 +270,7 @@ def _group_norm(layer: Module, x: Tensor, gamma: Param | None, beta: Param | Non
         raise in_layer(err, layer)
     try:
         inputs = (x, None if gamma is None else gamma.val(), None if beta is None else beta.val(), eps)
-        return apply(ops.group_norm, inputs, groups)[0]  # type: ignore[no-any-return]
+        return apply(ops.group_norm, inputs, groups)[0]  # type: ignore[no-any-return]  # rows are typed loosely
     except BurnTorchError as err:
         in_layer(err, layer)
         raise

@@ -144,7 +144,7 @@ def _samples(low: float, high: float) -> list[Sample]:
 
 # -- negative log likelihood -------------------------------------------------------------------------------
 def _torch_negative_log_likelihood(call: Call):
-    spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]
+    spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
     assert isinstance(spec, TensorSpec)
     wide = TO_TORCH[statistics_dtype(spec)]
 
@@ -155,7 +155,7 @@ def _torch_negative_log_likelihood(call: Call):
 
 
 def _numpy_negative_log_likelihood(call: Call):
-    pads, classes = call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]
+    pads, classes = call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
 
     def run(logs, targets, weight, smoothing):
         return _numpy_nll(
@@ -199,7 +199,7 @@ def _(log_probabilities, targets, weight, smoothing, *, pad_tokens):
 
 # -- cross entropy -------------------------------------------------------------------------------------------
 def _torch_cross_entropy(call: Call):
-    spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]
+    spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
     assert isinstance(spec, TensorSpec)
     wide = TO_TORCH[statistics_dtype(spec)]
 
@@ -269,7 +269,7 @@ def _(logits, targets, weight, smoothing, *, pad_tokens):
 
 
 def _torch_cross_entropy_backward(call: Call):
-    spec, pads, classes = call.specs[1], call.attrs["pad_tokens"], call.specs[1].shape[1]  # type: ignore[union-attr]
+    spec, pads, classes = call.specs[1], call.attrs["pad_tokens"], call.specs[1].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
     assert isinstance(spec, TensorSpec)
     dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
 
@@ -294,7 +294,7 @@ def _torch_cross_entropy_backward(call: Call):
 
 
 def _numpy_cross_entropy_backward(call: Call):
-    pads, classes = call.attrs["pad_tokens"], call.specs[1].shape[1]  # type: ignore[union-attr]
+    pads, classes = call.attrs["pad_tokens"], call.specs[1].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
 
     def run(g, logits, targets, weight, smoothing):
         targets, padded = _without_pads(targets, pads, np.where)

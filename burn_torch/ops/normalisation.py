@@ -106,7 +106,7 @@ def _(x, gamma, beta, eps):
 
 def _torch_layer_norm_backward(call: Call):
     live = call.attrs["live"]
-    shape = call.specs[1].shape[-1:]  # type: ignore[union-attr]
+    shape = call.specs[1].shape[-1:]  # type: ignore[union-attr]  # a tensor: the rule ran
     backward = aten.native_layer_norm_backward.default
 
     def run(g, x, mean, rstd, gamma):
@@ -384,7 +384,7 @@ def _(x, gamma, beta, eps, *, groups):
 
 def _torch_group_norm_backward(call: Call):
     live, groups = call.attrs["live"], call.attrs["groups"]
-    n, c, hw = _group_sizes(call.specs[1], groups)  # type: ignore[arg-type]
+    n, c, hw = _group_sizes(call.specs[1], groups)  # type: ignore[arg-type]  # a tensor: the rule ran
     backward = aten.native_group_norm_backward.default
 
     def run(g, x, mean, rstd, gamma):

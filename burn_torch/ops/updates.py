@@ -24,9 +24,10 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.moments import HALF, like
 from burn_torch.ops.op import REGISTRY, Call, PerCall, op
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_code import Over
+from burn_torch.ops.value import Value
 
 
 def _groups(xs, kinds: int):
@@ -338,7 +339,7 @@ _adam_kernel, _adam_over = _fused(_torch_adam, 7, lambda call: 5 if call.attrs["
 
 
 def _numpy_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious):
-    groups = [[], [], [], []]  # type: ignore[var-annotated]
+    groups: list[list[Array]] = [[], [], [], []]
     for p, g, m, v, *largest in zip(*_numpy_groups(xs, 5 if amsgrad else 4), strict=True):
         if penalty:
             g = g + penalty * p
@@ -404,7 +405,7 @@ def _root(square):
 
 @adam_update.decomposes
 def _(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious):
-    groups = [[], [], [], []]  # type: ignore[var-annotated]
+    groups: list[list[Value]] = [[], [], [], []]
     root = (1 - beta_2**time) ** 0.5
     rate = lr / (1 - beta_1**time)
     for p, g, m, v, *largest in zip(*_traced_groups(xs, 5 if amsgrad else 4), strict=True):

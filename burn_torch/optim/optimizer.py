@@ -55,7 +55,7 @@ class Optimizer(Tree):
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         constructor = checked_constructor(cls, cls.__init__)
-        cls.__init__ = checked_after(constructor, cls.__name__, owner=cls, tensors=True)  # type: ignore[method-assign]
+        cls.__init__ = checked_after(constructor, cls.__name__, owner=cls, tensors=True)  # type: ignore[method-assign]  # the same function, checked
 
     groups: tuple[StateGroup, ...]
     clipping: GradientClippingConfig | None

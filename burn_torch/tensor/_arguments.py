@@ -59,12 +59,12 @@ def new_axis(x: Value, dim: int, added: int = 1) -> int:
 
 def axes(x: Value, dims: Sequence[int] | int) -> tuple[int, ...]:
     """Distinct axes of x in the order given.  Raises: ShapeError."""
-    named = tuple([axis(x, dim) for dim in dims]) if isinstance(dims, list | tuple | range) else (axis(x, dims),)  # type: ignore[arg-type]
+    named = tuple([axis(x, dim) for dim in dims]) if isinstance(dims, list | tuple | range) else (axis(x, dims),)  # type: ignore[arg-type]  # else it is one axis
     if len(set(named)) < len(named):
         raise told(
             ShapeError,
             "an axis is named twice",
-            given=f"dims {tuple(dims)} of {x.spec}",  # type: ignore[arg-type]
+            given=f"dims {tuple(dims)} of {x.spec}",  # type: ignore[arg-type]  # a name twice: there are several
             expected="distinct axes",
             mend="name each axis once; -1 is the last",
         )
@@ -118,7 +118,7 @@ def real(value: Any, name: str) -> float:
     if value.__class__ is float and value == value:  # no NaN
         return value
     if isinstance(value, Value) and value.is_number:
-        return value  # type: ignore[return-value]
+        return value  # type: ignore[return-value]  # what it is was asked above
     if value.__class__ is int and abs(value) < 1 << 1000:
         return float(value)
     raise told(

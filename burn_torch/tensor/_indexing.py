@@ -250,7 +250,7 @@ def _as_tensor(x: IndexMethods, part: Any) -> Any:
     if not data.dtype.is_bool:
         data = data.convert(DType.I64) if data.dtype.is_int else _refuse(part, x)
     spec = TensorSpec.of(data.shape, data.dtype, x.spec.place)
-    return type(x)(x.backend, x.backend.from_data(data, spec.place), spec)  # type: ignore[attr-defined]
+    return type(x)(x.backend, x.backend.from_data(data, spec.place), spec)  # type: ignore[attr-defined]  # a real backend: traces are refused before
 
 
 def _is_mask(part: Any) -> bool:

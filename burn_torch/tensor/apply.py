@@ -83,7 +83,7 @@ def binary(op: Op, x: T, y: Any) -> T:
     elif kind is int:
         key = (spec, INT_NUMBER)
     else:
-        return op(x, number(y))  # type: ignore[no-any-return]
+        return op(x, number(y))  # type: ignore[no-any-return]  # rows are typed loosely
     call = op.calls.get(key) or op.remember(key, op.bind(key, {}))
     z = _new(x.__class__)
     z.backend = backend
@@ -139,7 +139,7 @@ def reflect(op: Op, y: T, x: Any) -> T:
     elif kind is int:
         spec = INT_NUMBER
     elif isinstance(x, _OPERANDS):
-        return op(number(x), y)  # type: ignore[no-any-return]
+        return op(number(x), y)  # type: ignore[no-any-return]  # rows are typed loosely
     else:
         return foreign(op, y, x)
     key = (spec, y.spec)

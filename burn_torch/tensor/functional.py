@@ -80,10 +80,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         key = (x.spec, weight.spec, None)
         primitives = (x.primitive, weight.primitive, None)
     elif bias.__class__ is Tensor and bias.backend is backend:
-        key = (x.spec, weight.spec, bias.spec)  # type: ignore[assignment]
+        key = (x.spec, weight.spec, bias.spec)  # type: ignore[assignment]  # the three specs, no None
         primitives = (x.primitive, weight.primitive, bias.primitive)
     else:
-        return row(x, weight, bias)  # type: ignore[no-any-return]
+        return row(x, weight, bias)  # type: ignore[no-any-return]  # rows are typed loosely
     call = row.calls.get(key) or row.remember(key, row.bind(key, {}))
     y = object.__new__(Tensor)  # as in apply.unary: this one is hot
     y.backend = backend
@@ -133,7 +133,7 @@ def _conv_attrs(options: ConvOptions, n: int) -> tuple[Any, ...]:
     if isinstance(padding, list | tuple) and padding and isinstance(padding[0], list | tuple):
         pairs = tuple([_each("padding", pair, 2) for pair in padding])
     else:
-        pairs = tuple([(size, size) for size in _each("padding", padding, n)])  # type: ignore[arg-type]
+        pairs = tuple([(size, size) for size in _each("padding", padding, n)])  # type: ignore[arg-type]  # a number for each side
     groups = integer(options.groups, "groups")
     return _each("stride", options.stride, n), pairs, _each("dilation", options.dilation, n), groups
 

@@ -130,7 +130,7 @@ def optimized(model: Any, optim: Any, lr: Any, grads: GradientsParams) -> tuple[
                 )
             )
         return updated
-    return optim.step(lr, model, grads)  # type: ignore[no-any-return]
+    return optim.step(lr, model, grads)  # type: ignore[no-any-return]  # any optimizer: model and optimizer
 
 
 @checked

@@ -79,7 +79,7 @@ class TrainOutput(Generic[Item]):
         return TrainOutput(grads, item)
 
 
-TrainOutput.new = staticmethod(worded_late(TrainOutput.new, "TrainOutput.new"))  # type: ignore[method-assign]
+TrainOutput.new = staticmethod(worded_late(TrainOutput.new, "TrainOutput.new"))  # type: ignore[method-assign]  # the same function, checked
 
 
 @runtime_checkable

@@ -369,7 +369,7 @@ def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool, lost: Callable[
 def cut_all(value: T) -> T:
     """A result with its tensors marked as what a tape takes for constants, outside of modules."""
     kind = cut_kind(0)
-    return mapped(value, lambda leaf, path: cut(leaf, kind) if isinstance(leaf, Tensor) else leaf, "")  # type: ignore[no-any-return]
+    return mapped(value, lambda leaf, path: cut(leaf, kind) if isinstance(leaf, Tensor) else leaf, "")  # type: ignore[no-any-return]  # the same containers
 
 
 def _to_last(x: Tensor, tapes: Sequence[Autodiff]) -> Tensor:

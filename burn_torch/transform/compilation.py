@@ -289,16 +289,16 @@ class Compiled(Generic[P, R]):
             for at, tree, _ in walk.roots:
                 if at in program.donated:
                     move(tree, moved)
-            return program.again(walk.changing(program.donated) + extra)  # type: ignore[no-any-return]
+            return program.again(walk.changing(program.donated) + extra)  # type: ignore[no-any-return]  # R, put together from its structure
         walk.complete()
         if link is not None:
             beside = partial(connect, program, [*args, *kwargs.values()], walk.leaves, extra)
-            return program(walk.leaves + extra, walk.trees, kept, beside)  # type: ignore[no-any-return]
+            return program(walk.leaves + extra, walk.trees, kept, beside)  # type: ignore[no-any-return]  # R, put together from its structure
         if self._donate:
             take_over(walk, program.donated, self.name)
             for optimizer, moved in settled:
                 move(optimizer, moved)
-        return program(walk.leaves + extra if extra else walk.leaves, walk.trees, kept)  # type: ignore[no-any-return]
+        return program(walk.leaves + extra if extra else walk.leaves, walk.trees, kept)  # type: ignore[no-any-return]  # R, put together from its structure
 
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """How the function is compiled for these arguments; traced if it was not yet, not run, nothing is donated.

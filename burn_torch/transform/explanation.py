@@ -136,9 +136,9 @@ def explained(name: str, program: Program, retraces: tuple[Retrace, ...]) -> Exp
     )
 
 
-def _size(count: int) -> str:
+def _size(count: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024  # type: ignore[assignment]
+        count /= 1024
     return f"{count:.2f} GiB"

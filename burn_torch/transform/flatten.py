@@ -281,8 +281,8 @@ class Walk:
                 fault.path.append(f"[{name!r}]" if kind in CONTAINERS else f".{name}")
                 raise
         if any(name.__class__ not in _PLAIN_NAMES for name in names):  # 1, 1.0, True, 0.0 and -0.0 are other names
-            return interned(Container, kind, names, tuple(children), constant_key(names))  # type: ignore[no-any-return]
-        return interned(Container, kind, names, tuple(children))  # type: ignore[no-any-return]
+            return interned(Container, kind, names, tuple(children), constant_key(names))
+        return interned(Container, kind, names, tuple(children))
 
     # -- inside a tree ----------------------------------------------------------------------------------
     def tree(self, tree: Tree) -> Container:
@@ -298,7 +298,7 @@ class Walk:
             except Fault as fault:
                 fault.path.append(f".{name}")
                 raise
-        return interned(Container, kind, kind.__module_fields__, tuple(children))  # type: ignore[no-any-return]
+        return interned(Container, kind, kind.__module_fields__, tuple(children))
 
     def whole(self, tree: Tree) -> Container:
         """`tree`, of which a part may stand in several places."""
@@ -338,14 +338,14 @@ class Walk:
     def _shared_tree(self, value: Tree) -> Structure:
         first = self._seen.get(id(value))
         if first is not None:
-            return interned(Again, first)  # type: ignore[no-any-return]
+            return interned(Again, first)
         number = self._seen[id(value)] = -1 - sum(at < 0 for at in self._seen.values())
-        return interned(First, number, self.tree(value))  # type: ignore[no-any-return]
+        return interned(First, number, self.tree(value))
 
     def _shared(self, value: object, take: Callable[[Any], Structure]) -> Structure:
         first = self._seen.get(id(value))
         if first is not None:
-            return interned(Again, first)  # type: ignore[no-any-return]
+            return interned(Again, first)
         self._seen[id(value)] = len(self.leaves)
         return take(value)
 
@@ -355,16 +355,16 @@ class Walk:
         if asked:
             self._asked.append(id(value.primitive))
         self.leaves.append(primitive)
-        return interned(Leaf, value.spec, stack, asked)  # type: ignore[no-any-return]
+        return interned(Leaf, value.spec, stack, asked)
 
     def _param(self, param: Param) -> Structure:
         leaf = self._tensor(param.val())
-        return interned(ParamStructure, param.id, leaf, param.require_grad, param.mapper)  # type: ignore[no-any-return]
+        return interned(ParamStructure, param.id, leaf, param.require_grad, param.mapper)
 
     def _state(self, cell: RunningState) -> Structure:
         value = cell.value()
         self._cells.append((len(self.leaves) + self._missing, cell, value))
-        return interned(StateStructure, cell.id, self._tensor(value))  # type: ignore[no-any-return]
+        return interned(StateStructure, cell.id, self._tensor(value))
 
     def _traced_number(self, value: Value) -> Structure:
         if not value.is_number:
@@ -436,7 +436,7 @@ def opened(value: object) -> tuple[tuple[Any, ...], Sequence[Any]] | None:
 
 def _constant(value: Any) -> Structure:
     if value is None or value.__class__ in (bool, str):
-        return interned(Constant, (value.__class__, value), Held(value))  # type: ignore[no-any-return]
+        return interned(Constant, (value.__class__, value), Held(value))
     if isinstance(value, Gradients):
         raise Fault(f"{value!r}, which belong to one backward", "pass GradientsParams.from_grads(gradients, model)")
     if isinstance(value, Iterator | Coroutine):
@@ -457,7 +457,7 @@ def _constant(value: Any) -> Structure:
         key = constant_key(value)
     except TypeError as err:
         raise Fault(str(err), "pass tensors and numbers; a constant must be hashable") from None
-    return interned(Constant, key, Held(value))  # type: ignore[no-any-return]
+    return interned(Constant, key, Held(value))
 
 
 def _is_traced(value: object) -> bool:

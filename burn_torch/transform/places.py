@@ -128,7 +128,7 @@ class Places:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             if name != "__class__":
                 place = Cell(name, cell)
-                self.add(cell, name, lambda place=place: place)  # type: ignore[misc]
+                self.add(cell, name, lambda place=place: place)  # type: ignore[misc]  # a lambda with a default
                 self.look(place.before, name, names)
 
     # -- values -----------------------------------------------------------------------------------------------------

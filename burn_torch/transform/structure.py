@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Final, Protocol, final
+from typing import Any, ClassVar, Final, Protocol, TypeVar, final
 
 from burn_torch.backend import Backend
 from burn_torch.core.checking import checked
@@ -58,7 +58,7 @@ class Structure:
     size: int
     """How many leaves it has."""
 
-    _interned: ClassVar[weakref.WeakValueDictionary[Any, Structure]] = weakref.WeakValueDictionary()
+    _interned: ClassVar[weakref.WeakValueDictionary[object, Any]] = weakref.WeakValueDictionary()
 
     def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
         """The value whose leaves begin at `at`.  `shared` keeps what stands in several places."""
@@ -72,10 +72,13 @@ class Structure:
 _lock: Final = threading.Lock()
 
 
-def interned(kind: type[Any], *parts: Any) -> Any:
+S = TypeVar("S", bound=Structure)
+
+
+def interned(kind: type[S], *parts: object) -> S:
     """The one structure of this kind and these parts."""
     key = (kind, *parts)
-    found = Structure._interned.get(key)
+    found: S | None = Structure._interned.get(key)
     if found is None:
         with _lock:
             found = Structure._interned.get(key)

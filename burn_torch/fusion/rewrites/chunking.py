@@ -114,7 +114,7 @@ class _Finder:
             spec, result = node.call.specs[0], node.call.result
             if node.call.op is permute and node.call.attrs["axes"] == (1, 0):
                 turned = not turned
-            elif node.call.op is not reshape or spec.shape[-1:] != result.shape[-1:]:  # type: ignore[union-attr]
+            elif node.call.op is not reshape or spec.shape[-1:] != result.shape[-1:]:  # type: ignore[union-attr]  # reshape takes a tensor
                 break
             i = node.inputs[0]
         return _Matrix(i, turned) if isinstance(i, int) else None

@@ -62,9 +62,9 @@ class Sampled:
             at = at.f_back
         op = op or "(waiting)"
         self.by_op[op] += seconds  # type: ignore[assignment]  # a Counter counts in any numbers
-        self.by_line[op, innermost] += seconds  # type: ignore[assignment]
+        self.by_line[op, innermost] += seconds  # type: ignore[assignment]  # a Counter counts in any numbers
         for place in set(places):
-            self.by_function[op, place] += seconds  # type: ignore[assignment]
+            self.by_function[op, place] += seconds  # type: ignore[assignment]  # a Counter counts in any numbers
 
     def lines(self) -> list[str]:
         """The report."""

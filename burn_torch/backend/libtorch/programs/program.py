@@ -217,7 +217,7 @@ class _Writer:
         if id(constant) in self._names:
             return self._names[id(constant)]
         path = str(constant) if isinstance(constant, torch.dtype) else importable(constant)
-        hint = hint.replace("::", "_") if not isinstance(constant, torch.dtype) else path.removeprefix("torch.")  # type: ignore[union-attr]
+        hint = hint.replace("::", "_") if not isinstance(constant, torch.dtype) else path.removeprefix("torch.")  # type: ignore[union-attr]  # a constant of torch has a path
         name, taken = hint, 1
         while name in self.imports or name in self.opaque or name in _TAKEN:
             taken += 1

@@ -263,7 +263,7 @@ def _expanded(graph: Graph, form: Form) -> Graph:
                 value = node.call.op.scalar(*[x.value for x in inputs if isinstance(x, Literal)])
                 renamed[node.outputs[0]] = Literal(value)  # type: ignore[index]  # numbers are always made
             else:
-                numbers.add(node.outputs[0])  # type: ignore[arg-type]
+                numbers.add(node.outputs[0])  # type: ignore[arg-type]  # numbers are always made
         node = Node(node.call, inputs, node.outputs, node.origin)
         known = known_numbers(node, numbers)
         reads = not node.call.is_number and bool(run_time_numbers(known))
