@@ -16,7 +16,7 @@ from burn_torch.ops.comparison import greater
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.held_numbers import compares, held
 from burn_torch.ops.laws import Idempotent
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import alike, elementwise, same_dtype, sum_to
 from burn_torch.ops.samples import Sample, distinct, sample, uniform
 from burn_torch.ops.selection import mask_where
@@ -24,11 +24,12 @@ from burn_torch.ops.shapes import reshape
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 aten = torch.ops.aten
 
 
-def _off_zero(shape: Shape = (3, 4)):
+def _off_zero(shape: Shape = (3, 4)) -> Candidate:
     # distinct values that miss 0, +-0.5 and +-1: no small step crosses a kink there
     draw = distinct(shape)
     return lambda generator: draw(generator) + 0.11
@@ -143,7 +144,7 @@ def _(h, z, g, x, slope):
 
 
 # -- prelu ---------------------------------------------------------------------------------------
-def _beside(alpha, x):
+def _beside(alpha: Primitive, x: Primitive) -> Primitive:
     # alpha (channels,) with axes of size 1 around it, to stand beside x (batch, channels, *s)
     if alpha.shape == (1,):
         return alpha.reshape((1,) * x.ndim)
@@ -334,7 +335,7 @@ def _(h, z, g, x, lambd):
 
 
 # -- hard forms of sigmoid and swish ---------------------------------------------------------------------
-def _torch_hard_sigmoid(call: Call):
+def _torch_hard_sigmoid(call: Call) -> Candidate:
     dtype = TO_TORCH[call.results[0].dtype]
     if call.results[0].dtype.itemsize > 2:
         return lambda x, alpha, beta: torch.clamp(x * alpha + beta, 0, 1)
@@ -387,7 +388,7 @@ def _(h, z, g, y, alpha):
     return hard_sigmoid_backward(h, y, alpha), None, None
 
 
-def _torch_hard_swish(call: Call):
+def _torch_hard_swish(call: Call) -> Candidate:
     if call.results[0].dtype is DType.F64:  # torch's kernel for CUDA has 1/6 in float32
         return lambda x: x * torch.clamp(x + 3, 0, 6) / 6
     return functional.hardswish

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,12 +19,13 @@ from burn_torch.ops.functions import round as nearest
 from burn_torch.ops.held_numbers import division_by_zero, held, too_large
 from burn_torch.ops.laws import Associative, Exchange, Neutral, OnHost, Rewrite, SelfInverse, Uniform
 from burn_torch.ops.logic import bool_and
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, Op, PerCall, op
 from burn_torch.ops.rules import elementwise, sum_to
-from burn_torch.ops.samples import distinct, sample, uniform
+from burn_torch.ops.samples import Array, distinct, sample, uniform
 from burn_torch.ops.selection import cast, mask_where
 from burn_torch.ops.signature import Operand
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive, Value
 
 _PAIR = [
     sample(uniform(-3, 3), uniform(-3, 3)),
@@ -44,17 +46,17 @@ _QUOTIENT = [
 ]
 
 
-def _tensor(call: Call):
+def _tensor(call: Call) -> TensorSpec:
     return next(spec for spec in call.specs if isinstance(spec, TensorSpec))
 
 
-def _dtype(call: Call):
+def _dtype(call: Call) -> DType:
     return _tensor(call).dtype
 
 
 def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[[Call], Callable[..., torch.Tensor]]:
     # for functions of torch that take no number: makes a 0-d tensor of it, which mixes with every device
-    def build(call: Call):
+    def build(call: Call) -> Candidate:
         if not any(isinstance(spec, NumberSpec) for spec in call.specs):
             return function
         dtype = TO_TORCH[_dtype(call)]
@@ -143,7 +145,7 @@ def _(g, z, x, y):
 _truncated = partial(torch.div, rounding_mode="trunc")
 
 
-def _torch_div(call: Call):
+def _torch_div(call: Call) -> Candidate:
     tensor = _tensor(call)
     if not tensor.dtype.is_float:
         # of smaller types the processor divides wider registers, and the quotient fits
@@ -153,7 +155,7 @@ def _torch_div(call: Call):
     return _on_tensors(torch.div)(call) if isinstance(call.specs[0], NumberSpec) else operator.truediv
 
 
-def _truncated_on_host(x, y):
+def _truncated_on_host(x: int | torch.Tensor, y: int | torch.Tensor) -> torch.Tensor:
     # the processor ends the process at -2^63 / -1, whose quotient is no int64: here it wraps around
     minus = y == -1
     if minus is False or (minus is not True and not minus.any()):
@@ -164,23 +166,23 @@ def _truncated_on_host(x, y):
     return torch.where(minus, -x, _truncated(x, torch.where(minus, 1, y)))
 
 
-def _numpy_div(call: Call):
+def _numpy_div(call: Call) -> Candidate:
     return operator.truediv if _dtype(call).is_float else _truncated_quotient
 
 
-def _truncated_quotient(x, y):
+def _truncated_quotient(x: Array | int, y: Array | int) -> Array:
     quotient = np.floor_divide(x, y)
     return quotient + ((np.remainder(x, y) != 0) & ((x < 0) != (y < 0)))
 
 
 def _divides(candidate: Callable[..., torch.Tensor] | PerCall) -> PerCall:
     # integers have no NaN to stand for x mod 0; torch raises in words of its own
-    def build(call: Call):
+    def build(call: Call) -> Candidate:
         function = candidate.build(call) if isinstance(candidate, PerCall) else candidate
         if _dtype(call).is_float:
             return function
 
-        def run(x, y):
+        def run(x: int | torch.Tensor, y: int | torch.Tensor) -> torch.Tensor:
             try:
                 return function(x, y)
             except RuntimeError as err:
@@ -194,10 +196,10 @@ def _divides(candidate: Callable[..., torch.Tensor] | PerCall) -> PerCall:
 
 
 def _checked(candidate: Callable[..., np.ndarray] | PerCall) -> PerCall:
-    def build(call: Call):
+    def build(call: Call) -> Candidate:
         function = candidate.build(call) if isinstance(candidate, PerCall) else candidate
 
-        def whole(x, y):
+        def whole(x: Array | int, y: Array | int) -> Array:
             if np.size(x) and not np.all(y):
                 raise division_by_zero(call)
             return function(x, y)
@@ -241,12 +243,12 @@ def _(g, z, x, y):
 def _exact_rest(function: Callable[..., torch.Tensor], *, toward_zero: bool) -> PerCall:
     """torch's vectors give NaN where x / y overflows; C's function, and torch's own at the ends of rows, do not."""
 
-    def build(call: Call):
+    def build(call: Call) -> Candidate:
         computed = _on_tensors(function)(call)
         if not _dtype(call).is_float or _tensor(call).place != "cpu":
             return computed
 
-        def run(x, y):
+        def run(x: float | torch.Tensor, y: float | torch.Tensor) -> torch.Tensor:
             z = computed(x, y)
             odd = z.isnan()
             if odd.any():
@@ -260,7 +262,7 @@ def _exact_rest(function: Callable[..., torch.Tensor], *, toward_zero: bool) -> 
     return PerCall(build)
 
 
-def _rest(x, y, toward_zero):
+def _rest(x: Primitive, y: Primitive, toward_zero: Primitive) -> Primitive:
     with np.errstate(all="ignore"):
         rest = np.fmod(x, y)
         return rest if toward_zero else np.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
@@ -317,7 +319,7 @@ def _(g, z, x, y):
     return sum_to(g, x), _of_divisor(g, z, x, y, trunc)
 
 
-def _of_divisor(g, z, x, y, whole):
+def _of_divisor(g: Value, z: Value, x: Value, y: Value, whole: Op) -> Value | None:
     """The gradient of z = x - n y for y: -n, with n from x - z, as x / y may round up to the next whole number."""
     if y.is_number:
         return None
@@ -326,14 +328,14 @@ def _of_divisor(g, z, x, y, whole):
 
 
 # -- powers --------------------------------------------------------------------------------------------------
-def _torch_pow(call: Call):
+def _torch_pow(call: Call) -> Candidate:
     if _dtype(call).is_float:
         return torch.pow
     if not isinstance(call.specs[1], NumberSpec):
         return held(torch.pow).build(call)
     largest = np.iinfo(_dtype(call).numpy).max
 
-    def run(x, y):
+    def run(x: torch.Tensor, y: int) -> torch.Tensor:
         if y > largest:
             raise too_large(call, (x, y))
         return torch.pow(x, y) if y >= 0 else _units(x, y, torch.where)  # torch refuses this for numbers
@@ -341,7 +343,7 @@ def _torch_pow(call: Call):
     return run
 
 
-def _numpy_pow(call: Call):
+def _numpy_pow(call: Call) -> Candidate:
     if _dtype(call).is_float:
         if call.specs[1] is not INT_NUMBER:
             return np.power
@@ -352,7 +354,7 @@ def _numpy_pow(call: Call):
         return held(_whole_power).build(call)
     largest = np.iinfo(_dtype(call).numpy).max
 
-    def run(x, y):
+    def run(x: Array, y: int) -> Array:
         if y > largest:
             raise too_large(call, (x, y))
         return _whole_power(x, y)
@@ -360,13 +362,13 @@ def _numpy_pow(call: Call):
     return run
 
 
-def _whole_power(x, y):
+def _whole_power(x: Array | int, y: Array | int) -> Array:
     dtype = np.result_type(x, y)
     power = np.power(x, np.maximum(y, 0).astype(dtype), dtype=dtype)
     return np.where(np.less(y, 0), _units(np.asarray(x, dtype), y, np.where), power)
 
 
-def _units(x, y, where):
+def _units(x: Primitive, y: Array | int, where: Candidate) -> Primitive:
     # x^y truncated toward zero for y < 0: only 1 and -1 keep a value
     minus_one = (x == -1) & (x < 0)  # u8 has a 255 that equals -1
     return where((x == 1) | (minus_one & (y % 2 != 0)), x, minus_one * x * x)
@@ -425,14 +427,14 @@ _DISTINCT_PAIR = [
 ]
 
 
-def _shared(g, x, y, wins, loses):
+def _shared(g: Value, x: Value, y: Value, wins: Op, loses: Op) -> tuple[Any, ...]:
     # all of g where one side wins, half of it at equal values
     half = mask_where(g, equal(x, y), g * 0.5)
     return sum_to(mask_where(half, loses(x, y), 0.0), x), sum_to(mask_where(half, wins(x, y), 0.0), y)
 
 
-def _torch_extreme(of_two: Callable[..., torch.Tensor], of_number: Callable[..., torch.Tensor]):
-    def build(call: Call):
+def _torch_extreme(of_two: Callable[..., torch.Tensor], of_number: Callable[..., torch.Tensor]) -> Candidate:
+    def build(call: Call) -> Candidate:
         if isinstance(call.specs[1], NumberSpec):
             return of_number
         return (lambda x, y: of_number(y, x)) if isinstance(call.specs[0], NumberSpec) else of_two

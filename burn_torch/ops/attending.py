@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from burn_torch.core.dtype import BOOL, FLOAT
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
@@ -11,7 +12,7 @@ from burn_torch.ops.comparison import equal, greater
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.functions import exp
 from burn_torch.ops.moments import alive, check_statistics, like, statistics_of, widened
-from burn_torch.ops.op import PerCall, op
+from burn_torch.ops.op import Candidate, PerCall, op
 from burn_torch.ops.products import matmul, transposed
 from burn_torch.ops.reductions import logsumexp, sum
 from burn_torch.ops.rules import alike, same_dtype, sum_to
@@ -20,6 +21,7 @@ from burn_torch.ops.selection import clamp_max, mask_where
 from burn_torch.ops.shapes import expand, reshape, triu
 from burn_torch.ops.signature import Number, Operand
 from burn_torch.ops.trigonometry import tanh
+from burn_torch.ops.value import Value
 
 
 # -- what the rows share ------------------------------------------------------------------------------------
@@ -61,18 +63,28 @@ def _check(query: TensorSpec, key: TensorSpec, value: TensorSpec, **added: Tenso
             )
 
 
-def _without_pairs(query, key, value):
+def _without_pairs(query: Value, key: Value, value: Value) -> bool:
     # whether there is nothing to compute
     return query.spec.numel == 0 or key.spec.numel == 0 or value.spec.numel == 0
 
 
-def _shared(query, key):
+def _shared(query: Value, key: Value) -> tuple[int, int, int]:
     # neighbouring query heads that share a key head stand as one longer sequence: keys and values are not repeated
     batch, heads, seq_q, _ = query.shape
     return (batch, key.shape[1], heads // key.shape[1] * seq_q)
 
 
-def _scores(query, key, mask, bias, scale, softcap, *, causal, offset):
+def _scores(
+    query: Value,
+    key: Value,
+    mask: Value | None,
+    bias: Value | None,
+    scale: Value,
+    softcap: Value | None,
+    *,
+    causal: bool,
+    offset: int,
+) -> tuple[Any, ...]:
     # the scores, and what the softcap's tanh gave
     batch, heads, seq_q, d_head = query.shape
     seq_k = key.shape[2]
@@ -92,12 +104,12 @@ def _scores(query, key, mask, bias, scale, softcap, *, causal, offset):
     return scores, turned
 
 
-def _weights(scores, lse):
+def _weights(scores: Value, lse: Value) -> Value:
     # what exp(scores) is to its sum: 0 in the rows of a query that sees nothing, whose lse is 0
     return exp(_beside(scores, lse))
 
 
-def _beside(scores, lse):
+def _beside(scores: Value, lse: Value) -> Value:
     return widened(scores) - expand(reshape(lse, shape=(*lse.shape, 1)), shape=scores.shape)
 
 
@@ -107,7 +119,15 @@ _ON_GPUS = ((1, 2, 9, 8),) * 3
 
 # -- attention ----------------------------------------------------------------------------------------------
 def _samples() -> list[Sample]:
-    def case(q, k, v, mask=None, bias=None, softcap=None, **attrs) -> Sample:
+    def case(
+        q: Shape,
+        k: Shape,
+        v: Shape,
+        mask: Candidate | None = None,
+        bias: Candidate | None = None,
+        softcap: float | None = None,
+        **attrs: int,
+    ) -> Sample:
         drawn = [uniform(-1, 1, shape) for shape in (q, k, v)]
         return sample(*drawn, mask, bias, 0.5, softcap, **{"causal": False, **attrs})
 
@@ -203,7 +223,15 @@ def _(query, key, value, mask, bias, scale, softcap, *, causal, offset):
 
 # -- its backward -------------------------------------------------------------------------------------------
 def _backward_samples() -> list[Sample]:
-    def case(q, k, v, mask=None, bias=None, softcap=None, **attrs) -> Sample:
+    def case(
+        q: Shape,
+        k: Shape,
+        v: Shape,
+        mask: Candidate | None = None,
+        bias: Candidate | None = None,
+        softcap: float | None = None,
+        **attrs: int,
+    ) -> Sample:
         y = (*q[:3], v[3])
         drawn = [uniform(-1, 1, shape) for shape in (y, q, k, v, y)]
         settings = {"causal": False, **attrs} | ({"live": (True,) * 4} if bias is not None else {})

@@ -27,6 +27,9 @@ from burn_torch.ops.torch_types import TO_TORCH
 
 __all__ = ["torch_attention", "torch_attention_backward"]
 
+Forward = tuple[torch.Tensor, torch.Tensor]
+Backward = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
 _aten: Final = torch.ops.aten
 _MINUS_INFINITY: Final = -math.inf
 
@@ -36,39 +39,75 @@ class _Kernel(NamedTuple):
     causal, scale) the three gradients.  `added` is None or a mask of four axes in the type of the query.
     """
 
-    forward: Callable[..., tuple[torch.Tensor, torch.Tensor]]
-    backward: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+    forward: Callable[..., Forward]
+    backward: Callable[..., Backward]
 
 
 # -- the kernels -------------------------------------------------------------------------------------------
-def _cpu_forward(query, key, value, added, causal, scale):
+def _cpu_forward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor | None, causal: bool, scale: float
+) -> Forward:
     flash = _aten._scaled_dot_product_flash_attention_for_cpu.default
     return flash(query, key, value, 0.0, causal, attn_mask=added, scale=scale)
 
 
-def _cpu_backward(g, query, key, value, y, lse, added, causal, scale):
+def _cpu_backward(
+    g: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    added: torch.Tensor | None,
+    causal: bool,
+    scale: float,
+) -> Backward:
     flash = _aten._scaled_dot_product_flash_attention_for_cpu_backward.default
     return flash(g, query, key, value, y, lse, 0.0, causal, attn_mask=added, scale=scale)
 
 
-def _flash_forward(query, key, value, added, causal, scale):
+def _flash_forward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor | None, causal: bool, scale: float
+) -> Forward:
     made = _aten._scaled_dot_product_flash_attention.default(query, key, value, 0.0, causal, False, scale=scale)
     return made[0], made[1]
 
 
-def _flash_backward(g, query, key, value, y, lse, added, causal, scale):
+def _flash_backward(
+    g: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    added: torch.Tensor | None,
+    causal: bool,
+    scale: float,
+) -> Backward:
     lengths, unread = (query.shape[2], key.shape[2]), _random_state(query)
     flash = _aten._scaled_dot_product_flash_attention_backward.default
     return flash(g, query, key, value, y, lse, None, None, *lengths, 0.0, causal, unread, unread, scale=scale)
 
 
-def _cudnn_forward(query, key, value, added, causal, scale):
+def _cudnn_forward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor | None, causal: bool, scale: float
+) -> Forward:
     cudnn = _aten._scaled_dot_product_cudnn_attention.default
     made = cudnn(query, key, value, None, True, 0.0, causal, False, scale=scale)
     return made[0], made[1].reshape(query.shape[:3])
 
 
-def _cudnn_backward(g, query, key, value, y, lse, added, causal, scale):
+def _cudnn_backward(
+    g: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    added: torch.Tensor | None,
+    causal: bool,
+    scale: float,
+) -> Backward:
     lengths, unread = (query.shape[2], key.shape[2]), _random_state(query)
     cudnn = _aten._scaled_dot_product_cudnn_attention_backward.default
     lse = lse.unsqueeze(-1)  # as its forward gives it: three axes end the process
@@ -77,7 +116,9 @@ def _cudnn_backward(g, query, key, value, y, lse, added, causal, scale):
     )  # fmt: skip
 
 
-def _efficient_forward(query, key, value, added, causal, scale):
+def _efficient_forward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor | None, causal: bool, scale: float
+) -> Forward:
     efficient = _aten._scaled_dot_product_efficient_attention.default
     added = _aligned(added, query, key)
     y, lse = efficient(query, key, value, added, True, 0.0, causal, scale=scale)[:2]
@@ -85,7 +126,17 @@ def _efficient_forward(query, key, value, added, causal, scale):
     return y, lse if lse.shape[2] == rows else lse[:, :, :rows].contiguous()
 
 
-def _efficient_backward(g, query, key, value, y, lse, added, causal, scale):
+def _efficient_backward(
+    g: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    added: torch.Tensor | None,
+    causal: bool,
+    scale: float,
+) -> Backward:
     unread, missing = _random_state(query), -query.shape[2] % _LSE_ROWS
     if missing:  # as the forward leaves the rows that do not exist: exp(score - inf) is 0
         lse = functional.pad(lse, (0, missing), value=math.inf)
@@ -172,7 +223,15 @@ def torch_attention(call: Call) -> Callable[..., Any] | None:
             _lines(query), _lines(key), _lines(value), None, causal, float(scale)
         )
 
-    def run(query, key, value, mask, bias, scale, softcap):
+    def run(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        scale: float,
+        softcap: float | None,
+    ) -> Forward:
         added = _added(query, mask, bias, hidden)
         blind = (added == _MINUS_INFINITY).all(-1)
         y, lse = forward(_lines(query), _lines(key), _lines(value), added, causal, float(scale))
@@ -204,7 +263,18 @@ def torch_attention_backward(call: Call) -> Callable[..., Any] | None:
         return None
     backward = _backward_at_any_scale(kernel)
 
-    def run(g, query, key, value, y, lse, mask, bias, scale, softcap):
+    def run(
+        g: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        y: torch.Tensor,
+        lse: torch.Tensor,
+        mask: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        scale: float,
+        softcap: float | None,
+    ) -> tuple[torch.Tensor | None, ...]:
         added = _added(query, mask, bias, hidden) if masked else None
         tensors = (_lines(x) for x in (g, query, key, value, y))
         grads = backward(*tensors, lse.contiguous(), added, causal, float(scale))
@@ -213,10 +283,17 @@ def torch_attention_backward(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _forward_at_any_scale(kernel: _Kernel) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+def _forward_at_any_scale(kernel: _Kernel) -> Callable[..., Forward]:
     """torch's kernels scale the -inf of hidden scores too: a negative scale would make +inf of it, and NaN."""
 
-    def run(query, key, value, added, causal, scale):
+    def run(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        added: torch.Tensor | None,
+        causal: bool,
+        scale: float,
+    ) -> Forward:
         if scale < 0.0:
             query, scale = -query, -scale
         return kernel.forward(query, key, value, added, causal, scale)
@@ -224,8 +301,18 @@ def _forward_at_any_scale(kernel: _Kernel) -> Callable[..., tuple[torch.Tensor, 
     return run
 
 
-def _backward_at_any_scale(kernel: _Kernel) -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    def run(g, query, key, value, y, lse, added, causal, scale):
+def _backward_at_any_scale(kernel: _Kernel) -> Callable[..., Backward]:
+    def run(
+        g: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        y: torch.Tensor,
+        lse: torch.Tensor,
+        added: torch.Tensor | None,
+        causal: bool,
+        scale: float,
+    ) -> Backward:
         if scale >= 0.0:
             return kernel.backward(g, query, key, value, y, lse, added, causal, scale)
         dquery, dkey, dvalue = kernel.backward(g, -query, key, value, y, lse, added, causal, -scale)

@@ -6,6 +6,8 @@ statistics from them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -28,32 +30,33 @@ from burn_torch.ops.moments import (
     wide_array,
     widened,
 )
-from burn_torch.ops.op import Call, op
+from burn_torch.ops.op import Call, Candidate, op
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.signature import Number
+from burn_torch.ops.value import Primitive
 
 aten = torch.ops.aten
 
 
-def _but_channels(x):
+def _but_channels(x: Primitive) -> tuple[Any, ...]:
     return (0, *range(2, x.ndim))
 
 
-def _beside(x):
+def _beside(x: Primitive) -> tuple[Any, ...]:
     return (1, x.shape[1]) + (1,) * (x.ndim - 2)
 
 
-def _numpy_scaled(y, gamma, beta):
+def _numpy_scaled(y: Array, gamma: Array | None, beta: Array | None) -> Array:
     if gamma is not None:
         y = y * gamma.reshape(_beside(y))
     return y if beta is None else y + beta.reshape(_beside(y))
 
 
 # -- statistics of the batch --------------------------------------------------------------------------
-def _torch_batch_norm(call: Call):
+def _torch_batch_norm(call: Call) -> Candidate:
     spec, channels = call.results[0], call.results[1].numel
     if spec.numel == 0:
         return lambda x, gamma, beta, eps: (
@@ -63,14 +66,16 @@ def _torch_batch_norm(call: Call):
         )
     update, normalise = torch.batch_norm_update_stats, torch.native_batch_norm
 
-    def run(x, gamma, beta, eps):
+    def run(
+        x: torch.Tensor, gamma: torch.Tensor | None, beta: torch.Tensor | None, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         mean, var = update(x, None, None, 0.0)
         return normalise(x, gamma, beta, mean, var, False, 0.0, eps)[0], mean, var
 
     return run
 
 
-def _numpy_batch_norm(x, gamma, beta, eps):
+def _numpy_batch_norm(x: Array, gamma: Array | None, beta: Array | None, eps: float) -> tuple[Array, Array, Array]:
     x = wide_array(x)
     if x.size == 0:
         return x.copy(), np.zeros(x.shape[1], x.dtype), np.zeros(x.shape[1], x.dtype)
@@ -127,7 +132,7 @@ def _(x, gamma, beta, eps):
     return like(x, y), reshape(mean, shape=channels), reshape(var, shape=channels)
 
 
-def _torch_batch_norm_backward(call: Call):
+def _torch_batch_norm_backward(call: Call) -> Candidate:
     live, spec = call.attrs["live"], call.specs[1]
     assert isinstance(spec, TensorSpec)
     if spec.numel == 0:
@@ -138,7 +143,9 @@ def _torch_batch_norm_backward(call: Call):
         )
     backward = aten.native_batch_norm_backward.default
 
-    def run(g, x, mean, var, gamma, eps):
+    def run(
+        g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, gamma: torch.Tensor | None, eps: float
+    ) -> tuple[Any, ...]:
         # beside a contiguous x torch reads these three as if they were contiguous too
         rstd = torch.rsqrt(var + eps).contiguous()
         if gamma is not None:
@@ -150,7 +157,9 @@ def _torch_batch_norm_backward(call: Call):
     return run
 
 
-def _numpy_batch_norm_backward(g, x, mean, var, gamma, eps, *, live):
+def _numpy_batch_norm_backward(
+    g: Array, x: Array, mean: Array, var: Array, gamma: Array | None, eps: float, *, live: tuple[bool, ...]
+) -> tuple[Any, ...]:
     g, x = wide_array(g), wide_array(x)
     over = _but_channels(x)
     rstd = (1 / np.sqrt(var + eps)).reshape(_beside(x))
@@ -221,14 +230,16 @@ def _(g, x, mean, var, gamma, eps, *, live):
 
 
 # -- given statistics -----------------------------------------------------------------------------------
-def _torch_batch_norm_inference(call: Call):
+def _torch_batch_norm_inference(call: Call) -> Candidate:
     if call.results[0].numel == 0:
         return lambda x, gamma, beta, mean, var, eps: torch.empty_like(x)
     cudnn = torch.backends.cudnn.enabled
     return lambda x, gamma, beta, mean, var, eps: torch.batch_norm(x, gamma, beta, mean, var, False, 0.0, eps, cudnn)
 
 
-def _numpy_batch_norm_inference(x, gamma, beta, mean, var, eps):
+def _numpy_batch_norm_inference(
+    x: Array, gamma: Array | None, beta: Array | None, mean: Array, var: Array, eps: float
+) -> Array:
     x = wide_array(x)
     rstd = 1 / np.sqrt(wide_array(var) + eps)
     return _numpy_scaled((x - mean.reshape(_beside(x))) * rstd.reshape(_beside(x)), gamma, beta)

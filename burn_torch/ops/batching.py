@@ -17,7 +17,7 @@ from typing import Any, Final
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.ops.op import REGISTRY, Op
-from burn_torch.ops.value import Value
+from burn_torch.ops.value import Primitive, Value
 
 __all__ = ["aligned", "beside", "is_tensor"]
 
@@ -74,7 +74,7 @@ _MOVED: Final[dict[str, Callable[[Any, int], Any]]] = {
 
 
 def _shifted(row: Op) -> Callable[..., Any]:
-    def rule(n, many, *inputs, **attrs):
+    def rule(n: int, many: Primitive, *inputs: Primitive, **attrs: Primitive) -> Primitive:
         moved = {name: _MOVED[name](value, n) if name in _MOVED else value for name, value in attrs.items()}
         return row(*[beside(n, m, x) for m, x in zip(many, inputs, strict=True)], **moved)
 
@@ -84,7 +84,7 @@ def _shifted(row: Op) -> Callable[..., Any]:
 def _leading(row: Op, *items: int) -> Callable[..., Any]:
     """Inputs at `items` take any axes in front; the others must be shared."""
 
-    def rule(n, many, *inputs, **attrs):
+    def rule(n: int, many: Primitive, *inputs: Primitive, **attrs: Primitive) -> Primitive:
         if any(m and i not in items for i, m in enumerate(many)):
             return NotImplemented
         return row(*[beside(n, many[i], x) if i in items else x for i, x in enumerate(inputs)], **attrs)
@@ -95,7 +95,7 @@ def _leading(row: Op, *items: int) -> Callable[..., Any]:
 def _folded(row: Op, *items: int) -> Callable[..., Any]:
     """Inputs at `items`, and all outputs, have an axis of items in front; the other inputs must be shared."""
 
-    def rule(n, many, *inputs, **attrs):
+    def rule(n: int, many: Primitive, *inputs: Primitive, **attrs: Primitive) -> Primitive:
         if any(m and i not in items for i, m in enumerate(many)):
             return NotImplemented
         if any(is_tensor(inputs[i]) and not _axes(many[i], inputs[i]) for i in items):
@@ -180,7 +180,7 @@ _linear: Final = REGISTRY["linear"]
 
 
 @_matmul.batched
-def _matmul_of_each(n, many, lhs, rhs):
+def _matmul_of_each(n: int, many: Primitive, lhs: Primitive, rhs: Primitive) -> Primitive:
     ndim = max(_axes(many[0], lhs), _axes(many[1], rhs))
     return _matmul(aligned(many[0], lhs, ndim), aligned(many[1], rhs, ndim))
 
@@ -358,7 +358,7 @@ def _(n, many, x, *numbers, start):
 
 # -- rows that mix samples -----------------------------------------------------------------------------------------
 def _refused(row: Op) -> Callable[..., Any]:
-    def rule(n, many, x, *others, **attrs):
+    def rule(n: int, many: Primitive, x: Primitive, *others: Primitive, **attrs: Primitive) -> Primitive:
         raise ArgumentError(
             explain(
                 "per_sample_grad: batch normalisation in training mixes the samples",

@@ -23,12 +23,12 @@ from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
 from burn_torch.core.errors import DistributedError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
-from burn_torch.ops.op import REGISTRY, Call, PerCall, op
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.op import REGISTRY, Call, Candidate, Op, PerCall, op
+from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.signature import Operand
 from burn_torch.ops.slicing import narrow
 from burn_torch.ops.torch_types import TO_TORCH
-from burn_torch.ops.value import Value
+from burn_torch.ops.value import Primitive, Value
 
 _REDUCTIONS: Final = ("sum", "max", "min")
 
@@ -135,7 +135,7 @@ def _numpy(compute: Callable[..., Any], alone: Callable[..., Any] = np.copy) -> 
         if attrs["world"] == 1:
             return alone
 
-        def run(x):
+        def run(x: Primitive) -> Primitive:
             y = compute(_group(attrs["world"]), torch.from_numpy(np.array(x, order="C")), **attrs)
             return y.numpy()
 
@@ -155,7 +155,7 @@ def _check(world: int, **ranks: int) -> None:
 
 
 # -- rows ----------------------------------------------------------------------------------------------
-def _reduced(dist, x, *, reduction, world):
+def _reduced(dist: Primitive, x: Primitive, *, reduction: Primitive, world: Primitive) -> Primitive:
     dist.all_reduce(x, op=getattr(dist.ReduceOp, reduction.upper()))
     return x
 
@@ -190,7 +190,7 @@ def _(g, y, x, *, reduction, world):
     return total * hit / all_reduce(hit, reduction="sum", world=world)
 
 
-def _gathered(dist, x, *, world):
+def _gathered(dist: Primitive, x: Primitive, *, world: Primitive) -> Primitive:
     y = x.new_empty((world, *x.shape))
     _gather_by(dist, _sent(y).reshape(-1), _sent(x).reshape(-1))
     return y
@@ -217,7 +217,7 @@ def _(g, y, x, *, world):
     return reduce_scatter(g, world=world)
 
 
-def _scattered(dist, x, *, world):
+def _scattered(dist: Primitive, x: Primitive, *, world: Primitive) -> Primitive:
     y = x.new_empty(x.shape[1:])
     if dist.get_backend() == "gloo" or x.device.type == "cpu":  # gloo has it in new versions of torch only
         dist.all_reduce(x)
@@ -254,7 +254,7 @@ def _(g, y, x, *, world):
     return all_gather(g, world=world)
 
 
-def _broadcast(dist, x, *, source, world):
+def _broadcast(dist: Primitive, x: Primitive, *, source: Primitive, world: Primitive) -> Primitive:
     dist.broadcast(_sent(x), src=source)
     return x
 
@@ -280,7 +280,7 @@ def _(g, y, x, *, source, world):
     return reduce_to(g, target=source, world=world)
 
 
-def _reduced_to(dist, x, *, target, world):
+def _reduced_to(dist: Primitive, x: Primitive, *, target: Primitive, world: Primitive) -> Primitive:
     dist.all_reduce(x)  # a reduce would leave on other ranks whatever its algorithm had there
     return x if dist.get_rank() == target else x.zero_()
 
@@ -324,7 +324,7 @@ def packing(call: Call) -> Callable[..., Any]:
     """The first part of `mean_start`: `packed(weight, *xs)`, the row of numbers that is to be summed."""
     kind, device, count = TO_TORCH[call.result.dtype], torch.device(call.result.place), call.result.shape[0]
 
-    def packed(weight, *xs):
+    def packed(weight: float | torch.Tensor, *xs: torch.Tensor) -> torch.Tensor:
         flat = torch.empty(count, dtype=kind, device=device)
         _pack(flat, xs, weight)
         flat[-1:].copy_(weight.reshape(1)) if isinstance(weight, torch.Tensor) else flat[-1:].fill_(weight)
@@ -337,7 +337,7 @@ def sending(call: Call) -> Callable[..., Any]:
     """The second part of `mean_start`: `sent(flat)`, which is flat itself, and is being summed from now on."""
     world = call.attrs["world"]
 
-    def sent(flat):
+    def sent(flat: torch.Tensor) -> torch.Tensor:
         if world > 1:
             _works[flat] = _group(world).all_reduce(flat, async_op=True)
         return flat
@@ -377,7 +377,7 @@ def _pack(flat: torch.Tensor, xs: Sequence[torch.Tensor], weight: Any) -> None:
 def _start_numpy(call: Call) -> Callable[..., Any]:
     run = _start(call)
 
-    def on_arrays(weight, *xs):
+    def on_arrays(weight: Any, *xs: Array) -> Array:
         weight = torch.from_numpy(np.array(weight)) if isinstance(weight, np.ndarray) else weight
         started = run(weight, *[torch.from_numpy(np.array(x)) for x in xs])
         work = _works.pop(started, None)
@@ -436,7 +436,7 @@ def arriving(call: Call) -> Callable[..., Any]:
     """The first part of `mean_wait`: `arrived(flat)`, which is flat itself, once it holds the sum."""
     world = call.attrs["world"]
 
-    def arrived(flat):
+    def arrived(flat: torch.Tensor) -> torch.Tensor:
         if world > 1:
             work = _works.pop(flat, None)
             if work is None:
@@ -493,11 +493,11 @@ def _(flat, *, world):
 
 
 # -- many samples at once ------------------------------------------------------------------------------------
-def _as_one(row):
+def _as_one(row: Op) -> Candidate:
     return lambda n, many, x, **attrs: row(x, **attrs)
 
 
-def _second_axis_first(x):
+def _second_axis_first(x: Primitive) -> Primitive:
     return REGISTRY["permute"](x, axes=(1, 0, *range(2, x.ndim)))
 
 

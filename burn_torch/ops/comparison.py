@@ -12,7 +12,7 @@ from burn_torch.core.dtype import BOOL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.held_numbers import beyond, compares
 from burn_torch.ops.laws import Exchange, Uniform
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import fixed, integers, sample, uniform
 from burn_torch.ops.signature import Operand
@@ -30,7 +30,7 @@ _PAIR = [
 
 def _torch_comparison(function: Callable[..., torch.Tensor], mirrored: Callable[..., torch.Tensor]) -> PerCall:
     # torch compares a tensor with a number, not a number with a tensor
-    def build(call: Call):
+    def build(call: Call) -> Candidate:
         compare = (lambda x, y: mirrored(y, x)) if isinstance(call.specs[0], NumberSpec) else function
         # torch wraps a number around to the type of the tensor: 300 would be 44 beside i8
         return beyond(call, compare, lambda x, truth: torch.full_like(x, truth, dtype=torch.bool))

@@ -10,22 +10,25 @@ so the three rows are each other's gradients, to any order.  conv_transpose is c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.reductions import sum as sum_over
 from burn_torch.ops.rules import same_dtype
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive, Value
 from burn_torch.ops.windows import (
     Faults,
+    Pairs,
     check_fit,
     check_settings,
     check_spatial,
@@ -44,14 +47,14 @@ _convolution_backward = torch.ops.aten.convolution_backward.default
 
 
 # -- conv ------------------------------------------------------------------------------------------------
-def _split(padding):
+def _split(padding: Pairs) -> tuple[Any, ...]:
     """What aten pads by itself (as much on both sides), and the rest in the order of torch's pad, or None."""
     inner = [max(0, min(pair)) for pair in padding]
     rest = [(before - p, after - p) for (before, after), p in zip(padding, inner, strict=True)]
     return inner, ([n for pair in reversed(rest) for n in pair] if any(map(any, rest)) else None)
 
 
-def _torch_conv(call: Call):
+def _torch_conv(call: Call) -> Primitive:
     attrs = call.attrs
     inner, rest = _split(attrs["padding"])
     stride, dilation, groups = attrs["stride"], attrs["dilation"], attrs["groups"]
@@ -66,7 +69,7 @@ def _torch_conv(call: Call):
     )
 
 
-def _columns(x, kernel, stride, padding, dilation, groups):
+def _columns(x: Array, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> tuple[Any, ...]:
     """The windows of x as (groups, batch * windows, channels / groups * kernel), and the counts of windows."""
     view = windows(fit(widened(x), padding), kernel, stride, dilation)
     spatial = len(kernel)
@@ -77,14 +80,23 @@ def _columns(x, kernel, stride, padding, dilation, groups):
     return rows.reshape(groups, batch * math.prod(counts), channels // groups * math.prod(kernel)), counts
 
 
-def _by_group(g, groups):
+def _by_group(g: Array, groups: int) -> Array:
     """A gradient (batch, channels, *counts) as (groups, channels / groups, batch * windows)."""
     batch, channels = g.shape[:2]
     split = widened(g).reshape(batch, groups, channels // groups, math.prod(g.shape[2:]))
     return split.transpose(1, 2, 0, 3).reshape(groups, channels // groups, batch * math.prod(g.shape[2:]))
 
 
-def _numpy_conv(x, weight, bias, *, stride, padding, dilation, groups):
+def _numpy_conv(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    *,
+    stride: Shape,
+    padding: Pairs,
+    dilation: Shape,
+    groups: int,
+) -> Array:
     columns, counts = _columns(x, weight.shape[2:], stride, padding, dilation, groups)
     filters = widened(weight).reshape(groups, weight.shape[0] // groups, columns.shape[2])
     y = np.matmul(filters, columns.transpose(0, 2, 1))  # (groups, channels_out / groups, batch * windows)
@@ -92,11 +104,13 @@ def _numpy_conv(x, weight, bias, *, stride, padding, dilation, groups):
     return y if bias is None else y + bias.reshape(-1, *(1,) * len(counts))
 
 
-def _counts(x, weight, settings):
+def _counts(x: Shape, weight: Shape, settings: Mapping[str, Any]) -> tuple[Any, ...]:
     return window_counts(x[2:], weight[2:], settings["stride"], settings["padding"], settings["dilation"])
 
 
-def _settings(spatial, stride=1, padding=(0, 0), dilation=1, groups=1):
+def _settings(
+    spatial: int, stride: int = 1, padding: Shape = (0, 0), dilation: int = 1, groups: int = 1
+) -> Mapping[str, Any]:
     return {
         "stride": (stride,) * spatial,
         "padding": (padding,) * spatial,
@@ -134,7 +148,7 @@ def conv(
     bias: TensorSpec | None,
     *,
     stride: tuple[int, ...],
-    padding: tuple[tuple[int, int], ...],
+    padding: Pairs,
     dilation: tuple[int, ...],
     groups: int,
 ) -> TensorSpec:
@@ -185,12 +199,12 @@ def _(g, y, x, weight, bias, **settings):
     )
 
 
-def _over_channels(g):
+def _over_channels(g: Value) -> Value:
     """The gradient of a bias that was added to each channel."""
     return reshape(sum_over(g, dims=(0, *range(2, g.ndim))), shape=(g.shape[1],))
 
 
-def _check_weight(faults, weight, spatial):
+def _check_weight(faults: Primitive, weight: TensorSpec, spatial: int) -> None:
     if weight.ndim != spatial + 2:
         faults.add(
             f"weight has {weight.ndim} axes",
@@ -201,29 +215,31 @@ def _check_weight(faults, weight, spatial):
         faults.add("weight has no elements", expected="sizes of at least 1", mend="build the weight with channels")
 
 
-def _check_settings(faults, spatial, stride, padding, dilation, groups):
+def _check_settings(
+    faults: Primitive, spatial: int, stride: Shape, padding: Pairs, dilation: Shape, groups: int
+) -> None:
     check_settings(faults, spatial, stride=stride, padding=padding, dilation=dilation)
     _check_groups(faults, groups)
 
 
-def _check_groups(faults, groups):
+def _check_groups(faults: Primitive, groups: int) -> None:
     if groups < 1:
         faults.add(f"groups is {groups}", expected="at least one group", mend="groups=1 connects all channels")
 
 
-def _check_bias(faults, bias, channels):
+def _check_bias(faults: Primitive, bias: TensorSpec | None, channels: int) -> None:
     if bias is not None and bias.shape != (channels,):
         faults.add("the bias does not fit the weight", expected=f"bias ({channels},)", mend="give one number a channel")
 
 
 # -- its transposes --------------------------------------------------------------------------------------
-def _padded(size, rest):
+def _padded(size: Shape, rest: list[int] | None) -> tuple[Any, ...]:
     """The spatial sizes after what torch's pad adds."""
     added = [0] * len(size) if rest is None else [a + b for a, b in zip(rest[::2], rest[1::2], strict=True)]
     return tuple(s + n for s, n in zip(size, reversed(added), strict=True))
 
 
-def _torch_input_gradient(call: Call):
+def _torch_input_gradient(call: Call) -> Primitive:
     g, weight = call.specs
     assert isinstance(g, TensorSpec)
     assert isinstance(weight, TensorSpec)
@@ -246,7 +262,7 @@ def _torch_input_gradient(call: Call):
         shape, dtype, place = (g.shape[0], weight.shape[1] * groups, *padded), TO_TORCH[g.dtype], g.place
         none = (0,) * len(stride)
 
-        def by_group(g, weight):
+        def by_group(g: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             like = torch.empty(shape, dtype=dtype, device=place)  # torch reads its shape only
             return _convolution_backward(
                 g, like, weight, None, stride, inner, dilation, False, none, groups, (True, False, False)
@@ -260,7 +276,16 @@ def _torch_input_gradient(call: Call):
     return lambda g, weight: torch.constant_pad_nd(whole(g, weight), cut, 0)
 
 
-def _numpy_input_gradient(g, weight, *, size, stride, padding, dilation, groups):
+def _numpy_input_gradient(
+    g: Array,
+    weight: Array,
+    *,
+    size: Shape,
+    stride: Shape,
+    padding: Pairs,
+    dilation: Shape,
+    groups: int,
+) -> Array:
     batch, counts, kernel = g.shape[0], g.shape[2:], weight.shape[2:]
     filters = widened(weight).reshape(groups, weight.shape[0] // groups, weight.shape[1] * math.prod(kernel))
     columns = np.matmul(filters.transpose(0, 2, 1), _by_group(g, groups))
@@ -292,7 +317,7 @@ def conv_input_gradient(
     *,
     size: Shape,
     stride: tuple[int, ...],
-    padding: tuple[tuple[int, int], ...],
+    padding: Pairs,
     dilation: tuple[int, ...],
     groups: int,
 ) -> TensorSpec:
@@ -320,7 +345,7 @@ def _(h, z, g, weight, *, size, **settings):
     return conv(h, weight, None, **settings), conv_weight_gradient(h, g, kernel=weight.shape[2:], **settings)
 
 
-def _torch_weight_gradient(call: Call):
+def _torch_weight_gradient(call: Call) -> Primitive:
     x, g = call.specs
     assert isinstance(x, TensorSpec)
     assert isinstance(g, TensorSpec)
@@ -345,7 +370,16 @@ def _torch_weight_gradient(call: Call):
     return whole if rest is None else lambda x, g: whole(torch.constant_pad_nd(x, rest, 0), g)
 
 
-def _numpy_weight_gradient(x, g, *, kernel, stride, padding, dilation, groups):
+def _numpy_weight_gradient(
+    x: Array,
+    g: Array,
+    *,
+    kernel: Shape,
+    stride: Shape,
+    padding: Pairs,
+    dilation: Shape,
+    groups: int,
+) -> Array:
     columns, _ = _columns(x, kernel, stride, padding, dilation, groups)
     return np.matmul(_by_group(g, groups), columns).reshape(g.shape[1], x.shape[1] // groups, *kernel)
 
@@ -370,7 +404,7 @@ def conv_weight_gradient(
     *,
     kernel: Shape,
     stride: tuple[int, ...],
-    padding: tuple[tuple[int, int], ...],
+    padding: Pairs,
     dilation: tuple[int, ...],
     groups: int,
 ) -> TensorSpec:
@@ -404,7 +438,17 @@ def _(h, z, x, g, *, kernel, **settings):
     return conv_input_gradient(g, h, size=x.shape[2:], **settings), conv(x, h, None, **settings)
 
 
-def _check_output(faults, g, channels, size, kernel, stride, padding, dilation, groups):
+def _check_output(
+    faults: Primitive,
+    g: TensorSpec,
+    channels: int,
+    size: Shape,
+    kernel: Shape,
+    stride: Shape,
+    padding: Pairs,
+    dilation: Shape,
+    groups: int,
+) -> None:
     """g has the shape that the convolution gives."""
     check_fit(faults, size, kernel, padding, dilation)
     counts = window_counts(size, kernel, stride, padding, dilation)
@@ -417,12 +461,14 @@ def _check_output(faults, g, channels, size, kernel, stride, padding, dilation, 
 
 
 # -- conv_transpose ----------------------------------------------------------------------------------------
-def _torch_conv_transpose(call: Call):
+def _torch_conv_transpose(call: Call) -> Candidate:
     stride, padding, beyond, dilation, groups = call.attrs.values()
     return lambda x, weight, bias: _convolution(x, weight, bias, stride, padding, dilation, True, beyond, groups)
 
 
-def _transpose_settings(spatial, stride=1, padding=0, output_padding=0, dilation=1, groups=1):
+def _transpose_settings(
+    spatial: int, stride: int = 1, padding: int = 0, output_padding: int = 0, dilation: int = 1, groups: int = 1
+) -> Mapping[str, Any]:
     return {
         "stride": (stride,) * spatial,
         "padding": (padding,) * spatial,
@@ -531,7 +577,9 @@ def _(x, weight, bias, *, stride, padding, output_padding, dilation, groups):
     return y if bias is None else y + reshape(bias, shape=(y.shape[1], *(1,) * len(size)))
 
 
-def _transpose_size(size, kernel, stride, padding, output_padding, dilation):
+def _transpose_size(
+    size: Shape, kernel: Shape, stride: Shape, padding: Shape, output_padding: Shape, dilation: Shape
+) -> tuple[Any, ...]:
     return tuple(
         (s - 1) * step - 2 * p + reach(k, d) + o
         for s, k, step, p, o, d in zip(size, kernel, stride, padding, output_padding, dilation, strict=True)

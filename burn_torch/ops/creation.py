@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +13,8 @@ from burn_torch.core.spec import FLOAT_NUMBER, Shape, TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.held_numbers import held, require_numbers
 from burn_torch.ops.laws import Fill
-from burn_torch.ops.op import Call, PerCall, op
-from burn_torch.ops.samples import sample
+from burn_torch.ops.op import Call, Candidate, PerCall, op
+from burn_torch.ops.samples import Array, sample
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH
 
@@ -26,7 +27,7 @@ def _made(shape: Shape, dtype: DType, place: str) -> TensorSpec:
     return TensorSpec.of(shape, dtype, place)
 
 
-def _torch_full(call: Call):
+def _torch_full(call: Call) -> Candidate:
     shape, dtype, place = call.attrs["shape"], TO_TORCH[call.attrs["dtype"]], torch.device(call.attrs["place"])
     return lambda value: torch.full(shape, value, dtype=dtype, device=place)
 
@@ -58,7 +59,7 @@ def full(value: Number, *, shape: Shape, dtype: DType, place: str) -> TensorSpec
     return _made(shape, dtype, place)
 
 
-def _torch_arange(call: Call):
+def _torch_arange(call: Call) -> Candidate:
     length, dtype, place = call.attrs["length"], call.attrs["dtype"], torch.device(call.attrs["place"])
     theirs = TO_TORCH[dtype]
     # one rounding, from double.  MPS has no double.
@@ -67,7 +68,7 @@ def _torch_arange(call: Call):
         torch.device("cpu" if place.type == "mps" else place),
     )
 
-    def run(start, step):
+    def run(start: float, step: float) -> torch.Tensor:
         require_numbers(call, dtype, range_ends(start, step, length))
         if start == 0 and step == 1:
             return torch.arange(length, dtype=theirs, device=place)
@@ -76,18 +77,18 @@ def _torch_arange(call: Call):
     return run
 
 
-def _numpy_arange(call: Call):
+def _numpy_arange(call: Call) -> Candidate:
     length, dtype = call.attrs["length"], call.attrs["dtype"]
     wide = np.float64 if dtype.is_float else np.int64
 
-    def run(start, step):
+    def run(start: float, step: float) -> Array:
         require_numbers(call, dtype, range_ends(start, step, length))
         return (np.arange(length, dtype=wide) * wide(step) + wide(start)).astype(dtype.numpy)
 
     return run
 
 
-def range_ends(start, step, length):
+def range_ends(start: float, step: float, length: int) -> tuple[Any, ...]:
     """The first and the last element of a range, between which all others lie."""
     return (start, start + step * (length - 1)) if length else ()
 
@@ -128,7 +129,7 @@ def arange(start: Number, step: Number, *, length: int, dtype: DType, place: str
     return y
 
 
-def _torch_eye(call: Call):
+def _torch_eye(call: Call) -> Candidate:
     size, dtype, place = call.attrs["size"], TO_TORCH[call.attrs["dtype"]], torch.device(call.attrs["place"])
     if call.attrs["dtype"] in _STORAGE:
         return lambda: torch.eye(size, dtype=torch.uint8, device=place).to(dtype)

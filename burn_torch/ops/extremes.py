@@ -15,10 +15,10 @@ from burn_torch.core.dtype import NUMERIC, DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.laws import Folds, OfEqual
-from burn_torch.ops.op import PerCall, op
+from burn_torch.ops.op import Candidate, PerCall, op
 from burn_torch.ops.reductions import is_input, reduced, sum, unchanged
 from burn_torch.ops.rules import front_axis
-from burn_torch.ops.samples import distinct, sample
+from burn_torch.ops.samples import Array, distinct, sample
 
 
 def _extreme(x: TensorSpec, dims: tuple[int, ...]) -> TensorSpec:
@@ -131,8 +131,8 @@ def argmin(x: TensorSpec, *, dim: int) -> TensorSpec:
     return _along(x, dim).with_dtype(DType.I64)
 
 
-def _numpy_chosen(choose):
-    def run(x, *, dim):
+def _numpy_chosen(choose: Candidate) -> Candidate:
+    def run(x: Array, *, dim: int) -> tuple[Array, Array]:
         indices = choose(x, axis=dim, keepdims=True)
         return np.take_along_axis(x, indices, dim), indices
 

@@ -7,9 +7,10 @@ import math
 import torch
 
 from burn_torch.core.dtype import FLOAT
-from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import Call, PerCall, op
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.op import Call, Candidate, PerCall, op
+from burn_torch.ops.samples import Array, sample, uniform
+from burn_torch.ops.value import Primitive
 from burn_torch.ops.windows import (
     Faults,
     both_sides,
@@ -31,18 +32,20 @@ _COLUMN_CASES = [  # x, settings
 ]
 
 
-def _column_shape(batch, channels, size, *, kernel, stride, dilation, padding):
+def _column_shape(
+    batch: int, channels: int, size: Shape, *, kernel: Shape, stride: Shape, dilation: Shape, padding: Shape
+) -> tuple[int, int, int]:
     counts = window_counts(size, kernel, stride, both_sides(padding), dilation)
     return batch, channels * math.prod(kernel), math.prod(counts)
 
 
-def _numpy_unfold4d(x, *, kernel, stride, dilation, padding):
+def _numpy_unfold4d(x: Array, *, kernel: Shape, stride: Shape, dilation: Shape, padding: Shape) -> Array:
     view = windows(fit(x, both_sides(padding)), kernel, stride, dilation)
     batch, channels, *counts = view.shape[:4]
     return view.transpose(0, 1, 4, 5, 2, 3).reshape(batch, channels * math.prod(kernel), math.prod(counts))
 
 
-def _torch_unfold4d(call: Call):
+def _torch_unfold4d(call: Call) -> Candidate:
     kernel, stride, dilation, padding = call.attrs.values()
     return lambda x: torch._C._nn.im2col(x, kernel, dilation, padding, stride)
 
@@ -79,7 +82,9 @@ def _(g, y, x, **settings):
     return fold4d(g, output_size=x.shape[2:], **settings)
 
 
-def _numpy_fold4d(x, *, output_size, kernel, stride, dilation, padding):
+def _numpy_fold4d(
+    x: Array, *, output_size: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Shape
+) -> Array:
     pairs = both_sides(padding)
     counts = window_counts(output_size, kernel, stride, pairs, dilation)
     columns = widened(x).reshape(x.shape[0], x.shape[1] // math.prod(kernel), *kernel, *counts)
@@ -87,7 +92,7 @@ def _numpy_fold4d(x, *, output_size, kernel, stride, dilation, padding):
     return unfit(scatter_windows(columns.transpose(0, 1, 4, 5, 2, 3), padded, stride, dilation), pairs)
 
 
-def _torch_fold4d(call: Call):
+def _torch_fold4d(call: Call) -> Candidate:
     size, kernel, stride, dilation, padding = call.attrs.values()
     return lambda x: torch._C._nn.col2im(x, size, kernel, dilation, padding, stride)
 
@@ -142,7 +147,9 @@ def _(g, y, x, *, output_size, **settings):
     return unfold4d(g, **settings)
 
 
-def _check_columns(faults, size, kernel, stride, dilation, padding):
+def _check_columns(
+    faults: Primitive, size: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Shape
+) -> None:
     check_settings(faults, 2, kernel=kernel, stride=stride, dilation=dilation)
     check_settings(faults, 2, least=0, padding=padding)
     faults.stop()

@@ -13,7 +13,7 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.ops import special
 from burn_torch.ops.laws import Idempotent
 from burn_torch.ops.op import op
-from burn_torch.ops.samples import distinct, fixed, on_plain_shapes, uniform
+from burn_torch.ops.samples import Array, distinct, fixed, on_plain_shapes, uniform
 
 
 @op(
@@ -40,7 +40,7 @@ def _(g, y, x):
     return g * sign(x)
 
 
-def _numpy_sign(x):
+def _numpy_sign(x: Array) -> Array:
     return (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)  # np.sign keeps NaN
 
 

@@ -12,22 +12,26 @@ A derivative with respect to the grid puts the derivatives of these polynomials 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.random import Generator
 
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.comparison import is_nan
 from burn_torch.ops.faults import shape_fault
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.reductions import sum as sum_over
 from burn_torch.ops.resampling import check_choice
 from burn_torch.ops.rules import same_dtype
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.value import Primitive, Value
 
 MODES = ("bilinear", "nearest", "bicubic")
 PADDING_MODES = ("zeros", "border", "reflection")
@@ -46,11 +50,11 @@ _KERNELS: dict[str, tuple[int, tuple[tuple[float, ...], ...]]] = {
 
 
 # -- the formula, on numpy arrays and torch tensors alike ----------------------------------------------------
-def _integers(x):
+def _integers(x: Primitive) -> Primitive:
     return x.long() if isinstance(x, torch.Tensor) else x.astype(np.int64)
 
 
-def _reflected(xp, p, size, align_corners):
+def _reflected(xp: ModuleType, p: Primitive, size: int, align_corners: bool) -> tuple[Any, ...]:
     """Coordinates mirrored at the outer elements, or at their outer edges, and the sign of their slope."""
     low, span = (0.0, float(size - 1)) if align_corners else (-0.5, float(size))
     if span == 0:
@@ -63,7 +67,7 @@ def _reflected(xp, p, size, align_corners):
     return xp.where(even, extra, span - extra) + low, xp.where(even, one, -one) * xp.where(q < 0, -one, one)
 
 
-def _inside(xp, p, size, padding_mode, align_corners):
+def _inside(xp: ModuleType, p: Primitive, size: int, padding_mode: str, align_corners: bool) -> tuple[Any, ...]:
     """Coordinates after padding, and the slope of that: 0 where they are clamped to an end."""
     slope = xp.ones_like(p)
     if padding_mode == "reflection":
@@ -74,13 +78,15 @@ def _inside(xp, p, size, padding_mode, align_corners):
     return p, slope
 
 
-def _derivative(polynomial, order):
+def _derivative(polynomial: tuple[float, ...], order: int) -> tuple[Any, ...]:
     for _ in range(order):
         polynomial = tuple(i * c for i, c in enumerate(polynomial))[1:]
     return polynomial
 
 
-def _axis_taps(xp, grid, size, orders, mode, padding_mode, align_corners):
+def _axis_taps(
+    xp: ModuleType, grid: Primitive, size: int, orders: Primitive, mode: str, padding_mode: str, align_corners: bool
+) -> list[Any]:
     """One axis: for each tap its index, whether that is inside, and its weight for each order of derivative."""
     scale = (size - 1) / 2 if align_corners else size / 2
     p = (grid + 1) * scale - (0.0 if align_corners else 0.5)
@@ -106,7 +112,15 @@ def _axis_taps(xp, grid, size, orders, mode, padding_mode, align_corners):
     return found
 
 
-def _taps(xp, grid, size, order, mode, padding_mode, align_corners):
+def _taps(
+    xp: ModuleType,
+    grid: Primitive,
+    size: list[int] | Shape,
+    order: int,
+    mode: str,
+    padding_mode: str,
+    align_corners: bool,
+) -> Iterator[Any]:
     """Each pair of taps: flat pixel indices (batch, places), whether the pixel is inside, and weights {order along the
     height: (batch, places)}; what lies outside has weights of 0, and the index of a pixel that is not read.
     """
@@ -122,7 +136,7 @@ def _taps(xp, grid, size, order, mode, padding_mode, align_corners):
             )
 
 
-def _precise(x):
+def _precise(x: Primitive) -> Primitive:
     """In float64 (Apple's GPU: float32): derivatives are differences of pixels, and the results of these rows are
     summed again, so each is rounded once.
     """
@@ -131,13 +145,15 @@ def _precise(x):
     return x.astype(np.float64)
 
 
-def _split_off_nowhere(xp, grid):
+def _split_off_nowhere(xp: ModuleType, grid: Primitive) -> tuple[Any, ...]:
     """Which positions are not finite (batch, 1, height, width, 1), and the grid with others in their place."""
     nowhere = ~xp.isfinite(grid).all(-1)
     return nowhere[:, None, :, :, None], xp.where(nowhere[..., None], xp.zeros_like(grid), grid)
 
 
-def _sampled(xp, x, grid, *, order, mode, padding_mode, align_corners):
+def _sampled(
+    xp: ModuleType, x: Primitive, grid: Primitive, *, order: int, mode: str, padding_mode: str, align_corners: bool
+) -> Primitive:
     nowhere, grid = _split_off_nowhere(xp, grid)
     batch, channels, *size = x.shape
     pixels, places = _precise(x).reshape(batch, channels, size[0] * size[1]), grid.shape[1:3]
@@ -153,7 +169,17 @@ def _sampled(xp, x, grid, *, order, mode, padding_mode, align_corners):
     return xp.where(nowhere, xp.full_like(y, 0.0 if order else math.nan), y)
 
 
-def _scattered(xp, g, grid, *, size, order, mode, padding_mode, align_corners):
+def _scattered(
+    xp: ModuleType,
+    g: Primitive,
+    grid: Primitive,
+    *,
+    size: Shape,
+    order: int,
+    mode: str,
+    padding_mode: str,
+    align_corners: bool,
+) -> Primitive:
     nowhere, grid = _split_off_nowhere(xp, grid)
     g = xp.where(nowhere, xp.zeros_like(g), g)
     batch, channels = g.shape[:2]
@@ -180,13 +206,13 @@ def _scattered(xp, g, grid, *, size, order, mode, padding_mode, align_corners):
     return x.reshape(batch, channels, *size)
 
 
-def _like(run):
+def _like(run: Candidate) -> Candidate:
     """A torch candidate whose result is in the element type of its first input."""
     return lambda x, grid, **attrs: run(torch, x, grid, **attrs).to(x.dtype)
 
 
 # -- rows ------------------------------------------------------------------------------------------------
-def _settings(mode, padding_mode, align_corners):
+def _settings(mode: str, padding_mode: str, align_corners: bool) -> Mapping[str, Any]:
     return {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
 
 
@@ -205,10 +231,10 @@ _CASES = [
 _SMOOTH_CASES = [case for case in _CASES if case[2]["mode"] != "nearest"]
 
 
-def _grid(shape, places, *, align_corners, **_):
+def _grid(shape: Shape, places: Shape, *, align_corners: bool, **_: str) -> Candidate:
     """Positions around an image, the first one inside, none near the places where a mode jumps or bends."""
 
-    def draw(generator):
+    def draw(generator: Generator) -> Array:
         sizes = np.array(shape[3:1:-1])
         whole = generator.integers(-1, sizes, (shape[0], *places, 2))
         whole[:, 0, 0] = 0
@@ -218,7 +244,7 @@ def _grid(shape, places, *, align_corners, **_):
     return draw
 
 
-def _check(x, grid, mode, padding_mode, name="x", ndim=4):
+def _check(x: TensorSpec, grid: TensorSpec, mode: str, padding_mode: str, name: str = "x", ndim: int = 4) -> None:
     check_choice("mode", mode, MODES)
     check_choice("padding_mode", padding_mode, PADDING_MODES)
     same_dtype(x.require(FLOAT), grid)
@@ -238,29 +264,29 @@ _TORCH_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
 _TORCH_PADDING = {"zeros": 0, "border": 1, "reflection": 2}
 
 
-def _torch_settings(call: Call):
+def _torch_settings(call: Call) -> tuple[int, int, bool]:
     attrs = call.attrs
     return _TORCH_MODES[attrs["mode"]], _TORCH_PADDING[attrs["padding_mode"]], attrs["align_corners"]
 
 
-def _torch_positions(call: Call, grid):
+def _torch_positions(call: Call, grid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Which positions are not finite, where torch reads memory that is not its own, and positions that it reads."""
     nowhere, grid = _split_off_nowhere(torch, grid)
     # reflections repeat every 4: exact here, while torch's pixel coordinates of 1e9 have no fraction left
     return nowhere, grid.fmod(4.0) if call.attrs["padding_mode"] == "reflection" else grid
 
 
-def _torch_grid_sample(call: Call):
+def _torch_grid_sample(call: Call) -> Candidate:
     mode, padding_mode, align_corners = _torch_settings(call)
 
-    def run(x, grid):
+    def run(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
         nowhere, grid = _torch_positions(call, grid)
         return torch.grid_sampler_2d(x, grid, mode, padding_mode, align_corners).masked_fill_(nowhere[..., 0], math.nan)
 
     return run
 
 
-def _numpy_grid_sample(x, grid, **settings):
+def _numpy_grid_sample(x: Array, grid: Array, **settings: Any) -> Array:
     return _sampled(np, x, grid, order=0, **settings)[..., 0]
 
 
@@ -293,12 +319,12 @@ def _(g, y, x, grid, **settings):
     return grid_sample_2d_backward(g, x, grid, live=(True, True), **settings)
 
 
-def _torch_backward(call: Call):
+def _torch_backward(call: Call) -> Candidate:
     live = call.attrs["live"]
     settings = _torch_settings(call)
     backward = torch.ops.aten.grid_sampler_2d_backward.default
 
-    def run(g, x, grid):
+    def run(g: torch.Tensor, x: torch.Tensor, grid: torch.Tensor) -> tuple[Any, ...]:
         nowhere, grid = _torch_positions(call, grid)
         g = g.masked_fill(nowhere[..., 0], 0)
         dx, dgrid = backward(g, x, grid, *settings, (live[0], True))  # torch always computes the second
@@ -350,7 +376,7 @@ def _(g, x, grid, *, live, **settings):
     return dx, grid.new_full(grid.shape, 0.0) if live[1] and dgrid is None else dgrid
 
 
-def _grid_gradient(g, x, grid, order, settings):
+def _grid_gradient(g: Value, x: Value, grid: Value, order: int, settings: Mapping[str, Any]) -> Value | None:
     """The gradient with respect to grid of derivatives (batch, channels, h, w, 2**order) whose gradient is g.
 
     None where the weights are no longer functions of the position: their degree is used up on both axes.
@@ -364,12 +390,12 @@ def _grid_gradient(g, x, grid, order, settings):
     return mask_where(dgrid, is_nan(sum_over(grid * 0.0, dims=(3,))), 0.0)  # g may be NaN where y is
 
 
-def _check_g(g, shape):
+def _check_g(g: TensorSpec, shape: Shape) -> None:
     if g.shape != shape:
         raise shape_fault("g does not fit", expected=f"g {shape}, as the output", mend="pass the output's gradient")
 
 
-def _check_order(order):
+def _check_order(order: int) -> None:
     if order < 0:
         raise shape_fault(f"order is {order}", expected="an order of at least 0", mend="count derivatives from 0")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -18,9 +18,9 @@ from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.bounds import check_numpy, indexing, on_host, require_indices, widened
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.held_numbers import held
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import elementwise, front_axis
-from burn_torch.ops.samples import booleans, fixed, integers, sample, uniform
+from burn_torch.ops.samples import Array, booleans, fixed, integers, sample, uniform
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH, moving
@@ -30,16 +30,16 @@ V = TypeVar("V", bound=Value)
 
 
 # -- select ---------------------------------------------------------------------------------------------
-def _torch_select(call: Call):
+def _torch_select(call: Call) -> Candidate:
     x, dim = call.specs[0], call.attrs["dim"]
     assert isinstance(x, TensorSpec)
     return indexing(call, moving(call, lambda x, indices: torch.index_select(x, dim, indices)), x.shape[dim])
 
 
-def _numpy_select(call: Call):
+def _numpy_select(call: Call) -> Candidate:
     dim = call.attrs["dim"]
 
-    def run(x, indices):
+    def run(x: Array, indices: Array) -> Array:
         check_numpy(call, indices, x.shape[dim])
         return np.take(x, indices, axis=dim)
 
@@ -99,22 +99,22 @@ def fits_beside(x: TensorSpec, indices: TensorSpec, dim: int) -> None:
         )
 
 
-def along_axis(indices, dim: int):
+def along_axis(indices: Array, dim: int) -> tuple[Any, ...]:
     """numpy's form of indices along an axis: each element keeps its place on the others."""
     places = np.ogrid[tuple(builtins.slice(n) for n in indices.shape)]
     return tuple(indices if i == dim else place for i, place in enumerate(places))
 
 
-def _torch_gather(call: Call):
+def _torch_gather(call: Call) -> Candidate:
     x, dim = call.specs[0], call.attrs["dim"]
     assert isinstance(x, TensorSpec)
     return indexing(call, moving(call, lambda x, indices: torch.gather(x, dim, indices)), x.shape[dim])
 
 
-def _numpy_gather(call: Call):
+def _numpy_gather(call: Call) -> Candidate:
     dim = call.attrs["dim"]
 
-    def run(x, indices):
+    def run(x: Array, indices: Array) -> Array:
         check_numpy(call, indices, x.shape[dim])
         return x[along_axis(indices, dim)]
 
@@ -155,13 +155,13 @@ def _(g, y, x, indices, *, dim):
 _ND = "gather_nd or scatter_nd"  # who asks for a linear index
 
 
-def _torch_linear_index(call: Call):
+def _torch_linear_index(call: Call) -> Candidate:
     sizes = call.attrs["sizes"]
     long = widened(call, 0)
     total = math.prod(sizes)
     host = on_host(call)
 
-    def run(indices):
+    def run(indices: torch.Tensor) -> torch.Tensor:
         parts = (indices if long is None else long(indices)).reshape(-1, len(sizes)).unbind(1)
         if host:
             for part, size in zip(parts, sizes, strict=True):
@@ -182,10 +182,10 @@ def _torch_linear_index(call: Call):
     return run
 
 
-def _numpy_linear_index(call: Call):
+def _numpy_linear_index(call: Call) -> Candidate:
     sizes = call.attrs["sizes"]
 
-    def run(indices):
+    def run(indices: Array) -> Array:
         parts = np.moveaxis(indices.reshape(-1, len(sizes)).astype(np.int64), 1, 0)
         for part, size in zip(parts, sizes, strict=True):
             check_numpy(call, part, size, name=_ND)
@@ -302,7 +302,7 @@ def selected_by_mask(x: V, mask: V) -> V:
     return cast(V, select(reshape(x, shape=(count,)), reshape(places, shape=(places.shape[0],)), dim=0))
 
 
-def _torch_nonzero(call: Call):
+def _torch_nonzero(call: Call) -> Candidate:
     x = call.specs[0]
     assert isinstance(x, TensorSpec)
     # torch has no kernel for the wider unsigned types
@@ -330,13 +330,13 @@ def nonzero(x: TensorSpec) -> None:
 
 
 # -- one_hot ---------------------------------------------------------------------------------------------------
-def _torch_one_hot(call: Call):
+def _torch_one_hot(call: Call) -> Candidate:
     indices, axis, count = call.specs[0], call.attrs["axis"], call.attrs["num_classes"]
     assert isinstance(indices, TensorSpec)
     shape = (*indices.shape[:axis], count, *indices.shape[axis:])
     dtype, device = TO_TORCH[call.attrs["dtype"]], torch.device(indices.place)
 
-    def run(indices, on, off):
+    def run(indices: torch.Tensor, on: float, off: float) -> torch.Tensor:
         indices = torch.where(indices < 0, indices + count, indices)
         y = torch.full(shape, off, dtype=dtype, device=device)
         return y.scatter_(axis, indices.unsqueeze(axis), on)
@@ -344,10 +344,10 @@ def _torch_one_hot(call: Call):
     return indexing(call, run, count, position=0, lowest=-count)
 
 
-def _numpy_one_hot(call: Call):
+def _numpy_one_hot(call: Call) -> Candidate:
     axis, count, dtype = call.attrs["axis"], call.attrs["num_classes"], call.attrs["dtype"].numpy
 
-    def run(indices, on, off):
+    def run(indices: Array, on: float, off: float) -> Array:
         check_numpy(call, indices, count, -count)
         indices = indices.astype(np.int64)
         y = np.full((*indices.shape[:axis], count, *indices.shape[axis:]), off, dtype)

@@ -16,9 +16,10 @@ from burn_torch.ops.op import op
 from burn_torch.ops.products import matmul, transposed
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import integers, sample, uniform
+from burn_torch.ops.value import Primitive
 
 
-def _sample(rows: int, cols: int, classes: int, pads: tuple[int, ...] = ()):
+def _sample(rows: int, cols: int, classes: int, pads: tuple[int, ...] = ()) -> Primitive:
     x, w = uniform(-1, 1, (rows, cols)), uniform(-1, 1, (classes, cols))
     return sample(uniform(0.1, 1, (rows,)), x, w, integers(0, classes, (rows,)), pad_tokens=pads)
 

@@ -9,21 +9,22 @@ from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.bounds import check_numpy, indexing, require_indices
 from burn_torch.ops.faults import shape_fault
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import same_dtype
-from burn_torch.ops.samples import integers, sample, uniform
+from burn_torch.ops.samples import Array, integers, sample, uniform
+from burn_torch.ops.value import Primitive
 
 aten = torch.ops.aten
 
 
-def _torch_embedding(call: Call):
+def _torch_embedding(call: Call) -> Candidate:
     return indexing(call, torch.embedding, call.specs[0].shape[0])  # type: ignore[union-attr]  # the rule ran
 
 
-def _numpy_embedding(call: Call):
+def _numpy_embedding(call: Call) -> Candidate:
     rows = call.specs[0].shape[0]  # type: ignore[union-attr]  # a tensor: the rule ran
 
-    def run(weight, indices):
+    def run(weight: Array, indices: Array) -> Array:
         check_numpy(call, indices, rows)
         return weight[indices]
 
@@ -62,14 +63,14 @@ def _(g, y, weight, indices):
     return embedding_backward(g, indices, rows=weight.shape[0]), None
 
 
-def _torch_embedding_backward(call: Call):
+def _torch_embedding_backward(call: Call) -> Candidate:
     rows = call.attrs["rows"]
     width = call.results[0].shape[1]
     if call.results[0].place == "cpu":
         backward = aten.embedding_dense_backward.default
         return indexing(call, lambda g, indices: backward(g, indices, rows, -1, False), rows)
 
-    def run(g, indices):
+    def run(g: Primitive, indices: Primitive) -> Primitive:
         # sorts the indices and sums each row in one order; embedding_dense_backward gave other bits from run to run
         # at 100,000 indices into 50 rows, and took twice as long at 8,192 into 30,000 (H200, torch 2.11)
         y = g.new_zeros((rows, width))
@@ -78,10 +79,10 @@ def _torch_embedding_backward(call: Call):
     return indexing(call, run, rows)
 
 
-def _numpy_embedding_backward(call: Call):
+def _numpy_embedding_backward(call: Call) -> Candidate:
     rows = call.attrs["rows"]
 
-    def run(g, indices):
+    def run(g: Array, indices: Array) -> Array:
         y = np.zeros((rows, g.shape[-1]), np.float32 if g.dtype == np.float16 else g.dtype)
         indices = indices.reshape(-1)
         known = (indices >= 0) & (indices < rows)
@@ -125,23 +126,23 @@ def _(h, z, g, indices, *, rows):
     return embedding(h, indices), None
 
 
-def _add_rows(call: Call):
+def _add_rows(call: Call) -> Candidate:
     # index_add_ has atomics on a GPU; see `embedding_backward`
     place = call.results[0].place
 
-    def run(x, g, indices):
+    def run(x: torch.Tensor, g: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         indices, g = indices.reshape(-1), g.reshape(-1, x.shape[1])
         return x.index_add_(0, indices, g) if place == "cpu" else x.index_put_((indices,), g, accumulate=True)
 
     return indexing(call, run, call.specs[0].shape[0], position=2)  # type: ignore[union-attr]  # the rule ran
 
 
-def _torch_embedding_onto_backward(call: Call):
+def _torch_embedding_onto_backward(call: Call) -> Candidate:
     run = _add_rows(call)
     return lambda x, g, indices: run(x.clone(), g, indices)
 
 
-def _numpy_embedding_onto_backward(x, g, indices):
+def _numpy_embedding_onto_backward(x: Array, g: Array, indices: Array) -> Array:
     y, indices = np.array(x), indices.reshape(-1)
     known = (indices >= 0) & (indices < len(y))
     np.add.at(y, indices[known], g.reshape(-1, g.shape[-1])[known])

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from burn_torch.core.dtype import FLOAT
-from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.core.dtype import FLOAT, DType
+from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.arithmetic import mul
 from burn_torch.ops.bounds import check_numpy, indexing, require_indices
 from burn_torch.ops.comparison import equal
@@ -22,16 +22,17 @@ from burn_torch.ops.functions import log, log1p
 from burn_torch.ops.indexing import one_hot
 from burn_torch.ops.logic import bool_or
 from burn_torch.ops.moments import check_statistics, like, statistics_dtype, statistics_of, wide_array, widened
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike, same_dtype
-from burn_torch.ops.samples import Sample, fixed, integers, sample, uniform
+from burn_torch.ops.samples import Array, Sample, fixed, integers, sample, uniform
 from burn_torch.ops.selection import clamp_min, mask_where
 from burn_torch.ops.shapes import expand, reshape
 from burn_torch.ops.signature import Operand
 from burn_torch.ops.smooth_activations import sigmoid
 from burn_torch.ops.softmaxes import log_softmax, softmax
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive, Value
 
 
 # -- what the rows of class targets share ---------------------------------------------------------------
@@ -68,7 +69,9 @@ def _without_pads(targets: Any, pads: tuple[int, ...], where: Any) -> tuple[Any,
     return where(padded, 0, targets), padded
 
 
-def _traced_coefficients(targets, weight, smoothing, pads, classes, dtype):
+def _traced_coefficients(
+    targets: Value, weight: Value | None, smoothing: Value | None, pads: Shape, classes: int, dtype: DType
+) -> Value:
     # (items, classes): what -log p is multiplied by, the smoothed target distribution times the class weight
     padded = None
     for token in pads:
@@ -86,16 +89,18 @@ def _traced_coefficients(targets, weight, smoothing, pads, classes, dtype):
     return q
 
 
-def _product(coefficients, logs):
+def _product(coefficients: Value, logs: Value) -> Value:
     # coefficients * logs, where 0 * log 0 is 0
     return mask_where(coefficients * logs, equal(coefficients, 0.0), 0.0)
 
 
-def _column(x):
+def _column(x: Value) -> Value:
     return reshape(x, shape=(*x.shape, 1))
 
 
-def _torch_nll(logs, targets, weight, smoothing, pads):
+def _torch_nll(
+    logs: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None, smoothing: float | None, pads: Shape
+) -> torch.Tensor:
     # for each item; logs in the type to compute in
     targets, padded = _without_pads(targets, pads, torch.where)
     losses = -logs.gather(1, targets.unsqueeze(1)).squeeze(1)
@@ -109,7 +114,9 @@ def _torch_nll(logs, targets, weight, smoothing, pads):
     return losses if padded is None else losses.masked_fill_(padded, 0)
 
 
-def _numpy_nll(logs, targets, weight, smoothing, pads, check):
+def _numpy_nll(
+    logs: Array, targets: Array, weight: Array | None, smoothing: float | None, pads: Shape, check: Candidate
+) -> Array:
     targets, padded = _without_pads(targets, pads, np.where)
     check(targets)
     losses = -np.take_along_axis(logs, targets[:, None].astype(np.int64), 1)[:, 0]
@@ -124,7 +131,9 @@ def _numpy_nll(logs, targets, weight, smoothing, pads, check):
 
 
 def _samples(low: float, high: float) -> list[Sample]:
-    def case(items: int, classes: int, weight=None, smoothing=None, pads=()) -> Sample:
+    def case(
+        items: int, classes: int, weight: Candidate | None = None, smoothing: float | None = None, pads: Shape = ()
+    ) -> Sample:
         logits = uniform(low, high, (items, classes))
         return sample(logits, integers(0, classes, (items,)), weight, smoothing, pad_tokens=pads)
 
@@ -143,21 +152,23 @@ def _samples(low: float, high: float) -> list[Sample]:
 
 
 # -- negative log likelihood -------------------------------------------------------------------------------
-def _torch_negative_log_likelihood(call: Call):
+def _torch_negative_log_likelihood(call: Call) -> Candidate:
     spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
     assert isinstance(spec, TensorSpec)
     wide = TO_TORCH[statistics_dtype(spec)]
 
-    def run(logs, targets, weight, smoothing):
+    def run(
+        logs: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None, smoothing: float | None
+    ) -> torch.Tensor:
         return _torch_nll(logs.to(wide), targets, weight, smoothing, pads)
 
     return indexing(call, run, classes)
 
 
-def _numpy_negative_log_likelihood(call: Call):
+def _numpy_negative_log_likelihood(call: Call) -> Candidate:
     pads, classes = call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
 
-    def run(logs, targets, weight, smoothing):
+    def run(logs: Array, targets: Array, weight: Array | None, smoothing: float | None) -> Array:
         return _numpy_nll(
             wide_array(logs), targets, weight, smoothing, pads, lambda found: check_numpy(call, found, classes)
         )
@@ -198,23 +209,25 @@ def _(log_probabilities, targets, weight, smoothing, *, pad_tokens):
 
 
 # -- cross entropy -------------------------------------------------------------------------------------------
-def _torch_cross_entropy(call: Call):
+def _torch_cross_entropy(call: Call) -> Candidate:
     spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
     assert isinstance(spec, TensorSpec)
     wide = TO_TORCH[statistics_dtype(spec)]
 
-    def run(logits, targets, weight, smoothing):
+    def run(
+        logits: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None, smoothing: float | None
+    ) -> torch.Tensor:
         return _torch_nll(torch.log_softmax(logits, 1, dtype=wide), targets, weight, smoothing, pads)
 
     return indexing(call, run, classes)
 
 
-def _numpy_log_softmax(logits):
+def _numpy_log_softmax(logits: Array) -> Array:
     shifted = logits - np.max(logits, axis=1, keepdims=True, initial=-np.inf)
     return shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))
 
 
-def _numpy_cross_entropy(call: Call):
+def _numpy_cross_entropy(call: Call) -> Candidate:
     run = _numpy_negative_log_likelihood(call)
     return lambda logits, *others: run(_numpy_log_softmax(wide_array(logits)), *others)
 
@@ -268,12 +281,18 @@ def _(logits, targets, weight, smoothing, *, pad_tokens):
     return negative_log_likelihood(logs, targets, weight, smoothing, pad_tokens=pad_tokens)
 
 
-def _torch_cross_entropy_backward(call: Call):
+def _torch_cross_entropy_backward(call: Call) -> Candidate:
     spec, pads, classes = call.specs[1], call.attrs["pad_tokens"], call.specs[1].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
     assert isinstance(spec, TensorSpec)
     dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
 
-    def run(g, logits, targets, weight, smoothing):
+    def run(
+        g: torch.Tensor,
+        logits: torch.Tensor,
+        targets: torch.Tensor,
+        weight: torch.Tensor | None,
+        smoothing: float | None,
+    ) -> torch.Tensor:
         targets, padded = _without_pads(targets, pads, torch.where)
         if padded is not None:
             g = g.masked_fill(padded, 0)
@@ -293,10 +312,10 @@ def _torch_cross_entropy_backward(call: Call):
     return indexing(call, run, classes, position=2)
 
 
-def _numpy_cross_entropy_backward(call: Call):
+def _numpy_cross_entropy_backward(call: Call) -> Candidate:
     pads, classes = call.attrs["pad_tokens"], call.specs[1].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
 
-    def run(g, logits, targets, weight, smoothing):
+    def run(g: Array, logits: Array, targets: Array, weight: Array | None, smoothing: float | None) -> Array:
         targets, padded = _without_pads(targets, pads, np.where)
         check_numpy(call, targets, classes)
         smoothing = smoothing or 0.0
@@ -355,18 +374,18 @@ def _(g, logits, targets, weight, smoothing, *, pad_tokens):
 
 
 # -- cross entropy with probabilities ---------------------------------------------------------------------------
-def _torch_cross_entropy_with_probabilities(call: Call):
+def _torch_cross_entropy_with_probabilities(call: Call) -> Candidate:
     spec = call.results[0]
     dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
 
-    def run(logits, probabilities):
+    def run(logits: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
         logs = torch.log_softmax(logits, -1, dtype=wide)
         return torch.where(probabilities == 0, 0.0, logs * probabilities).sum(-1).neg_().to(dtype)
 
     return run
 
 
-def _numpy_cross_entropy_with_probabilities(logits, probabilities):
+def _numpy_cross_entropy_with_probabilities(logits: Array, probabilities: Array) -> Array:
     logits = wide_array(logits)
     shifted = logits - np.max(logits, axis=-1, keepdims=True, initial=-np.inf)
     logs = shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
@@ -407,7 +426,7 @@ def _(g, y, logits, probabilities):
 
 
 # -- binary cross entropy -------------------------------------------------------------------------------------
-def _numpy_binary_cross_entropy_with_logits(logits, targets):
+def _numpy_binary_cross_entropy_with_logits(logits: Array, targets: Array) -> Array:
     return (1 - targets) * logits - (np.minimum(logits, 0) - np.log1p(np.exp(-np.abs(logits))))
 
 
@@ -439,23 +458,23 @@ def _(g, y, logits, targets):
     return g * (sigmoid(logits) - targets), -mul(g, logits)
 
 
-def _log_pair(p, t, log, log1p, at_least):
+def _log_pair(p: Primitive, t: Primitive, log: Candidate, log1p: Candidate, at_least: Candidate) -> tuple[Any, ...]:
     # t * log p and (1 - t) * log(1 - p), the logarithms kept at -100 or above
     return t * at_least(log(p), -100.0), (1 - t) * at_least(log1p(-p), -100.0)
 
 
-def _torch_binary_cross_entropy(call: Call):
+def _torch_binary_cross_entropy(call: Call) -> Candidate:
     spec = call.results[0]
     dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
 
-    def run(probabilities, targets):
+    def run(probabilities: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         yes, no = _log_pair(probabilities.to(wide), targets.to(wide), torch.log, torch.log1p, torch.clamp_min)
         return yes.add_(no).neg_().to(dtype)
 
     return run
 
 
-def _numpy_binary_cross_entropy(probabilities, targets):
+def _numpy_binary_cross_entropy(probabilities: Array, targets: Array) -> Array:
     yes, no = _log_pair(wide_array(probabilities), wide_array(targets), np.log, np.log1p, np.maximum)
     return -(yes + no)
 

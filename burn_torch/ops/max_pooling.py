@@ -7,6 +7,8 @@ backward does not exist; that row runs the two-axis one on height 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,17 +16,18 @@ import torch
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import dtype_fault
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.pooling import lift, lifted_size, overhang, pool_counts, pooled, undilated, unpooled
-from burn_torch.ops.samples import distinct, sample, uniform
+from burn_torch.ops.samples import Array, distinct, sample, uniform
 from burn_torch.ops.torch_code import TorchCode
+from burn_torch.ops.value import Primitive
 from burn_torch.ops.windows import fit, stand_in, tap_slices, widened
 
 _aten = torch.ops.aten
 _nn = torch._C._nn
 
 
-def _check_indices(indices, shape):
+def _check_indices(indices: TensorSpec, shape: Shape) -> None:
     if indices.dtype is not DType.I64 or indices.shape != shape:
         raise dtype_fault(
             "these are no indices of this pooling",
@@ -33,7 +36,9 @@ def _check_indices(indices, shape):
         )
 
 
-def _settings(kernel, stride, padding, dilation=None, *, ceil_mode=False):
+def _settings(
+    kernel: Shape, stride: Shape, padding: Shape, dilation: Shape | None = None, *, ceil_mode: bool = False
+) -> Mapping[str, Any]:
     return {
         "kernel": kernel,
         "stride": stride,
@@ -52,7 +57,7 @@ _MAX_CASES = [
 ]
 
 
-def _torch_max_pool(call: Call):
+def _torch_max_pool(call: Call) -> Primitive:
     pool = {1: torch.max_pool1d_with_indices, 2: _nn.max_pool2d_with_indices, 3: _nn.max_pool3d_with_indices}
     largest = pool[len(call.attrs["kernel"])]
     return TorchCode(
@@ -60,7 +65,9 @@ def _torch_max_pool(call: Call):
     )
 
 
-def _numpy_max_pool(x, *, kernel, stride, padding, dilation, ceil_mode):
+def _numpy_max_pool(
+    x: Array, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
+) -> tuple[Array, Array]:
     size = x.shape[2:]
     counts = pool_counts(size, kernel, stride, padding, dilation, ceil_mode)
     around = overhang(size, kernel, stride, padding, dilation, counts)
@@ -108,7 +115,7 @@ def _(g, y, x, **settings):
     return (max_pool_with_indices_backward(g[0], y[1], size=x.shape[2:], **settings),)
 
 
-def _torch_max_pool_backward(call: Call):
+def _torch_max_pool_backward(call: Call) -> Primitive:
     g = call.specs[0]
     assert isinstance(g, TensorSpec)
     size, kernel, stride, padding, dilation, ceil_mode = call.attrs.values()
@@ -129,7 +136,7 @@ def _torch_max_pool_backward(call: Call):
     )  # fmt: skip
 
 
-def _numpy_max_pool_backward(g, indices, *, size, **settings):
+def _numpy_max_pool_backward(g: Array, indices: Array, *, size: Shape, **settings: bool | Shape) -> Array:
     planes = math.prod(g.shape[:2])
     x = np.zeros((planes, math.prod(size)), widened(g).dtype)
     count = math.prod(g.shape[2:])
@@ -137,12 +144,12 @@ def _numpy_max_pool_backward(g, indices, *, size, **settings):
     return x.reshape(*g.shape[:2], *size)
 
 
-def _indices_of(shape, settings):
+def _indices_of(shape: Shape, settings: Mapping[str, Any]) -> Candidate:
     """Draws indices that a pooling can give: torch's GPU kernels look for them in the windows only."""
     return lambda generator: _numpy_max_pool(generator.permutation(math.prod(shape)).reshape(shape), **settings)[1]
 
 
-def _output(shape, settings):
+def _output(shape: Shape, settings: Mapping[str, Any]) -> Shape:
     return (*shape[:2], *pool_counts(shape[2:], *settings.values()))
 
 

@@ -7,7 +7,9 @@ functions do not exist; those rows run the two-axis ones on height 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +17,12 @@ import torch
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.laws import Expands
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.pooling import lift, lifted_size, overhang, pool_counts, pooled, undilated, unpooled
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.shapes import expand, reshape
 from burn_torch.ops.torch_code import TorchCode
+from burn_torch.ops.value import Primitive
 from burn_torch.ops.windows import (
     Faults,
     check_settings,
@@ -38,7 +41,9 @@ _nn = torch._C._nn
 
 
 # -- avg_pool ------------------------------------------------------------------------------------------------
-def _avg_settings(kernel, stride, padding, count_include_pad, ceil_mode):
+def _avg_settings(
+    kernel: Shape, stride: Shape, padding: Shape, count_include_pad: bool, ceil_mode: bool
+) -> Mapping[str, Any]:
     return {
         "kernel": kernel,
         "stride": stride,
@@ -59,12 +64,12 @@ _AVG_CASES = [
 ]
 
 
-def _torch_avg_pool(call: Call):
+def _torch_avg_pool(call: Call) -> Candidate:
     x = call.specs[0]
     assert isinstance(x, TensorSpec)
     kernel, stride, padding, count_include_pad, ceil_mode = call.attrs.values()
 
-    def over(axes):
+    def over(axes: Primitive) -> Candidate:
         pool = {1: torch.avg_pool1d, 2: _nn.avg_pool2d, 3: _nn.avg_pool3d}[len(kernel[axes])]
         settings = (kernel[axes], stride[axes], padding[axes], ceil_mode, count_include_pad)
         return lambda x: pool(x, *settings)
@@ -74,25 +79,27 @@ def _torch_avg_pool(call: Call):
     return _wide_enough(over(slice(None)), x)
 
 
-def _is_small(size, kernel):
+def _is_small(size: Shape, kernel: Shape) -> bool:
     """Whether torch's kernels over three axes refuse the input: padded to the kernel's size, but smaller itself."""
     return len(size) == 3 and any(s < k for s, k in zip(size, kernel, strict=True))
 
 
-def _axis_by_axis(planes, line, x):
+def _axis_by_axis(planes: Candidate, line: Candidate, x: torch.Tensor) -> torch.Tensor:
     """A mean over three axes as one over the last two, then one over the first."""
     y = planes(x.flatten(1, 2)).unflatten(1, x.shape[1:3]).movedim(2, -1)
     return line(y.flatten(1, 3)).unflatten(1, y.shape[1:4]).movedim(-1, 2)
 
 
-def _wide_enough(run, x):
+def _wide_enough(run: Candidate, x: TensorSpec) -> Candidate:
     """`run` in float32 where torch lacks half precision: over three axes on a CPU."""
     if x.place == "cpu" and x.ndim == 5 and x.dtype in (DType.F16, DType.BF16):
         return lambda x: run(x.float()).to(x.dtype)
     return run
 
 
-def _divisors(size, kernel, stride, padding, count_include_pad, counts):
+def _divisors(
+    size: Shape, kernel: Shape, stride: Shape, padding: Shape, count_include_pad: bool, counts: Shape
+) -> Array:
     """How many elements each window is the mean of, as an array of shape `counts`."""
     result = np.ones(())
     for s, k, step, p, count in zip(size, kernel, stride, padding, counts, strict=True):
@@ -104,7 +111,9 @@ def _divisors(size, kernel, stride, padding, count_include_pad, counts):
     return result
 
 
-def _numpy_avg_pool(x, *, kernel, stride, padding, count_include_pad, ceil_mode):
+def _numpy_avg_pool(
+    x: Array, *, kernel: Shape, stride: Shape, padding: Shape, count_include_pad: bool, ceil_mode: bool
+) -> Array:
     size, ones = x.shape[2:], undilated(kernel)
     counts = pool_counts(size, kernel, stride, padding, ones, ceil_mode)
     whole = fit(widened(x), overhang(size, kernel, stride, padding, ones, counts))
@@ -144,13 +153,13 @@ def _(g, y, x, **settings):
     return avg_pool_backward(g, size=x.shape[2:], **settings)
 
 
-def _torch_avg_pool_backward(call: Call):
+def _torch_avg_pool_backward(call: Call) -> Candidate:
     g = call.specs[0]
     assert isinstance(g, TensorSpec)
     size, kernel, stride, padding, count_include_pad, ceil_mode = call.attrs.values()
     dtype = DType.F32 if g.ndim == 5 and g.place == "cpu" and g.dtype is not DType.F64 else g.dtype
 
-    def over(axes, channels):
+    def over(axes: Primitive, channels: int) -> Candidate:
         ends = (kernel[axes], stride[axes], padding[axes])
         settings = (*ends, ceil_mode, count_include_pad, None)
         spread = _aten.avg_pool3d_backward.default if len(size[axes]) == 3 else _aten.avg_pool2d_backward.default
@@ -168,7 +177,9 @@ def _torch_avg_pool_backward(call: Call):
     return _wide_enough(over(slice(None), channels), g)
 
 
-def _numpy_avg_pool_backward(g, *, size, kernel, stride, padding, count_include_pad, ceil_mode):
+def _numpy_avg_pool_backward(
+    g: Array, *, size: Shape, kernel: Shape, stride: Shape, padding: Shape, count_include_pad: bool, ceil_mode: bool
+) -> Array:
     counts, ones = g.shape[2:], undilated(kernel)
     g = widened(g)
     share = g / _divisors(size, kernel, stride, padding, count_include_pad, counts).astype(g.dtype)
@@ -178,7 +189,7 @@ def _numpy_avg_pool_backward(g, *, size, kernel, stride, padding, count_include_
     return unfit(scatter_windows(columns, padded, stride, ones), around)
 
 
-def _avg_output(shape, settings):
+def _avg_output(shape: Shape, settings: Mapping[str, Any]) -> Shape:
     kernel, stride, padding, _, ceil_mode = settings.values()
     return (*shape[:2], *pool_counts(shape[2:], kernel, stride, padding, undilated(kernel), ceil_mode))
 
@@ -242,7 +253,7 @@ def _windows_of_bins(size: Shape, counts: Shape) -> Shape | None:
     return tuple(s // count for s, count in zip(size, counts, strict=True))
 
 
-def _torch_adaptive_avg_pool(call: Call):
+def _torch_adaptive_avg_pool(call: Call) -> Primitive:
     size = call.attrs["output_size"]
     kernel = _windows_of_bins(call.specs[0].shape[2:], size)  # type: ignore[union-attr]  # a tensor: the rule ran
     if kernel is not None:
@@ -251,7 +262,7 @@ def _torch_adaptive_avg_pool(call: Call):
     return partial(pool[len(size)], output_size=size)
 
 
-def _numpy_adaptive_avg_pool(x, *, output_size):
+def _numpy_adaptive_avg_pool(x: Array, *, output_size: Shape) -> Array:
     y = widened(x)
     for axis, count in enumerate(output_size, 2):  # bins are boxes, so their mean is the mean of means
         parts = [y.take(range(*ends), axis).mean(axis) for ends in bins(x.shape[axis], count)]
@@ -285,7 +296,7 @@ def _(g, y, x, *, output_size):
     return adaptive_avg_pool_backward(g, size=x.shape[2:])
 
 
-def _torch_adaptive_avg_pool_backward(call: Call):
+def _torch_adaptive_avg_pool_backward(call: Call) -> Primitive:
     g = call.specs[0]
     assert isinstance(g, TensorSpec)
     size = call.attrs["size"]
@@ -302,7 +313,7 @@ def _torch_adaptive_avg_pool_backward(call: Call):
     return TorchCode("adaptive_avg_pool_backward({0}, {like})", adaptive_avg_pool_backward=spread, like=like)
 
 
-def _numpy_adaptive_avg_pool_backward(g, *, size):
+def _numpy_adaptive_avg_pool_backward(g: Array, *, size: Shape) -> Array:
     x = widened(g)
     for axis, (s, count) in enumerate(zip(size, g.shape[2:], strict=True), 2):
         parts, x = x, np.zeros((*x.shape[:axis], s, *x.shape[axis + 1 :]), x.dtype)
@@ -312,7 +323,7 @@ def _numpy_adaptive_avg_pool_backward(g, *, size):
     return x
 
 
-def _spread_evenly(g, *, size):
+def _spread_evenly(g: Primitive, *, size: Primitive) -> Primitive:
     """Bins of one size that tile the image: each element as often as its bin has places.  None for others."""
     counts = g.shape[2:]
     if any(isinstance(s, Size) for s in (*size, *g.shape)):

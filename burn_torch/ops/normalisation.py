@@ -8,6 +8,7 @@ Statistics of half types are float32.  mean, rstd and var are outputs like any o
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,24 +34,25 @@ from burn_torch.ops.moments import (
     wide_array,
     widened,
 )
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Value
 
 aten = torch.ops.aten
 
 
 # -- layer norm --------------------------------------------------------------------------------------
-def _torch_layer_norm(call: Call):
+def _torch_layer_norm(call: Call) -> Candidate:
     shape = call.specs[0].shape[-1:]  # type: ignore[union-attr]  # a tensor: the rule ran
     return lambda x, gamma, beta, eps: torch.native_layer_norm(x, shape, gamma, beta, eps)
 
 
-def _numpy_layer_norm(x, gamma, beta, eps):
+def _numpy_layer_norm(x: Array, gamma: Array | None, beta: Array | None, eps: float) -> tuple[Array, Array, Array]:
     x = wide_array(x)
     mean = numpy_mean(x, -1)
     centred = x - mean
@@ -104,12 +106,14 @@ def _(x, gamma, beta, eps):
     return like(x, scaled_by(centred * rstd, gamma, beta, shape)), mean, rstd
 
 
-def _torch_layer_norm_backward(call: Call):
+def _torch_layer_norm_backward(call: Call) -> Candidate:
     live = call.attrs["live"]
     shape = call.specs[1].shape[-1:]  # type: ignore[union-attr]  # a tensor: the rule ran
     backward = aten.native_layer_norm_backward.default
 
-    def run(g, x, mean, rstd, gamma):
+    def run(
+        g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, gamma: torch.Tensor | None
+    ) -> tuple[Any, ...]:
         if gamma is None and (live[1] or live[2]):  # torch sizes the sums by it
             gamma = x.new_ones(shape)
         # torch reads its inputs as if they lay in order
@@ -119,7 +123,9 @@ def _torch_layer_norm_backward(call: Call):
     return run
 
 
-def _numpy_layer_norm_backward(g, x, mean, rstd, gamma, *, live):
+def _numpy_layer_norm_backward(
+    g: Array, x: Array, mean: Array, rstd: Array, gamma: Array | None, *, live: tuple[bool, ...]
+) -> tuple[Any, ...]:
     g, x = wide_array(g), wide_array(x)
     rows = tuple(range(x.ndim - 1))
     normal = (x - mean) * rstd
@@ -183,19 +189,19 @@ def _(g, x, mean, rstd, gamma, *, live):
 
 
 # -- root mean square ------------------------------------------------------------------------------------
-def _torch_rms_norm(call: Call):
+def _torch_rms_norm(call: Call) -> Candidate:
     spec = call.results[0]
     dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
     if dtype is wide:
 
-        def run(x, gamma, eps):
+        def run(x: torch.Tensor, gamma: torch.Tensor | None, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
             rstd = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
             y = x * rstd
             return y if gamma is None else y.mul_(gamma), rstd
 
         return run
 
-    def run_wide(x, gamma, eps):
+    def run_wide(x: torch.Tensor, gamma: torch.Tensor | None, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
         x = x.to(wide)
         rstd = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         y = x.mul_(rstd)  # the copy that `to` made
@@ -204,7 +210,7 @@ def _torch_rms_norm(call: Call):
     return run_wide
 
 
-def _numpy_rms_norm(x, gamma, eps):
+def _numpy_rms_norm(x: Array, gamma: Array | None, eps: float) -> tuple[Array, Array]:
     x = wide_array(x)
     rstd = 1 / np.sqrt(numpy_mean(x * x, -1) + eps)
     y = x * rstd
@@ -305,11 +311,13 @@ def _check_groups(x: TensorSpec, groups: int) -> None:
         )
 
 
-def _torch_group_norm(call: Call):
+def _torch_group_norm(call: Call) -> Candidate:
     groups = call.attrs["groups"]
     n, c, hw = _group_sizes(call.specs[0], groups)  # type: ignore[arg-type]  # a tensor: the rule ran
 
-    def run(x, gamma, beta, eps):
+    def run(
+        x: torch.Tensor, gamma: torch.Tensor | None, beta: torch.Tensor | None, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         # torch reads its inputs as if they lay in order
         gamma, beta = (None if y is None else y.contiguous() for y in (gamma, beta))
         return torch.native_group_norm(x.contiguous(), gamma, beta, n, c, hw, groups, eps)
@@ -317,11 +325,13 @@ def _torch_group_norm(call: Call):
     return run
 
 
-def _grouped_array(x, groups):
+def _grouped_array(x: Array, groups: int) -> Array:
     return wide_array(x).reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups)
 
 
-def _numpy_group_norm(x, gamma, beta, eps, *, groups):
+def _numpy_group_norm(
+    x: Array, gamma: Array | None, beta: Array | None, eps: float, *, groups: int
+) -> tuple[Array, Array, Array]:
     lines = _grouped_array(x, groups)
     mean = numpy_mean(lines, 2)
     centred = lines - mean
@@ -367,7 +377,7 @@ def _(g, y, x, gamma, beta, eps, *, groups):
     return dx, None if gamma is None else dgamma, None if beta is None else dbeta, None
 
 
-def _lines(x, groups):
+def _lines(x: Value, groups: int) -> Value:
     return reshape(widened(x), shape=(x.shape[0], groups, math.prod(x.shape[1:]) // groups))
 
 
@@ -382,12 +392,14 @@ def _(x, gamma, beta, eps, *, groups):
     return like(x, y), reshape(mean, shape=statistics), reshape(rstd, shape=statistics)
 
 
-def _torch_group_norm_backward(call: Call):
+def _torch_group_norm_backward(call: Call) -> Candidate:
     live, groups = call.attrs["live"], call.attrs["groups"]
     n, c, hw = _group_sizes(call.specs[1], groups)  # type: ignore[arg-type]  # a tensor: the rule ran
     backward = aten.native_group_norm_backward.default
 
-    def run(g, x, mean, rstd, gamma):
+    def run(
+        g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, gamma: torch.Tensor | None
+    ) -> tuple[Any, ...]:
         if gamma is None and (live[1] or live[2]):  # torch sizes the sums by it
             gamma = x.new_ones((c,))
         if gamma is not None:
@@ -398,7 +410,9 @@ def _torch_group_norm_backward(call: Call):
     return run
 
 
-def _numpy_group_norm_backward(g, x, mean, rstd, gamma, *, groups, live):
+def _numpy_group_norm_backward(
+    g: Array, x: Array, mean: Array, rstd: Array, gamma: Array | None, *, groups: int, live: tuple[bool, ...]
+) -> tuple[Any, ...]:
     g = wide_array(g)
     normal = (_grouped_array(x, groups) - mean[:, :, None]) * rstd[:, :, None]
     scaled = _grouped_array(g if gamma is None else g * gamma.reshape((1, -1) + (1,) * (x.ndim - 2)), groups)

@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType, DTypeClass
@@ -29,7 +29,10 @@ from burn_torch.ops.signature import Signature
 from burn_torch.ops.template import require_template
 from burn_torch.ops.value import Executor, Value
 
-__all__ = ["REGISTRY", "Call", "Op", "PerCall", "op", "pairing_of", "unlisted"]
+__all__ = ["REGISTRY", "Call", "Candidate", "Op", "PerCall", "op", "pairing_of", "unlisted"]
+
+Candidate: TypeAlias = Callable[..., Any]
+"""How a leaf, or a rule of a row, computes: from primitives or values, numbers and None to one result or several."""
 
 REGISTRY: Final[dict[str, Op]] = {}
 
@@ -80,7 +83,7 @@ class Call:
         self.results: Final[tuple[Any, ...]] = tuple(results)
         self.result: Final[Any] = self.results[0] if self.results else None
         self.multiple: Final = multiple
-        self.plans: Final[dict[Any, Callable[..., Any]]] = {}
+        self.plans: Final[dict[Any, Candidate]] = {}
         self.memo: Final[dict[Any, Any]] = {}
         self.is_input: Final[bool] = op.same is not None and op.same(self)
         self.aliases: Final[bool] = op.view and (self.is_input or not op.only_if_same)
@@ -129,7 +132,7 @@ def _rebind(name: str, specs: tuple[Spec | None, ...], attrs: dict[str, object])
 class Op:
     """A row of the table.  Called with values, it computes; see the fields in `op`."""
 
-    def __init__(self, rule: Callable[..., Any], fields: Mapping[str, Any], namespace: str | None) -> None:
+    def __init__(self, rule: Candidate, fields: Mapping[str, Any], namespace: str | None) -> None:
         self.name: Final = f"{namespace}::{rule.__name__}" if namespace else rule.__name__
         self.rule: Final = rule
         self.__doc__ = rule.__doc__
@@ -137,7 +140,7 @@ class Op:
         self.__module__ = rule.__module__
         self.torch: Final = fields["torch"]
         self.numpy: Final = fields["numpy"]
-        self.scalar: Final[Callable[..., Any] | None] = fields["scalar"]
+        self.scalar: Final[Candidate | None] = fields["scalar"]
         self.inplace: Final = fields["inplace"]
         self.pointwise: Final[str | None] = fields["pointwise"]
         self.view: Final[bool] = bool(fields["view"])
@@ -157,9 +160,9 @@ class Op:
         self.commutative: Final[bool] = fields["commutative"]
         self.samples: Final = fields["samples"]
         self.source: Final[str | None] = fields["source"]
-        self.decomposition: Callable[..., Any] | None = fields["decomposition"]
-        self.gradient_rule: Callable[..., Any] | None = None
-        self.batch_rule: Callable[..., Any] | None = None
+        self.decomposition: Candidate | None = fields["decomposition"]
+        self.gradient_rule: Candidate | None = None
+        self.batch_rule: Candidate | None = None
         self.device_numbers: Callable[[Call, Sequence[Any]], Any] | None = fields["device_numbers"]
         self.signature: Final = Signature(rule)
         self.__signature__: Final = self.signature.python
@@ -171,7 +174,7 @@ class Op:
         self._interned: Final[weakref.WeakValueDictionary[Any, Call]] = weakref.WeakValueDictionary()
 
     # -- declaring -----------------------------------------------------------------
-    def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(self, rule: Candidate) -> Candidate:
         """Declares the gradient: `rule(g, y, *inputs, **attrs)` returns one entry an input, None for no gradient.
 
         Written with table ops on values.  With several outputs g and y are tuples, an absent gradient is None.  The
@@ -194,7 +197,7 @@ class Op:
         """The row's law of one kind, if it has one."""
         return self.laws.get(kind)  # type: ignore[return-value]  # each is kept under its own type
 
-    def batched(self, rule: Callable[..., object]) -> Callable[..., Any]:
+    def batched(self, rule: Candidate) -> Candidate:
         """Declares how to compute many samples at once: `rule(n, many, *inputs, **attrs)` returns the outputs.
 
         Inputs with `many[i]` have the n samples on a further axis in front, and so have all outputs.  Written with
@@ -204,7 +207,7 @@ class Op:
         self.batch_rule = rule
         return rule
 
-    def decomposes(self, body: Callable[..., object]) -> Callable[..., Any]:
+    def decomposes(self, body: Candidate) -> Candidate:
         """Declares the decomposition: `body(*inputs, **attrs)` computes the outputs with other rows."""
         self.decomposition = body
         return body
@@ -446,12 +449,12 @@ _WORDS: Final[dict[str, tuple[Any, ...]]] = {
 @checked
 def op(
     *,
-    torch: Callable[..., Any] | PerCall | None = None,
-    numpy: Callable[..., Any] | PerCall | None = None,
-    scalar: Callable[..., Any] | None = None,
-    inplace: Callable[..., Any] | PerCall | None = None,
+    torch: Candidate | PerCall | None = None,
+    numpy: Candidate | PerCall | None = None,
+    scalar: Candidate | None = None,
+    inplace: Candidate | PerCall | None = None,
     pointwise: str | None = None,
-    decomposition: Callable[..., Any] | None = None,
+    decomposition: Candidate | None = None,
     view: bool | str = False,
     same: Callable[[Call], bool] | None = None,
     merge: Callable[[Call, Call, bool], Mapping[str, Any] | None] | None = None,
@@ -470,7 +473,7 @@ def op(
     source: str | None = None,
     device_numbers: Callable[[Call, Sequence[Any]], Any] | None = None,
     namespace: str | None = None,
-) -> Callable[[Callable[..., Any]], Op]:
+) -> Callable[[Candidate], Op]:
     """Declares a row.  Users' rows enter by the same door, with a namespace.
 
     torch, numpy       how each leaf computes it: `f(*inputs, **attrs)`, or `PerCall(build)` with `build(call)(*inputs)`
@@ -515,7 +518,7 @@ def op(
                 )
             )
 
-    def declare(rule: Callable[..., object]) -> Op:
+    def declare(rule: Candidate) -> Op:
         row = Op(rule, fields, namespace)
         if row.name in REGISTRY and REGISTRY[row.name].rule.__module__ != rule.__module__:
             raise ArgumentError(
@@ -532,7 +535,7 @@ def op(
     return declare
 
 
-def unlisted(rule: Callable[..., object], **fields: Any) -> Op:
+def unlisted(rule: Candidate, **fields: Any) -> Op:
     """A row that is in no table: what a backend makes of another one for itself.  Fields as `op` takes them."""
     defaults = {name: p.default for name, p in inspect.signature(op).parameters.items() if name != "namespace"}
     return Op(rule, {**defaults, **fields}, None)

@@ -15,9 +15,9 @@ from burn_torch import ops
 from burn_torch.core.dtype import NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import shape_fault
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import front_axis
-from burn_torch.ops.samples import Drawer, distinct, sample
+from burn_torch.ops.samples import Array, Drawer, distinct, sample
 
 
 def _line(x: TensorSpec, dim: int) -> int:
@@ -30,19 +30,19 @@ def _resized(x: TensorSpec, dim: int, size: int) -> tuple[TensorSpec, TensorSpec
 
 
 # -- sort ------------------------------------------------------------------------------------------------
-def _torch_sort(call: Call):
+def _torch_sort(call: Call) -> Candidate:
     dim, descending = call.attrs["dim"], call.attrs["descending"]
     return lambda x: torch.sort(x, dim=dim, descending=descending, stable=True)
 
 
-def _numpy_order(x, dim: int, descending: bool):
+def _numpy_order(x: Array, dim: int, descending: bool) -> Array:
     if not descending:
         return np.argsort(x, axis=dim, kind="stable")
     # equal elements keep their order: sort the reversed line upwards, and read it backwards
     return np.flip(x.shape[dim] - 1 - np.argsort(np.flip(x, dim), axis=dim, kind="stable"), dim)
 
 
-def _numpy_sort(x, *, dim, descending):
+def _numpy_sort(x: Array, *, dim: int, descending: bool) -> tuple[Array, Array]:
     order = _numpy_order(x, dim, descending)
     return np.take_along_axis(x, order, dim), np.ascontiguousarray(order)
 
@@ -66,12 +66,12 @@ def sort_with_indices(x: TensorSpec, *, dim: int, descending: bool) -> tuple[Ten
 
 
 # -- topk --------------------------------------------------------------------------------------------------
-def _torch_topk(call: Call):
+def _torch_topk(call: Call) -> Candidate:
     k, dim, largest = call.attrs["k"], call.attrs["dim"], call.attrs["largest"]
     return lambda x: torch.topk(x, k, dim, largest, True)
 
 
-def _numpy_topk(x, *, k, dim, largest):
+def _numpy_topk(x: Array, *, k: int, dim: int, largest: bool) -> tuple[Array, Array]:
     order = np.take(_numpy_order(x, dim, largest), np.arange(k), axis=dim)
     return np.take_along_axis(x, order, dim), order
 
@@ -107,12 +107,14 @@ def topk_with_indices(x: TensorSpec, *, k: int, dim: int, largest: bool) -> tupl
 
 
 # -- median ------------------------------------------------------------------------------------------------
-def _torch_median(call: Call):
+def _torch_median(call: Call) -> Candidate:
     x, dim = call.specs[0], call.attrs["dim"]
     assert isinstance(x, TensorSpec)
     middle = (x.shape[dim] - 1) // 2
 
-    def run(x):  # torch.median leaves open which of equal elements its index names
+    def run(
+        x: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # torch.median leaves open which of equal elements its index names
         values, order = torch.sort(x, dim=dim, stable=True)
         if not x.is_floating_point():
             return values.narrow(dim, middle, 1).clone(), order.narrow(dim, middle, 1).clone()
@@ -123,7 +125,7 @@ def _torch_median(call: Call):
     return run
 
 
-def _numpy_median(x, *, dim):
+def _numpy_median(x: Array, *, dim: int) -> tuple[Array, Array]:
     order = _numpy_order(x, dim, descending=False)
     absent = np.sum(x != x, axis=dim, keepdims=True)
     place = np.where(absent > 0, x.shape[dim] - absent, (x.shape[dim] - 1) // 2)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from burn_torch.core.dtype import FLOAT
-from burn_torch.core.spec import Shape
+from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.value import Primitive
 from burn_torch.ops.windows import Faults, both_sides, check_fit, check_settings, check_spatial, reach
 
 __all__ = ["lift", "lifted_size", "overhang", "pool_counts", "pooled", "undilated", "unpooled"]
@@ -25,7 +28,9 @@ def pool_counts(
     return tuple(counts)
 
 
-def overhang(size, kernel, stride, padding, dilation, counts):
+def overhang(
+    size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, counts: Shape
+) -> tuple[tuple[int, int], ...]:
     """Padding (before, after) with which all windows are whole; windows may leave some of the end unread."""
     return tuple(
         (p, (count - 1) * step + reach(k, d) - s - p)
@@ -33,7 +38,9 @@ def overhang(size, kernel, stride, padding, dilation, counts):
     )
 
 
-def _counts_over(faults, size, kernel, stride, padding, dilation, ceil_mode):
+def _counts_over(
+    faults: Primitive, size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
+) -> tuple[Any, ...]:
     """The counts of windows over an input of `size`; stops at what does not fit."""
     spatial = len(size)
     check_settings(faults, spatial, kernel=kernel, stride=stride, dilation=dilation)
@@ -53,14 +60,16 @@ def _counts_over(faults, size, kernel, stride, padding, dilation, ceil_mode):
     return counts
 
 
-def pooled(x, kernel, stride, padding, dilation, ceil_mode):
+def pooled(x: TensorSpec, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool) -> Shape:
     """The shape of x (batch, channels, *spatial) after pooling."""
     faults = Faults()
     check_spatial(faults, x.require(FLOAT))
     return (*x.shape[:2], *_counts_over(faults, x.shape[2:], kernel, stride, padding, dilation, ceil_mode))
 
 
-def unpooled(g, size, kernel, stride, padding, dilation, ceil_mode):
+def unpooled(
+    g: TensorSpec, size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
+) -> tuple[Any, ...]:
     """The shape of the input of spatial sizes `size` whose pooling has the shape of g."""
     faults = Faults()
     check_settings(faults, check_spatial(faults, g.require(FLOAT), "g"), size=size)
@@ -76,16 +85,16 @@ def unpooled(g, size, kernel, stride, padding, dilation, ceil_mode):
     return (*g.shape[:2], *size)
 
 
-def undilated(kernel):
+def undilated(kernel: Shape) -> tuple[Any, ...]:
     """A dilation of 1 along each axis of a kernel."""
     return (1,) * len(kernel)
 
 
-def lift(*settings):
+def lift(*settings: tuple[Any, ...]) -> tuple[tuple[int, int], ...]:
     """One-axis settings for height 1: (neutral entry, setting) pairs."""
     return tuple((neutral, *setting) for neutral, setting in settings)
 
 
-def lifted_size(size):
+def lifted_size(size: Shape) -> tuple[Any, ...]:
     """Spatial sizes, of one axis with height 1."""
     return (1, *size) if len(size) == 1 else size

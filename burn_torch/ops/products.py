@@ -10,20 +10,21 @@ import torch
 from burn_torch.core.dtype import NUMERIC
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import shape_fault
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, front_axis, same_dtype, sum_to
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.shapes import permute, reshape
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive, Value
 
 
-def transposed(x):
+def transposed(x: Value) -> Value:
     """The last two axes swapped."""
     return permute(x, axes=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-def _torch_matmul(call: Call):
+def _torch_matmul(call: Call) -> Candidate:
     x, y = call.specs
     assert isinstance(x, TensorSpec)
     assert isinstance(y, TensorSpec)
@@ -32,7 +33,7 @@ def _torch_matmul(call: Call):
     return torch.mm if x.ndim == y.ndim == 2 and x.dtype.is_float else torch.matmul
 
 
-def _sum_of_products(x, y, *, dtype):
+def _sum_of_products(x: Primitive, y: Primitive, *, dtype: Primitive) -> Primitive:
     # GPU libraries multiply no integer matrices; this holds all m k n products at once
     return (x.unsqueeze(-1) * y.unsqueeze(-3)).sum(-2, dtype=dtype)
 
@@ -73,7 +74,7 @@ def _(g, y, lhs, rhs):
     return sum_to(matmul(g, transposed(rhs)), lhs), sum_to(matmul(transposed(lhs), g), rhs)
 
 
-def _torch_linear(call: Call):
+def _torch_linear(call: Call) -> Primitive:
     x, weight, bias = call.specs
     assert isinstance(x, TensorSpec)
     if x.dtype.is_int:
@@ -91,7 +92,7 @@ def _torch_linear(call: Call):
     return TorchCode(flat, addmm=torch.addmm, rows=rows, cols=cols, shape=shape)
 
 
-def _numpy_linear(x, weight, bias):
+def _numpy_linear(x: Array, weight: Array, bias: Array | None) -> Array:
     y = np.matmul(x, weight)
     return y if bias is None else y + bias
 
@@ -142,7 +143,7 @@ def _(g, y, x, weight, bias):
     )
 
 
-def _numpy_cross(x, y, *, dim):
+def _numpy_cross(x: Array, y: Array, *, dim: int) -> Array:
     x, y = np.broadcast_arrays(x, y)
     return np.roll(x, -1, dim) * np.roll(y, -2, dim) - np.roll(x, -2, dim) * np.roll(y, -1, dim)
 

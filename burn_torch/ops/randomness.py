@@ -22,8 +22,8 @@ from burn_torch.ops.extremes import amax
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.laws import Draws
 from burn_torch.ops.mask_cache import MASKS
-from burn_torch.ops.op import Call, PerCall, op
-from burn_torch.ops.samples import sample
+from burn_torch.ops.op import Call, Candidate, PerCall, op
+from burn_torch.ops.samples import Array, sample
 from burn_torch.ops.samples import uniform as evenly
 from burn_torch.ops.sampling import (
     Map,
@@ -38,6 +38,7 @@ from burn_torch.ops.sampling import (
 )
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 _HALF = (DType.F16, DType.BF16)
 
@@ -49,11 +50,11 @@ def _host_type(dtype: DType) -> np.dtype[Any]:
 
 
 def _numpy(mapping: Callable[..., Map]) -> PerCall:
-    def build(call: Call):
+    def build(call: Call) -> Candidate:
         spec, start = call.result, call.attrs["start"]
         count, shape, dtype = spec.numel, spec.shape, spec.dtype
 
-        def run(*numbers):
+        def run(*numbers: Any) -> Array:
             *parameters, key, stream = numbers
             drawn = on_host(mapping(*parameters, dtype), key, stream, start, count, _host_type(dtype))
             return drawn.reshape(shape).astype(dtype.numpy, copy=False)
@@ -78,23 +79,23 @@ class Drawing(PerCall):
 
 
 def _torch(mapping: Callable[..., Map]) -> Drawing:
-    def on_device(call: Call):
+    def on_device(call: Call) -> Primitive:
         spec, start = call.result, call.attrs["start"]
         count, shape, dtype = spec.numel, spec.shape, spec.dtype
         theirs, device = TO_TORCH[dtype], torch.device(spec.place)
 
-        def run(*numbers):
+        def run(*numbers: Primitive) -> Primitive:
             *parameters, key, stream = numbers
             return on_torch(mapping(*parameters, dtype), key, stream, start, count, theirs, device).reshape(shape)
 
         return run
 
-    def from_host(call: Call):
+    def from_host(call: Call) -> Candidate:
         spec, start = call.result, call.attrs["start"]
         count, shape, dtype = spec.numel, spec.shape, spec.dtype
         theirs, device = TO_TORCH[dtype], torch.device(spec.place)
 
-        def run(*numbers):
+        def run(*numbers: Any) -> torch.Tensor:
             *parameters, key, stream = numbers
             drawn = on_host(mapping(*parameters, dtype), key, stream, start, count, _host_type(dtype))
             return torch.from_numpy(drawn.reshape(shape)).to(device, theirs)
@@ -133,12 +134,12 @@ def fold_key(key: Number, number: Number) -> TensorSpec:
 
 
 # -- how a kernel draws, see `laws.Draws` -----------------------------------------------------------------
-def _yes_numbers(prob):
+def _yes_numbers(prob: float) -> tuple[int]:
     check_probability("bernoulli", prob)
     return (threshold(prob),)
 
 
-def _kept_numbers(prob):
+def _kept_numbers(prob: float) -> tuple[int, float]:
     check_probability("dropout", prob)
     return threshold(1.0 - prob), 1.0 / (1.0 - prob) if prob < 1 else 0.0
 
@@ -166,7 +167,7 @@ def random_bits(key: Number, stream: Number, *, shape: Shape, place: str, start:
     return _spec(key, stream, shape, DType.I64, place, INT, start)
 
 
-def _uniform(low, high, dtype):
+def _uniform(low: float, high: float, dtype: DType) -> Primitive:
     check_uniform("uniform", low, high)
     largest = torch.finfo(TO_TORCH[dtype]).max
     widest = torch.finfo(torch.float64 if dtype is DType.F64 else torch.float32).max
@@ -210,7 +211,7 @@ def uniform(
     return _spec(key, stream, shape, dtype, place, FLOAT, start)
 
 
-def _normal(mean, std, dtype):
+def _normal(mean: float, std: float, dtype: DType) -> Primitive:
     check_normal("normal", mean, std)
     return normal_map(mean, std, dtype)
 
@@ -243,7 +244,7 @@ def normal(
     return _spec(key, stream, shape, dtype, place, FLOAT, start)
 
 
-def _bernoulli(prob, dtype):
+def _bernoulli(prob: float, dtype: DType) -> Primitive:
     check_probability("bernoulli", prob)
     return bernoulli_map(prob)
 
@@ -275,7 +276,7 @@ def bernoulli(
     return _spec(key, stream, shape, dtype, place, NUMERIC | BOOL, start)
 
 
-def _randint(low, high, dtype):
+def _randint(low: int, high: int, dtype: DType) -> Primitive:
     info = np.iinfo(dtype.numpy)
     # the last bound keeps `high` itself inside 64 bits, where compiled programs pass it
     if not info.min <= low < high <= min(info.max + 1, 2**63 - 1):
@@ -322,7 +323,7 @@ def randint(
 
 # -- weights ---------------------------------------------------------------------------------------------
 def _over_largest(call: Call, of_host: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def run(x):
+    def run(x: Primitive) -> Primitive:
         weights = of_host(x)
         wrong = [
             name
@@ -347,7 +348,7 @@ def _over_largest(call: Call, of_host: Callable[[Any], Any]) -> Callable[[Any], 
     return run
 
 
-def _torch_weights(call: Call):
+def _torch_weights(call: Call) -> Candidate:
     spec = call.specs[0]
     assert isinstance(spec, TensorSpec)
     if spec.place != "cpu":
@@ -381,7 +382,7 @@ def _numpy_mask(call: Call) -> Callable[..., Any]:
     spec, start = call.result, call.attrs["start"]
     kind, largest = spec.dtype.numpy, float(np.finfo(spec.dtype.numpy).max)
 
-    def run(prob, key, stream):
+    def run(prob: float, key: int, stream: int) -> Array:
         check_probability("dropout", prob)
         keep = MASKS.keep(threshold(1.0 - prob), key, stream, spec.numel, start)
         return keep.reshape(spec.shape).astype(kind) * kind.type(_kept_scale(prob, largest))
@@ -394,7 +395,7 @@ def _mask_on_device(call: Call) -> Callable[..., Any]:
     theirs, device = TO_TORCH[spec.dtype], torch.device(spec.place)
     shape, count, largest = spec.shape, spec.numel, torch.finfo(theirs).max
 
-    def run(prob, key, stream):
+    def run(prob: Primitive, key: Primitive, stream: Primitive) -> Primitive:
         check_probability("dropout", prob)
         keep = on_torch(bernoulli_map(1.0 - prob), key, stream, start, count, theirs, device).reshape(shape)
         return keep.mul_(_kept_scale(prob, largest))
@@ -407,7 +408,7 @@ def _mask_from_host(call: Call) -> Callable[..., Any]:
     theirs, device = TO_TORCH[spec.dtype], torch.device(spec.place)
     shape, count, largest = spec.shape, spec.numel, torch.finfo(theirs).max
 
-    def run(prob, key, stream):
+    def run(prob: float, key: int, stream: int) -> torch.Tensor:
         check_probability("dropout", prob)
         bits = MASKS.keep(threshold(1.0 - prob), key, stream, count, start).reshape(shape)
         return torch.from_numpy(bits).to(device, theirs).mul_(_kept_scale(prob, largest))

@@ -19,13 +19,14 @@ from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.laws import Expands, Folds, OfEqual
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, front_axes
-from burn_torch.ops.samples import booleans, integers, sample, uniform
+from burn_torch.ops.samples import Array, booleans, integers, sample, uniform
 from burn_torch.ops.shapes import expand, flip, permute, reshape
 from burn_torch.ops.slicing import narrow, pad
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive, Value
 from burn_torch.symbolic.sizes import real, same_size
 
 
@@ -51,7 +52,7 @@ def _dims_of(call: Call) -> tuple[TensorSpec, tuple[int, ...]]:
     return spec, call.attrs["dims"]
 
 
-def unchanged(x):
+def unchanged(x: torch.Tensor) -> torch.Tensor:
     """What a reduction over no axes computes."""
     return x
 
@@ -71,7 +72,7 @@ _REDUCED = [
 
 
 # -- sums and means -------------------------------------------------------------------------------------
-def _torch_sum(call: Call):
+def _torch_sum(call: Call) -> Primitive:
     spec, dims = _dims_of(call)
     if not dims:  # torch reads an empty list as "all axes"
         return unchanged
@@ -102,12 +103,12 @@ def _(g, y, x, *, dims):
     return expand(g, shape=x.shape)
 
 
-def _torch_mean(call: Call):
+def _torch_mean(call: Call) -> Primitive:
     _, dims = _dims_of(call)
     return TorchCode("mean({0}, {dims}, True)", mean=torch.mean, dims=dims) if dims else unchanged
 
 
-def _numpy_mean(x, *, dims):
+def _numpy_mean(x: Array, *, dims: Shape) -> Array | np.float64:
     # not np.mean, which warns of an empty one; a sum over no axes would make 0.0 of -0.0
     if not dims:
         return x
@@ -148,7 +149,7 @@ def _broadcast(x: TensorSpec, shape: Shape) -> tuple[tuple[int, ...], bool]:
     return dims, len(dims) == extra
 
 
-def _torch_sum_to(call: Call):
+def _torch_sum_to(call: Call) -> Primitive:
     spec, shape = call.specs[0], call.attrs["shape"]
     assert isinstance(spec, TensorSpec)
     dims, in_front = _broadcast(spec, shape)
@@ -162,13 +163,13 @@ def _torch_sum_to(call: Call):
     return TorchCode("sum({0}, {dims})", sum=torch.sum, dims=dims[0] if len(dims) == 1 else dims)
 
 
-def _numpy_sum_to(x, *, shape):
+def _numpy_sum_to(x: Array, *, shape: Shape) -> Array:
     extra = x.ndim - len(shape)
     dims = tuple(i for i in range(x.ndim) if i < extra or shape[i - extra] != x.shape[i])
     return np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)).reshape(shape)
 
 
-def _sum_to(x, *, shape):
+def _sum_to(x: Value, *, shape: Shape) -> Value:
     dims, _ = _broadcast(x.spec, shape)
     return reshape(sum(x, dims=tuple(sorted(dims))), shape=shape)
 
@@ -207,7 +208,7 @@ def _(g, y, x, *, shape):
 
 
 # -- product -----------------------------------------------------------------------------------------------
-def _torch_prod(call: Call):
+def _torch_prod(call: Call) -> Candidate:
     spec, dims = _dims_of(call)
     if not dims:
         return unchanged
@@ -215,7 +216,7 @@ def _torch_prod(call: Call):
     if len(dims) == 1:
         return lambda x: torch.prod(x, dims[0], True, dtype=dtype)
 
-    def run(x):
+    def run(x: torch.Tensor) -> torch.Tensor:
         for dim in dims:
             x = torch.prod(x, dim, True, dtype=dtype)
         return x
@@ -267,23 +268,23 @@ def _(g, y, x, *, dims):
     return narrow_to(x, widen_factors(g) * others)
 
 
-def widen_factors(x):
+def widen_factors(x: Value) -> Value:
     """Halves as float32: the product of some factors leaves their range long before that of all does."""
     return ops.cast(x, dtype=DType.F32) if x.dtype in (DType.F16, DType.BF16) else x
 
 
-def narrow_to(like, x):
+def narrow_to(like: Value, x: Value) -> Value:
     """x in the element type of another value."""
     return x if x.dtype is like.dtype else ops.cast(x, dtype=like.dtype)
 
 
-def _others(x, dim: int):
+def _others(x: Value, dim: int) -> Value:
     """For each element, the product of the other ones along an axis."""
     after = flip(product_before(flip(x, axes=(dim,)), dim), axes=(dim,))
     return product_before(x, dim) * after
 
 
-def product_before(x, dim: int):
+def product_before(x: Value, dim: int) -> Value:
     """For each element, the product of those before it along an axis that is not empty."""
     ones = tuple((1, 0) if i == dim else (0, 0) for i in range(x.ndim))
     shifted = pad(narrow(x, dim, 0, x.shape[dim] - 1), 1.0, padding=ones, mode="constant")
@@ -300,8 +301,8 @@ _TRUTHS = [
 ]
 
 
-def _torch_truth(reduce):
-    def build(call: Call):
+def _torch_truth(reduce: Candidate) -> PerCall:
+    def build(call: Call) -> Candidate:
         spec, dims = _dims_of(call)
         if not dims:
             return torch.Tensor.bool
@@ -358,13 +359,17 @@ def _degrees(x: TensorSpec, dims: tuple[int, ...], correction: int) -> int:
     return builtins.max(count_of(x, dims) - correction, 0)
 
 
-def _torch_var_mean(call: Call):
+def _torch_var_mean(call: Call) -> Candidate:
     spec, dims = _dims_of(call)
     correction = call.attrs["correction"]
     if dims and spec.numel and _degrees(spec, dims, correction):
         return partial(torch.var_mean, dim=dims, correction=correction, keepdim=True)
 
-    def run(x):  # torch warns of these, or reads no axes as all axes; the numbers are its own
+    def run(
+        x: torch.Tensor,
+    ) -> tuple[
+        torch.Tensor, torch.Tensor
+    ]:  # torch warns of these, or reads no axes as all axes; the numbers are its own
         mean_of_x = x.mean(dims, keepdim=True) if dims else x.clone()
         square = (x - mean_of_x).square()
         return (square.sum(dims, keepdim=True) if dims else square) / _degrees(spec, dims, correction), mean_of_x
@@ -372,7 +377,7 @@ def _torch_var_mean(call: Call):
     return run
 
 
-def _torch_var(call: Call):
+def _torch_var(call: Call) -> Candidate:
     spec, dims = _dims_of(call)
     correction = call.attrs["correction"]
     if dims and spec.numel and _degrees(spec, dims, correction):
@@ -381,14 +386,14 @@ def _torch_var(call: Call):
     return lambda x: both(x)[0]
 
 
-def _numpy_var_mean(x, *, dims, correction):
+def _numpy_var_mean(x: Array, *, dims: Shape, correction: int) -> tuple[Array | np.float64, Array | np.float64]:
     count = math.prod(x.shape[dim] for dim in dims)
     mean_of_x = np.sum(x, axis=dims, keepdims=True, dtype=np.float64) / np.float64(count)
     square = np.square(x - mean_of_x)
     return np.sum(square, axis=dims, keepdims=True) / np.float64(builtins.max(count - correction, 0)), mean_of_x
 
 
-def _spread(x, dims: tuple[int, ...], correction: int):
+def _spread(x: Value, dims: tuple[int, ...], correction: int) -> tuple[Value, Value]:
     wide = ops.cast(x, dtype=DType.F32) if x.spec.dtype in (DType.F16, DType.BF16) else x
     middle = mean(wide, dims=dims)
     away = wide - middle
@@ -425,7 +430,7 @@ def var(x: TensorSpec, *, dims: tuple[int, ...], correction: int) -> TensorSpec:
     return x.require(FLOAT).with_shape(reduced(x, dims))
 
 
-def _var_gradient(g, x, dims: tuple[int, ...], correction: int):
+def _var_gradient(g: Value, x: Value, dims: tuple[int, ...], correction: int) -> Value:
     degrees = _degrees(x.spec, dims, correction)
     return g * (x - mean(x, dims=dims)) * (2.0 / degrees if degrees else math.nan)
 
@@ -461,12 +466,12 @@ def _(g, y, x, *, dims, correction):
 
 
 # -- logsumexp -------------------------------------------------------------------------------------------------
-def _torch_logsumexp(call: Call):
+def _torch_logsumexp(call: Call) -> Candidate:
     _, dims = _dims_of(call)
     return partial(torch.logsumexp, dim=dims, keepdim=True) if dims else unchanged
 
 
-def _numpy_logsumexp(x, *, dims):
+def _numpy_logsumexp(x: Array, *, dims: Shape) -> Array:
     if not dims:
         return x
     wide = x.astype(np.float64)
@@ -475,7 +480,7 @@ def _numpy_logsumexp(x, *, dims):
     return np.log(np.sum(np.exp(wide - top), axis=dims, keepdims=True)) + top
 
 
-def _log_of_sum(x, *, dims):
+def _log_of_sum(x: Value, *, dims: tuple[int, ...]) -> Value:
     wide = ops.cast(x, dtype=DType.F32) if x.spec.dtype in (DType.F16, DType.BF16) else x
     if same_size(x.spec.numel, 0):  # no axis, or one without a largest element
         return ops.cast(ops.log(sum(ops.exp(wide), dims=dims)), dtype=x.spec.dtype)

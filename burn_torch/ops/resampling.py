@@ -10,6 +10,7 @@ The map is linear and acts on each axis alone, so its gradient is the transposed
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import RuleFault
-from burn_torch.ops.op import Call, PerCall, op
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.op import Call, Candidate, PerCall, op
+from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.windows import Faults, check_settings, check_spatial, widened
 
 MODES = ("nearest", "nearest_exact", "linear", "cubic", "lanczos")
@@ -71,14 +72,14 @@ def taps(n: int, m: int, mode: str, align_corners: bool) -> tuple[np.ndarray, np
     return np.clip(first[:, None] + offsets, 0, n - 1), weights
 
 
-def _cubic(d):
+def _cubic(d: Array) -> Array:
     """Keys' cubic convolution kernel at distances below 2."""
     near = ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
     far = ((_CUBIC * d - 5 * _CUBIC) * d + 8 * _CUBIC) * d - 4 * _CUBIC
     return np.where(d <= 1, near, far)
 
 
-def _matrix(n, m, mode, align_corners):
+def _matrix(n: int, m: int, mode: str, align_corners: bool) -> Array:
     """The taps of one axis as a matrix (m, n)."""
     indices, weights = taps(n, m, mode, align_corners)
     matrix = np.zeros((m, n))
@@ -87,7 +88,7 @@ def _matrix(n, m, mode, align_corners):
 
 
 # -- numpy -----------------------------------------------------------------------------------------------
-def _numpy_interpolate(x, *, output_size, mode, align_corners):
+def _numpy_interpolate(x: Array, *, output_size: Shape, mode: str, align_corners: bool) -> Array:
     y = widened(x)
     for axis, m in enumerate(output_size, 2):
         indices, weights = taps(x.shape[axis], m, mode, align_corners)
@@ -96,7 +97,7 @@ def _numpy_interpolate(x, *, output_size, mode, align_corners):
     return y
 
 
-def _numpy_interpolate_backward(g, *, size, mode, align_corners):
+def _numpy_interpolate_backward(g: Array, *, size: Shape, mode: str, align_corners: bool) -> Array:
     x = widened(g)
     for axis, n in enumerate(size, 2):
         indices, weights = taps(n, g.shape[axis], mode, align_corners)
@@ -109,7 +110,7 @@ def _numpy_interpolate_backward(g, *, size, mode, align_corners):
 
 
 # -- torch -----------------------------------------------------------------------------------------------
-_FORWARD = {
+_FORWARD: dict[tuple[str, int], Candidate] = {
     ("nearest", 1): _nn.upsample_nearest1d,
     ("nearest", 2): _nn.upsample_nearest2d,
     ("nearest_exact", 1): _nn._upsample_nearest_exact1d,
@@ -129,7 +130,7 @@ _BACKWARD = {
 }
 
 
-def _torch_rounds_right(size, output_size, mode):
+def _torch_rounds_right(size: Shape, output_size: Shape, mode: str) -> bool:
     """Whether torch's nearest kernels pick the exact indices: they multiply by n / m rounded to float32 or float64.
 
     From 2 to 82 elements, for one, they are off at output 41.
@@ -137,13 +138,16 @@ def _torch_rounds_right(size, output_size, mode):
     for n, m in zip(size, output_size, strict=True):
         exact = nearest_index(n, m, exact=mode == "nearest_exact")
         for dtype in (np.float32, np.float64):
-            position: Any = np.arange(m, dtype=dtype) + dtype(0.5 if mode == "nearest_exact" else 0)
+            position: Any = np.arange(m, dtype=dtype)
+            position = position + dtype(0.5 if mode == "nearest_exact" else 0)
             if not np.array_equal(np.minimum(np.floor(position * dtype(n / m)), n - 1), exact):
                 return False
     return True
 
 
-def _kernel(table, size, output_size, mode, align_corners):
+def _kernel(
+    table: Mapping[tuple[str, int], Candidate], size: Shape, output_size: Shape, mode: str, align_corners: bool
+) -> tuple[Any, ...]:
     """torch's function for this mode with what it takes besides the tensor and the sizes, or None."""
     kernel = table.get((mode, len(size)))
     if kernel is None or (mode.startswith("nearest") and not _torch_rounds_right(size, output_size, mode)):
@@ -152,11 +156,11 @@ def _kernel(table, size, output_size, mode, align_corners):
     return kernel, scales if mode.startswith("nearest") else (align_corners, *scales)
 
 
-def _wide(dtype):
+def _wide(dtype: DType) -> torch.dtype:
     return torch.float64 if dtype is DType.F64 else torch.float32
 
 
-def _torch_interpolate(call: Call):
+def _torch_interpolate(call: Call) -> Candidate:
     x = call.specs[0]
     assert isinstance(x, TensorSpec)
     output_size, mode, align_corners = call.attrs.values()
@@ -177,7 +181,7 @@ def _torch_interpolate(call: Call):
             )
         )
 
-    def run(x):
+    def run(x: torch.Tensor) -> torch.Tensor:
         y = x.to(dtype)
         for axis, indices, weights, sizes in axes:
             y = (y.index_select(axis, indices).unflatten(axis, sizes) * weights).sum(axis + 1)
@@ -186,7 +190,7 @@ def _torch_interpolate(call: Call):
     return run
 
 
-def _torch_interpolate_backward(call: Call):
+def _torch_interpolate_backward(call: Call) -> Candidate:
     g = call.specs[0]
     assert isinstance(g, TensorSpec)
     size, mode, align_corners = call.attrs.values()
@@ -199,7 +203,7 @@ def _torch_interpolate_backward(call: Call):
         for axis, n in enumerate(size, 2)
     ]
 
-    def run(g):
+    def run(g: torch.Tensor) -> torch.Tensor:
         x = g.to(dtype)
         for axis, matrix in matrices:  # a product, not index_add: the sum has one order, on a GPU too
             x = torch.matmul(x.transpose(axis, -1), matrix).transpose(axis, -1)
@@ -209,7 +213,7 @@ def _torch_interpolate_backward(call: Call):
 
 
 # -- rows ------------------------------------------------------------------------------------------------
-def _interpolation(size, output_size, mode, align_corners=False):
+def _interpolation(size: Shape, output_size: Shape, mode: str, align_corners: bool = False) -> tuple[Any, ...]:
     return size, output_size, {"mode": mode, "align_corners": align_corners}
 
 

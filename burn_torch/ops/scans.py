@@ -11,13 +11,14 @@ from burn_torch import ops
 from burn_torch.core.dtype import FLOAT, NUMERIC, DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import shape_fault
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.reductions import accumulated, narrow_to, product_before, widen_factors
 from burn_torch.ops.rules import front_axis, same_dtype
-from burn_torch.ops.samples import distinct, sample, uniform
+from burn_torch.ops.samples import Array, distinct, sample, uniform
 from burn_torch.ops.shapes import flip
 from burn_torch.ops.slicing import narrow, pad
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Value
 
 
 def _scanned(x: TensorSpec, dim: int) -> TensorSpec:
@@ -25,8 +26,8 @@ def _scanned(x: TensorSpec, dim: int) -> TensorSpec:
     return x
 
 
-def _torch_scan(scan):
-    def build(call: Call):
+def _torch_scan(scan: Candidate) -> PerCall:
+    def build(call: Call) -> Candidate:
         spec, dim = call.specs[0], call.attrs["dim"]
         assert isinstance(spec, TensorSpec)
         if spec.dtype.is_float:
@@ -36,7 +37,7 @@ def _torch_scan(scan):
     return PerCall(build)
 
 
-def _reversed(scan, x, dim: int):
+def _reversed(scan: Candidate, x: Value, dim: int) -> Value:
     return flip(scan(flip(x, axes=(dim,))), axes=(dim,))
 
 
@@ -90,7 +91,7 @@ def _(g, y, x, *, dim):
     return narrow_to(x, product_before(wide, dim) * _sums_behind(widen_factors(g), wide, dim))
 
 
-def _sums_behind(g, factors, dim: int):
+def _sums_behind(g: Value, factors: Value, dim: int) -> Value:
     """s[k] = g[k] + factors[k + 1] * s[k + 1]: the transpose of `linear_scan` in its second input."""
     gone = tuple((0, 1) if i == dim else (0, 0) for i in range(g.ndim))
     ahead = pad(narrow(factors, dim, 1, factors.shape[dim]), 0.0, padding=gone, mode="constant")
@@ -98,7 +99,7 @@ def _sums_behind(g, factors, dim: int):
 
 
 # -- linear recurrence ---------------------------------------------------------------------------------------
-def _torch_linear_scan(call: Call):
+def _torch_linear_scan(call: Call) -> Candidate:
     """Doubling (Hillis and Steele 1986): after step j each element has taken in the 2^j before it."""
     a, dim = call.specs[0], call.attrs["dim"]
     assert isinstance(a, TensorSpec)
@@ -106,7 +107,7 @@ def _torch_linear_scan(call: Call):
     # products of many factors leave the range of single precision before the results do; MPS has no double
     wide = torch.float32 if a.place == "mps" else torch.float64
 
-    def run(a, b):
+    def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         a, b = a.to(wide), b.to(wide)
         reach = 1
         while reach < count:
@@ -121,7 +122,7 @@ def _torch_linear_scan(call: Call):
     return run
 
 
-def _numpy_linear_scan(a, b, *, dim):
+def _numpy_linear_scan(a: Array, b: Array, *, dim: int) -> Array:
     y = b.astype(np.float64)
     lines = np.moveaxis(y, dim, 0)
     factors = np.moveaxis(a, dim, 0)
@@ -164,8 +165,8 @@ def _(g, y, a, b, *, dim):
 
 
 # -- extremes --------------------------------------------------------------------------------------------------
-def _numpy_running(extreme):
-    def run(x, *, dim):
+def _numpy_running(extreme: np.ufunc) -> Candidate:
+    def run(x: Array, *, dim: int) -> tuple[Array, Array]:
         y = extreme.accumulate(x, axis=dim)
         shape = [1] * x.ndim
         shape[dim] = x.shape[dim]

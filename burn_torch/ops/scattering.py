@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,12 +26,13 @@ from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.bounds import check_numpy, indexing, on_host, require_indices
 from burn_torch.ops.faults import RuleFault, shape_fault
 from burn_torch.ops.indexing import along_axis, fits_beside, gather, leading_axes, linear_index, select
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import front_axis, same_dtype
-from burn_torch.ops.samples import fixed, integers, sample, uniform
+from burn_torch.ops.samples import Array, fixed, integers, sample, uniform
 from burn_torch.ops.shapes import expand, flip, reshape
 from burn_torch.ops.slicing import narrow, pad
 from burn_torch.ops.torch_types import moving
+from burn_torch.ops.value import Primitive, Value
 
 _ACCEPTS: dict[str, DTypeClass] = {"assign": ALL, "add": NUMERIC, "mul": NUMERIC, "min": NUMERIC, "max": NUMERIC}
 _TORCH_REDUCTION = {"mul": "prod", "min": "amin", "max": "amax"}
@@ -57,7 +59,7 @@ def _updated(x: TensorSpec, values: TensorSpec, update: str, shape: Shape) -> Te
     return x
 
 
-def _numpy_write(y, places, values, update: str):
+def _numpy_write(y: Array, places: tuple[Any, ...], values: Array, update: str) -> Array:
     if update == "assign":
         y[places] = values  # numpy writes in order: the last of equal places wins
     else:
@@ -66,7 +68,7 @@ def _numpy_write(y, places, values, update: str):
 
 
 # -- scatter ---------------------------------------------------------------------------------------------
-def _whole_but(shape: Shape, dim: int):
+def _whole_but(shape: Shape, dim: int) -> Primitive:
     """The part of a tensor that indices of `shape` can reach: all of `dim`, their sizes on the other axes."""
     return tuple(builtins.slice(None) if i == dim else builtins.slice(n) for i, n in enumerate(shape))
 
@@ -82,7 +84,7 @@ def _last_positions(indices: torch.Tensor, dim: int, size: int) -> torch.Tensor:
     return named.scatter_reduce_(dim, indices, positions, "amax")
 
 
-def _torch_scatter(call: Call):
+def _torch_scatter(call: Call) -> Candidate:
     x, dim, update = call.specs[0], call.attrs["dim"], call.attrs["update"]
     assert isinstance(x, TensorSpec)
     size = x.shape[dim]
@@ -95,8 +97,8 @@ def _torch_scatter(call: Call):
     return indexing(call, moving(call, _device_add(dim) if update == "add" else _device_assign(dim)), size)
 
 
-def _device_add(dim: int):
-    def run(x, indices, values):
+def _device_add(dim: int) -> Primitive:
+    def run(x: Primitive, indices: Primitive, values: Primitive) -> Primitive:
         places = [
             indices if i == dim else torch.arange(n, device=x.device).reshape(-1, *[1] * (x.ndim - 1 - i))
             for i, n in enumerate(indices.shape)
@@ -106,8 +108,8 @@ def _device_add(dim: int):
     return run
 
 
-def _device_assign(dim: int):
-    def run(x, indices, values):
+def _device_assign(dim: int) -> Primitive:
+    def run(x: Primitive, indices: Primitive, values: Primitive) -> Primitive:
         y = x.clone()
         if indices.numel():
             last = _last_positions(indices, dim, x.shape[dim])
@@ -118,10 +120,10 @@ def _device_assign(dim: int):
     return run
 
 
-def _numpy_scatter(call: Call):
+def _numpy_scatter(call: Call) -> Candidate:
     dim, update = call.attrs["dim"], call.attrs["update"]
 
-    def run(x, indices, values):
+    def run(x: Array, indices: Array, values: Array) -> Array:
         check_numpy(call, indices, x.shape[dim])
         return _numpy_write(np.array(x), along_axis(indices, dim), values, update)
 
@@ -180,7 +182,7 @@ def _(g, y, x, indices, values, *, dim, update):
     return won * share, None, tied * gather(share, indices, dim=dim)
 
 
-def _other_factors(scale, indices, values, dim: int):
+def _other_factors(scale: Value, indices: Value, values: Value, dim: int) -> Value:
     """For each value, `scale` at its place times all other values there.  No division, so zeros are no exception.
 
     Values are sorted by place, so that the others are those before and after in a run of equal indices; a product that
@@ -193,7 +195,7 @@ def _other_factors(scale, indices, values, dim: int):
     sorted_values = gather(values, order, dim=dim)
     changes = ops.not_equal(narrow(places, dim, 1, count), narrow(places, dim, 0, count - 1))
 
-    def before(values, changes):
+    def before(values: Value, changes: Value) -> Value:
         ones = tuple((1, 0) if i == dim else (0, 0) for i in range(values.ndim))
         starts = pad(changes, True, padding=ones, mode="constant")
         previous = pad(narrow(values, dim, 0, count - 1), 1.0, padding=ones, mode="constant")
@@ -204,23 +206,23 @@ def _other_factors(scale, indices, values, dim: int):
     return scatter_distinct(order, gradient, dim=dim, size=count)
 
 
-def _torch_last_writer(call: Call):
+def _torch_last_writer(call: Call) -> Candidate:
     indices, dim, size = call.specs[0], call.attrs["dim"], call.attrs["size"]
     assert isinstance(indices, TensorSpec)
     count = indices.shape[dim]
     positions = [count if i == dim else 1 for i in range(indices.ndim)]
 
-    def run(indices):
+    def run(indices: torch.Tensor) -> torch.Tensor:
         last = _last_positions(indices, dim, size)
         return torch.gather(last, dim, indices) == torch.arange(count, device=indices.device).reshape(positions)
 
     return indexing(call, run, size, position=0)
 
 
-def _numpy_last_writer(call: Call):
+def _numpy_last_writer(call: Call) -> Candidate:
     dim, size = call.attrs["dim"], call.attrs["size"]
 
-    def run(indices):
+    def run(indices: Array) -> Array:
         check_numpy(call, indices, size)
         shape = [1] * indices.ndim
         shape[dim] = indices.shape[dim]
@@ -252,7 +254,7 @@ def last_writer(indices: TensorSpec, *, dim: int, size: int) -> TensorSpec:
     return require_indices(indices).with_dtype(DType.BOOL)
 
 
-def _torch_scatter_distinct(call: Call):
+def _torch_scatter_distinct(call: Call) -> Candidate:
     values, dim, size = call.specs[1], call.attrs["dim"], call.attrs["size"]
     assert isinstance(values, TensorSpec)
     shape = (*values.shape[:dim], size, *values.shape[dim + 1 :])
@@ -261,10 +263,10 @@ def _torch_scatter_distinct(call: Call):
     )
 
 
-def _numpy_scatter_distinct(call: Call):
+def _numpy_scatter_distinct(call: Call) -> Candidate:
     dim, size = call.attrs["dim"], call.attrs["size"]
 
-    def run(indices, values):
+    def run(indices: Array, values: Array) -> Array:
         check_numpy(call, indices, size)
         y = np.zeros((*values.shape[:dim], size, *values.shape[dim + 1 :]), values.dtype)
         y[along_axis(indices, dim)] = values
@@ -304,7 +306,7 @@ def _(g, y, indices, values, *, dim, size):
 
 
 # -- select_assign --------------------------------------------------------------------------------------------
-def _torch_select_assign(call: Call):
+def _torch_select_assign(call: Call) -> Candidate:
     x, dim, update = call.specs[0], call.attrs["dim"], call.attrs["update"]
     assert isinstance(x, TensorSpec)
     size = x.shape[dim]
@@ -318,13 +320,13 @@ def _torch_select_assign(call: Call):
     return indexing(call, moving(call, lambda x, i, v: x.clone().scatter_(dim, _spread(i, v, dim), v)), size)
 
 
-def _device_entries_add(dim: int):
+def _device_entries_add(dim: int) -> Primitive:
     whole = [None] * dim
     return lambda x, indices, values: torch.ops.aten.index_put_(x.clone(), [*whole, indices], values, True)
 
 
-def _device_entries(dim: int):
-    def run(x, indices, values):
+def _device_entries(dim: int) -> Primitive:
+    def run(x: Primitive, indices: Primitive, values: Primitive) -> Primitive:
         if not indices.numel():
             return x.clone()
         last = _last_positions(indices, 0, x.shape[dim])
@@ -338,10 +340,10 @@ def _spread(indices: torch.Tensor, values: torch.Tensor, dim: int) -> torch.Tens
     return indices.reshape(-1, *[1] * (values.ndim - 1 - dim)).expand(values.shape)
 
 
-def _numpy_select_assign(call: Call):
+def _numpy_select_assign(call: Call) -> Candidate:
     dim, update = call.attrs["dim"], call.attrs["update"]
 
-    def run(x, indices, values):
+    def run(x: Array, indices: Array, values: Array) -> Array:
         check_numpy(call, indices, x.shape[dim])
         return _numpy_write(np.array(x), (builtins.slice(None),) * dim + (indices,), values, update)
 
@@ -390,7 +392,7 @@ def _(x, indices, values, *, dim, update):
     return scatter(x, _repeated(indices, values, dim), values, dim=dim, update=update)
 
 
-def _repeated(indices, values, dim: int):
+def _repeated(indices: Value, values: Value, dim: int) -> Value:
     line = reshape(indices, shape=tuple(indices.shape[0] if i == dim else 1 for i in range(values.ndim)))
     return expand(line, shape=values.shape)
 

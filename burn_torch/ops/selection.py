@@ -14,21 +14,22 @@ from burn_torch.ops.comparison import greater_equal, lower_equal
 from burn_torch.ops.held_numbers import held
 from burn_torch.ops.laws import Converts, Select
 from burn_torch.ops.logic import bool_and, bool_not
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, elementwise, sum_to
 from burn_torch.ops.samples import booleans, distinct, fixed, sample, uniform
 from burn_torch.ops.signature import Number, Operand
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 
-def _torch_mask_where(call: Call):
+def _torch_mask_where(call: Call) -> Primitive:
     if isinstance(call.specs[2], NumberSpec):
         return torch.masked_fill  # broadcasts both sides, and makes no tensor of the number
     return TorchCode("where({1}, {2}, {0})", where=torch.where)
 
 
-def _torch_mask_over(call: Call):
+def _torch_mask_over(call: Call) -> Candidate | None:
     return torch.Tensor.masked_fill_ if isinstance(call.specs[2], NumberSpec) else None
 
 
@@ -141,7 +142,7 @@ def _(g, y, x, high):
 
 
 # -- element types ---------------------------------------------------------------------------------------------
-def _torch_cast(call: Call):
+def _torch_cast(call: Call) -> Primitive:
     return TorchCode("{0}.to({dtype})", dtype=TO_TORCH[call.attrs["dtype"]])
 
 

@@ -14,20 +14,21 @@ from burn_torch import ops
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.laws import Copies, Moves
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis, sum_to
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import moving
+from burn_torch.ops.value import Primitive
 
 
 # -- views ------------------------------------------------------------------------------------------
-def _torch_reshape(call: Call):
+def _torch_reshape(call: Call) -> Primitive:
     shape = call.attrs["shape"]
     return TorchCode("{0}.reshape({*shape})" if shape else "{0}.reshape({shape})", shape=shape)
 
 
-def _torch_permute(call: Call):
+def _torch_permute(call: Call) -> Primitive:
     axes = call.attrs["axes"]
     n = len(axes)
     if n >= 2 and axes == (*range(n - 2), n - 1, n - 2):
@@ -35,7 +36,7 @@ def _torch_permute(call: Call):
     return TorchCode("{0}.permute({*axes})" if axes else "{0}.permute({axes})", axes=axes)
 
 
-def _torch_expand(call: Call):
+def _torch_expand(call: Call) -> Primitive:
     shape = call.attrs["shape"]
     return TorchCode("{0}.expand({*shape})" if shape else "{0}.expand({shape})", shape=shape)
 
@@ -260,7 +261,7 @@ def _(g, y, x, *, axes):
     return flip(g, axes=axes)
 
 
-def _torch_roll(call: Call):
+def _torch_roll(call: Call) -> Candidate:
     shifts, dims = call.attrs["shifts"], call.attrs["dims"]
     if not dims:  # torch reads an empty list as "all elements in one line"
         return torch.clone

@@ -17,12 +17,13 @@ from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import RuleFault, shape_fault
 from burn_torch.ops.held_numbers import held
 from burn_torch.ops.laws import Moves, Regions
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import elementwise, front_axis, same_dtype
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.shapes import flip
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_code import TorchCode
+from burn_torch.ops.value import Primitive, Value
 
 Ranges = tuple[tuple[int, int, int], ...]
 
@@ -57,7 +58,7 @@ def _index(ranges: Ranges) -> tuple[builtins.slice, ...]:
     return tuple(builtins.slice(*r) for r in ranges)
 
 
-def _torch_slice(call: Call):
+def _torch_slice(call: Call) -> Primitive:
     cut = _cut(call)
     if not cut:
         return TorchCode("{0}")
@@ -112,10 +113,10 @@ def _(g, y, x, *, ranges):
     return slice_assign(g.new_full(x.shape, 0.0), g, ranges=ranges)
 
 
-def _torch_slice_assign(call: Call):
+def _torch_slice_assign(call: Call) -> Candidate:
     index = _index(call.attrs["ranges"])
 
-    def run(x, values):
+    def run(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         y = x.clone()
         y[index].copy_(values)
         return y
@@ -123,7 +124,7 @@ def _torch_slice_assign(call: Call):
     return run
 
 
-def _numpy_slice_assign(x, values, *, ranges):
+def _numpy_slice_assign(x: Array, values: Array, *, ranges: tuple[Any, ...]) -> Array:
     y = np.array(x)
     y[_index(ranges)] = values
     return y
@@ -234,13 +235,13 @@ def _along(shape: Shape, dim: int, start: int, end: int) -> Ranges:
     return tuple((start, end, 1) if i == dim else (0, size, 1) for i, size in enumerate(shape))
 
 
-def narrow(x, dim: int, start: int, end: int):
+def narrow(x: Value, dim: int, start: int, end: int) -> Value:
     """The elements from start, below end, on one axis of a value."""
     return slice(x, ranges=_along(x.shape, dim, start, end))
 
 
 # -- split -----------------------------------------------------------------------------------------------
-def _numpy_split(x, *, sizes, dim):
+def _numpy_split(x: Array, *, sizes: Shape, dim: int) -> tuple[Any, ...]:
     ends = np.cumsum(sizes[:-1], dtype=np.int64)
     return tuple(np.split(x, ends, dim))
 
@@ -297,7 +298,7 @@ def _(g, y, x, *, sizes, dim):
 _NUMPY_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge"}
 
 
-def _torch_pad(call: Call):
+def _torch_pad(call: Call) -> Candidate:
     x, padding, mode = call.specs[0], call.attrs["padding"], call.attrs["mode"]
     assert isinstance(x, TensorSpec)
     if mode == "constant":
@@ -309,7 +310,7 @@ def _torch_pad(call: Call):
             positions = np.pad(np.arange(x.shape[dim]), (before, after), mode=mode)
             picks.append((dim, torch.from_numpy(positions).to(x.place)))
 
-    def run(x, value):
+    def run(x: torch.Tensor, value: float) -> torch.Tensor:
         for dim, positions in picks:
             x = torch.index_select(x, dim, positions)
         return x if picks else x.clone()
@@ -317,7 +318,7 @@ def _torch_pad(call: Call):
     return run
 
 
-def _numpy_pad(x, value, *, padding, mode):
+def _numpy_pad(x: Array, value: float, *, padding: tuple[tuple[int, int], ...], mode: Any) -> Array:
     if mode == "constant":
         return np.pad(x, padding, constant_values=value) if padding else np.array(x)
     return np.pad(x, padding, mode=mode) if padding else np.array(x)
@@ -394,7 +395,7 @@ def _(g, y, x, value, *, padding, mode):
     return g, None
 
 
-def _folded(g, dim: int, size: int, before: int, after: int, mode: str):
+def _folded(g: Value, dim: int, size: int, before: int, after: int, mode: str) -> Value:
     """Adds the gradient of the copies beside an axis to that of their originals.  Without atomics: deterministic."""
     total = narrow(g, dim, before, before + size)
     for copies, length, at_front in (
@@ -425,7 +426,7 @@ def _windows(shape: Shape, dim: int, size: int, step: int) -> Shape:
     return (*shape[:dim], (shape[dim] - size) // step + 1, *shape[dim + 1 :], size)
 
 
-def _numpy_unfold(x, *, dim, size, step):
+def _numpy_unfold(x: Array, *, dim: int, size: int, step: int) -> Array:
     windows = np.lib.stride_tricks.sliding_window_view(x, size, axis=dim)
     return windows[(builtins.slice(None),) * dim + (builtins.slice(None, None, step),)]
 
@@ -454,7 +455,7 @@ def _(g, y, x, *, dim, size, step):
     return unfold_backward(g, shape=x.shape, dim=dim, size=size, step=step)
 
 
-def _numpy_unfold_backward(g, *, shape, dim, size, step):
+def _numpy_unfold_backward(g: Array, *, shape: Shape, dim: int, size: int, step: int) -> Array:
     x = np.zeros(shape, g.dtype)
     count = g.shape[dim]
     for i in range(size):  # the windows' i-th elements lie `step` apart: no two of them meet

@@ -18,9 +18,9 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.ops import special
 from burn_torch.ops.activations import backward_spec, relu_backward
 from burn_torch.ops.functions import exp
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import elementwise
-from burn_torch.ops.samples import Sample, sample, uniform
+from burn_torch.ops.samples import Array, Sample, sample, uniform
 from burn_torch.ops.selection import clamp
 from burn_torch.ops.signature import Number
 from burn_torch.ops.trigonometry import tanh
@@ -53,7 +53,7 @@ def _backward_samples(*numbers: float) -> list[Sample]:
     ]
 
 
-def _sigmoid(x):
+def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
@@ -146,7 +146,7 @@ def _(g, y, x):
     return silu_backward(g, x)
 
 
-def _numpy_silu_backward(g, x):
+def _numpy_silu_backward(g: Array, x: Array) -> Array:
     s = _sigmoid(x)
     return g * s * (1 + x * (1 - s))
 
@@ -180,12 +180,12 @@ def _linear_from(call: Call) -> float:
     return 700.0 if spec.dtype is DType.F64 else 80.0
 
 
-def _torch_softplus(call: Call):
+def _torch_softplus(call: Call) -> Candidate:
     threshold = _linear_from(call)
     return lambda x, beta: functional.softplus(x, beta, threshold)
 
 
-def _torch_softplus_backward(call: Call):
+def _torch_softplus_backward(call: Call) -> Candidate:
     # torch's is g * z / (z + 1) with z = exp(beta * x), and g * z overflows; from here on the quotient rounds to 1
     threshold = 40.0 if call.results[0].dtype is DType.F64 else 20.0
     return lambda g, x, beta: aten.softplus_backward.default(g, x, beta, threshold)
@@ -257,7 +257,7 @@ def _(g, y, x):
     return mish_backward(g, x)
 
 
-def _numpy_mish_backward(g, x):
+def _numpy_mish_backward(g: Array, x: Array) -> Array:
     t = np.tanh(np.logaddexp(x, np.zeros((), x.dtype)))
     return g * (t + x * _sigmoid(x) * (1 - t * t))
 
@@ -289,11 +289,11 @@ def _(g, x):
 
 
 # -- gelu ---------------------------------------------------------------------------------------------
-def _numpy_gelu(x):
+def _numpy_gelu(x: Array) -> Array:
     return x * 0.5 * (1 + special.erf(x * SQRT_HALF))
 
 
-def _numpy_gelu_backward(g, x):
+def _numpy_gelu_backward(g: Array, x: Array) -> Array:
     density = np.exp(x * x * -0.5) * (SQRT_TWO_OVER_PI / 2)
     return g * (0.5 * (1 + special.erf(x * SQRT_HALF)) + x * density)
 
@@ -347,11 +347,11 @@ _CURVED = (-40.0, 40.0)
 """Where gelu is neither x nor 0 lies within: beyond, the density is 0 in float64 too, and powers of x leave halves."""
 
 
-def _numpy_gelu_approximate(x):
+def _numpy_gelu_approximate(x: Array) -> Array:
     return x * 0.5 * (1 + np.tanh(SQRT_TWO_OVER_PI * (x + GELU_CUBIC * x * x * x)))
 
 
-def _numpy_gelu_approximate_backward(g, x):
+def _numpy_gelu_approximate_backward(g: Array, x: Array) -> Array:
     t = np.tanh(SQRT_TWO_OVER_PI * (x + GELU_CUBIC * x * x * x))
     slope = SQRT_TWO_OVER_PI * (1 + 3 * GELU_CUBIC * x * x)
     return g * 0.5 * (1 + t + x * (1 - t * t) * slope)
@@ -431,7 +431,7 @@ def _(g, y, x, alpha):
     return elu_backward(g, x, alpha), None
 
 
-def _torch_elu_backward(g, x, alpha):
+def _torch_elu_backward(g: torch.Tensor, x: torch.Tensor, alpha: float) -> torch.Tensor:
     # torch's own gives g or NaN where x is NaN, by the lane of a vector that an element is in
     return torch.where(x == x, aten.elu_backward.default(g, alpha, 1, 1, False, x), x)
 
@@ -457,13 +457,13 @@ def _(h, z, g, x, alpha):
     return elu_backward(h, x, alpha), elu_backward(product, x, alpha) - relu_backward(product, x), None
 
 
-def _torch_celu(x, alpha):
+def _torch_celu(x: torch.Tensor, alpha: float) -> torch.Tensor:
     if abs(alpha) > _LEAST_INVERTED:
         return aten.elu.default(x, alpha, 1, 1 / alpha)
     return torch.where(x < 0, torch.expm1(x / alpha) * alpha, x)
 
 
-def _torch_celu_backward(g, x, alpha):
+def _torch_celu_backward(g: torch.Tensor, x: torch.Tensor, alpha: float) -> torch.Tensor:
     # torch's own multiplies g by alpha and by 1 / alpha, which may overflow, and takes NaN by the lane, as that of elu
     wide = x if x.dtype.itemsize > 2 else x.float()  # rounds once
     return torch.where(x > 0, g, ((wide / alpha).exp_() * g).to(x.dtype))

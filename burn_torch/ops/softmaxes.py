@@ -16,12 +16,13 @@ from burn_torch.ops.extremes import amax
 from burn_torch.ops.functions import exp, log
 from burn_torch.ops.laws import Expands
 from burn_torch.ops.moments import wide_array
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike, front_axis
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.selection import cast
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Value
 from burn_torch.symbolic.sizes import same_size
 
 _SAMPLES = [
@@ -47,23 +48,23 @@ def _backward_along(g: TensorSpec, y: TensorSpec, dim: int) -> TensorSpec:
     return _along(alike(g, y), dim)
 
 
-def _largest(x, dim):
+def _largest(x: Array, dim: int) -> Array:
     return np.max(x, axis=dim, keepdims=True, initial=-np.inf)
 
 
-def _numpy_softmax(x, *, dim):
+def _numpy_softmax(x: Array, *, dim: int) -> Array:
     x = wide_array(x)
     e = np.exp(x - _largest(x, dim))
     return e / np.sum(e, axis=dim, keepdims=True)
 
 
-def _numpy_softmax_backward(g, y, *, dim):
+def _numpy_softmax_backward(g: Array, y: Array, *, dim: int) -> Array:
     g, y = wide_array(g), wide_array(y)
     return y * (g - np.sum(g * y, axis=dim, keepdims=True))
 
 
 def _by_dim(function: Any) -> PerCall:
-    def build(call: Call):
+    def build(call: Call) -> Candidate:
         dim, dtype = call.attrs["dim"], TO_TORCH[call.results[0].dtype]
         return lambda g, y: function(g, y, dim, dtype)
 
@@ -71,32 +72,32 @@ def _by_dim(function: Any) -> PerCall:
 
 
 # -- what they are made of, for fusion -------------------------------------------------------------------
-def _wide(x):
+def _wide(x: Value) -> Value:
     return cast(x, dtype=DType.F32) if x.spec.dtype in (DType.F16, DType.BF16) else x
 
 
-def _exponentials(x, dim: int):
+def _exponentials(x: Value, dim: int) -> tuple[Value, Value]:
     wide = _wide(x)
     shifted = wide if same_size(x.shape[dim], 0) else wide - amax(wide, dims=(dim,))  # nothing has no largest element
     return shifted, exp(shifted)
 
 
-def _softmax(x, *, dim):
+def _softmax(x: Value, *, dim: int) -> Value:
     _, e = _exponentials(x, dim)
     return cast(e / sum(e, dims=(dim,)), dtype=x.spec.dtype)
 
 
-def _softmax_backward(g, y, *, dim):
+def _softmax_backward(g: Value, y: Value, *, dim: int) -> Value:
     g, y, dtype = _wide(g), _wide(y), y.spec.dtype
     return cast(y * (g - sum(g * y, dims=(dim,))), dtype=dtype)
 
 
-def _log_softmax(x, *, dim):
+def _log_softmax(x: Value, *, dim: int) -> Value:
     shifted, e = _exponentials(x, dim)
     return cast(shifted - log(sum(e, dims=(dim,))), dtype=x.spec.dtype)
 
 
-def _log_softmax_backward(g, y, *, dim):
+def _log_softmax_backward(g: Value, y: Value, *, dim: int) -> Value:
     g, y, dtype = _wide(g), _wide(y), y.spec.dtype
     return cast(g - exp(y) * sum(g, dims=(dim,)), dtype=dtype)
 
@@ -138,13 +139,13 @@ def _(h, z, g, y, *, dim):
 
 
 # -- log_softmax ------------------------------------------------------------------------------------------
-def _numpy_log_softmax(x, *, dim):
+def _numpy_log_softmax(x: Array, *, dim: int) -> Array:
     x = wide_array(x)
     shifted = x - _largest(x, dim)
     return shifted - np.log(np.sum(np.exp(shifted), axis=dim, keepdims=True))
 
 
-def _numpy_log_softmax_backward(g, y, *, dim):
+def _numpy_log_softmax_backward(g: Array, y: Array, *, dim: int) -> Array:
     g, y = wide_array(g), wide_array(y)
     return g - np.exp(y) * np.sum(g, axis=dim, keepdims=True)
 
@@ -186,14 +187,14 @@ def _(h, z, g, y, *, dim):
 
 
 # -- quiet_softmax ------------------------------------------------------------------------------------------
-def _torch_quiet_softmax(call: Call):
+def _torch_quiet_softmax(call: Call) -> Candidate:
     dim, spec = call.attrs["dim"], call.results[0]
     if spec.numel == 0:
         return torch.clone
     dtype = TO_TORCH[spec.dtype]
     wide = torch.float64 if spec.dtype is DType.F64 else torch.float32
 
-    def quiet(x):
+    def quiet(x: torch.Tensor) -> torch.Tensor:
         x = x.to(wide)
         largest = x.amax(dim, keepdim=True).clamp_(min=0)
         e = (x - largest).exp_()
@@ -202,7 +203,7 @@ def _torch_quiet_softmax(call: Call):
     return quiet
 
 
-def _numpy_quiet_softmax(x, *, dim):
+def _numpy_quiet_softmax(x: Array, *, dim: int) -> Array:
     x = wide_array(x)
     largest = np.maximum(_largest(x, dim), 0)
     e = np.exp(x - largest)

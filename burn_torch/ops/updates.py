@@ -29,8 +29,10 @@ from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_code import Over
 from burn_torch.ops.value import Value
 
+Tensors = list[torch.Tensor] | tuple[torch.Tensor, ...]
 
-def _groups(xs, kinds: int):
+
+def _groups(xs: tuple[Any, ...], kinds: int) -> list[Any]:
     """`xs` cut into `kinds` equal runs."""
     n = len(xs) // kinds
     return [list(xs[i * n : (i + 1) * n]) for i in range(kinds)]
@@ -67,13 +69,13 @@ def _narrow(gradient: TensorSpec, parameter: TensorSpec) -> bool:
     return parameter.dtype is DType.F32 and gradient.dtype in HALF and _fits(gradient.with_dtype(DType.F32), parameter)
 
 
-def _numpy_groups(xs, kinds: int):
+def _numpy_groups(xs: tuple[Array, ...], kinds: int) -> list[Any]:
     """`xs` in equal runs, gradients in the type of their parameters."""
     params, grads, *states = _groups(xs, kinds)
     return [params, [np.asarray(g, p.dtype) for p, g in zip(params, grads, strict=True)], *states]
 
 
-def _traced_groups(xs, kinds: int):
+def _traced_groups(xs: tuple[Value, ...], kinds: int) -> list[Any]:
     """The same of values of a trace."""
     params, grads, *states = _groups(xs, kinds)
     return [params, [like(p, g) for p, g in zip(params, grads, strict=True)], *states]
@@ -83,7 +85,7 @@ def _traced_groups(xs, kinds: int):
 _is_contiguous = torch.Tensor.is_contiguous
 
 
-def _dense(xs: list[torch.Tensor]) -> list[torch.Tensor]:
+def _dense(xs: Tensors) -> Tensors:
     # the kernels read memory in its order, whatever the strides: a transposed gradient would be a wrong one
     return xs if all(map(_is_contiguous, xs)) else [x.contiguous() for x in xs]
 
@@ -94,7 +96,7 @@ def _fused(update: Callable[..., None], numbers: int, kinds: Callable[[Call], in
     It writes over parameters and states.  It is called once for each element type, which is all that a kernel takes.
     """
 
-    def runner(call: Call, *, copies: bool) -> Callable[..., list[torch.Tensor]]:
+    def runner(call: Call, *, copies: bool) -> Callable[..., Tensors]:
         types: dict[DType, list[int]] = {}
         runs = kinds(call)
         count = (len(call.specs) - numbers) // runs
@@ -102,7 +104,7 @@ def _fused(update: Callable[..., None], numbers: int, kinds: Callable[[Call], in
             assert isinstance(spec, TensorSpec)
             types.setdefault(spec.dtype, []).append(i)
 
-        def run(*given: Any) -> list[torch.Tensor]:
+        def run(*given: Any) -> Tensors:
             params, grads, *states = _groups(given[numbers:], runs)
             if copies:
                 params, *states = ([x.clone() for x in group] for group in (params, *states))
@@ -130,12 +132,12 @@ _WIDE = (torch.float32, torch.float64)
 """The types of `_fused_sgd_`: on the CPU it is wrong for 16 and more elements of a half type (torch 2.13)."""
 
 
-def _penalised(penalty, params, grads):
+def _penalised(penalty: float, params: Tensors, grads: Tensors) -> Tensors:
     return torch._foreach_add(grads, params, alpha=penalty) if penalty else grads
 
 
 # -- stochastic gradient descent ----------------------------------------------------------------------
-def _torch_sgd(lr, penalty, params, grads):
+def _torch_sgd(lr: float, penalty: float, params: Tensors, grads: Tensors) -> None:
     if params[0].dtype in _WIDE:
         torch._fused_sgd_(
             params, grads, [], lr=lr, weight_decay=penalty, momentum=0.0, dampening=0.0, nesterov=False,
@@ -148,7 +150,7 @@ def _torch_sgd(lr, penalty, params, grads):
 _sgd_kernel, _sgd_over = _fused(_torch_sgd, 2, lambda call: 2)
 
 
-def _numpy_sgd(lr, penalty, *xs):
+def _numpy_sgd(lr: float, penalty: float, *xs: Array) -> list[Array]:
     params, grads = _numpy_groups(xs, 2)
     return [p - lr * (g + penalty * p if penalty else g) for p, g in zip(params, grads, strict=True)]
 
@@ -180,7 +182,17 @@ def _(lr, penalty, *xs):
 
 
 # -- momentum ------------------------------------------------------------------------------------------
-def _torch_momentum(lr, penalty, momentum, share, params, grads, velocities, *, nesterov):
+def _torch_momentum(
+    lr: float,
+    penalty: float,
+    momentum: float,
+    share: float,
+    params: Tensors,
+    grads: Tensors,
+    velocities: Tensors,
+    *,
+    nesterov: bool,
+) -> None:
     if params[0].dtype in _WIDE:
         torch._fused_sgd_(
             params, grads, velocities, lr=lr, weight_decay=penalty, momentum=momentum, dampening=1.0 - share,
@@ -197,7 +209,9 @@ def _torch_momentum(lr, penalty, momentum, share, params, grads, velocities, *, 
 _momentum_kernel, _momentum_over = _fused(_torch_momentum, 4, lambda call: 3)
 
 
-def _numpy_momentum(lr, penalty, momentum, share, *xs, nesterov):
+def _numpy_momentum(
+    lr: float, penalty: float, momentum: float, share: float, *xs: Array, nesterov: bool
+) -> tuple[Any, ...]:
     params, grads, velocities = _numpy_groups(xs, 3)
     if penalty:
         grads = [g + penalty * p for g, p in zip(grads, params, strict=True)]
@@ -311,8 +325,10 @@ def _(lr, beta_1, beta_2, decay, *xs):
 
 
 # -- Adam ------------------------------------------------------------------------------------------------
-def _torch_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, params, grads, means, squares, *largest, amsgrad,
-                cautious):  # fmt: skip
+def _torch_adam(
+    lr: float, beta_1: float, beta_2: float, epsilon: float, penalty: float, decay: float, time: int | torch.Tensor,
+    params: Tensors, grads: Tensors, means: Tensors, squares: Tensors, *largest: Tensors, amsgrad: bool, cautious: bool,
+) -> None:  # fmt: skip
     if penalty and decay:  # a kernel knows one of them
         grads = _penalised(penalty, params, grads)
         penalty = 0.0
@@ -328,7 +344,7 @@ def _torch_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, params, grads
     )  # fmt: skip
 
 
-def _shrink_where_agreeing(share, beta_1, params, grads, means):
+def _shrink_where_agreeing(share: float, beta_1: float, params: Tensors, grads: Tensors, means: Tensors) -> None:
     means = torch._foreach_mul(means, beta_1)
     torch._foreach_add_(means, grads, alpha=1 - beta_1)
     shrunk = [p * (p * m > 0) for p, m in zip(params, means, strict=True)]
@@ -338,7 +354,18 @@ def _shrink_where_agreeing(share, beta_1, params, grads, means):
 _adam_kernel, _adam_over = _fused(_torch_adam, 7, lambda call: 5 if call.attrs["amsgrad"] else 4)
 
 
-def _numpy_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious):
+def _numpy_adam(
+    lr: float,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+    penalty: float,
+    decay: float,
+    time: int,
+    *xs: Array,
+    amsgrad: bool,
+    cautious: bool,
+) -> tuple[Any, ...]:
     groups: list[list[Array]] = [[], [], [], []]
     for p, g, m, v, *largest in zip(*_numpy_groups(xs, 5 if amsgrad else 4), strict=True):
         if penalty:
@@ -397,7 +424,7 @@ def adam_update(
     return (*params, *(spec for group in states for spec in group))
 
 
-def _root(square):
+def _root(square: Value) -> Value:
     """The root, whose slope at 0 is finite: where a gradient was 0 so far, that of a step is not 0 times infinity."""
     still = REGISTRY["cast"](REGISTRY["equal"](square, 0.0), dtype=square.dtype)
     return REGISTRY["sqrt"](square + still) - still

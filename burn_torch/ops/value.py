@@ -7,7 +7,7 @@ known only at run time (a traced learning rate) is a Value too, with a NumberSpe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self, TypeAlias
 
 from burn_torch.core.errors import ArgumentError, TraceError, explain
 from burn_torch.core.frames import user_line
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from burn_torch.core.dtype import DType
     from burn_torch.ops.op import Call
 
-__all__ = ["Executor", "Number", "Value"]
+__all__ = ["Executor", "Number", "Primitive", "Value"]
+
+Primitive: TypeAlias = Any
+"""The leaf's own value: a tensor of torch, an array of numpy, an id of a trace.  Only the leaf looks inside."""
 
 
 class Executor(Protocol):
