@@ -213,7 +213,7 @@ def _widened(x: Tensor) -> Tensor:
     return x.cast(DType.F64) if x.dtype.is_float else x
 
 
-def _cast(value: Any) -> Any:
+def _cast(value: Any) -> object:
     if isinstance(value, Tensor):
         return _widened(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

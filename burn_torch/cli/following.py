@@ -71,7 +71,7 @@ class LimitedLoader:
     def __len__(self) -> int:
         return len(self._loader)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self._counted(iter(self._loader))
 
     def to_device(self, device: Device) -> LimitedLoader:
@@ -86,7 +86,7 @@ class LimitedLoader:
         """See `DataLoader.epoch`."""
         return self._counted(self._loader.epoch(epoch, start_batch))
 
-    def _counted(self, batches: Any) -> Iterator[Any]:
+    def _counted(self, batches: Any) -> Iterator[object]:
         with batches:
             for batch in batches:
                 self._left[0] -= 1

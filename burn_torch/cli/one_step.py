@@ -58,7 +58,7 @@ class OneStep:
     valid_loader: Any
     learner: Learner[Any]
     batch: Any
-    valid_batch: Any
+    valid_batch: object
     batch_s: float
     """How long it took to make the first batch."""
     precision: Any
@@ -161,7 +161,7 @@ def layers_of(model: Module, graph: Graph) -> list[Layer]:
     return found
 
 
-def _at(model: object, path: str) -> Any:
+def _at(model: object, path: str) -> object:
     for name in path.split("."):
         if isinstance(model, dict):
             model = model[name]

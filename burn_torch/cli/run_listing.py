@@ -77,7 +77,7 @@ def listing_of_run(folder: Path, check: bool | None) -> Listing:
     )
 
 
-def _json(path: Path) -> Mapping[str, Any]:
+def _json(path: Path) -> Mapping[str, object]:
     """An object of a file of the run; nothing where there is none or it is damaged, since what is there is shown."""
     try:
         found = json.loads(read_bounded(path, MAX_TEXT_BYTES))

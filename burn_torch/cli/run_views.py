@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.cli.runs import DEFAULT, Found, aligned, described, differences, find_runs, open_run, row
 from burn_torch.core.errors import ConfigError, explain
@@ -123,7 +123,7 @@ def _points(view: SplitView, *, epochs: bool) -> list[tuple[float, float]]:
     return [(float(epoch), value) for epoch, value in view.epochs] if epochs else view.series.points()
 
 
-def _curves(run: Found, names: Sequence[str], *, epochs: bool) -> dict[str, Any]:
+def _curves(run: Found, names: Sequence[str], *, epochs: bool) -> dict[str, object]:
     return {
         name: {
             str(split): [[x, y if y - y == 0 else None] for x, y in _points(view, epochs=epochs)]

@@ -54,7 +54,7 @@ def _values(shtab: Any, action: argparse.Action) -> Any:
     return shtab.FILE if action.type is Path or action.metavar in (*_FILES, "DIR") else None
 
 
-def _words(words: Iterable[str], files: Mapping[str, str] | None = None) -> dict[str, Any]:
+def _words(words: Iterable[str], files: Mapping[str, str] | None = None) -> dict[str, object]:
     """These words, and files if shtab's way to list them is given."""
     name = f"_burn_torch_{'file_or_recipe' if files else 'device'}"
     joined = " ".join(words)

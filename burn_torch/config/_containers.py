@@ -22,7 +22,7 @@ def decode_with(kind: Kind, value: Any, place: Place) -> Any:
     return kind.decode(value, place)
 
 
-def _parse(kind: Kind, value: Any, place: Place) -> Any:
+def _parse(kind: Kind, value: Any, place: Place) -> object:
     return kind.parse(value, place)
 
 
@@ -146,7 +146,7 @@ class DictKind(Kind):
             )
         return key
 
-    def _keep(self, entries: list[tuple[Any, Any, Any]], step: Step, place: Place) -> Any:
+    def _keep(self, entries: list[tuple[Any, Any, Any]], step: Step, place: Place) -> object:
         return FrozenDict({kept: step(self.item, item, place.at(str(key))) for kept, key, item in entries})
 
 

@@ -33,7 +33,7 @@ class FrozenList(list[T]):
     def __hash__(self) -> int:  # type: ignore[override]  # list says None, because a list can change
         return hash(tuple(self))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return FrozenList, (list(self),)
 
 
@@ -48,7 +48,7 @@ class FrozenDict(dict[K, T]):
     def __hash__(self) -> int:  # type: ignore[override]  # dict says None, because a dict can change
         return hash(frozenset(self.items()))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return FrozenDict, (dict(self),)
 
 

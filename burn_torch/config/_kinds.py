@@ -271,6 +271,6 @@ class ChoiceKind(Kind):
                 return kept
         return self._unknown(text, place)
 
-    def _unknown(self, value: object, place: Place) -> Any:
+    def _unknown(self, value: object, place: Place) -> object:
         mend = mend_name(value if isinstance(value, str) else "", self._texts, otherwise="take one of them")
         return place.fault("no such choice", given=shown(value), expected=self.describe(), mend=mend)

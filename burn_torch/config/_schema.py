@@ -125,7 +125,7 @@ class Schema:
 
     def _complete(
         self, given: Mapping[str, object], name_of: Callable[[Field], str], step: Step, place: Place
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         known = [name_of(field) for field in self.fields]
         for name, value in given.items():
             if name not in known:
@@ -245,7 +245,7 @@ class VariantKind(Kind):
     def parse(self, text: str, place: Place) -> Any:
         return self.decode(text, place) if text[:1] not in ("{", '"') else super().parse(text, place)
 
-    def _decode_variant(self, tag: str, content: object, place: Place, *, bare: bool) -> Any:
+    def _decode_variant(self, tag: str, content: object, place: Place, *, bare: bool) -> object:
         alternatives = self.alternatives()
         if tag not in alternatives:
             return place.fault(
@@ -378,7 +378,7 @@ def kind_of(annotation: object) -> Kind:
     )
 
 
-_SIMPLE: dict[Any, Kind] = {
+_SIMPLE: dict[object, Kind] = {
     bool: kinds.BoolKind(),
     int: kinds.IntKind(),
     float: kinds.FloatKind(),
@@ -434,7 +434,7 @@ def _union(args: Iterable[object]) -> Kind:
     return members[0] if len(members) == 1 else UnionKind(members)
 
 
-def _flat(args: Iterable[Any]) -> Iterable[Any]:
+def _flat(args: Iterable[Any]) -> Iterable[object]:
     for arg in args:
         bare = _bare(arg)
         if typing.get_origin(bare) in (typing.Union, types.UnionType):
@@ -444,8 +444,8 @@ def _flat(args: Iterable[Any]) -> Iterable[Any]:
 
 
 def _tagged(alternatives: Sequence[tuple[str | None, type[object]]]) -> Kind:
-    def by_tag() -> dict[str, type[Any]]:
-        table: dict[str, type[Any]] = {}
+    def by_tag() -> dict[str, type[object]]:
+        table: dict[str, type[object]] = {}
         for tag, cls in alternatives:
             info = info_of(cls)
             for name, variant in (info.variants if info.is_enum else {tag or info.tag: cls}).items():
@@ -469,7 +469,7 @@ def _enter(table: dict[str, type[object]], tag: str, cls: type[object]) -> None:
         )
 
 
-def _default_of(declared: dataclasses.Field[Any], kind: Kind) -> Callable[[], Any] | None:
+def _default_of(declared: dataclasses.Field[Any], kind: Kind) -> Callable[[], object] | None:
     if declared.default_factory is not dataclasses.MISSING:
         return declared.default_factory
     if declared.default is not dataclasses.MISSING:

@@ -140,7 +140,7 @@ class Config:
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self
 
-    def _values(self) -> tuple[Any, ...]:
+    def _values(self) -> tuple[object, ...]:
         return tuple(getattr(self, field.name) for field in schema_of(type(self)).fields)
 
     # -- JSON ----------------------------------------------------------------
@@ -247,15 +247,15 @@ def _read(cls: type[C], data: str | bytes, subject: str) -> C:
 # -- declaring a class -------------------------------------------------------
 
 
-def _names_in_scope(cls: type[Any], annotations: Mapping[str, Any], frame: Any) -> dict[str, Any]:
+def _names_in_scope(cls: type[Any], annotations: Mapping[str, Any], frame: Any) -> dict[str, object]:
     """The names of the surrounding scope that annotations written as text need, and the name of the class itself."""
     words = set(re.findall(r"\w+", " ".join(map(str, annotations.values()))))
     scope = {**frame.f_globals, **frame.f_locals}
     return {**{word: scope[word] for word in words if word in scope}, cls.__name__: cls}
 
 
-def _builder(cls: type[object], name: str) -> Callable[[Any, Any], Any]:
-    def with_field(self: Any, value: Any) -> Any:
+def _builder(cls: type[object], name: str) -> Callable[[Any, Any], object]:
+    def with_field(self: Any, value: Any) -> object:
         return replace(self, **{name: value})
 
     with_field.__name__ = f"with_{name}"

@@ -145,7 +145,7 @@ def _below_its_tag(
     return found
 
 
-def _change_fields(config: Config, by_key: Mapping[str, list[Edit]], place: Place) -> Any:
+def _change_fields(config: Config, by_key: Mapping[str, list[Edit]], place: Place) -> object:
     schema = schema_of(type(config))
     by_name: dict[str, Field] = {field.key: field for field in schema.fields}
     values = {field.name: getattr(config, field.name) for field in schema.fields}
@@ -169,7 +169,9 @@ def _change_fields(config: Config, by_key: Mapping[str, list[Edit]], place: Plac
     return ConfigKind(type(config)).build(changed, place)
 
 
-def _change_items(items: Sequence[object], kind: SequenceKind, by_key: Mapping[str, list[Edit]], place: Place) -> Any:
+def _change_items(
+    items: Sequence[object], kind: SequenceKind, by_key: Mapping[str, list[Edit]], place: Place
+) -> object:
     values, kinds = list(items), kind.kinds(len(items)) or ()
     for key, edits in by_key.items():
         if key.isdecimal() and int(key) < len(values):
@@ -185,7 +187,9 @@ def _change_items(items: Sequence[object], kind: SequenceKind, by_key: Mapping[s
     return kind.keep(values)
 
 
-def _change_entries(entries: Mapping[Any, Any], kind: DictKind, by_key: Mapping[str, list[Edit]], place: Place) -> Any:
+def _change_entries(
+    entries: Mapping[Any, Any], kind: DictKind, by_key: Mapping[str, list[Edit]], place: Place
+) -> object:
     values = dict(entries)
     for text, edits in by_key.items():
         here = place.at(text)

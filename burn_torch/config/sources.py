@@ -86,7 +86,7 @@ def file_edits(path: str | os.PathLike[str], cls: type[Config]) -> list[Edit]:
     return list(_edits(values, cls, (), str(path)))
 
 
-def _parse_toml(text: str) -> dict[str, Any]:
+def _parse_toml(text: str) -> dict[str, object]:
     """Raises: ValueError; RecursionError for text that is nested too deeply."""
     if long := _LONG_KEY.search(text):  # tomllib's time grows with the square of a key's parts
         raise ValueError(f"a key of more than {_MAX_KEY_PARTS} parts: {long[0][:40]}...")

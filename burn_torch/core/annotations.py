@@ -68,7 +68,7 @@ def between(low: float, high: float) -> Taken:
     return Taken(f"a number from {low} to {high}", lambda x: bool(low <= x <= high))
 
 
-def holds(taken: Taken, value: Any) -> bool:
+def holds(taken: Taken, value: object) -> bool:
     """Whether a value is taken; one that cannot be compared or measured is not.  Traced numbers are."""
     try:
         return taken.fits(value) or (getattr(value, "is_number", False) and taken.fits(0))
@@ -76,7 +76,7 @@ def holds(taken: Taken, value: Any) -> bool:
         return False
 
 
-def resolved(function: Callable[..., Any], annotation: Any, owner: type | None = None) -> Any:
+def resolved(function: Callable[..., object], annotation: object, owner: type | None = None) -> Any:
     """The type that an annotation of a function or of a field of the owner's bases; Any where it is not loaded."""
     if not isinstance(annotation, str):
         return annotation
@@ -97,10 +97,10 @@ def resolved(function: Callable[..., Any], annotation: Any, owner: type | None =
 class _Names(dict[str, Any]):
     """The names of a module, and those that it imports for type checkers only."""
 
-    def __init__(self, scope: Mapping[str, Any]) -> None:
+    def __init__(self, scope: Mapping[str, object]) -> None:
         super().__init__({**vars(builtins), **scope})
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> object:
         return getattr(sys.modules[_checked_names(self["__file__"])[name]], name)
 
 
@@ -115,23 +115,23 @@ def _checked_names(path: str) -> dict[str, str]:
     return {alias.asname or alias.name: node.module or "" for node in imports for alias in node.names}
 
 
-def _is_whole(x: Any) -> bool:
+def _is_whole(x: object) -> bool:
     return x.__class__ is int or (isinstance(x, numbers.Integral) and not isinstance(x, bool))
 
 
-def _is_real(x: Any) -> bool:
+def _is_real(x: object) -> bool:
     return x.__class__ in (float, int) or (isinstance(x, numbers.Real) and not isinstance(x, bool))
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: object) -> bool:
     return _is_real(x) and bool(x == x)  # and no NaN
 
 
-def _is_truth(x: Any) -> bool:
+def _is_truth(x: object) -> bool:
     return isinstance(x, bool) or (type(x).__module__ == "numpy" and type(x).__name__ in ("bool", "bool_"))
 
 
-_PLAIN: Final[dict[Any, Taken]] = {
+_PLAIN: Final[dict[object, Taken]] = {
     int: Taken("a whole number", _is_whole, frozenset({int})),
     float: Taken("a number", _is_number, frozenset({int})),
     bool: Taken("True or False", _is_truth, frozenset({bool})),
@@ -149,7 +149,7 @@ _UNCHECKED: Final = (Any, object, inspect.Parameter.empty)
 
 
 @functools.lru_cache(maxsize=1024)
-def taken_by(annotation: Any) -> Taken | None:
+def taken_by(annotation: object) -> Taken | None:
     """What an annotation takes; None where it cannot be checked."""
     if isinstance(annotation, TypeVar) and isinstance(annotation.__bound__, type):
         annotation = annotation.__bound__
@@ -189,7 +189,7 @@ def taken_by(annotation: Any) -> Taken | None:
 
 
 def _or_of_torch(kind: type) -> Taken:
-    def fits(x: Any) -> bool:
+    def fits(x: object) -> bool:
         return isinstance(x, kind) or any(f"{base.__module__}.{base.__name__}" == _TORCHS for base in type(x).__mro__)
 
     return Taken(f"{_name_of(kind)}, {OR_OF_TORCH}", fits, frozenset({kind}))
@@ -199,7 +199,7 @@ _TORCHS: Final = "torch._C.TensorBase"
 _NAMED: Final = Taken("a path", lambda x: isinstance(x, str) and x != "")
 
 
-def _union(members: tuple[Any, ...]) -> Taken | None:
+def _union(members: tuple[object, ...]) -> Taken | None:
     is_path = any(isinstance(one := typing.get_origin(m) or m, type) and issubclass(one, os.PathLike) for m in members)
     options = [_NAMED if is_path and member is str else taken_by(member) for member in members]
     known = [option for option in options if option is not None]
@@ -210,14 +210,14 @@ def _union(members: tuple[Any, ...]) -> Taken | None:
     return Taken(text, lambda x: any(option.fits(x) for option in known), always)
 
 
-def _is_sequence(x: Any) -> bool:
+def _is_sequence(x: object) -> bool:
     if isinstance(x, list | tuple):
         return True
     like = hasattr(x, "__len__") and hasattr(x, "__getitem__")  # arrays are sequences too
     return like and not isinstance(x, str | bytes | bytearray | type | collections.abc.Mapping)
 
 
-def _is_iterable(x: Any) -> bool:
+def _is_iterable(x: object) -> bool:
     is_one = isinstance(x, collections.abc.Iterable) and not isinstance(x, str | bytes | bytearray | type)
     return is_one and getattr(x, "ndim", 1) != 0  # an array without axes has the method only
 
@@ -254,7 +254,7 @@ def _container(kind: tuple[str, Callable[[Any], bool]], member: Taken | None) ->
 def _fixed(members: list[Taken | None]) -> Taken:
     text = ", ".join("anything" if member is None else member.text for member in members)
 
-    def fits(x: Any) -> bool:
+    def fits(x: object) -> bool:
         return (
             isinstance(x, tuple | list)
             and len(x) == len(members)
@@ -264,10 +264,10 @@ def _fixed(members: list[Taken | None]) -> Taken:
     return Taken(f"({text})", fits)
 
 
-def _mapping(inner: tuple[Any, ...]) -> Taken:
+def _mapping(inner: tuple[object, ...]) -> Taken:
     key, value = (taken_by(inner[0]), taken_by(inner[1])) if len(inner) == 2 else (None, None)
 
-    def fits(x: Any) -> bool:
+    def fits(x: object) -> bool:
         return isinstance(x, Mapping) and all(
             (key is None or key.fits(k)) and (value is None or value.fits(v)) for k, v in x.items()
         )

@@ -28,11 +28,11 @@ def _working_for(run: object | None) -> Iterator[None]:
         _RUN.reset(token)
 
 
-def carried(work: Callable[..., Any]) -> Callable[..., Any]:
+def carried(work: Callable[..., object]) -> Callable[..., Any]:
     """The same work, for another thread: it belongs to the run of the thread that asks."""
     run = _RUN.get()
 
-    def carrying(*given: Any) -> Any:
+    def carrying(*given: object) -> object:
         with _working_for(run):
             return work(*given)
 

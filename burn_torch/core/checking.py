@@ -128,7 +128,7 @@ _BUILDERS: Final = ("with_", "init", "visit_", "map_", "enter_", "exit_")
 
 def _methods_of(cls: type) -> list[tuple[str, Any, Callable[[Any], Any]]]:
     """The constructor and the public methods with parameters of a class' own body, and what each is wrapped in."""
-    methods: list[tuple[str, Any, Callable[[Any], Any]]] = []
+    methods: list[tuple[str, object, Callable[[Any], object]]] = []
     for name, member in vars(cls).items():
         is_wrapped = isinstance(member, staticmethod | classmethod)
         function = member.__func__ if is_wrapped else member
@@ -143,7 +143,7 @@ def _methods_of(cls: type) -> list[tuple[str, Any, Callable[[Any], Any]]]:
     return methods
 
 
-def _itself(function: Any) -> Any:
+def _itself(function: object) -> Any:
     return function
 
 
@@ -160,7 +160,7 @@ def _checked_function(
     find = _finder(function, subject, error, rules, but, owner)
 
     @functools.wraps(function)
-    def check(*args: Any, **kwargs: Any) -> Any:
+    def check(*args: object, **kwargs: object) -> Any:
         fault = find(args, kwargs)
         if fault is not None:
             raise fault
@@ -190,7 +190,7 @@ def checked_after(
     find = _finder(function, subject, error, {}, owner=owner, tensors=tensors)
 
     @functools.wraps(function)
-    def check(*args: Any, **kwargs: Any) -> Any:
+    def check(*args: object, **kwargs: object) -> Any:
         try:
             result = function(*args, **kwargs)
         except BurnTorchError:
@@ -215,7 +215,7 @@ def checked_late(function: F, subject: str = "") -> F:
     subject = subject or function.__qualname__
     find = _finder(function, subject, ArgumentError, {})
 
-    def reworded(err: Exception, values: Mapping[str, Any]) -> Exception:
+    def reworded(err: Exception, values: Mapping[str, object]) -> Exception:
         if isinstance(err, BurnTorchError):
             return err
         kinds = {name: p.kind for name, p in inspect.signature(function).parameters.items()}
@@ -225,7 +225,7 @@ def checked_late(function: F, subject: str = "") -> F:
     return worded(function, subject, reworded)
 
 
-def _named_as(function: Callable[..., Any], check: Any) -> Any:
+def _named_as(function: Callable[..., Any], check: Any) -> object:
     """In tracebacks, and for `called_name`, it is the function itself."""
     check.__code__ = check.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
     return opaque(check)
@@ -268,7 +268,7 @@ def _finder(
                 checks[name] = (tests[0].always if len(tests) == 1 else _NO_CLASS, tests)
         parameters = signature
 
-    def find(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BurnTorchError | None:
+    def find(args: tuple[object, ...], kwargs: Mapping[str, object]) -> BurnTorchError | None:
         if not parameters:
             prepare()
         faults: list[tuple[str, Any, str]] = []
@@ -296,7 +296,7 @@ _OWNERS: Final = ("self", "cls")
 
 
 def _told(
-    subject: str, faults: list[tuple[str, Any, str]], error: type[BurnTorchError], *, alone: bool
+    subject: str, faults: list[tuple[str, object, str]], error: type[BurnTorchError], *, alone: bool
 ) -> BurnTorchError:
     names = " and ".join(dict.fromkeys(name for name, _, _ in faults))
     called = subject.rpartition(".")[2]

@@ -103,7 +103,7 @@ class TensorData:
 
     @staticmethod
     @checked
-    def new(values: Any, shape: Sequence[int], dtype: DType | None = None) -> TensorData:
+    def new(values: object, shape: Sequence[int], dtype: DType | None = None) -> TensorData:
         """From values in row-major order and a shape.  Raises: ShapeError where they are not as many."""
         flat = TensorData.of(values, dtype)
         return TensorData(_shaped(flat.array.reshape(-1), _sizes(shape)), flat.dtype)
@@ -369,7 +369,7 @@ class TensorData:
         return f"TensorData({self.values.tolist()}, shape={self.shape}, dtype={self.dtype})"
 
 
-def is_of_torch(values: Any) -> bool:
+def is_of_torch(values: object) -> bool:
     """Whether a value is a torch tensor; torch is not imported for it."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(values, torch.Tensor)

@@ -53,7 +53,7 @@ class DType:
     U8: ClassVar[DType]
     BOOL: ClassVar[DType]
 
-    def __new__(cls, *args: Any, **named: Any) -> DType:
+    def __new__(cls, *args: object, **named: object) -> DType:
         """Raises: DTypeError for any but those of the table below."""
         if len(args) == 3 and len(_BY_NAME) < len(_TABLE):
             return object.__new__(cls)
@@ -124,7 +124,7 @@ class DType:
         return (DType.of, (self.name,))
 
 
-def _twin(other: Any) -> str | None:
+def _twin(other: object) -> str | None:
     """How the element type of torch, numpy or Python, or of a name, is written here."""
     name = other if isinstance(other, str) else getattr(other, "name", None) if isinstance(other, np.dtype) else None
     if name is None and type(other).__module__ == "torch":
@@ -137,7 +137,7 @@ def _twin(other: Any) -> str | None:
     return text if text.startswith("DType.") and "," not in text else None
 
 
-def _foreign(given: str, other: Any) -> DTypeError:
+def _foreign(given: str, other: object) -> DTypeError:
     return DTypeError(
         explain(
             "DType: element types are names of this class",

@@ -12,12 +12,11 @@ from __future__ import annotations
 import __future__
 
 from types import ModuleType
-from typing import Any
 
 __all__ = ["list_exports"]
 
 
-def list_exports(scope: dict[str, Any]) -> None:
+def list_exports(scope: dict[str, object]) -> None:
     """Sets a package's `__all__`: what it has imported so far, but modules and names that begin with an underscore.
 
     Constants come first, then classes, then functions.

@@ -109,7 +109,7 @@ def worded_late(function: F, subject: str = "") -> F:
     subject = subject or function.__qualname__
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         try:
             return function(*args, **kwargs)
         except TypeError as err:
@@ -155,8 +155,8 @@ def word_functions(scope: dict[str, Any]) -> None:
 
 # -- words --------------------------------------------------------------------------------------------------
 def misfit(
-    function: Callable[..., Any], subject: str, values: Mapping[str, Any], more: tuple[Any, ...],
-    named: Mapping[str, Any],
+    function: Callable[..., object], subject: str, values: Mapping[str, object], more: tuple[object, ...],
+    named: Mapping[str, object],
 ) -> DTypeError:  # fmt: skip
     """The error of a call: the parameters that it fills, further positional arguments, and unknown keywords."""
     parameters = {n: p for n, p in inspect.signature(function).parameters.items() if n not in ("self", "cls")}
@@ -203,7 +203,7 @@ def misfit(
 
 
 def misfit_of(
-    function: Callable[..., Any], subject: str, args: tuple[Any, ...], named: Mapping[str, Any]
+    function: Callable[..., object], subject: str, args: tuple[object, ...], named: Mapping[str, object]
 ) -> DTypeError:
     """`misfit` of a call as it was written."""
     parameters = inspect.signature(function).parameters
@@ -220,7 +220,7 @@ def _parameter(parameter: inspect.Parameter) -> str:
     return f"{stars}{parameter.name}{default}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     spec = getattr(value, "spec", None)
     return f"{type(value).__name__} {spec}" if hasattr(value, "primitive") else " ".join(described(value).split())
 

@@ -29,7 +29,7 @@ def parse(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def dump(value: Any) -> str:
+def dump(value: object) -> str:
     """Writes a value as JSON text, two spaces a level; letters of any script stay readable."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     try:
@@ -39,7 +39,7 @@ def dump(value: Any) -> str:
     return text
 
 
-def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
+def _object(pairs: list[tuple[str, object]]) -> JsonObject:
     found = JsonObject(pairs)
     if len(found) < len(pairs):
         counts = Counter(key for key, _ in pairs)

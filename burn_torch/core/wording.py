@@ -84,7 +84,7 @@ def plural(noun: str) -> str:
     return noun + ("es" if hisses else "s")
 
 
-def described(value: Any) -> str:
+def described(value: object) -> str:
     """A value for a message: short, with its type."""
     kind = type(value)
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)

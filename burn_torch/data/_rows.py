@@ -94,11 +94,11 @@ def read_csv_rows(
     return rows.finish()
 
 
-def _decode(kind: Kind, value: object, place: Place) -> Any:
+def _decode(kind: Kind, value: object, place: Place) -> object:
     return kind.decode(value, place)
 
 
-def _parse_cell(kind: Kind, value: Any, place: Place) -> Any:
+def _parse_cell(kind: Kind, value: Any, place: Place) -> object:
     return None if value == "" and kind.is_optional() else kind.parse(value, place)
 
 

@@ -174,7 +174,7 @@ class DataLoader(Generic[Item, Batch]):
             given = f"dataset={described(self.dataset)}"
             mend = "write a class with `__len__` and `__getitem__`, or give a list"
             place.fault("no dataset", given=given, expected="a Dataset, a list or a map-style dataset", mend=mend)
-        drop_last: Any = self.drop_last
+        drop_last: object = self.drop_last
         if not isinstance(drop_last, bool | np.bool_):
             given = f"drop_last={described(drop_last)}"
             place.fault("no truth value", given=given, expected="drop_last: True or False", mend="give True or False")

@@ -74,7 +74,7 @@ class Watchdog:
             timeout=timedelta(seconds=max(silence_s, 5.0)),
         )  # fmt: skip
         self._thread: Final = threading.Thread(target=self._watch, name="burn_torch watchdog", daemon=True)
-        self._hook: Callable[..., Any] = sys.excepthook
+        self._hook: Callable[..., object] = sys.excepthook
         self._reported = False
         self._holder_left = False
         """Says whether rank 0, which has the store, left in good order."""
@@ -216,7 +216,7 @@ class Watchdog:
             return bytes(self._store.get(f"{self._prefix}/{key}")).decode()
 
 
-def _gone(rank: int, message: str) -> dict[str, Any]:
+def _gone(rank: int, message: str) -> dict[str, object]:
     return {"rank": rank, "code": _KILLED, "message": message, "trace": ""}
 
 

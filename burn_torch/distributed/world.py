@@ -237,14 +237,14 @@ def gather(value: Any) -> list[Any]:
     return [json.loads(row[: int(n)].tobytes(), object_hook=_array_in) for row, n in zip(rows, lengths, strict=True)]
 
 
-def _array_out(value: object) -> Any:
+def _array_out(value: object) -> object:
     if not isinstance(value, np.ndarray):
         raise TypeError(f"gather: {type(value).__name__} is none of JSON's values, and no array")
     data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
     return {"__array__": [value.dtype.str, list(value.shape), data]}
 
 
-def _array_in(value: dict[str, Any]) -> Any:
+def _array_in(value: dict[str, Any]) -> object:
     if set(value) != {"__array__"}:
         return value
     kind, shape, data = value["__array__"]

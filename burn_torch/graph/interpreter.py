@@ -12,7 +12,7 @@ from burn_torch.ops.value import Executor
 __all__ = ["executed", "interpret", "stepwise"]
 
 
-def interpret(graph: Graph, backend: Executor, inputs: Sequence[Any]) -> list[Any]:
+def interpret(graph: Graph, backend: Executor, inputs: Sequence[object]) -> list[Any]:
     """The outputs of `graph` on `backend`, given one primitive (or number) an input.
 
     Over a trace that collects origins, what is written has the origins of the graph's nodes.
@@ -24,7 +24,7 @@ def interpret(graph: Graph, backend: Executor, inputs: Sequence[Any]) -> list[An
         return _interpret(graph, backend, inputs, origins)
 
 
-def _interpret(graph: Graph, backend: Executor, inputs: Sequence[Any], origins: Origins | None) -> list[Any]:
+def _interpret(graph: Graph, backend: Executor, inputs: Sequence[Any], origins: Origins | None) -> list[object]:
     values: dict[int, Any] = {i: x for (i, _), x in zip(graph.inputs, inputs, strict=True)}
     outside = None if origins is None else origins.given
     for node in graph.nodes:
@@ -37,7 +37,7 @@ def _interpret(graph: Graph, backend: Executor, inputs: Sequence[Any], origins: 
     return [None if i is None else values[i] for i in graph.outputs]
 
 
-def executed(node: Node, backend: Executor, values: Mapping[Any, Any]) -> Sequence[Any]:
+def executed(node: Node, backend: Executor, values: Mapping[Any, Any]) -> Sequence[object]:
     """What a node makes, given the values that it reads."""
     read = [values[i] if isinstance(i, int) else i.value if isinstance(i, Literal) else None for i in node.inputs]
     if node.call.is_number and all(isinstance(x, int | float) for x in read):  # else a trace holds them
@@ -46,7 +46,7 @@ def executed(node: Node, backend: Executor, values: Mapping[Any, Any]) -> Sequen
     return backend.execute(node.call, read)
 
 
-def stepwise(graph: Graph, backend: Executor, inputs: Sequence[Any]) -> Iterator[tuple[Node, Sequence[Any]]]:
+def stepwise(graph: Graph, backend: Executor, inputs: Sequence[Any]) -> Iterator[tuple[Node, Sequence[object]]]:
     """Runs a graph as `interpret` does and gives each node with what it made, for whoever wants to look at all of it.
 
     Values are freed at their last use.

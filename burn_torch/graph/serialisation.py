@@ -118,7 +118,7 @@ class _SpecTable:
         return self._positions[spec]
 
 
-def _node_out(node: Node, table: _SpecTable, origins: bool) -> list[Any]:
+def _node_out(node: Node, table: _SpecTable, origins: bool) -> list[object]:
     call = node.call
     return [
         call.op.name,
@@ -131,7 +131,7 @@ def _node_out(node: Node, table: _SpecTable, origins: bool) -> list[Any]:
     ]
 
 
-def _attr_out(value: Any) -> Any:
+def _attr_out(value: object) -> object:
     if isinstance(value, DType):
         return {"dtype": value.name}
     if isinstance(value, tuple):
@@ -139,7 +139,7 @@ def _attr_out(value: Any) -> Any:
     return value
 
 
-def _number_out(literal: Literal) -> dict[str, Any]:
+def _number_out(literal: Literal) -> dict[str, object]:
     value = literal.value
     if type(value) is float:
         return {"float": f"nan:{_bits(value)}" if math.isnan(value) else value.hex()}
@@ -150,7 +150,7 @@ def _bits(value: float) -> str:
     return struct.pack(">d", value).hex()
 
 
-def _origin_out(origin: Origin) -> list[Any]:
+def _origin_out(origin: Origin) -> list[object]:
     return [origin.file, origin.line, origin.function, origin.path, origin.backward, origin.source]
 
 
@@ -196,7 +196,7 @@ def _fault(where: str, given: object, expected: str) -> _Fault:
     return _Fault(f"{where} is malformed", _short(given), expected, _SAVED_AGAIN)
 
 
-def _document(document: Any) -> Graph:
+def _document(document: object) -> Graph:
     if not isinstance(document, strict_json.JsonObject) or document.get("format") != FORMAT:
         raise _fault("the whole", document, f'an object with "format": "{FORMAT}"')
     version = document.get("version")
@@ -217,7 +217,7 @@ def _document(document: Any) -> Graph:
     return verify(Graph(inputs, nodes, outputs))
 
 
-def _node_in(row: Any, specs: list[Spec], where: str) -> Node:
+def _node_in(row: object, specs: list[Spec], where: str) -> Node:
     name, read, attrs, made, inputs, outputs, origin = _rows(row, where, 7)
     if not isinstance(name, str):
         raise _fault(f"the row of {where}", name, "the name of a row")
@@ -259,7 +259,7 @@ def _node_in(row: Any, specs: list[Spec], where: str) -> Node:
     return Node(call, read_ids, made_ids, _origin_in(origin, where))
 
 
-def _spec_in(row: Any, where: str) -> Spec:
+def _spec_in(row: object, where: str) -> Spec:
     if isinstance(row, str) and row in _NUMBERS:
         return _NUMBERS[row]
     expected = f"[type, shape, place], or one of {', '.join(_NUMBERS)}"
@@ -283,7 +283,7 @@ def _dtype_in(name: Any, where: str) -> DType:
         raise _fault(f"the element type of {where}", name, "an element type such as f32") from None
 
 
-def _attr_in(value: Any, where: str, depth: int = 0) -> Any:
+def _attr_in(value: object, where: str, depth: int = 0) -> object:
     if isinstance(value, list) and depth < _DEEPEST:
         return tuple(_attr_in(v, where, depth + 1) for v in value)
     if isinstance(value, dict):
@@ -294,7 +294,7 @@ def _attr_in(value: Any, where: str, depth: int = 0) -> Any:
     raise _fault(where, value, "a whole number, a truth value, a text, an element type, a list of those, or null")
 
 
-def _input_in(x: Any, where: str) -> NodeInput:
+def _input_in(x: object, where: str) -> NodeInput:
     if not isinstance(x, dict):
         return _optional_id(x, where)
     ((kind, value),) = _pairs(x, where)
@@ -305,7 +305,7 @@ def _input_in(x: Any, where: str) -> NodeInput:
     raise _fault(f"a number of {where}", x, '{"float": hexadecimal text}, {"int": 3} or {"bool": true}')
 
 
-def _pairs(x: Any, where: str) -> list[tuple[str, Any]]:
+def _pairs(x: object, where: str) -> list[tuple[str, object]]:
     pairs = list(_object(x, where).items())
     if len(pairs) != 1:
         raise _fault(f"a number of {where}", x, "one kind with one value")
@@ -328,7 +328,7 @@ def _float_in(text: str, where: str) -> float:
     return value
 
 
-def _origin_in(row: Any, where: str) -> Origin | None:
+def _origin_in(row: object, where: str) -> Origin | None:
     if row is None:
         return None
     values = _rows(row, f"the origin of {where}", 6)
@@ -338,13 +338,13 @@ def _origin_in(row: Any, where: str) -> Origin | None:
 
 
 # -- small parts -----------------------------------------------------------------------------------------------
-def _rows(value: Any, where: str, count: int | None = None) -> list[Any]:
+def _rows(value: object, where: str, count: int | None = None) -> list[Any]:
     if not isinstance(value, list) or (count is not None and len(value) != count):
         raise _fault(where, value, "a list" if count is None else f"a list of {count}")
     return value
 
 
-def _object(value: Any, where: str) -> strict_json.JsonObject:
+def _object(value: object, where: str) -> strict_json.JsonObject:
     if not isinstance(value, strict_json.JsonObject):
         raise _fault(where, value, "an object")
     if value.duplicates:
@@ -357,23 +357,23 @@ def _exact_keys(where: str, value: strict_json.JsonObject, keys: tuple[str, ...]
         raise _fault(f"the keys of {where}", list(value), ", ".join(keys))
 
 
-def _id(value: Any, where: str) -> int:
+def _id(value: object, where: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise _fault(f"an id of {where}", value, "a whole number from 0 to 2^63 - 1")
     return value
 
 
-def _optional_id(value: Any, where: str) -> int | None:
+def _optional_id(value: object, where: str) -> int | None:
     return None if value is None else _id(value, where)
 
 
-def _known_spec(value: Any, specs: list[Spec], where: str) -> Spec:
+def _known_spec(value: object, specs: list[Spec], where: str) -> Spec:
     if type(value) is not int or not 0 <= value < len(specs):
         raise _fault(f"the spec of {where}", value, f'a position in "specs", which has {len(specs)}')
     return specs[value]
 
 
-def _optional_spec(value: Any, specs: list[Spec], where: str) -> Spec | None:
+def _optional_spec(value: object, specs: list[Spec], where: str) -> Spec | None:
     return None if value is None else _known_spec(value, specs, where)
 
 

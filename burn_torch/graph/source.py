@@ -23,7 +23,7 @@ class Emit(Protocol):
         """The expression that computes the node: a value for one output, a sequence for several."""
 
 
-def calls_of_execute(graph: Graph, execute: Callable[..., Any]) -> Callable[..., Any]:
+def calls_of_execute(graph: Graph, execute: Callable[..., object]) -> Callable[..., Any]:
     """A function `f(*inputs) -> tuple of outputs` that calls `execute(call, inputs)` for each node."""
 
     def emit(node: Node, inputs: Sequence[str], name: Callable[[Any], str]) -> str:
@@ -34,15 +34,15 @@ def calls_of_execute(graph: Graph, execute: Callable[..., Any]) -> Callable[...,
 
 
 def straight_line(
-    graph: Graph, emit: Emit, *, unless: tuple[Callable[[], bool], Callable[..., Any]] | None = None
-) -> Callable[..., tuple[Any, ...]]:
+    graph: Graph, emit: Emit, *, unless: tuple[Callable[[], bool], Callable[..., object]] | None = None
+) -> Callable[..., tuple[object, ...]]:
     """A function `f(*inputs) -> tuple of outputs` that runs the nodes in order.
 
     `unless` is (test, around): where `test()` is true at a call, `around(f, inputs)` gives the outputs instead.
     """
     constants: dict[str, Any] = {}
 
-    def name(constant: Any) -> str:
+    def name(constant: object) -> str:
         key = f"k{len(constants)}"
         constants[key] = constant
         return key

@@ -71,7 +71,7 @@ class Trace:
         self._inputs.append((slot.index, spec))
         return Value(self, slot, spec)
 
-    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
         """Appends the Call; its outputs are new slots.  Raises: TraceError for a value from outside the trace."""
         frame = sys._getframe(1)
         with unwatched():
@@ -116,12 +116,12 @@ class Trace:
         self._count += 1
         return slot
 
-    def _own(self, primitive: Any) -> Slot:
+    def _own(self, primitive: object) -> Slot:
         if isinstance(primitive, Slot) and primitive.trace is self:
             return primitive
         raise self._foreign(repr(primitive))
 
-    def _input(self, call: Call, x: Any) -> Input:
+    def _input(self, call: Call, x: object) -> Input:
         if x.__class__ is Slot:
             return self._own(x).index
         if x is None:

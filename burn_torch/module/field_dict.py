@@ -32,7 +32,7 @@ class FieldDict(dict[K, V]):
     clear = pop = popitem = setdefault = update = _refuse
     __setitem__ = __delitem__ = __ior__ = _refuse
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return FieldDict, (dict(self),)
 
 

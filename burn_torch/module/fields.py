@@ -114,7 +114,7 @@ def _refuse_untrained(what: str, *, given: str, expected: str, mend: str) -> NoR
     raise ArgumentError(explain(f"{what} would never be trained or saved", given=given, expected=expected, mend=mend))
 
 
-def _unbound(value: object) -> Any:
+def _unbound(value: object) -> object:
     if isinstance(value, staticmethod | classmethod):
         return value.__func__
     return value
@@ -205,7 +205,7 @@ def _fields_of_both(cls: type[Tree]) -> tuple[Any, dict[str, Any], dict[str, Any
     return config, {name: kind for name, kind in kinds.items() if name not in nodes}, needed
 
 
-def _filled(kind: object, number: int) -> Any:
+def _filled(kind: object, number: int) -> object:
     """A value of a kind of whole numbers; None where it is of another."""
     if isinstance(kind, BoolKind):
         return True
@@ -216,7 +216,7 @@ def _filled(kind: object, number: int) -> Any:
     return None
 
 
-def _flattened(values: Iterable[object]) -> Iterator[Any]:
+def _flattened(values: Iterable[object]) -> Iterator[object]:
     for value in values:
         if isinstance(value, tuple | list):
             yield from _flattened(value)
@@ -424,7 +424,7 @@ def _is_real(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
-_NUMBERS: Final[dict[Any, Callable[[Any], bool]]] = {
+_NUMBERS: Final[dict[object, Callable[[Any], bool]]] = {
     int: _is_count,
     float: _is_real,
     bool: lambda value: isinstance(value, bool),

@@ -101,21 +101,21 @@ class Constant(Initializer):
 
     value: float
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
         return ops.full, (self.value,)
 
 
 class Ones(Initializer):
     """Every element is 1."""
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
         return ops.full, (1.0,)
 
 
 class Zeros(Initializer):
     """Every element is 0."""
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
         return ops.full, (0.0,)
 
 
@@ -136,7 +136,7 @@ class Uniform(Initializer):
                 )
             )
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
         return ops.uniform, (self.min, self.max)
 
 
@@ -157,11 +157,11 @@ class Normal(Initializer):
                 )
             )
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
         return ops.normal, (self.mean, self.std)
 
 
-def _evenly(bound: float) -> tuple[Any, tuple[float, ...]]:
+def _evenly(bound: float) -> tuple[object, tuple[float, ...]]:
     return (ops.uniform, (-bound, bound)) if bound else (ops.full, (0.0,))
 
 
@@ -175,7 +175,7 @@ class KaimingUniform(Initializer):
     gain: float
     fan_out_only: bool
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
         fan = self._fan("fan_out", fan_out) if self.fan_out_only else self._fan("fan_in", fan_in)
         return _evenly(abs(self.gain) * math.sqrt(3.0 / fan))
 
@@ -189,7 +189,7 @@ class KaimingNormal(Initializer):
     gain: float
     fan_out_only: bool
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
         fan = self._fan("fan_out", fan_out) if self.fan_out_only else self._fan("fan_in", fan_in)
         return ops.normal, (0.0, abs(self.gain) / math.sqrt(fan))
 
@@ -202,7 +202,7 @@ class XavierUniform(Initializer):
 
     gain: float
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
         fans = self._fan("fan_in", fan_in) + self._fan("fan_out", fan_out)
         return _evenly(abs(self.gain) * math.sqrt(6.0 / fans))
 
@@ -215,7 +215,7 @@ class XavierNormal(Initializer):
 
     gain: float
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
         fans = self._fan("fan_in", fan_in) + self._fan("fan_out", fan_out)
         return ops.normal, (0.0, abs(self.gain) * math.sqrt(2.0 / fans))
 
@@ -231,7 +231,7 @@ class Orthogonal(Initializer):
 
     gain: float
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
         if len(shape) < 2:
             raise ConfigError(
                 explain(

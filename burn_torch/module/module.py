@@ -58,7 +58,7 @@ class Module(Tree):
         )
 
     _require_declared = require_declared
-    _scope: ClassVar[Mapping[str, Any]]
+    _scope: ClassVar[Mapping[str, object]]
     """The names of the class statement's scope that its annotations use."""
 
     def __init_subclass__(cls, **options: object) -> None:
@@ -132,7 +132,7 @@ class Module(Tree):
     def _placed(self, device: Device) -> Self:
         """Moves what lies elsewhere; the rest is the same object."""
         host = device.no_grad()
-        return tree.rebuild(  # type: ignore[no-any-return]
+        return tree.rebuild(
             self,
             lambda leaf: (
                 leaf.on_device(device)
@@ -302,15 +302,15 @@ def _visit(value: Any, visitor: ModuleVisitor, path: str) -> None:
 
 
 def _map(value: T, mapper: ModuleMapper, memo: dict[int, Any]) -> T:
-    made: T
+    mapped: T
     if id(value) in memo:
-        made = memo[id(value)]
-        return made
-    made = value
+        mapped = memo[id(value)]
+        return mapped
+    mapped = value
     if isinstance(value, Param):
-        made = getattr(mapper, f"map_{_kind(value)}")(value)
+        mapped = getattr(mapper, f"map_{_kind(value)}")(value)
     elif isinstance(value, RunningState):
-        made = mapper.map_state(value)
+        mapped = mapper.map_state(value)
     elif not isinstance(value, Tensor):
         entries: dict[str, Any] = {}
         for name, child in tree.children(value):
@@ -318,9 +318,9 @@ def _map(value: T, mapper: ModuleMapper, memo: dict[int, Any]) -> T:
             mapper.enter_module(name, container)
             entries[name] = _map(child, mapper, memo)
             mapper.exit_module(name, container)
-        made = _with_entries(value, entries)
-    memo[id(value)] = made
-    return made
+        mapped = _with_entries(value, entries)
+    memo[id(value)] = mapped
+    return mapped
 
 
 def _with_entries(value: Any, entries: dict[str, Any]) -> Any:

@@ -376,7 +376,7 @@ class Param(metaclass=Named):
         """The tensor that goes into a record."""
         return self.mapper.on_save(self.val().detach())
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (self.val().detach(), self.id, self.require_grad, self.mapper))
 
     def __repr__(self) -> str:

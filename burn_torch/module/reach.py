@@ -40,7 +40,7 @@ def is_trainable(value: object) -> bool:
     return next(_bound_to(value), None) is not None
 
 
-def _bound_to(value: object) -> Iterator[Any]:
+def _bound_to(value: object) -> Iterator[object]:
     """The modules that a bound method or a partial call holds."""
     if isinstance(value, types.MethodType) and is_trainable(value.__self__):
         yield value.__self__
@@ -65,7 +65,7 @@ def hidden_in(value: object, seen: set[int], depth: int) -> Iterator[Any]:
         yield from hidden_in(part, seen, depth + 1)
 
 
-def _attached(value: object) -> Iterator[Any]:
+def _attached(value: object) -> Iterator[object]:
     if isinstance(value, types.FunctionType):
         for cell in value.__closure__ or ():
             try:

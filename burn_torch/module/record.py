@@ -320,7 +320,7 @@ class ModuleRecord:
                 new[id(leaf)] = self._loaded(leaf, self.entries[key], taken)
         return tree.rebuild(module, lambda leaf: new.get(id(leaf), leaf))
 
-    def _loaded(self, leaf: Any, entry: RecordEntry, taken: set[ParamId]) -> Any:
+    def _loaded(self, leaf: Any, entry: RecordEntry, taken: set[ParamId]) -> object:
         dtype = entry.dtype if self.dtypes is DTypePolicy.FromRecord else _expected(leaf, entry)[1]
         device: Device = leaf.device
         host = device.no_grad()

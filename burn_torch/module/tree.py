@@ -75,7 +75,9 @@ class Tree:
 
     if not TYPE_CHECKING:  # to a type checker it would say that a tree has every attribute
 
-        def __getattr__(self, name: str) -> Any:  # called for what is not there: an unread field, or a name of no field
+        def __getattr__(
+            self, name: str
+        ) -> object:  # called for what is not there: an unread field, or a name of no field
             if name in ("_flat", "_unread"):
                 return None
             if self._unread is not None and name in self.__module_fields__:
@@ -85,7 +87,7 @@ class Tree:
                 raise missing_name(owner, name, MODULE[name])
             raise AttributeError(f"{owner} has no attribute {name}", name=name, obj=self)
 
-    def _fields(self) -> dict[str, Any]:
+    def _fields(self) -> dict[str, object]:
         """Names and values of all fields; made now if nobody has read them yet."""
         unread = self._unread
         if unread is not None:
@@ -96,7 +98,7 @@ class Tree:
     def _require_declared(self) -> None:
         """Refuses parameters in attributes that are no fields, where a kind of tree says which these are."""
 
-    def _children(self) -> Iterator[tuple[str, Any]]:
+    def _children(self) -> Iterator[tuple[str, object]]:
         return children(self)
 
     def _with_fields(self, changed: Mapping[str, Any]) -> Self:
@@ -105,7 +107,7 @@ class Tree:
         made.__dict__.update(changed)
         return made
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), dict(self._fields())))
 
 
@@ -221,12 +223,12 @@ def rebuild(value: T, change: Callable[[Any], object], memo: dict[int, Any] | No
     What does not change is the same object, and what was shared stays shared: one object, one new object.
     """
     memo = {} if memo is None else memo
-    found: T | None = memo.get(id(value))
-    if found is not None:
-        return found
-    made: T = _rebuilt(value, change, memo)
-    memo[id(value)] = made
-    return made
+    known: T | None = memo.get(id(value))
+    if known is not None:
+        return known
+    rebuilt: T = _rebuilt(value, change, memo)
+    memo[id(value)] = rebuilt
+    return rebuilt
 
 
 def _rebuilt(value: Any, change: Callable[[Any], object], memo: dict[int, object]) -> Any:
@@ -240,7 +242,7 @@ def _rebuilt(value: Any, change: Callable[[Any], object], memo: dict[int, object
     if isinstance(value, dict):
         entries = {key: rebuild(item, change, memo) if is_node(item) else item for key, item in value.items()}
         return value if all(entries[key] is value[key] for key in value) else type(value)(entries)
-    changed: dict[str, Any] = {}
+    changed: dict[str, object] = {}
     for name, child in children(value):
         new = rebuild(child, change, memo)
         if new is not child:

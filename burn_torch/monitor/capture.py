@@ -71,7 +71,7 @@ class _Tee:
 
     def beneath(self) -> TextIO:
         """The stream without those tees over it that have ended, as of another run that was there before this one."""
-        stream: Any = self.stream
+        stream: object = self.stream
         while isinstance(stream, _Tee) and stream._publish is None:
             stream = stream.stream
         return cast(TextIO, stream)

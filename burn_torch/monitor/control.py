@@ -159,7 +159,7 @@ class ControlServer:
             raise
         self._socket, self._socket_path = made, path
 
-    def _place(self) -> dict[str, Any]:
+    def _place(self) -> dict[str, object]:
         place = {"v": VERSION, "host": platform.node(), **_process(os.getpid())}
         if self._folder is not None:
             place["socket"] = str(self._socket_path)
@@ -211,7 +211,7 @@ class ControlServer:
         if after is not None:
             after()
 
-    def _answer(self, line: bytes) -> tuple[dict[str, Any], Callable[[], None] | None]:
+    def _answer(self, line: bytes) -> tuple[dict[str, object], Callable[[], None] | None]:
         """The reply, and what is done once it is sent."""
         try:
             found = json.loads(line)
@@ -238,7 +238,7 @@ class ControlServer:
         return _no(f"there is no command {str(command)[:40]!r}; there are {', '.join(COMMANDS)}"), None
 
 
-def _nonce(line: bytes) -> Any:
+def _nonce(line: bytes) -> object:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -251,11 +251,11 @@ def _end_process() -> None:
     os._exit(KILLED)
 
 
-def _yes(text: str) -> dict[str, Any]:
+def _yes(text: str) -> dict[str, object]:
     return {"v": VERSION, "ok": True, "text": text}
 
 
-def _no(text: str) -> dict[str, Any]:
+def _no(text: str) -> dict[str, object]:
     return {"v": VERSION, "ok": False, "text": text}
 
 
@@ -274,7 +274,7 @@ class ControlClient:
         Raises: ArtifactError if no run hears it, or it does not answer in time.
         """
         place = _read_place(self.directory)
-        message: dict[str, Any] = {"v": VERSION, "command": command}
+        message: dict[str, object] = {"v": VERSION, "command": command}
         try:
             if place is None:
                 raise FileNotFoundError("no run says that it is here")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.monitor.dashboard.ticks import labels, linear_ticks, short
 from burn_torch.monitor.view import MetricView, RunView, SplitView
@@ -22,7 +22,7 @@ Place = Callable[[tuple[float, float]], tuple[float, float]]
 """From a point to where it lies in the picture."""
 
 
-def figure(view: RunView, metric: MetricView) -> dict[str, Any] | None:
+def figure(view: RunView, metric: MetricView) -> dict[str, object] | None:
     """One picture with all splits of a metric, as `report.html` draws it; None where there is nothing to draw yet."""
     curves = {split: found.series.points() for split, found in metric.splits.items()}
     dots = {split: _epochs(view, found) for split, found in metric.splits.items()}

@@ -56,7 +56,7 @@ def html_report(view: RunView, title: str) -> str:
     )
 
 
-def _without_controls(value: Any) -> Any:
+def _without_controls(value: Any) -> object:
     """A text as it stands in the page; markup has its texts behind it."""
     return clean(value) if type(value) is str else value
 

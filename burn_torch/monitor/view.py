@@ -199,7 +199,7 @@ class RunView:
         self._progress = Progress(self._clock)
         self._x: Callable[[StepDone], float] = _x_of_iterations
         self._train_total: float | None = None
-        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+        self._handlers: dict[type[object], Callable[[Any], None]] = {
             RunStarted: self._run_started,
             SplitStarted: self._split_started,
             StepDone: self._step,

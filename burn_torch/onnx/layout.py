@@ -63,7 +63,7 @@ def _item(item: object, indent: int) -> list[str]:
 
 
 # -- values ------------------------------------------------------------------------------------------------
-def literal(value: Any) -> Any:
+def literal(value: Any) -> object:
     """An attribute as source."""
     if isinstance(value, np.ndarray):
         return array(value)
@@ -92,7 +92,7 @@ def _number(value: Any, dtype: np.dtype[Any]) -> str:
     return repr(number).replace("e+", "e") if math.isfinite(number) else "np.inf" if number > 0 else "-np.inf"
 
 
-def _nested(value: Any) -> Any:
+def _nested(value: Any) -> object:
     if value.ndim == 0:
         return _number(value[()], value.dtype)
     return Group("[", tuple(_nested(part) for part in value), "]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
@@ -118,6 +118,6 @@ def state(shape: tuple[int, ...], dtype: str, device: Device) -> RunningState:
 
 
 @checked
-def as_tensor(value: object, device: Device) -> Any:
+def as_tensor(value: object, device: Device) -> object:
     """A value as a tensor where it is known on the host only; lists value by value."""
     return on_device(value, device)

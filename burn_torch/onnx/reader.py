@@ -104,7 +104,7 @@ def read_bytes(data: bytes, folder: Path | None = None, source: str = "a model i
         ) from err
 
 
-def _parsed(data: bytes, source: str) -> Any:
+def _parsed(data: bytes, source: str) -> object:
     onnx = load_extra("onnx", "onnx", "reading ONNX files", error=OnnxError)
     from google.protobuf.message import DecodeError
 
@@ -139,7 +139,7 @@ class _Reader:
     count: int = 0
     expanded_bytes: int = 0
     claims: Claims = field(default_factory=Claims)
-    defaults: dict[FunctionKey, tuple[dict[str, Any], int]] = field(default_factory=dict)
+    defaults: dict[FunctionKey, tuple[dict[str, object], int]] = field(default_factory=dict)
     """Of each function that was called: the defaults of its attributes, and its size."""
     faults: list[str] = field(default_factory=list)
 
@@ -302,7 +302,7 @@ class _Reader:
 
     def value(self, attribute: Any, scope: Scope) -> Any:
         kind = attribute.type
-        simple: dict[int, Callable[[], Any]] = {
+        simple: dict[int, Callable[[], object]] = {
             1: lambda: _short(attribute.f),
             2: lambda: int(attribute.i),
             3: lambda: attribute.s.decode("utf-8"),
@@ -357,7 +357,7 @@ class _Reader:
             return self.generated(schema, proto, scope), defaults
         return None, {}
 
-    def generated(self, schema: Any, proto: Any, scope: Scope) -> Any:
+    def generated(self, schema: Any, proto: Any, scope: Scope) -> object:
         """A body that depends on the types of the inputs, which ONNX infers; None where they are not known."""
         import onnx
 

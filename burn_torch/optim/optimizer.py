@@ -284,7 +284,7 @@ def run_update(
     return [results[i : i + count] for i in range(0, len(results), count)]
 
 
-def _beside_axes(number: object, x: Tensor) -> Any:
+def _beside_axes(number: object, x: Tensor) -> object:
     """A number that is a tensor with as many axes as x, in its element type."""
     if not isinstance(number, Tensor):
         return number

@@ -149,7 +149,7 @@ class LrSchedulerRecord(_Kept, dict[str, Any]):
         return found
 
 
-def _flat(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def _flat(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, object]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}{name}.")

@@ -79,7 +79,7 @@ def scheduler_of(lr: LrScheduler | Config | float) -> LrScheduler:
     """A schedule from a schedule, its configuration, or a constant rate.  Raises: ConfigError for anything else."""
     if isinstance(lr, LrScheduler):
         return lr
-    rate: Any = lr
+    rate: object = lr
     if not isinstance(rate, bool) and isinstance(rate, Real):  # numpy's numbers are such too
         return ConstantLr(_trainable_rate(rate))
     made = lr.init() if isinstance(lr, Config) and hasattr(lr, "init") else None

@@ -114,7 +114,7 @@ def nested(record: ModuleRecord, settings: PrecisionSettings) -> Any:
     return _listed(root)
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: Any) -> object:
     if not isinstance(value, dict):
         return value
     items = {name: _listed(item) for name, item in value.items()}
@@ -201,13 +201,13 @@ def _restored(found: RecordEntry, dtype: DType) -> Callable[[], TensorData]:
     return lambda: found.read().convert(dtype)
 
 
-def _at(item: Any, key: str) -> Any:
+def _at(item: Any, key: str) -> object:
     for name in key.split("."):
         item = item[int(name)] if isinstance(item, list) else item[name]
     return item
 
 
-def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _flat(value: Any, path: str) -> Iterator[tuple[str, object]]:
     """Paths and values: parameters, bare tensors, and constants."""
     if isinstance(value, dict) and value.keys() not in ({"id", "param"}, {"bytes", "shape", "dtype"}):
         for name, item in value.items():

@@ -69,7 +69,7 @@ class BurnpackFormat(FileFormat):
                 placed[id(entry)] = [at, at := at + entry.nbytes]
             tensors[key] = _descriptor(key, entry, placed[id(entry)])
         ours = {"burn_torch": VERSION, "keys": json.dumps(order), "checksum": UNSEALED}
-        contents: dict[str, Any] = {"tensors": _sorted(tensors), "metadata": _sorted({**record.metadata, **ours})}
+        contents: dict[str, object] = {"tensors": _sorted(tensors), "metadata": _sorted({**record.metadata, **ours})}
         if record.scalars:
             contents["scalars"] = _sorted({name: _scalar(value) for name, value in record.scalars.items()})
         metadata = encode(contents)
@@ -132,7 +132,7 @@ class BurnpackFormat(FileFormat):
         return ModuleRecord(entries_of(source, extents, start), kept, scalars=_numbers(contents.get("scalars", {})))
 
 
-def _descriptor(key: str, entry: RecordEntry, offsets: list[int]) -> dict[str, Any]:
+def _descriptor(key: str, entry: RecordEntry, offsets: list[int]) -> dict[str, object]:
     found = {"dtype": burn_type(entry.dtype), "shape": list(entry.shape), "data_offsets": offsets}
     return found if entry.id is None else {**found, "param_id": int(entry.id)}
 
@@ -193,6 +193,6 @@ def _numbers(found: Any) -> dict[str, float]:
     return numbers
 
 
-def _sorted(found: Mapping[str, object]) -> dict[str, Any]:
+def _sorted(found: Mapping[str, object]) -> dict[str, object]:
     """In the order of Burn's own maps."""
     return dict(sorted(found.items(), key=lambda item: item[0].encode()))

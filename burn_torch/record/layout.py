@@ -169,7 +169,7 @@ def parse_json(text: bytes, what: str) -> Any:
 
 def unique(pairs: Iterable[tuple[str, object]], what: str) -> dict[str, Any]:
     """A dict of pairs whose names are distinct.  Raises: Unsound."""
-    listed: Sequence[tuple[str, Any]] = list(pairs)
+    listed: Sequence[tuple[str, object]] = list(pairs)
     found = dict(listed)
     if len(found) < len(listed):
         names = [name for name, _ in listed]

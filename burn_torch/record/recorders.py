@@ -129,7 +129,7 @@ def _named(record: ModuleRecord | NamedRecord) -> ModuleRecord:
     return record if isinstance(record, ModuleRecord) else record.into_named()
 
 
-def _of_kind(found: ModuleRecord, into: Any) -> Any:
+def _of_kind(found: ModuleRecord, into: Any) -> object:
     return found.cast_to_module_dtype() if into is None or into is ModuleRecord else into.from_named(found)
 
 

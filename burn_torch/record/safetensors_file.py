@@ -70,7 +70,7 @@ class SafetensorsFormat(FileFormat):
         metadata = {**record.metadata, "format": "pt", "burn_torch": VERSION, "keys": _compact(keys)}
         if record.scalars:
             metadata["scalars"] = _compact(record.scalars)
-        contents: dict[str, Any] = {"__metadata__": {**metadata, "checksum": UNSEALED}}
+        contents: dict[str, object] = {"__metadata__": {**metadata, "checksum": UNSEALED}}
         at = 0
         for key in kept:
             entry = record.entries[key]
@@ -199,7 +199,7 @@ def _extent(key: str, about: object) -> Extent:
     return Extent(_READ[about["dtype"]], checked_shape(key, about["shape"]), *offsets)
 
 
-def _described(entry: RecordEntry) -> dict[str, Any]:
+def _described(entry: RecordEntry) -> dict[str, object]:
     ident = None if entry.id is None else str(entry.id)
     kind = "state" if entry.state else "param"
     return {"dtype": entry.dtype.name, "shape": list(entry.shape), "id": ident, "kind": kind}

@@ -584,7 +584,7 @@ def size_hint(value: Size | int) -> int:
     return value.hint if isinstance(value, Size) else value
 
 
-def sizes_in(value: Any) -> Iterator[Size]:
+def sizes_in(value: object) -> Iterator[Size]:
     """The sizes in nested tuples."""
     if isinstance(value, Size):
         yield value

@@ -79,7 +79,7 @@ def all_axes(x: Value) -> tuple[int, ...]:
 _ALL = [tuple(range(n)) for n in range(9)]
 
 
-def sizes(shape: Any) -> Shape:
+def sizes(shape: object) -> Shape:
     """A shape as a tuple of whole numbers; one number is a shape of one axis.  Raises: DTypeError."""
     if isinstance(shape, Sequence) and not isinstance(shape, str | bytes):
         wanted = tuple([integer(size, "a size") for size in shape])
@@ -99,7 +99,7 @@ def sizes(shape: Any) -> Shape:
 _LARGEST = 1 << 62
 
 
-def whole_list(values: Any, name: str) -> tuple[int, ...]:
+def whole_list(values: object, name: str) -> tuple[int, ...]:
     """Whole numbers of a list, a tuple or a range.  Raises: DTypeError."""
     if not isinstance(values, list | tuple | range):
         raise told(
@@ -112,7 +112,7 @@ def whole_list(values: Any, name: str) -> tuple[int, ...]:
     return tuple([integer(value, name) for value in values])
 
 
-def real(value: Any, name: str) -> float:
+def real(value: object, name: str) -> float:
     """A number as a float; no bool, text or NaN.  Raises: DTypeError."""
     value = number(value)
     if value.__class__ is float and value == value:  # no NaN
@@ -130,7 +130,7 @@ def real(value: Any, name: str) -> float:
     )
 
 
-def truth(value: Any, name: str) -> bool:
+def truth(value: object, name: str) -> bool:
     """True or False, numpy's included; no other value, which Python would take for one.  Raises: DTypeError."""
     if value is True or value is False:
         return value
@@ -145,7 +145,7 @@ def truth(value: Any, name: str) -> bool:
     )
 
 
-def option(value: Any, kind: type[T], name: str) -> T:
+def option(value: object, kind: type[T], name: str) -> T:
     """The options, or the default ones for None.  Raises: DTypeError for what is none of this kind."""
     if value is None:
         return kind()
@@ -160,7 +160,7 @@ def option(value: Any, kind: type[T], name: str) -> T:
     )
 
 
-def fitting(dtype: DType, value: Any) -> Any:
+def fitting(dtype: DType, value: object) -> Any:
     """A number as values of this type hold it: 2.0 is 2 for integers, 1 is True for bool; 0.5 stays, to be refused."""
     if value.__class__ is float and dtype.kind == "float":
         return value
@@ -198,7 +198,7 @@ def dtype_of(dtype: DType | str) -> DType:
         ) from None
 
 
-def axis_given(x: Value, method: str, dim: Any) -> BurnTorchError:
+def axis_given(x: Value, method: str, dim: object) -> BurnTorchError:
     """The error of an axis, as PyTorch writes it, beside a reduction of all elements."""
     shown = "-1" if dim is None else repr(dim)
     return told(
@@ -210,7 +210,7 @@ def axis_given(x: Value, method: str, dim: Any) -> BurnTorchError:
     )
 
 
-def _resolve(x: Value, dim: Any, ndim: int) -> int:
+def _resolve(x: Value, dim: object, ndim: int) -> int:
     index = integer(dim, "dim")
     if -ndim <= index < ndim:
         return index % ndim

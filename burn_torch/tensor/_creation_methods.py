@@ -33,7 +33,7 @@ class CreationMethods(DataMethods):
 
     # -- of data -----------------------------------------------------------------------------
     @classmethod
-    def from_data(cls, data: Any, options: Any, dtype: DType | str | None = None) -> Self:
+    def from_data(cls, data: object, options: object, dtype: DType | str | None = None) -> Self:
         """From nested sequences, numbers, numpy arrays or TensorData; copies.
 
         Python floats become f32 and ints i64 unless `dtype` says otherwise; arrays keep their type.
@@ -49,22 +49,22 @@ class CreationMethods(DataMethods):
         return cls(device.backend, device.backend.from_data(made, device.place), spec)
 
     @classmethod
-    def from_floats(cls, floats: Any, options: Any) -> Self:
+    def from_floats(cls, floats: object, options: object) -> Self:
         """From numbers, as f32."""
         return cls._of(floats, options, DType.F32)
 
     @classmethod
-    def from_ints(cls, ints: Any, options: Any) -> Self:
+    def from_ints(cls, ints: object, options: object) -> Self:
         """From numbers, as i64."""
         return cls._of(ints, options, DType.I64)
 
     @classmethod
-    def from_bool(cls, data: Any, options: Any) -> Self:
+    def from_bool(cls, data: object, options: object) -> Self:
         """From truth values."""
         return cls._of(data, options, DType.BOOL)
 
     @classmethod
-    def _of(cls, data: Any, options: Any, dtype: DType) -> Self:
+    def _of(cls, data: object, options: object, dtype: DType) -> Self:
         device, dtype = creation(options, dtype)
         return cls.from_data(data, device, dtype)
 
@@ -93,7 +93,7 @@ class CreationMethods(DataMethods):
         return cls(device.backend, primitive, spec)
 
     @classmethod
-    def from_dlpack(cls, x: Any, device: Device | None = None) -> Self:
+    def from_dlpack(cls, x: object, device: Device | None = None) -> Self:
         """Whatever speaks DLPack (torch, numpy, jax, cupy, ...), without a copy where its leaf is LibTorch."""
         try:
             tensor = x if isinstance(x, torch.Tensor) else torch.utils.dlpack.from_dlpack(x)
@@ -111,7 +111,7 @@ class CreationMethods(DataMethods):
 
     # -- of one value --------------------------------------------------------------------------
     @classmethod
-    def full(cls, shape: Any, fill_value: float, options: Any) -> Self:
+    def full(cls, shape: object, fill_value: float, options: object) -> Self:
         """One number everywhere: f32 for a float, i64 for an int, bool for a bool, unless the options say otherwise."""
         value = number(fill_value)
         if not isinstance(value, NUMBERS):
@@ -127,22 +127,22 @@ class CreationMethods(DataMethods):
         return cls._full(shape, value, device, dtype)
 
     @classmethod
-    def zeros(cls, shape: Any, options: Any) -> Self:
+    def zeros(cls, shape: object, options: object) -> Self:
         """Zeros, of f32 unless the options say otherwise."""
         return cls._full(shape, 0, *creation(options, DType.F32))
 
     @classmethod
-    def ones(cls, shape: Any, options: Any) -> Self:
+    def ones(cls, shape: object, options: object) -> Self:
         """Ones, of f32 unless the options say otherwise."""
         return cls._full(shape, 1, *creation(options, DType.F32))
 
     @classmethod
-    def empty(cls, shape: Any, options: Any) -> Self:
+    def empty(cls, shape: object, options: object) -> Self:
         """Of this shape; what is in it is not promised.  It is zeros here, so that no run depends on old memory."""
         return cls.zeros(shape, options)
 
     @classmethod
-    def _full(cls, shape: Any, value: Any, device: Device, dtype: DType) -> Self:
+    def _full(cls, shape: object, value: object, device: Device, dtype: DType) -> Self:
         wanted = sizes(shape)
         if wanted and min(wanted) < 0:
             raise told(
@@ -174,7 +174,7 @@ class CreationMethods(DataMethods):
 
     # -- of numbers in a row ----------------------------------------------------------------------
     @classmethod
-    def arange(cls, range: Any, options: Any) -> Self:
+    def arange(cls, range: object, options: object) -> Self:
         """Whole numbers: `Tensor.arange(5, device)` or `Tensor.arange(range(2, 10, 3), device)`; i64 by itself."""
         numbers = _range(range)
         device, dtype = creation(options, DType.I64)
@@ -183,7 +183,7 @@ class CreationMethods(DataMethods):
         return made
 
     @classmethod
-    def arange_step(cls, range: Any, step: int, options: Any) -> Self:
+    def arange_step(cls, range: object, step: int, options: object) -> Self:
         """Whole numbers from a range, `step` apart."""
         numbers, each = _range(range), integer(step, "step")
         if not each:
@@ -197,7 +197,7 @@ class CreationMethods(DataMethods):
         return cls.arange(numbers[::each], options)
 
     @classmethod
-    def eye(cls, size: int, options: Any) -> Self:
+    def eye(cls, size: int, options: object) -> Self:
         """The identity matrix, of f32 unless the options say otherwise."""
         device, dtype = creation(options, DType.F32)
         attrs = {"size": integer(size, "size"), "dtype": dtype, "place": device.place}
@@ -205,7 +205,7 @@ class CreationMethods(DataMethods):
         return made
 
     @classmethod
-    def cartesian_grid(cls, shape: Any, options: Any) -> Self:
+    def cartesian_grid(cls, shape: object, options: object) -> Self:
         """The index of each element of a tensor of this shape.  Shapes: -> (*shape, rank).  Dtypes: i64."""
         wanted = sizes(shape)
         parts = []
@@ -216,22 +216,22 @@ class CreationMethods(DataMethods):
 
     # -- masks: true outside ---------------------------------------------------------------------------
     @classmethod
-    def triu_mask(cls, shape: Any, offset: int, options: Any) -> Self:
+    def triu_mask(cls, shape: object, offset: int, options: object) -> Self:
         """True below the diagonal `offset`: what `mask_fill` must fill to keep the upper triangle."""
         return cls._diagonals(shape, options).lower(integer(offset, "offset")).expand(sizes(shape))
 
     @classmethod
-    def tril_mask(cls, shape: Any, offset: int, options: Any) -> Self:
+    def tril_mask(cls, shape: object, offset: int, options: object) -> Self:
         """True above the diagonal `offset`: what `mask_fill` must fill to keep the lower triangle (a causal mask)."""
         return cls._diagonals(shape, options).greater(integer(offset, "offset")).expand(sizes(shape))
 
     @classmethod
-    def diag_mask(cls, shape: Any, offset: int, options: Any) -> Self:
+    def diag_mask(cls, shape: object, offset: int, options: object) -> Self:
         """True everywhere but on the diagonal `offset`."""
         return cls._diagonals(shape, options).not_equal(integer(offset, "offset")).expand(sizes(shape))
 
     @classmethod
-    def _diagonals(cls, shape: Any, options: Any) -> Self:
+    def _diagonals(cls, shape: object, options: object) -> Self:
         """Of each element of a matrix, the number of its diagonal."""
         wanted = sizes(shape)
         if len(wanted) < 2:
@@ -248,7 +248,7 @@ class CreationMethods(DataMethods):
 
     # -- random ------------------------------------------------------------------------------------------
     @classmethod
-    def random(cls, shape: Any, distribution: Distribution, options: Any) -> Self:
+    def random(cls, shape: object, distribution: Distribution, options: object) -> Self:
         """Drawn from a distribution, of f32 unless the options say otherwise.
 
         The key comes from the step scope, or counts on from `burn_torch.seed`; equal on all leaves and devices.
@@ -306,7 +306,7 @@ class CreationMethods(DataMethods):
         return found.min_pair(last.expand(found.spec.shape)).reshape(*batch, count)
 
 
-def _range(numbers: Any) -> range:
+def _range(numbers: object) -> range:
     if isinstance(numbers, range):
         return numbers
     return range(*sizes(integer(numbers, "range")))

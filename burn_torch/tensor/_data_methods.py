@@ -160,18 +160,18 @@ class DataMethods(FloatMethods):
         tensor = capabilities(leaf).as_torch(primitive)
         return LibTorch().share(leaf.into_data(primitive)) if tensor is None else tensor
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: Any) -> object:
         refuse_tracers("dlpack")
         return self.into_torch().__dlpack__(**options)
 
-    def __dlpack_device__(self) -> Any:
+    def __dlpack_device__(self) -> object:
         return self.into_torch().__dlpack_device__()
 
     # -- copies and pickles --------------------------------------------------------------------------
     def __copy__(self) -> Self:
         return self  # nothing can change it
 
-    def __deepcopy__(self, memo: Any) -> Self:
+    def __deepcopy__(self, memo: object) -> Self:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:

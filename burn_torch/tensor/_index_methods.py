@@ -27,7 +27,7 @@ class IndexMethods(ShapeMethods):
     __slots__ = ()
 
     # -- Python's own -------------------------------------------------------------------
-    def __getitem__(self, item: Any) -> Self:
+    def __getitem__(self, item: object) -> Self:
         return cast(Self, index(self, item))
 
     def __delitem__(self, item: Any) -> NoReturn:
@@ -63,26 +63,26 @@ class IndexMethods(ShapeMethods):
         return iter([self.select_dim(0, i) for i in range(len(self))])
 
     # -- slices -------------------------------------------------------------------------
-    def slice(self, slices: Any) -> Self:
+    def slice(self, slices: object) -> Self:
         """The elements in ranges of the first axes; every axis stays, also under a single index.
 
         slices: `s[1:3, ..., -1, ::2]`, or a list of slices, ranges and integers.  `x[...]` drops single indices.
         """
         return cast(Self, sliced(self, ranges_of(self, slices)))
 
-    def slice_dim(self, dim: int, slice: Any) -> Self:
+    def slice_dim(self, dim: int, slice: object) -> Self:
         """A range of one axis: `x.slice_dim(-1, s[2:])`, `x.slice_dim(0, range(3))`."""
         at = axis(self, dim)
         one = slice[0] if isinstance(slice, tuple) and len(slice) == 1 else slice
         return self.slice([*[_ALL] * at, one])
 
-    def slice_assign(self, slices: Any, values: Self) -> Self:
+    def slice_assign(self, slices: object, values: Self) -> Self:
         """With the elements in these ranges replaced.  Shapes: values broadcast to what `slice(slices)` has."""
         cut = ranges_of(self, slices)
         result: Self = apply(ops.slice_assign, (self, _spread(values, cut)), cut.ranges)
         return result
 
-    def slice_fill(self, slices: Any, value: float) -> Self:
+    def slice_fill(self, slices: object, value: float) -> Self:
         """With the elements in these ranges set to one number."""
         filled = self.new_full((1,) * self.spec.ndim, fitting(self.spec.dtype, value))
         return self.slice_assign(slices, filled)
@@ -200,7 +200,7 @@ def _flat(indices: IndexMethods) -> Shape:
     return (indices.spec.numel,)
 
 
-def _spread(values: Any, cut: Ranges) -> Any:
+def _spread(values: object, cut: Ranges) -> object:
     """Values as slice_assign takes them: of the ranges' own shape, backwards where the ranges are."""
     if not isinstance(values, IndexMethods):
         return values  # the row refuses it

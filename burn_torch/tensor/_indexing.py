@@ -33,7 +33,7 @@ class _Slices:
     (0, slice(1, 3, None))
     """
 
-    def __getitem__(self, item: Any) -> tuple[Any, ...]:
+    def __getitem__(self, item: object) -> tuple[object, ...]:
         return item if isinstance(item, tuple) else (item,)
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class Ranges:
         return tuple([len(range(*r)) for r in self.ranges])
 
 
-def ranges_of(x: Value, slices: Any) -> Ranges:
+def ranges_of(x: Value, slices: object) -> Ranges:
     """The ranges of `x.slice(slices)`: an index counts as a range of one element, so every axis stays.
 
     Raises: DTypeError for what is no slice; ShapeError for more slices than axes; BoundsError for an index.
@@ -100,7 +100,7 @@ class _Plan:
         return _cut(x, self.ranges), tuple(self.flips), tuple(self.shape)
 
 
-def index(x: IndexMethods, item: Any) -> IndexMethods:
+def index(x: IndexMethods, item: object) -> IndexMethods:
     """x[item]: integers, slices, None, Ellipsis, masks, tensors, arrays or lists of indices.
 
     Tensors of indices behave as in PyTorch: they broadcast; side by side their axes stay where they are, else they
@@ -136,7 +136,7 @@ def _run(x: IndexMethods, steps: _Steps) -> IndexMethods:
     return y if y.spec.shape == shape else unary(ops.reshape, y, shape)
 
 
-def _static(parts: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def _static(parts: tuple[Any, ...]) -> tuple[object, ...] | None:
     """A key of brackets that hold integers, slices of integers, None and Ellipsis only; None for any other."""
     key: list[Any] = []
     for part in parts:
@@ -159,7 +159,7 @@ def _cut(x: IndexMethods, ranges: Sequence[Range]) -> tuple[Range, ...] | None:
     return None if whole else tuple(ranges)
 
 
-def _index(x: IndexMethods, parts: tuple[Any, ...], item: Any) -> IndexMethods:
+def _index(x: IndexMethods, parts: tuple[object, ...], item: object) -> IndexMethods:
     """The general way: with tensors, arrays, lists and masks."""
     items = [_as_tensor(x, part) for part in parts]
     if len(items) == 1 and _is_mask(items[0]) and items[0].spec.ndim == x.spec.ndim > 0:
@@ -174,7 +174,7 @@ def _index(x: IndexMethods, parts: tuple[Any, ...], item: Any) -> IndexMethods:
     return _gather(y, plan.tensors)
 
 
-def _planned(x: IndexMethods, items: Sequence[Any], item: Any) -> _Plan:
+def _planned(x: IndexMethods, items: Sequence[object], item: object) -> _Plan:
     plan = _Plan()
     for part in _without_ellipsis(x, items):
         at = len(plan.ranges)
@@ -241,7 +241,7 @@ def _gather(y: IndexMethods, tensors: list[tuple[int, IndexMethods]]) -> IndexMe
     return unary(ops.permute, found, (*left, *new, *right))
 
 
-def _as_tensor(x: IndexMethods, part: Any) -> Any:
+def _as_tensor(x: IndexMethods, part: object) -> Any:
     if not isinstance(part, list | np.ndarray):
         return part
     data = TensorData.of(part)
@@ -253,7 +253,7 @@ def _as_tensor(x: IndexMethods, part: Any) -> Any:
     return type(x)(x.backend, x.backend.from_data(data, spec.place), spec)  # type: ignore[attr-defined]  # a real backend: traces are refused before
 
 
-def _is_mask(part: Any) -> bool:
+def _is_mask(part: object) -> bool:
     return isinstance(part, Value) and not part.is_number and part.spec.dtype is DType.BOOL
 
 
@@ -270,7 +270,7 @@ def _not_negative(indices: IndexMethods, size: int) -> IndexMethods:
     return result
 
 
-def _without_ellipsis(x: Value, items: Sequence[Any]) -> list[Any]:
+def _without_ellipsis(x: Value, items: Sequence[Any]) -> list[object]:
     dots = [i for i, part in enumerate(items) if part is Ellipsis]
     named = sum(part.spec.ndim if _is_mask(part) else 1 for part in items if part is not None and part is not Ellipsis)
     if len(dots) > 1 or named > x.spec.ndim:
@@ -287,7 +287,7 @@ def _without_ellipsis(x: Value, items: Sequence[Any]) -> list[Any]:
     return [*items[: dots[0]], *full, *items[dots[0] + 1 :]]
 
 
-def _size(x: Value, at: int, item: Any) -> int:
+def _size(x: Value, at: int, item: object) -> int:
     if at < x.spec.ndim:
         return x.spec.shape[at]
     raise _refusal(item, x)
@@ -338,7 +338,7 @@ def _is_no_position(part: Any) -> bool:
     )
 
 
-def _refusal(part: Any, x: Value) -> BurnTorchError:
+def _refusal(part: object, x: Value) -> BurnTorchError:
     what = str(part.spec) if isinstance(part, Value) else repr(part)
     return told(
         DTypeError,
@@ -351,5 +351,5 @@ def _refusal(part: Any, x: Value) -> BurnTorchError:
     )
 
 
-def _refuse(part: Any, x: Value) -> Any:
+def _refuse(part: object, x: Value) -> Any:
     raise _refusal(part, x)

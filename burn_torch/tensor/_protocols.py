@@ -47,7 +47,7 @@ _OPERATORS: Final[Mapping[Any, Callable[[Any, Any], Any]]] = {
     np.right_shift: operator.rshift,
     np.matmul: operator.matmul,
 }
-_OF_SHAPE: Final[Mapping[Any, Callable[[Any], Any]]] = {
+_OF_SHAPE: Final[Mapping[object, Callable[[Any], object]]] = {
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x: x.spec.numel,
@@ -59,7 +59,7 @@ class Protocols(Value):
 
     __slots__ = ()
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: object, **options: object) -> object:
         compute = _OPERATORS.get(ufunc)
         if compute is not None and method == "__call__" and not options:
             operands = [x.item() if isinstance(x, np.ndarray) and x.ndim == 0 else number(x) for x in inputs]
@@ -68,18 +68,18 @@ class Protocols(Value):
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
         raise _refused("numpy", name, f"a tensor {self.spec}", "np.asarray(x) is an array of numpy's", type(self))
 
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+    def __array_function__(self, function: Any, types: object, args: Any, options: Any) -> Any:
         if function in _OF_SHAPE and len(args) == 1 and not options:
             return _OF_SHAPE[function](args[0])
         return function(*_as_arrays(args), **_as_arrays(options))
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), options: Any = None) -> Any:
+    def __torch_function__(cls, function: Any, types: object, args: object = (), options: object = None) -> object:
         given, otherwise = f"a {cls.__name__} of burn_torch", "x.into_torch() is torch's, without gradients"
         raise _refused("torch", function.__name__, given, otherwise, cls)
 
 
-def _refused(library: str, name: str, given: str, otherwise: str, kind: type[Any]) -> DTypeError:
+def _refused(library: str, name: str, given: str, otherwise: str, kind: type[object]) -> DTypeError:
     from burn_torch.tensor import activation, functional  # made of tensors
 
     home = next((home for home in (activation, functional) if name in home.__all__), None)

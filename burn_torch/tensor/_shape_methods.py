@@ -138,7 +138,7 @@ class ShapeMethods(Protocols):
         old = iter(self.spec.shape)
         return unary(ops.reshape, self, tuple([1 if i in taken else next(old) for i in range(ndim)]))
 
-    def expand(self, *shape: Any) -> Self:
+    def expand(self, *shape: object) -> Self:
         """Broadcast to this shape without copying; -1 keeps a size."""
         wanted = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else _flat(shape)
         if wanted and min(wanted) < 0:
@@ -180,7 +180,7 @@ class ShapeMethods(Protocols):
         order[a], order[b] = b, a
         return unary(ops.permute, self, tuple(order))
 
-    def permute(self, *axes: Any) -> Self:
+    def permute(self, *axes: object) -> Self:
         """The axes in another order: axis i of the result is axis axes[i] of x."""
         order = axes[0] if len(axes) == 1 and axes[0].__class__ is tuple else _flat(axes)
         if order and min(order) < 0:
@@ -228,7 +228,7 @@ class ShapeMethods(Protocols):
         return unary(ops.roll, self, (_once_round(self, integer(shift, "shift"), at),), (at,))
 
     # -- more elements --------------------------------------------------------------------
-    def repeat(self, *sizes: Any) -> Self:
+    def repeat(self, *sizes: object) -> Self:
         """Repeated sizes[i] times along axis i; further sizes in front make new axes.  PyTorch: repeat.
 
         Raises: ArgumentError for a 0, which Burn 0.12 wrote for the axis 0.
@@ -260,7 +260,7 @@ class ShapeMethods(Protocols):
             ops.repeat, self, tuple([integer(times, "times") if i == at else 1 for i in range(self.spec.ndim)])
         )
 
-    def pad(self, padding: Any, mode: PadMode | str | float = "constant") -> Self:
+    def pad(self, padding: object, mode: PadMode | str | float = "constant") -> Self:
         """More elements around the last axes.
 
         padding: (before, after) pairs, one for each of the last axes; or (left, right, top, bottom) as four numbers.
@@ -417,7 +417,7 @@ def _filled(x: Value, shape: Shape) -> Shape:
     return shape
 
 
-def _pairs(x: Value, padding: Any) -> tuple[tuple[int, int], ...]:
+def _pairs(x: Value, padding: object) -> tuple[tuple[int, int], ...]:
     items = list(padding) if isinstance(padding, list | tuple) else []
     if len(items) in (2, 4) and not any(isinstance(item, list | tuple) for item in items):
         items = [items[i : i + 2] for i in range(len(items) - 2, -1, -2)]  # the last axis comes first

@@ -44,7 +44,7 @@ _OPERANDS: Final = (Value, *NUMBERS)
 _new: Final = object.__new__  # the hottest functions fill the slots themselves: 0.05 us less than through __init__
 
 
-def unary(op: Op, x: T, *attrs: Any) -> T:
+def unary(op: Op, x: T, *attrs: object) -> T:
     """A row of one tensor and one output."""
     try:
         spec = x.spec
@@ -105,7 +105,7 @@ def flat(x: T) -> T:
     return x if x.spec.shape == (1,) else unary(REGISTRY["reshape"], x, (1,))
 
 
-def no_tensor(x: Any, name: str = "x") -> BurnTorchError:
+def no_tensor(x: object, name: str = "x") -> BurnTorchError:
     """The error of an input that is no tensor of burn_torch."""
     kind = type(x)
     return told(
@@ -117,13 +117,13 @@ def no_tensor(x: Any, name: str = "x") -> BurnTorchError:
     )
 
 
-def require_tensor(x: Any, name: str = "x") -> None:
+def require_tensor(x: object, name: str = "x") -> None:
     """Raises: DTypeError for what is no tensor of burn_torch."""
     if not isinstance(x, Value):
         raise no_tensor(x, name)
 
 
-def operate(op: Op, x: T, y: Any) -> T:
+def operate(op: Op, x: T, y: object) -> T:
     """`binary` for an operator: what is neither tensor nor number is left to Python, which words the TypeError."""
     kind = y.__class__
     if kind is x.__class__ or kind is float or kind is int or isinstance(y, _OPERANDS):
@@ -131,7 +131,7 @@ def operate(op: Op, x: T, y: Any) -> T:
     return foreign(op, x, y)
 
 
-def reflect(op: Op, y: T, x: Any) -> T:
+def reflect(op: Op, y: T, x: object) -> T:
     """`operate` with the number on the left: op(x, y)."""
     kind = x.__class__
     if kind is float:
@@ -160,7 +160,7 @@ def apply(op: Op, inputs: Sequence[Any], *attrs: Any) -> Any:
         return op(*map(number, inputs), **_named(op, attrs))  # words the error
     kind = first.__class__
     specs: list[Spec | None] = []
-    primitives: list[Any] = []
+    primitives: list[object] = []
     for x in inputs:
         if x.__class__ is kind and x.backend is backend:
             specs.append(x.spec)
@@ -182,7 +182,7 @@ def apply(op: Op, inputs: Sequence[Any], *attrs: Any) -> Any:
     return tuple([None if p is None else kind(backend, p, spec) for p, spec in zip(outputs, call.results, strict=True)])
 
 
-def foreign(op: Op, x: T, other: Any) -> T:
+def foreign(op: Op, x: T, other: object) -> T:
     """The answer to an operand that is neither tensor nor number: a class of the user's may know what to do with x.
 
     What cannot know is refused: arrays, parameters, and Python's own values.  Of a torch tensor Python would say
@@ -203,7 +203,7 @@ def foreign(op: Op, x: T, other: Any) -> T:
     )
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """An operand for a message."""
     kind = type(value)
     if kind.__module__ != "builtins":
@@ -211,12 +211,12 @@ def shown(value: Any) -> str:
     return described(value)
 
 
-def number(x: Any) -> Any:
+def number(x: object) -> Any:
     """numpy's numbers as Python's; everything else as it is."""
     return x.item() if isinstance(x, np.number | np.bool_) else x
 
 
-def _lift(op: Op, inputs: Sequence[Any], attrs: Sequence[Any]) -> Any:
+def _lift(op: Op, inputs: Sequence[object], attrs: Sequence[object]) -> Any:
     """A row of tensors of several stacks, of which the lower are constants for the higher; or the error of others."""
     result = op(*map(number, inputs), **_named(op, attrs))
     pair = None if op.pointwise is None else pairing_of([getattr(x, "spec", None) for x in inputs])
@@ -225,11 +225,11 @@ def _lift(op: Op, inputs: Sequence[Any], attrs: Sequence[Any]) -> Any:
     return result
 
 
-def _named(op: Op, attrs: Sequence[Any]) -> dict[str, Any]:
+def _named(op: Op, attrs: Sequence[object]) -> dict[str, object]:
     return dict(zip(op.signature.attrs, attrs, strict=True))
 
 
-def _bound(op: Op, key: Any, specs: Sequence[Spec | None], attrs: Sequence[Any]) -> Call:
+def _bound(op: Op, key: object, specs: Sequence[Spec | None], attrs: Sequence[object]) -> Call:
     try:
         call = op.bind(specs, _named(op, attrs))
         if call.pairing is not None:

@@ -85,4 +85,4 @@ def _warn(message: Callable[[], str]) -> None:
 
 _HERE: Final = str(Path(__file__).resolve().parent)
 _SHORT_WAYS: Final = ("apply.py", "broadcasting.py", WORDED)
-_noticed: Final[dict[tuple[str, int], Any]] = {}
+_noticed: Final[dict[tuple[str, int], object]] = {}

@@ -69,15 +69,15 @@ class CutTensor(Tensor):  # type: ignore[misc]  # final for users
         """The value under the device's tape, cut off as before."""
         return self.__class__(self.backend.inner, uncut(self).inner().primitive, self.spec)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return uncut(self).__reduce__()
 
 
-def _flat(name: str) -> Callable[..., Any]:
+def _flat(name: str) -> Callable[..., object]:
     """A method whose result has no derivative by this tensor."""
     method = getattr(Tensor, name)
 
-    def flat(self: CutTensor, *args: Any, **kwargs: Any) -> Any:
+    def flat(self: CutTensor, *args: object, **kwargs: object) -> Any:
         return method(uncut(self), *args, **kwargs)
 
     flat.__name__, flat.__doc__ = name, method.__doc__

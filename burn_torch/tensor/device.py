@@ -221,7 +221,7 @@ def _fused(stack: Any) -> Any:
     return stack.onto(_fused(stack.inner)) if stack.is_autodiff else Fusion(stack)
 
 
-def no_device(value: Any) -> DeviceError:
+def no_device(value: object) -> DeviceError:
     """The error of a value that should have been a device."""
     return DeviceError(
         explain(

@@ -128,7 +128,7 @@ def _conv(x: Tensor, weight: Tensor, bias: Tensor | None, options: ConvOptions |
     return result
 
 
-def _conv_attrs(options: ConvOptions, n: int) -> tuple[Any, ...]:
+def _conv_attrs(options: ConvOptions, n: int) -> tuple[object, ...]:
     padding = options.padding
     if isinstance(padding, list | tuple) and padding and isinstance(padding[0], list | tuple):
         pairs = tuple([_each("padding", pair, 2) for pair in padding])
@@ -202,7 +202,7 @@ def fold4d(x: Tensor, output_size: Sizes, kernel_size: Sizes, options: UnfoldOpt
     return result
 
 
-def _unfold_attrs(kernel_size: Sizes, options: UnfoldOptions | None) -> tuple[Any, ...]:
+def _unfold_attrs(kernel_size: Sizes, options: UnfoldOptions | None) -> tuple[object, ...]:
     chosen = option(options, UnfoldOptions, "options")
     return (
         _each("kernel_size", kernel_size, 2),
@@ -281,7 +281,7 @@ def _max_pool(x: Tensor, n: int, *settings: Any) -> tuple[Tensor, Tensor]:
 
 def _max_pool_attrs(
     n: int, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     kernel = _each("kernel_size", kernel_size, n)
     steps = kernel if stride is None else _each("stride", stride, n)
     return kernel, steps, _each("padding", padding, n), _each("dilation", dilation, n), truth(ceil_mode, "ceil_mode")
@@ -350,7 +350,7 @@ def _avg_pool(x: Tensor, n: int, *settings: Any) -> Tensor:
 
 def _avg_pool_attrs(
     n: int, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, count_include_pad: bool, ceil_mode: bool
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     kernel = _each("kernel_size", kernel_size, n)
     steps = kernel if stride is None else _each("stride", stride, n)
     return (
@@ -490,7 +490,7 @@ def _attention(
     mask: Tensor | None,
     attn_bias: Tensor | None,
     options: AttentionModuleOptions | None,
-) -> tuple[tuple[Any, ...], bool]:
+) -> tuple[tuple[object, ...], bool]:
     for name, given in (("query", query), ("key", key), ("value", value)):
         require_tensor(given, name)
     for name, extra in (("mask", mask), ("attn_bias", attn_bias)):
@@ -543,7 +543,7 @@ def _positive(epsilon: float) -> float:
     )
 
 
-def _count(value: Any, name: str) -> int:
+def _count(value: object, name: str) -> int:
     size = integer(value, name)
     if size.__class__ is int and not -_LARGEST < size < _LARGEST:
         raise told(

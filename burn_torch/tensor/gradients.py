@@ -30,7 +30,7 @@ class Gradients:
 
     __slots__ = ("_by_leaf", "_inner", "_tensor")
 
-    def __init__(self, inner: Executor, by_leaf: dict[int, Any], tensor: type[Tensor]) -> None:
+    def __init__(self, inner: Executor, by_leaf: dict[int, object], tensor: type[Tensor]) -> None:
         self._inner = inner
         self._by_leaf = by_leaf
         self._tensor = tensor
@@ -71,7 +71,7 @@ class Gradients:
             )
         self._by_leaf[leaf] = gradient.primitive
 
-    def _of(self, x: Tensor, primitive: Any) -> Tensor:
+    def _of(self, x: Tensor, primitive: object) -> Tensor:
         under: Any = _under(x)
         on_tape = under.is_autodiff and under.is_tracked(primitive)  # of the tape beneath: it is differentiated there
         return (x.__class__ if on_tape else self._tensor)(under, primitive, x.spec)

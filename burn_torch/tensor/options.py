@@ -172,7 +172,7 @@ class TensorCreationOptions:
         return dtype if self.dtype is None else self.dtype
 
 
-def creation(options: Any, dtype: DType) -> tuple[Device, DType]:
+def creation(options: object, dtype: DType) -> tuple[Device, DType]:
     """Device and element type of what a constructor was given: a device, (device, dtype) or TensorCreationOptions."""
     if options.__class__ is Device:
         return options, dtype

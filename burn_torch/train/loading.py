@@ -47,7 +47,7 @@ class Batches:
         if self.batches_total == 0:
             raise empty(name)
         self._foreign: Final = None if self._seekable else ForeignEpochs(self._loader)
-        self._facts: dict[str, Any] | None = None
+        self._facts: dict[str, object] | None = None
         self._reads_its_part = peers.size > 1 and self._seekable and hasattr(self._loader, "share")
         if self._reads_its_part:
             self._loader = self._loader.share(peers.rank, peers.size)
@@ -76,7 +76,7 @@ class Batches:
                 items = self.items_at(number)
                 yield self._part(batch, items - self.items_at(number - 1)), items
 
-    def _part(self, batch: Any, items: int) -> Any:
+    def _part(self, batch: Any, items: int) -> object:
         rank, size = self._peers.rank, self._peers.size
         if size == 1:
             return batch

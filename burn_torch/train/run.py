@@ -68,7 +68,7 @@ class Run:
         self._untold: tuple[str, ...] = ()
         """Of the one that the run goes on from: those before it that its part of the event log does not tell of."""
         self._notes: tuple[str, ...] = ()
-        self._undone: tuple[Mapping[str, Any], float] | None = None
+        self._undone: tuple[Mapping[str, object], float] | None = None
         """Schedule and learning rate before the update that is being computed."""
         self._asked = False
         """Says whether a checkpoint is wanted, of all processes."""

@@ -212,7 +212,7 @@ def _seen(item: Any, share: Share | None) -> Any:
     return item if share is None or share.count else None
 
 
-def _rates(lr: float) -> Any:
+def _rates(lr: float) -> object:
     """A learning rate as a program takes it: a number, or one for each group of parameters."""
     return dict(lr.groups) if isinstance(lr, LearningRates) else lr
 

@@ -141,7 +141,7 @@ class Lifted:
                 )
             )
 
-    def _lift(self, leaf: object, path: str) -> Any:
+    def _lift(self, leaf: object, path: str) -> object:
         if isinstance(leaf, Tensor):
             return self._slot(leaf, path)
         if isinstance(leaf, Param):
@@ -165,7 +165,7 @@ class Lifted:
             id(param): _holding(param, self._slot(param.val(), f"{path}, parameter {param.id}"))
             for param in params.values()
         }
-        copies: dict[int, Any] = {}
+        copies: dict[int, object] = {}
         lifted: Tree = rebuild(tree, lambda leaf: new.get(id(leaf), leaf), copies)
         scope = current_scope()
         if scope is not None:  # a layer that was made anew draws under its own name
@@ -345,7 +345,7 @@ def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool, lost: Callable[
     def result(x: Tensor) -> Tensor:
         return settled(tapes[-1], tensor(x)) if own else tensor(x)
 
-    def under(leaf: Any) -> Any:
+    def under(leaf: Any) -> object:
         if isinstance(leaf, Tensor):
             tape: Any = leaf.backend
             tracked = tape.is_autodiff and tape.is_tracked(leaf.primitive)
@@ -358,7 +358,7 @@ def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool, lost: Callable[
             return Param(lower, leaf.id, require_grad=leaf.require_grad, mapper=leaf.mapper)  # a leaf again, outside
         return leaf
 
-    def change(leaf: object, path: str) -> Any:
+    def change(leaf: object, path: str) -> object:
         if isinstance(leaf, Tensor):
             return result(leaf)
         return rebuild(leaf, under) if isinstance(leaf, Tree) else under(leaf)

@@ -162,7 +162,7 @@ def _nodes(tree: object) -> Iterator[Tree]:
             yield from _nodes(child)
 
 
-def _state_of(held: Any) -> Any:
+def _state_of(held: Any) -> object:
     items = held.values() if isinstance(held, dict) else held
     return [id(item) for item in items] if len(held) <= 10_000 else len(held)
 
@@ -183,7 +183,7 @@ def _outside_of(function: Callable[..., object]) -> Iterator[tuple[str, Any]]:
         yield name, outside[name]
 
 
-def _mutable(name: str, value: object) -> Iterator[tuple[str, Any]]:
+def _mutable(name: str, value: object) -> Iterator[tuple[str, object]]:
     if isinstance(value, _MUTABLE):
         yield name, value
     elif _is_plain_object(value) or (name == "self" and not isinstance(value, Tree)):
@@ -234,7 +234,7 @@ def visible_in(function: object) -> Iterator[Any]:
             left += _outside(found)
 
 
-def _outside(function: FunctionType) -> Iterator[Any]:
+def _outside(function: FunctionType) -> Iterator[object]:
     yield from map(contents_of, function.__closure__ or ())
     for name in names_of(function.__code__).outside:
         value = function.__globals__.get(name)

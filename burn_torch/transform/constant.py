@@ -48,7 +48,7 @@ def fields_of(value: Any) -> list[Any]:
     return [getattr(value, field.name) for field in dataclasses.fields(value) if field.compare]
 
 
-def _bits_of(item: object) -> Any:
+def _bits_of(item: object) -> object:
     try:
         return constant_key(item)
     except TypeError:  # its class has a hash of its own, which does without this field

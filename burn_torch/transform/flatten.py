@@ -63,7 +63,7 @@ class Lent:
         self._at: Final = at
         self.changing: Final = changing
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         leaves = list(self._lasting)
         for i, leaf in zip(self._at, self.changing, strict=True):
             leaves[i] = leaf
@@ -94,7 +94,7 @@ class Flat:
     ) -> None:
         self.root: Final = root
         self.handle: Final = leaves if leaves.__class__ is Lent else tuple(leaves)
-        self._leaves: tuple[Any, ...] | None = None
+        self._leaves: tuple[object, ...] | None = None
         self.private: Final = private
         self.cells: Final = tuple(cells)
         self.asked: Final = asked
@@ -303,7 +303,7 @@ class Walk:
     def whole(self, tree: Tree) -> Container:
         """`tree`, of which a part may stand in several places."""
         seen: set[int] = set()
-        waiting: list[Any] = [tree]
+        waiting: list[object] = [tree]
         while waiting:
             node = waiting.pop()
             if isinstance(node, Tree):
@@ -466,4 +466,4 @@ def _is_traced(value: object) -> bool:
 
 _PLAIN_NAMES: Final = frozenset({str, int, ParamId})
 
-_NUMBERS: Final[Mapping[Any, Number]] = {spec: interned(Number, spec) for spec in NUMBER_SPECS.values()}
+_NUMBERS: Final[Mapping[object, Number]] = {spec: interned(Number, spec) for spec in NUMBER_SPECS.values()}

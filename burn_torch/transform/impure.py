@@ -43,7 +43,7 @@ _TORCH_METHODS: Final = frozenset(
 )  # fmt: skip
 
 
-def _calls() -> Iterator[tuple[Any, str]]:
+def _calls() -> Iterator[tuple[object, str]]:
     for name in _CLOCK:
         if hasattr(time, name):
             yield getattr(time, name), f"time.{name}"
@@ -64,7 +64,7 @@ def _calls() -> Iterator[tuple[Any, str]]:
     yield torch.from_file, "torch.from_file"
 
 
-_CALLS: Final[dict[Any, str]] = dict(_calls())
+_CALLS: Final[dict[object, str]] = dict(_calls())
 PYTHON_CALLS: Final[dict[CodeType, str]] = {
     random.Random.gauss.__code__: "random.gauss",  # draws two and keeps one, which the next call takes without a draw
     uuid.uuid1.__code__: "uuid.uuid1",
@@ -121,7 +121,7 @@ def generator_state(generator: Any) -> Any:
     return repr(_text_of(bits.state))
 
 
-def _text_of(value: Any) -> Any:
+def _text_of(value: Any) -> object:
     if isinstance(value, dict):
         return {name: _text_of(item) for name, item in value.items()}
     return value.tobytes() if isinstance(value, np.ndarray) else value

@@ -108,9 +108,9 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
     with laid(upper, since):
         result = fn(*lifted.args)
     outputs, more = _with_aux(what, result, has_aux)
-    reached: list[tuple[Tensor, Any, Tensor]] = []
+    reached: list[tuple[Tensor, object, Tensor]] = []
 
-    def cotangent(y: Any, path: str) -> Any:
+    def cotangent(y: Any, path: str) -> object:
         """A variable u beside an output, in which u J will be differentiated."""
         root = root_on(upper, y) if isinstance(y, Tensor) else None
         if root is not None:
@@ -131,7 +131,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
     lost = lifted.losses(own, [*cuts, *more_cuts], directions)
     results = lowered(outputs, [upper, tape], own=own, lost=lost)
 
-    def tangent(y: object, path: str) -> Any:
+    def tangent(y: object, path: str) -> object:
         if not isinstance(y, Tensor) or not y.dtype.is_float:
             return None
         change = changes.get(id(y))
@@ -193,7 +193,7 @@ def hvp(fn: Callable[..., object], primals: Sequence[object], tangents: Sequence
     return tuple(lifted.derivatives(tape, own, found, lifted.losses(own, [*cuts, *more_cuts], directions)))
 
 
-def _with_aux(what: str, result: object, has_aux: bool) -> tuple[Any, Any]:
+def _with_aux(what: str, result: object, has_aux: bool) -> tuple[object, object]:
     if not has_aux:
         return result, None
     if isinstance(result, tuple) and len(result) == 2:

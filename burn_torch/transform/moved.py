@@ -36,10 +36,10 @@ class Moved:
         self.refuse(f"this {type(tree).__name__}")
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         next((x for x in args if isinstance(x, Moved)), cls("a compiled function")).refuse()
 
-    def __array__(self, *args: object, **kwargs: object) -> Any:
+    def __array__(self, *args: object, **kwargs: object) -> object:
         self.refuse()
 
     def _operate(self, *others: object) -> NoReturn:

@@ -135,7 +135,7 @@ def _batch_size(what: str, args: Sequence[object], axes: Sequence[int | None]) -
         if axis is None:
             continue
 
-        def note(leaf: object, path: str, axis: int = axis) -> Any:
+        def note(leaf: object, path: str, axis: int = axis) -> object:
             if isinstance(leaf, Tensor):
                 there = -leaf.ndim <= axis < leaf.ndim
                 sizes[f"{path} {leaf.spec}, axis {axis}"] = leaf.shape[axis] if there else None
@@ -214,7 +214,7 @@ class _Samples:
         whole = whole.inner() if under else whole
         return whole if self.lost is None else self.lost(whole)
 
-    def _shared(self, leaf: object) -> Any:
+    def _shared(self, leaf: object) -> object:
         if isinstance(leaf, Param) and leaf.is_initialized() and leaf.val().backend is self.tape:
             x = leaf.val()
             return leaf.with_value(Tensor(self._base, self.tape.unwrapped(x.primitive), x.spec))

@@ -253,7 +253,7 @@ class Places:
     def _class(self, kind: type[object], names: frozenset[str] | None) -> set[str]:
         """Attributes and methods of a class: their names."""
         found: set[str] = set()
-        below: list[type[Any]] = []
+        below: list[type[object]] = []
         """Classes that come first, where the same name would hide it."""
         for base in kind.__mro__:
             if is_library(base.__module__) or base.__module__ in _CLOSED:
@@ -395,7 +395,7 @@ def _is_read_only(value: object) -> bool:
     return value is None or isinstance(value, bytes)
 
 
-def _parts_of(value: object) -> Iterator[Any]:
+def _parts_of(value: object) -> Iterator[object]:
     """The containers and trees in arguments."""
     if isinstance(value, Tree):
         yield value

@@ -71,18 +71,18 @@ class Readings:
         self._wild: Final[set[CodeType]] = set()
         self._places: Final = Places(arguments)
         self._places.on_generator = self._meet_generator
-        self._generators: Final[dict[int, tuple[str, Any, Any, Callable[[], None]]]] = {}
+        self._generators: Final[dict[int, tuple[str, object, object, Callable[[], None]]]] = {}
         self._met: Final[set[int]] = set()
         """Generators that the code reaches."""
         self._impure: Final[list[_Reading]] = []
         self._collecting: Final = {getattr(callback, "__code__", None) for callback in gc.callbacks}
-        self._seeded: Final[set[Any]] = set()
+        self._seeded: Final[set[object]] = set()
         """Generators of `random` that the function made with a seed."""
         self._aside: FrameType | None = None
         """A frame that runs when memory is freed, whenever that is: it is no part of the function."""
         self.prints: str | None = None
         """The line of the user's that prints, if there is one: a program prints nothing."""
-        self._other: Any = None
+        self._other: object = None
 
     def __enter__(self) -> Self:
         for name, generator in global_generators().items():
@@ -272,7 +272,7 @@ class Readings:
         )
 
 
-def _added(place: Place, now: object) -> Sequence[Any] | None:
+def _added(place: Place, now: object) -> Sequence[object] | None:
     """The values that came where there were none; None where a value has been replaced."""
     if isinstance(place, Contents | Fields):
         return place.added()

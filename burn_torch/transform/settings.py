@@ -55,36 +55,36 @@ _OF_TORCH_C: Final = (
 _OF_SYSTEM: Final = ("getrecursionlimit", "getswitchinterval", "get_int_max_str_digits", "getdlopenflags", "gettrace")
 
 
-def _decimals() -> Any:
+def _decimals() -> object:
     context = decimal.getcontext()
     return context.prec, context.rounding, context.Emin, context.Emax, context.clamp, repr(context.traps)
 
 
-def _zone() -> Any:
+def _zone() -> object:
     return time.timezone, time.altzone, time.tzname
 
 
-def _autocast() -> Any:
+def _autocast() -> object:
     return tuple([(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")])
 
 
-def _handlers() -> Any:
+def _handlers() -> object:
     return tuple([signal.getsignal(number) for number in sorted(signal.valid_signals())])
 
 
-def _limits() -> Any:
+def _limits() -> object:
     return tuple([resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")])
 
 
-def _environment() -> Any:
+def _environment() -> object:
     return tuple(os.environ.items())
 
 
-def _errors_of_numpy() -> Any:
+def _errors_of_numpy() -> object:
     return tuple(np.geterr().items())
 
 
-def _getters() -> Iterator[tuple[Any, Setting]]:
+def _getters() -> Iterator[tuple[object, Setting]]:
     for module, names in ((torch, _OF_TORCH), (torch._C, _OF_TORCH_C), (sys, _OF_SYSTEM)):
         for name in names:
             function = getattr(module, name, None)
@@ -114,7 +114,7 @@ def _getters() -> Iterator[tuple[Any, Setting]]:
 
 
 _DECIMALS: Final = Setting("the context of decimals", _decimals)
-_BY_CALL: Final[dict[Any, Setting]] = dict(_getters())
+_BY_CALL: Final[dict[object, Setting]] = dict(_getters())
 _BY_CODE: Final[dict[CodeType, Setting]] = {
     np.get_printoptions.__code__: Setting("np.get_printoptions()", lambda: repr(np.get_printoptions())),
     torch.get_default_device.__code__: Setting("torch.get_default_device()", lambda: str(torch.get_default_device())),
@@ -171,7 +171,7 @@ def setting_of_value(value: object, names: frozenset[str] | None) -> Setting | N
     return None
 
 
-def _levels() -> Any:
+def _levels() -> object:
     manager = logging.root.manager
     loggers = [logging.root, *(x for x in manager.loggerDict.values() if isinstance(x, logging.Logger))]
     changed = [(logger.name, logger.level, logger.disabled) for logger in loggers if logger.level or logger.disabled]

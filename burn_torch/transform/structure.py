@@ -357,7 +357,7 @@ def rebuilder(kind: type[Any]) -> _Close:
     if issubclass(kind, tuple):
         return lambda names, values: kind(*values)
 
-    def rebuild(names: tuple[Any, ...], values: Sequence[Any]) -> Any:  # without its constructor, which may compute
+    def rebuild(names: tuple[Any, ...], values: Sequence[Any]) -> object:  # without its constructor, which may compute
         made = object.__new__(kind)
         for name, value in zip(names, values, strict=True):
             object.__setattr__(made, name, value)
@@ -365,7 +365,7 @@ def rebuilder(kind: type[Any]) -> _Close:
 
     if issubclass(kind, Tree):
 
-        def rebuild_tree(names: tuple[Any, ...], values: Sequence[Any]) -> Any:
+        def rebuild_tree(names: tuple[Any, ...], values: Sequence[Any]) -> object:
             made = object.__new__(kind)
             made.__dict__.update(zip(names, values, strict=True))
             return made

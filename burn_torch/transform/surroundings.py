@@ -52,8 +52,8 @@ class Surroundings:
         self._names: Final[Sequence[str]] = (*(() if code is None else code.co_freevars), *self._global_names)
         owner = getattr(function, "__self__", None)
         self._owners: Final = () if owner is None else (owner,)
-        self._has_attributes: Final[dict[type[Any], bool]] = {}
-        self._without_objects: Final[set[tuple[type[Any], ...]]] = set()
+        self._has_attributes: Final[dict[type[object], bool]] = {}
+        self._without_objects: Final[set[tuple[type[object], ...]]] = set()
         """Types of arguments among which none has attributes that count."""
         self._last: tuple[list[Any], Container] | None = None
         """Holds what the names stood for and the key of that, where nothing of it can change by itself."""
@@ -89,7 +89,7 @@ class Surroundings:
             self._has_attributes[kind] = known
         return known
 
-    def _read_of(self, value: Any) -> Iterator[tuple[str, Any]]:
+    def _read_of(self, value: Any) -> Iterator[tuple[str, object]]:
         """The attributes of an object that the function's code names."""
         for name, item in vars(value).items():
             if name in self._attributes and _is_guarded(item):

@@ -101,7 +101,7 @@ class _Unread:
                 return self._made(tree) if present is self else tree.__dict__
         return present.fields(tree)  # it was taken over, or given copies, while this thread waited
 
-    def _made(self, tree: Tree) -> Mapping[str, Any]:
+    def _made(self, tree: Tree) -> Mapping[str, object]:
         root = self._root
         made: dict[int, Any] = {}
         values = root.tree.values(_copies(root, self._leaves), 0, RESULTS, made)
@@ -123,7 +123,7 @@ def evacuate(tree: Tree) -> None:
         _set(tree, "_unread", _Unread(flat.root, leaves))
 
 
-def _copies(root: Root, leaves: Sequence[Any] | Lent) -> list[Any]:
+def _copies(root: Root, leaves: Sequence[Any] | Lent) -> list[object]:
     copies = list(leaves)  # once: of what a program lent it puts them together
     at = 0
     for _, part in root.tree.parts(""):
@@ -134,7 +134,7 @@ def _copies(root: Root, leaves: Sequence[Any] | Lent) -> list[Any]:
     return copies
 
 
-def _asking(stack: Any, primitive: Any, leaf: Leaf, asked: int | None = None) -> Any:
+def _asking(stack: Any, primitive: Any, leaf: Leaf, asked: int | None = None) -> object:
     """The primitive as a leaf on the levels of the stack where gradients are asked for."""
     asked = leaf.asked if asked is None else asked
     if not asked:

@@ -23,7 +23,7 @@ from burn_torch.ops.op import REGISTRY
 __all__ = ["crossed", "stack_for"]
 
 
-def stack_for(source: Any, target: Any) -> Any:
+def stack_for(source: object, target: object) -> object:
     """The stack on which a value of `source` lives once it has moved to a device of `target`.
 
     That is `target`, under the tapes that running transforms have laid over `source`: no device names these, so a
@@ -36,7 +36,7 @@ def stack_for(source: Any, target: Any) -> Any:
     return target
 
 
-def crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> Any:
+def crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> object:
     """A primitive of one stack as one of another, at `place`.
 
     Where both have tapes gradients flow through the move.  Where one has fewer, its tapes are the inner ones: the
@@ -50,7 +50,7 @@ def crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: s
     return _crossed(source, primitive, spec, target, place)
 
 
-def _crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> Any:
+def _crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> object:
     if source is target and spec.place == place:
         return primitive
     if not isinstance(source, Autodiff):
@@ -62,7 +62,7 @@ def _crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: 
     return target.tracked(inner, Node(crossing, ((primitive.node, primitive.index),), crossing.saved(), 0), 0)
 
 
-def _carried(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> Any:
+def _carried(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> object:
     leaf: Backend = source.leaf()
     other: Backend = target.leaf()
     if leaf is other:
@@ -91,7 +91,7 @@ class Crossing(Passage):
         self._to: Final = target.inner
         self._place: Final = place
 
-    def saved(self) -> tuple[Any, ...]:
+    def saved(self) -> tuple[object, ...]:
         """What its node keeps: nothing but, over a trace, the line that it stands for."""
         return () if self.origins is None else (self.origins.last,)
 

@@ -35,8 +35,8 @@ _passed: Final = _Passed()
 
 
 def walk_back(
-    tape: Autodiff, roots: Sequence[tuple[Any, Any]], retain_graph: bool = False, since: int = 0
-) -> tuple[dict[int, Any], list[Cut]]:
+    tape: Autodiff, roots: Sequence[tuple[object, object]], retain_graph: bool = False, since: int = 0
+) -> tuple[dict[int, object], list[Cut]]:
     """What `tape.backward` gives, and the cuts that it passed."""
     around = _passed.cuts
     cuts = _passed.cuts = []
@@ -70,7 +70,7 @@ class Cut(Passage):
         return (gradients[0],)
 
 
-def behind_cut(stack: Any, primitive: Any, spec: TensorSpec, line: str, depends: Callable[[int], bool]) -> Any:
+def behind_cut(stack: Any, primitive: Any, spec: TensorSpec, line: str, depends: Callable[[int], bool]) -> object:
     """A primitive behind a cut on each of its tapes on which it is tracked; itself where it is on none."""
     if not isinstance(stack, Autodiff):
         return primitive

@@ -82,11 +82,11 @@ class Autodiff(Decorator):
         self._inner_execute = inner.execute
         self._own = None if inner.lasting else {}
 
-    _inner_execute: Callable[[Call, Sequence[Any]], Sequence[Any]]
+    _inner_execute: Callable[[Call, Sequence[Any]], Sequence[object]]
     _own: dict[tuple[Call, int], Recording] | None
 
     # -- recording ----------------------------------------------------------------------
-    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
         """Computes on the inner backend; records the Call if an input is tracked."""
         tracked = self.tracked
         needs = 0
@@ -115,7 +115,9 @@ class Autodiff(Decorator):
         return recording
 
     # -- walking back -----------------------------------------------------------------------
-    def backward(self, roots: Sequence[tuple[Any, Any]], retain_graph: bool = False, since: int = 0) -> dict[int, Any]:
+    def backward(
+        self, roots: Sequence[tuple[object, object]], retain_graph: bool = False, since: int = 0
+    ) -> dict[int, Any]:
         """Gradients of the leaves under tracked `roots`, each with the gradient it starts from: {leaf id: primitive}.
 
         Nodes run in the reverse of their creation, so sums are the same every time.  What is older than the creation
@@ -176,15 +178,15 @@ class Autodiff(Decorator):
         _fill_zeros(leaves, flat, since)
         return leaves
 
-    def track(self, primitive: Any, spec: TensorSpec) -> Tracked:
+    def track(self, primitive: object, spec: TensorSpec) -> Tracked:
         """A leaf of the tape: a value to which gradients are asked."""
         return self.tracked(primitive, Node(None, (), spec, 0), 0)
 
-    def is_tracked(self, primitive: Any) -> bool:
+    def is_tracked(self, primitive: object) -> bool:
         """Whether gradients flow to or through this primitive."""
         return primitive.__class__ is self.tracked
 
-    def is_leaf(self, primitive: Any) -> bool:
+    def is_leaf(self, primitive: object) -> bool:
         """Whether gradients were asked for this very primitive."""
         return primitive.__class__ is self.tracked and primitive.node.recording is None
 
@@ -215,7 +217,7 @@ def _spec_of(node: Node, index: int) -> TensorSpec:
 
 
 def _contribute(
-    pending: dict[int, list[Any]], heap: list[int], execute: Any, node: Node, index: int, gradient: Any
+    pending: dict[int, list[object]], heap: list[int], execute: object, node: Node, index: int, gradient: object
 ) -> None:
     slots = pending.get(node.id)
     if slots is None:
@@ -245,12 +247,12 @@ def _fill_zeros(leaves: dict[int, Any], flat: list[tuple[Any, Node]], since: int
             leaves[node.id] = child.inner.execute(call, (0.0,))[0]
 
 
-def _summed(child: Any, node: Node, index: int, a: Any, b: Any) -> Any:
+def _summed(child: Any, node: Node, index: int, a: Any, b: Any) -> object:
     """The sum of two gradients of one output, on the backend where `child` read it: a tape may hold several."""
     return _sum(child.inner.execute, _spec_of(node, index), a, b)
 
 
-def _sum(execute: Any, spec: TensorSpec, a: Any, b: Any) -> Any:
+def _sum(execute: Any, spec: TensorSpec, a: Any, b: Any) -> object:
     add = REGISTRY["add"]  # a row that the tape knows: a gradient is the sum of its contributions
     key = (spec, spec)
     call = add.calls.get(key) or add.remember(key, add.bind(key, {}))

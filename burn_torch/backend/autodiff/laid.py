@@ -33,7 +33,7 @@ _running: Final = _Running()
 
 
 @contextmanager
-def laid(tape: Any, since: int, *, own: bool = True) -> Iterator[None]:
+def laid(tape: object, since: int, *, own: bool = True) -> Iterator[None]:
     """A block in which a transform records on a tape, after it has made its leaves there."""
     _running.transforms.append(Laid(tape, own, since, next_id()))
     try:

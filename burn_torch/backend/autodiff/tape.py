@@ -33,7 +33,7 @@ class Tracked:
 
     __slots__ = ("index", "node", "primitive")
 
-    def __init__(self, primitive: Any, node: Node, index: int) -> None:
+    def __init__(self, primitive: object, node: Node, index: int) -> None:
         self.primitive = primitive
         self.node = node
         self.index = index
@@ -180,7 +180,7 @@ def _unforeseen(call: Call, present: tuple[bool, ...]) -> TypeError:
     )
 
 
-def _recorder(recording: Recording, tracked: int, kind: type[Tracked]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _recorder(recording: Recording, tracked: int, kind: type[Tracked]) -> Callable[[Sequence[Any]], Sequence[object]]:
     """A function from inputs to outputs that computes the Call on the inner backend and makes its node.
 
     Written as source for the needs at hand: 0.5 us less an operation than the same in loops.
@@ -221,13 +221,13 @@ def _recorder(recording: Recording, tracked: int, kind: type[Tracked]) -> Callab
 def _function(source: str) -> Any:
     """The one function that a source defines, or the value of an expression."""
     if source.startswith("def "):
-        namespace: dict[str, Any] = {}
+        namespace: dict[str, object] = {}
         exec(compile(source, "<burn_torch recording>", "exec"), namespace)
         return namespace["make"]
     return eval(compile(source, "<burn_torch recording>", "eval"), {"__builtins__": {}})
 
 
-def version_sum(specs: Mapping[str, Sequence[Any]], saves: Sequence[Key], inner: Any) -> Callable[[Any], int]:
+def version_sum(specs: Mapping[str, Sequence[object]], saves: Sequence[Key], inner: Any) -> Callable[[Any], int]:
     """Of saved values, the sum of their versions: versions only grow, so it changes if any of them does."""
     tensors = [i for i, (kind, position) in enumerate(saves) if isinstance(specs[kind][position], TensorSpec)]
     expression = getattr(inner, "version_expression", None)

@@ -30,7 +30,7 @@ class Many:
 
     __slots__ = ("primitive",)
 
-    def __init__(self, primitive: Any) -> None:
+    def __init__(self, primitive: object) -> None:
         self.primitive = primitive
 
     def __getattr__(self, name: str) -> Any:
@@ -72,7 +72,7 @@ class Batched(Decorator):
             running.sizes.pop()
             running.looped = before
 
-    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
         """Computes all samples on the inner backend; once, if no input differs between them."""
         kind = self.many
         bits = 0
@@ -111,11 +111,11 @@ class Batched(Decorator):
         self._plans[call, bits, n] = plan
         return plan
 
-    def wrap(self, primitive: Any) -> Many:
+    def wrap(self, primitive: object) -> Many:
         """An inner primitive with the samples on its first axis as a value of one sample."""
         return self.many(primitive)
 
-    def is_many(self, primitive: Any) -> bool:
+    def is_many(self, primitive: object) -> bool:
         """Whether it differs from sample to sample."""
         return primitive.__class__ is self.many
 
@@ -126,7 +126,7 @@ class Batched(Decorator):
             _refuse_reading()
         return primitive
 
-    def copy(self, primitive: Any) -> Any:
+    def copy(self, primitive: object) -> Any:
         """An untracked copy."""
         if primitive.__class__ is self.many:
             return self.many(self.inner.copy(primitive.primitive))
@@ -139,7 +139,7 @@ class Batched(Decorator):
         constant = detached(self.inner, primitive.primitive)
         return primitive if constant is primitive.primitive else self.many(constant)
 
-    def version(self, primitive: Any) -> int:
+    def version(self, primitive: object) -> int:
         """The inner backend's count of outside writes."""
         count: int = self.inner.version(primitive.primitive if primitive.__class__ is self.many else primitive)
         return count

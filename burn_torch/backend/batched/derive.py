@@ -50,7 +50,7 @@ def vectorised(call: Call, many: Sequence[bool], n: int) -> Vectorised:
 
 
 def _compute(
-    call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[Any], looped: dict[str, None], trace: Trace
+    call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[object], looped: dict[str, None], trace: Trace
 ) -> Sequence[Any]:
     row = call.op
     if row.batch_rule is not None:
@@ -69,7 +69,7 @@ def _outputs(call: Call, made: Any) -> Sequence[Any]:
     return made if call.multiple else (made,)
 
 
-def _element_wise(call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[Any]) -> Any:
+def _element_wise(call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[object]) -> object:
     specs = [spec for spec in call.specs if isinstance(spec, TensorSpec)]
     if all(spec.shape == specs[0].shape for spec in specs):
         return call.op(*[beside(n, m, x) for m, x in zip(many, inputs, strict=True)], **call.attrs)
@@ -78,8 +78,8 @@ def _element_wise(call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[A
 
 
 def _through(
-    graph: Graph, many: tuple[bool, ...], n: int, inputs: Sequence[Any], looped: dict[str, None], trace: Trace
-) -> Sequence[Any]:
+    graph: Graph, many: tuple[bool, ...], n: int, inputs: Sequence[object], looped: dict[str, None], trace: Trace
+) -> Sequence[object]:
     given = [(x, m) for x, m in zip(inputs, many, strict=True) if x is not None]
     values: dict[int, tuple[Any, bool]] = {i: pair for (i, _), pair in zip(graph.inputs, given, strict=True)}
     for node in graph.nodes:
@@ -96,7 +96,7 @@ def _through(
     return [None if i is None else beside(n, values[i][1], values[i][0]) for i in graph.outputs]
 
 
-def _held(i: Literal | None) -> Any:
+def _held(i: Literal | None) -> object:
     return None if i is None else i.value
 
 

@@ -57,7 +57,7 @@ class Fusion(Decorator):
     """
 
     root: Step
-    keyed: dict[NumberSpec, dict[Any, Literal]]
+    keyed: dict[NumberSpec, dict[object, Literal]]
     """Numbers that are part of the key of a sequence, since a pattern asks for them."""
     planner: Planner
 
@@ -79,7 +79,7 @@ class Fusion(Decorator):
             self.compile = inner.compile  # type: ignore[method-assign]
 
     origins: Any
-    version_expression: Any
+    version_expression: object
     version_of: Callable[[Any], int]
     planned: Callable[[Step, tuple[bool, ...], str], Ready]
     _locals: dict[str, _Local]
@@ -89,15 +89,15 @@ class Fusion(Decorator):
     _steps: int
 
     # -- recording ---------------------------------------------------------------------------------------
-    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
         """Records a Call: its results are there when somebody needs them."""
         return (call.plans.get(self._key) or self._recorder(call))(inputs)
 
-    def execute_taped(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute_taped(self, call: Call, inputs: Sequence[object]) -> Sequence[object]:
         """`execute` for a tape, which may keep the result for long: it may stay a recipe, see `recipes.py`."""
         return (call.plans.get(self._taped_key) or self._recorder(call, taped=True))(inputs)
 
-    def _recorder(self, call: Call, taped: bool = False) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def _recorder(self, call: Call, taped: bool = False) -> Callable[[Sequence[Any]], Sequence[object]]:
         specs = [spec for spec in (*call.specs, *call.results) if isinstance(spec, TensorSpec)]
         places = {spec.place for spec in specs}
         known = [spec for spec in call.results if spec is not None]
@@ -117,10 +117,10 @@ class Fusion(Decorator):
         call.plans[self._taped_key if taped else self._key] = record
         return record
 
-    def cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[object]]:
         """What computes a Call at once, after all that is recorded at these places."""
 
-        def run(inputs: Sequence[Any]) -> Sequence[Any]:
+        def run(inputs: Sequence[object]) -> Sequence[Any]:
             for place in places:
                 self._local(place).stream.flush()
             given = [self.unwrapped(x) if isinstance(x, Lazy) else x for x in inputs]
@@ -184,7 +184,7 @@ class Fusion(Decorator):
             raise primitive.value
         return primitive
 
-    def write_recipes(self, inputs: Sequence[Any]) -> list[Any]:
+    def write_recipes(self, inputs: Sequence[object]) -> list[object]:
         """The inputs of an operation, with recipes among them computed, together.
 
         For operations during whose recording the segment was closed: what their recipes are made of may be more than
@@ -195,7 +195,7 @@ class Fusion(Decorator):
             self._write(recipe, y)
         return list(inputs)
 
-    def _write(self, recipe: Any, recorded: Any) -> Any:
+    def _write(self, recipe: Any, recorded: object) -> object:
         """The value of a recipe, which is kept from now on."""
         value = self.unwrapped(recorded)
         recipe.value, recipe.base = value, self.version_of(value)
@@ -253,12 +253,12 @@ def streams_of_this_thread() -> list[Stream]:
     return [local.stream for stack in stacks for local in list(stack._locals.values())]
 
 
-def is_fused(stack: Any) -> bool:
+def is_fused(stack: object) -> bool:
     """Whether a stack records what it computes."""
     return fusion_of(stack) is not None
 
 
-def _first(inputs: Sequence[Any]) -> Sequence[Any]:
+def _first(inputs: Sequence[object]) -> Sequence[object]:
     return (inputs[0],)
 
 

@@ -103,7 +103,7 @@ class Ready:
         self._version: Final = version_reader(inner)
         self._reads: Final = None if list(outside) == list(range(len(outside))) else tuple(outside)
         self._plan: Plan | None = None
-        self._run: Callable[..., Sequence[Any]] | None = None
+        self._run: Callable[..., Sequence[object]] | None = None
 
     @property
     def graph(self) -> Graph:
@@ -151,7 +151,7 @@ class Ready:
         self._run = steps_of(program, self.inner)
         self.fused = True
 
-    def compute(self, outside: Sequence[tuple[Any, int]], numbers: Sequence[Any]) -> Sequence[Any]:
+    def compute(self, outside: Sequence[tuple[object, int]], numbers: Sequence[object]) -> Sequence[Any]:
         """The wanted results; in the place of one that cannot be computed, the error."""
         self.runs += 1
         if self._reads is not None:
@@ -173,13 +173,13 @@ class Ready:
         except Exception as fault:
             return self._rescued(fault, given)
 
-    def _spoilt(self, outside: Sequence[tuple[Any, int]], numbers: Sequence[Any]) -> Sequence[Any]:
+    def _spoilt(self, outside: Sequence[tuple[object, int]], numbers: Sequence[object]) -> Sequence[object]:
         """The results where values from outside were written to since they were read."""
         inner = self.inner
         given = [x if inner.version(x) == then else changed(inner.spec(x), self.graph) for x, then in outside]
         return replayed(self.graph, inner, [*given, *numbers])
 
-    def _rescued(self, fault: Exception, given: Sequence[Any]) -> Sequence[Any]:
+    def _rescued(self, fault: Exception, given: Sequence[object]) -> Sequence[object]:
         """The results without generated kernels.  If they come out, a kernel was at fault: it is told of, and not run
         again.  Else each operation runs alone, so that all that does not hang on the one that fails is there.
         """
@@ -240,7 +240,7 @@ def _scheduled(graph: Graph, choices: Choices) -> Plan:
     return replace(plan, graph=_tidied(plan.graph))
 
 
-def steps_of(graph: Graph, inner: Backend) -> Callable[..., list[Any]]:
+def steps_of(graph: Graph, inner: Backend) -> Callable[..., list[object]]:
     """A function that runs a graph operation by operation, for what is not worth a program of its own."""
     last = {i: n for n, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
     kept = {*graph.outputs, *(i for i, _ in graph.inputs)}
@@ -255,7 +255,7 @@ def steps_of(graph: Graph, inner: Backend) -> Callable[..., list[Any]]:
     steps = list(zip(graph.nodes, gone, strict=True))
     names = [i for i, _ in graph.inputs]
 
-    def run(*given: Any) -> list[Any]:
+    def run(*given: object) -> list[Any]:
         values: dict[Any, Any] = dict(zip(names, given, strict=True))
         for node, dying in steps:
             for i, x in zip(node.outputs, executed(node, inner, values), strict=True):
@@ -267,7 +267,7 @@ def steps_of(graph: Graph, inner: Backend) -> Callable[..., list[Any]]:
     return run
 
 
-def replayed(graph: Graph, inner: Backend, given: Sequence[Any]) -> list[Any]:
+def replayed(graph: Graph, inner: Backend, given: Sequence[object]) -> list[object]:
     """The outputs, each operation computed alone; an error in the place of each that hangs on one that fails.
 
     An input may be an error already.
@@ -405,6 +405,6 @@ class Planner:
         return ready
 
 
-def _results(step: Step) -> Sequence[Any]:
+def _results(step: Step) -> Sequence[object]:
     assert step.call is not None
     return step.call.results

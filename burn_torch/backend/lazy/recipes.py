@@ -31,7 +31,7 @@ def can_be_again(call: Call) -> bool:
     return op.pointwise is not None and op.cost == "cheap" and not op.random and not call.multiple
 
 
-def deferred(entries: Sequence[tuple[Step, Any, Any]], live: Sequence[bool], wanted: int | None) -> set[int]:
+def deferred(entries: Sequence[tuple[Step, object, object]], live: Sequence[bool], wanted: int | None) -> set[int]:
     """Which of the live results stay recipes; `wanted` is read now, so it does not."""
     again: dict[int, frozenset[int]] = {}
     """For a result, what is computed to have it: what several operations read is computed once."""
@@ -52,7 +52,7 @@ def deferred(entries: Sequence[tuple[Step, Any, Any]], live: Sequence[bool], wan
     return found
 
 
-def steps_of(slots: set[int], entries: Sequence[tuple[Step, Any, Any]], live: Sequence[bool]) -> list[int]:
+def steps_of(slots: set[int], entries: Sequence[tuple[Step, object, object]], live: Sequence[bool]) -> list[int]:
     """The results that recipes for `slots` are made of, themselves included: positions of entries, in order."""
     at = {step.first: n for n, (step, _, _) in enumerate(entries) if step.call is not None and step.call.results}
     needed: set[int] = set()
@@ -68,7 +68,7 @@ def steps_of(slots: set[int], entries: Sequence[tuple[Step, Any, Any]], live: Se
 
 
 def inputs_of(
-    entry: tuple[Step, Any, Sequence[Any]], made: Sequence[Any], outside: Sequence[Any]
+    entry: tuple[Step, object, Sequence[object]], made: Sequence[object], outside: Sequence[Any]
 ) -> list[Given | None]:
     """What an operation read, in the order of its inputs."""
     step, _, numbers = entry

@@ -265,7 +265,7 @@ def recorder(
     return record
 
 
-_sources: Final[dict[str, Any]] = {}
+_sources: Final[dict[str, object]] = {}
 
 
 def _compiled(source: str) -> Any:
@@ -306,7 +306,7 @@ def _late(stream: Stream, made: tuple[Lazy | None, ...]) -> tuple[Lazy | None, .
         return made if all(y is None or y.__class__ is not Lazy for y in made) else None
 
 
-def _told(keyed: dict[Any, Literal], number: Any) -> Literal | None:
+def _told(keyed: dict[object, Literal], number: object) -> Literal | None:
     """The literal of a number; 0.0 and -0.0 are equal, and two literals."""
     found = keyed[number]
     return found if found == Literal(number) else None

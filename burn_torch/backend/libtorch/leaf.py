@@ -54,7 +54,7 @@ class LibTorch(Backend):
     """How generated code reads `version` of a tensor without a call."""
 
     # -- computing -----------------------------------------------------------------
-    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
         """Computes with the row's torch candidate, or with its decomposition."""
         plan = call.plans.get(LibTorch) or self.plan(call)
         try:
@@ -72,7 +72,7 @@ class LibTorch(Backend):
             plan = call.plans[LibTorch] = plan_of_candidate(call, self.candidate(call))
         return plan
 
-    def candidate(self, call: Call) -> Callable[..., Any]:
+    def candidate(self, call: Call) -> Callable[..., object]:
         """What computes a Call, as a TorchCode where its source is known: a program writes that down."""
         candidate: Callable[..., Any] | None = call.memo.get(LibTorch)
         if candidate is None:
@@ -152,7 +152,7 @@ class LibTorch(Backend):
         """A clone in its own layout."""
         return outside(torch.clone, (primitive,)) if in_inference() else primitive.clone()
 
-    def version(self, primitive: Any) -> int:
+    def version(self, primitive: object) -> int:
         """torch's own count of writes in place."""
         return primitive._version if isinstance(primitive, torch.Tensor) else 0
 

@@ -118,7 +118,7 @@ class NdArray(Backend):
         return np.array(primitive, copy=True)
 
 
-def _as_array(x: Any, spec: TensorSpec | None) -> Array | None:
+def _as_array(x: object, spec: TensorSpec | None) -> Array | None:
     # numpy gives scalars for shapes without axes, and widens some integer results
     if x is None:
         return None

@@ -37,7 +37,7 @@ class Bound:
 
     __slots__ = ("primitive",)
 
-    def __init__(self, primitive: Any) -> None:
+    def __init__(self, primitive: object) -> None:
         self.primitive: Final = primitive
 
 
@@ -57,8 +57,8 @@ class Session:
         self.trace: Final = Trace() if trace is None else trace
         self.name_of: Final = name_of
         self.leaf: Final[TraceLeaf] = TraceLeaf(self)
-        self.sources: Final[list[Any]] = []
-        self.bound: Final[dict[int, tuple[Any, Any]]] = {}
+        self.sources: Final[list[object]] = []
+        self.bound: Final[dict[int, tuple[object, object]]] = {}
         """Inputs that always have one real primitive, by its identity: (primitive, slot)."""
         self.ended = False
         self._stacks: Final[dict[Backend, Backend]] = {real: self.leaf}
@@ -90,13 +90,13 @@ class Session:
         return found
 
     # -- inputs and outputs --------------------------------------------------------------------------
-    def input(self, spec: Spec, source: Any) -> Value:
+    def input(self, spec: Spec, source: object) -> Value:
         """Declares the next input of the graph; its value will come from `source`."""
         slot = self.trace.input(spec).primitive
         self.sources.append(source)
         return Value(self.leaf, slot, spec)
 
-    def bind(self, primitive: Any, spec: TensorSpec, source: Bound | None = None) -> Any:
+    def bind(self, primitive: object, spec: TensorSpec, source: Bound | None = None) -> Any:
         """The slot of an input that always has this primitive; one input however often it is asked for."""
         found = self.bound.get(id(primitive))
         if found is None:
@@ -104,7 +104,7 @@ class Session:
             found = self.bound[id(primitive)] = (primitive, slot)
         return found[1]
 
-    def graph(self, outputs: Sequence[Any]) -> Graph:
+    def graph(self, outputs: Sequence[object]) -> Graph:
         """What was written, with these slots (or None) as outputs."""
         return self.trace.graph([None if slot is None else Value(self.leaf, slot, None) for slot in outputs])
 

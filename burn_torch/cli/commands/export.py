@@ -105,7 +105,7 @@ def _target(args: argparse.Namespace) -> Path:
     return Path(out)
 
 
-def _onnx(args: argparse.Namespace, out: Path) -> Any:
+def _onnx(args: argparse.Namespace, out: Path) -> object:
     from burn_torch.onnx import export
     from burn_torch.onnx.exporting.request import DEFAULT_OPSET
 
@@ -151,7 +151,7 @@ def _onnx(args: argparse.Namespace, out: Path) -> Any:
         ) from err
 
 
-def _items(count: int, x: object) -> Any:
+def _items(count: int, x: object) -> object:
     """The first `count` items of an input, from the start again where it has fewer."""
     from burn_torch.tensor import Tensor
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from burn_torch.core.wording import counted
 
@@ -64,7 +64,7 @@ def _with_checkpoint(found: Listing) -> Listing:
     return replace(found, format=f"checkpoint in {found.format}", metadata={**rest, **words})
 
 
-def _as_json(found: Listing) -> dict[str, Any]:
+def _as_json(found: Listing) -> dict[str, object]:
     tensors = [
         {
             "name": tensor.name,

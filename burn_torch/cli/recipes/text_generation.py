@@ -142,7 +142,7 @@ class TextOutput:
     num_tokens: int
     num_bytes: int
 
-    def adapt(self, kind: type[object]) -> Any:
+    def adapt(self, kind: type[object]) -> object:
         """The input of the loss metric."""
         return LossInput(self.loss, self.num_tokens) if kind is LossInput else None
 

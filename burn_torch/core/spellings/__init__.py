@@ -83,7 +83,7 @@ def refuse_calls(package: str, instead: str) -> None:
     """Makes a package that torch has as a function say what to write where it is called."""
 
     class Called(types.ModuleType):
-        def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        def __call__(self, *args: object, **kwargs: object) -> NoReturn:
             what = f"{package} is a package, and no function"
             given = f"{package}(...)"
             raise errors.ArgumentError(errors.explain(what, given=given, expected="a name of it", mend=instead))
@@ -125,7 +125,7 @@ def attach_spellings(cls: type, table: Mapping[str, str], *, twin: type | None =
             setattr(cls, name, _Spelling(name, instead))
 
 
-def _found(cls: type, name: str) -> Any:
+def _found(cls: type, name: str) -> object:
     return next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
 
 

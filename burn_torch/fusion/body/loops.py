@@ -134,7 +134,7 @@ def domain_of(body: Graph) -> Domain:
     return Domain(kept, tuple(shape[axis] for axis in axes), shape, axes, parts)
 
 
-def tensor(spec: Any) -> TensorSpec:
+def tensor(spec: object) -> TensorSpec:
     """A spec of known shape.  Raises: Unfusible for any other."""
     if not isinstance(spec, TensorSpec):
         raise Unfusible(Reason.BARRIER, "a shape depends on data")

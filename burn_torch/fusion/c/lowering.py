@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.loops import Domain, domain_of
@@ -25,7 +25,7 @@ _FEW_LANES: Final = 16
 
 
 def lower_to_c(
-    body: Graph, *, strict: bool = False, layouts: Sequence[tuple[Any, ...] | None] | None = None
+    body: Graph, *, strict: bool = False, layouts: Sequence[tuple[object, ...] | None] | None = None
 ) -> CKernel:
     """The kernel of a body; of all ways to cut its loops, the one whose lanes lie side by side most often.
 

@@ -62,7 +62,9 @@ class _Walk:
         self.statements(body, known, Loops(places=(0,)), (), np.ones(1, bool))
         return self
 
-    def statements(self, body: Sequence[Statement], known: dict[str, Any], loops: Loops, steps: Any, mask: Any) -> None:
+    def statements(
+        self, body: Sequence[Statement], known: dict[str, Any], loops: Loops, steps: object, mask: Any
+    ) -> None:
         known = dict(known)
         for place, statement in enumerate(body):
             here = Loops(loops.names, loops.kinds, (*loops.places[:-1], place))
@@ -97,7 +99,7 @@ class _Walk:
         self.statements(loop.body, inner, Loops(names, kinds, (*loops.places, 0)), around, mask[rows])
 
     # -- accesses --------------------------------------------------------------------------------------
-    def assign(self, statement: Assign, known: dict[str, Any], loops: Loops, steps: Any, mask: Any) -> None:
+    def assign(self, statement: Assign, known: dict[str, object], loops: Loops, steps: object, mask: object) -> None:
         self.read(statement.value, known, loops, steps, mask)
         target = statement.target
         if target is None or target[0] != "at":
@@ -109,7 +111,7 @@ class _Walk:
             raise KernelFault(f"{self.found.name} stores in {buffer}, which it reads")
         self.note(self.found.stores, buffer, index, known, loops, steps, mask)
 
-    def read(self, x: Expression, known: dict[str, Any], loops: Loops, steps: Any, mask: Any) -> None:
+    def read(self, x: Expression, known: dict[str, Any], loops: Loops, steps: object, mask: Any) -> None:
         """Collects the loads of an expression; one branch of a choice is loaded where its test says so."""
         if x[0] in ("number", "name", "text"):
             return
@@ -135,7 +137,7 @@ class _Walk:
         into.append(Access(buffer, line, loops, tuple(s[mask] for s in steps), elements))
 
     # -- whole numbers -----------------------------------------------------------------------------------
-    def is_whole(self, x: Expression, known: Mapping[str, Any]) -> bool:
+    def is_whole(self, x: Expression, known: Mapping[str, object]) -> bool:
         """Whether an expression is made of loops and whole numbers alone."""
         if x[0] == "number":
             return isinstance(x[1], int)
@@ -145,7 +147,7 @@ class _Walk:
             return False
         return all(self.is_whole(part, known) for part in x[1:] if isinstance(part, tuple))
 
-    def value(self, x: Expression, known: Mapping[str, Any]) -> Any:
+    def value(self, x: Expression, known: Mapping[str, object]) -> Any:
         """What C makes of it."""
         if x[0] == "number":
             return np.asarray(x[1], np.int64)
@@ -159,7 +161,7 @@ class _Walk:
         return np.asarray(_OPERATORS[x[0]](*given)).astype(np.int64)
 
 
-def _quotient(a: Any, b: Any) -> Any:
+def _quotient(a: Any, b: Any) -> object:
     return np.where((a < 0) != (b < 0), -(abs(a) // abs(b)), abs(a) // abs(b))  # toward zero
 
 

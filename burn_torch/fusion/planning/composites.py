@@ -103,7 +103,7 @@ def _folds_parts(node: Node, apart: Sequence[int]) -> bool:
     return node.call.op.law(Folds) is not None and isinstance(x, TensorSpec) and x.shape == tuple(apart)
 
 
-def _over(call: Call) -> tuple[Any, ...]:
+def _over(call: Call) -> tuple[object, ...]:
     """What a reduction reduces: a shape, over which axes."""
     x = call.specs[0]
     return (x.shape if isinstance(x, TensorSpec) else None), tuple(sorted(call.attrs["dims"]))

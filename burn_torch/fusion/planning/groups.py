@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, final
+from typing import Final, final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.loops import domain_of
@@ -89,13 +89,13 @@ class Grouping:
         self.again: Final[dict[int, frozenset[int]]] = {}
         """For a group, operations of other groups that it does once more instead of reading what they made."""
         self.legality: Final = Legality(_WORK + _WORK_EACH * len(source.graph.nodes))
-        self._never: Final[set[Any]] = set()
+        self._never: Final[set[object]] = set()
         """Pairs of groups that are not one kernel, nor become one while the two stay as they are: others only grow."""
         self.next_readers: Final = self._next_readers()
         self.apart: Final = self._read_apart()
         """Values that no kernel may leave out: others read them, or the graph returns them."""
         self.given: Final = {i for i, _ in source.graph.inputs}
-        self._cut: Final[dict[Any, Cut]] = {}
+        self._cut: Final[dict[object, Cut]] = {}
 
     def _read_apart(self) -> set[int]:
         source = self.source

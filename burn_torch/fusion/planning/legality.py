@@ -35,7 +35,7 @@ class Legality:
     def __init__(self, budget: float) -> None:
         self.budget: Final = budget
         self.work = 0.0
-        self._likely: Final[dict[Any, Unfusible | None]] = {}
+        self._likely: Final[dict[object, Unfusible | None]] = {}
         self._known: Final[dict[Graph, Unfusible | None]] = {}
 
     def likely_fault(self, body: Graph) -> Unfusible | None:
@@ -76,9 +76,9 @@ class Legality:
         return None
 
 
-def _without_begins(body: Graph) -> Any:
+def _without_begins(body: Graph) -> object:
     """What a body is but for where its slices begin: whether at equal places is part of it, and whether at 0."""
-    begins: dict[Any, int] = {0: 0}
+    begins: dict[object, int] = {0: 0}
     changed = False
     nodes: list[Any] = []
     for node in body.nodes:

@@ -87,7 +87,7 @@ class Deviations:
         half = x.spec.dtype in (DType.F16, DType.BF16)
         return reshape(cast(x, dtype=DType.F32) if half else x, shape=self.apart)
 
-    def _sum(self, call: Call, x: Any) -> Any:
+    def _sum(self, call: Call, x: object) -> Any:
         return sum_over(x, dims=tuple(axis + 1 for axis in sorted(call.attrs["dims"])))
 
     def _finished(self, trace: Trace, call: Call, terms: Sequence[Any]) -> Graph:
@@ -157,7 +157,7 @@ def _is_half(view: GraphView, x: int) -> bool:
     return isinstance(given, TensorSpec) and given.dtype in (DType.F16, DType.BF16)
 
 
-def _apart(x: Any, dims: Sequence[int]) -> tuple[int, ...] | None:
+def _apart(x: object, dims: Sequence[int]) -> tuple[int, ...] | None:
     """The shape of x with parts that a program holds along the first of these axes; None where there are none."""
     if not isinstance(x, TensorSpec):
         return None

@@ -125,7 +125,7 @@ def _rms_square_multiplied(x: Value, eps: Value) -> Value:
 
 _SCALED = (_rms_divided, _rms_squared, _rms_multiplied, _rms_square_multiplied)
 
-_AFFINE: tuple[tuple[Callable[..., Any], int], ...] = (
+_AFFINE: tuple[tuple[Callable[..., object], int], ...] = (
     (lambda y, gamma, beta: y * gamma + beta, 2),  # the whole before its parts
     (lambda y, gamma, beta: gamma * y + beta, 2),
     (lambda y, gamma: y * gamma, 1),
@@ -134,7 +134,7 @@ _AFFINE: tuple[tuple[Callable[..., Any], int], ...] = (
 )
 
 
-def _norm(normal: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
+def _norm(normal: Callable[..., object], around: Callable[..., object]) -> Callable[..., object]:
     return lambda x, *given: around(normal(x, given[-1]), *given[:-1])
 
 

@@ -47,7 +47,7 @@ class Pattern:
 
 
 def register_pattern(
-    function: Callable[..., Any], row: Op, *, like: Sequence[Spec], attrs: Mapping[str, Any] | None = None
+    function: Callable[..., object], row: Op, *, like: Sequence[Spec], attrs: Mapping[str, object] | None = None
 ) -> Pattern:
     """From now on, where kernels are generated, `row` computes what `function` says, in one call.
 
@@ -93,7 +93,7 @@ def on_change(listener: Callable[[], None]) -> None:
     _listeners.append(listener)
 
 
-def literals() -> dict[NumberSpec, dict[Any, Literal]]:
+def literals() -> dict[NumberSpec, dict[object, Literal]]:
     """The numbers that patterns name, by kind and value: a stream has to know them to find the pattern."""
     found: dict[NumberSpec, dict[Any, Literal]] = {}
     for pattern in _patterns:
@@ -130,7 +130,9 @@ def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Graph:
     return dead_code(trace.graph(outputs)).dense()
 
 
-def _check(function: Callable[..., Any], row: Op, attrs: Mapping[str, Any], form: Graph, like: Sequence[Spec]) -> None:
+def _check(
+    function: Callable[..., object], row: Op, attrs: Mapping[str, object], form: Graph, like: Sequence[Spec]
+) -> None:
     name = getattr(function, "__name__", "the pattern")
     faults: list[str] = []
     if not form.nodes:

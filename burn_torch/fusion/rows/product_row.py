@@ -27,7 +27,7 @@ def product(*inputs: Operand, body: str, strict: bool, tiles: tuple[int, ...]) -
 
 
 @product.decomposes
-def _(*inputs: Any, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[Any, ...]:
+def _(*inputs: object, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[object, ...]:
     return computed(body_of(body), inputs)
 
 
@@ -41,7 +41,7 @@ def convolution(*inputs: Operand, body: str, strict: bool, tiles: tuple[int, ...
 
 
 @convolution.decomposes
-def _(*inputs: Any, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[Any, ...]:
+def _(*inputs: object, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[object, ...]:
     return computed(body_of(body), inputs)
 
 
@@ -57,7 +57,7 @@ def library_product(x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None, 
 
 
 @library_product.decomposes
-def _(x: Any, weight: Any, bias: Any, *, rank: int) -> Any:
+def _(x: object, weight: object, bias: object, *, rank: int) -> object:
     return linear(x, weight, bias)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.reasons import Unfusible
@@ -68,7 +68,7 @@ def _over(call: Call) -> Over:
     return Over(_of_the_leaf, (), kernel.over)
 
 
-def _of_the_leaf(*inputs: Any) -> Any:
+def _of_the_leaf(*inputs: object) -> object:
     raise AssertionError("the leaf that generates kernels has a function for each choice of inputs to write over")
 
 
@@ -100,11 +100,11 @@ def inside(node: Node) -> Graph | None:
 
 
 @kernel.decomposes
-def _(*inputs: Any, body: str, strict: bool, dynamic: str, sizes: tuple[int, ...]) -> tuple[Any, ...]:
+def _(*inputs: object, body: str, strict: bool, dynamic: str, sizes: tuple[int, ...]) -> tuple[object, ...]:
     return computed(body_of(body, dynamic, sizes), inputs)
 
 
-def computed(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def computed(graph: Graph, inputs: Sequence[object]) -> tuple[object, ...]:
     """What a body computes, operation by operation."""
     known = dict(zip((i for i, _ in graph.inputs), inputs, strict=True))
     some = next((x for x in inputs if isinstance(x, Value)), None)

@@ -46,7 +46,7 @@ def _sites(text: str) -> Sites:
 
 
 @functools.lru_cache(maxsize=_MOST)
-def _written(dynamic: str) -> tuple[tuple[int, ...], Callable[..., tuple[Any, ...]]]:
+def _written(dynamic: str) -> tuple[tuple[int, ...], Callable[..., tuple[object, ...]]]:
     """The symbols of a body, and a function from symbols, numbers or not, to the sizes that the body is given.
 
     Raises: GraphError for a text that is none: it may come from a file, and is run.

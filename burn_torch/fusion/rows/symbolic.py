@@ -52,7 +52,7 @@ UNKNOWN_STRIDE: Final = (1 << 20) + 1
 
 _MOST_FORMS: Final = 1 << 14
 
-_forms: Final[dict[Any, object]] = {}
+_forms: Final[dict[object, object]] = {}
 
 
 # -- forms ---------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def call_form(call: Call) -> object:
     return found
 
 
-def _skeleton(value: Any) -> Any:
+def _skeleton(value: object) -> object:
     return tuple(_skeleton(part) for part in value) if isinstance(value, tuple) else type(value)
 
 
@@ -84,7 +84,7 @@ def call_sizes(call: Call) -> tuple[Any, ...]:
     return found
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _leaves(value: object) -> Iterator[Any]:
     if isinstance(value, tuple):
         for part in value:
             yield from _leaves(part)
@@ -258,14 +258,14 @@ def _apart(hints: dict[str, int]) -> dict[str, int]:
     return found
 
 
-def _at_an_end(found: dict[int, Any], size: Size, sites: Sites, evidence: Sequence[Sequence[int]]) -> bool:
+def _at_an_end(found: dict[int, object], size: Size, sites: Sites, evidence: Sequence[Sequence[int]]) -> bool:
     """Ties an end that is written to the size of the axis, where it was at the end of the axis in all that was seen."""
     written = [name for name in size.symbols() if sites.written(_number(name))]
     at = [size.replaced({name: values[_number(name)] for name in size.symbols()}) for values in evidence]
     return bool(written) and not any(at) and _joined(found, size, sites, evidence)
 
 
-def _joined(found: dict[int, Any], equation: Size, sites: Sites, evidence: Sequence[Sequence[int]]) -> bool:
+def _joined(found: dict[int, object], equation: Size, sites: Sites, evidence: Sequence[Sequence[int]]) -> bool:
     """Makes a symbol follow from others so that `equation` is 0; whether one does."""
     names = sorted(equation.symbols(), key=lambda name: (not sites.written(_number(name)), -_number(name)))
     solution = solved(equation, names)
@@ -354,7 +354,7 @@ class Sites:
         return Graph(inputs, nodes, self.original.outputs)
 
 
-def _bind_symbols(op: Op, specs: Sequence[Spec | None], attrs: dict[str, Any]) -> Call:
+def _bind_symbols(op: Op, specs: Sequence[Spec | None], attrs: dict[str, object]) -> Call:
     """The Call at symbolic sizes.  Raises: Unsymbolic where the rule of the row computes with whole numbers alone."""
     try:
         return op.bind(specs, attrs)
@@ -364,7 +364,7 @@ def _bind_symbols(op: Op, specs: Sequence[Spec | None], attrs: dict[str, Any]) -
         raise Unsymbolic(f"the rule of {op.name} takes no symbols: {type(fault).__name__}: {fault}") from fault
 
 
-def _with_sizes(value: Any, sizes: dict[int, Any], counter: list[int]) -> Any:
+def _with_sizes(value: object, sizes: dict[int, object], counter: list[int]) -> object:
     if isinstance(value, tuple):
         return tuple([_with_sizes(part, sizes, counter) for part in value])
     if value is None:
@@ -378,10 +378,10 @@ def _with_sizes(value: Any, sizes: dict[int, Any], counter: list[int]) -> Any:
 def with_hints(graph: Graph) -> Graph:
     """A symbolic graph at the sizes that its symbols have here."""
 
-    def number(value: Any) -> Any:
+    def number(value: object) -> Any:
         return tuple([number(part) for part in value]) if isinstance(value, tuple) else _hinted(value)
 
-    def spec_of(spec: Any) -> Any:
+    def spec_of(spec: object) -> Any:
         return spec.with_shape(number(spec.shape)) if isinstance(spec, TensorSpec) else spec
 
     def read(i: Input) -> Input:
@@ -403,5 +403,5 @@ def with_hints(graph: Graph) -> Graph:
     return Graph([(i, spec_of(spec)) for i, spec in graph.inputs], nodes, graph.outputs)
 
 
-def _hinted(value: Any) -> Any:
+def _hinted(value: object) -> object:
     return size_hint(value) if isinstance(value, Size) else value

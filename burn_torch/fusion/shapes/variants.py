@@ -77,7 +77,7 @@ class SymbolicPlan:
         self.uses += 1
         values = self._values(symbols)
 
-        def number(value: Any) -> Any:
+        def number(value: object) -> Any:
             if value.__class__ is Size:
                 return values[self._at[value.key]]
             return tuple([number(part) for part in value]) if value.__class__ is tuple else value
@@ -87,7 +87,7 @@ class SymbolicPlan:
                 return i
             return Literal(number(i.value) if isinstance(i.value, Size) else i.value.of(number(i.value.size)))
 
-        def spec_of(spec: Any) -> Any:
+        def spec_of(spec: object) -> Any:
             return spec.with_shape(number(spec.shape)) if spec.__class__ is TensorSpec else spec
 
         nodes = []

@@ -226,7 +226,7 @@ def _generated(group: Group, node: Node, choices: Choices) -> KernelReport:
 
 
 def _of_a_library(node: Node, specs: dict[int, Any]) -> KernelReport:
-    def size(ids: Sequence[Any]) -> int:
+    def size(ids: Sequence[object]) -> int:
         found = [specs.get(i) for i in dict.fromkeys(ids) if isinstance(i, int)]
         return sum(size_hint(spec.numel) * spec.dtype.itemsize for spec in found if isinstance(spec, TensorSpec))
 

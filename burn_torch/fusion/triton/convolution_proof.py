@@ -62,7 +62,7 @@ class _Walk(Walk):
         self._sums(given, ast.unparse(x), loops)
         return None
 
-    def _argument(self, x: ast.expr, known: Values) -> Any:
+    def _argument(self, x: ast.expr, known: Values) -> object:
         if isinstance(x, ast.Constant) and (x.value is None or isinstance(x.value, bool)):
             return x.value
         value = self.value(x, known)

@@ -356,5 +356,5 @@ class Writer(Values):
         return f"{ops}{more}, in one kernel."
 
 
-def _shape_of(spec: Any) -> tuple[Any, ...]:
+def _shape_of(spec: object) -> tuple[object, ...]:
     return spec.shape if isinstance(spec, TensorSpec) else ()

@@ -45,7 +45,7 @@ class Numbers:
         if limits is None and half is None:
             return self._argument((i, how), how, given)
 
-        def held(numbers: Sequence[Any]) -> Any:
+        def held(numbers: Sequence[object]) -> Any:
             value = given(numbers)
             if limits is not None and not limits.holds(value):
                 raise too_large(call, [value])
@@ -108,10 +108,10 @@ class Numbers:
         return lambda numbers: (made(numbers) + (1 << 63)) % (1 << 64) - (1 << 63)
 
     @staticmethod
-    def _nth(n: int, function: Callable[..., Sequence[Any]], given: Sequence[_Made]) -> _Made:
+    def _nth(n: int, function: Callable[..., Sequence[object]], given: Sequence[_Made]) -> _Made:
         return lambda numbers: function(*[made(numbers) for made in given])[n]
 
-    def _argument(self, key: Any, how: str, value: _Made) -> str:
+    def _argument(self, key: object, how: str, value: _Made) -> str:
         if key not in self.arguments:
             self.arguments[key] = Argument(f"n{len(self.arguments)}", how, value)
         name = self.arguments[key].name

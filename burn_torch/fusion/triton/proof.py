@@ -166,7 +166,7 @@ class Walk:
         self.rank = before
         return [self._ranked(value) for value in result] if isinstance(result, list) else self._ranked(result)
 
-    def _ranked(self, value: Any) -> Any:
+    def _ranked(self, value: Any) -> object:
         """A value of programs alone, as arrays of this rank have it."""
         if (
             isinstance(value, np.ndarray)

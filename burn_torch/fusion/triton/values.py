@@ -108,7 +108,7 @@ class Values:
         self.known: Final[dict[Any, Tile]] = {}
         self.in_loop: dict[Any, Tile] = {}
         self.count = 0
-        self.levels: Final[dict[Any, int]] = {}
+        self.levels: Final[dict[object, int]] = {}
         self.folds: Final[dict[Key, tuple[int, Key]]] = {}
         self.loads = 0
         self.flat: Final[set[Index]] = set()

@@ -126,7 +126,7 @@ class _Casting:
         fits = all(_fits(old, new) for old, new in zip(call.results, bound.results, strict=True))
         return bound if fits else None
 
-    def _as(self, i: int, spec: Any, dtype: DType, reader: Node | None) -> int:
+    def _as(self, i: int, spec: object, dtype: DType, reader: Node | None) -> int:
         """A value in a type; cast where it is first needed, from the type in which it was made.
 
         A view of all of a value, or of one that is in this type already, is a view of that: nothing is cast twice.
@@ -158,7 +158,7 @@ class _Casting:
         return made
 
 
-def _fits(old: Any, new: Any) -> bool:
+def _fits(old: object, new: object) -> bool:
     if not isinstance(old, TensorSpec):
         return old is new
     floats = (DType.F32, DType.BF16)

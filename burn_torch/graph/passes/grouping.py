@@ -92,7 +92,7 @@ def _first_tensor(node: Node) -> int:
     return len(node.call.op.signature.inputs) - 1
 
 
-def _kind(node: Node) -> tuple[Any, ...]:
+def _kind(node: Node) -> tuple[object, ...]:
     numbers = _first_tensor(node)
     tensors = node.call.specs[numbers:]
     types = frozenset((spec.dtype, spec.place) for spec in tensors if isinstance(spec, TensorSpec))

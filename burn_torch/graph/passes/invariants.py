@@ -63,7 +63,7 @@ def check_transfers(before: Graph, after: Graph) -> None:
         raise _broken("changed the order in which processes send", str(other), str(one))
 
 
-def _sends(node: Node) -> tuple[Any, ...]:
+def _sends(node: Node) -> tuple[object, ...]:
     sizes = tuple(spec.numel for spec in node.call.results if isinstance(spec, TensorSpec))
     return (node.call.op.name, *node.call.attrs.items(), sizes)
 
@@ -135,7 +135,7 @@ def _check_draws(before: Graph, after: Graph, body: Body) -> None:
             )
 
 
-def _draws(graph: Graph, body: Body, given: Sequence[Any] | None = None) -> dict[int, frozenset[_Draw]]:
+def _draws(graph: Graph, body: Body, given: Sequence[object] | None = None) -> dict[int, frozenset[_Draw]]:
     """For each value that hangs on random numbers, on which draws; `given` says what the inputs are made of."""
     hangs: dict[int, frozenset[_Draw]] = {}
     source: dict[int, Any] = {}
@@ -166,7 +166,7 @@ def _draws(graph: Graph, body: Body, given: Sequence[Any] | None = None) -> dict
     return hangs
 
 
-def _number(node: Node, given: Sequence[Any]) -> Any:
+def _number(node: Node, given: Sequence[Any]) -> object:
     """What a host number is made of: a number where all that it is made of is known."""
     scalar = node.call.op.scalar
     if scalar is not None and all(isinstance(x, Literal) for x in given):

@@ -52,7 +52,7 @@ def common_subexpressions(graph: Graph, numerics: Numerics = "eager") -> Graph:
     return new.done()
 
 
-def _key(new: Rewriting, node: Node, inputs: tuple[Input, ...], numerics: Numerics) -> Any:
+def _key(new: Rewriting, node: Node, inputs: tuple[Input, ...], numerics: Numerics) -> object:
     call = node.call
     if "live" in call.attrs:
         rest = tuple((name, value) for name, value in call.attrs.items() if name != "live")

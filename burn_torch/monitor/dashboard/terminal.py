@@ -91,7 +91,7 @@ def _write_nowhere() -> None:
             os.dup2(nothing.fileno(), descriptor)
 
 
-def _attributes() -> list[Any] | None:
+def _attributes() -> list[object] | None:
     if termios is None or sys.__stdin__ is None:
         return None
     try:

@@ -103,13 +103,13 @@ def compared(
     return version, found
 
 
-def _value(onnxruntime: Any, data: TensorData) -> Any:
+def _value(onnxruntime: Any, data: TensorData) -> object:
     if data.dtype is DType.BF16:
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(data.array, 16)
     return onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(data.array, order="C"))
 
 
-def _array(value: Any, want: TensorData) -> Any:
+def _array(value: Any, want: TensorData) -> object:
     if want.dtype is not DType.BF16:
         return value.numpy()
     from torch.utils.dlpack import from_dlpack

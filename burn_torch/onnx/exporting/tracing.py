@@ -38,7 +38,7 @@ class Inputs:
         for name, value in zip(names, given, strict=True):
             mapped(value, self._noted, name)
 
-    def _noted(self, given: object, path: str) -> Any:
+    def _noted(self, given: object, path: str) -> object:
         leaf = given
         if isinstance(leaf, Tree):
             self.modules[path] = inference(leaf)
@@ -48,11 +48,11 @@ class Inputs:
             self.tensors[_plain(path)] = leaf
         return given
 
-    def put_together(self, leaves: Sequence[object]) -> list[Any]:
+    def put_together(self, leaves: Sequence[object]) -> list[object]:
         """The inputs with other modules and tensors, in the order of `modules`, then `tensors`."""
         left, right = iter(leaves[: len(self.modules)]), iter(leaves[len(self.modules) :])
 
-        def change(leaf: object, path: str) -> Any:
+        def change(leaf: object, path: str) -> object:
             return next(left) if isinstance(leaf, Tree) else next(right) if isinstance(leaf, Tensor) else leaf
 
         return [mapped(value, change, "") for value in self.given]
@@ -104,7 +104,7 @@ class Tracing:
     """
 
     graph: Graph
-    sources: dict[int, tuple[str, Any]]
+    sources: dict[int, tuple[str, object]]
     given: tuple[int, ...]
     outputs: tuple[str, ...]
     found: Traced
@@ -121,7 +121,7 @@ def traced(function: Callable[..., Any], inputs: Inputs, tensors: Sequence[Tenso
     structures = [walk.take(argument) for argument in arguments]
     call = lambda leaves: function(*inputs.put_together(leaves))  # noqa: E731
     found = trace(function, call, structures, names, captures, watched=False)
-    sources: dict[int, tuple[str, Any]] = {}
+    sources: dict[int, tuple[str, object]] = {}
     numbers: dict[int, Literal] = {}
     given: list[int] = []
     position = 0

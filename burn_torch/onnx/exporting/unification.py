@@ -112,7 +112,7 @@ def _alike(one: Node, other: Node) -> bool:
     )
 
 
-def _form(spec: Any) -> Any:
+def _form(spec: Any) -> object:
     return (spec.ndim, spec.dtype) if isinstance(spec, TensorSpec) else spec
 
 
@@ -146,7 +146,7 @@ def _step(nodes: Sequence[Node]) -> Step:
     return Step(first.call.op, reads, attrs, first.outputs, nodes)
 
 
-def _attribute(values: Sequence[Any]) -> Any:
+def _attribute(values: Sequence[Any]) -> object:
     first = values[0]
     if isinstance(first, tuple):
         return tuple(_attribute(parts) for parts in zip(*values, strict=True))

@@ -142,7 +142,7 @@ class Writer:
         self.results: Sequence[Kind] = ()
         """Holds what the row that is written now makes."""
         self._names: Final[dict[str, int]] = {}
-        self._interned: Final[dict[Any, Wire]] = {}
+        self._interned: Final[dict[object, Wire]] = {}
         self._lengths: Final[dict[Size, Wire]] = {}
         self._axes: Final[dict[Size, tuple[Wire, int]]] = {}
 

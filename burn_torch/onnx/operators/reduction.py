@@ -49,14 +49,14 @@ def _extreme(row: Any, truth: Any, largest: bool) -> Reduction:
     return reduce
 
 
-def _mean(x: Tensor, dims: tuple[int, ...]) -> Any:
+def _mean(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     if x.dtype.is_float:
         return ops.mean(x, dims=dims)
     total = ops.sum(x.cast(DType.F64), dims=dims)
     return (total / float(math.prod(x.shape[dim] for dim in dims))).cast(x.dtype)
 
 
-def _log_sum_exp(x: Tensor, dims: tuple[int, ...]) -> Any:
+def _log_sum_exp(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     if _empty(x, dims):
         return full(_kept(x, dims), -math.inf, x)
     y = x if x.dtype.is_float else x.cast(DType.F64)
@@ -75,7 +75,7 @@ def _sum(x: Tensor, dims: tuple[int, ...]) -> Any:
     return widened(lambda x: ops.sum(x, dims=dims), x)
 
 
-def _prod(x: Tensor, dims: tuple[int, ...]) -> Any:
+def _prod(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return widened(lambda x: ops.prod(x, dims=dims), x)
 
 
@@ -88,7 +88,7 @@ def _reduction(
 ) -> tuple[Entry, Entry]:
     """Both forms of a reduction: axes as attribute, and from opset `axes_are_input` on as input."""
 
-    def finish(x: Tensor, dims: tuple[int, ...], keepdims: int) -> Any:
+    def finish(x: Tensor, dims: tuple[int, ...], keepdims: int) -> Tensor:
         y = reduce(x, dims)
         return y if keepdims else squeezed(y, dims)
 

@@ -130,7 +130,7 @@ class Entry:
             return self._on_host(inputs, attributes)
         return self.function(*[self._given(i, x, device) for i, x in enumerate(inputs)], **attributes)
 
-    def _given(self, position: int, x: object, device: Device | None) -> Any:
+    def _given(self, position: int, x: object, device: Device | None) -> object:
         if x is None:
             return None
         kind = self.kind(position)
@@ -145,7 +145,7 @@ class Entry:
             return Tensor.from_data(x, device)
         return x
 
-    def _on_host(self, inputs: Many[Any], attributes: Mapping[str, object]) -> Any:
+    def _on_host(self, inputs: Many[Any], attributes: Mapping[str, object]) -> object:
         with suspended():
             device = host()
             given = [
@@ -173,7 +173,7 @@ def on_host(data: TensorData) -> Any:
     return data if data.dtype is DType.BF16 else data.array
 
 
-def _to_host(y: object) -> Any:
+def _to_host(y: object) -> object:
     if isinstance(y, Tensor):
         return on_host(y.into_data())
     if isinstance(y, tuple):

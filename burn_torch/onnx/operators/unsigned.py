@@ -21,7 +21,7 @@ def _dtype(values: tuple[object, ...]) -> DType | None:
     return None
 
 
-def _signed(value: object) -> Any:
+def _signed(value: object) -> object:
     if isinstance(value, Tensor):
         return value.cast(DType.I64) if value.dtype in _STORED else value
     return value - (1 << 64) if isinstance(value, int) and value >= 1 << 63 else value
@@ -48,7 +48,7 @@ def ordered(function: Callable[..., Any], *values: Any) -> Any:
     return y.bitwise_xor(_TOP).cast(dtype) if y.dtype is DType.I64 else y
 
 
-def _shifted(value: object) -> Any:
+def _shifted(value: object) -> object:
     value = _signed(value)
     if isinstance(value, Tensor):
         return value.bitwise_xor(_TOP) if value.dtype is DType.I64 else value

@@ -82,7 +82,7 @@ class Walk:
         self._storages: list[Node] = []
         self._calls: list[Node] = []
         self._stack: list[Any] = []
-        self._memo: dict[int, Any] = {}
+        self._memo: dict[int, object] = {}
         self._nodes = 0
         file = io.BytesIO(data)
         words = 0
@@ -340,7 +340,7 @@ def is_harmless(asked: Named) -> bool:
 def tensors_of(root: object) -> Iterator[PickledTensor]:
     """The tensors below a value, by dotted keys.  Raises: Unsound for one that cannot be, or nesting without end."""
     left = MAX_VISITS
-    waiting: list[tuple[Any, str, int]] = [(root, "", 0)]
+    waiting: list[tuple[object, str, int]] = [(root, "", 0)]
     while waiting:
         value, path, depth = waiting.pop()
         left -= 1

@@ -97,7 +97,7 @@ class PytorchStore(ModuleStore):
         return ModuleRecord(entries)
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path) -> object:
     source = open_source(path, _KIND)
     zipped = bytes(source.bytes[:4]) == b"PK\x03\x04"
     try:
@@ -193,7 +193,7 @@ def is_legacy(head: bytes) -> bool:
 def _tensors(name: str, root: object) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors below a value, by dotted keys.  Raises: RecordError for nesting without end."""
     left = MAX_VISITS
-    waiting: list[tuple[Any, str, int]] = [(root, "", 0)]
+    waiting: list[tuple[object, str, int]] = [(root, "", 0)]
     while waiting:
         value, path, depth = waiting.pop()
         left -= 1

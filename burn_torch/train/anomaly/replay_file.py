@@ -195,13 +195,13 @@ def save(
     return ModuleRecord(entries, {"module": "an anomaly", "anomaly": json.dumps(about)}).save(path)
 
 
-def _number(x: float | int | bool) -> dict[str, Any]:
+def _number(x: float | int | bool) -> dict[str, object]:
     if isinstance(x, bool):
         return {"bool": x}
     return {"int": x} if isinstance(x, int) else {"float": x.hex()}
 
 
-def _input(record: ModuleRecord, i: int, number: dict[str, Any] | None) -> Any:
+def _input(record: ModuleRecord, i: int, number: dict[str, Any] | None) -> object:
     if number is None:
         return record.entries[f"input.{i}"].read()
     ((kind, value),) = number.items()

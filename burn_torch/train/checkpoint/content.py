@@ -212,7 +212,7 @@ def _history(about: Mapping[str, Any], entries: Mapping[str, RecordEntry]) -> Hi
     return History.from_state(columns, about)
 
 
-def _without_arrays(state: object, found: list[np.ndarray[Any, Any]]) -> Any:
+def _without_arrays(state: object, found: list[np.ndarray[Any, Any]]) -> object:
     """The same state with a number in place of each array, which is added to `found`."""
     if isinstance(state, np.ndarray):
         found.append(state)

@@ -83,18 +83,18 @@ class StepFunctions(NamedTuple):
 
 def _step(
     model: object, optim: object, batch: object, lr: object, key: object, share: Share | None
-) -> tuple[Any, Any, Any]:
+) -> tuple[object, object, object]:
     return updated_steps(model, optim, batch, lr, key, share)
 
 
 def _gradients(
     model: Any, window: GradientWindow, batch: Any, key: Any, share: Share | None
-) -> tuple[Any, GradientWindow, Any]:
+) -> tuple[object, GradientWindow, object]:
     model, grads, item = train_step(model, batch, key, share)
     return model, window.add(grads, item), item
 
 
-def _update(model: object, optim: object, window: GradientWindow, lr: object) -> tuple[Any, Any]:
+def _update(model: object, optim: object, window: GradientWindow, lr: object) -> tuple[object, object]:
     return optimized(model, optim, lr, window.take())
 
 
@@ -105,7 +105,7 @@ WHOLE_BATCH = StepFunctions(_step, _gradients, _update)
 # -- with the gradients looked at ------------------------------------------------------------------------
 def _step_looked(
     model: object, optim: object, batch: object, lr: object, key: object, share: Share | None
-) -> tuple[Any, Any, Any]:
+) -> tuple[object, object, object]:
     found: list[Tensor] = []
 
     def look(model: Any, grads: GradientsParams, item: Any, share: Share | None) -> tuple[Any, GradientsParams]:
@@ -118,7 +118,7 @@ def _step_looked(
 
 def _update_looked(
     model: object, optim: object, window: GradientWindow, lr: object
-) -> tuple[Any, Any, tuple[Tensor, ...]]:
+) -> tuple[object, object, tuple[Tensor, ...]]:
     grads = window.take()
     return *optimized(model, optim, lr, grads), tuple(_extremes(grads))
 

@@ -139,7 +139,7 @@ def _require_alike(model: Any) -> None:
             )
 
 
-def _of_main(model: Any) -> tuple[Any, dict[ParamId, ParamId]]:
+def _of_main(model: Any) -> tuple[object, dict[ParamId, ParamId]]:
     """The model of process 0: its parameters, their ids and its running states; and the new ids by the old."""
     params = dict(model.named_params())
     mine = [param.id for param in params.values()]
@@ -160,7 +160,7 @@ def _of_main(model: Any) -> tuple[Any, dict[ParamId, ParamId]]:
     return rebuild(model, changed), ids
 
 
-def _renamed(optim: Any, ids: dict[ParamId, ParamId]) -> Any:
+def _renamed(optim: Any, ids: dict[ParamId, ParamId]) -> object:
     """The optimizer with its states under other ids."""
     record = optim.to_record()
     if hasattr(optim, "with_ids"):

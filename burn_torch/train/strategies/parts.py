@@ -52,7 +52,7 @@ def items_in(batch: object) -> int:
     """How many items a batch has: the first axis of its tensors.  Raises: DataError where they do not agree."""
     sizes: dict[int, tuple[int, ...]] = {}
 
-    def note(x: Any) -> Any:
+    def note(x: Any) -> object:
         shape = tuple(x.shape)
         sizes.setdefault(shape[0] if shape else -1, shape)
         return x

@@ -81,7 +81,7 @@ class ShardedOptimizer(Tree):
         mine = self.mine
         return model.map_params(lambda p: p if p.id in mine else p.set_require_grad(False))
 
-    def _gathered(self, model: Any, stepped: Any, changed: Sequence[ParamId]) -> Any:
+    def _gathered(self, model: Any, stepped: Any, changed: Sequence[ParamId]) -> object:
         """All processes' new parameters: for each type one transfer, in which each has as much room as the largest."""
         if self.world == 1:
             return stepped

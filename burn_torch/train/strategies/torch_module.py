@@ -78,7 +78,7 @@ class _Steps:
     def __init__(self, accumulation: int) -> None:
         self.batches = 0
         self._accumulation: Final = accumulation
-        self._count: Any = 0.0
+        self._count: object = 0.0
 
     def train(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any, bool]:
         """One batch: the learner, the item, and whether it was updated."""
@@ -152,11 +152,11 @@ class _seeded:  # noqa: N801  # reads as what it does: with _seeded(key)
         torch.set_rng_state(self._before)
 
 
-def _on(batch: object, device: torch.device) -> Any:
+def _on(batch: object, device: torch.device) -> object:
     return map_tensors(batch, lambda x: (x.into_torch() if isinstance(x, Tensor) else x).to(device))
 
 
-def _shown(item: object, batch: object) -> Any:
+def _shown(item: object, batch: object) -> object:
     """An item as metrics read it: with tensors of ours, without torch's tape."""
     shown = map_tensors(item, lambda x: x if isinstance(x, Tensor) else Tensor.from_torch(x.detach()))
     return LossInput(shown, items_in(batch)) if isinstance(shown, Tensor) else shown

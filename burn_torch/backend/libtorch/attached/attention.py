@@ -37,7 +37,7 @@ def _rule(call: Call, query: TensorSpec, key: TensorSpec, value: TensorSpec) -> 
     return {"causal": True, "align": "bottom_right"} if offset == key.shape[2] - query.shape[2] else None
 
 
-def _operands(*specs: Any) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+def _operands(*specs: object) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     query, key, value = specs
     assert isinstance(query, TensorSpec)
     assert isinstance(key, TensorSpec)

@@ -38,7 +38,7 @@ def _takes(call: Call) -> bool:
     return cublaslt.available()
 
 
-def _linear_gelu(call: Call) -> Callable[..., Any] | None:
+def _linear_gelu(call: Call) -> Callable[..., object] | None:
     if not _takes(call):
         return None
     from burn_kernels import cublaslt
@@ -53,7 +53,7 @@ def _linear_gelu(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _matmul_gelu_backward(call: Call) -> Callable[..., Any] | None:
+def _matmul_gelu_backward(call: Call) -> Callable[..., object] | None:
     if not _takes(call):
         return None
     from burn_kernels import cublaslt
@@ -68,7 +68,7 @@ def _matmul_gelu_backward(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _library_product(call: Call) -> Callable[..., Any] | None:
+def _library_product(call: Call) -> Callable[..., object] | None:
     if not _takes(call):
         return None
     from burn_kernels import cublaslt
@@ -83,7 +83,7 @@ def _library_product(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-PRODUCTS: Final[Mapping[str, Callable[[Call], Callable[..., Any] | None]]] = {
+PRODUCTS: Final[Mapping[str, Callable[[Call], Callable[..., object] | None]]] = {
     "fusion::library_product": _library_product,
     "linear_gelu": _linear_gelu,
     "matmul_gelu_backward": _matmul_gelu_backward,

@@ -26,7 +26,7 @@ def _fits(call: Call) -> bool:
 
 
 # -- softmax -------------------------------------------------------------------------------------------
-def _softmax(name: str) -> Callable[[Call], Callable[..., Any] | None]:
+def _softmax(name: str) -> Callable[[Call], Callable[..., object] | None]:
     def make(call: Call) -> Callable[..., Any] | None:
         x = call.specs[0]
         if not _fits(call) or call.attrs["dim"] != x.ndim - 1:  # type: ignore[union-attr]  # a tensor: it fits
@@ -40,7 +40,7 @@ def _softmax(name: str) -> Callable[[Call], Callable[..., Any] | None]:
 
 
 # -- norms ---------------------------------------------------------------------------------------------
-def _layer_norm(call: Call) -> Callable[..., Any] | None:
+def _layer_norm(call: Call) -> Callable[..., object] | None:
     if not _fits(call):
         return None
     from burn_kernels import norm
@@ -48,7 +48,7 @@ def _layer_norm(call: Call) -> Callable[..., Any] | None:
     return norm.layer_norm
 
 
-def _rms_norm(call: Call) -> Callable[..., Any] | None:
+def _rms_norm(call: Call) -> Callable[..., object] | None:
     if not _fits(call):
         return None
     from burn_kernels import norm
@@ -56,7 +56,7 @@ def _rms_norm(call: Call) -> Callable[..., Any] | None:
     return norm.rms_norm
 
 
-def _layer_norm_backward(call: Call) -> Callable[..., Any] | None:
+def _layer_norm_backward(call: Call) -> Callable[..., object] | None:
     live, gamma = call.attrs["live"], call.specs[4]
     if not _fits(call) or not live[0] or (gamma is None and (live[1] or live[2])):
         return None
@@ -71,7 +71,7 @@ def _layer_norm_backward(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _rms_norm_backward(call: Call) -> Callable[..., Any] | None:
+def _rms_norm_backward(call: Call) -> Callable[..., object] | None:
     live, gamma = call.attrs["live"], call.specs[3]
     if not _fits(call) or not live[0] or (gamma is None and live[1]):
         return None
@@ -86,7 +86,7 @@ def _rms_norm_backward(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-ROWS: Final[Mapping[str, Callable[[Call], Callable[..., Any] | None]]] = {
+ROWS: Final[Mapping[str, Callable[[Call], Callable[..., object] | None]]] = {
     "layer_norm": _layer_norm,
     "layer_norm_backward": _layer_norm_backward,
     "log_softmax": _softmax("log_forward"),

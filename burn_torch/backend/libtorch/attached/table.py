@@ -223,7 +223,7 @@ def _place(call: Call) -> str:
     return next((spec.place for spec in call.results if isinstance(spec, TensorSpec)), "")
 
 
-def device_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def device_form(call: Call, known: Sequence[object]) -> DeviceForm | None:
     """How the Call reads its run-time numbers from the device; None where it cannot.  See `ops/device_numbers.py`."""
     if call.op is kernel:
         return held_form(call, known)

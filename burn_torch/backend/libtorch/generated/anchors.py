@@ -37,12 +37,12 @@ from burn_torch.ops.torch_types import TO_TORCH
 __all__ = ["anchor_form", "anchor_kernel", "chosen", "chosen_convolution"]
 
 
-def anchor_kernel(call: Call) -> Callable[..., Any] | None:
+def anchor_kernel(call: Call) -> Callable[..., object] | None:
     """What runs a `fusion::product` or `fusion::convolution`; None where no kernel runs at its place."""
     return _run_of(call, held=False) if generates(call.results[0].place) else None
 
 
-def anchor_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def anchor_form(call: Call, known: Sequence[object]) -> DeviceForm | None:
     """How a kernel around one reads its numbers from the device; None where no kernel runs."""
     if not generates(call.results[0].place) or has_failed(call):
         return None
@@ -76,7 +76,7 @@ class _Run:
         position = {i: n for n, (i, _) in enumerate(self.body.inputs)}
         return tuple(position[i] for i in node.inputs[1:] if isinstance(i, int))
 
-    def __call__(self, *inputs: Any) -> list[torch.Tensor]:
+    def __call__(self, *inputs: object) -> list[torch.Tensor]:
         return self.run(inputs, None)
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
@@ -102,7 +102,7 @@ class _Run:
         return outputs
 
     def _launched(
-        self, kernel: ProductKernel | ConvolutionKernel, function: Any, arguments: list[Any], first: torch.Tensor
+        self, kernel: ProductKernel | ConvolutionKernel, function: object, arguments: list[object], first: torch.Tensor
     ) -> None:
         from burn_kernels.launch import launch
         from burn_kernels.matmul import in_tf32

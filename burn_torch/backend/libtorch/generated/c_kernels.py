@@ -86,10 +86,10 @@ class CFunction:
             self._tell(fault)
         self.kernel: Final = kernel
         self._building: Final = building
-        self._variants: Final[dict[Any, _Run]] = {}
+        self._variants: Final[dict[object, _Run]] = {}
         self._lock: Final = threading.Lock()
 
-    def __call__(self, *inputs: Any) -> Sequence[torch.Tensor]:
+    def __call__(self, *inputs: object) -> Sequence[torch.Tensor]:
         """The outputs."""
         return self._variant((None,) * len(inputs), ())(*inputs)
 
@@ -98,16 +98,16 @@ class CFunction:
         known = () if self.kernel is None else self.kernel.over
         allowed = tuple(pair for pair in over.items() if pair in known)
 
-        def run(*inputs: Any) -> Sequence[torch.Tensor]:
+        def run(*inputs: object) -> Sequence[torch.Tensor]:
             return self._variant((None,) * len(inputs), allowed)(*inputs)
 
         return run
 
-    def _strided(self, *inputs: Any) -> Sequence[torch.Tensor]:
+    def _strided(self, *inputs: object) -> Sequence[torch.Tensor]:
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         return self._variant(layouts, ())(*inputs)
 
-    def _variant(self, layouts: tuple[Any, ...], over: tuple[tuple[int, int], ...]) -> _Run:
+    def _variant(self, layouts: tuple[object, ...], over: tuple[tuple[int, int], ...]) -> _Run:
         run = self._variants.get((layouts, over))
         if run is None:
             with self._lock:

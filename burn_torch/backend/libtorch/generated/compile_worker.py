@@ -56,7 +56,7 @@ def source_of(function: Any, told: dict[str, Any], backend: Any) -> tuple[Any, A
     import triton.language as tl
     from triton.compiler import ASTSource
 
-    def constant(value: Any) -> Any:
+    def constant(value: object) -> Any:
         if isinstance(value, dict) and "constexpr" in value:
             return tl.constexpr(value["constexpr"])
         return tl.dtype(value) if tl.dtype.is_dtype(value) else value
@@ -69,7 +69,7 @@ def source_of(function: Any, told: dict[str, Any], backend: Any) -> tuple[Any, A
     return ASTSource(function, signature, constants, attributes), backend.parse_options(options)
 
 
-def hash_of(source: Any, target: Any, options: Any) -> str:
+def hash_of(source: Any, target: object, options: object) -> str:
     """The name under which Triton's cache keeps a kernel."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
     from triton.compiler import make_backend
@@ -82,7 +82,7 @@ def hash_of(source: Any, target: Any, options: Any) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> object:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
@@ -94,7 +94,7 @@ def _package(folder: str) -> None:
         sys.modules["burn_kernels"] = package
 
 
-def _function(path: str, module: str, name: str) -> Any:
+def _function(path: str, module: str, name: str) -> object:
     if module not in sys.modules:
         made = sys.modules[module] = types.ModuleType(module)
         made.__file__ = path

@@ -60,7 +60,7 @@ def workers() -> int:
     return int(word)
 
 
-def compile_ahead(kernels: Sequence[Any]) -> int:
+def compile_ahead(kernels: Sequence[object]) -> int:
     """Compiles what no cache has of these kernels on CUDA devices; how many were compiled.
 
     Kernels are taken for inputs without gaps at aligned addresses, which is what programs mostly have.
@@ -131,7 +131,7 @@ def job_of(function: Any, target: Any, told: str) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _told() -> Iterator[list[tuple[Any, Any, str]]]:
+def _told() -> Iterator[list[tuple[object, object, str]]]:
     """A block in which Triton says what it would compile on this thread, and does not."""
     from triton import knobs
     from triton.runtime import driver
@@ -139,7 +139,7 @@ def _told() -> Iterator[list[tuple[Any, Any, str]]]:
     found: list[tuple[Any, Any, str]] = []
     here, before = threading.get_ident(), knobs.runtime.jit_cache_hook
 
-    def hook(**told: Any) -> Any:
+    def hook(**told: Any) -> object:
         if threading.get_ident() != here:
             return None if before is None else before(**told)
         target = driver.active.get_current_target()
@@ -154,7 +154,7 @@ def _told() -> Iterator[list[tuple[Any, Any, str]]]:
 
 
 # -- processes --------------------------------------------------------------------------------------------
-def compiled_at_once(jobs: Sequence[dict[str, Any]], count: int, patience_s: float = _PATIENCE_S) -> int:
+def compiled_at_once(jobs: Sequence[dict[str, object]], count: int, patience_s: float = _PATIENCE_S) -> int:
     """Lets `count` processes do these jobs; how many were done.  No process is left when it returns or raises."""
     waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     for job in jobs:

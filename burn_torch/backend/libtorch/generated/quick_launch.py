@@ -46,7 +46,7 @@ def quick_launch(
     tiles: Tiles,
     ready: Any,
     holds: Callable[[], bool],
-    passed: Callable[[Argument, Sequence[Any]], Any],
+    passed: Callable[[Argument, Sequence[Any]], object],
     otherwise: Run,
     *,
     numbers: Sequence[bool],

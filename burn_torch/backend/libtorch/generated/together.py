@@ -70,7 +70,7 @@ class Together:
         self.at_once: _Run | None = None
         self._wait = self._left = _AFTER
 
-    def __call__(self, *inputs: Any) -> Sequence[Any]:
+    def __call__(self, *inputs: object) -> Sequence[object]:
         """The outputs."""
         at_once = self.at_once
         if at_once is None or in_inference():
@@ -81,7 +81,7 @@ class Together:
             self.at_once, self._left = None, 0
             return self.plain(*inputs)
 
-    def one_by_one(self, *inputs: Any) -> Sequence[Any]:
+    def one_by_one(self, *inputs: object) -> Sequence[object]:
         """The outputs, each kernel launched by itself; after a few times they are put together."""
         outputs = self.plain(*inputs)
         self._left -= 1
@@ -109,7 +109,7 @@ _NAMES: Final = (
 
 
 @cache
-def _driver() -> Any:
+def _driver() -> object:
     """The driver's library; None where it has no such graphs."""
     try:
         found = ctypes.CDLL("libcuda.so.1")
@@ -119,7 +119,7 @@ def _driver() -> Any:
 
 
 @cache
-def _setting() -> Any:
+def _setting() -> object:
     """What sets the parameters of a kernel.  It waits for nothing, so Python's lock is kept: given away at each of
     eight kernels, busy threads would take it."""
     return ctypes.PyDLL("libcuda.so.1").cuGraphExecKernelNodeSetParams_v2
@@ -318,7 +318,7 @@ def _refill(graph: Graph, nodes: Sequence[_Node]) -> Callable[..., None]:
     """Writes the numbers of all kernels, of the inputs of the program."""
     names = [i for i, _ in graph.inputs]
 
-    def refill(*given: Any) -> None:
+    def refill(*given: object) -> None:
         values = dict(zip(names, given, strict=True))
         for node, part in zip(graph.nodes, nodes, strict=True):
             (variant,) = [v for layouts, v in part.kernel.variants.items() if not any(layouts)]

@@ -112,7 +112,7 @@ _lock: Final = threading.Lock()
 _SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
 
 
-def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def held_form(call: Call, known: Sequence[object]) -> DeviceForm | None:
     """How a generated kernel reads its numbers from the device; None where no kernel runs, or where it failed."""
     run = fused_kernel(call)
     if not isinstance(run, FusedKernel) or has_failed(call):
@@ -179,7 +179,7 @@ def in_device_form(
             found[i] = value
         return found
 
-    def pack(*given: Any) -> list[Any]:
+    def pack(*given: object) -> list[Any]:
         values = all_of(given, [known[i] for i in others])
         return [argument.value(values) for argument in numbers]
 
@@ -228,7 +228,7 @@ class FusedKernel:
         """The shortest way to a launch: that of inputs without gaps, once their kernel is compiled and chosen."""
         self._family: Final = family_of(self)
 
-    def __call__(self, *inputs: Any) -> list[torch.Tensor]:
+    def __call__(self, *inputs: object) -> list[torch.Tensor]:
         """The outputs; tensors and numbers in the order of the body's inputs."""
         return self.quick(inputs)
 
@@ -236,7 +236,7 @@ class FusedKernel:
         """The same, with these outputs written over these inputs."""
         return FusedKernel(self.body, strict=self.strict, held=self.held, over=over, symbols=self.symbols)
 
-    def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+    def run(self, inputs: Sequence[object], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments.
 
         A kernel that does not compile or run is told of, and its operations run one by one from then on; with `slots`,
@@ -259,7 +259,7 @@ class FusedKernel:
                 _failed.add(self.symbols.shared)
             return outputs
 
-    def _one_by_one(self, fault: Exception, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], _Run]:
+    def _one_by_one(self, fault: Exception, inputs: Sequence[object]) -> tuple[list[torch.Tensor], _Run]:
         """The outputs without the kernel, and what computes them."""
         if isinstance(fault, KernelFault):
             raise fault
@@ -299,7 +299,7 @@ class FusedKernel:
         """Where it comes from."""
         return known_lines(self._text())
 
-    def _launched(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+    def _launched(self, inputs: Sequence[object], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         variant = self.variant(layouts)
         outputs = variant.run(inputs, slots)
@@ -328,7 +328,7 @@ class FusedKernel:
             found = kernel_at(self.symbols.text, self.symbols.dynamic, self.symbols.sizes, **how)
         return lower(self.body, **how) if found is None else found
 
-    def _unknown(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    def _unknown(self, inputs: Sequence[object]) -> list[torch.Tensor]:
         return self.run(inputs, None)
 
 
@@ -371,7 +371,7 @@ class Variant:
         self.tunable.run(outputs[0], None, self._call(self.lows), launched)
         return outputs
 
-    def quick(self, inputs: Sequence[Any], otherwise: Run) -> Run | None:
+    def quick(self, inputs: Sequence[object], otherwise: Run) -> Run | None:
         """A quicker way for inputs like the last ones; None while Triton's own is the only one."""
         from burn_kernels.launch import seen, undisturbed
         from burn_kernels.prepared import prepared
@@ -407,7 +407,7 @@ class Variant:
         read = [_Absent(body[position], low) for position, low in zip(kernel.inputs, lows, strict=True)]
         at = dict(zip(kernel.inputs, lows, strict=True))
         written = [_Absent(spec, at.get(self.over.get(j, -1), 0)) for j, spec in enumerate(kernel.outputs)]
-        examples: dict[str, Any] = {"f32": 0.5, "f64": 3, "i64": 3}
+        examples: dict[str, object] = {"f32": 0.5, "f64": 3, "i64": 3}
         numbers: list[Any] = [examples[argument.kind] for argument in kernel.numbers]
         if kernel.held:
             numbers = [_Absent(TensorSpec.of((), _SLOTS[argument.kind], "cpu"), 0) for argument in kernel.numbers]
@@ -442,7 +442,7 @@ class Variant:
             for j, spec in enumerate(self.kernel.outputs)
         ]
 
-    def _launched(self, tiles: Tiles, arguments: Sequence[Any], outputs: Any, numbers: Sequence[Any]) -> Any:
+    def _launched(self, tiles: Tiles, arguments: Sequence[Any], outputs: Any, numbers: Sequence[Any]) -> object:
         from burn_kernels.launch import launch
 
         given = (*arguments, *outputs, *numbers, *self.kernel.sizes)
@@ -450,7 +450,7 @@ class Variant:
         blocks = tiles.blocks(self.kernel)
         return launch(self.function, grid, outputs[0], *given, warps=tiles.warps, contracts=False, **blocks)
 
-    def _tried(self, inputs: Sequence[Any], tiles: Tiles) -> list[torch.Tensor]:
+    def _tried(self, inputs: Sequence[object], tiles: Tiles) -> list[torch.Tensor]:
         """The outputs with tiles that are on trial; numbers lie on the device where the kernel reads them there."""
         kernel = self.kernel
         device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), _device(kernel))
@@ -499,7 +499,7 @@ class Family:
         """A kernel of the body."""
         self._kernels.add(kernel)
 
-    def meet(self, layouts: tuple[Any, ...], lows: tuple[int, ...]) -> None:
+    def meet(self, layouts: tuple[object, ...], lows: tuple[int, ...]) -> None:
         """Inputs that lie so were computed on."""
         self._met.setdefault((layouts, lows))
 
@@ -515,7 +515,7 @@ class Family:
                     done.add((layouts, lows))
 
 
-_families: Final[weakref.WeakValueDictionary[Any, Family]] = weakref.WeakValueDictionary()
+_families: Final[weakref.WeakValueDictionary[object, Family]] = weakref.WeakValueDictionary()
 
 
 def family_of(kernel: FusedKernel) -> Family:
@@ -548,7 +548,7 @@ def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:
     return torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=device)
 
 
-def launched_with(argument: Argument, inputs: Sequence[Any]) -> Any:
+def launched_with(argument: Argument, inputs: Sequence[object]) -> Any:
     """The number that a launch passes for an argument."""
     value = argument.value(inputs)
     if argument.kind == "f64":
@@ -556,7 +556,7 @@ def launched_with(argument: Argument, inputs: Sequence[Any]) -> Any:
     return float(value) if argument.kind == "f32" else int(value)
 
 
-def _slot(argument: Argument, inputs: Sequence[Any], device: torch.device) -> torch.Tensor:
+def _slot(argument: Argument, inputs: Sequence[object], device: torch.device) -> torch.Tensor:
     return torch.tensor(argument.value(inputs), dtype=TO_TORCH[_SLOTS[argument.kind]], device=device)
 
 

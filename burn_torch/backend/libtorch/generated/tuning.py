@@ -61,7 +61,7 @@ def tunable_of(
         exact = () if kernel.sizes else (domain.rows, domain.length)
         return Facts(loops, exact, TO_TORCH[largest.dtype], alignment(address), layout)
 
-    def work(tiles: Tiles, facts: Facts, machine: Any) -> Work:
+    def work(tiles: Tiles, facts: Facts, machine: object) -> Work:
         programs, size = tiles.programs(kernel), largest.dtype.itemsize
         lanes = programs * tiles.x * tiles.r * (math.ceil(domain.length / tiles.r) if not kernel.whole_rows else 1)
         useful = min(1.0, domain.rows * domain.length / max(lanes, 1))
@@ -100,7 +100,7 @@ def _trial(
     layouts: Layouts,
     over: Mapping[int, int],
     launch: Callable[..., list[torch.Tensor]],
-    draw: Any,
+    draw: object,
 ) -> Any:
     from burn_kernels.autotune.trial import Trial
 
@@ -112,7 +112,7 @@ def _trial(
             known["exact"] = _computed(in_double(body), _doubled(given))
         return known["exact"]
 
-    def reference(inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+    def reference(inputs: Sequence[object]) -> tuple[torch.Tensor, ...]:
         """Of doubles the exact results; else those by which errors are measured: the default's, if they are right."""
         if any(isinstance(x, torch.Tensor) and x.dtype == torch.float64 for x in inputs):
             return tuple(exact())
@@ -126,13 +126,13 @@ def _trial(
         kept = set(over.values())  # what it writes over is no input of the trial, but a copy of one
         return launch([x.clone() if i in kept else x for i, x in enumerate(inputs)], tiles)
 
-    def run(inputs: Sequence[Any], tiles: Tiles) -> tuple[torch.Tensor, ...]:
+    def run(inputs: Sequence[object], tiles: Tiles) -> tuple[torch.Tensor, ...]:
         return tuple(launched(inputs, tiles))
 
     return Trial(given, run, reference, launch if over else None)
 
 
-def _drawn(spec: Spec, layout: tuple[int, ...] | None, draw: Any) -> Any:
+def _drawn(spec: Spec, layout: tuple[int, ...] | None, draw: Any) -> object:
     """An input: what any program has, fractions around 0 and small numbers."""
     if not isinstance(spec, TensorSpec):
         return {"float": 0.375, "int": 3, "bool": True}[spec.kind]
@@ -170,7 +170,7 @@ def _wide(dtype: DType) -> DType:
     return DType.F64 if dtype.is_float else dtype
 
 
-def _doubled(inputs: Sequence[Any]) -> list[Any]:
+def _doubled(inputs: Sequence[object]) -> list[object]:
     return [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, final
+from typing import Final, final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.rows.row import kernel
@@ -25,7 +25,7 @@ class InPlace:
 
     __slots__ = ("function", "legal", "over")
 
-    def __init__(self, function: Callable[..., Any], over: tuple[int, ...], legal: tuple[bool, ...]) -> None:
+    def __init__(self, function: Callable[..., object], over: tuple[int, ...], legal: tuple[bool, ...]) -> None:
         self.function: Final = function
         self.over: Final = over
         self.legal: Final = legal
@@ -37,7 +37,7 @@ class InPlace:
         return {i: operand for i, operand in operands.items() if isinstance(i, int) and isinstance(operand, int)}
 
 
-InPlaceForm = tuple[Callable[..., Any], tuple[int, ...]]
+InPlaceForm = tuple[Callable[..., object], tuple[int, ...]]
 """A function, and for each of its results the input that it is written over."""
 
 

@@ -89,7 +89,7 @@ class _Writer:
         self.last_use: Final = {i: n for n, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
         self.imports: Final[dict[str, str]] = {}
         """Names of the program that stand for functions of torch, and how those are written."""
-        self.opaque: Final[dict[str, Any]] = {}
+        self.opaque: Final[dict[str, object]] = {}
         """Names whose objects are no functions of torch; the loader hands them in."""
         self.comments: Final[dict[str, str]] = {}
         self.nodes_by_line: Final[dict[int, Node]] = {}
@@ -100,8 +100,8 @@ class _Writer:
         self._kept_to_the_end: Final = outputs | {
             i for position, (i, _) in enumerate(graph.inputs) if position not in self.donate
         }
-        self._names: Final[dict[Any, str]] = {}
-        self._kept: Final[list[Any]] = []
+        self._names: Final[dict[object, str]] = {}
+        self._kept: Final[list[object]] = []
 
     def check(self) -> None:
         """Raises: GraphError where the program would write over what is still read."""
@@ -172,7 +172,7 @@ class _Writer:
         self.functions.append(None if copied else in_place.function)
         return self._call(in_place.function, node, call, copied=copied)
 
-    def _call(self, function: Any, node: Node, call: Call, *, copied: Collection[int] = ()) -> str:
+    def _call(self, function: object, node: Node, call: Call, *, copied: Collection[int] = ()) -> str:
         # a plan has its attributes bound already
         code = code_of(function, {})
         inputs = [self._input(i, call, code) for i in node.inputs]
@@ -209,7 +209,7 @@ class _Writer:
         return self._names[key]
 
     # -- names -----------------------------------------------------------------------------------
-    def _name(self, hint: str, constant: Any, comment: str = "") -> str:
+    def _name(self, hint: str, constant: object, comment: str = "") -> str:
         """How the source writes a constant: its digits, or a name at the top of the file."""
         if _is_plain(constant):
             text = repr(constant)
@@ -248,7 +248,7 @@ _TAKEN: Final = {
 }  # fmt: skip
 
 
-def _is_plain(constant: Any) -> bool:
+def _is_plain(constant: object) -> bool:
     if isinstance(constant, float):
         return math.isfinite(constant)
     if isinstance(constant, tuple):
@@ -256,7 +256,7 @@ def _is_plain(constant: Any) -> bool:
     return constant is None or (isinstance(constant, int | str) and not hasattr(constant, "__torch_function__"))
 
 
-def _described(constant: Any) -> str:
+def _described(constant: object) -> str:
     # the same in every process, so that equal programs have one name: no addresses
     if isinstance(constant, torch.Tensor):
         return f"a constant {tuple(constant.shape)} {constant.dtype}"
@@ -277,7 +277,7 @@ def _with_comment(text: str, comment: str) -> str:
 
 
 # -- faults ------------------------------------------------------------------------------------------
-def _told(code: Any, nodes: dict[int, Node], fault: Exception) -> None:
+def _told(code: object, nodes: dict[int, Node], fault: Exception) -> None:
     """Adds to an error which operation failed, and the user's line that asked for it."""
     traceback = fault.__traceback__
     while traceback is not None and traceback.tb_frame.f_code is not code:

@@ -153,7 +153,7 @@ class CapturedProgram:
         )
 
     # -- calling ----------------------------------------------------------------------------------------
-    def __call__(self, *inputs: Any, kept: bool = False) -> Sequence[Any]:
+    def __call__(self, *inputs: object, kept: bool = False) -> Sequence[Any]:
         """The outputs, valid on the caller's current stream.  Outputs that took donated memory over are the program's
         until they are handed back; `kept` says that the donated inputs are those of the last call, so nobody looks."""
         if in_inference() or (self._recorded is None and in_autocast()):
@@ -174,7 +174,7 @@ class CapturedProgram:
                 raise lost(fault) from fault
             raise
 
-    def again(self, given: Sequence[Any]) -> list[Any]:
+    def again(self, given: Sequence[object]) -> list[Any]:
         """A call whose donated tensors are those of the last one: of the other inputs, in order, the outputs that take
         no donated memory over, in order.
         """
@@ -233,7 +233,7 @@ class CapturedProgram:
         reason = f"the part that it is in cannot be captured: {first_line(failed.fault)}"
         return {table_call(node.call): reason for node in failed.segment.graph.nodes}
 
-    def _record_again(self, inputs: Sequence[Any]) -> Recorded:
+    def _record_again(self, inputs: Sequence[object]) -> Recorded:
         self._held_changes += 1
         if self._held_changes >= _HELD_CHANGES:
             self._held = []
@@ -242,7 +242,7 @@ class CapturedProgram:
         self._recorded.free()
         return self._record(inputs, buffers)
 
-    def _record(self, inputs: Sequence[Any], buffers: dict[int, torch.Tensor] | None = None) -> Recorded:
+    def _record(self, inputs: Sequence[object], buffers: dict[int, torch.Tensor] | None = None) -> Recorded:
         """Records; where a node cannot be, splits there and starts again."""
         while True:
             recorded = Recorded(self._whole, self._plan, inputs, self._held, buffers)

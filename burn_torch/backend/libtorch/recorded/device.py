@@ -125,7 +125,7 @@ class CudaArena:
         event.record()
         return _Mark(event)
 
-    def warm_up(self, run: Callable[[], Any]) -> None:
+    def warm_up(self, run: Callable[[], object]) -> None:
         """See `Arena.warm_up`."""
         here, beside = torch.cuda.current_stream(), torch.cuda.Stream()
         beside.wait_stream(here)
@@ -162,7 +162,7 @@ class CudaArena:
         self._live.add(made)
         return made
 
-    def _captured(self, run: Run) -> tuple[torch.cuda.CUDAGraph, Sequence[Any]]:
+    def _captured(self, run: Run) -> tuple[torch.cuda.CUDAGraph, Sequence[object]]:
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         try:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")

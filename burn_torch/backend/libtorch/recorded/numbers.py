@@ -83,7 +83,7 @@ class NumberBlock:
         """Bytes on the device."""
         return 8 * len(self._dtypes)
 
-    def fill(self, given: Sequence[Any]) -> dict[int, Any]:
+    def fill(self, given: Sequence[object]) -> dict[int, Any]:
         """Computes all numbers from the number inputs and brings the slots up to date.  Returns numbers by id."""
         values = self._compute(*given)
         if self._packs:
@@ -121,5 +121,5 @@ class NumberBlock:
         self._next = (at + 1) % _ROWS
 
 
-def _no_tensor(node: Node, inputs: Sequence[str], name: Any) -> str:
+def _no_tensor(node: Node, inputs: Sequence[str], name: object) -> str:
     raise AssertionError(f"{node} computes no number")

@@ -118,11 +118,11 @@ class Recorded:
         self.static_bytes += buffer.numel() * buffer.element_size()
         return buffer
 
-    def holds(self, inputs: Sequence[Any] | Mapping[int, Any]) -> bool:
+    def holds(self, inputs: Sequence[object] | Mapping[int, object]) -> bool:
         """Whether the held inputs are the tensors that the recording reads."""
         return all(inputs[i] is x for i, x in zip(self._held, self._holding, strict=True))
 
-    def _take_state(self, inputs: Sequence[Any]) -> None:
+    def _take_state(self, inputs: Sequence[object]) -> None:
         """Copies donated tensors that are not the program's own into its buffers."""
         self._before_overwriting(self._owned)
         given, ours = self._get_state(inputs), {_memory(x) for x in self._owned}
@@ -133,7 +133,7 @@ class Recorded:
             self._owned[i].copy_(value)
 
     # -- a call -----------------------------------------------------------------------------------------------
-    def run(self, inputs: Sequence[Any], kept: bool = False) -> Sequence[Any]:
+    def run(self, inputs: Sequence[object], kept: bool = False) -> Sequence[Any]:
         """One replay.  `kept`: the donated inputs are the state's buffers."""
         if not kept and not all(map(is_, self._get_state(inputs), self._owned)):
             self._take_state(inputs)
@@ -142,7 +142,7 @@ class Recorded:
             outputs[at] = x
         return tuple(outputs)
 
-    def again(self, inputs: Mapping[int, Any]) -> list[Any]:
+    def again(self, inputs: Mapping[int, object]) -> list[Any]:
         """One replay on the state's buffers, of the inputs that do not lie there: the outputs that do not, either."""
         found = dict(self._replayed(inputs))
         return [found.get(at) for at in self._others]
@@ -202,7 +202,7 @@ class Recorded:
         self._write_rest(known, written)
         self._find_outputs(known)
 
-    def _forget(self, number: int, known: dict[int, Any], made_by: dict[int, tuple[Recording, int]]) -> None:
+    def _forget(self, number: int, known: dict[int, object], made_by: dict[int, tuple[Recording, int]]) -> None:
         """Drops results that neither segment `number` nor a later one reads: what is recorded now may lie there.
 
         What a plain segment reads stays where it is, since what it makes may be a view of that.
@@ -215,7 +215,7 @@ class Recorded:
             recording.forget(at)
             del known[i]
 
-    def _record_segment(self, segment: Segment, program: Any, known: dict[int, Any], *, ends: bool) -> set[int]:
+    def _record_segment(self, segment: Segment, program: Any, known: dict[int, object], *, ends: bool) -> set[int]:
         """Records a segment and puts its results into `known`; the last one of a program also writes the state.
 
         Returns the outputs, by number, whose memory is written.
@@ -256,11 +256,11 @@ class Recorded:
                 values.update(zip(segment.makes, program(*[values[i] for i in segment.reads]), strict=True))
         return values
 
-    def _plain(self, segment: Segment, program: Any, known: dict[int, Any]) -> Any:
+    def _plain(self, segment: Segment, program: Any, known: dict[int, object]) -> Any:
         fixed, state = {i: known[i] for i in segment.reads if i in known}, {_memory(x) for x in self._owned}
         outputs = [i for i in segment.makes if i in self.plan.outputs]
 
-        def step(numbers: dict[int, Any], values: dict[int, Any]) -> None:
+        def step(numbers: dict[int, object], values: dict[int, Any]) -> None:
             read = [fixed[i] if i in fixed else values[i] if i in values else numbers[i] for i in segment.reads]
             values.update(zip(segment.makes, program(*read), strict=True))
             for i in outputs:  # a view of the state would change when that is written
@@ -292,7 +292,7 @@ class Recorded:
                 known[i] = self._new(torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=self.arena.device))
                 kept.append((i, known[i]))
 
-        def copy(numbers: dict[int, Any], values: dict[int, Any]) -> None:
+        def copy(numbers: dict[int, object], values: dict[int, Any]) -> None:
             for i, buffer in kept:
                 buffer.copy_(values[i])
 
@@ -339,7 +339,7 @@ class Recorded:
             if i is not None and position is None and i in known and i not in inputs and _memory(known[i]) in state
         }
 
-        def step(numbers: dict[int, Any], values: dict[int, Any]) -> None:
+        def step(numbers: dict[int, object], values: dict[int, object]) -> None:
             found = {i: values[i] if i in values else fixed[i] for i in self.plan.outputs if i in values or i in fixed}
             safe, copies = self._takeovers(found, done)
             values.update(safe)
@@ -381,7 +381,7 @@ class Recorded:
         self._pool_outputs = []
 
     # -- finding what cannot be recorded ------------------------------------------------------------------------
-    def culprit(self, segment: Segment, inputs: Sequence[Any]) -> tuple[Call, str] | None:
+    def culprit(self, segment: Segment, inputs: Sequence[object]) -> tuple[Call, str] | None:
         """The first node of a segment that cannot be recorded by itself, and what it says."""
         numbers = self._block.fill([inputs[i] for i in self._number_inputs])
         programs = [self._compile(other.graph, ()) for other in self.plan.segments]
@@ -412,7 +412,7 @@ class Recorded:
 _CONTIGUOUS: Final = torch.contiguous_format
 
 
-def _is_tensor(x: Any) -> bool:
+def _is_tensor(x: object) -> bool:
     return isinstance(x, torch.Tensor)
 
 

@@ -138,7 +138,7 @@ class _Divider:
         self.slots: Final[dict[int, DType]] = {}
         self.splits: Final[list[Split]] = []
         self._count = 1 + max(graph.specs(), default=-1)
-        self._packed: Final[dict[Any, Pack]] = {}
+        self._packed: Final[dict[object, Pack]] = {}
 
     def runs(self) -> list[tuple[bool, list[Node]]]:
         """The nodes without those that compute numbers, in runs that are recorded or not."""
@@ -201,7 +201,7 @@ class _Divider:
         return found
 
 
-def known_numbers(node: Node, numbers: Collection[int]) -> tuple[Any, ...]:
+def known_numbers(node: Node, numbers: Collection[int]) -> tuple[object, ...]:
     """For each input: the value of a literal, RUN_TIME for another number, None for a tensor or nothing."""
     return tuple(
         x.value if isinstance(x, Literal) else RUN_TIME if x is not None and x in numbers else None for x in node.inputs
@@ -224,7 +224,7 @@ def _device_call(call: Call, form: DeviceForm, specs: Sequence[Spec | None]) -> 
     return made
 
 
-def _on_copies(compute: Callable[..., Any], over: Collection[int]) -> Callable[..., Any]:
+def _on_copies(compute: Callable[..., object], over: Collection[int]) -> Callable[..., object]:
     written = frozenset(over)
     return lambda *inputs: compute(*[x.clone() if i in written else x for i, x in enumerate(inputs)])
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import torch
 
 __all__ = ["precision_settings"]
 
 
-def precision_settings() -> tuple[Any, ...]:
+def precision_settings() -> tuple[object, ...]:
     """torch's settings that a recorded program keeps from the time it was recorded: part of what names a program."""
     return tuple([ask() for ask in _asked_of_torch()])
 
 
 @cache
-def _asked_of_torch() -> tuple[Callable[[], Any], ...]:
+def _asked_of_torch() -> tuple[Callable[[], object], ...]:
     """What tells each of the settings: torch's C functions where it has them, which answer in a tenth of the time."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    ways: dict[str, Callable[[], Any]] = {
+    ways: dict[str, Callable[[], object]] = {
         "_get_float32_matmul_precision": torch.get_float32_matmul_precision,
         "_get_cublas_allow_fp16_reduced_precision_reduction": lambda: matmul.allow_fp16_reduced_precision_reduction,
         "_get_cublas_allow_bf16_reduced_precision_reduction": lambda: matmul.allow_bf16_reduced_precision_reduction,
@@ -33,5 +32,5 @@ def _asked_of_torch() -> tuple[Callable[[], Any], ...]:
     return (partial(of_type, "cuda", "conv") if of_type else _precision_of_convolutions, *asked)
 
 
-def _precision_of_convolutions() -> Any:
+def _precision_of_convolutions() -> object:
     return getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)

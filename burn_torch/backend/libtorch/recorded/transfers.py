@@ -69,11 +69,11 @@ def _made(row: Op, half: Call, specs: Sequence[Any], result: TensorSpec) -> Call
     return made
 
 
-def _of_half(build: Callable[[Call], Callable[..., Any]]) -> PerCall:
+def _of_half(build: Callable[[Call], Callable[..., object]]) -> PerCall:
     return PerCall(lambda call: build(call.memo["half"]))
 
 
-def _weighted(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def _weighted(call: Call, known: Sequence[object]) -> DeviceForm | None:
     """A weight that changes from call to call lies on the device."""
     kind = call.result.dtype
     assert known[0] is RUN_TIME

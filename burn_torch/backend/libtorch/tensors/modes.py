@@ -39,16 +39,16 @@ def is_cast_by_autocast(call: Call) -> bool:
     return call.op.pointwise is None and not call.op.view
 
 
-def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+def without_autocast(function: Callable[..., object]) -> Callable[..., object]:
     """The same function, out of autocast's reach."""
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: object) -> Any:
         return outside(function, inputs) if in_autocast() else function(*inputs)
 
     return run
 
 
-def outside(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+def outside(function: Callable[..., object], inputs: Sequence[object]) -> Any:
     """`function(*inputs)` outside of both modes."""
     with torch.inference_mode(False), _autocast_off():
         return function(*inputs)
@@ -93,12 +93,12 @@ def tracer_fault(what: str) -> ArgumentError | None:
     )
 
 
-def refused(fault: BaseException, call: Call, inputs: Sequence[Any]) -> BurnTorchError | None:
+def refused(fault: BaseException, call: Call, inputs: Sequence[object]) -> BurnTorchError | None:
     """The error of ours for what torch raised while it computed a Call; None where it is no refusal."""
     return refusal(fault, call, inputs) or unreadable(call.op.name, inputs)
 
 
-def unreadable(what: str, inputs: Sequence[Any]) -> ArgumentError | None:
+def unreadable(what: str, inputs: Sequence[object]) -> ArgumentError | None:
     """The error of what torch refuses inside of a transform or a tracer, or for a tensor that was made in one."""
     fault = tracer_fault(what)
     kind = next((type(x) for x in inputs if isinstance(x, torch.Tensor) and type(x) is not torch.Tensor), None)
