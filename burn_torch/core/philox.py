@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.named import named
 from burn_torch.core.wording import described
 
 __all__ = [
-    "CIPHERS",
+    "CIPHER",
     "KEY_STEPS",
     "MASK32",
     "MULTIPLIERS",
@@ -51,8 +52,14 @@ _CHUNK: Final = 16_384
 
 Words = NDArray[np.uint32]
 
-CIPHERS: Final[list[Callable[[int], Callable[[Words, int, int, int], None] | None]]] = []
-"""What else enciphers blocks: `make(count)` gives None or `fill(out, key, stream, first)`, for `count` more blocks."""
+CIPHER: Final = "burn_torch.backend.libtorch.generated.c_words:CIPHER"
+"""A faster cipher of blocks: calling it gives `fill(out, key, stream, first)`, or None while there is none."""
+
+_WORTH: Final = 1 << 18
+"""Blocks after which a process is taken to draw many more; only then the faster cipher is imported and built."""
+
+_drawn = 0
+"""Blocks that this process has drawn."""
 
 
 def split64(number: int) -> tuple[int, int]:
@@ -126,11 +133,10 @@ def chunks(key: int, stream: int, first: int, count: int) -> Iterator[tuple[int,
 
     The words of a piece are overwritten by the next one.
     """
-    for make in CIPHERS:
-        fill = make(count)
-        if fill is not None:
-            yield from _filled(fill, key, stream, first, count)
-            return
+    fill = _faster_cipher(count)
+    if fill is not None:
+        yield from _filled(fill, key, stream, first, count)
+        return
     pairs = 2 * min(count, _CHUNK)
     state, carried, product, shifted = (np.empty(pairs, np.uint64) for _ in range(4))
     out = np.empty(2 * pairs, np.uint32)
@@ -144,6 +150,14 @@ def chunks(key: int, stream: int, first: int, count: int) -> Iterator[tuple[int,
         _cipher(found.reshape(size, 4), at, split64(stream), split64(key), *views)
         yield at, found
         at += size
+
+
+def _faster_cipher(count: int) -> Callable[[Words, int, int, int], None] | None:
+    """The cipher by a C loop, for `count` more blocks; None where numpy draws them."""
+    global _drawn
+    _drawn += count
+    fill: Callable[[Words, int, int, int], None] | None = named(CIPHER)() if _drawn >= _WORTH else None
+    return fill
 
 
 def _filled(fill: Any, key: int, stream: int, first: int, count: int) -> Iterator[tuple[int, Words]]:

@@ -6,11 +6,12 @@ Keys and streams may be tensors of one int64 on the device, so that a captured p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
 
+from burn_torch.core.named import named
 from burn_torch.core.philox import KEY_STEPS, MASK32, MULTIPLIERS, ROUNDS, split64
 
 __all__ = ["CHUNK", "SOURCES", "chunks"]
@@ -18,17 +19,17 @@ __all__ = ["CHUNK", "SOURCES", "chunks"]
 CHUNK: Final = 1 << 22
 """Blocks a piece: 32 MiB a temporary, so a tensor of any size needs no more than 300 MiB."""
 
-SOURCES: Final[list[Callable[[torch.device], Any]]] = []
-"""What else makes words, `source(device)` giving a function like `chunks` or None: backends add their kernels."""
+SOURCES: Final = {"cuda": "burn_torch.backend.libtorch.attached.words:words_on"}
+"""By the type of a device the maker of a faster function like `chunks`: `maker(device)` gives it, or None."""
 
 
 def chunks(key: Any, stream: Any, first: int, count: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
     """Blocks [first, first + count) of a stream, in pieces: (number of the first block, words as int64)."""
-    for source in SOURCES:
-        made = source(device)
-        if made is not None:
-            yield from made(key, stream, first, count, device)
-            return
+    source = SOURCES.get(device.type)
+    faster = None if source is None else named(source)(device)
+    if faster is not None:
+        yield from faster(key, stream, first, count, device)
+        return
     at, end = first, first + count
     while at < end:
         size = min(CHUNK - at % CHUNK, end - at)

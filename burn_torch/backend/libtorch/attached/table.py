@@ -7,7 +7,7 @@ everywhere without Triton.  Random rows draw the bits that their definition says
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -17,15 +17,12 @@ from burn_torch.backend.libtorch.attached.convolutions import CONVOLUTIONS
 from burn_torch.backend.libtorch.attached.products import PRODUCTS, head_config
 from burn_torch.backend.libtorch.attached.rows import ROWS
 from burn_torch.backend.libtorch.generated.anchors import anchor_form, anchor_kernel
-from burn_torch.backend.libtorch.generated.c_words import Cipher
 from burn_torch.backend.libtorch.generated.triton_kernels import fused_kernel, held_form
-from burn_torch.core import philox
 from burn_torch.core.distribution import check_probability
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.rows.product_row import convolution, product
 from burn_torch.fusion.rows.row import kernel
-from burn_torch.ops import philox_torch
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, keyed
 from burn_torch.ops.device_updates import writing
 from burn_torch.ops.op import Call
@@ -278,26 +275,7 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 _FORMS: Final[dict[str, Callable[[Call, Sequence[Any]], DeviceForm | None]]] = {"adam_update": _adam}
 
 
-# -- words ------------------------------------------------------------------------------------------------
-def _words(key: Any, stream: Any, first: int, count: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
-    from burn_kernels import random
-
-    at, end = first, first + count
-    while at < end:
-        size = min(philox_torch.CHUNK - at % philox_torch.CHUNK, end - at)
-        yield at, random.bits(key, stream, at, 4 * size, device)
-        at += size
-
-
 def _has_triton() -> bool:
     from burn_kernels import AVAILABLE
 
     return AVAILABLE
-
-
-def _words_on(device: torch.device) -> Any:
-    return _words if device.type == "cuda" and _has_triton() else None
-
-
-philox_torch.SOURCES.append(_words_on)
-philox.CIPHERS.append(Cipher())

@@ -1,7 +1,8 @@
 """Philox words by a C loop on the CPU: the bits of `core/philox.py`, several times as fast.
 
-Nothing waits for it: once a process has drawn a million words the compiler starts beside it, and numpy draws until the
-library is there.  Where there is no compiler, or it fails, numpy goes on drawing: the words are the same.
+Nothing waits for it: once a process has drawn a million words (`core/philox.py` counts them and names this module) the
+compiler starts beside it, and numpy draws until the library is there.  Where there is no compiler, or it fails, numpy
+goes on drawing: the words are the same.
 """
 
 from __future__ import annotations
@@ -16,10 +17,7 @@ from typing import Any, Final, final
 from burn_torch.backend.libtorch.generated.c_libraries import CompilerError, build_apart, compiler, loaded
 from burn_torch.fusion.c.prims import helpers_for
 
-__all__ = ["Cipher"]
-
-_WORTH: Final = 1 << 18
-"""Blocks of four words after which a process is taken to draw many more."""
+__all__ = ["CIPHER", "Cipher"]
 
 _NAME: Final = "burn_torch_words"
 
@@ -37,22 +35,18 @@ void {_NAME}(uint32_t *out, int64_t key, int64_t stream, int64_t first, int64_t 
 
 @final
 class Cipher:
-    """Counts what is drawn, starts the compiler when that is worth it, and hands its loop out when it is built."""
+    """Starts the compiler when it is first asked, and hands its loop out when it is built."""
 
     def __init__(self) -> None:
-        self._drawn = 0
         self._building: Future[Path] | None = None
         self._fill: Callable[[Any, int, int, int], None] | None = None
         self._over = False
 
-    def __call__(self, count: int) -> Callable[[Any, int, int, int], None] | None:
+    def __call__(self) -> Callable[[Any, int, int, int], None] | None:
         """The loop; None while there is none."""
         if self._fill is not None or self._over:
             return self._fill
-        self._drawn += count
         if self._building is None:
-            if self._drawn < _WORTH:
-                return None
             if compiler() is None:
                 self._over = True
                 return None
@@ -64,11 +58,10 @@ class Cipher:
 
     def wait(self) -> bool:
         """Builds the loop now; whether it is there."""
-        self._drawn = _WORTH
-        self(0)
+        self()
         if self._building is not None:
             self._building.exception()
-        return self(0) is not None
+        return self() is not None
 
     @staticmethod
     def _made(building: Future[Path]) -> Callable[[Any, int, int, int], None] | None:
@@ -87,3 +80,6 @@ class Cipher:
 
 def _signed(number: int) -> int:
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+CIPHER: Final = Cipher()

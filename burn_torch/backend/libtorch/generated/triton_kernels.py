@@ -8,6 +8,7 @@ sizes and strides are arguments.  `fused_tuning.py` chooses its tiles, `fused_la
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 import sys
 import threading
@@ -65,6 +66,8 @@ __all__ = [
 
 def generates(place: str) -> bool:
     """Whether generated kernels run at `place`."""
+    if not place.startswith("cuda") and os.environ.get("TRITON_INTERPRET") != "1":  # no kernel module is imported
+        return False
     from burn_kernels._triton import AVAILABLE, INTERPRETED
 
     return AVAILABLE and (place.startswith("cuda") or INTERPRETED)
