@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from burn_torch import ops
 from burn_torch.core.dtype import FLOAT, NUMERIC, DType
 from burn_torch.core.spec import INT_NUMBER, NumberSpec, TensorSpec
 from burn_torch.ops import special
@@ -525,6 +526,30 @@ def hypot(x: Operand, y: Operand) -> TensorSpec:
 @hypot.gradient
 def _(g, z, x, y):
     return sum_to(g * (x / z), x), sum_to(g * (y / z), y)
+
+
+@op(
+    torch=PerCall(_on_tensors(torch.logaddexp)),
+    numpy=np.logaddexp,
+    pointwise="(maximum({0}, {1}) + log1p(exp(where({0} == {1}, 0.0, -abs({0} - {1})))))",
+    cost="cheap",
+    precision="high",
+    commutative=True,
+    samples=_PAIR,
+)
+def logaddexp(x: Operand, y: Operand) -> TensorSpec:
+    """log(exp(x) + exp(y)), with no overflow between.
+
+    Shapes: x, y broadcast -> their common shape.  Dtypes: floats, both the same.
+    Equal operands, infinite ones too, get half of the gradient each.
+    """
+    return elementwise(x, y, dtypes=FLOAT)
+
+
+@logaddexp.gradient
+def _(g, z, x, y):
+    ahead = ops.mask_where(x - y, equal(x, y), (x - y).new_full(z.shape, 0.0))
+    return sum_to(g * ops.sigmoid(ahead), x), sum_to(g * ops.sigmoid(-ahead), y)
 
 
 @op(

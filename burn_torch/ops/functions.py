@@ -265,6 +265,28 @@ def _(g, y, x):
     return g * exp(-(x * x)) * (2 / math.sqrt(math.pi))
 
 
+@op(
+    torch=torch.erfinv,
+    numpy=special.erfinv,
+    inplace=torch.Tensor.erfinv_,
+    pointwise="erfinv({0})",
+    cost="cheap",
+    samples=on_plain_shapes(-0.9, 0.9),
+    source="DLMF 7.17",
+)
+def erfinv(x: TensorSpec) -> TensorSpec:
+    """The inverse of the error function: erf(erfinv(x)) = x; infinite at -1 and 1, NaN beyond.
+
+    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
+    """
+    return x.require(FLOAT)
+
+
+@erfinv.gradient
+def _(g, y, x):
+    return g * exp(y * y) * (math.sqrt(math.pi) / 2)
+
+
 # -- whole numbers -----------------------------------------------------------------------------------
 @op(
     torch=torch.round,

@@ -55,6 +55,10 @@ class FloatMethods(OrderMethods):
         """The error function."""
         return unary(ops.erf, self)
 
+    def erfinv(self) -> Self:
+        """The inverse of the error function, on (-1, 1); sqrt(2) (2 u - 1).erfinv() is normal for uniform u."""
+        return unary(ops.erfinv, self)
+
     def relu(self) -> Self:
         """max(x, 0).  The other activations are functions: `activation.gelu(x)`."""
         return unary(ops.relu, self)
@@ -115,6 +119,10 @@ class FloatMethods(OrderMethods):
     def hypot(self, other: Self) -> Self:
         """The square root of x * x + other * other, without overflow between."""
         return binary(ops.hypot, self, other)
+
+    def logaddexp(self, other: Self) -> Self:
+        """log(exp(self) + exp(other)), without overflow between; over an axis it is `logsumexp_dim`."""
+        return binary(ops.logaddexp, self, other)
 
     # -- whole numbers ----------------------------------------------------------------------------
     def round(self) -> Self:

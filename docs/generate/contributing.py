@@ -19,6 +19,7 @@ HEADER = "| file | what you write | copy |"
 SOURCES = ("burn_torch", "kernels")
 FOLDERS = (*SOURCES, "benchmarks", "docs", "examples", "tests", ".ci", ".github")
 COMPLETE = {
+    "An operation": "erfinv",
     "A layer": "LocalResponseNorm",
     "A loss": "HuberLoss",
     "A metric": "HammingScore",

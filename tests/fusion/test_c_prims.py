@@ -12,8 +12,6 @@ from scipy import special
 
 from burn_torch.backend.libtorch.generated.c_kernels import CFunction
 from burn_torch.core.dtype import DType
-from burn_torch.core.spec import TensorSpec
-from burn_torch.ops import op
 from tests.fusion.in_c import RUNS_C, small_kernels  # noqa: F401  # a fixture
 from tests.fusion.programs import row, tensor, traced
 
@@ -27,18 +25,12 @@ BOUNDS = {
     "tanh": (np.tanh, 3.0),
     "erf": (special.erf, 2.0),
     "sigmoid": (special.expit, 4.0),
-    "prims_tests::erfinv": (special.erfinv, 4.0),
+    "erfinv": (special.erfinv, 4.0),
 }
 STEP = 64 if os.environ.get("BURN_TORCH_SLOW") == "1" else 20_011
 """Every so many of all float32."""
 
 SMALLEST = np.finfo(np.float32).tiny
-
-
-@op(namespace="prims_tests", torch=torch.erfinv, pointwise="erfinv({0})", nondifferentiable=True)
-def erfinv(x: TensorSpec) -> TensorSpec:
-    """Written in steps: no language has it."""
-    return x
 
 
 @pytest.mark.parametrize("name", BOUNDS)

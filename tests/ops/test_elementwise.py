@@ -247,6 +247,28 @@ def test_erf_is_exact_to_float64_and_has_two_over_sqrt_pi_for_slope(where: Where
     assert gradients(where, ops.erf, [f64([0.0])], [f64([3.0])])[0].tolist() == [3.0 * (2 / math.sqrt(math.pi))]
 
 
+@everywhere
+def test_erfinv_is_exact_and_infinite_at_both_ends(where: Where) -> None:
+    x = f64([-1.0, -0.999999, -1e-300, 0.0, 0.5, 0.9999999999, 1.0])
+    reference = pytest.importorskip("scipy.special", reason="the reference is scipy").erfinv(x)
+    np.testing.assert_allclose(where.run(ops.erfinv, x), reference, rtol=4e-15)
+    assert np.isnan(where.run(ops.erfinv, f64([NAN, 1.5, -INF]))).all()
+    slopes = gradients(where, ops.erfinv, [f64([0.0, 0.5])], [f64([3.0, 1.0])])[0]
+    half_root = math.sqrt(math.pi) / 2
+    np.testing.assert_allclose(slopes, [3 * half_root, half_root * math.exp(reference[4] ** 2)], rtol=1e-14)
+
+
+@everywhere
+def test_logaddexp_of_large_and_infinite_numbers(where: Where) -> None:
+    x, y = f64([1000.0, -1000.0, INF, -INF, INF, 0.0]), f64([1000.0, -1001.0, INF, -INF, -INF, -800.0])
+    expected = [1000 + math.log(2), -1000 + math.log1p(math.exp(-1)), INF, -INF, INF, 0.0]
+    np.testing.assert_allclose(where.run(ops.logaddexp, x, y), expected, rtol=1e-15)
+    slopes = gradients(where, ops.logaddexp, [x, y], [np.ones(6)])
+    dx, dy = slopes[0], slopes[1]
+    np.testing.assert_allclose(dx, [0.5, 1 / (1 + math.exp(-1)), 0.5, 0.5, 1.0, 1.0], rtol=1e-15)
+    np.testing.assert_allclose(dx + dy, np.ones(6), rtol=1e-15)
+
+
 def test_erf_of_odd_arrays() -> None:
     x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
     made = special.erf(x.transpose(2, 0, 1)[::2])

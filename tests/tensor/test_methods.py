@@ -343,12 +343,13 @@ METHODS: dict[str, list[Case]] = {
     },
     **{
         name: [(lambda u, name=name: getattr(u, name)(), lambda u, name=name: getattr(torch, name)(u))]
-        for name in ("asin", "acos", "atanh")
+        for name in ("asin", "acos", "atanh", "erfinv")
     },
     "acosh": [(lambda p: (p + 1.0).acosh(), lambda p: torch.acosh(p + 1))],
     "recip": [(lambda p: p.recip(), torch.reciprocal)],
     "atan2": [(lambda x, y: x.atan2(y), torch.atan2)],
     "hypot": [(lambda x, y: x.hypot(y), torch.hypot)],
+    "logaddexp": [(lambda x, y: x.logaddexp(y), torch.logaddexp)],
     "fmod": [(lambda x, p: x.fmod(p), torch.fmod), (lambda x: x.fmod(0.3), lambda x: x.fmod(0.3))],
     "var": [(lambda x: x.var(-1), lambda x: x.var(1, keepdim=True))],
     "var_bias": [(lambda x: x.var_bias(-1), lambda x: x.var(1, correction=0, keepdim=True))],

@@ -168,7 +168,6 @@ TENSOR: Final[dict[str, str]] = {
     "expit": _ACTIVATION.format("sigmoid"),
     "logit": "(x / (1 - x)).log()",
     "sinc": "(x * math.pi).sin() / (x * math.pi)",
-    "logaddexp": "Tensor.stack([x, y], 0).logsumexp_dim(0).squeeze_dim(0)",
     "xlogy": "x * y.log()",
     "nan_to_num": "x.mask_fill(x.is_nan(), 0.0)",
     "heaviside": "(x > 0).float()",
@@ -304,8 +303,8 @@ PARAM: Final[dict[str, str]] = {
 
 _METHODS: Final = (
     "abs acos acosh add all any argmax argmin argsort asin asinh atan atan2 atanh ceil chunk clamp cos"
-    " cosh cov cross cummax cummin cumprod cumsum deg2rad detach div dot equal erf exp expand expm1"
-    " flatten flip floor fmod gather greater hypot log log1p matmul max mean median min movedim mul narrow"
+    " cosh cov cross cummax cummin cumprod cumsum deg2rad detach div dot equal erf erfinv exp expand expm1"
+    " flatten flip floor fmod gather greater hypot log log1p logaddexp matmul max mean median min movedim mul narrow"
     " neg nonzero not_equal permute prod rad2deg relu remainder reshape roll round rsqrt scatter select"
     " sign sin sinh sort split sqrt square squeeze sub sum swap_dims t take tan tanh topk transpose tril"
     " triu trunc unfold unsqueeze var"

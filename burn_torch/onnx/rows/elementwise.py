@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.exporting.sizes import Size
 from burn_torch.onnx.exporting.writer import Cannot, Number, Wire, Writer
 from burn_torch.onnx.rows.registry import row
+from burn_torch.ops.elementary import ELEMENTARY
 
 
 # -- functions of one tensor ---------------------------------------------------------------------------------
@@ -193,6 +196,50 @@ def _(w: Writer, x: Wire | Number, y: Wire | Number) -> Wire:
     length = w.node("Mul", large, w.node("Sqrt", w.node("Add", w.node("Mul", ratio, ratio), one)))
     plain = w.node("Or", w.node("Equal", large, zero), w.node("Equal", large, w.number(math.inf, a.dtype)))
     return w.node("Where", plain, large, length)
+
+
+@row("logaddexp")
+def _(w: Writer, x: Wire | Number, y: Wire | Number) -> Wire:
+    a, b = pair(w, x, y)
+    zero, one = w.number(0.0, a.dtype), w.number(1.0, a.dtype)
+    # infinite operands have no difference
+    apart = w.node("Where", w.node("Equal", a, b), zero, w.node("Abs", w.node("Sub", a, b)))
+    return w.node("Add", w.node("Max", a, b), w.node("Log", w.node("Add", one, w.node("Exp", w.node("Neg", apart)))))
+
+
+@row("erfinv")
+def _(w: Writer, x: Wire) -> Wire:
+    if x.dtype is DType.F64:
+        raise Cannot("erfinv of float64: its steps are for float32")
+    results = [x if x.dtype is DType.F32 else w.cast(x, DType.F32)]
+    for step in ELEMENTARY["erfinv"].steps:
+        results.append(_write_step(w, step, results))
+    return results[-1] if x.dtype is DType.F32 else w.cast(results[-1], x.dtype)
+
+
+_OPERATORS: Final = {
+    ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Eq: "Equal", ast.Lt: "Less",
+}  # fmt: skip
+
+
+def _write_step(w: Writer, template: str, operands: Sequence[Wire]) -> Wire:
+    """Writes the nodes of one step of an elementary function."""
+
+    def write(node: ast.expr) -> Wire:
+        match node:
+            case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
+                return w.node(_OPERATORS[type(operator)], write(left), write(right))
+            case ast.UnaryOp(ast.USub(), operand):
+                return w.node("Neg", write(operand))
+            case ast.Name(name):
+                return operands[int(name.removeprefix("_"))]
+            case ast.Constant(value) | ast.Call(ast.Name("float"), [ast.Constant(value)]):
+                return w.number(float(value), DType.F32)  # type: ignore[arg-type]  # templates hold numbers alone
+            case ast.Call(ast.Name(name), arguments):
+                return w.node(name.capitalize(), *map(write, arguments))
+        raise AssertionError(ast.dump(node))
+
+    return write(ast.parse(re.sub(r"\{(\d+)\}", r"_\1", template), mode="eval").body)
 
 
 # -- choices -----------------------------------------------------------------------------------------------------
