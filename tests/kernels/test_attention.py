@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from burn_kernels import KernelArgumentError, KernelDTypeError, KernelError, KernelShapeError, attention
 from burn_kernels.attention import BackwardConfig, Config, library
 from burn_kernels.attention.call import room_like
+from burn_kernels.attention.configs import backward_candidates, backward_default
 from burn_kernels.attention.launch_backward import CHOICE as BACKWARD
-from burn_kernels.attention.launch_backward import backward_candidates, backward_default
 from burn_kernels.launch import A100, H200, MI300X, recording
 from burn_kernels.spec import Draw
 

@@ -26,7 +26,6 @@ where that computes the same thing, ours for masks, biases, softcaps, windows, d
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Unpack
 
 import torch
@@ -44,8 +43,9 @@ from burn_kernels.attention.call import (
     tiles,
     trial_parts,
 )
+from burn_kernels.attention.configs import BackwardConfig, Config, candidates, default
 from burn_kernels.attention.kernels import attention_forward
-from burn_kernels.attention.launch_backward import BackwardConfig, backward, backward_packed
+from burn_kernels.attention.launch_backward import backward, backward_packed
 from burn_kernels.attention.references import (
     Options,
     check_dense,
@@ -101,66 +101,6 @@ def flops(
     """Two products forward, five backward; of packed sequences at most, as if all were one."""
     pairs = q.numel() * k.shape[-2 if q.dim() == 4 else 0]
     return (10 if backward else 4) * pairs // (2 if causal else 1)
-
-
-# -- configs -----------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Config:
-    """`library` is a kernel of torch's; or it is 0, and a program has `rows` queries and goes over the keys they see
-    in blocks of `cols`, with `warps` of 32 threads, loading `stages` blocks ahead."""
-
-    library: int
-    rows: int
-    cols: int
-    warps: int
-    stages: int
-
-
-def default(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> Config:
-    """The config of our kernel that is used without timing."""
-    return candidates(dim, itemsize, machine, extras=extras)[0]
-
-
-def candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> list[Config]:
-    """What a tuner may try of our kernel, the default first; `extras` as of `Call`.
-
-    Defaults fit the shared memory of a processor, 228 KiB of Hopper, 164 of Ampere, 64 of CDNA 3, and compile without
-    spills there (tests/kernels/test_compile.py), those of float32 heads above 64 columns excepted.
-    """
-    wide = max(16, next_power(dim))
-    if machine.backend == "interpreter":  # small, so that ragged edges and several blocks come up
-        return [Config(0, 16, 16, 1, 1)]
-    if itemsize == 4:  # products of float32 run on the plain units: a thread holds rows and columns of both sides
-        stages = 1 if machine.backend == "hip" else 2  # the compiler for CDNA 3 fails with more
-        found = [(32, 32, 4, stages), (64, 32, 8, stages)] if wide <= 64 else [(32 if wide == 128 else 16, 32, 8, 1)]
-        if wide <= 64 and machine.arch == 90:  # sums in four parts leave registers for no more
-            found = [(64, 32, 8, 2), (32, 16, 4, 2), (32, 32, 8, 2)]
-            if extras > 1:  # columns that are not there take registers too
-                found = [found[2] if dim < wide else found[1], found[0]]
-        elif wide <= 64 and extras > (machine.backend != "hip"):  # half as many elements a thread
-            found = [(32, 16, 4, 1) if machine.backend == "hip" else (32, 32, 8, stages), *found]
-    elif machine.backend == "hip":  # predicates of a tile lie in scalar registers there: extras need narrower ones
-        narrow = [(128, 16, 8, 1), (64, 16, 4, 1)]
-        found = narrow if extras else [(128, 32, 8, 1), (64, 32, 4, 1), *narrow]
-        found = found if wide <= 128 else [(64, 16, 4, 1)] if extras > 1 else [(64, 32, 8, 1), (64, 16, 4, 1)]
-    elif machine.arch == 90 and extras and wide <= 128:
-        # H200, 2026-11-22, benchmarks/notes/attention.md: three programs of 4 warps a processor hide each other's waits
-        found = [(64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 8, 3), (128, 32, 8, 2)]
-        found = [(128, 64, 4, 3), *found] if wide <= 64 else found
-        found = found[1:2] + found[:1] + found[2:]
-    elif extras > 2:
-        found = [(128, 16, 8, 2), (128, 32, 8, 2)] if wide <= 128 else [(64, 16, 8, 2)]
-    elif wide <= 64:
-        found = [(128, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 2), (64, 64, 4, 3), (128, 32, 4, 4)]
-        found = found[2:] if extras else found
-        found = [(128, 32, 8, 2), *found] if extras > 1 else found
-    elif wide == 128:
-        found = [(128, 64, 8, 3), (128, 128, 8, 2), (128, 32, 8, 2), (64, 64, 4, 3), (128, 32, 4, 3)]
-        found = found[2:] if extras and machine.arch == 80 else found
-    else:
-        found = [(128, 32, 8, 2), (64, 64, 8, 2), (64, 32, 8, 2)]
-        found = found[2:] if machine.arch == 80 else found
-    return [Config(0, *numbers) for numbers in found]
 
 
 # -- launchers ---------------------------------------------------------------------------------------

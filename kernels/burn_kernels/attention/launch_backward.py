@@ -11,8 +11,6 @@ are computed once for dq and once for dk and dv, so that each sum has one owner 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Unpack
 
 import torch
@@ -31,6 +29,7 @@ from burn_kernels.attention.call import (
     tiles,
     trial_parts,
 )
+from burn_kernels.attention.configs import BackwardConfig, backward_candidates, backward_default
 from burn_kernels.attention.kernels_backward import bias_backward, keys_backward, queries_backward
 from burn_kernels.attention.references import (
     Gradients,
@@ -53,68 +52,6 @@ from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, ne
 
 
 # -- configs -----------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class BackwardConfig:
-    """`library` is a kernel of torch's; or it is 0, and a program owns `owned` queries or keys and goes over the others
-    in `step`s, with `warps` of 32 threads, loading `stages` steps ahead; if not 0, `ahead` where it owns queries, and
-    steps of `turned` where it owns keys."""
-
-    library: int
-    owned: int
-    step: int
-    warps: int
-    stages: int
-    ahead: int = 0
-    turned: int = 0
-
-
-def backward_default(dim: int, itemsize: int, machine: Machine, *, extras: int = 0, kind: str = "") -> BackwardConfig:
-    """The config that is used without timing where sums must not depend on chance."""
-    return backward_candidates(dim, itemsize, machine, extras=extras, kind=kind)[0]
-
-
-def backward_candidates(
-    dim: int, itemsize: int, machine: Machine, *, extras: int = 0, kind: str = ""
-) -> list[BackwardConfig]:
-    """What a tuner may try of our kernels, the default first; `extras` as of `Call`, `kind` as `_kind` says."""
-    wide = max(16, next_power(dim))
-    if machine.backend == "interpreter":
-        return [BackwardConfig(0, 16, 16, 1, 1)]
-    found: Sequence[tuple[int, ...]]
-    if itemsize == 4:
-        found = {64: [(32, 16, 4, 1), (32, 32, 8, 1)], 128: [(32, 16, 8, 1)], 256: [(16, 16, 8, 1)]}[max(wide, 64)]
-        if wide <= 64 and extras == 1 and machine.arch == 80:
-            found = [(32, 16, 4, 2), *found]
-        elif wide <= 64 and extras > 1 and machine.arch != 90:
-            found = [(16, 32, 4, 1), *found] if machine.backend == "hip" else [found[1], found[0]]
-    elif machine.backend == "hip":
-        found = [(128, 16, 8, 1), (128, 32, 8, 1), (64, 32, 4, 1)]
-        found = (found if extras else [found[1], found[0]]) if wide <= 128 else [(64, 16, 8, 1)]
-    # H200, 2026-11-22, benchmarks/notes/attention.md: two or three programs of 4 warps a processor hide each other's
-    # waits, and three steps ahead their own; what changes scores takes registers, for which steps of 32 leave room
-    elif machine.arch == 90 and wide <= 64 and kind == "packed":
-        found = [(64, 64, 4, 2, 3, 32), (64, 32, 4, 3), (64, 32, 4, 2), (64, 64, 4, 3), (128, 64, 8, 2)]
-        found = found[1:] if extras else found
-    elif machine.arch == 90 and wide <= 128 and extras:
-        found = [(64, 32, 4, 3), (64, 32, 4, 3, 0, 64), (64, 64, 4, 3), (64, 64, 4, 2), (64, 32, 4, 2), (128, 64, 8, 2)]
-        found = [found[1], found[0], *found[2:]] if kind == "bias" and wide <= 64 else found
-    elif machine.arch == 90 and wide <= 64:
-        found = [(64, 64, 4, 3), (64, 64, 4, 3, 0, 32), (128, 64, 8, 3, 0, 32), (64, 32, 4, 3), (64, 64, 4, 2)]
-    elif wide <= 64:
-        found = [(128, 32, 8, 2), (128, 64, 8, 2), (128, 32, 4, 3), (64, 64, 4, 2)]
-        found = [(64 if extras > 1 else 128, 16, 8, 2), (64, 64, 4, 2)] if extras else found
-    elif wide == 128:
-        found = [(64, 32, 4, 3), (128, 64, 8, 3), (128, 32, 8, 2), (128, 16, 8, 2), (64, 32, 4, 2)]
-        if machine.arch == 80:
-            found = [(64, 16, 8, 2), (128, 16, 8, 2)] if extras else [(128, 16, 8, 2), (128, 32, 8, 2)]
-        elif extras > 1:
-            found = [(128, 16, 8, 2), (128, 32, 8, 2), (64, 32, 4, 3)]
-    else:
-        found = [(64, 16, 8, 2), (32, 16, 8, 2), (32, 32, 4, 1)]
-        found = [found[1]] if extras else found
-    return [BackwardConfig(0, *numbers) for numbers in found]
-
-
 def _kind(packed: bool, bias: bool, extras: int) -> str:
     """What has a cut of its own: packed sequences, or nothing but a bias beside a diagonal."""
     return "packed" if packed else "bias" if bias and extras == 1 else ""
