@@ -20,7 +20,7 @@ from burn_torch.graph.source import calls_of_execute
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor
 
-__all__ = ["Backend", "capabilities", "computes_at_once", "program_of", "run_decomposed"]
+__all__ = ["Backend", "capabilities", "computes_at_once", "program_of", "run_decomposed", "run_graph"]
 
 
 class Backend(ABC):
@@ -109,7 +109,11 @@ class Backend(ABC):
 
 def run_decomposed(compile: Callable[[Graph], Callable[..., Any]], call: Call) -> Callable[..., Any]:
     """A function of a Call's inputs that runs its decomposition, compiled by a leaf that has no candidate for it."""
-    run = compile(decomposed(call))
+    return run_graph(compile(decomposed(call)), call)
+
+
+def run_graph(run: Callable[..., Any], call: Call) -> Callable[..., Any]:
+    """A function of a Call's inputs that runs a graph of those that are there."""
     given = [i for i, spec in enumerate(call.specs) if spec is not None]
     if len(given) < len(call.specs):  # an absent input is no input of the graph
         if call.multiple:
