@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -18,6 +19,7 @@ def mended(patch: Any) -> None:
     mend_bounds_of_loops(patch.setattr)
     _one_patch_a_launch(patch)
     _types_made_once(patch)
+    _shapes_made_once(patch)
     _numbers_of_32_bits(patch)
 
 
@@ -92,3 +94,38 @@ def _types_made_once(patch: Any) -> None:
 
     patch.setattr(interpreter, "_get_np_dtype", element_once)
     patch.setattr(tl.core, "_type_for_tuple_values", shape_once)
+
+
+def _shapes_made_once(patch: Any) -> None:
+    """Triton makes a tuple of constants for the shape of each tensor, and of each type, and compares them by copies."""
+    constexpr, values_of = tl.constexpr, tl.tuple
+    make_type, compare = tl.block_type.__init__, values_of.__eq__
+    shapes: dict[tuple[int, ...], tuple[Any, Any]] = {}
+    types: dict[tuple[str, tuple[int, ...]], tuple[Any, int, str]] = {}
+
+    def init_tensor(tensor: Any, handle: Any, type: Any) -> None:
+        tensor.handle, tensor.type, tensor.dtype = handle, type, type.scalar
+        sizes = tuple(type.shape.values) if type.is_block() else ()
+        if sizes not in shapes:
+            shapes[sizes] = constexpr(math.prod(sizes)), values_of([constexpr(size) for size in sizes])
+        tensor.numel, tensor.shape = shapes[sizes]
+
+    def init_type(block: Any, element: Any, shape: Any) -> None:
+        sizes = tuple(x.value if type(x) is constexpr else x for x in shape)
+        key = element.name, sizes
+        if key in types:
+            block.element_ty = element
+            block.shape, block.numel, block.name = types[key]
+            return
+        make_type(block, element, shape)
+        if all(type(size) is int for size in sizes):
+            types[key] = block.shape, block.numel, block.name
+
+    def equal(one: Any, other: Any) -> Any:
+        if type(other) is values_of and all(type(x) is int for x in other.values):
+            return constexpr(one.values == other.values)
+        return compare(one, other)
+
+    patch.setattr(tl.tensor, "__init__", init_tensor)
+    patch.setattr(tl.block_type, "__init__", init_type)
+    patch.setattr(values_of, "__eq__", equal)
