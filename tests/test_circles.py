@@ -52,6 +52,10 @@ def test_no_circle_but_the_inherent_ones() -> None:
     assert set(found) == set(INHERENT), "a circle that is gone leaves the list"
 
 
+def test_the_kernel_library_has_no_circle() -> None:
+    assert circles(imports("burn_kernels")) == []
+
+
 def test_a_circle_is_found_through_an_import_in_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     house = tmp_path / "some_house"
     house.mkdir()

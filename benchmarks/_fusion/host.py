@@ -16,7 +16,8 @@ from benchmarks._kernels.judged import Verdict
 from benchmarks._kernels.timing import Call
 from benchmarks.fusion_host import recording
 from burn_torch import Device, Fusion, Tensor
-from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel, launched_with
+from burn_torch.backend.libtorch.generated.kernel_variants import launched_with
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.spec import TensorSpec
 
 __all__ = ["chain_of_five", "flushes", "recorded", "verdicts"]

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("triton")
 
 from burn_torch import Device, Tensor, compile, explain  # after the check for triton
-from burn_torch.backend.libtorch.generated import triton_kernels as fused
+from burn_torch.backend.libtorch.generated import kernel_files
 from burn_torch.backend.libtorch.generated.c_kernels import compiler
 from burn_torch.fusion.body.lines import commented, is_kernel
 
@@ -26,7 +26,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_lines_stand_behind_the_kernel_which_stays_as_it_is(folder: Path) -> None:
     source = KERNEL.replace("NAME", "fused_lines_a")
-    module = fused.module_of("fused_lines_a", source, ["model.py:3 in f: x + 1", "model.py:4 in f: y = '\u2028'"])
+    module = kernel_files.module_of(
+        "fused_lines_a", source, ["model.py:3 in f: x + 1", "model.py:4 in f: y = '\u2028'"]
+    )
     text = (folder / "fused_lines_a.py").read_text(encoding="utf-8")
     assert text == (
         f"{source}\n# where it was planned first:\n#   model.py:3 in f: x + 1\n#   model.py:4 in f: y = ' '\n"
@@ -36,9 +38,9 @@ def test_lines_stand_behind_the_kernel_which_stays_as_it_is(folder: Path) -> Non
 
 def test_another_program_with_the_same_kernel_leaves_its_file_alone(folder: Path) -> None:
     source = KERNEL.replace("NAME", "fused_lines_b")
-    fused.module_of("fused_lines_b", source, ["a.py:1 in f: one"])
+    kernel_files.module_of("fused_lines_b", source, ["a.py:1 in f: one"])
     before = (folder / "fused_lines_b.py").read_text(encoding="utf-8")
-    fused._written("fused_lines_b", source, ["b.py:1 in f: other"])
+    kernel_files.write_kernel("fused_lines_b", source, ["b.py:1 in f: other"])
     assert (folder / "fused_lines_b.py").read_text(encoding="utf-8") == before
 
 
@@ -48,7 +50,7 @@ def test_a_file_with_more_than_comments_is_written_anew(folder: Path, added: str
     folder.mkdir()
     path = folder / "fused_lines_c.py"
     path.write_bytes((source + added).encode())
-    assert fused._written("fused_lines_c", source, ["a.py:1"]) == path
+    assert kernel_files.write_kernel("fused_lines_c", source, ["a.py:1"]) == path
     assert path.read_text(encoding="utf-8") == commented(source, ["a.py:1"])
 
 

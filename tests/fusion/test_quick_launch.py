@@ -23,8 +23,8 @@ from burn_kernels.autotune.selection import Selector, selecting
 from burn_kernels.autotune.store import Store
 from burn_kernels.autotune.tunable import Tunable
 from burn_kernels.launch import H200, observing
+from burn_torch.backend.libtorch.generated import kernel_variants
 from burn_torch.backend.libtorch.generated import quick_launch as fused_launch
-from burn_torch.backend.libtorch.generated import triton_kernels as fused
 from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
@@ -137,13 +137,13 @@ def test_numbers_are_made_again_where_they_are_others(stub: StubCuda) -> None:
 
 def test_kept_numbers_are_not_made_again(stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    original = fused.launched_with
+    original = kernel_variants.launched_with
 
     def counted(argument: Any, inputs: Any) -> Any:
         made.append(argument)
         return original(argument, inputs)
 
-    monkeypatch.setattr(fused, "launched_with", counted)
+    monkeypatch.setattr(kernel_variants, "launched_with", counted)
     function, specs, sizes = BODIES["numbers"]
     kernel = FusedKernel(traced(function, specs), strict=False)
     inputs = inputs_of(specs)
@@ -277,7 +277,7 @@ def test_what_is_recorded_was_compiled_before(stub: StubCuda, monkeypatch: pytes
     plain(shifted, y)
     plain(x, torch.randn(COLS, ROWS).mT)
     assert first._family is plain._family is second._family
-    monkeypatch.setattr(fused, "_loading_on", lambda place: (contextlib.nullcontext(), torch.empty(0)))
+    monkeypatch.setattr(kernel_variants, "_loading_on", lambda place: (contextlib.nullcontext(), torch.empty(0)))
     plain._family.prepare()
 
     tried: list[Any] = []

@@ -13,7 +13,7 @@ from burn_kernels import autotune  # after the check for triton
 from burn_torch import Device, Tensor, compile
 from burn_torch.backend.lazy import fusion_of
 from burn_torch.backend.lazy.stream import Stream
-from burn_torch.backend.libtorch.generated import triton_kernels as fused
+from burn_torch.backend.libtorch.generated import kernel_files
 from burn_torch.tensor import activation
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -50,7 +50,7 @@ def reference(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("along", ["rows", "columns"])
 def test_values_and_gradients_at_ever_new_lengths(device: Device, along: str) -> None:
-    before = set(fused._modules)
+    before = set(kernel_files._modules)
     torch.manual_seed(0)
     for length in LENGTHS:
         if length == 0 and along == "columns":
@@ -67,7 +67,7 @@ def test_values_and_gradients_at_ever_new_lengths(device: Device, along: str) ->
         torch.testing.assert_close(y.inner().into_torch().double(), wanted, rtol=2e-5, atol=2e-5)
         torch.testing.assert_close(gradient.into_torch().double(), slope, rtol=5e-5, atol=5e-5)
     assert all(ready.fused for ready in stream_of(device).history)
-    assert len(set(fused._modules) - before) <= 12
+    assert len(set(kernel_files._modules) - before) <= 12
 
 
 def test_tiles_are_tuned_by_powers_of_two_and_fit_every_length(device: Device) -> None:
@@ -92,5 +92,5 @@ def test_compiled_steps_share_kernels_between_shapes(device: Device) -> None:
         torch.testing.assert_close(
             found.into_torch()[0].double(), reference(data.double()).mean(), rtol=2e-5, atol=2e-5
         )
-        kernels.append(len(fused._modules))
+        kernels.append(len(kernel_files._modules))
     assert kernels[2:] == [kernels[1]] * 3

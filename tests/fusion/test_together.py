@@ -22,6 +22,7 @@ from burn_kernels.autotune.tunable import Tunable
 from burn_kernels.launch import H200, observing
 from burn_torch import Device, Tensor
 from burn_torch.backend import Fusion
+from burn_torch.backend.libtorch.generated import kernel_variants
 from burn_torch.backend.libtorch.generated import quick_launch as fused_launch
 from burn_torch.backend.libtorch.generated import together as fused_together
 from burn_torch.backend.libtorch.generated import triton_kernels as fused
@@ -45,7 +46,8 @@ def stub(driver: StubCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     """Tensors of the CPU are taken for those of a GPU, and kernels are generated for them."""
     monkeypatch.setenv("BURN_TORCH_CACHE", str(tmp_path))
     monkeypatch.setattr(fused, "generates", lambda place: True)
-    monkeypatch.setattr(fused, "_device", lambda kernel: torch.device("cuda", 0))
+    for module in (kernel_variants, fused_together):
+        monkeypatch.setattr(module, "device_of", lambda kernel: torch.device("cuda", 0))
     monkeypatch.setattr(fused_together, "_PLACES", "cpu")
     monkeypatch.setattr(fused_together, "_capturing", lambda: bool)
     for module in (fused_launch, fused_together):

@@ -25,7 +25,7 @@ MODULES: Final = {
     "burn_kernels/autotune/store.py": "autotune store",
     "burn_torch/backend/libtorch/generated/c_libraries.py": "cached library",
     "burn_torch/backend/libtorch/generated/compile_worker.py": "cached source",
-    "burn_torch/backend/libtorch/generated/triton_kernels.py": "cached source",
+    "burn_torch/backend/libtorch/generated/kernel_files.py": "cached source",
     "burn_torch/backend/libtorch/source_file.py": "cached source",
     "burn_torch/backend/libtorch/tuning.py": "lockfile",
     "burn_torch/cli/artifacts.py": "config of a run",

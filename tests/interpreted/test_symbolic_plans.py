@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from burn_torch import Device, FusionWarning, Tensor, compile
 from burn_torch.backend.lazy import Fusion, fusion_of
 from burn_torch.backend.lazy.stream import Stream
-from burn_torch.backend.libtorch.generated import triton_kernels as fused
+from burn_torch.backend.libtorch.generated import kernel_files
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.fusion import plan_of
@@ -173,7 +173,7 @@ def value_and_gradient(function: Callable[[Tensor], Tensor], data: Any, upstream
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_and_gradients_at_ever_new_lengths(name: str, stream: Stream, seed: np.random.Generator) -> None:
-    before = set(fused._modules)
+    before = set(kernel_files._modules)
     for length in (0, 1, 4, 7, 8, 9, 16, 17, 31, 33, 65):
         if length == 0 and name != "columns":
             continue
@@ -185,7 +185,7 @@ def test_values_and_gradients_at_ever_new_lengths(name: str, stream: Stream, see
             torch.testing.assert_close(y.double(), z, rtol=5e-5, atol=5e-5)
     exact_plans = [ready.symbolic for ready in stream.history].count(None)
     assert exact_plans <= 3, "of lengths 0 and 1, and of the first one"
-    assert len(set(fused._modules) - before) <= 12, "kernels of 11 lengths, forward and backward"
+    assert len(set(kernel_files._modules) - before) <= 12, "kernels of 11 lengths, forward and backward"
 
 
 def test_kernels_of_50_lengths_are_few(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ def test_a_kernel_that_fails_is_told_of_once_for_all_lengths(stream: Stream, mon
 
 # -- compile ---------------------------------------------------------------------------------------------------
 def test_compiled_steps_share_kernels_between_shapes(seed: np.random.Generator) -> None:
-    before = set(fused._modules)
+    before = set(kernel_files._modules)
     w = Tensor.from_torch(torch.from_numpy(seed.standard_normal((6, 5))).float())
 
     def step(w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -247,7 +247,7 @@ def test_compiled_steps_share_kernels_between_shapes(seed: np.random.Generator) 
         x = Tensor.from_torch(torch.from_numpy(seed.standard_normal((length, 6))).float())
         for y, z in zip(run(w, x), exact(w, x), strict=True):
             torch.testing.assert_close(y.into_torch(), z.into_torch(), rtol=2e-5, atol=2e-5)
-        kernels.append(len(set(fused._modules) - before))
+        kernels.append(len(set(kernel_files._modules) - before))
     assert kernels[1] <= 2 * kernels[0]
     assert kernels[2:] == [kernels[1]] * 4, "of the third length on, none is new"
     assert run.traces == 6, "each shape is traced"

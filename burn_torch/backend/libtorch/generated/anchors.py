@@ -7,13 +7,9 @@ from typing import Any, Final, final
 
 import torch
 
-from burn_torch.backend.libtorch.generated.triton_kernels import (
-    generates,
-    has_failed,
-    in_device_form,
-    launched_with,
-    module_of,
-)
+from burn_torch.backend.libtorch.generated.kernel_files import module_of
+from burn_torch.backend.libtorch.generated.kernel_variants import launched_with
+from burn_torch.backend.libtorch.generated.triton_kernels import generates, has_failed, in_device_form
 from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.body.lines import known_lines
 from burn_torch.fusion.rows.product_row import convolution_tiles_in, product, tiles_in

@@ -27,8 +27,9 @@ from typing import Any, Final, final
 
 import torch
 
+from burn_torch.backend.libtorch.generated.kernel_variants import device_of, launched_with
 from burn_torch.backend.libtorch.generated.quick_launch import current_device, current_stream, maker
-from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel, launched_with
+from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.backend.libtorch.tensors.modes import in_inference
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph.ir import Graph, Literal
@@ -185,7 +186,7 @@ _TYPES: Final = frozenset({"fp32", "i32", "i64", "u32", "u64", "constexpr"})
 
 def kernel_device(kernel: Any) -> int:
     """The number of the GPU a kernel writes on."""
-    index = torch.device(kernel.outputs[0].place).index
+    index = device_of(kernel).index
     return torch.cuda.current_device() if index is None else index
 
 

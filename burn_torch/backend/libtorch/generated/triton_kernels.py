@@ -7,46 +7,38 @@ sizes and strides are arguments.  `fused_tuning.py` chooses its tiles, `fused_la
 
 from __future__ import annotations
 
-import contextlib
 import os
-import struct
-import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, final
 
 import torch
 
 from burn_torch.backend.libtorch.generated.c_kernels import CFunction, c_function
-from burn_torch.backend.libtorch.generated.quick_launch import Run, quick_launch
-from burn_torch.backend.libtorch.generated.tuning import Layouts, tunable_of
+from burn_torch.backend.libtorch.generated.kernel_files import write_kernel
+from burn_torch.backend.libtorch.generated.kernel_variants import SLOTS, Variant
+from burn_torch.backend.libtorch.generated.quick_launch import Run
+from burn_torch.backend.libtorch.generated.tuning import Layouts
 from burn_torch.backend.libtorch.plain import compile_plain
-from burn_torch.backend.libtorch.source_file import kernel_folders
-from burn_torch.core.dtype import DType
 from burn_torch.core.errors import explain
-from burn_torch.core.files import write_atomic
 from burn_torch.core.frames import user_level
-from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.core.spec import TensorSpec
 from burn_torch.core.verifying import is_proving, is_verifying
-from burn_torch.fusion.body.lines import commented, is_kernel, known_lines
+from burn_torch.fusion.body.lines import known_lines
 from burn_torch.fusion.body.loops import Argument, Kernel
 from burn_torch.fusion.body.reasons import FusionWarning
 from burn_torch.fusion.planning.faults import remember_failure
 from burn_torch.fusion.rows.row import body_of, text_of
 from burn_torch.fusion.rows.sharing import kernel_at
-from burn_torch.fusion.triton.configs import Tiles, tiles_of
 from burn_torch.fusion.triton.kernel_proof import KernelFault, reached
 from burn_torch.fusion.triton.lowering import lower
 from burn_torch.fusion.triton.proof import prove_triton
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
-from burn_torch.ops.torch_types import TO_TORCH
 
 __all__ = [
     "FusedKernel",
@@ -58,8 +50,6 @@ __all__ = [
     "held_form",
     "in_device_form",
     "kernel_of",
-    "launched_with",
-    "module_of",
     "prepare_kernels",
 ]
 
@@ -112,7 +102,6 @@ _failed: Final[set[tuple[str, str]]] = set()
 
 
 _lock: Final = threading.Lock()
-_SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
 
 
 def held_form(call: Call, known: Sequence[object]) -> DeviceForm | None:
@@ -195,7 +184,7 @@ def in_device_form(
         except Exception as fault:
             raise HeldKernelFailed(call, fault) from fault
 
-    return DeviceForm(tuple(_SLOTS[argument.kind] for argument in numbers), pack, compute)
+    return DeviceForm(tuple(SLOTS[argument.kind] for argument in numbers), pack, compute)
 
 
 _Run = Callable[..., list[torch.Tensor]]
@@ -290,7 +279,7 @@ class FusedKernel:
         rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
         try:
             kernel = self.lowered((None,) * count)
-            return f"{kernel.name} in {_written(kernel.name, kernel.source, self._lines())} ({rows})"
+            return f"{kernel.name} in {write_kernel(kernel.name, kernel.source, self._lines())} ({rows})"
         except Exception:  # the fault that is told of, or no folder to write to
             return f"a kernel without a file ({rows})"
 
@@ -333,154 +322,6 @@ class FusedKernel:
 
     def _unknown(self, inputs: Sequence[object]) -> list[torch.Tensor]:
         return self.run(inputs, None)
-
-
-@final
-class Variant:
-    """One kernel, for inputs with certain strides."""
-
-    def __init__(
-        self, body: Graph, kernel: Kernel, layouts: Layouts, over: Mapping[int, int], lines: Sequence[str] = ()
-    ) -> None:
-        self.body: Final = body
-        self.kernel: Final = kernel
-        self.over: Final = over
-        self.function: Final = getattr(module_of(kernel.name, kernel.source, lines), kernel.name)
-        self.tunable: Final = tunable_of(body, kernel, f"{_PREFIX}{kernel.name}", layouts, over, self._tried)
-        domain = kernel.domain
-        self.loops: Final = tuple(1 << (n - 1).bit_length() for n in (domain.rows, domain.length) if kernel.sizes)
-        """How far its loops run at most, where its sizes are symbols: for all in between the tiles are the same."""
-        self.last: tuple[Tiles, Any] | None = None
-        """The tiles of the last launch, and what Triton compiled for it."""
-        self.lows: tuple[int, ...] = ()
-        """The lowest four bits of the addresses of the last launch: Triton asks whether 16 divides them."""
-        self.settled: Callable[[], bool] = bool
-        """Whether there is a quick way that holds; at first there is none."""
-
-    def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
-        """The outputs, with the tiles that are chosen."""
-        kernel = self.kernel
-        device = next(x.device for x in inputs if isinstance(x, torch.Tensor)) if kernel.inputs else _device(kernel)
-        outputs = self._outputs(inputs, device)
-        if not kernel.domain.rows or not outputs[0].numel():
-            return outputs
-        arguments = [inputs[position] for position in kernel.inputs]
-        numbers = [launched_with(argument, inputs) for argument in kernel.numbers] if slots is None else slots
-        self.lows = tuple([x.data_ptr() & 15 for x in arguments])
-
-        def launched(tiles: Tiles) -> None:
-            self.last = (tiles, self._launched(tiles, arguments, outputs, numbers))
-
-        self.tunable.run(outputs[0], None, self._call(self.lows), launched)
-        return outputs
-
-    def quick(self, inputs: Sequence[object], otherwise: Run) -> Run | None:
-        """A quicker way for inputs like the last ones; None while Triton's own is the only one."""
-        from burn_kernels.launch import seen, undisturbed
-        from burn_kernels.prepared import prepared
-
-        if self.last is None or any(self.lows) or seen():
-            return None
-        tiles, compiled = self.last
-        index = _device(self.kernel).index
-        ready = None if index is None else prepared(compiled, index)
-        settled = None if ready is None else self.tunable.settled(index, self._call(self.lows), tiles)
-        if ready is None or settled is None:
-            return None
-        self.settled = settled
-        holds = undisturbed(settled, ready.watchers)
-        numbers = [isinstance(spec, NumberSpec) for _, spec in self.body.inputs]
-        return quick_launch(self.kernel, self.over, tiles, ready, holds, launched_with, otherwise, numbers=numbers)
-
-    def prepare(self, lows: tuple[int, ...], place: str) -> None:
-        """Compiles and loads it for addresses with these lowest bits; launches nothing."""
-
-        def loaded(tiles: Tiles) -> None:
-            found = self.without_launch(lows, tiles)
-            _ = found.run  # the first look at it loads it
-
-        block, like = _loading_on(place)
-        with block:
-            self.tunable.run(like, None, self._call(lows), loaded)
-
-    def without_launch(self, lows: tuple[int, ...], tiles: Tiles) -> Any:
-        """What Triton compiles on the current device for addresses with these lowest bits."""
-        kernel = self.kernel
-        body = [spec for _, spec in self.body.inputs]
-        read = [_Absent(body[position], low) for position, low in zip(kernel.inputs, lows, strict=True)]
-        at = dict(zip(kernel.inputs, lows, strict=True))
-        written = [_Absent(spec, at.get(self.over.get(j, -1), 0)) for j, spec in enumerate(kernel.outputs)]
-        examples: dict[str, object] = {"f32": 0.5, "f64": 3, "i64": 3}
-        numbers: list[Any] = [examples[argument.kind] for argument in kernel.numbers]
-        if kernel.held:
-            numbers = [_Absent(TensorSpec.of((), _SLOTS[argument.kind], "cpu"), 0) for argument in kernel.numbers]
-        given = (*read, *written, *numbers, *kernel.sizes)
-        return self.function.run(
-            *given,
-            grid=(1,),
-            warmup=True,
-            num_warps=tiles.warps,
-            num_stages=1,
-            enable_fp_fusion=False,
-            **tiles.blocks(kernel),
-        )
-
-    def tiles_at(self, lows: tuple[int, ...], index: int) -> Tiles:
-        """The tiles that are chosen on a device for addresses with these lowest bits."""
-        from burn_kernels.autotune import levels, selection
-
-        facts = self.tunable.facts(*self._call(lows))
-        tiles: Tiles = selection.current().decide(self.tunable, index, facts, levels.is_deterministic()).config
-        return tiles if self.tunable.supports(tiles, facts) else tiles_of(self.kernel)
-
-    def _call(self, lows: Sequence[int]) -> tuple[int, ...]:
-        address = 0
-        for low in lows:
-            address |= low
-        return (address, *self.loops)
-
-    def _outputs(self, inputs: Sequence[Any], device: torch.device) -> list[torch.Tensor]:
-        return [
-            inputs[self.over[j]] if j in self.over else _empty(spec, device)
-            for j, spec in enumerate(self.kernel.outputs)
-        ]
-
-    def _launched(self, tiles: Tiles, arguments: Sequence[Any], outputs: Any, numbers: Sequence[Any]) -> object:
-        from burn_kernels.launch import launch
-
-        given = (*arguments, *outputs, *numbers, *self.kernel.sizes)
-        grid = (tiles.programs(self.kernel),)
-        blocks = tiles.blocks(self.kernel)
-        return launch(self.function, grid, outputs[0], *given, warps=tiles.warps, contracts=False, **blocks)
-
-    def _tried(self, inputs: Sequence[object], tiles: Tiles) -> list[torch.Tensor]:
-        """The outputs with tiles that are on trial; numbers lie on the device where the kernel reads them there."""
-        kernel = self.kernel
-        device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), _device(kernel))
-        outputs = self._outputs(inputs, device)
-        values = [launched_with(argument, inputs) for argument in kernel.numbers]
-        if kernel.held:
-            values = [_slot(argument, inputs, device) for argument in kernel.numbers]
-        self._launched(tiles, [inputs[position] for position in kernel.inputs], outputs, values)
-        return outputs
-
-
-def _loading_on(place: str) -> tuple[contextlib.AbstractContextManager[Any], torch.Tensor]:
-    """A block in which kernels are loaded on a device, and a tensor there."""
-    device = torch.device(place)
-    return torch.cuda.device(device), torch.empty(0, device=device)
-
-
-@final
-class _Absent:
-    """A tensor as Triton's compiler looks at one: its type and the lowest bits of its address."""
-
-    def __init__(self, spec: Any, low: int) -> None:
-        self.dtype: Final = TO_TORCH[spec.dtype]
-        self._low: Final = low
-
-    def data_ptr(self) -> int:
-        return self._low
 
 
 # -- kernels of one body -----------------------------------------------------------------------------
@@ -541,65 +382,3 @@ def prepare_kernels(place: str) -> None:
         families = [family for family in _families.values() if family.place == place]
     for family in families:
         family.prepare()
-
-
-def _device(kernel: Kernel) -> torch.device:
-    return torch.device(kernel.outputs[0].place)
-
-
-def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:
-    return torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=device)
-
-
-def launched_with(argument: Argument, inputs: Sequence[object]) -> Any:
-    """The number that a launch passes for an argument."""
-    value = argument.value(inputs)
-    if argument.kind == "f64":
-        return struct.unpack("q", struct.pack("d", float(value)))[0]
-    return float(value) if argument.kind == "f32" else int(value)
-
-
-def _slot(argument: Argument, inputs: Sequence[object], device: torch.device) -> torch.Tensor:
-    return torch.tensor(argument.value(inputs), dtype=TO_TORCH[_SLOTS[argument.kind]], device=device)
-
-
-# -- files -------------------------------------------------------------------------------------------
-_PREFIX: Final = "burn_torch_"
-_modules: Final[dict[str, ModuleType]] = {}
-
-
-def module_of(name: str, source: str, lines: Sequence[str] = ()) -> ModuleType:
-    """The source as a module from a file: Triton reads a kernel's source from where it was defined.
-
-    lines  of the user's, which the file has as comments
-    """
-    with _lock:
-        found = _modules.get(name)
-        if found is None:
-            path = str(_written(name, source, lines))
-            found = sys.modules[f"{_PREFIX}{name}"] = ModuleType(f"{_PREFIX}{name}")
-            found.__file__ = path
-            exec(compile(source, path, "exec"), vars(found))  # no file of bytecode, which could be damaged
-            _modules[name] = found
-        return found
-
-
-def _holds(path: Path, source: str) -> bool:
-    try:
-        return path.exists() and is_kernel(path.read_text(encoding="utf-8"), source)
-    except UnicodeError:
-        return False
-
-
-def _written(name: str, source: str, lines: Sequence[str]) -> Path:
-    fault: OSError | None = None
-    for folder in kernel_folders():
-        path = folder / f"{name}.py"
-        try:
-            if not _holds(path, source):
-                write_atomic(path, commented(source, lines).encode(), durable=False)
-        except OSError as err:  # a full disk
-            fault = err
-        else:
-            return path
-    raise OSError(f"no kernel can be written: {fault}")
