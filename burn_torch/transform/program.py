@@ -20,7 +20,7 @@ from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import Plan
 from burn_torch.fusion.planning.again import kept_less
-from burn_torch.fusion.planning.faults import plan_or_plainer
+from burn_torch.fusion.planning.faults import attempts, plan_or_plainer
 from burn_torch.fusion.rewrites.chunking import chunk_losses
 from burn_torch.fusion.rewrites.endings import with_endings
 from burn_torch.fusion.rewrites.patterns import replaced
@@ -32,12 +32,9 @@ from burn_torch.graph.passes import (
     Numerics,
     PassReports,
     Precision,
-    dead_code,
     isolate_outputs,
     peak_bytes,
     pipeline,
-    recompute,
-    rewritten,
 )
 from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module import RunningState
@@ -156,13 +153,11 @@ class Program:
         def compiled(fused: bool) -> tuple[Graph, PassReports, Recorded | None, Code | None]:
             def run_passes() -> tuple[Graph, PassReports]:
                 return pipeline(
-                    rewritten("patterns", replaced, dead_code(traced.graph)) if fused else traced.graph,
+                    traced.graph,
                     numerics=self.numerics,
                     precision=precision,
                     donated=donated,
                     memory_limit_bytes=memory_limit_bytes,
-                    fuse=partial(self._fused, schedules, memory_limit_bytes) if fused else None,
-                    body=inside,
                 )
 
             def as_traced() -> tuple[Graph, PassReports]:
@@ -170,7 +165,7 @@ class Program:
                 return graph, PassReports([("isolate_outputs", traced.graph, graph)], donated)
 
             if fused:
-                graph, passes = run_passes()
+                graph, passes = self._fused(schedules, memory_limit_bytes)
             else:
                 graph, passes = plan_or_plainer("compiled without passes", run_passes, as_traced, notes)
             offered = capabilities(traced.leaf)
@@ -217,34 +212,58 @@ class Program:
         """Says whether a call whose state comes back needs nothing but what changes, see `again`."""
         self._shares: _Shares | None = None
 
-    def _fused(self, schedules: Schedules, limit: int | None, graph: Graph) -> Graph:
+    def _fused(self, schedules: Schedules, limit: int | None) -> tuple[Graph, PassReports]:
         """With generated kernels; where the planned peak is above the limit then, whichever needs less: these, or those
         of the graph in which what is cheap is computed again.
         """
 
         choices = capabilities(self.traced.leaf).choices
+        planned: dict[Graph, Plan] = {}
 
-        def planned(graph: Graph) -> Plan:
+        def passed(recomputed: int | None) -> tuple[Plan, Graph, PassReports]:
             notes: list[str] = []
+            plan = Plan(self.traced.graph, (), ())
 
-            def apply(step: str, rewrite: Callable[[Graph], Graph], graph: Graph) -> Graph:
-                return plan_or_plainer(f"without {step}", lambda: rewritten(step, rewrite, graph), lambda: graph, notes)
+            def fuse(graph: Graph) -> Graph:
+                nonlocal plan
+                if graph not in planned:
+                    planned[graph] = schedules.of(graph, choices)
+                plan = planned[graph]
+                return plan.graph
 
-            graph = apply("losses in chunks", chunk_losses, graph)
-            graph = apply("gradients of tables by rows", add_rows, graph)
+            def again(graph: Graph) -> Graph:
+                nonlocal plan
+                plan = kept_less(plan, limit, self.donated)
+                return plan.graph
+
+            handed: dict[str, Callable[[Graph], Graph]] = {
+                "patterns": replaced,
+                "losses in chunks": chunk_losses,
+                "gradients of tables by rows": add_rows,
+                "fuse": fuse,
+                "values made again": again,
+            }
             if self.numerics == "fast":  # they round less often
-                graph = apply("endings of products", partial(with_endings, choices=choices), graph)
-            plan = schedules.of(graph, choices)
-            less = partial(kept_less, plan, limit, self.donated)
-            return plan_or_plainer("without values made again", less, lambda: plan, notes).with_notes(*notes)
+                handed["endings of products"] = partial(with_endings, choices=choices)
+            graph, reports = pipeline(
+                self.traced.graph,
+                numerics=self.numerics,
+                precision=self.precision,
+                donated=self.donated,
+                memory_limit_bytes=recomputed,
+                handed=handed,
+                attempt=attempts(notes),
+                body=inside,
+            )
+            return plan.with_notes(*notes), graph, reports
 
-        self.plan = planned(graph)
-        if limit is not None and (peak := peak_bytes(self.plan.graph, self.donated)) > limit:
-            less = recompute(graph, self.donated, target_bytes=limit)
-            other = self.plan if less is graph else planned(less)
-            if peak_bytes(other.graph, self.donated) < peak:
-                self.plan = other
-        return self.plan.graph
+        best = passed(None)
+        if limit is not None and (peak := peak_bytes(best[0].graph, self.donated)) > limit:
+            other = passed(limit)
+            if peak_bytes(other[0].graph, self.donated) < peak:
+                best = other
+        self.plan, graph, reports = best
+        return graph, reports
 
     def _public_outputs(self) -> list[int]:
         """Outputs that lie in the program's state and stand in no tree: the caller gets copies of them."""

@@ -62,8 +62,8 @@ def stream_programs() -> Any:
 
 def _lower_to_c() -> Callable[..., Any]:
     lowering: Any = _module("fusion.c.lowering", "fusion.c_lowering")
-    found: Callable[..., Any] = lowering.lower_to_c
-    return found
+    lower_to_c: Callable[..., Any] = lowering.lower_to_c
+    return lower_to_c
 
 
 def _variants() -> Any:
@@ -72,8 +72,16 @@ def _variants() -> Any:
 
 def _sizes_of(graph: Graph) -> tuple[int, ...]:
     symbolic: Any = _module("fusion.rows.symbolic", "fusion.symbolic")
-    found: tuple[int, ...] = symbolic.sizes_of(graph)
-    return found
+    sizes: tuple[int, ...] = symbolic.sizes_of(graph)
+    return sizes
+
+
+def _stream_schedule(plans: Any) -> Callable[[Graph], Any]:
+    """Returns the planner of a stream's graph of symbolic sizes."""
+    choices = dict(zip(("choices",), _choices(False), strict=False))
+    if hasattr(plans, "stream_plan"):
+        return partial(plans.stream_plan, plainer=False, **choices)
+    return partial(plans._scheduled, **choices)
 
 
 def _answers(generates: bool) -> dict[str, Any]:
@@ -138,15 +146,19 @@ def _outside(strict: bool = False, generates: bool = False) -> Callable[..., Any
 def _stream(graphs: Sequence[Graph], options: dict[str, Any]) -> Iterable[Any]:
     plans = stream_programs()
     variants = _variants().Variants()
-    scheduled = partial(plans._scheduled, **dict(zip(("choices",), _choices(False), strict=False)))
+    scheduled = _stream_schedule(plans)
     with _choosing(False):
         for graph in graphs:
             sizes = _sizes_of(graph)
-            found = variants.found(sizes)
-            if found is None and len(graphs) > 1 and variants.made(graph, sizes, scheduled) is not None:
-                found = variants.found(sizes)
-            if found is not None:
-                yield found[0].plan, found[1]
+            shared = variants.found(sizes)
+            if shared is None and len(graphs) > 1 and variants.made(graph, sizes, scheduled) is not None:
+                shared = variants.found(sizes)
+            if shared is not None:
+                yield shared[0].plan, shared[1]
+                continue
+            if hasattr(plans, "stream_plan"):
+                plan = plans.stream_plan(graph, *_choices(False))
+                yield plan, plan.graph
                 continue
             ready = plans.Ready(LibTorch(), graph, range(len(graph.inputs)), [True] * len(graph.outputs))
             yield ready.plan, plans._tidied(ready.plan.graph)
@@ -159,15 +171,16 @@ def _compile(graphs: Sequence[Graph], options: dict[str, Any]) -> Iterable[Any]:
         program=lambda graph, donated, title: SimpleNamespace(run=None),
         recorded=lambda *_: None,
     )
-    given = {"numerics": None, "precision": "float32", "memory_limit_bytes": None, "donated": (), **options}
-    given["donated"] = frozenset(given["donated"])
+    leaf.capabilities, leaf.leaf = leaf, lambda: leaf  # it offers all of that itself, whoever is asked
+    how = {"numerics": None, "precision": "float32", "memory_limit_bytes": None, "donated": (), **options}
+    how["donated"] = frozenset(how["donated"])
     schedules = _variants().Schedules()
     nothing = Container(tuple, (), ())
     with _choosing(False):
         for graph in graphs:
             traced = Traced(leaf, graph, (), nothing, (), (), None, None, None)
             program = Program(
-                traced, "step", fuse=True, schedules=schedules, replay=False, held=frozenset(), arguments=(), **given
+                traced, "step", fuse=True, schedules=schedules, replay=False, held=frozenset(), arguments=(), **how
             )
             yield program.plan, program.graph
 
@@ -183,20 +196,20 @@ DOORS: dict[str, Callable[..., Iterable[Any]]] = {
 
 # -- what is recorded -------------------------------------------------------------------------------------------
 def plan_case(door: str, graphs: Sequence[Graph], options: dict[str, Any]) -> dict[str, Any]:
-    """What a door makes of graphs: text, kernels, bytes and peak of the last, and all sources."""
+    """Plans graphs as a door does: text, kernels, bytes and peak of the last, and all sources."""
     sources: dict[str, str] = {}
     if door == "passes":
         lines, counts = _passes(graphs, options), (0, 0, 0)
     else:
         lines, counts = [], (0, 0, 0)
         for plan, graph in DOORS[door](graphs, options):
-            more, counts = _told(plan, graph, sources)
+            more, counts = _describe(plan, graph, sources)
             lines += more
     numbers = itertools.count()
     names: dict[str, str] = {}
 
     def renumbered(text: str) -> str:
-        return re.sub(r"symbolic \d+", lambda found: names.setdefault(found[0], f"symbolic #{next(numbers)}"), text)
+        return re.sub(r"symbolic \d+", lambda match: names.setdefault(match[0], f"symbolic #{next(numbers)}"), text)
 
     return {
         "kernels": counts[0],
@@ -207,7 +220,7 @@ def plan_case(door: str, graphs: Sequence[Graph], options: dict[str, Any]) -> di
     }
 
 
-def _told(plan: Any, graph: Graph, sources: dict[str, str]) -> tuple[list[str], tuple[int, int, int]]:
+def _describe(plan: Any, graph: Graph, sources: dict[str, str]) -> tuple[list[str], tuple[int, int, int]]:
     explained = fusion.explain(plan)
     lines = [graph.dense().text()]
     moved = 0
@@ -249,7 +262,7 @@ def record(directory: Path, quick: bool = False) -> dict[str, dict[str, Any]]:
     """Records the corpus; returns it by name."""
     from tests.fusion.replay_corpus import corpus
 
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "plans.jsonl").open("w") as file:
         for case in corpus(quick):
@@ -260,33 +273,33 @@ def record(directory: Path, quick: bool = False) -> dict[str, dict[str, Any]]:
                 name = f"{case.name} | {door}{', on a GPU' if on_gpu else ''}"
                 each = [text.replace('"cpu"', '"cuda:0"') for text in texts] if on_gpu else texts
                 entry = {"name": name, "door": door, "options": case.options, "graphs": each}
-                found[name] = entry | {"plan": _replanned(entry)}
-                file.write(json.dumps(found[name]) + "\n")
-    return found
+                entries[name] = entry | {"plan": _plan_again(entry)}
+                file.write(json.dumps(entries[name]) + "\n")
+    return entries
 
 
-def _replanned(entry: dict[str, Any]) -> dict[str, Any]:
+def _plan_again(entry: dict[str, Any]) -> dict[str, Any]:
     begun = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             graphs = [Graph.from_json(text) for text in entry["graphs"]]
-            made = plan_case(entry["door"], graphs, entry["options"])
+            plan = plan_case(entry["door"], graphs, entry["options"])
         except Exception as fault:  # what a door refuses, it must refuse again
-            made = {"kernels": 0, "bytes": 0, "peak": 0, "text": f"{type(fault).__name__}: {fault}", "sources": {}}
-    return made | {"seconds": round(time.process_time() - begun, 3)}
+            plan = {"kernels": 0, "bytes": 0, "peak": 0, "text": f"{type(fault).__name__}: {fault}", "sources": {}}
+    return plan | {"seconds": round(time.process_time() - begun, 3)}
 
 
 # -- comparing -----------------------------------------------------------------------------------------------
 def compare(before: Iterable[dict[str, Any]], after: Callable[[dict[str, Any]], dict[str, Any]]) -> list[str]:
     """A paragraph for each recorded case whose plan or sources differ."""
-    found = []
+    texts = []
     for entry in before:
         one, other = entry["plan"], after(entry)
         if (one["text"], one["sources"]) != (other["text"], other["sources"]):
             counts = ", ".join(f"{key} {one[key]} -> {other[key]}" for key in ("kernels", "bytes", "peak"))
-            found.append("\n".join([f"{entry['name']}: {counts}", *_lines(one, other)]))
-    return found
+            texts.append("\n".join([f"{entry['name']}: {counts}", *_lines(one, other)]))
+    return texts
 
 
 def _lines(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
@@ -304,35 +317,34 @@ def recorded(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def main() -> int:
-    """What the command line asks for; 1 where plans differ."""
+    """Does what the command line asks for; returns 1 where plans differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("record", "compare"))
     parser.add_argument("directory", type=Path)
     parser.add_argument("--quick", action="store_true", help="record a few cases of each kind")
     parser.add_argument("--only", default="", help="compare the cases whose names have this in them")
     parser.add_argument("--against", type=Path, help="compare with another record, and plan nothing")
-    given = parser.parse_args()
-    if given.command == "record":
-        made = record(given.directory, given.quick)
-        graphs = {text for entry in made.values() for text in entry["graphs"]}
-        print(f"{len(made)} plans of {len(graphs)} graphs are recorded in {given.directory / 'plans.jsonl'}")
+    wishes = parser.parse_args()
+    if wishes.command == "record":
+        plans = record(wishes.directory, wishes.quick)
+        graphs = {text for entry in plans.values() for text in entry["graphs"]}
+        print(f"{len(plans)} plans of {len(graphs)} graphs are recorded in {wishes.directory / 'plans.jsonl'}")
         return 0
-    others = {} if given.against is None else {e["name"]: e["plan"] for e in recorded(given.against)}
+    others = {} if wishes.against is None else {e["name"]: e["plan"] for e in recorded(wishes.against)}
     seconds = [0.0, 0.0]
 
     def after(entry: dict[str, Any]) -> dict[str, Any]:
-        plan = _replanned(entry) if given.against is None else others[entry["name"]]
+        plan = _plan_again(entry) if wishes.against is None else others[entry["name"]]
         seconds[0] += entry["plan"]["seconds"]
         seconds[1] += plan["seconds"]
         return plan
 
-    wanted = [entry for entry in recorded(given.directory) if given.only in entry["name"]]
-    found = compare(wanted, after)
-    print("\n".join(found))
-    print(
-        f"{len(found)} of {len(wanted)} plans differ; {seconds[0]:.1f} s of planning before, {seconds[1]:.1f} s after"
-    )
-    return bool(found)
+    wanted = [entry for entry in recorded(wishes.directory) if wishes.only in entry["name"]]
+    differences = compare(wanted, after)
+    print("\n".join(differences))
+    took = f"{seconds[0]:.1f} s of planning before, {seconds[1]:.1f} s after"
+    print(f"{len(differences)} of {len(wanted)} plans differ; {took}")
+    return bool(differences)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def arrays(seed: np.random.Generator, *shapes: tuple[int, ...]) -> list[Tensor]:
 
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "composites": (schedule, "open_composites"),
+    "composites": (planner, "open_composites"),
     "joining": (Grouping, "run"),
     "side by side": (Grouping, "side_by_side"),
     "writing the plan": (schedule, "_written"),

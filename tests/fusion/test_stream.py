@@ -352,7 +352,7 @@ class Broken:
         self.run = _fail_to_compile
 
 
-def _fail_to_compile(*inputs: Any) -> Any:
+def _fail_to_compile(*inputs: Any, **how: Any) -> Any:
     raise SyntaxError("ptxas does not like this kernel")
 
 

@@ -26,22 +26,14 @@ from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.core.verifying import is_verifying
 from burn_torch.fusion import Choices, Plan, plan_of
 from burn_torch.fusion.body.reasons import FusionWarning
-from burn_torch.fusion.planning.faults import plan_or_plainer
+from burn_torch.fusion.planning.faults import attempts
 from burn_torch.fusion.rewrites.patterns import replaced
 from burn_torch.fusion.rows.row import inside
 from burn_torch.fusion.rows.symbolic import call_form, call_sizes
 from burn_torch.fusion.shapes.variants import SymbolicPlan
 from burn_torch.graph.interpreter import executed, interpret, stepwise
 from burn_torch.graph.ir import Graph
-from burn_torch.graph.passes import (
-    algebra,
-    common_subexpressions,
-    dead_code,
-    fold_constants,
-    fold_views,
-    group_updates,
-    rewritten,
-)
+from burn_torch.graph.passes import dead_code, pipeline
 
 __all__ = ["FusionWarning", "Planner", "Ready", "changed", "replayed", "version_reader"]
 
@@ -126,11 +118,7 @@ class Ready:
             return self.symbolic.plan
         with self.lock:
             if self._plan is None:
-                notes: list[str] = []
-                graph = plan_or_plainer(
-                    "without passes", lambda: _prepared(self.graph), lambda: dead_code(self.graph), notes
-                )
-                self._plan = plan_of(graph, capabilities(self.inner).choices).with_notes(*self.notes, *notes)
+                self._plan = stream_plan(self.graph, capabilities(self.inner).choices).with_notes(*self.notes)
             return self._plan
 
     # -- making ------------------------------------------------------------------------------------------
@@ -138,7 +126,7 @@ class Ready:
         """Compiles it: with generated kernels if the leaf runs them at `place`."""
         if capabilities(self.inner).generates(place):
             try:
-                self._run = program_of(self.inner, _tidied(self.plan.graph)).run
+                self._run = program_of(self.inner, self.plan.graph).run
                 self.fused = True
             except Exception as fault:
                 self._tell(fault)
@@ -213,31 +201,28 @@ class Ready:
         )
 
 
-def _prepared(graph: Graph) -> Graph:
-    """The passes before scheduling.  Results may share memory with what they were made of, as in unfused execution."""
-    passes: Sequence[tuple[str, Callable[[Graph], Graph]]] = (
-        ("dead_code", dead_code),
-        ("patterns", replaced),
-        ("common_subexpressions", lambda g: common_subexpressions(g, "fast")),
-        ("fold_constants", lambda g: fold_constants(g, "fast")),
-        ("algebra", lambda g: algebra(g, "fast")),
-        ("fold_views", lambda g: fold_views(g, "fast")),
-        ("common_subexpressions", lambda g: common_subexpressions(g, "fast")),
-        ("dead_code", dead_code),
-        ("group_updates", group_updates),
+def stream_plan(graph: Graph, choices: Choices, *, plainer: bool = True) -> Plan:
+    """The plan of what a stream has recorded.  Results may share memory with what they were made of.
+
+    plainer  passes that fail are left out, and what cannot be planned is left to the leaf; else the fault is raised
+    """
+    plan = Plan(graph, (), ())
+    notes: list[str] = []
+
+    def fuse(graph: Graph) -> Graph:
+        nonlocal plan
+        plan = plan_of(graph, choices, plainer=plainer)
+        return plan.graph
+
+    after, reports = pipeline(
+        graph,
+        profile="stream",
+        numerics="fast",
+        handed={"patterns": replaced, "fuse": fuse},
+        attempt=attempts(notes) if plainer else None,
+        body=inside,
     )
-    for name, step in passes:
-        graph = rewritten(name, step, graph)
-    return graph
-
-
-def _tidied(graph: Graph) -> Graph:
-    return rewritten("fold_views", lambda g: dead_code(fold_views(g, "fast")), graph, inside)
-
-
-def _scheduled(graph: Graph, choices: Choices) -> Plan:
-    plan = plan_of(_prepared(graph), choices, plainer=False)
-    return replace(plan, graph=_tidied(plan.graph))
+    return replace(plan, graph=after, passes=(reports, *plan.passes)).with_notes(*notes)
 
 
 def steps_of(graph: Graph, inner: Backend) -> Callable[..., list[object]]:
@@ -380,7 +365,7 @@ class Planner:
         generates = capabilities(self.inner).generates(place)
         # without kernels a plan is a program of the leaf: worth it for the first shape, and for those that come again
         if (not (stormy or shapes.many) if generates else not stormy and not shapes.plans) or last.met:
-            schedule = partial(_scheduled, choices=capabilities(self.inner).choices)
+            schedule = partial(stream_plan, choices=capabilities(self.inner).choices, plainer=False)
             symbolic = shapes.variants.made(graph, sizes, schedule) if generates else None
             found = None if symbolic is None else shapes.variants.found(sizes)
             if found is not None:

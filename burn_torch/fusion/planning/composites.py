@@ -18,8 +18,7 @@ from burn_torch.fusion.rows.row import kernel
 from burn_torch.fusion.triton.lowering import LONGEST_ROW
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Node
-from burn_torch.graph.passes.dead import dead_code
-from burn_torch.graph.passes.view_chains import fold_views
+from burn_torch.graph.passes.driver import pipeline
 from burn_torch.graph.view import GraphView, inlined
 from burn_torch.ops.laws import Folds
 from burn_torch.ops.op import Call
@@ -168,7 +167,7 @@ def _kept(call: Call, parts: Split) -> Graph | None:
     if body is False:
         body = parts(call)
         if body is not None:
-            body = dead_code(fold_views(body, "fast"))  # without casts to the type that a value has
+            body, _ = pipeline(body, profile="body", numerics="fast")  # without casts to the type that a value has
         if body is not None and not _fits(body):
             body = None
         call.memo[key] = body

@@ -19,8 +19,9 @@ from burn_torch.core.errors import GraphError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.verifying import is_proving, is_verifying
 from burn_torch.fusion.body.reasons import FusionWarning, Unfusible, Unsymbolic
+from burn_torch.graph.ir import Graph
 
-__all__ = ["known_failure", "note_fault", "plan_or_plainer", "remember_failure"]
+__all__ = ["attempts", "known_failure", "note_fault", "plan_or_plainer", "remember_failure"]
 
 T = TypeVar("T")
 
@@ -44,6 +45,15 @@ def plan_or_plainer(step: str, plan: Callable[[], T], plainer: Callable[[], T], 
     except Exception as fault:
         notes.append(note_fault(step, fault))
     return plainer()
+
+
+def attempts(notes: list[str]) -> Callable[[str, Callable[[Graph], Graph], Graph], Graph]:
+    """What runs a pass of `pipeline` that is not needed, and leaves the graph as it is where that raises."""
+
+    def attempt(step: str, rewrite: Callable[[Graph], Graph], graph: Graph) -> Graph:
+        return plan_or_plainer(f"without {step}", lambda: rewrite(graph), lambda: graph, notes)
+
+    return attempt
 
 
 def note_fault(step: str, fault: Exception) -> str:

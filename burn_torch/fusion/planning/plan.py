@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from burn_torch.fusion.body.lines import remember_lines
@@ -12,6 +12,7 @@ from burn_torch.fusion.rows.row import text_of
 from burn_torch.fusion.rows.symbolic import Symbolic
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.origin import Origin
+from burn_torch.graph.passes.driver import PassReports
 
 __all__ = ["Boundary", "Group", "Plan", "remember_groups"]
 
@@ -56,6 +57,7 @@ class Plan:
     symbolic  where it was planned at sizes that are symbols, these
     planned   the graph then, of which `graph` is an instance
     notes     what is plainer than it could be, and why
+    passes    what each pass did, from the graph that was given to this one
     """
 
     graph: Graph
@@ -64,6 +66,7 @@ class Plan:
     symbolic: Symbolic | None = None
     planned: Graph | None = None
     notes: tuple[str, ...] = ()
+    passes: tuple[PassReports, ...] = field(default=(), compare=False)
 
     def with_notes(self, *notes: str) -> Plan:
         """The plan with more notes; empty ones do not count."""

@@ -12,19 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.planning.bodies import Role, Source
-from burn_torch.fusion.planning.composites import Whole, open_composites
+from burn_torch.fusion.planning.composites import Whole
 from burn_torch.fusion.planning.groups import Cut, Grouping
 from burn_torch.fusion.planning.legality import SPENT
 from burn_torch.fusion.planning.order import least_alive
 from burn_torch.fusion.planning.plan import Boundary, Group, Plan
-from burn_torch.fusion.rewrites.patterns import replaced
 from burn_torch.fusion.rows.row import kernel
 from burn_torch.graph.ir import Graph, Node
-from burn_torch.graph.passes.dead import dead_code
-from burn_torch.graph.passes.invariants import check_rewrite, rewritten
 from burn_torch.graph.passes.memory import memory_plan, peak_bytes
 from burn_torch.graph.transfers import in_order
 from burn_torch.graph.view import GraphView
@@ -33,12 +29,11 @@ from burn_torch.ops.laws import Folds
 __all__ = ["schedule"]
 
 
-def schedule(graph: Graph, strict: bool) -> Plan:
-    """The kernels of a graph, each product and convolution by itself."""
-    known = rewritten("patterns", lambda graph: dead_code(replaced(graph, strict=strict)), graph)
-    opened, whole = open_composites(known)
-    if is_proving():
-        check_rewrite("opening composite operations", known, opened)
+def schedule(graph: Graph, opened: Graph, whole: Whole, strict: bool) -> Plan:
+    """The kernels of a graph, each product and convolution by itself, at no higher peak of memory than it has.
+
+    opened  the graph with its composite operations opened, and `whole` what they were
+    """
     source = Source(opened)
     most = peak_bytes(graph) + _workspace(source, whole)
     grouping = Grouping(source)

@@ -17,6 +17,7 @@ from typing import Any, Final, final
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.view import GraphView
+from burn_torch.ops.laws import Converts
 from burn_torch.ops.linear_losses import linear_cross_entropy_with_gradients as whole
 from burn_torch.ops.losses import cross_entropy, cross_entropy_backward
 from burn_torch.ops.op import Call
@@ -212,7 +213,7 @@ class _Finder:
             self.view.rename(name, wide)
             return made, []
         readers = self.view.read_by(name)
-        widening = [n for n in readers if n.call.op is cast and n.call.result is specs[wide]]
+        widening = [n for n in readers if n.call.op.law(Converts) and n.call.result is specs[wide]]
         for node in widening:
             self.view.rename(node.outputs[0], wide)
         if len(widening) < len(readers) or name in self.view.returned:

@@ -1,4 +1,4 @@
-"""What fusion made of a graph, for people: kernels with the users' lines, and why there are not fewer."""
+"""Explanations of a plan, for people: kernels with the users' lines, and why there are not fewer."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from burn_torch.fusion.triton.convolutions import lower_convolution
 from burn_torch.fusion.triton.lowering import lower
 from burn_torch.fusion.triton.products import lower_product
 from burn_torch.graph.ir import Graph, Node
+from burn_torch.graph.passes import PassReport
 from burn_torch.symbolic.sizes import size_hint
 
 __all__ = ["FusionExplanation", "KernelReport", "SymbolReport", "explain"]
@@ -61,7 +62,7 @@ class KernelReport:
 
     @property
     def generated(self) -> bool:
-        """Whether fusion generates it."""
+        """Says whether fusion generates it."""
         return self.source is not None
 
     def __str__(self) -> str:
@@ -111,9 +112,11 @@ class FusionExplanation:
     graph: Graph
     symbols: tuple[SymbolReport, ...] = ()
     guards: tuple[str, ...] = ()
-    """What must hold of the symbols for the plan to serve, beside that each is 2 or more."""
+    """Conditions on the symbols for the plan to serve, beside that each is 2 or more."""
     notes: tuple[str, ...] = ()
-    """What is plainer than it could be, and why: a limit, or a fault of the planner, which was warned of."""
+    """Notes on what is plainer than it could be, and why: a limit, or a fault of the planner, which was warned of."""
+    passes: tuple[PassReport, ...] = ()
+    """A report of each pass: those before the planner's, where the door has some, then the planner's own."""
 
     @property
     def generated(self) -> int:
@@ -128,6 +131,7 @@ class FusionExplanation:
             "symbols": [asdict(symbol) for symbol in self.symbols],
             "guards": list(self.guards),
             "notes": list(self.notes),
+            "passes": [asdict(report) for report in self.passes],
         }
 
     def to_json(self) -> str:
@@ -156,6 +160,7 @@ class FusionExplanation:
         if self.guards:
             lines.append(f"  as long as {', '.join(self.guards)}")
         lines += [f"  plainer: {note}" for note in self.notes]
+        lines += [f"  {report}" for report in self.passes]
         for number, report in enumerate(self.kernels):
             first, *others = str(report).splitlines()
             lines += [f"  {number}  {first}", *(f"     {line}" for line in others)]
@@ -170,7 +175,7 @@ class FusionExplanation:
 
 
 def explain(plan: Plan, choices: Choices = LIBRARIES) -> FusionExplanation:
-    """What a plan is, in words: see `FusionExplanation`.  `choices` says with which tiles its kernels ran last."""
+    """Describes a plan in words: see `FusionExplanation`.  `choices` says with which tiles its kernels ran last."""
     graph = plan.graph if plan.planned is None else plan.planned
     groups: dict[str, list[Group]] = {}
     for group in plan.groups:
@@ -184,12 +189,13 @@ def explain(plan: Plan, choices: Choices = LIBRARIES) -> FusionExplanation:
             reports.append(_generated(groups[node.call.attrs["body"]].pop(0), node, choices))
         else:
             reports.append(_of_a_library(node, specs))
-    found = plan.symbolic
-    if found is None:
-        return FusionExplanation(tuple(reports), plan.boundaries, plan.graph, notes=plan.notes)
-    symbols = [SymbolReport(name, found.scope.hints[name], str(site)) for name, site in found.named.items()]
-    guards = tuple(guard.text for guard in found.guards)
-    return FusionExplanation(tuple(reports), plan.boundaries, plan.graph, tuple(symbols), guards, plan.notes)
+    symbolic = plan.symbolic
+    passes = tuple(report for each in plan.passes for report in each)
+    if symbolic is None:
+        return FusionExplanation(tuple(reports), plan.boundaries, plan.graph, notes=plan.notes, passes=passes)
+    symbols = [SymbolReport(name, symbolic.scope.hints[name], str(site)) for name, site in symbolic.named.items()]
+    guards = tuple(guard.text for guard in symbolic.guards)
+    return FusionExplanation(tuple(reports), plan.boundaries, plan.graph, tuple(symbols), guards, plan.notes, passes)
 
 
 def _generated(group: Group, node: Node, choices: Choices) -> KernelReport:
@@ -227,8 +233,8 @@ def _generated(group: Group, node: Node, choices: Choices) -> KernelReport:
 
 def _of_a_library(node: Node, specs: dict[int, Any]) -> KernelReport:
     def size(ids: Sequence[object]) -> int:
-        found = [specs.get(i) for i in dict.fromkeys(ids) if isinstance(i, int)]
-        return sum(size_hint(spec.numel) * spec.dtype.itemsize for spec in found if isinstance(spec, TensorSpec))
+        sizes = [specs.get(i) for i in dict.fromkeys(ids) if isinstance(i, int)]
+        return sum(size_hint(spec.numel) * spec.dtype.itemsize for spec in sizes if isinstance(spec, TensorSpec))
 
     name = node.call.op.name
     origins = () if node.origin is None else (str(node.origin),)

@@ -3,7 +3,7 @@
 from burn_torch.graph.passes.casting import Precision, dtype_policy
 from burn_torch.graph.passes.constants import fold_constants
 from burn_torch.graph.passes.dead import dead_code
-from burn_torch.graph.passes.driver import PassReport, PassReports, pipeline
+from burn_torch.graph.passes.driver import PASSES, PassReport, PassReports, pipeline
 from burn_torch.graph.passes.grouping import group_updates
 from burn_torch.graph.passes.identities import algebra
 from burn_torch.graph.passes.invariants import Body, check_overwrites, rewritten
@@ -17,6 +17,7 @@ from burn_torch.graph.passes.subexpressions import common_subexpressions
 from burn_torch.graph.passes.view_chains import fold_views
 
 __all__ = [
+    "PASSES",
     "Body",
     "Buffer",
     "MemoryPlan",

@@ -1,20 +1,30 @@
-"""The passes in their order, and what each of them did."""
+"""The passes of every door in their one order, and what each of them did.
+
+    compile  a compiled function's graph
+    stream   what a lazy stream has recorded, where kernels are generated
+    plan     what either of them hands to the planner of kernels, and what `plan_of` is given from outside
+    body     what a kernel of its own is made of
+    export   what is written to a file
+
+Fusion hands its own passes down by their names: what is not handed down does not run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Final, final, overload
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Literal, TypeAlias, final, overload
 
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.verifying import is_proving
-from burn_torch.graph.ir import Graph, Node
+from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.casting import Precision, dtype_policy
 from burn_torch.graph.passes.constants import fold_constants
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.grouping import group_updates
 from burn_torch.graph.passes.identities import algebra
-from burn_torch.graph.passes.invariants import check_isolated, check_transfers, rewritten
+from burn_torch.graph.passes.invariants import Body, check_isolated, check_transfers, rewritten
 from burn_torch.graph.passes.isolation import isolate_outputs
 from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.graph.passes.narrowing import narrow_gradients
@@ -24,7 +34,7 @@ from burn_torch.graph.passes.rewrite import Numerics
 from burn_torch.graph.passes.subexpressions import common_subexpressions
 from burn_torch.graph.passes.view_chains import fold_views
 
-__all__ = ["PassReport", "PassReports", "pipeline"]
+__all__ = ["PASSES", "Pass", "PassReport", "PassReports", "Profile", "Settings", "pipeline"]
 
 _NUMERICS: Final = ("eager", "fast")
 
@@ -32,7 +42,7 @@ _NUMERICS: Final = ("eager", "fast")
 @final
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """What one pass did: nodes and planned peak of memory before and after it."""
+    """A report of one pass: nodes and planned peak of memory before and after it."""
 
     name: str
     nodes_before: int
@@ -63,13 +73,13 @@ class PassReports(Sequence[PassReport]):
     def __getitem__(self, at: slice) -> list[PassReport]: ...
     def __getitem__(self, at: int | slice) -> PassReport | list[PassReport]:
         """A report, or some of them."""
-        return self._measured()[at]
+        return self._measure()[at]
 
     def __len__(self) -> int:
         """One for each pass."""
         return len(self._reports or self._steps)
 
-    def _measured(self) -> list[PassReport]:
+    def _measure(self) -> list[PassReport]:
         if self._steps:
             size = peak_bytes(self._steps[0][1], self._donated)
             for name, before, after in self._steps:
@@ -80,28 +90,112 @@ class PassReports(Sequence[PassReport]):
         return self._reports
 
 
+Profile: TypeAlias = Literal["compile", "stream", "plan", "body", "export"]
+
+Rewrite: TypeAlias = Callable[[Graph], Graph]
+
+Attempt: TypeAlias = Callable[[str, Rewrite, Graph], Graph]
+"""Runs a pass that is not needed: (its name, the pass, the graph) -> the graph after it, or as it was."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Wishes that passes fulfil, see `pipeline`."""
+
+    numerics: Numerics = "eager"
+    precision: Precision = "float32"
+    donated: Collection[int] = ()
+    target_bytes: int | None = None
+    handed: Mapping[str, Rewrite] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass in the list: in which profiles it runs, and when.
+
+    run     None where it is handed down from above
+    when    whether these settings ask for it
+    needed  without it the result would not be what was asked for: where it fails, the pipeline does
+    """
+
+    name: str
+    profiles: str
+    run: Callable[[Settings, Graph], Graph] | None = None
+    when: Callable[[Settings], bool] = lambda s: True
+    needed: bool = False
+
+    def takes_part(self, profile: Profile, settings: Settings) -> bool:
+        """Says whether it runs in a profile with these settings."""
+        known = self.run is not None or self.name in settings.handed
+        return known and profile in self.profiles.split() and self.when(settings)
+
+
+def _fuses(settings: Settings) -> bool:
+    return "fuse" in settings.handed
+
+
+PASSES: Final = (
+    Pass("dead_code", "compile stream plan export", lambda s, g: dead_code(g)),
+    Pass("patterns", "compile stream plan"),
+    Pass("dead_code", "compile plan", lambda s, g: dead_code(g), when=lambda s: "patterns" in s.handed),
+    Pass("dtype_policy", "compile", lambda s, g: dtype_policy(g, s.precision), needed=True),
+    Pass("common_subexpressions", "compile stream export", lambda s, g: common_subexpressions(g, s.numerics)),
+    Pass("fold_constants", "compile stream export", lambda s, g: fold_constants(g, s.numerics)),
+    Pass("algebra", "compile stream export", lambda s, g: algebra(g, s.numerics)),
+    Pass("fold_views", "compile stream body export", lambda s, g: fold_views(g, s.numerics)),
+    Pass("common_subexpressions", "compile stream export", lambda s, g: common_subexpressions(g, s.numerics)),
+    Pass("dead_code", "compile stream body export", lambda s, g: dead_code(g)),
+    Pass("group_updates", "compile stream", lambda s, g: group_updates(g)),
+    Pass("narrow_gradients", "compile", lambda s, g: narrow_gradients(g)),
+    Pass("launch_early", "compile", lambda s, g: launch_early(g)),
+    Pass(
+        "recompute",
+        "compile",
+        lambda s, g: recompute(g, s.donated, target_bytes=s.target_bytes or 0),
+        when=lambda s: s.target_bytes is not None,
+    ),
+    Pass("losses in chunks", "compile"),
+    Pass("gradients of tables by rows", "compile"),
+    Pass("endings of products", "compile"),
+    Pass("open composites", "plan"),
+    Pass("group", "plan", needed=True),
+    Pass("anchors", "plan"),
+    Pass("fuse", "compile stream", needed=True),
+    Pass("values made again", "compile"),
+    Pass("fold_views", "compile stream", lambda s, g: fold_views(g, "fast"), when=_fuses),
+    Pass("dead_code", "compile stream", lambda s, g: dead_code(g), when=_fuses),
+    Pass("launch_early", "compile", lambda s, g: launch_early(g), when=_fuses),  # kernels are in an order of their own
+    Pass("isolate_outputs", "compile", lambda s, g: isolate_outputs(g, s.donated), needed=True),
+)
+"""Every pass of every door.  The profile "plan" runs within "fuse", perhaps with sizes that are symbols."""
+
+
 def pipeline(
     graph: Graph,
     *,
+    profile: Profile = "compile",
     numerics: Numerics = "eager",
     precision: Precision = "float32",
     donated: Collection[int] = (),
     memory_limit_bytes: int | None = None,
-    fuse: Callable[[Graph], Graph] | None = None,
-    body: Callable[[Node], Graph | None] | None = None,
+    handed: Mapping[str, Rewrite] | None = None,
+    attempt: Attempt | None = None,
+    body: Body | None = None,
 ) -> tuple[Graph, PassReports]:
-    """Runs all passes.  The same graph gives the same result, whatever ran before.
+    """Runs all passes of a profile.  The same graph gives the same result, whatever ran before.
 
     numerics             "eager" changes no bit of any output; "fast" may round otherwise
     precision            "bfloat16" computes products in bf16, see `dtype_policy`; it changes bits by intent
     donated              positions of inputs whose memory the program may keep and overwrite
     memory_limit_bytes   recompute cheap values until the planned peak fits; None keeps them, which is faster
-    fuse                 puts generated kernels in place of what they compute, see `burn_torch/fusion`; it looks after
-                         the limit by itself
+    handed               passes that are handed down from above, by their names in `PASSES`
+    attempt              runs a pass that is not needed, and leaves it out where it fails; without it, faults are raised
     body                 the graph that a generated kernel stands for, so that what it draws is checked
 
-    The outputs of the result share memory with nothing but donated inputs.  With BURN_TORCH_VERIFY the graph is
-    verified after each pass.
+    The outputs of what "compile" gives share memory with nothing but donated inputs.  With BURN_TORCH_VERIFY the graph
+    is verified after each pass.
     Raises: ConfigError for unknown numerics or precision; GraphError, where it is verified, for a pass that breaks it,
     and always for an order of transfers that is not the graph's.
     """
@@ -114,32 +208,19 @@ def pipeline(
                 mend='use "eager" for the bits of eager execution, "fast" for speed',
             )
         )
-    steps: list[tuple[str, Callable[[Graph], Graph]]] = [
-        ("dead_code", dead_code),
-        ("dtype_policy", lambda g: dtype_policy(g, precision)),
-        ("common_subexpressions", lambda g: common_subexpressions(g, numerics)),
-        ("fold_constants", lambda g: fold_constants(g, numerics)),
-        ("algebra", lambda g: algebra(g, numerics)),
-        ("fold_views", lambda g: fold_views(g, numerics)),
-        ("common_subexpressions", lambda g: common_subexpressions(g, numerics)),
-        ("dead_code", dead_code),
-        ("group_updates", group_updates),
-        ("narrow_gradients", narrow_gradients),
-        ("launch_early", launch_early),
-    ]
-    if memory_limit_bytes is not None and fuse is None:
-        steps.append(("recompute", lambda g: recompute(g, donated, target_bytes=memory_limit_bytes)))
-    if fuse is not None:
-        steps += [("fuse", fuse), ("fold_views", lambda g: fold_views(g, "fast")), ("dead_code", dead_code)]
-        steps.append(("launch_early", launch_early))  # what was fused is in an order of its own
-    steps.append(("isolate_outputs", lambda g: isolate_outputs(g, donated)))
+    settings = Settings(numerics, precision, donated, memory_limit_bytes, handed or {})
+    assert not settings.handed.keys() - {each.name for each in PASSES if each.run is None}, "a pass without a place"
     done: list[tuple[str, Graph, Graph]] = []
     traced = graph
-    for name, step in steps:
-        after = rewritten(name, step, graph, body)
-        done.append((name, graph, after))
+    for each in PASSES:
+        if not each.takes_part(profile, settings):
+            continue
+        run = settings.handed[each.name] if each.run is None else partial(each.run, settings)
+        whole = partial(rewritten, each.name, run, body=body)
+        after = whole(graph) if each.needed or attempt is None else attempt(each.name, whole, graph)
+        done.append((each.name, graph, after))
         graph = after
     check_transfers(traced, graph)  # always: a process that sends in another order is waited for, for ever
-    if is_proving():
+    if is_proving() and profile == "compile":
         check_isolated(graph, donated)
     return graph, PassReports(done, donated)

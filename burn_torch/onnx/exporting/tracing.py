@@ -16,7 +16,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.graph import Graph, Literal, Node
 from burn_torch.graph.decomposition import decomposed
-from burn_torch.graph.passes import algebra, common_subexpressions, dead_code, fold_constants, fold_views
+from burn_torch.graph.passes import dead_code, pipeline
 from burn_torch.module.tree import Tree
 from burn_torch.onnx.rows.registry import find
 from burn_torch.tensor import Tensor
@@ -171,25 +171,7 @@ def prepared(graph: Graph, opset: int) -> Graph:
     """The graph in rows that are written themselves as far as may be, and without what is not needed."""
     graph = dead_code(graph)
     graph = _expanded(graph, opset)
-    for step in (dead_code, _shared, _folded, _simplified, _views, _shared, dead_code):
-        graph = step(graph)
-    return graph.dense()
-
-
-def _shared(graph: Graph) -> Graph:
-    return common_subexpressions(graph, "eager")
-
-
-def _folded(graph: Graph) -> Graph:
-    return fold_constants(graph, "eager")
-
-
-def _simplified(graph: Graph) -> Graph:
-    return algebra(graph, "eager")
-
-
-def _views(graph: Graph) -> Graph:
-    return fold_views(graph, "eager")
+    return pipeline(graph, profile="export")[0].dense()
 
 
 def _with_numbers(graph: Graph, numbers: dict[int, Literal]) -> Graph:

@@ -12,7 +12,7 @@ from burn_torch import Device, Tensor, compile, nn, ops
 from burn_torch.backend.libtorch.programs import program as libtorch_program
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import GraphError
-from burn_torch.fusion.planning import planner, schedule
+from burn_torch.fusion.planning import planner
 from burn_torch.graph import Graph, Node
 from burn_torch.graph.passes import driver, invariants, memory
 from burn_torch.ops.op import REGISTRY
@@ -121,13 +121,13 @@ PLANNING = {
     "losses in chunks": (compiled_program, "chunk_losses"),
     "gradients of tables by rows": (compiled_program, "add_rows"),
     "endings of products": (compiled_program, "with_endings"),
-    "planning": (planner, "_plan_whole"),
-    "opening composite operations": (schedule, "open_composites"),
+    "group": (planner, "schedule"),
+    "open composites": (planner, "open_composites"),
 }
 
 
 IN_PLANNING = [(step, fault) for step in PLANNING for fault in (dangling, of_another_type, drawn_in_another_order)
-               if step != "planning" or fault is of_another_type]  # else operations are in kernels by then  # fmt: skip
+               if step != "group" or fault is of_another_type]  # else operations are in kernels by then  # fmt: skip
 
 
 @pytest.mark.parametrize(("step", "fault"), IN_PLANNING)
@@ -153,10 +153,10 @@ def test_a_fault_in_planning_is_caught_after_its_step(
 def test_a_draw_inside_a_kernel_of_another_key_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan whose kernel reads the key of another mask."""
     masks = nn.DropoutConfig(0.5).init()
-    run = planner._plan_whole
+    run = planner.schedule
 
-    def broken(graph: Graph, *rest: Any) -> Any:
-        plan = run(graph, *rest)
+    def broken(*given: Any) -> Any:
+        plan = run(*given)
         numbers = [i for i, spec in plan.graph.inputs if not hasattr(spec, "shape")]
 
         def change(n: int, node: Node) -> Node:
@@ -170,7 +170,7 @@ def test_a_draw_inside_a_kernel_of_another_key_is_caught(monkeypatch: pytest.Mon
     x = Tensor.from_inner(X)
     compile(two, fuse=True)(x, x)
     monkeypatch.setenv("BURN_TORCH_VERIFY", "1")
-    monkeypatch.setattr(planner, "_plan_whole", broken)
+    monkeypatch.setattr(planner, "schedule", broken)
     with pytest.raises(GraphError, match="hang on other random numbers"):
         compile(two, fuse=True)(x, x)
 

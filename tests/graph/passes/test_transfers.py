@@ -80,7 +80,7 @@ def test_processes_with_other_graphs_send_in_one_order(with_kernels: bool) -> No
         orders = []
         for mine in range(2):
             traced = drawn(seed, mine)
-            graph, _ = pipeline(traced, numerics="fast", fuse=fuse if with_kernels else None)
+            graph, _ = pipeline(traced, numerics="fast", handed={"fuse": fuse} if with_kernels else None)
             orders.append(sent(verify(graph)))
             assert orders[-1] == sent(traced)
         assert orders[0] == orders[1]
