@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from burn_torch.core.durations import seconds_of, steps_or_seconds
+from burn_torch.cli.durations import seconds_of, steps_or_seconds
 
 __all__ = ["add_options", "applied"]
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self, TypeVar, dataclass_transform
 
 from burn_torch.core.errors import ArgumentError, explain
-from burn_torch.core.number import Scalar
 from burn_torch.core.spellings import missing_name
 from burn_torch.core.spellings.layers import MODULE
 from burn_torch.module.field_dict import settled
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
+from burn_torch.module.scalar import Scalar
 from burn_torch.tensor import Tensor
 
 __all__ = ["LEAVES", "Tree", "Unread", "children", "container_name", "is_node", "rebuild", "walk"]

@@ -10,12 +10,12 @@ from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.core.checking import checked, checked_after
 from burn_torch.core.errors import ArgumentError, RecordError, ShapeError, explain
 from burn_torch.core.misfits import worded
-from burn_torch.core.number import Scalar
 from burn_torch.core.unwatched import unwatched
 from burn_torch.module import Module, Param, ParamId, Tree
 from burn_torch.module.fields import checked_constructor, require_declared
 from burn_torch.module.gradients import GradientsParams, params_by_id
 from burn_torch.module.param import is_computed
+from burn_torch.module.scalar import Scalar
 from burn_torch.ops import Op
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
 from burn_torch.optim.record import OptimizerRecord

@@ -12,8 +12,8 @@ from typing import Any, Final, NoReturn, final
 
 from burn_torch.backend.base import capabilities
 from burn_torch.core.errors import ArtifactError, ConfigError, DeviceError, NonFiniteError, explain
-from burn_torch.core.exit_code import exit_code, exit_code_of
 from burn_torch.core.wording import first_line
+from burn_torch.monitor.exit_code import exit_code, exit_code_of
 from burn_torch.train.anomaly.watch import AnomalyWatch, may_hide, unsound
 from burn_torch.train.anomaly.words import not_finite
 from burn_torch.train.checkpoint import Checkpoint, CheckpointFile, Position

@@ -8,10 +8,10 @@ from __future__ import annotations
 import builtins
 import datetime
 import gc
+import importlib.util
 import io
 import os
 import random
-import resource
 import threading
 import time
 import uuid
@@ -56,7 +56,8 @@ def _calls() -> Iterator[tuple[object, str]]:
             yield function, f"torch.{name}"
     for name in ("get_count", "get_stats", "get_objects"):
         yield getattr(gc, name), f"gc.{name}"
-    yield resource.getrusage, "resource.getrusage"
+    if importlib.util.find_spec("resource") is not None:  # Windows has none
+        yield importlib.import_module("resource").getrusage, "resource.getrusage"
     yield threading.stack_size, "threading.stack_size"  # it sets what it reads
     yield io.open, "open"
     yield builtins.input, "input"

@@ -12,11 +12,11 @@ import datetime
 import decimal
 import faulthandler
 import gc
+import importlib.util
 import locale
 import logging
 import os
 import random
-import resource
 import signal
 import socket
 import sys
@@ -73,6 +73,7 @@ def _handlers() -> object:
 
 
 def _limits() -> object:
+    resource = sys.modules["resource"]
     return tuple([resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")])
 
 
@@ -109,7 +110,8 @@ def _getters() -> Iterator[tuple[object, Setting]]:
     yield decimal.getcontext, _DECIMALS
     yield decimal.localcontext, _DECIMALS
     yield sys.modules["_signal"].getsignal, Setting("signal handlers", _handlers)
-    yield resource.getrlimit, Setting("limits of the process", _limits)
+    if importlib.util.find_spec("resource") is not None:  # Windows has none
+        yield importlib.import_module("resource").getrlimit, Setting("limits of the process", _limits)
     yield sys.modules["numpy._core.umath"]._get_extobj_dict, Setting("np.geterr()", _errors_of_numpy)
 
 

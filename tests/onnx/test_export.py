@@ -17,7 +17,7 @@ from burn_torch import ArgumentError, Device, Module, OnnxError, Param, Tensor, 
 from burn_torch.cli.recipes.mnist import RECIPE as MNIST
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArtifactError, TraceError
-from burn_torch.core.number import Scalar
+from burn_torch.module.scalar import Scalar
 from burn_torch.onnx import Cannot, Wire, export, load, row
 from burn_torch.onnx.exporting import conversion
 

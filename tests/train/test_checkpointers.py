@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from burn_torch import ArtifactError, ConfigError, RecordError
+from burn_torch.cli.durations import seconds_of, steps_or_seconds
 from burn_torch.core import files
-from burn_torch.core.durations import seconds_of, steps_or_seconds
 from burn_torch.module import ModuleRecord
 from burn_torch.train import (
     Aggregate,

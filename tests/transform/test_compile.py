@@ -13,8 +13,8 @@ import burn_torch
 from burn_torch import Device, Module, Param, StepScope, Tensor, compile
 from burn_torch.backend import NdArray
 from burn_torch.config import Config
-from burn_torch.core.number import Scalar
 from burn_torch.core.philox import fold
+from burn_torch.module.scalar import Scalar
 from burn_torch.module.tree import Tree
 from burn_torch.nn import BatchNorm, BatchNormConfig
 from burn_torch.optim import AdamWConfig, GradientsParams, SgdConfig

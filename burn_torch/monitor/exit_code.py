@@ -1,4 +1,4 @@
-"""What a process of a run says at its end: the exit code of an error, and of a run that was stopped.
+"""Exit codes of a run, for scripts: of an error, and of a run that was stopped.
 
 0  done                             4  the loss became NaN or infinite
 1  an error in the user's code      5  a checkpoint or record that is damaged or of another model
