@@ -42,7 +42,7 @@ def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe,
         given = f"{path}: {err.strerror or err}"
         raise ArtifactError(
             explain(
-                "this is no artifact directory of a recipe",
+                "this is not the artifact directory of a recipe",
                 given=given if artifact_dir.is_dir() else f"{artifact_dir}, which is no directory",
                 expected="a directory with the config.json that `burn-torch train` writes",
                 mend="give the directory that `burn-torch train` named; by default it is below artifacts/",

@@ -90,5 +90,5 @@ def _fault(
     mend: str = "mend the line; quote cells that hold a comma or a quote",
 ) -> DataError:
     return DataError(
-        explain(f"{path}: this is no such table", given=f"line {line}: {given}", expected=expected, mend=mend)
+        explain(f"{path}: this is not the expected table", given=f"line {line}: {given}", expected=expected, mend=mend)
     )

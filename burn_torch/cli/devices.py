@@ -68,7 +68,7 @@ def device(text: str, *, fused: bool | None = None) -> Device:
     if "," in word:
         raise DeviceError(
             explain(
-                "this is done on one device",
+                "this command runs on one device",
                 given=f"--devices {text}",
                 expected="one of them; several are for train and resume",
                 mend=f"--devices {word.partition(',')[0]}",

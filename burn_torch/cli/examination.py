@@ -27,9 +27,9 @@ from burn_torch.train import AccuracyInput, LossInput, fold, train_step, valid_s
 __all__ = ["Outcome", "examine"]
 
 STEPS: Final = 20
-"""So many steps on one batch must lower its loss."""
+"""The number of steps on one batch that must lower its loss."""
 PARAMETERS: Final = 64
-"""So many parameters at most are moved for finite differences; each costs two runs of the model."""
+"""The largest number of parameters moved for finite differences; each costs two runs of the model."""
 AGREE: Final = 1e-5
 """In float64, with steps of 1e-6, the difference quotient has errors of about 1e-10 of the loss and 1e-12 of the third
 derivative: 1e-5 of the gradient leaves room for both."""
@@ -115,7 +115,9 @@ def _loss(item: object) -> float | None:
 
 def _first_loss(item: object, loss: float | None) -> Iterator[Outcome]:
     if loss is None:
-        text = f"{type(item).__name__} shows no LossInput: nobody watches for NaN, and LossMetric cannot read it"
+        text = (
+            f"{type(item).__name__} returns no LossInput: the run cannot watch for NaN, and LossMetric cannot read it"
+        )
         yield Outcome("first loss", "fault", text)
         return
     if not math.isfinite(loss):

@@ -71,7 +71,7 @@ def _print_users_frames(error: BaseException, out: TextIO) -> None:
         print("".join(traceback.format_list(users)) + told, end="", file=out)
         return
     text = explain(
-        "something failed that burn-torch has no words of its own for",
+        "an error that burn-torch does not explain itself",
         given=told.strip().replace("\n", "\n            "),
         expected="a run without an error, or one of the errors that it explains",
         mend="--debug shows where it began; if the fault is burn_torch's, please report it with that",

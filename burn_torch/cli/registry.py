@@ -107,7 +107,7 @@ def _module_of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ConfigError(
             explain(
-                "there is no such file of a recipe",
+                "this recipe file does not exist",
                 given=f"{path.absolute()}",
                 expected=f"a Python file that defines RECIPE, or one of {', '.join(recipes())}",
                 mend="check the path",

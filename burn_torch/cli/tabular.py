@@ -214,7 +214,7 @@ class Table:
         )
         return DataError(
             explain(
-                f"{self.path}: this is no number",
+                f"{self.path}: this is not a number",
                 given=f"line {line}: {name} = {cell!r}",
                 expected="a number, as in the training data",
                 mend="mend the cell, or leave it empty",

@@ -106,7 +106,7 @@ class Config:
         """Raises: ConfigError that names `init`."""
         raise ConfigError(
             explain(
-                f"{type(self).__name__}: a configuration is no function",
+                f"{type(self).__name__}: a configuration is not a function",
                 given=f"{type(self).__name__}(...) called with {len(args) + len(kwargs)} arguments",
                 expected="a call of one of its methods",
                 mend="config.init(device).forward(x): init makes what the configuration describes",

@@ -352,7 +352,7 @@ class _Plan(Generic[Item, Batch]):
         except StopIteration as error:
             raise RuntimeError(  # left as it is, it would end the epoch early and nobody would know
                 explain(
-                    "StopIteration came out of the dataset or the batcher",
+                    "the dataset or the batcher raised StopIteration",
                     given=f"batch {number + 1} of epoch {self.epoch + 1}",
                     expected="a batch, or an error that says what is wrong",
                     mend="catch it where next() is called on an iterator that has run out",

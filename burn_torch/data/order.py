@@ -66,7 +66,7 @@ def _words(seed: int, epoch: int, stream: int, count: int) -> NDArray[np.uint64]
     if count > _MOST:
         raise DataError(
             explain(
-                "no order of so many items fits a memory",
+                "the order of this number of items does not fit in memory",
                 given=f"{count} items",
                 expected=f"{_MOST} at most",
                 mend="check how the size was computed",

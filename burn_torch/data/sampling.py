@@ -33,7 +33,7 @@ class SelectionDataset(View[Item, Item]):
         if given.size and given.dtype.kind not in "iu":  # numpy would cut floats, and take a mask for positions 0 and 1
             raise DataError(
                 explain(
-                    "a selection is of positions",
+                    "a selection must hold positions",
                     given=f"values of {given.dtype}",
                     expected=f"whole numbers, 0 <= position < {len(dataset)}",
                     mend="np.flatnonzero(mask) gives the positions of a mask, and .astype(int) those of whole floats",

@@ -213,7 +213,12 @@ def even_bounds(total: int, num: int) -> list[tuple[int, int]]:
     """
     if num < 1:
         raise DataError(
-            explain("nothing is split into no parts", given=f"num={num}", expected="num >= 1", mend="ask for 1 or more")
+            explain(
+                "a dataset is split into at least one part",
+                given=f"num={num}",
+                expected="num >= 1",
+                mend="ask for 1 or more",
+            )
         )
     num = int(num)
     size, larger = divmod(total, num)

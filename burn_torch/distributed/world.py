@@ -157,7 +157,7 @@ def _seconds(name: str, value: float | str) -> float:
             return float(value)
     raise ConfigError(
         explain(
-            f"{name} is no time to wait",
+            f"{name} is not a time to wait",
             given=f"{name}={value!r}",
             expected="a finite number of seconds above 0",
             mend=f"{name}=600 waits ten minutes; leave it out for the default",

@@ -68,7 +68,7 @@ def check_class(cls: type[Tree]) -> None:
                 explain(
                     f"class {cls.__name__}: all its instances would share the parameters of {name}",
                     given=f"{name} = {_shown(field.default)}, a default of the class",
-                    expected="parameters that each instance has of its own",
+                    expected="parameters of its own for each instance",
                     mend=f"declare `{name}: {type(field.default).__name__}` without a default and pass it:"
                     f" {cls.__name__}({name}=...)",
                 )

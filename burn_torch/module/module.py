@@ -50,7 +50,7 @@ class Module(Tree):
         name = type(self).__name__
         raise ArgumentError(
             explain(
-                f"{name}: a module is no function",
+                f"{name}: a module is not a function",
                 given=f"{name}(...) called with {len(args) + len(kwargs)} arguments",
                 expected="a call of one of its methods",
                 mend="model.forward(x)",
@@ -166,7 +166,7 @@ class Module(Tree):
 
         A module that holds no tensor has no device and is given back as it is.
 
-        Raises: DeviceError if the module is on a device without gradients already.
+        Raises: DeviceError if the module is already on a device without gradients.
         """
         device = self._only_device("valid")
         if device is None:
@@ -174,7 +174,7 @@ class Module(Tree):
         if not device.is_autodiff():
             raise DeviceError(
                 explain(
-                    "valid: the module is on a device without gradients already",
+                    "valid: the module is already on a device without gradients",
                     given=repr(device),
                     expected="a module of a device.autodiff()",
                     mend="use it as it is",

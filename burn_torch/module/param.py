@@ -402,7 +402,7 @@ def _refuse_operator(param: Any, *others: Any, **named: Any) -> NoReturn:
     raise at_user_line(
         DTypeError(
             explain(
-                "Param: a parameter is no operand, and no argument of functions of numpy and torch",
+                "Param: a parameter is not an operand, nor an argument of functions of numpy and torch",
                 given=repr(param),
                 expected="its tensor",
                 mend="param.val() is its tensor: param.val() + 1, np.asarray(param.val())",
@@ -431,7 +431,7 @@ def _no_tensor(value: object) -> DTypeError:
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return DTypeError(
         explain(
-            "Param: the value is no tensor of burn_torch",
+            "Param: the value is not a tensor of burn_torch",
             given=f"{kind} {tuple(value.shape)}" if hasattr(value, "shape") else f"{value!r:.60} ({kind})",
             expected="a Tensor",
             mend="Param.from_data(values, device), or Param.from_tensor(Tensor.from_torch(tensor.detach()))",

@@ -225,7 +225,7 @@ def too_large(call: Call, inputs: Sequence[object]) -> ArgumentError:
     return at_user_line(
         ArgumentError(
             explain(
-                f"{call.op.name}: a number leaves the element type",
+                f"{call.op.name}: a number does not fit the element type",
                 given=f"{', '.join(map(_shown, numbers))} in {call.op.signature.describe(call.specs, call.attrs)}",
                 expected=expected,
                 mend=mend,

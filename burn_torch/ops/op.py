@@ -285,7 +285,7 @@ class Op:
         return at_user_line(
             ShapeError(
                 explain(
-                    f"{self.name}: no memory holds the result",
+                    f"{self.name}: the result is larger than any memory",
                     given=self.signature.describe(specs, attrs),
                     expected=f"a result of fewer than 2^63 bytes; this one is {result.shape} {result.dtype}",
                     mend="check how the sizes are worked out",

@@ -174,7 +174,7 @@ def _uniform(low: float, high: float, dtype: DType) -> Primitive:
     if max(abs(low), abs(high)) > largest or high - low > widest:
         raise ArgumentError(
             explain(
-                "uniform: the range leaves the element type",
+                "uniform: the range does not fit the element type",
                 given=f"low {low}, high {high}, {dtype}",
                 expected=f"low and high of at most {largest:g} in size, and at most {widest:g} apart",
                 mend="draw a wider type, or a smaller range and scale it",
@@ -282,7 +282,7 @@ def _randint(low: int, high: int, dtype: DType) -> Primitive:
     if not info.min <= low < high <= min(info.max + 1, 2**63 - 1):
         raise ArgumentError(
             explain(
-                "randint: the range is empty, or leaves the element type",
+                "randint: the range is empty, or does not fit the element type",
                 given=f"low {low}, high {high}, {dtype}",
                 expected=f"{info.min} <= low < high <= {min(info.max + 1, 2**63 - 1)}; high itself is not drawn",
                 mend="name the lower end first, or draw i64",

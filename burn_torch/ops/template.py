@@ -30,7 +30,7 @@ def require_template(name: str, template: str, inputs: Sequence[str]) -> None:
     if fault is not None:
         raise ArgumentError(
             explain(
-                f"{name}: its pointwise template is no expression of its inputs",
+                f"{name}: its pointwise template is not an expression of its inputs",
                 given=f"pointwise={template!r}: {fault}",
                 expected="operators, numbers and "
                 + (", ".join(f"{{{i}}} for {x}" for i, x in enumerate(inputs)) or "no input")

@@ -82,7 +82,7 @@ def _require_positive(name: str, threshold: float) -> None:
     if not threshold > 0:
         raise ConfigError(
             explain(
-                f"GradientClippingConfig.{name}: the threshold bounds nothing",
+                f"GradientClippingConfig.{name}: the threshold must be above 0",
                 given=f"{threshold}",
                 expected="a number above 0",
                 mend="leave grad_clipping out to switch clipping off",

@@ -96,7 +96,7 @@ class ParamGroup:
         except re.error as err:
             raise ConfigError(
                 explain(
-                    "ParamGroup: this is no regular expression",
+                    "ParamGroup: this is not a regular expression",
                     given=f"{err.pattern!r}: {err.msg}",
                     expected="a regular expression, which is searched for in paths",
                     mend=r"escape dots, as in r'^blocks\.0\.', or use from_path('blocks.0')",

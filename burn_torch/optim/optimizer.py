@@ -291,7 +291,7 @@ def _beside_axes(number: object, x: Tensor) -> object:
     if number.spec.numel != 1:
         raise ShapeError(
             explain(
-                "a learning rate, or another number of an optimizer, is one number",
+                "the learning rate and other numbers of an optimizer must each be one number",
                 given=f"a tensor {number.spec}",
                 expected="a Python number, or a tensor of one element",
                 mend="parameters of different rates are groups: GroupedOptimizer.of(model, groups)",

@@ -172,7 +172,7 @@ def _no_record(wanted: str, given: str) -> RecordError:
     name = {"optimizer": "an optimizer", "lr_scheduler": "a schedule"}[wanted]
     return RecordError(
         explain(
-            f"this is no record of {name}",
+            f"this is not a record of {name}",
             given=given,
             expected=f"what the to_record() of {name} gave, saved",
             mend="check the path; models, optimizers and schedules have files of their own",

@@ -88,7 +88,7 @@ def scheduler_of(lr: LrScheduler | Config | float) -> LrScheduler:
     mend = "pass 1e-3, or CosineAnnealingLrSchedulerConfig(1e-3, num_iters=1000)"
     raise ConfigError(
         explain(
-            "this is no learning-rate schedule",
+            "this is not a learning-rate schedule",
             given=repr(lr)[:80],
             expected="a number, a scheduler or a scheduler's configuration",
             mend="rates of groups are a GroupedLrScheduler(...) of them" if isinstance(lr, Mapping) else mend,
@@ -101,9 +101,9 @@ def _trainable_rate(lr: Any) -> float:
         return float(lr)
     raise ConfigError(
         explain(
-            "this learning rate would not train",
+            "a model cannot train with this learning rate",
             given=f"{lr}",
-            expected="a finite number, 0 or above: the optimizer goes against the gradient by itself",
+            expected="a finite number, 0 or above: the optimizer already steps against the gradient",
             mend="most networks train with 1e-4 to 1e-1",
         )
     )

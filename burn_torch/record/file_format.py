@@ -76,7 +76,7 @@ class writing:  # noqa: N801  # a context manager reads as a verb
                 explain(
                     "the record cannot be written",
                     given=f"{self.path}: {err.strerror or err}",
-                    expected="a folder that exists and can be written to, with room for the file",
+                    expected="an existing folder that can be written to, with room for the file",
                     mend="choose another path",
                 )
             ) from err

@@ -143,7 +143,7 @@ def _header_end(source: Source) -> int:
         raise Unsound("it is no gzip file")
     flags = source.bytes[3]
     if flags & 0xE0:
-        raise Unsound("its gzip header has flags that nobody knows")
+        raise Unsound("its gzip header has unknown flags")
     at = 10
     if flags & _EXTRA:
         at += 2 + int.from_bytes(source.bytes[at : at + 2], "little")

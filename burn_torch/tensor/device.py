@@ -225,7 +225,7 @@ def no_device(value: object) -> DeviceError:
     """The error of a value that should have been a device."""
     return DeviceError(
         explain(
-            "this is no device",
+            "this is not a device",
             given=f"{value!r:.60} ({type(value).__name__})",
             expected="a Device",
             mend="write Device.cpu(), Device.cuda(0), or Device.parse('cuda:0')",

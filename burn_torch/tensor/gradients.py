@@ -63,7 +63,7 @@ class Gradients:
         if gradient.spec is not x.spec or gradient.backend is not _under(x):
             raise AutodiffError(
                 explain(
-                    "grad_replace: this gradient does not fit",
+                    "grad_replace: the gradient does not fit the tensor",
                     given=f"{gradient.spec} on {gradient.backend.name}",
                     expected=f"{x.spec} on {_under(x).name}",
                     mend="gradients live on the inner device: gradient.inner(), and have the shape of the tensor",
@@ -83,7 +83,7 @@ class Gradients:
     def __reduce__(self) -> NoReturn:
         raise AutodiffError(
             explain(
-                "Gradients stay in the process of their tape",
+                "Gradients cannot leave the process of their tape",
                 given=repr(self),
                 expected="gradients of single tensors, or GradientsParams, which know their parameters by id",
                 mend="send x.grad(gradients), or GradientsParams.from_grads(gradients, model)",

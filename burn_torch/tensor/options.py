@@ -182,7 +182,7 @@ def creation(options: object, dtype: DType) -> tuple[Device, DType]:
         return options[0], dtype_of(options[1])
     raise told(
         DTypeError,
-        "this is no device",
+        "this is not a device",
         given=f"{options!r} ({type(options).__name__})",
         expected="a Device, (device, dtype) or TensorCreationOptions",
         mend="write Device.cpu(), or Device.parse('cuda:0') for a text",

@@ -37,7 +37,7 @@ class NoImprovementSince:
         if self.n_epochs < 1:
             raise ConfigError(
                 explain(
-                    "NoImprovementSince waits for no epoch",
+                    "NoImprovementSince: the number of epochs must be at least 1",
                     given=f"{self.n_epochs}",
                     expected="1 or more",
                     mend="1 stops at the first epoch that is not better",

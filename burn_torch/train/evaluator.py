@@ -265,7 +265,7 @@ class Evaluator:
             return tag
         raise ConfigError(
             explain(
-                "this name is none of a folder",
+                "a folder cannot have this name",
                 given=repr(name),
                 expected="a word for the data set, such as clean",
                 mend="name it otherwise",

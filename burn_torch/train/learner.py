@@ -43,7 +43,7 @@ class Learner(Generic[M]):
             name = self.model.__name__
             raise ConfigError(
                 explain(
-                    "Learner: this is a class, and no model",
+                    "Learner: this is a class, not a model",
                     given=f"{name}",
                     expected=f"a model made of it, with its parameters on a device: {name}(...)",
                     mend=f"Learner({name}(LinearConfig(3, 2).init(device)), optimizer, learning_rate)",
@@ -56,7 +56,7 @@ class Learner(Generic[M]):
         if not (callable(getattr(self.optim, "step", None)) and callable(getattr(self.optim, "to_record", None))):
             raise ConfigError(
                 explain(
-                    "Learner: this is no optimizer",
+                    "Learner: this is not an optimizer",
                     given=repr(self.optim)[:80],
                     expected="an optimizer, such as AdamConfig().init()",
                     mend="call init() of the optimizer's configuration",

@@ -106,7 +106,7 @@ def _require_output(output: object, model: Any) -> None:
     loss = "item.loss" if hasattr(output, "loss") else "loss"
     raise ConfigError(
         explain(
-            "this train_step gave no TrainOutput",
+            "this train_step returned no TrainOutput",
             given=f"{'None' if output is None else f'a {kind.__name__}'} from {type(model).__name__}.train_step",
             expected="a TrainOutput: the gradients of the model's parameters, and the item that metrics read",
             mend=f"return TrainOutput.new(self, {loss}.backward(), item), with an item such as LossInput(loss, count)",
@@ -122,7 +122,7 @@ def optimized(model: Any, optim: Any, lr: Any, grads: GradientsParams) -> tuple[
         if not isinstance(updated, tuple) or len(updated) != 2:
             raise ConfigError(
                 explain(
-                    "this optimize gave no model and optimizer",
+                    "this optimize returned no model and optimizer",
                     given=f"{'None' if updated is None else f'a {type(updated).__name__}'} from"
                     f" {type(model).__name__}.optimize",
                     expected="the updated model and the updated optimizer",
@@ -152,7 +152,7 @@ def require_item(item: object, model: Any) -> None:
         kind = type(model).__name__
         raise ConfigError(
             explain(
-                "this valid_step gave no item",
+                "this valid_step returned no item",
                 given=f"{'None' if item is None else f'a {type(item).__name__}'} from {kind}.valid_step",
                 expected="what metrics read: a ClassificationOutput, a LossInput, an item of your own",
                 mend="return item",

@@ -207,7 +207,7 @@ class _Joined:
 def _no_item(metrics: Sequence[Metric]) -> ConfigError:
     return ConfigError(
         explain(
-            "this step gave no item for its metrics",
+            "this step returned no item for its metrics",
             given=f"None as the item, beside {', '.join(metric.name for metric in metrics)}",
             expected="what metrics read: a ClassificationOutput, a LossInput, an item of your own",
             mend="TrainOutput.new(self, loss.backward(), LossInput(loss, count)), or leave the metrics out",

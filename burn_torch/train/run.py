@@ -149,7 +149,7 @@ class Run:
 
     @contextmanager
     def _after_events(self, reading: AbstractContextManager[None]) -> Iterator[None]:
-        """A block, for whoever writes the checkpoint: what it counts of the event log is on the disk before it."""
+        """A block, for the writer of the checkpoint: what it counts of the event log is on the disk before it."""
         self.parts.publisher.sync()
         with reading:
             yield
@@ -359,7 +359,7 @@ class Run:
             self._watch.note(self.learner, position, batch, self._lr, key)
         self.learner, item, updated = self._steps.train(self.learner, self._lr, batch, key)
         if position.iteration == 0 and not shows_loss(item.items[0] if isinstance(item, Several) else item):
-            LOG.info("%s shows no %s: nobody watches for NaN", type(item).__name__, LossInput.__name__)
+            LOG.info("%s returns no %s: the run cannot watch for NaN", type(item).__name__, LossInput.__name__)
         self.position = position.after_batch(updated)
         self._undone = None
         metadata = MetricMetadata(
@@ -450,7 +450,7 @@ class Run:
         self.parts.publisher.publish(event)
 
     def say(self, text: str) -> None:
-        """One line for the log and for whoever watches."""
+        """One line for the log and for all views."""
         LOG.info("%s", text, extra={"shown": True})
         self._publish(Notice(text))
 

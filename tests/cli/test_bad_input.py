@@ -39,7 +39,7 @@ USAGE = [
     Wrong("train", 2, ("burn-torch train: the following arguments are required: RECIPE", "expected: ", " RECIPE$")),
     Wrong("train digit", 2, ("there is no recipe 'digit'", "fashion-mnist", "did you mean digits")),
     Wrong("train chess", 2, ("there is no recipe 'chess'", "given:    chess", "name one of those")),
-    Wrong("train nowhere.py", 2, ("no such file of a recipe", "given:    .*nowhere.py", "check the path")),
+    Wrong("train nowhere.py", 2, ("this recipe file does not exist", "given:    .*nowhere.py", "check the path")),
     Wrong("train digits mnist", 2, ("burn-torch train: too many arguments: mnist", "--help")),
     Wrong("train digits --epoch 1", 2, ("no option --epoch$", "burn-torch train digits --epoch 1", "mean --epochs")),
     Wrong("train digits --xyzzy=1", 2, ("there is no option --xyzzy$", "--help")),
@@ -50,8 +50,12 @@ USAGE = [
     Wrong("predict", 2, ("burn-torch predict: the following arguments are required: ARTIFACT_DIR, INPUT",)),
     Wrong("predict some-dir", 2, ("burn-torch predict: the following arguments are required: INPUT",)),
     Wrong("predict a b --jsn", 2, ("burn-torch predict: there is no option --jsn", "did you mean --json")),
-    Wrong("predict nowhere {files}/one.npy", 2, ("no artifact directory", "given:    nowhere, which is no directory")),
-    Wrong("predict {files} {files}/one.npy", 2, ("no artifact directory", "config.json: No such file or directory")),
+    Wrong(
+        "predict nowhere {files}/one.npy", 2, ("not the artifact directory", "given:    nowhere, which is no directory")
+    ),
+    Wrong(
+        "predict {files} {files}/one.npy", 2, ("not the artifact directory", "config.json: No such file or directory")
+    ),
     Wrong("info --jason", 2, ("burn-torch info: there is no option --jason", "did you mean --json")),
 ]
 
@@ -127,8 +131,8 @@ DIRECTORIES = [
     Wrong("train digits --artifact-dir {files}/one.npy", 2, ("cannot be written", "one.npy: File exists", "rights")),
     Wrong("train digits --artifact-dir {files}/one.npy/run", 2, ("cannot be written", "Not a directory")),
     Wrong("train digits --artifact-dir {run}", 2, ("holds another run", "with checkpoint", "--resume")),
-    Wrong("train digits --resume", 2, ("no artifact directory", "artifacts/digits, which is no directory")),
-    Wrong("train digits --resume --artifact-dir {files}", 2, ("no artifact directory", "config.json: No such file")),
+    Wrong("train digits --resume", 2, ("not the artifact directory", "artifacts/digits, which is no directory")),
+    Wrong("train digits --resume --artifact-dir {files}", 2, ("not the artifact directory", "json: No such file")),
     Wrong("train digits --resume --artifact-dir {run} --set dropout=0 --seed 1", 2,
           ("a resumed run keeps its settings", "given:    --resume with --set dropout=0 --seed 1", "a run of its own")),
     Wrong("train digits --resume --artifact-dir {run} --epochs 0", 2, ("given:    num_epochs = 0",)),

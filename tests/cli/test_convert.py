@@ -83,10 +83,10 @@ def test_the_command(burn, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["m.bpk", "there.bpk"], 2, "error: there is a file already"),
+        (["m.bpk", "there.bpk"], 2, "error: the output file exists already"),
         (["m.bpk", "out.pt"], 5, "mend:     write out.safetensors: safetensors.torch.load_file gives it to PyTorch"),
         (["m.bpk", "out.xyz"], 5, "error: no record format has the ending .xyz"),
-        (["m.bpk", "out.bpk", "--remap", "a"], 2, "error: --remap wants a pattern and what takes its place"),
+        (["m.bpk", "out.bpk", "--remap", "a"], 2, "error: --remap needs a pattern and its replacement"),
         (["m.bpk", "out.bpk", "--remap", "(=a"], 1, "("),
         (["m.bpk", "out.bpk", "--dtype", "f7"], 2, "there is no dtype 'f7'"),
         (["none.bpk", "out.bpk"], 5, "there is no such file"),

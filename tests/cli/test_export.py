@@ -105,7 +105,7 @@ def test_the_default_place_is_beside_what_is_exported(burn, trained, tree, tmp_p
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["RUN", "--to", "safetensors"], 2, "this is no place for the exported file"),
+        (["RUN", "--to", "safetensors"], 2, "the exported file cannot have this name"),
         (["RUN", "--to", "onnx", "--out", "m.bpk"], 2, "a name that ends in .onnx"),
         (["RUN", "--to", "onnx", "--opset", 3], 2, "this opset cannot be written"),
         (["RUN", "--to", "bpk", "--opset", 18], 2, "--opset belongs to ONNX files"),
@@ -113,7 +113,7 @@ def test_the_default_place_is_beside_what_is_exported(burn, trained, tree, tmp_p
         (["RUN", "--to", "onnx", "--batch", 0], 2, "--batch: '0' is below 1"),
         (["RUN/model.safetensors", "--to", "onnx"], 2, "needs to know what is computed, not the weights alone"),
         (["RUN", "--to", "pickle"], 2, "there is no format 'pickle'"),
-        ([".", "--to", "onnx"], 2, "this is no artifact directory of a recipe"),
+        ([".", "--to", "onnx"], 2, "this is not the artifact directory of a recipe"),
         (["none", "--to", "onnx"], 2, "none, which is no directory"),
         (["none.bpk", "--to", "safetensors"], 5, "none.bpk"),
         (["RUN", "--to", "onnx", "--out", "none/m.onnx"], 2, "the exported model cannot be written"),

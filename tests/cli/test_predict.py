@@ -86,7 +86,9 @@ def test_dark_strokes_on_a_light_ground_are_told(burn, trained, files, tmp_path)
 def test_settings_of_training_are_refused(burn, trained, files, tmp_path, setting):
     done = burn("predict", trained, files / "three.npy", "--set", setting, cwd=tmp_path)
     assert done.code == 2
-    assert re.search(rf"(?s)predict trains nothing.*given: +--set {setting}.*expected: .*mend: ", done.err)
+    assert re.search(
+        rf"(?s)predict takes no settings of training.*given: +--set {setting}.*expected: .*mend: ", done.err
+    )
 
 
 def test_more_images_than_one_batch(burn, trained, files, seen, tmp_path):

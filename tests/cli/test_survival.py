@@ -71,7 +71,7 @@ def test_replay_of_what_is_none(burn, trained, tmp_path):
     )
     done = burn("replay", trained / "model.safetensors", cwd=tmp_path)
     assert done.code == 5
-    assert re.match(r"error: this file is no replay of an anomaly\n  given: .*\n  expected: .*\n  mend: ", done.err)
+    assert re.match(r"error: this file is not a replay of an anomaly\n  given: .*\n  expected: .*\n  mend: ", done.err)
 
 
 def test_a_checkpoint_that_does_not_match_names_all_faults(burn, trained, tmp_path):

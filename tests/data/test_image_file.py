@@ -169,5 +169,5 @@ def test_a_label_of_five_thousand_digits_is_no_class(tmp_path: Path) -> None:
     from burn_torch.cli.recipes.text_classification import TextClassificationConfig, TextDataset
 
     (tmp_path / "train.csv").write_text("1" * 5000 + ",words\n")
-    with pytest.raises(DataError, match="this is no row of texts"):
+    with pytest.raises(DataError, match="this row does not have a class and a text"):
         TextDataset(tmp_path / "train.csv", TextClassificationConfig(classes=("a", "b")))

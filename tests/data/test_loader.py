@@ -243,7 +243,7 @@ def test_an_error_comes_out_where_its_batch_would_have(num_workers):
 def test_stop_iteration_in_a_dataset_does_not_end_the_epoch(num_workers):
     dataset = MapperDataset(list(range(5)), lambda x: next(iter(())))
     with pytest.raises(
-        RuntimeError, match=r"StopIteration came out.*\n  given:    batch 1 of epoch 1\n  expected: .*\n  mend: "
+        RuntimeError, match=r"raised StopIteration.*\n  given:    batch 1 of epoch 1\n  expected: .*\n  mend: "
     ):
         list(DataLoader(dataset, Tuples(), batch_size=2, num_workers=num_workers))
 

@@ -188,7 +188,10 @@ def test_a_view_of_a_plain_list_stays_itself():
             r"not inside the dataset\n  given:    start=1, end=3 of 2 items\n.*\n  mend:     cut",
         ),
         (lambda: PartialDataset([1, 2], -1, 1), "not inside the dataset"),
-        (lambda: PartialDataset.split([1], 0), r"no parts\n  given:    num=0\n  expected: num >= 1\n  mend:     ask"),
+        (
+            lambda: PartialDataset.split([1], 0),
+            r"at least one part\n  given:    num=0\n  expected: num >= 1\n  mend:     ask",
+        ),
         (
             lambda: PartialDataset.split_chunks([1], 1, 0),
             r"at least one item\n  given:    batch_size=0\n.*\n  mend:     give",

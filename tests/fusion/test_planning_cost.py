@@ -78,7 +78,7 @@ def test_a_plan_over_its_budget_is_plainer_and_right(
     monkeypatch.setattr(groups, "_WORK", 60)
     monkeypatch.setattr(groups, "_WORK_EACH", 0)
     spent = planner.plan_of(graph)
-    assert spent.notes == ("limit: planning took as long as it may for so many operations",)
+    assert spent.notes == ("limit: planning reached its limit of time for this number of operations",)
     assert spent.kernels > whole.kernels
     agree(spent.graph, graph, seed)
     assert planner.plan_of(graph).graph == spent.graph, "a budget is counted in operations, not in seconds"

@@ -139,7 +139,7 @@ def test_valid_of_a_module_without_tensors_is_itself() -> None:
 
 def test_valid_of_a_module_in_inference_is_refused() -> None:
     with pytest.raises(
-        DeviceError, match=r"without gradients already\n  given:    .*\n  expected: .*\n  mend:     use it"
+        DeviceError, match=r"already on a device without gradients\n  given:    .*\n  expected: .*\n  mend:     use it"
     ):
         linear().valid().valid()
 

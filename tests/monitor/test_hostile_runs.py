@@ -141,7 +141,7 @@ def test_settings_that_never_end_are_refused_at_once(tmp_path: Path, capsys: pyt
         make(run / "config.json")
         assert main(["evaluate", str(run)]) in (2, 3, 4)
         told = capsys.readouterr().err
-        assert "no words of its own" not in told
+        assert "does not explain itself" not in told
     assert RunView.of(run).status in ("running", "dead", "ended")
 
 

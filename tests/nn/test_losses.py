@@ -260,7 +260,7 @@ def test_a_loss_does_not_broadcast(loss: Any) -> None:
 def test_what_is_no_reduction_is_refused() -> None:
     x = tensor(np.ones(3), CPU)
     with pytest.raises(
-        ArgumentError, match=r"this is no reduction\n  given: +'sum' of type str\n  expected: Reduction.Mean"
+        ArgumentError, match=r"this is not a reduction\n  given: +'sum' of type str\n  expected: Reduction.Mean"
     ):
         nn.MseLoss().forward(x, x, "sum")  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"no batch to divide by\n  given: +losses \(0,\) f64.*\n(.|\n)*Reduction.Sum"):

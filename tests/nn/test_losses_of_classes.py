@@ -196,7 +196,7 @@ def test_binary_cross_entropy_refuses_what_is_no_probability() -> None:
     loss = nn.BinaryCrossEntropyLossConfig().init(CPU)
     with pytest.raises(
         ArgumentError,
-        match=r"input is no probability\n  given: +values from -0.5 to 2\n  expected: 0 to 1\n  mend: .*logits=True",
+        match=r"input is not a probability\n  given: +values from -0.5 to 2\n  expected: 0 to 1\n  mend: .*logits=True",
     ) as caught:
         loss.forward(tensor(np.array([-0.5, 2.0]), CPU), tensor(np.array([0, 1]), CPU))
     assert caught.value.__notes__[-1] == "in BinaryCrossEntropyLoss(weights=None, smoothing=None, logits=False)"
@@ -214,7 +214,7 @@ def test_binary_cross_entropy_names_what_does_not_fit() -> None:
     ):
         loss.forward(tensor(np.zeros((2, 3)), CPU), tensor(np.zeros((2, 3), np.int64), CPU))
     with pytest.raises(
-        DTypeError, match=r"no class here\n  given: +targets \(2,\) f64.*\n  expected: integers, 0 or 1"
+        DTypeError, match=r"holds no classes here\n  given: +targets \(2,\) f64.*\n  expected: integers, 0 or 1"
     ):
         loss.forward(tensor(np.zeros(2), CPU), tensor(np.zeros(2), CPU))
     three = nn.BinaryCrossEntropyLossConfig(weights=[1.0, 2.0, 3.0], logits=True).init(CPU)
@@ -276,7 +276,7 @@ def test_embeddings_that_are_no_vectors_are_refused() -> None:
     x = tensor(np.zeros((2, 3, 4)), CPU)
     with pytest.raises(
         ShapeError,
-        match=r"TripletMarginLoss: the inputs are no vectors of a batch\n  given: .*\n  expected: .*\n  mend: +flatten",
+        match=r"TripletMarginLoss: the inputs are not vectors of a batch\n  given: .*\n  expected: .*\n  mend: +flat",
     ) as caught:
         nn.TripletMarginLossConfig().init().forward(x, x, x)
     assert caught.value.__notes__[-1] == "in TripletMarginLoss(margin=1.0, p=2.0)"

@@ -108,7 +108,7 @@ _REFUSING = [
 @everywhere
 @pytest.mark.parametrize("row", _REFUSING, ids=lambda row: row.name)
 def test_number_that_the_integers_beside_it_cannot_be_is_refused(where: Where, row: Any) -> None:
-    message = rf"{row.name}: a number leaves(.|\n)*300 in x \(2,\) i8(.|\n)*-128 to 127(.|\n)*wider type"
+    message = rf"{row.name}: a number does not fit(.|\n)*300 in x \(2,\) i8(.|\n)*-128 to 127(.|\n)*wider type"
     with pytest.raises(ArgumentError, match=message):
         where.run(row, i8([5, 6]), 300)
     with pytest.raises(ArgumentError, match=r"300 in x a int number(.|\n)*0 to 255"):
@@ -119,13 +119,13 @@ def test_number_that_the_integers_beside_it_cannot_be_is_refused(where: Where, r
 
 @everywhere
 def test_filling_integers_with_a_number_beyond_the_type_is_refused(where: Where) -> None:
-    with pytest.raises(ArgumentError, match="mask_where: a number leaves the element type"):
+    with pytest.raises(ArgumentError, match="mask_where: a number does not fit the element type"):
         where.run(ops.mask_where, i8([5, 6]), np.array([True, False]), 300)
 
 
 @everywhere
 def test_number_of_more_than_64_bits_beside_floats_is_worded(where: Where) -> None:
-    with pytest.raises(ArgumentError, match=r"add: a number leaves(.|\n)*10001 bits in x(.|\n)*float\(number\)"):
+    with pytest.raises(ArgumentError, match=r"add: a number does not fit(.|\n)*10001 bits in x(.|\n)*float\(number\)"):
         where.run(ops.add, f64([1.0]), 2**10_000)
 
 

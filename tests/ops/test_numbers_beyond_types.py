@@ -101,7 +101,7 @@ def test_stacks_agree_on_a_number_that_becomes_an_element(name: str, dtype: DTyp
                             np.testing.assert_array_equal(x, y)
 
 
-MESSAGE = r"(?s)mask_where: a number leaves the element type\n  given:    -1000000000.0 .*\n  expected: numbers from -65504 to 65504, which f16 holds, or an infinity\n  mend:     write float"  # noqa: E501
+MESSAGE = r"(?s)mask_where: a number does not fit the element type\n  given:    -1000000000.0 .*\n  expected: numbers from -65504 to 65504, which f16 holds, or an infinity\n  mend:     write float"  # noqa: E501
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -124,7 +124,7 @@ def test_compiled_programs_refuse_numbers_as_eager_ones_do(fuse: bool) -> None:
     assert run(x, -7.0).tolist() == fill(x, -7.0).tolist()
     assert run(x, -np.inf).tolist() == fill(x, -np.inf).tolist()
     for literal in (run, compile(lambda x, _: fill(x, -1e9), fuse=fuse)):
-        with pytest.raises(ArgumentError, match="a number leaves the element type"):
+        with pytest.raises(ArgumentError, match="a number does not fit the element type"):
             literal(x, -1e9)
 
 
@@ -222,7 +222,9 @@ def test_results_that_no_memory_holds_are_errors_of_ours(stack: str) -> None:
     device = STACKS[stack]()
     x = Tensor.zeros((3, 4), device)
     for call in (lambda: x.repeat((2**40, 2**40)), lambda: x.expand((2**62, 3, 4)), lambda: Tensor.eye(2**31, device)):
-        with pytest.raises(ShapeError, match=r"(?s)no memory holds the result\n  given: .*2\^63 bytes.*mend:"):
+        with pytest.raises(
+            ShapeError, match=r"(?s)the result is larger than any memory\n  given: .*2\^63 bytes.*mend:"
+        ):
             call()
     with pytest.raises(OutOfMemoryError, match=r"(?s)full: .*no memory.*given: .*expected: .*GiB\n  mend:"):
         Tensor.zeros((2**46,), device).into_data()

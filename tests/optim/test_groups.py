@@ -154,7 +154,7 @@ def test_groups_combine() -> None:
     some = next(iter(paths))
     assert ParamGroup.from_ids([some]).ids_from_module(model) == [some]
     assert not ParamGroup.from_ids([some]).matches(ParamId(1), "")
-    with pytest.raises(ConfigError, match=r"no regular expression[\s\S]*'\(head'"):
+    with pytest.raises(ConfigError, match=r"not a regular expression[\s\S]*'\(head'"):
         ParamGroup.from_regex("(head")
 
 

@@ -212,7 +212,7 @@ def test_clipping_in_the_optimizer(seed: np.random.Generator) -> None:
 
 
 def test_a_clipping_that_bounds_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"(?s)bounds nothing.*given:.*0\.0.*above 0"):
+    with pytest.raises(ValueError, match=r"(?s)must be above 0.*given:.*0\.0.*above 0"):
         GradientClippingConfig.Norm(0.0)
 
 

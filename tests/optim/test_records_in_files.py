@@ -119,10 +119,12 @@ def test_records_of_other_kinds_are_refused() -> None:
     of_model, of_optim = model.into_record().into_bytes(), optim.to_record().into_bytes()
     with pytest.raises(
         RecordError,
-        match=r"this is no record of an optimizer\n  given:    the record of a module, Linear\n  exp.*\n  mend: ",
+        match=r"this is not a record of an optimizer\n  given:    the record of a module, Linear\n  exp.*\n  mend: ",
     ):
         OptimizerRecord.from_bytes(of_model)
-    with pytest.raises(RecordError, match=r"this is no record of a schedule\n  given:    a record of kind optimizer\n"):
+    with pytest.raises(
+        RecordError, match=r"this is not a record of a schedule\n  given:    a record of kind optimizer\n"
+    ):
         LrSchedulerRecord.from_bytes(of_optim)
     named = optim.to_record().into_named()
     for change in ({"order": "["}, {"order": '["zz"]'}, {"order": "[]"}):

@@ -96,8 +96,8 @@ def test_a_record_of_another_schedule_is_refused() -> None:
         (lambda: LinearLrSchedulerConfig(0.1, -0.1, 5), r"(?=.*given: +final_lr = -0\.1\n).*out of range"),
         (lambda: CosineAnnealingLrSchedulerConfig(0.1, 10, min_lr=0.2), r"(?=.*given: +min_lr = 0\.2\n).*out of range"),
         (lambda: ExponentialLrSchedulerConfig(0.1, 1.5), r"(?=.*given: +gamma = 1\.5\n).*out of range"),
-        (lambda: scheduler_of("fast"), "no learning-rate schedule"),  # type: ignore[arg-type]
-        (lambda: scheduler_of(Config), "no learning-rate schedule"),  # type: ignore[arg-type]
+        (lambda: scheduler_of("fast"), "not a learning-rate schedule"),  # type: ignore[arg-type]
+        (lambda: scheduler_of(Config), "not a learning-rate schedule"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_values_are_refused(make: object, what: str) -> None:

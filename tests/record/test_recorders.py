@@ -336,7 +336,7 @@ def test_a_gzip_bomb_is_refused_in_little_memory() -> None:
     ("change", "what"),
     [
         (lambda data: b"PK" + data[2:], "it is no gzip file"),
-        (lambda data: data[:3] + b"\x80" + data[4:], "its gzip header has flags that nobody knows"),
+        (lambda data: data[:3] + b"\x80" + data[4:], "its gzip header has unknown flags"),
         (lambda data: data[:3] + b"\x08" + data[4:10] + b"x" * 5000, "its gzip header does not end"),
         (lambda data: data[:3] + b"\x04" + data[4:10] + b"\xff\xff" + data[12:], "its gzip header is longer than"),
         (lambda data: data[:-9], "it ends too early"),

@@ -36,9 +36,9 @@ def test_gradients_are_read_taken_out_and_replaced() -> None:
 def test_a_gradient_that_does_not_fit_is_refused() -> None:
     x = leaf(1.0, 2.0)
     gradients = x.sum().backward()
-    with pytest.raises(AutodiffError, match=r"(?s)grad_replace: this gradient does not fit.*inner device"):
+    with pytest.raises(AutodiffError, match=r"(?s)grad_replace: the gradient does not fit the tensor.*inner device"):
         x.grad_replace(gradients, leaf(1.0, 2.0))
-    with pytest.raises(AutodiffError, match=r"(?s)grad_replace: this gradient does not fit.*\(3,\)"):
+    with pytest.raises(AutodiffError, match=r"(?s)grad_replace: the gradient does not fit the tensor.*\(3,\)"):
         x.grad_replace(gradients, Tensor.from_data(np.ones(3), DEVICE.inner()))
 
 

@@ -78,7 +78,7 @@ def test_options() -> None:
 
 def test_errors() -> None:
     cpu = Device.cpu()
-    with pytest.raises(DTypeError, match=r"(?s)zeros: this is no device.*'cpu' .str..*Device.parse"):
+    with pytest.raises(DTypeError, match=r"(?s)zeros: this is not a device.*'cpu' .str..*Device.parse"):
         Tensor.zeros((2,), "cpu")
     with pytest.raises(DTypeError, match=r"(?s)ones: there is no such element type.*'float99'.*DType.F32"):
         Tensor.ones((2,), (cpu, "float99"))

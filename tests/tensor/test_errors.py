@@ -29,12 +29,12 @@ MISTAKES: list[Mistake] = [
     (
         lambda: Tensor.zeros((2**40, 2**30), Device.cpu()),
         ShapeError,
-        r"no memory holds the result.*fewer than.*\(1099511627776, ",
+        r"the result is larger than any memory.*fewer than.*\(1099511627776, ",
     ),
     (
         lambda: Tensor.full((2,), 300, (Device.cpu(), "i8")),
         ArgumentError,
-        r"full: a number leaves.*300.*-128 to 127.*wider",
+        r"full: a number does not fit.*300.*-128 to 127.*wider",
     ),
     (lambda: seed(1.5), DTypeError, r"seed: a seed is a whole number.*1.5 \(float\).*64 bits.*seed\(42\)"),  # type: ignore[arg-type]  # the fault
     (lambda: X.sum_dim(2), ShapeError, r"sum_dim: dim 2 is out of range.*\(3, 4\) f32.*dim 2.*-2 to 1.*count axes"),
@@ -67,7 +67,7 @@ MISTAKES: list[Mistake] = [
     (lambda: Tensor.cat([X, 1], 0), DTypeError, "cat: an item is no tensor.*Tensor, int"),  # type: ignore[list-item]
     (lambda: Tensor.cat([X, N], 0), DTypeError, "cat: the element types differ"),
     (lambda: Tensor.stack([X, X[:2]], 0), ShapeError, "cat: "),
-    (lambda: X.narrow(0, 2, 2), ShapeError, "narrow: the range leaves the axis.*start 2, length 2.*slice_dim"),
+    (lambda: X.narrow(0, 2, 2), ShapeError, "narrow: the range does not fit the axis.*start 2, length 2.*slice_dim"),
     (lambda: X.chunk(0), ShapeError, "chunk: there must be a part"),
     (lambda: X.split(0), ShapeError, "split: a part must have elements"),
     (lambda: X.split_with_sizes([1, 1]), ShapeError, "split_with_sizes: the parts do not make up the axis.*sum 3"),
@@ -112,5 +112,5 @@ def test_a_name_of_a_device_is_no_device(name: Any) -> None:
     # a layer was made without a word, and its first forward failed from inside
     makers = [Device, nn.LinearConfig(3, 2).init, nn.BatchNormConfig(3).init, nn.LstmConfig(3, 2, True).init]
     for make in makers:
-        with pytest.raises(DeviceError, match=r"this is no device(.|\n)*mend: +write Device\.cpu\(\)"):
+        with pytest.raises(DeviceError, match=r"this is not a device(.|\n)*mend: +write Device\.cpu\(\)"):
             make(name)

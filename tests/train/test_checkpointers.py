@@ -294,10 +294,10 @@ def test_checkpoints_by_time(program, tmp_path, monkeypatch):
 
 def test_never_is_refused():
     with pytest.raises(
-        ConfigError, match=r"this is never\n  given:    steps=None, seconds=None\n  expected: .*\n  mend: "
+        ConfigError, match=r"must be above 0\n  given:    steps=None, seconds=None\n  expected: .*\n  mend: "
     ):
         CheckpointEvery()
-    with pytest.raises(ConfigError, match=r"this is never\n  given:    steps=0"):
+    with pytest.raises(ConfigError, match=r"must be above 0\n  given:    steps=0"):
         CheckpointEvery(steps=0)
 
 

@@ -150,7 +150,7 @@ def test_what_cannot_be_evaluated(net, tmp_path):
         EvaluatorBuilder(tmp_path).metrics(LossMetric(), LossMetric()).build(net)
     evaluator = EvaluatorBuilder(tmp_path / "run").metrics(LossMetric()).build(net)
     for name in ("", ".", "..", ".hidden"):
-        with pytest.raises(ConfigError, match="none of a folder"):
+        with pytest.raises(ConfigError, match="a folder cannot have"):
             evaluator.eval(name, loader())
     with pytest.raises(ConfigError, match="kept in one folder"):
         evaluator.eval_all([("a b", loader()), ("a_b", loader())])

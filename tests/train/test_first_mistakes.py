@@ -89,7 +89,7 @@ def training(folder: Any, reader: Any = None) -> SupervisedTraining:
 )
 def test_a_train_step_without_a_train_output_is_told(tmp_path, kind, what, compiled):
     told = (
-        rf"(?s)gave no TrainOutput.*given: +{what} from {kind.__name__}\.train_step"
+        rf"(?s)returned no TrainOutput.*given: +{what} from {kind.__name__}\.train_step"
         r".*expected: a TrainOutput.*mend: +return TrainOutput\.new"
     )
     with pytest.raises(ConfigError, match=told):
@@ -204,12 +204,12 @@ def test_counts_that_are_none_are_told(tmp_path, change, told):
 
 @pytest.mark.parametrize("lr", [-0.1, math.nan, math.inf])
 def test_a_learning_rate_that_would_not_train_is_told(lr):
-    with pytest.raises(ConfigError, match=r"(?s)would not train.*given: .*expected: a finite number.*mend: "):
+    with pytest.raises(ConfigError, match=r"(?s)cannot train with this.*given: .*expected: a finite number.*mend: "):
         learner(lr=lr)
 
 
 def test_a_constant_schedule_that_would_not_train_is_told():
-    with pytest.raises(ConfigError, match=r"(?s)would not train.*given: .*expected: a finite number.*mend: "):
+    with pytest.raises(ConfigError, match=r"(?s)cannot train with this.*given: .*expected: a finite number.*mend: "):
         learner(lr=ConstantLr(-0.1))
 
 
@@ -303,11 +303,11 @@ class ValidatesAsItTrains(Net):
 @pytest.mark.parametrize(("kind", "what"), [(ValidatesNothing, "None"), (ValidatesAsItTrains, "a TrainOutput")])
 def test_a_valid_step_without_an_item_is_told(tmp_path, kind, what, compiled):
     run = SupervisedTraining(tmp_path / "run", batches(), [Tensor.ones((2, 1), Device.cpu())]).metrics(LossMetric())
-    told = rf"(?s)this valid_step gave no item.*given: +{what} from {kind.__name__}\.valid_step.*expected: .*mend: "
+    told = rf"(?s)this valid_step returned no item.*given: +{what} from {kind.__name__}\.valid_step.*expected: .*mend: "
     with pytest.raises(ConfigError, match=told):
         run.compile(compiled).renderer(SilentRenderer()).launch(learner(kind))
 
 
 def test_a_class_in_the_place_of_a_model_is_told():
-    with pytest.raises(ConfigError, match=r"(?s)a class, and no model.*given: +Net\n.*expected: .*mend: +Learner\(Net"):
+    with pytest.raises(ConfigError, match=r"(?s)a class, not a model.*given: +Net\n.*expected: .*mend: +Learner\(Net"):
         Learner(Net, SgdConfig().init(), 0.1)

@@ -254,7 +254,7 @@ def test_a_forged_part_of_a_checkpoint_is_refused(program, whole, tmp_path, part
     about = {**json.loads(record.metadata["checkpoint"]), part: forged}
     metadata = {**record.metadata, "checkpoint": json.dumps(about)}
     path = dataclasses.replace(record, metadata=metadata).save(tmp_path / "forged")
-    with pytest.raises(RecordError, match=r"no checkpoint of a run\n  given:    .*\n  expected: .*\n  mend:     "):
+    with pytest.raises(RecordError, match=r"not a checkpoint of a run\n  given:    .*\n  expected: .*\n  mend:     "):
         Checkpoint.from_record(ModuleRecord.load(path))
 
 
@@ -424,7 +424,7 @@ def test_default_strategy_keeps_the_last_two_and_the_best(program, tmp_path):
 
 def test_strategies_are_functions_of_the_history(program, tmp_path):
     strategy = MetricCheckpointingStrategy("Accuracy", "highest", "train")
-    with pytest.raises(ConfigError, match=r"keeps nothing\n  given:    0\n"):
+    with pytest.raises(ConfigError, match=r"at least one checkpoint\n  given:    0\n"):
         KeepLastNCheckpoints(0)
     training = program.make_training(tmp_path / "run", 4).with_checkpointing_strategy(strategy)
     result = training.launch(program.make_learner())

@@ -32,7 +32,7 @@ from tests.distributed import small
 
 
 def test_an_empty_bucket() -> None:
-    with pytest.raises(ConfigError, match=r"Ddp: a bucket holds nothing[\s\S]*bucket_bytes=0"):
+    with pytest.raises(ConfigError, match=r"Ddp: a bucket must hold at least one byte[\s\S]*bucket_bytes=0"):
         Ddp(bucket_bytes=0)
 
 

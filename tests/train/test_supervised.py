@@ -426,7 +426,7 @@ def test_early_stopping_by_a_metric_that_nobody_measures_is_refused(program, tmp
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda: NoImprovementSince(0), "NoImprovementSince waits for no epoch"),
+        (lambda: NoImprovementSince(0), "NoImprovementSince: the number of epochs must be at least 1"),
         (lambda: MetricEarlyStoppingStrategy("Loss", "down", "valid", NoImprovementSince(1)), "no such direction"),
         (lambda: MetricEarlyStoppingStrategy("Loss", "lowest", "test", NoImprovementSince(1)), "no such split"),
     ],

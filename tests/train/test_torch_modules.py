@@ -167,7 +167,7 @@ def test_what_cannot_be_is_told(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match=r"by one process on one device[\s\S]*MultiDevice"):
         training(tmp_path / "b", 1).with_training_strategy(MultiDevice([Device.cpu()])).launch(learner)
     no_loss = TorchModel(module, lambda module, batch: batch.inputs)
-    with pytest.raises(ConfigError, match=r"gave no loss[\s\S]*Tensor"):
+    with pytest.raises(ConfigError, match=r"returned no loss[\s\S]*Tensor"):
         training(tmp_path / "c", 1).launch(Learner(no_loss, torch.optim.SGD(module.parameters(), lr=0.1), 0.1))
     bare = torch.nn.Linear(2, 2)
     with pytest.raises(

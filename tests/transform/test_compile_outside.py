@@ -89,9 +89,9 @@ def test_a_number_keeps_its_kind() -> None:
 
 def test_a_number_of_more_than_64_bits_beside_a_tensor_is_the_error_of_eager() -> None:
     for n, x in ((2**70, vector(1.0)), (2**63, Tensor.from_data([1], CPU))):
-        with pytest.raises(ArgumentError, match="a number leaves the element type") as eager:
+        with pytest.raises(ArgumentError, match="a number does not fit the element type") as eager:
             _ = x * n
-        with pytest.raises(ArgumentError, match="a number leaves the element type") as compiled:
+        with pytest.raises(ArgumentError, match="a number does not fit the element type") as compiled:
             compile(lambda x, n: x * n)(x, n)
         assert str(compiled.value) == str(eager.value)
         assert not any("burn_torch program" in note or "/programs/" in note for note in compiled.value.__notes__)

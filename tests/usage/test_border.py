@@ -118,7 +118,7 @@ def test_a_run_takes_its_counts_from_numpy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("positions", [np.array([True, False, True]), np.array([0.5, 1.5]), [2**70]])
 def test_a_selection_takes_no_mask_and_no_floats_for_positions(positions: Any) -> None:
-    with pytest.raises(BurnTorchError, match=r"(?s)a selection is of positions.*np\.flatnonzero"):
+    with pytest.raises(BurnTorchError, match=r"(?s)a selection must hold positions.*np\.flatnonzero"):
         SelectionDataset([1, 2, 3], positions)
 
 

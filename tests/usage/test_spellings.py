@@ -155,7 +155,7 @@ def test_burns_own_spellings() -> None:
 
 
 def test_a_module_that_is_called_names_forward() -> None:
-    with pytest.raises(ArgumentError, match=r"Relu: a module is no function[\s\S]*mend: +model\.forward\(x\)"):
+    with pytest.raises(ArgumentError, match=r"Relu: a module is not a function[\s\S]*mend: +model\.forward\(x\)"):
         nn.Relu()(X)
 
     class Own(Module):

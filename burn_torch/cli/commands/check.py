@@ -19,7 +19,7 @@ Checks this machine: versions, folders that must be writable, and that the devic
 
 With a RECIPE also one step of it: its data, its first loss, gradients against finite differences in float64, compiled
 against eager, the same bits twice, whether it learns one batch, and whether a saved model loads again.
-With --kernels also the fused kernels beside float64: outputs, gradients, memory nobody wrote, offsets past 32 bits.
+With --kernels also the fused kernels beside float64: outputs, gradients, memory never written, offsets past 32 bits.
 """
 EXAMPLES: Final = """\
 examples:

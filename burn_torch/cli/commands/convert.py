@@ -58,10 +58,10 @@ def run(args: argparse.Namespace) -> int:
     if args.output.exists() and not args.overwrite:
         raise ArtifactError(
             explain(
-                "there is a file already",
+                "the output file exists already",
                 given=str(args.output),
-                expected="a path where nothing lies",
-                mend="choose another path, or say --overwrite",
+                expected="a path that does not exist yet",
+                mend="choose another path, or add --overwrite",
             )
         )
     record = record_of_onnx(args.input) if looks_like_onnx(args.input) else read_any(args.input)
@@ -90,7 +90,7 @@ def _pair(text: str) -> tuple[str, str]:
     if not found or not pattern:
         raise ConfigError(
             explain(
-                "--remap wants a pattern and what takes its place",
+                "--remap needs a pattern and its replacement",
                 given=f"--remap {text}",
                 expected="RE=TO, with an = between them",
                 mend="for example --remap '^bert\\.(.*)=encoder.$1'; in a shell, with quotes",

@@ -96,7 +96,7 @@ def _target(args: argparse.Namespace) -> Path:
     if out.suffix != f".{args.to}" or (out.exists() and source.exists() and out.samefile(source)):
         raise ConfigError(
             explain(
-                "this is no place for the exported file",
+                "the exported file cannot have this name",
                 given=f"{out}",
                 expected=f"a name that ends in .{args.to}, other than {source}",
                 mend=f"give another --out, such as {source.stem}-exported.{args.to}",

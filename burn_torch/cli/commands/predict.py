@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if trains:
         raise ConfigError(
             explain(
-                "predict trains nothing",
+                "predict takes no settings of training",
                 given=", ".join(f"--set {text}" for text in trains),
                 expected="settings that predictions follow, such as --set temperature=0.7 of text-generation",
                 mend=f"leave it out, or train a run with it: burn-torch train ... --set {trains[0]}",

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html == args.csv == _STDOUT:
         raise ConfigError(
             explain(
-                "two reports do not go into one stream",
+                "only one report can go to standard output",
                 given="--html - --csv -",
                 expected="one of them",
                 mend="give the other one the name of a file",

@@ -189,7 +189,7 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
     if args.precision == "bfloat16" and not args.compiled:
         raise ConfigError(
             explain(
-                "bfloat16 is what a compiled step computes in",
+                "only compiled steps compute in bfloat16",
                 given="--precision bfloat16 --no-compile",
                 expected="one of them",
                 mend="leave one of them out",
@@ -198,7 +198,7 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
     if settings.config.fuse and not args.compiled:
         raise ConfigError(
             explain(
-                "kernels are generated for compiled steps",
+                "only compiled steps have generated kernels",
                 given=f"fuse = true, from {settings.origins.get('fuse', 'config.json')}, with --no-compile",
                 expected="one of them",
                 mend="leave one of them out",

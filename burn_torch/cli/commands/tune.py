@@ -72,7 +72,7 @@ def _check_shapes(text: str | None) -> None:
     if faulty:
         raise ConfigError(
             explain(
-                "these are no shapes",
+                "these are not shapes",
                 given=f"--shapes {text}",
                 expected="ROWSxCOLS with commas between them, such as 8192x4096,64x50257",
                 mend=f"mend {', '.join(faulty)}",

@@ -110,7 +110,7 @@ class TextDataset(Dataset[Text]):
             if not 1 <= label <= classes or len(cells) < 2:
                 raise DataError(
                     explain(
-                        f"{path}: this is no row of texts",
+                        f"{path}: this row does not have a class and a text",
                         given=f"line {line}: {', '.join(cells)[:60]}",
                         expected=f"a class of 1 to {classes}, then the text in one column or more",
                         mend="mend the line, or name all classes in classes.txt",

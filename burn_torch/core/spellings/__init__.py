@@ -84,7 +84,7 @@ def refuse_calls(package: str, instead: str) -> None:
 
     class Called(types.ModuleType):
         def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-            what = f"{package} is a package, and no function"
+            what = f"{package} is a package, not a function"
             given = f"{package}(...)"
             raise errors.ArgumentError(errors.explain(what, given=given, expected="a name of it", mend=instead))
 

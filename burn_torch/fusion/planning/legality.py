@@ -20,7 +20,7 @@ __all__ = ["SPENT", "Legality"]
 
 _LOOKS: Final = 256
 
-SPENT: Final = Unfusible(Reason.LIMIT, "planning took as long as it may for so many operations")
+SPENT: Final = Unfusible(Reason.LIMIT, "planning reached its limit of time for this number of operations")
 
 
 @final

@@ -39,7 +39,7 @@ def reduced(losses: Tensor, reduction: Reduction) -> Tensor:
     if reduction is not Reduction.BatchMean:
         raise ArgumentError(
             explain(
-                "this is no reduction",
+                "this is not a reduction",
                 given=f"{reduction!r} of type {type(reduction).__name__}",
                 expected=", ".join(map(str, Reduction)),
                 mend="write Reduction.Mean; without a reduction there is forward_no_reduction",

@@ -25,7 +25,7 @@ class CrossEntropyLossConfig(Config):
     """Cross entropy over classes.
 
     pad_tokens none: every item counts.  weights none: every class counts the same.  smoothing none: the target alone
-    is right.  logits true: the input is no probability yet, which is exact for any size of it.
+    is right.  logits true: the input is not a probability yet, which is exact for any size of it.
     """
 
     pad_tokens: list[int] | None = None
@@ -178,7 +178,7 @@ class BinaryCrossEntropyLoss(Module):
         if not targets.dtype.is_int:
             raise DTypeError(
                 explain(
-                    "BinaryCrossEntropyLoss: weights are chosen by the target, which is no class here",
+                    "BinaryCrossEntropyLoss: the target chooses the weights, but it holds no classes here",
                     given=f"targets {targets.spec}",
                     expected="integers, 0 or 1",
                     mend="cast them with targets.int(), or leave the weights out where targets are shares",
@@ -204,7 +204,7 @@ def _require_probabilities(x: Tensor) -> None:
     if found is not None and (found[0] < 0.0 or found[1] > 1.0):
         raise ArgumentError(
             explain(
-                "BinaryCrossEntropyLoss: the input is no probability",
+                "BinaryCrossEntropyLoss: the input is not a probability",
                 given=f"values from {found[0]:g} to {found[1]:g}",
                 expected="0 to 1",
                 mend="BinaryCrossEntropyLossConfig(logits=True) takes what a linear layer gives",

@@ -119,7 +119,7 @@ def _require_vectors(loss: Module, x: Tensor, names: str, target: Tensor | None 
     raise in_layer(
         ShapeError(
             explain(
-                f"{type(loss).__name__}: the inputs are no vectors of a batch",
+                f"{type(loss).__name__}: the inputs are not vectors of a batch",
                 given=f"{names} {x.spec}" + ("" if target is None else f", target {target.spec}"),
                 expected=f"{names} (batch, d)" + ("" if target is None else ", target (batch,)"),
                 mend="flatten all axes before the last into one, for example x.reshape(-1, d)",

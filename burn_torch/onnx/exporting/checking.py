@@ -50,7 +50,7 @@ def checked(path: Path, name: str) -> None:
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as err:
         raise OnnxError(
             explain(
-                f"export: onnx refuses what was written for {name}",
+                f"export: onnx refuses the node that was written for {name}",
                 given=first_line(err),
                 expected="a model that onnx.checker takes",
                 mend="this is a fault of burn_torch: please report it with the function that was exported",

@@ -91,7 +91,7 @@ def _told(path: Path) -> Iterator[None]:
             explain(
                 "the exported model cannot be written",
                 given=f"{path}: {err.strerror or err}",
-                expected="a folder that exists and can be written to, with room for the file",
+                expected="an existing folder that can be written to, with room for the file",
                 mend="choose another path",
             )
         ) from err

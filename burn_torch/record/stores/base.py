@@ -301,7 +301,7 @@ class WritableStore(ModuleStore):
         if path.exists() and not self.overwriting:
             raise ArtifactError(
                 explain(
-                    "there is a file already",
+                    "the output file exists already",
                     given=str(path),
                     expected="a new path",
                     mend="overwrite(True) replaces it",

@@ -122,7 +122,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     except re.error as err:
         raise ArgumentError(
             explain(
-                "this is no regular expression",
+                "this is not a regular expression",
                 given=f"{pattern}: {err}",
                 expected="a pattern of Python's re",
                 mend="escape what is meant literally: \\. for a dot",

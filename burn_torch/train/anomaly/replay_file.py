@@ -113,7 +113,7 @@ class Replay:
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as err:
             raise RecordError(
                 explain(
-                    "this file is no replay of an anomaly",
+                    "this file is not a replay of an anomaly",
                     given=f"{path}: {type(err).__name__}: {str(err).partition(chr(10))[0]}",
                     expected=f"a file of layout {VERSION} that --detect-anomaly wrote",
                     mend="take a file from anomaly/ in the artifact directory of the run",

@@ -238,7 +238,7 @@ def _constant(data: TensorData) -> Any:
 def _no_checkpoint(given: str) -> RecordError:
     return RecordError(
         explain(
-            "this file is no checkpoint of a run",
+            "this file is not a checkpoint of a run",
             given=given,
             expected=f"a checkpoint of layout {VERSION} or older, as burn_torch {__version__} writes them",
             mend="take a file that a run wrote under checkpoint/, or the version of burn_torch that wrote this one",

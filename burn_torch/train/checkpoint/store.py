@@ -38,7 +38,7 @@ class CheckpointEvery:
         if not given or not all(value > 0 for value in given):
             raise ConfigError(
                 explain(
-                    "CheckpointEvery: this is never",
+                    "CheckpointEvery: the interval must be above 0",
                     given=f"steps={self.steps}, seconds={self.seconds}",
                     expected="a number of steps or of seconds above 0",
                     mend="CheckpointEvery(steps=500) or CheckpointEvery(seconds=600)",

@@ -45,7 +45,7 @@ class KeepLastNCheckpoints:
         if self.num_keep < 1:
             raise ConfigError(
                 explain(
-                    "KeepLastNCheckpoints keeps nothing",
+                    "KeepLastNCheckpoints: it must keep at least one checkpoint",
                     given=f"{self.num_keep}",
                     expected="1 or more",
                     mend="2 survives a checkpoint that turns out to be damaged",

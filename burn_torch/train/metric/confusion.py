@@ -170,7 +170,7 @@ def require_classes(reader: str, k: int, classes: int) -> None:
     if k > classes:
         raise ArgumentError(
             explain(
-                f"{reader}: there are not so many classes",
+                f"{reader}: k is larger than the number of classes",
                 given=f"k={k}, scores of {classes} classes",
                 expected=f"k from 1 to {classes}",
                 mend="lower k, or give the scores of all classes",

@@ -281,7 +281,7 @@ def _images(reader: str, found: PsnrInput) -> tuple[Tensor, Tensor]:
     if outputs.ndim != 4:
         raise ShapeError(
             explain(
-                f"{reader}: these are no images",
+                f"{reader}: these are not images",
                 given=f"outputs {outputs.shape}, targets {targets.shape}",
                 expected="both (batch, channels, height, width)",
                 mend="add the axes that are missing, for example x.unsqueeze_dim(1) for one channel",

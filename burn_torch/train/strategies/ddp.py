@@ -58,7 +58,7 @@ class Ddp:
         if bucket_bytes < 1:
             raise ConfigError(
                 explain(
-                    "Ddp: a bucket holds nothing",
+                    "Ddp: a bucket must hold at least one byte",
                     given=f"bucket_bytes={bucket_bytes}",
                     expected="1 or more",
                     mend=f"leave it out: it is {BUCKET_BYTES}",

@@ -111,7 +111,7 @@ class _Steps:
             if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
                 raise ConfigError(
                     explain(
-                        "the train_step of a torch module gave no loss",
+                        "the train_step of a torch module returned no loss",
                         given=type(found).__name__,
                         expected="the loss, a torch tensor with gradients, or an item that has it as `loss`",
                         mend="return ClassificationOutput(loss, scores, targets)",

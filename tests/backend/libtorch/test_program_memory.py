@@ -105,7 +105,7 @@ def test_integers_are_not_written_over_since_their_numbers_are_checked() -> None
     x = trace.input(spec(3, dtype=DType.I8))
     graph = trace.graph([x + 300])
     assert written_over(graph, [0]) == []
-    with pytest.raises(ArgumentError, match="a number leaves the element type"):
+    with pytest.raises(ArgumentError, match="a number does not fit the element type"):
         LEAF.program(graph, [0]).run(torch.ones(3, dtype=torch.int8))
 
 

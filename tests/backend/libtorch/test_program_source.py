@@ -121,7 +121,7 @@ def test_a_number_beyond_64_bits_is_told_in_the_words_of_eager_execution() -> No
     trace = Trace()
     x, n = trace.input(spec(3)), trace.input(INT_NUMBER)
     graph = trace.graph([(x + x) * n])
-    notes = told(graph, [torch.zeros(3), 2**70], ArgumentError, "a number leaves the element type")
+    notes = told(graph, [torch.zeros(3), 2**70], ArgumentError, "a number does not fit the element type")
     assert "at layers.0 at model.py:12 in forward" in notes
 
 

@@ -88,7 +88,7 @@ def test_a_file_that_is_there_is_not_replaced_unasked(store: WritableStore) -> N
     store.collect_from(model)
     with pytest.raises(
         ArtifactError,
-        match=r"there is a file already\n  given:    .*model.*\n  expected: .*\n  mend:     overwrite\(True\)",
+        match=r"the output file exists already\n  given:    .*model.*\n  expected: .*\n  mend:     overwrite\(True\)",
     ):
         store.collect_from(net())
     loaded, _ = store.apply_to(net())
@@ -130,7 +130,7 @@ def test_path_filters() -> None:
     assert PathFilter().match_all().criteria_count() == 1
     assert PathFilter.from_predicate(lambda path, _: len(path) < 2).with_full_paths(["bb"]).matches("bb")
     with pytest.raises(
-        ArgumentError, match=r"no regular expression\n  given:    \(: .*\n  expected: .*\n  mend:     escape"
+        ArgumentError, match=r"not a regular expression\n  given:    \(: .*\n  expected: .*\n  mend:     escape"
     ):
         PathFilter().with_regex("(")
 

@@ -287,9 +287,13 @@ def test_other_devices(device, seed, tensor, feed):
 
 def test_faults(tensor, make, multilabel, feed):
     item = make(0.0, np.zeros((2, 3)), [0, 1])
-    with pytest.raises(ArgumentError, match=r"TopKAccuracyMetric: there are not so many classes\n  given:    k=4, sc"):
+    with pytest.raises(
+        ArgumentError, match=r"TopKAccuracyMetric: k is larger than the number of classes\n  given:    k=4, sc"
+    ):
         feed(TopKAccuracyMetric(4), [item])
-    with pytest.raises(ArgumentError, match=r"DecisionRule.TopK: there are not so many classes\n  given:    k=4"):
+    with pytest.raises(
+        ArgumentError, match=r"DecisionRule.TopK: k is larger than the number of classes\n  given:    k=4"
+    ):
         feed(RecallMetric.multiclass(4), [item])
     with pytest.raises(ArgumentError, match=r"TopKAccuracyMetric: not above 0\n  given:    k=0"):
         TopKAccuracyMetric(0)

@@ -214,7 +214,7 @@ def test_faults(tensor, feed):
     def pair(x, y=None):
         return PsnrInput(tensor(np.zeros(x)), tensor(np.zeros(x if y is None else y)))
 
-    with pytest.raises(ShapeError, match=r"PsnrMetric: these are no images\n  given:    outputs \(2, 8, 8\)"):
+    with pytest.raises(ShapeError, match=r"PsnrMetric: these are not images\n  given:    outputs \(2, 8, 8\)"):
         feed(PsnrMetric(PsnrMetricConfig(1.0)), [pair((2, 8, 8))])
     with pytest.raises(
         ShapeError, match=r"PsnrMetric: the outputs do not fit the targets\n  given:    outputs \(1, 1, 8, 8"
