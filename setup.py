@@ -22,6 +22,7 @@ REQUIRES = [
     "torch>=2.11",
     'triton>=3.6; platform_system == "Linux"',
     "numpy>=1.26",
+    "safetensors>=0.5",  # users have it beside torch; what both read is compared in the tests
     "jinja2>=3.1",  # torch brings it along
 ]
 
@@ -54,7 +55,6 @@ DEV = [
     "rapidfuzz>=3.9",  # reference
     "ruff==0.17.6",
     "sacrebleu>=2.4",  # reference
-    "safetensors>=0.5",  # reference
     "scikit-image>=0.24",  # reference
     "scikit-learn>=1.5",  # reference
     "scipy>=1.14",  # reference
