@@ -135,4 +135,4 @@ def leaf_primitive(stack: Any, primitive: Any) -> Any:
 
 def detached(stack: Any, primitive: Any) -> Any:
     """The primitive as a constant of every tape in its stack; itself where it is one already."""
-    return stack.detached(primitive) if isinstance(stack, Decorator) else primitive
+    return primitive if stack.inner is None else stack.detached(primitive)
