@@ -17,8 +17,8 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.source import calls_of_execute
-from burn_torch.ops.op import Call
-from burn_torch.ops.value import Executor
+from burn_torch.ops.op import Call, Candidate
+from burn_torch.ops.value import Executor, Primitive
 
 __all__ = ["Backend", "capabilities", "computes_at_once", "program_of", "run_decomposed", "run_graph"]
 
@@ -46,19 +46,19 @@ class Backend(ABC):
     """All that a leaf can do beyond this protocol; None where that is nothing."""
 
     @abstractmethod
-    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[Primitive]) -> Sequence[Primitive]:
         """Computes a Call on primitives, numbers and None: one primitive an output (None where not live)."""
 
     @abstractmethod
-    def from_data(self, data: TensorData, place: str) -> Any:
+    def from_data(self, data: TensorData, place: str) -> Primitive:
         """A primitive at `place` with a copy of the data.  Raises: DeviceError where the place is absent."""
 
     @abstractmethod
-    def into_data(self, primitive: Any) -> TensorData:
+    def into_data(self, primitive: Primitive) -> TensorData:
         """The data of a primitive, on the host.  The only place that waits for the device."""
 
     @abstractmethod
-    def spec(self, primitive: Any) -> TensorSpec:
+    def spec(self, primitive: Primitive) -> TensorSpec:
         """The spec of an adopted primitive, or of one whose shape depended on data."""
 
     @abstractmethod
@@ -70,21 +70,21 @@ class Backend(ABC):
         return self
 
     @abstractmethod
-    def copy(self, primitive: Any) -> Any:
+    def copy(self, primitive: Primitive) -> Primitive:
         """The same values in memory of their own, without a tape."""
 
-    def version(self, primitive: Any) -> int:
+    def version(self, primitive: Primitive) -> int:
         """A count that grows when a primitive's memory is written to from outside; 0 where nothing can."""
         return 0
 
-    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Primitive]]:
         """A function from the graph's inputs to its outputs.  The default is generated calls of `execute`.
 
         `donate` names inputs whose memory may be overwritten; the default leaves them be.
         """
         return calls_of_execute(graph, self.execute)
 
-    def lift(self, primitive: Any, source: Executor) -> Any:
+    def lift(self, primitive: Primitive, source: Executor) -> Primitive:
         """A primitive of an inner stack as a constant of this one.  Raises: DeviceError for any other stack."""
         if source is self:
             return primitive
@@ -107,7 +107,7 @@ class Backend(ABC):
         return (type(self), ())
 
 
-def run_decomposed(compile: Callable[[Graph], Callable[..., Any]], call: Call) -> Callable[..., Any]:
+def run_decomposed(compile: Callable[[Graph], Candidate], call: Call) -> Candidate:
     """A function of a Call's inputs that runs its decomposition, compiled by a leaf that has no candidate for it."""
     return run_graph(compile(decomposed(call)), call)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.graph.ir import Graph
+from burn_torch.ops.value import Primitive
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +34,7 @@ class Program:
     peak_bytes     what intermediate values and results hold at most, by their specs; None where it was not counted
     """
 
-    run: Callable[..., Sequence[Any]]
+    run: Callable[..., Sequence[Primitive]]
     source: str | None = None
     path: Path | None = None
     reused: Sequence[tuple[int, int]] = ()
@@ -47,10 +48,10 @@ class Recorded(Protocol):
     pays for no copy.  All other outputs have memory of their own.
     """
 
-    def __call__(self, *inputs: Any, kept: bool = False) -> Sequence[Any]:
+    def __call__(self, *inputs: Primitive, kept: bool = False) -> Sequence[Primitive]:
         """The outputs.  `kept`: the caller knows that the donated inputs are the memory that the last call returned."""
 
-    def again(self, given: Sequence[Any]) -> Sequence[Any]:
+    def again(self, given: Sequence[Primitive]) -> Sequence[Primitive]:
         """A call whose donated tensors are the memory that the last call returned: of all other inputs, in order, the
         outputs that take no memory over, in order."""
 
@@ -59,7 +60,7 @@ class Recorded(Protocol):
         """For each output, the position of the donated input whose memory it takes over."""
 
     @property
-    def splits(self) -> Sequence[Any]:
+    def splits(self) -> Sequence[Primitive]:
         """The parts that could not be recorded and are launched plainly, and why; `str` words it."""
 
     @property
@@ -124,7 +125,7 @@ class Capabilities:
         donate: Collection[int] = (),
         *,
         hold: Collection[int] = (),
-        before_overwriting: Callable[[Sequence[Any]], None],
+        before_overwriting: Callable[[Sequence[Primitive]], None],
     ) -> Recorded | None:
         """The same recorded for a device that can replay it; None where there is none, as on the host.
 
@@ -155,10 +156,10 @@ class Capabilities:
         return nullcontext(lambda: None)
 
     # -- memory that is shared ----------------------------------------------------------------------
-    def as_array(self, primitive: Any) -> NDArray[Any] | None:
+    def as_array(self, primitive: Primitive) -> NDArray[Any] | None:
         """The memory of a value on the host as numpy's array; None where numpy cannot have it."""
         return None
 
-    def as_torch(self, primitive: Any) -> torch.Tensor | None:
+    def as_torch(self, primitive: Primitive) -> torch.Tensor | None:
         """The memory of a value as torch's tensor, on no tape of torch's; None where torch cannot have it."""
         return None

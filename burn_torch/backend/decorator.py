@@ -10,7 +10,7 @@ from burn_torch.backend.base import Backend
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.value import Executor
+from burn_torch.ops.value import Executor, Primitive
 
 __all__ = ["Decorator", "detached", "leaf_primitive"]
 
@@ -67,15 +67,15 @@ class Decorator(Backend):
         return self._intern(inner, *self._options)
 
     @abstractmethod
-    def unwrapped(self, primitive: Any) -> Any:
+    def unwrapped(self, primitive: Primitive) -> Any:
         """The inner backend's primitive of a value, without what this decorator adds; what is pending is computed."""
 
-    def detached(self, primitive: Any) -> Any:
+    def detached(self, primitive: Primitive) -> Primitive:
         """The primitive as a constant of every tape in the stack; itself where it is one already."""
         return primitive
 
     # -- the same as of the backend that it holds ------------------------------------------------
-    def lift(self, primitive: Any, source: Executor) -> Any:
+    def lift(self, primitive: Primitive, source: Executor) -> Primitive:
         """A value of an inner stack, as a constant of this one."""
         if source is self:
             return primitive
@@ -86,16 +86,16 @@ class Decorator(Backend):
                 self._refuse(source)
             raise
 
-    def from_data(self, data: TensorData, place: str) -> Any:
+    def from_data(self, data: TensorData, place: str) -> Primitive:
         """The inner backend's value."""
         return self.inner.from_data(data, place)
 
-    def into_data(self, primitive: Any) -> TensorData:
+    def into_data(self, primitive: Primitive) -> TensorData:
         """The data of the value."""
         data: TensorData = self.inner.into_data(self.unwrapped(primitive))
         return data
 
-    def spec(self, primitive: Any) -> TensorSpec:
+    def spec(self, primitive: Primitive) -> TensorSpec:
         """The spec of the value."""
         spec: TensorSpec = self.inner.spec(self.unwrapped(primitive))
         return spec
@@ -104,11 +104,11 @@ class Decorator(Backend):
         """Waits for the inner backend."""
         self.inner.sync(place)
 
-    def copy(self, primitive: Any) -> Any:
+    def copy(self, primitive: Primitive) -> Primitive:
         """A copy that no tape knows, at once."""
         return self.inner.copy(self.unwrapped(primitive))
 
-    def version(self, primitive: Any) -> int:
+    def version(self, primitive: Primitive) -> int:
         """The inner backend's count of writes from outside."""
         count: int = self.inner.version(self.unwrapped(primitive))
         return count
@@ -126,13 +126,13 @@ def _restore(kind: type[Decorator], inner: Backend, *options: Any) -> Decorator:
     return kind._intern(inner, *options)
 
 
-def leaf_primitive(stack: Any, primitive: Any) -> Any:
+def leaf_primitive(stack: Any, primitive: Primitive) -> Any:
     """The leaf's own primitive under all decorators of a stack; what is pending is computed."""
     while isinstance(stack, Decorator):
         stack, primitive = stack.inner, stack.unwrapped(primitive)
     return primitive
 
 
-def detached(stack: Any, primitive: Any) -> Any:
+def detached(stack: Any, primitive: Primitive) -> Primitive:
     """The primitive as a constant of every tape in its stack; itself where it is one already."""
     return primitive if stack.inner is None else stack.detached(primitive)

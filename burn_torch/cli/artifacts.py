@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from burn_torch.cli import registry
-from burn_torch.cli.recipe import Recipe
+from burn_torch.cli.recipe import AnyConfig, Recipe
 from burn_torch.core import strict_json
 from burn_torch.core.errors import ArtifactError, ConfigError, RecordError, explain
 from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
@@ -100,7 +100,7 @@ def _epoch(text: str) -> int | Literal["newest"]:
     raise argparse.ArgumentTypeError(f"{text!r} is neither an epoch (3) nor newest")
 
 
-def trained_model(recipe: Recipe, config: Any, device: Device, args: Any, artifact_dir: Path) -> Module:
+def trained_model(recipe: Recipe, config: AnyConfig, device: Device, args: Any, artifact_dir: Path) -> Module:
     """The model that a run ended with, or that of args.checkpoint, on a device without gradients.
 
     Raises: ArtifactError if the run has not come to its end, RecordError if its model is damaged or another one.
@@ -143,7 +143,7 @@ def bounded_by(record: Path, artifact_dir: Path, elements: int | None = None) ->
 
 
 def _checkpoint_model(
-    recipe: Recipe, config: Any, device: Device, epoch: int | Literal["newest"], artifact_dir: Path
+    recipe: Recipe, config: AnyConfig, device: Device, epoch: int | Literal["newest"], artifact_dir: Path
 ) -> Module:
     from burn_torch.train import FileCheckpointer
 

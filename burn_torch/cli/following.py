@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
 
+from burn_torch.cli.recipe import AnyLoader
 from burn_torch.core.files import write_atomic
-from burn_torch.data import DataLoader
 from burn_torch.tensor import Device
 from burn_torch.train import EventReader
 from burn_torch.train.event import Event, RunStarted
@@ -59,7 +59,7 @@ def _to_stderr() -> logging.Handler:
 class LimitedLoader:
     """A loader that asks for a stop when it has given so many batches, over all epochs and devices."""
 
-    def __init__(self, loader: DataLoader[Any, Any], left: list[int], stop: Callable[[str], None]) -> None:
+    def __init__(self, loader: AnyLoader, left: list[int], stop: Callable[[str], None]) -> None:
         self._loader = loader
         self._left = left
         """How many are left, in the one place that all copies count in."""

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 from burn_torch.cli.data_files import DataFiles
 from burn_torch.cli.image_classification import ClassificationConfig, ImageRecipe
-from burn_torch.data import Dataset, MnistDataset, cache_dir
+from burn_torch.cli.recipe import AnyConfig, AnyDataset
+from burn_torch.data import MnistDataset, cache_dir
 
 __all__ = ["IdxRecipe"]
 
@@ -28,7 +29,7 @@ class IdxRecipe(ImageRecipe):
             cache_dir(self.dataset.NAME),
         )
 
-    def prepare(self, config: Any) -> Any:
+    def prepare(self, config: AnyConfig) -> Any:
         """See `Recipe.prepare`."""
         return self.data_files().located(config)
 
@@ -37,7 +38,7 @@ class IdxRecipe(ImageRecipe):
         self.dataset.train()
         self.dataset.test()
 
-    def datasets(self, config: ClassificationConfig) -> tuple[Dataset[Any], Dataset[Any]]:
+    def datasets(self, config: ClassificationConfig) -> tuple[AnyDataset, AnyDataset]:
         """The 60,000 training and 10,000 test images."""
         folder = self.data_files().folder(config.data_dir)
         return self.dataset.train(folder), self.dataset.test(folder)

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from burn_torch.cli.recipe import Prediction, Recipe
+from burn_torch.cli.recipe import AnyConfig, AnyDataset, AnyLoader, Prediction, Recipe
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.config.rules import Rules
 from burn_torch.core.wording import counted
-from burn_torch.data import DataLoader, Dataset
+from burn_torch.data import DataLoader
 from burn_torch.data.source.image_file import Images, read_grey_images
 from burn_torch.module import Module
 from burn_torch.nn import CrossEntropyLossConfig
@@ -94,12 +94,10 @@ class ImageRecipe(Recipe):
     inputs = "IMAGE"
 
     @abstractmethod
-    def datasets(self, config: Any) -> tuple[Dataset[Any], Dataset[Any]]:
+    def datasets(self, config: AnyConfig) -> tuple[AnyDataset, AnyDataset]:
         """Training and validation data."""
 
-    def loaders(
-        self, config: ClassificationConfig, device: Device
-    ) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
+    def loaders(self, config: ClassificationConfig, device: Device) -> tuple[AnyLoader, AnyLoader]:
         """See `Recipe.loaders`."""
         train, valid = self.datasets(config)
         batcher = ImageBatcher(self.mean, self.std)

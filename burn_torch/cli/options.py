@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from burn_torch.cli import devices
 from burn_torch.cli.data_files import VARIABLE
-from burn_torch.cli.recipe import Recipe
+from burn_torch.cli.recipe import AnyConfig, Recipe
 from burn_torch.config.overrides import Edit, edit_of_text
 from burn_torch.config.sources import environment_edits, file_edits, from_sources, leaves, to_toml
 from burn_torch.core.errors import ConfigError
@@ -44,7 +44,7 @@ _OPTIONS: Final = {
 class Settings:
     """The settings of a run, and where each of them came from."""
 
-    config: Any
+    config: AnyConfig
     origins: dict[str, str]
 
     def to_toml(self) -> str:

@@ -5,19 +5,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from burn_torch.config import Config
 from burn_torch.core.errors import ConfigError, explain
 
 if TYPE_CHECKING:
     from burn_torch.cli.data_files import DataFiles
-    from burn_torch.data import DataLoader
+    from burn_torch.data import DataLoader, Dataset
     from burn_torch.module import Module
     from burn_torch.tensor import Device
     from burn_torch.train import Learner, Metric
 
-__all__ = ["Prediction", "Recipe"]
+__all__ = ["AnyConfig", "AnyDataset", "AnyLoader", "Prediction", "Recipe"]
+
+AnyConfig: TypeAlias = Any
+"""The settings of a recipe, of its own class."""
+
+AnyLoader: TypeAlias = "DataLoader[Any, Any]"
+AnyDataset: TypeAlias = "Dataset[Any]"
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Recipe(ABC):
     inputs: ClassVar[str] = "INPUT"
     """Holds what `predict` is given, in a word: IMAGE, TEXT, PROMPT, FILE.csv."""
 
-    def prepare(self, config: Any) -> Any:
+    def prepare(self, config: AnyConfig) -> Any:
         """The settings with what only the data can say: classes, columns, the vocabulary.  For a run that is new.
 
         What it fills in is kept with the other settings, so nothing else has to be stored beside the model.
@@ -61,7 +67,7 @@ class Recipe(ABC):
         """The files of its data set; None if it comes with the package, or is the user's own."""
         return None
 
-    def download(self, config: Any) -> None:
+    def download(self, config: AnyConfig) -> None:
         """Fetches the data into the cache, for `--download`.  Raises: ConfigError for a recipe that cannot."""
         raise ConfigError(
             explain(
@@ -73,33 +79,33 @@ class Recipe(ABC):
         )
 
     @abstractmethod
-    def loaders(self, config: Any, device: Device) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
+    def loaders(self, config: AnyConfig, device: Device) -> tuple[AnyLoader, AnyLoader]:
         """The training data on `device` and the validation data on its inner device."""
 
     @abstractmethod
-    def model(self, config: Any, device: Device) -> Module:
+    def model(self, config: AnyConfig, device: Device) -> Module:
         """A freshly initialised model."""
 
-    def learner(self, config: Any, device: Device) -> Learner[Any]:
+    def learner(self, config: AnyConfig, device: Device) -> Learner[Any]:
         """The model with its optimizer and learning rate."""
         from burn_torch.train import Learner
 
         return Learner(self.model(config, device), config.optimizer.algorithm.init(), config.optimizer.lr)
 
-    def metrics(self, config: Any) -> Sequence[Metric]:
+    def metrics(self, config: AnyConfig) -> Sequence[Metric]:
         """Returns what is measured in training, validation and evaluation: the loss, unless a recipe says more."""
         from burn_torch.train import LossMetric
 
         return [LossMetric()]
 
-    def evaluation(self, config: Any, device: Device, *, given: bool) -> Mapping[str, DataLoader[Any, Any]]:
+    def evaluation(self, config: AnyConfig, device: Device, *, given: bool) -> Mapping[str, AnyLoader]:
         """Returns what `burn-torch evaluate` measures, by name, on a device without gradients.
 
         The validation data; with `given`, `config.data_dir` is what --data named, and not the data that was trained on.
         """
         return {"valid": self.loaders(config, device.autodiff())[1].to_device(device)}
 
-    def example_inputs(self, config: Any, device: Device) -> tuple[Any, ...]:
+    def example_inputs(self, config: AnyConfig, device: Device) -> tuple[Any, ...]:
         """Returns what the model's forward takes, for `burn-torch export --to onnx`: a batch of 2 of the right shapes.
 
         Raises: ConfigError in a recipe that does not say so.
@@ -114,5 +120,5 @@ class Recipe(ABC):
         )
 
     @abstractmethod
-    def predict(self, config: Any, model: Module, inputs: Sequence[str]) -> Iterable[Prediction]:
+    def predict(self, config: AnyConfig, model: Module, inputs: Sequence[str]) -> Iterable[Prediction]:
         """Returns what a trained model says of paths or texts.  Raises: DataError for what it cannot read."""

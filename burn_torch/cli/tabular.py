@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.cli.csv_rows import read_rows
-from burn_torch.cli.recipe import Prediction, Recipe
+from burn_torch.cli.recipe import AnyConfig, AnyLoader, Prediction, Recipe
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.config import Config, replace
 from burn_torch.config.rules import Rules
@@ -342,7 +342,7 @@ class TableRecipe(Recipe):
         """Returns where the table is.  Raises: DataError."""
         raise TypeError(f"{type(self).__name__} does not say where its table is; define path")
 
-    def prepare(self, config: Any) -> Any:
+    def prepare(self, config: AnyConfig) -> Any:
         """See `Recipe.prepare`: the task, and what the training rows say of each column."""
         table = Table.read(self.path(config))
         self.check(config, table)
@@ -391,7 +391,7 @@ class TableRecipe(Recipe):
         held = min(max(1, round(count * config.validation)), count - 1)
         return np.sort(order[held:]), np.sort(order[:held])
 
-    def loaders(self, config: Any, device: Device) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
+    def loaders(self, config: AnyConfig, device: Device) -> tuple[AnyLoader, AnyLoader]:
         """See `Recipe.loaders`."""
         items = self.items(config)
         train, valid = (InMemDataset(items[row] for row in rows.tolist()) for rows in self.rows(config, len(items)))
@@ -401,7 +401,7 @@ class TableRecipe(Recipe):
             DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
         )
 
-    def evaluation(self, config: Any, device: Device, *, given: bool) -> Mapping[str, DataLoader[Any, Any]]:
+    def evaluation(self, config: AnyConfig, device: Device, *, given: bool) -> Mapping[str, AnyLoader]:
         """See `Recipe.evaluation`: of another table all rows."""
         if not given:
             return super().evaluation(config, device, given=False)
@@ -409,7 +409,7 @@ class TableRecipe(Recipe):
         items = InMemDataset(self.items(config))
         return {"given": DataLoader(items, batcher, batch_size=config.batch_size, device=device)}
 
-    def items(self, config: Any) -> list[Row]:
+    def items(self, config: AnyConfig) -> list[Row]:
         """All rows of the table.  Raises: DataError."""
         table = Table.read(self.path(config))
         inputs, targets = table.inputs(config.columns), self.targets(config, table)
@@ -444,7 +444,7 @@ class TableRecipe(Recipe):
             )
         return found
 
-    def model(self, config: Any, device: Device) -> TableModel:
+    def model(self, config: AnyConfig, device: Device) -> TableModel:
         """A fresh model."""
         classes = config.task == "classification"
         width = sum(column.width for column in config.columns)
@@ -458,18 +458,18 @@ class TableRecipe(Recipe):
             classes,
         )
 
-    def example_inputs(self, config: Any, device: Device) -> tuple[Tensor]:
+    def example_inputs(self, config: AnyConfig, device: Device) -> tuple[Tensor]:
         """See `Recipe.example_inputs`: two rows of means, without any word."""
         width = sum(column.width for column in config.columns)
         return (Tensor.from_data(np.zeros((2, width), np.float32), device),)
 
-    def metrics(self, config: Any) -> Sequence[Metric]:
+    def metrics(self, config: AnyConfig) -> Sequence[Metric]:
         """See `Recipe.metrics`."""
         if config.task == "classification":
             return [AccuracyMetric(), LossMetric()]
         return [LossMetric(), RootMeanSquare(config.predicts.std), ExplainedVariance()]
 
-    def predict(self, config: Any, model: Module, inputs: Sequence[str]) -> Iterator[Prediction]:
+    def predict(self, config: AnyConfig, model: Module, inputs: Sequence[str]) -> Iterator[Prediction]:
         """A number or a class for each row of each file; the target's column may be absent."""
         assert isinstance(model, TableModel)
         for path in inputs:

@@ -7,26 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from burn_torch.config._frozen import FrozenDict, FrozenList
-from burn_torch.config._kinds import ChoiceKind, IntKind, Kind, StrKind, form_of
+from burn_torch.config._kinds import ChoiceKind, FieldValue, IntKind, Kind, StrKind, form_of
 from burn_torch.core.faults import Place
 from burn_torch.core.wording import counted
 
 Step = Callable[[Kind, Any, Place], Any]
 
 
-def check_with(kind: Kind, value: object, place: Place) -> Any:
+def check_with(kind: Kind, value: object, place: Place) -> FieldValue:
     return kind.check(value, place)
 
 
-def decode_with(kind: Kind, value: Any, place: Place) -> Any:
+def decode_with(kind: Kind, value: FieldValue, place: Place) -> Any:
     return kind.decode(value, place)
 
 
-def _parse(kind: Kind, value: Any, place: Place) -> object:
+def _parse(kind: Kind, value: FieldValue, place: Place) -> object:
     return kind.parse(value, place)
 
 
-def _encode(kind: Kind, value: object, place: Place) -> Any:
+def _encode(kind: Kind, value: object, place: Place) -> FieldValue:
     return kind.encode(value)
 
 
@@ -43,21 +43,21 @@ class SequenceKind(Kind):
     def claims(self, value: object) -> bool:
         return isinstance(value, (list, tuple))
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         return self._each(check_with, value, place)
 
-    def decode(self, value: Any, place: Place) -> Any:
+    def decode(self, value: FieldValue, place: Place) -> FieldValue:
         return self._each(decode_with, value, place)
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: FieldValue) -> FieldValue:
         return list(self._each(_encode, value, Place()))
 
-    def parse(self, text: str, place: Place) -> Any:
+    def parse(self, text: str, place: Place) -> FieldValue:
         if text.lstrip().startswith("["):
             return super().parse(text, place)
         return self._each(_parse, [part.strip() for part in text.split(",")] if text.strip() else [], place)
 
-    def _each(self, step: Step, value: Any, place: Place) -> Any:
+    def _each(self, step: Step, value: FieldValue, place: Place) -> Any:
         if not self.claims(value):
             return place.wrong_type(value, self.describe())
         kinds = self.kinds(len(value))
@@ -117,14 +117,14 @@ class DictKind(Kind):
     def claims(self, value: object) -> bool:
         return isinstance(value, Mapping)
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         if not self.claims(value):
             return place.wrong_type(value, self.describe())
         return self._keep(
             [(self.key.check(key, place.at(str(key))), key, item) for key, item in value.items()], check_with, place
         )
 
-    def decode(self, value: Any, place: Place) -> Any:
+    def decode(self, value: FieldValue, place: Place) -> FieldValue:
         if not self.claims(value):
             return place.wrong_type(value, self.describe())
         note_duplicates(value, place)
@@ -132,7 +132,7 @@ class DictKind(Kind):
             [(self.key_of(key, place.at(key)), key, item) for key, item in value.items()], decode_with, place
         )
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: FieldValue) -> FieldValue:
         return {str(self.key.encode(key)): self.item.encode(item) for key, item in value.items()}
 
     def key_of(self, text: str, place: Place) -> Any:
@@ -170,22 +170,22 @@ class UnionKind(Kind):
         """The member that a kept value belongs to."""
         return next((member for member in self.members if member.claims(value)), None)
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         member = self.member_of(value)
         return place.wrong_type(value, self.describe()) if member is None else member.check(value, place)
 
-    def decode(self, value: Any, place: Place) -> Any:
+    def decode(self, value: FieldValue, place: Place) -> FieldValue:
         form = form_of(value)
         wanted = "float" if form == "int" and "int" not in self.forms else form
         member = next((member for member in self.members if wanted in member.forms), None)
         return place.wrong_type(value, self.describe()) if member is None else member.decode(value, place)
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: FieldValue) -> FieldValue:
         member = self.member_of(value)
         assert member is not None
         return member.encode(value)
 
-    def parse(self, text: str, place: Place) -> Any:
+    def parse(self, text: str, place: Place) -> FieldValue:
         first: list[Any] | None = None
         for member in self.members:
             attempt = Place(place.path)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
+from burn_torch.config._kinds import FieldValue
 from burn_torch.core.errors import ConfigError, explain
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class FrozenDict(dict[K, T]):
         return FrozenDict, (dict(self),)
 
 
-def freeze(value: object) -> Any:
+def freeze(value: object) -> FieldValue:
     """A list or dict as its frozen twin, all the way down; anything else as it is."""
     if isinstance(value, list):
         return FrozenList(freeze(item) for item in value)

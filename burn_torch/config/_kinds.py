@@ -22,12 +22,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeAlias
 
 from burn_torch.core import strict_json
 from burn_torch.core.faults import Place, mend_name, shown
 
-__all__ = ["BoolKind", "ChoiceKind", "FloatKind", "IntKind", "Kind", "NullKind", "PathKind", "StrKind", "form_of"]
+__all__ = [
+    "BoolKind",
+    "ChoiceKind",
+    "FieldValue",
+    "FloatKind",
+    "IntKind",
+    "Kind",
+    "NullKind",
+    "PathKind",
+    "StrKind",
+    "form_of",
+]
+
+FieldValue: TypeAlias = Any
+"""What a field holds, or what JSON writes for it: its kind checks which."""
 
 
 class Kind(ABC):
@@ -45,18 +59,18 @@ class Kind(ABC):
         """Returns whether a Python value is meant for this member of a union."""
 
     @abstractmethod
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         """Checks a Python value and brings it to the form that is kept."""
 
-    def decode(self, value: Any, place: Place) -> Any:
+    def decode(self, value: FieldValue, place: Place) -> FieldValue:
         """Reads a value that came out of JSON."""
         return self.check(value, place)
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: FieldValue) -> FieldValue:
         """Writes a kept value as JSON can hold it."""
         return value
 
-    def parse(self, text: str, place: Place) -> Any:
+    def parse(self, text: str, place: Place) -> FieldValue:
         """Reads the text of an override: JSON, unless the kind knows a shorter way."""
         try:
             value = strict_json.parse(text)
@@ -93,10 +107,10 @@ class NullKind(Kind):
     def claims(self, value: object) -> bool:
         return value is None
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         return None if value is None else place.wrong_type(value, self.describe())
 
-    def parse(self, text: str, place: Place) -> Any:
+    def parse(self, text: str, place: Place) -> FieldValue:
         if text.strip().lower() in ("null", "none"):
             return None
         return place.fault("no null", given=f"= {text!r}", expected="null", mend="write null or none")
@@ -116,10 +130,10 @@ class BoolKind(Kind):
     def claims(self, value: object) -> bool:
         return isinstance(value, bool)
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         return value if isinstance(value, bool) else place.wrong_type(value, self.describe())
 
-    def parse(self, text: str, place: Place) -> Any:
+    def parse(self, text: str, place: Place) -> FieldValue:
         truth = {"true": True, "false": False}.get(text.strip().lower())
         if truth is None:
             return place.fault("no bool", given=f"= {text!r}", expected="true or false", mend="write true or false")
@@ -137,10 +151,10 @@ class IntKind(Kind):
     def claims(self, value: object) -> bool:
         return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         return int(value) if self.claims(value) else place.wrong_type(value, self.describe())
 
-    def parse(self, text: str, place: Place) -> Any:
+    def parse(self, text: str, place: Place) -> FieldValue:
         try:
             return int(text)
         except ValueError:
@@ -158,7 +172,7 @@ class FloatKind(Kind):
     def claims(self, value: object) -> bool:
         return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         if not self.claims(value):
             return place.wrong_type(value, self.describe())
         try:
@@ -174,7 +188,7 @@ class FloatKind(Kind):
             )
         return number
 
-    def parse(self, text: str, place: Place) -> Any:
+    def parse(self, text: str, place: Place) -> FieldValue:
         try:
             number = float(text)
         except ValueError:
@@ -193,10 +207,10 @@ class StrKind(Kind):
     def claims(self, value: object) -> bool:
         return isinstance(value, str) and not isinstance(value, Enum)
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         return str(value) if self.claims(value) else place.wrong_type(value, self.describe())
 
-    def parse(self, text: str, place: Place) -> Any:
+    def parse(self, text: str, place: Place) -> FieldValue:
         return text
 
 
@@ -211,16 +225,16 @@ class PathKind(Kind):
     def claims(self, value: object) -> bool:
         return isinstance(value, (str, os.PathLike))
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         return Path(value) if self.claims(value) else place.wrong_type(value, self.describe())
 
-    def decode(self, value: Any, place: Place) -> Any:
+    def decode(self, value: FieldValue, place: Place) -> FieldValue:
         return Path(value) if isinstance(value, str) else place.wrong_type(value, self.describe())
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: FieldValue) -> FieldValue:
         return PurePath(value).as_posix()
 
-    def parse(self, text: str, place: Place) -> Any:
+    def parse(self, text: str, place: Place) -> FieldValue:
         return Path(text)
 
 
@@ -253,19 +267,19 @@ class ChoiceKind(Kind):
     def claims(self, value: object) -> bool:
         return any(type(value) is type(kept) and value == kept for kept in self._by_token.values())
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         return value if self.claims(value) else self._unknown(value, place)
 
-    def decode(self, value: Any, place: Place) -> Any:
+    def decode(self, value: FieldValue, place: Place) -> FieldValue:
         for token, kept in self._by_token.items():
             if type(value) is type(token) and value == token:
                 return kept
         return self._unknown(value, place)
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: FieldValue) -> FieldValue:
         return next(token for token, kept in self._by_token.items() if kept == value and type(kept) is type(value))
 
-    def parse(self, text: str, place: Place) -> Any:
+    def parse(self, text: str, place: Place) -> FieldValue:
         for known, kept in zip(self._texts, self._by_token.values(), strict=True):
             if text == known:
                 return kept

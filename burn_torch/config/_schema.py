@@ -33,7 +33,7 @@ from burn_torch.config._containers import (
     key_kind_fits,
     note_duplicates,
 )
-from burn_torch.config._kinds import Kind
+from burn_torch.config._kinds import FieldValue, Kind
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.faults import INVALID, Place, listed, mend_name, raise_faults, shown
 
@@ -176,15 +176,15 @@ class ConfigKind(Kind):
     def claims(self, value: object) -> bool:
         return type(value) is self.cls
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         return value if self.claims(value) else place.wrong_type(value, self.describe())
 
-    def decode(self, value: Any, place: Place) -> Any:
+    def decode(self, value: FieldValue, place: Place) -> FieldValue:
         if not isinstance(value, Mapping):
             return place.wrong_type(value, f"an object with the fields of {self.describe()}")
         return self.build(lambda: schema_of(self.cls).decode(value, place), place)
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: FieldValue) -> FieldValue:
         return schema_of(self.cls).encode(value)
 
     def build(self, values: Callable[[], dict[str, Any]], place: Place) -> Any:
@@ -214,10 +214,10 @@ class VariantKind(Kind):
     def claims(self, value: object) -> bool:
         return type(value) in self.alternatives().values()
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
         return value if self.claims(value) else place.wrong_type(value, self.describe())
 
-    def decode(self, value: Any, place: Place) -> Any:
+    def decode(self, value: FieldValue, place: Place) -> FieldValue:
         if isinstance(value, str):
             return self._decode_variant(value, None, place, bare=True)
         if not isinstance(value, Mapping):
@@ -233,7 +233,7 @@ class VariantKind(Kind):
         ((tag, content),) = value.items()
         return self._decode_variant(tag, content, place, bare=False)
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: FieldValue) -> FieldValue:
         tag = next(tag for tag, cls in self.alternatives().items() if cls is type(value))
         fields = schema_of(type(value)).encode(value)
         if not fields:
@@ -242,10 +242,10 @@ class VariantKind(Kind):
             return {tag: fields}
         return {tag: next(iter(fields.values())) if len(fields) == 1 else list(fields.values())}
 
-    def parse(self, text: str, place: Place) -> Any:
+    def parse(self, text: str, place: Place) -> FieldValue:
         return self.decode(text, place) if text[:1] not in ("{", '"') else super().parse(text, place)
 
-    def _decode_variant(self, tag: str, content: object, place: Place, *, bare: bool) -> object:
+    def _decode_variant(self, tag: str, content: object, place: Place, *, bare: bool) -> FieldValue:
         alternatives = self.alternatives()
         if tag not in alternatives:
             return place.fault(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from burn_torch.config._containers import DictKind, SequenceKind, UnionKind
-from burn_torch.config._kinds import Kind
+from burn_torch.config._kinds import FieldValue, Kind
 from burn_torch.config._schema import ConfigKind, Field, VariantKind, note_unknown, schema_of
 from burn_torch.config.base import Config
 from burn_torch.core.checking import checked
@@ -23,7 +23,7 @@ class Edit(NamedTuple):
 
     keys: Sequence[str]
     """Holds what is left of the dotted path."""
-    value: Any
+    value: FieldValue
     """Text as it was typed; or, with `typed`, a value as JSON or TOML has it."""
     typed: bool = False
     origin: str = ""
@@ -92,7 +92,7 @@ def apply_edits(config: C, edits: Sequence[Edit], place: Place) -> C:
     return changed
 
 
-def _change(value: Any, kind: Kind, edits: Sequence[Edit], place: Place) -> Any:
+def _change(value: FieldValue, kind: Kind, edits: Sequence[Edit], place: Place) -> FieldValue:
     whole = max((index for index, edit in enumerate(edits) if not edit.keys), default=-1)
     if whole >= 0:
         value = edits[whole].read(kind, place)
@@ -145,7 +145,7 @@ def _below_its_tag(
     return found
 
 
-def _change_fields(config: Config, by_key: Mapping[str, list[Edit]], place: Place) -> object:
+def _change_fields(config: Config, by_key: Mapping[str, list[Edit]], place: Place) -> FieldValue:
     schema = schema_of(type(config))
     by_name: dict[str, Field] = {field.key: field for field in schema.fields}
     values = {field.name: getattr(config, field.name) for field in schema.fields}

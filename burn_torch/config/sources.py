@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from burn_torch.config._kinds import FieldValue
 from burn_torch.config._schema import ConfigKind, info_of, schema_of
 from burn_torch.config.base import Config
 from burn_torch.config.overrides import Edit, apply_edits
@@ -40,7 +41,7 @@ class Leaf(NamedTuple):
     """As an override writes it: optimizer.algorithm.beta_1."""
     key: str
     """As a file writes it, tags of variants included: optimizer.algorithm.Adam.beta_1."""
-    value: Any
+    value: FieldValue
     """As JSON has it."""
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.laws import Expands
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.value import Value
 from burn_torch.symbolic.sizes import same_size
 
@@ -51,7 +50,7 @@ def _of_nothing(call: Call) -> bool:
     return any(isinstance(spec, TensorSpec) and same_size(spec.numel, 0) for spec in call.specs)
 
 
-def _traced(call: Call, body: Callable[..., Any]) -> Graph | None:
+def _traced(call: Call, body: Candidate) -> Graph | None:
     trace = Trace()
     inputs = [None if spec is None else trace.input(spec) for spec in call.specs]
     outputs = body(*inputs, **call.attrs)

@@ -7,7 +7,7 @@ from typing import Any
 
 from burn_torch.graph.ir import Graph, Literal, Node
 from burn_torch.graph.origin import Origins
-from burn_torch.ops.value import Executor
+from burn_torch.ops.value import Executor, Primitive
 
 __all__ = ["executed", "interpret", "stepwise"]
 
@@ -24,8 +24,8 @@ def interpret(graph: Graph, backend: Executor, inputs: Sequence[object]) -> list
         return _interpret(graph, backend, inputs, origins)
 
 
-def _interpret(graph: Graph, backend: Executor, inputs: Sequence[Any], origins: Origins | None) -> list[object]:
-    values: dict[int, Any] = {i: x for (i, _), x in zip(graph.inputs, inputs, strict=True)}
+def _interpret(graph: Graph, backend: Executor, inputs: Sequence[Primitive], origins: Origins | None) -> list[object]:
+    values: dict[int, Primitive] = {i: x for (i, _), x in zip(graph.inputs, inputs, strict=True)}
     outside = None if origins is None else origins.given
     for node in graph.nodes:
         if origins is not None:
@@ -46,12 +46,12 @@ def executed(node: Node, backend: Executor, values: Mapping[Any, Any]) -> Sequen
     return backend.execute(node.call, read)
 
 
-def stepwise(graph: Graph, backend: Executor, inputs: Sequence[Any]) -> Iterator[tuple[Node, Sequence[object]]]:
+def stepwise(graph: Graph, backend: Executor, inputs: Sequence[Primitive]) -> Iterator[tuple[Node, Sequence[object]]]:
     """Runs a graph as `interpret` does and gives each node with what it made, for whoever wants to look at all of it.
 
     Values are freed at their last use.
     """
-    values: dict[int, Any] = {i: x for (i, _), x in zip(graph.inputs, inputs, strict=True)}
+    values: dict[int, Primitive] = {i: x for (i, _), x in zip(graph.inputs, inputs, strict=True)}
     last = {i: number for number, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
     for number, node in enumerate(graph.nodes):
         made = executed(node, backend, values)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 from burn_torch.core.spec import Spec
 from burn_torch.graph.origin import Origin
 from burn_torch.graph.printer import graph_text, node_text
 from burn_torch.ops.op import Call
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Graph", "Literal", "Node"]
 
@@ -28,7 +29,9 @@ class Literal:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:  # a float, int or bool; in graphs of symbolic sizes also a Size or Real
+    def __init__(
+        self, value: Primitive
+    ) -> None:  # a float, int or bool; in graphs of symbolic sizes also a Size or Real
         self.value: Final = value
 
     def __eq__(self, other: object) -> bool:

@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any, Protocol
 
 from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.ops.op import Candidate
 
 __all__ = ["Emit", "calls_of_execute", "straight_line"]
 
@@ -23,7 +24,7 @@ class Emit(Protocol):
         """The expression that computes the node: a value for one output, a sequence for several."""
 
 
-def calls_of_execute(graph: Graph, execute: Callable[..., object]) -> Callable[..., Any]:
+def calls_of_execute(graph: Graph, execute: Callable[..., object]) -> Candidate:
     """A function `f(*inputs) -> tuple of outputs` that calls `execute(call, inputs)` for each node."""
 
     def emit(node: Node, inputs: Sequence[str], name: Callable[[Any], str]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, NoReturn, final
+from typing import Final, NoReturn, final
 
 from burn_torch.core.errors import DeviceError, TraceError, explain
 from burn_torch.core.frames import user_line
@@ -17,7 +17,7 @@ from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import Call
-from burn_torch.ops.value import Executor, Value
+from burn_torch.ops.value import Executor, Primitive, Value
 from burn_torch.symbolic.sizes import Real, Size
 
 __all__ = ["Slot", "Trace"]
@@ -71,7 +71,7 @@ class Trace:
         self._inputs.append((slot.index, spec))
         return Value(self, slot, spec)
 
-    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Primitive]:
         """Appends the Call; its outputs are new slots.  Raises: TraceError for a value from outside the trace."""
         frame = sys._getframe(1)
         with unwatched():
@@ -88,15 +88,15 @@ class Trace:
         ids = [None if value is None else self._own(value.primitive).index for value in outputs]
         return Graph(self._inputs, self._nodes, ids)
 
-    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Primitive]]:
         """A function that appends the nodes of another graph to this trace."""
         return lambda *inputs: interpret(graph, self, inputs)
 
-    def lift(self, primitive: Any, source: Executor) -> NoReturn:
+    def lift(self, primitive: Primitive, source: Executor) -> NoReturn:
         """Refuses: a trace takes its tensors as inputs."""
         raise self._foreign(f"a tensor of {source.name}")
 
-    def spec(self, primitive: Any) -> TensorSpec:
+    def spec(self, primitive: Primitive) -> TensorSpec:
         """Refuses: a shape that depends on data is unknown while tracing."""
         raise TraceError(
             explain(
@@ -107,7 +107,7 @@ class Trace:
             )
         )
 
-    def version(self, primitive: Any) -> int:
+    def version(self, primitive: Primitive) -> int:
         """0: a trace has no memory that could be written to."""
         return 0
 

@@ -16,6 +16,7 @@ from burn_torch.backend.decorator import Decorator
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call
+from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Device
 
 __all__ = ["Measured", "bounded", "host"]
@@ -65,7 +66,7 @@ class Measured(Decorator):
         outputs: Sequence[Any] = self.inner.execute(call, inputs)
         return outputs
 
-    def unwrapped(self, primitive: Any) -> Any:
+    def unwrapped(self, primitive: Primitive) -> Any:
         """The primitive itself."""
         return primitive
 

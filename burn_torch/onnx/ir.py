@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.wording import one_line
+from burn_torch.ops.value import Attrs
 
 __all__ = ["Graph", "Model", "Node", "ValueInfo"]
 
@@ -42,7 +42,7 @@ class Node:
     opset: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Attrs = field(default_factory=dict)
 
     @property
     def label(self) -> str:

@@ -20,6 +20,7 @@ from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
 from burn_torch.onnx.names import Names
 from burn_torch.onnx.operators.registry import Entry, find, on_host
 from burn_torch.onnx.weights import ON_HOST, SMALL, Usage, is_generated, is_uniform, is_weight
+from burn_torch.ops.value import Attrs
 
 __all__ = ["Body", "Literal", "Plan", "Ref", "Step", "Weight", "plan_of"]
 
@@ -67,7 +68,7 @@ class Step:
 
     entry: Entry
     inputs: tuple[Source, ...]
-    attributes: Mapping[str, Any]
+    attributes: Attrs
     outputs: tuple[str | None, ...]
     label: str
     last_use: tuple[str, ...] = ()

@@ -6,9 +6,11 @@ fields and written source, then keeps values in one table without asking which g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, final
+from typing import Final, final
+
+from burn_torch.ops.value import Attrs
 
 __all__ = ["Scope", "UniqueNames"]
 
@@ -44,7 +46,7 @@ class Scope:
     names: UniqueNames
     tables: tuple[dict[str, str], ...]
     opsets: MutableMapping[str, int]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Attrs = field(default_factory=dict)
     prefix: str = ""
     stack: tuple[tuple[str, str, str], ...] = ()
     depth: int = 0

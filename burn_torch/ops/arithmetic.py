@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -428,7 +427,7 @@ _DISTINCT_PAIR = [
 ]
 
 
-def _shared(g: Value, x: Value, y: Value, wins: Op, loses: Op) -> tuple[Any, ...]:
+def _shared(g: Value, x: Value, y: Value, wins: Op, loses: Op) -> tuple[Primitive, ...]:
     # all of g where one side wins, half of it at equal values
     half = mask_where(g, equal(x, y), g * 0.5)
     return sum_to(mask_where(half, loses(x, y), 0.0), x), sum_to(mask_where(half, wins(x, y), 0.0), y)

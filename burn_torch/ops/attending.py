@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from burn_torch.core.dtype import BOOL, FLOAT
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
@@ -21,7 +20,7 @@ from burn_torch.ops.selection import clamp_max, mask_where
 from burn_torch.ops.shapes import expand, reshape, triu
 from burn_torch.ops.signature import Number, Operand
 from burn_torch.ops.trigonometry import tanh
-from burn_torch.ops.value import Value
+from burn_torch.ops.value import Primitive, Value
 
 
 # -- what the rows share ------------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ def _scores(
     *,
     causal: bool,
     offset: int,
-) -> tuple[Any, ...]:
+) -> tuple[Primitive, ...]:
     # the scores, and what the softcap's tanh gave
     batch, heads, seq_q, d_head = query.shape
     seq_k = key.shape[2]

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch.nn import functional
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_types import TO_TORCH
 
 __all__ = ["torch_attention", "torch_attention_backward"]
@@ -199,7 +199,7 @@ def _torchs_choice(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, cau
 
 
 # -- candidates -----------------------------------------------------------------------------------------------
-def torch_attention(call: Call) -> Callable[..., Any] | None:
+def torch_attention(call: Call) -> Candidate | None:
     """The forward of a Call of `attention`, (y, lse); None where its decomposition computes."""
     query, key, value = call.specs[:3]
     assert isinstance(query, TensorSpec)
@@ -240,7 +240,7 @@ def torch_attention(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def torch_attention_backward(call: Call) -> Callable[..., Any] | None:
+def torch_attention_backward(call: Call) -> Candidate | None:
     """The backward of a Call of `attention_backward`, its gradients; None where its decomposition computes.
 
     torch's kernels know no softcap, and the gradient of a mask that is added is not asked of them.

@@ -6,8 +6,6 @@ statistics from them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -41,11 +39,11 @@ from burn_torch.ops.value import Primitive
 aten = torch.ops.aten
 
 
-def _but_channels(x: Primitive) -> tuple[Any, ...]:
+def _but_channels(x: Primitive) -> tuple[Primitive, ...]:
     return (0, *range(2, x.ndim))
 
 
-def _beside(x: Primitive) -> tuple[Any, ...]:
+def _beside(x: Primitive) -> tuple[Primitive, ...]:
     return (1, x.shape[1]) + (1,) * (x.ndim - 2)
 
 
@@ -145,7 +143,7 @@ def _torch_batch_norm_backward(call: Call) -> Candidate:
 
     def run(
         g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, gamma: torch.Tensor | None, eps: float
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Primitive, ...]:
         # beside a contiguous x torch reads these three as if they were contiguous too
         rstd = torch.rsqrt(var + eps).contiguous()
         if gamma is not None:
@@ -159,7 +157,7 @@ def _torch_batch_norm_backward(call: Call) -> Candidate:
 
 def _numpy_batch_norm_backward(
     g: Array, x: Array, mean: Array, var: Array, gamma: Array | None, eps: float, *, live: tuple[bool, ...]
-) -> tuple[Any, ...]:
+) -> tuple[Primitive, ...]:
     g, x = wide_array(g), wide_array(x)
     over = _but_channels(x)
     rstd = (1 / np.sqrt(var + eps)).reshape(_beside(x))

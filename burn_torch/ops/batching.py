@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, explain
-from burn_torch.ops.op import REGISTRY, Op
+from burn_torch.ops.op import REGISTRY, Candidate, Op
 from burn_torch.ops.value import Primitive, Value
 
 __all__ = ["aligned", "beside", "is_tensor"]
@@ -28,30 +28,30 @@ _sum_to_shape: Final = REGISTRY["sum_to_shape"]
 
 
 # -- helpers -----------------------------------------------------------------------------------------------
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: Primitive) -> bool:
     """Whether an input of a rule is a tensor: no number, not absent."""
     return isinstance(x, Value) and not x.is_number
 
 
-def beside(n: int, many: bool, x: Any) -> Any:
+def beside(n: int, many: bool, x: Primitive) -> Primitive:
     """x with the samples in front; one that all samples share is repeated, as a view."""
     if many or not is_tensor(x):
         return x
     return _expand(_reshape(x, shape=(1, *x.shape)), shape=(n, *x.shape))
 
 
-def aligned(many: bool, x: Any, ndim: int) -> Any:
+def aligned(many: bool, x: Primitive, ndim: int) -> Primitive:
     """x of `ndim` axes a sample: axes of size 1 behind that of the samples, where broadcasting would insert them."""
     if not many or x.ndim == ndim + 1:
         return x
     return _reshape(x, shape=(x.shape[0], *(1,) * (ndim + 1 - x.ndim), *x.shape[1:]))
 
 
-def _axes(many: bool, x: Any) -> int:
+def _axes(many: bool, x: Primitive) -> int:
     return int(x.ndim) - many
 
 
-def _several(y: object) -> tuple[Any, ...]:
+def _several(y: object) -> tuple[Primitive, ...]:
     return y if isinstance(y, tuple) else (y,)
 
 
@@ -73,7 +73,7 @@ _MOVED: Final[dict[str, Callable[[Any, int], Any]]] = {
 """What becomes of an attribute that names axes when one more stands in front."""
 
 
-def _shifted(row: Op) -> Callable[..., Any]:
+def _shifted(row: Op) -> Candidate:
     def rule(n: int, many: Primitive, *inputs: Primitive, **attrs: Primitive) -> Primitive:
         moved = {name: _MOVED[name](value, n) if name in _MOVED else value for name, value in attrs.items()}
         return row(*[beside(n, m, x) for m, x in zip(many, inputs, strict=True)], **moved)
@@ -81,7 +81,7 @@ def _shifted(row: Op) -> Callable[..., Any]:
     return rule
 
 
-def _leading(row: Op, *items: int) -> Callable[..., Any]:
+def _leading(row: Op, *items: int) -> Candidate:
     """Inputs at `items` take any axes in front; the others must be shared."""
 
     def rule(n: int, many: Primitive, *inputs: Primitive, **attrs: Primitive) -> Primitive:
@@ -92,7 +92,7 @@ def _leading(row: Op, *items: int) -> Callable[..., Any]:
     return rule
 
 
-def _folded(row: Op, *items: int) -> Callable[..., Any]:
+def _folded(row: Op, *items: int) -> Candidate:
     """Inputs at `items`, and all outputs, have an axis of items in front; the other inputs must be shared."""
 
     def rule(n: int, many: Primitive, *inputs: Primitive, **attrs: Primitive) -> Primitive:
@@ -106,11 +106,11 @@ def _folded(row: Op, *items: int) -> Callable[..., Any]:
     return rule
 
 
-def _fold(x: Any) -> Any:
+def _fold(x: Primitive) -> Primitive:
     return _reshape(x, shape=(x.shape[0] * x.shape[1], *x.shape[2:])) if is_tensor(x) else x
 
 
-def _unfold(n: int, y: Any) -> Any:
+def _unfold(n: int, y: Primitive) -> Primitive:
     return _reshape(y, shape=(n, y.shape[0] // n, *y.shape[1:]))
 
 
@@ -221,14 +221,14 @@ _conv_folded: Final = _folded(_conv, 0)
 _input_gradient_folded: Final = _folded(_input_gradient, 0)
 
 
-def _side_by_side(x: Any) -> Any:
+def _side_by_side(x: Primitive) -> Primitive:
     """(n, batch, channels, *s) as (batch, n * channels, *s)."""
     n, batch, channels, *size = x.shape
     x = _permute(x, axes=(1, 0, *range(2, x.ndim)))
     return _reshape(x, shape=(batch, n * channels, *size))
 
 
-def _apart(n: int, y: Any) -> Any:
+def _apart(n: int, y: Primitive) -> Primitive:
     batch, channels, *size = y.shape
     y = _reshape(y, shape=(batch, n, channels // n, *size))
     return _permute(y, axes=(1, 0, *range(2, y.ndim)))
@@ -267,7 +267,7 @@ _select: Final = REGISTRY["select"]
 _linear_index: Final = REGISTRY["linear_index"]
 
 
-def _below(n: int, indices: Any, rows: int) -> Any:
+def _below(n: int, indices: Primitive, rows: int) -> Any:
     """Indices into tables of `rows` each, one a sample, as indices into all of them."""
     attrs = {"length": n, "dtype": DType.I64, "place": indices.place}
     first = _arange.run(indices.backend, type(indices), (0, rows), attrs)
@@ -338,7 +338,7 @@ def _(n, many, *inputs, **attrs):
 
 
 # -- random numbers: each sample has its own, those that the whole batch would draw --------------------------------
-def _drawn(row: Op) -> Callable[..., Any]:
+def _drawn(row: Op) -> Candidate:
     return lambda n, many, *numbers, shape, **attrs: _draw(row, numbers, {"shape": (n, *shape), **attrs})
 
 
@@ -357,7 +357,7 @@ def _(n, many, x, *numbers, start):
 
 
 # -- rows that mix samples -----------------------------------------------------------------------------------------
-def _refused(row: Op) -> Callable[..., Any]:
+def _refused(row: Op) -> Candidate:
     def rule(n: int, many: Primitive, x: Primitive, *others: Primitive, **attrs: Primitive) -> Primitive:
         raise ArgumentError(
             explain(

@@ -16,7 +16,8 @@ from burn_torch.core.dtype import INT, DType
 from burn_torch.core.errors import BoundsError, explain
 from burn_torch.core.frames import at_user_line
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
+from burn_torch.ops.value import Primitive
 
 __all__ = ["bounds_error", "check_numpy", "indexing", "on_host", "require_indices", "widened"]
 
@@ -39,9 +40,7 @@ def widened(call: Call, position: int) -> Callable[[torch.Tensor], torch.Tensor]
     return None if spec.dtype is DType.I64 else torch.Tensor.long
 
 
-def indexing(
-    call: Call, function: Callable[..., Any], size: int, position: int = 1, lowest: int = 0
-) -> Callable[..., Any]:
+def indexing(call: Call, function: Candidate, size: int, position: int = 1, lowest: int = 0) -> Candidate:
     """A torch candidate whose input at `position` are indices into an axis of `size`.
 
     Widens them; words torch's complaint about one that is out of range.  Costs nothing where nothing is wrong.
@@ -51,13 +50,13 @@ def indexing(
         ready = function
     else:
 
-        def ready(*inputs: Any) -> Any:
+        def ready(*inputs: Primitive) -> Any:
             return function(*inputs[:position], widen(inputs[position]), *inputs[position + 1 :])
 
     if not on_host(call):
         return ready
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: Primitive) -> Primitive:
         try:
             return ready(*inputs)
         except (IndexError, RuntimeError) as err:
@@ -69,7 +68,7 @@ def indexing(
     return run
 
 
-def check_numpy(call: Call, indices: Any, size: int, lowest: int = 0, *, name: str | None = None) -> None:
+def check_numpy(call: Call, indices: Primitive, size: int, lowest: int = 0, *, name: str | None = None) -> None:
     """Raises BoundsError unless all indices are in [lowest, size); numpy would count all negative ones from the end."""
     error = bounds_error(call, indices, size, lowest, name=name)
     if error is not None:

@@ -118,7 +118,7 @@ def _sent(x: torch.Tensor) -> torch.Tensor:
 def _torch(compute: Callable[..., object], alone: Callable[..., object] = torch.clone) -> PerCall:
     """A candidate: `compute(dist, x, **attrs)` on a contiguous copy of x; `alone(x)` in a world of 1."""
 
-    def build(call: Call) -> Callable[..., Any]:
+    def build(call: Call) -> Candidate:
         attrs = call.attrs
         if attrs["world"] == 1:
             return alone
@@ -127,10 +127,10 @@ def _torch(compute: Callable[..., object], alone: Callable[..., object] = torch.
     return PerCall(build)
 
 
-def _numpy(compute: Callable[..., Any], alone: Callable[..., Any] = np.copy) -> PerCall:
+def _numpy(compute: Candidate, alone: Candidate = np.copy) -> PerCall:
     """The same on arrays, by way of torch on the CPU."""
 
-    def build(call: Call) -> Callable[..., Any]:
+    def build(call: Call) -> Candidate:
         attrs = call.attrs
         if attrs["world"] == 1:
             return alone
@@ -315,12 +315,12 @@ def _packed_type(specs: Iterable[TensorSpec]) -> DType:
     return DType.F64 if any(spec.dtype is DType.F64 for spec in specs) else DType.F32
 
 
-def _start(call: Call) -> Callable[..., Any]:
+def _start(call: Call) -> Candidate:
     packed, sent = packing(call), sending(call)
     return lambda weight, *xs: sent(packed(weight, *xs))
 
 
-def packing(call: Call) -> Callable[..., Any]:
+def packing(call: Call) -> Candidate:
     """The first part of `mean_start`: `packed(weight, *xs)`, the row of numbers that is to be summed."""
     kind, device, count = TO_TORCH[call.result.dtype], torch.device(call.result.place), call.result.shape[0]
 
@@ -333,7 +333,7 @@ def packing(call: Call) -> Callable[..., Any]:
     return packed
 
 
-def sending(call: Call) -> Callable[..., Any]:
+def sending(call: Call) -> Candidate:
     """The second part of `mean_start`: `sent(flat)`, which is flat itself, and is being summed from now on."""
     world = call.attrs["world"]
 
@@ -345,7 +345,7 @@ def sending(call: Call) -> Callable[..., Any]:
     return sent
 
 
-def _pack(flat: torch.Tensor, xs: Sequence[torch.Tensor], weight: Any) -> None:
+def _pack(flat: torch.Tensor, xs: Sequence[torch.Tensor], weight: Primitive) -> None:
     """Puts tensors times the weight into a row of numbers, one behind the other.
 
     Those without gaps are copied by one launch for each type, which casts as well, and multiplied by one launch for
@@ -374,10 +374,10 @@ def _pack(flat: torch.Tensor, xs: Sequence[torch.Tensor], weight: Any) -> None:
         torch._foreach_mul_(bare, factor)
 
 
-def _start_numpy(call: Call) -> Callable[..., Any]:
+def _start_numpy(call: Call) -> Candidate:
     run = _start(call)
 
-    def on_arrays(weight: Any, *xs: Array) -> Array:
+    def on_arrays(weight: Primitive, *xs: Array) -> Array:
         weight = torch.from_numpy(np.array(weight)) if isinstance(weight, np.ndarray) else weight
         started = run(weight, *[torch.from_numpy(np.array(x)) for x in xs])
         work = _works.pop(started, None)
@@ -427,12 +427,12 @@ def _(weight, *xs, world):
     return all_reduce(row["cat"](*(x * factor for x in wide), factor, dim=0), world=world)
 
 
-def _wait(call: Call) -> Callable[..., Any]:
+def _wait(call: Call) -> Candidate:
     arrived = arriving(call)
     return lambda flat: mean_of(arrived(flat))
 
 
-def arriving(call: Call) -> Callable[..., Any]:
+def arriving(call: Call) -> Candidate:
     """The first part of `mean_wait`: `arrived(flat)`, which is flat itself, once it holds the sum."""
     world = call.attrs["world"]
 

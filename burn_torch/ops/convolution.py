@@ -47,7 +47,7 @@ _convolution_backward = torch.ops.aten.convolution_backward.default
 
 
 # -- conv ------------------------------------------------------------------------------------------------
-def _split(padding: Pairs) -> tuple[Any, ...]:
+def _split(padding: Pairs) -> tuple[Primitive, ...]:
     """What aten pads by itself (as much on both sides), and the rest in the order of torch's pad, or None."""
     inner = [max(0, min(pair)) for pair in padding]
     rest = [(before - p, after - p) for (before, after), p in zip(padding, inner, strict=True)]
@@ -69,7 +69,9 @@ def _torch_conv(call: Call) -> Primitive:
     )
 
 
-def _columns(x: Array, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> tuple[Any, ...]:
+def _columns(
+    x: Array, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
+) -> tuple[Primitive, ...]:
     """The windows of x as (groups, batch * windows, channels / groups * kernel), and the counts of windows."""
     view = windows(fit(widened(x), padding), kernel, stride, dilation)
     spatial = len(kernel)
@@ -104,7 +106,7 @@ def _numpy_conv(
     return y if bias is None else y + bias.reshape(-1, *(1,) * len(counts))
 
 
-def _counts(x: Shape, weight: Shape, settings: Mapping[str, Any]) -> tuple[Any, ...]:
+def _counts(x: Shape, weight: Shape, settings: Mapping[str, Any]) -> tuple[Primitive, ...]:
     return window_counts(x[2:], weight[2:], settings["stride"], settings["padding"], settings["dilation"])
 
 
@@ -233,7 +235,7 @@ def _check_bias(faults: Primitive, bias: TensorSpec | None, channels: int) -> No
 
 
 # -- its transposes --------------------------------------------------------------------------------------
-def _padded(size: Shape, rest: list[int] | None) -> tuple[Any, ...]:
+def _padded(size: Shape, rest: list[int] | None) -> tuple[Primitive, ...]:
     """The spatial sizes after what torch's pad adds."""
     added = [0] * len(size) if rest is None else [a + b for a, b in zip(rest[::2], rest[1::2], strict=True)]
     return tuple(s + n for s, n in zip(size, reversed(added), strict=True))
@@ -579,7 +581,7 @@ def _(x, weight, bias, *, stride, padding, output_padding, dilation, groups):
 
 def _transpose_size(
     size: Shape, kernel: Shape, stride: Shape, padding: Shape, output_padding: Shape, dilation: Shape
-) -> tuple[Any, ...]:
+) -> tuple[Primitive, ...]:
     return tuple(
         (s - 1) * step - 2 * p + reach(k, d) + o
         for s, k, step, p, o, d in zip(size, kernel, stride, padding, output_padding, dilation, strict=True)

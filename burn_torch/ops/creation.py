@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.samples import Array, sample
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 
 def _made(shape: Shape, dtype: DType, place: str) -> TensorSpec:
@@ -88,7 +88,7 @@ def _numpy_arange(call: Call) -> Candidate:
     return run
 
 
-def range_ends(start: float, step: float, length: int) -> tuple[Any, ...]:
+def range_ends(start: float, step: float, length: int) -> tuple[Primitive, ...]:
     """The first and the last element of a range, between which all others lie."""
     return (start, start + step * (length - 1)) if length else ()
 

@@ -22,9 +22,10 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.creation import range_ends
 from burn_torch.ops.held_numbers import is_stored, require_numbers
-from burn_torch.ops.op import REGISTRY, Call
+from burn_torch.ops.op import REGISTRY, Call, Candidate
 from burn_torch.ops.randomness import Drawing
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = ["RUN_TIME", "DeviceForm", "run_time_numbers"]
 
@@ -44,11 +45,11 @@ class DeviceForm:
 
     dtypes: tuple[DType, ...]
     pack: Callable[..., Sequence[float | int | bool]]
-    compute: Callable[..., Any]
+    compute: Candidate
     over: tuple[int, ...] | None = None
 
 
-Form = Callable[[Call, Sequence[Any]], "DeviceForm | None"]
+Form = Callable[[Call, Sequence[Primitive]], "DeviceForm | None"]
 
 
 def run_time_numbers(known: Sequence[object]) -> list[int]:
@@ -67,14 +68,14 @@ _FLOATS: Final = (DType.F64, DType.F32, *_HALF)
 _INTS: Final = (DType.I64, DType.I32, DType.I16, DType.I8, DType.U8)
 
 
-def operands(function: Callable[..., Any], dtypes: Sequence[DType]) -> Form:
+def operands(function: Candidate, dtypes: Sequence[DType]) -> Form:
     """The form of a row whose numbers stand for tensors of one element: `function` on 0-d tensors in their places.
 
     dtypes: of the tensors beside the number.  Half types compute in float32, as torch does beside a Python number: a
     0-d tensor of a half type would round the number.  Comparisons are to do that.
     """
 
-    def form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+    def form(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
         dtype = tensor_of(call).dtype
         if dtype not in dtypes:
             return None
@@ -91,8 +92,8 @@ def operands(function: Callable[..., Any], dtypes: Sequence[DType]) -> Form:
     return form
 
 
-def _in_float32(function: Callable[..., Any], call: Call) -> Callable[..., torch.Tensor]:
-    def run(*inputs: Any) -> torch.Tensor:
+def _in_float32(function: Candidate, call: Call) -> Callable[..., torch.Tensor]:
+    def run(*inputs: Primitive) -> torch.Tensor:
         wide = [x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
         y: torch.Tensor = function(*wide)
         return y.to(TO_TORCH[call.result.dtype])
@@ -100,18 +101,18 @@ def _in_float32(function: Callable[..., Any], call: Call) -> Callable[..., torch
     return run
 
 
-def _held(call: Call, dtype: DType, *numbers: object) -> Sequence[Any]:
+def _held(call: Call, dtype: DType, *numbers: object) -> Sequence[Primitive]:
     if dtype.is_int or is_stored(call):
         require_numbers(call, dtype, numbers)
     return numbers
 
 
-def _between(x: Any, low: Any, high: Any) -> Any:
+def _between(x: Primitive, low: Any, high: Any) -> Any:
     x = torch.maximum(x, low) if isinstance(low, torch.Tensor) else torch.clamp_min(x, low)
     return torch.minimum(x, high) if isinstance(high, torch.Tensor) else torch.clamp_max(x, high)
 
 
-_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], Sequence[DType]]]] = {
+_FUNCTIONS: Final[dict[str, tuple[Candidate, Sequence[DType]]]] = {
     "add": (operator.add, (*_FLOATS, *_INTS)),
     "sub": (operator.sub, (*_FLOATS, *_INTS)),
     "mul": (operator.mul, (*_FLOATS, *_INTS)),
@@ -162,7 +163,7 @@ def _full(call: Call, known: Sequence[object]) -> DeviceForm | None:
     )
 
 
-def _arange(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def _arange(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
     length, dtype = call.attrs["length"], call.attrs["dtype"]
     if dtype not in (*_FLOATS, *_INTS):
         return None
@@ -170,11 +171,11 @@ def _arange(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     theirs, device = TO_TORCH[wide], torch.device(call.attrs["place"])
     at = run_time_numbers(known)
 
-    def compute(*numbers: Any) -> torch.Tensor:
+    def compute(*numbers: Primitive) -> torch.Tensor:
         start, step = numbers if at != [1] else (numbers[1], numbers[0])
         return torch.arange(length, dtype=theirs, device=device).mul_(step).add_(start).to(TO_TORCH[dtype])
 
-    def pack(*given: Any) -> Sequence[Any]:
+    def pack(*given: Primitive) -> Sequence[Primitive]:
         start, step = (given[at.index(i)] if i in at else known[i] for i in range(2))
         require_numbers(call, dtype, range_ends(start, step, length))
         return given
@@ -193,13 +194,13 @@ def keyed(function: Callable[[Call], Callable[..., object]]) -> Form:
     The numbers before them (a probability, a range) must be known: they are part of the map from bits to values.
     """
 
-    def form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+    def form(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
         first, at = len(known) - 2, run_time_numbers(known)
         if any(i < first for i in at):
             return None
         compute = function(call)
 
-        def run(*inputs: Any) -> Any:
+        def run(*inputs: Primitive) -> Primitive:
             slots, others = inputs[: len(at)], inputs[len(at) :]
             if at == [first]:
                 return compute(*others[:-1], slots[0], others[-1])

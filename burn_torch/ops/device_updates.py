@@ -7,15 +7,16 @@ written with multi-tensor functions and 0-d tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from burn_torch.core.dtype import DType
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, run_time_numbers
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.updates import adam_update, lion_update, momentum_update, sgd_update, sign_of_mean
+from burn_torch.ops.value import Primitive
 
 Tensors = Sequence[torch.Tensor]
 
@@ -35,10 +36,10 @@ def _slot(call: Call) -> DType:
 
 def writing(
     call: Call,
-    known: Sequence[Any],
+    known: Sequence[Primitive],
     groups: int,
     dtypes: Sequence[DType],
-    pack: Callable[..., Any],
+    pack: Candidate,
     step: Any,
     *,
     narrow: bool = False,
@@ -51,7 +52,7 @@ def writing(
     tensors = len(dtypes) + len(known) - len(run_time_numbers(known)) - groups * n
     over = tuple(tensors + group * n + i for group in range(groups) if group != 1 for i in range(n))
 
-    def compute(*inputs: Any) -> Sequence[torch.Tensor]:
+    def compute(*inputs: Primitive) -> Sequence[torch.Tensor]:
         # kernels go by addresses: a transposed gradient would be a wrong one
         dense = [*inputs[:tensors], *(x.contiguous() for x in inputs[tensors:])]
         given = _groups(dense[tensors:], groups)
@@ -68,7 +69,7 @@ def writing(
 
 
 # -- stochastic gradient descent ------------------------------------------------------------------------------
-def _sgd(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def _sgd(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
     if known[0] is not RUN_TIME or known[1] is RUN_TIME:
         return None
     penalty, slot = known[1], _slot(call)
@@ -94,7 +95,7 @@ def _fusable(call: Call) -> bool:
     return len(types) == 1 and DType.F64 not in types
 
 
-def _momentum(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def _momentum(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
     lr, penalty, momentum, share = known[:4]
     if RUN_TIME in (penalty, momentum):
         return None
@@ -117,7 +118,7 @@ def _momentum(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 
 
 # -- Lion ---------------------------------------------------------------------------------------------------------
-def _lion(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def _lion(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
     _, beta_1, beta_2, decay = known[:4]
     if known[0] is not RUN_TIME or RUN_TIME in (beta_1, beta_2, decay) or len(_types(call)) > 1:
         return None
@@ -135,7 +136,7 @@ def _lion(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 
 
 # -- Adam ---------------------------------------------------------------------------------------------------------
-def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def _adam(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
     lr, beta_1, beta_2, epsilon, penalty, decay, time = known[:7]
     if RUN_TIME in (beta_1, beta_2, epsilon, penalty, decay):
         return None

@@ -54,7 +54,7 @@ def _integers(x: Primitive) -> Primitive:
     return x.long() if isinstance(x, torch.Tensor) else x.astype(np.int64)
 
 
-def _reflected(xp: ModuleType, p: Primitive, size: int, align_corners: bool) -> tuple[Any, ...]:
+def _reflected(xp: ModuleType, p: Primitive, size: int, align_corners: bool) -> tuple[Primitive, ...]:
     """Coordinates mirrored at the outer elements, or at their outer edges, and the sign of their slope."""
     low, span = (0.0, float(size - 1)) if align_corners else (-0.5, float(size))
     if span == 0:
@@ -67,7 +67,7 @@ def _reflected(xp: ModuleType, p: Primitive, size: int, align_corners: bool) -> 
     return xp.where(even, extra, span - extra) + low, xp.where(even, one, -one) * xp.where(q < 0, -one, one)
 
 
-def _inside(xp: ModuleType, p: Primitive, size: int, padding_mode: str, align_corners: bool) -> tuple[Any, ...]:
+def _inside(xp: ModuleType, p: Primitive, size: int, padding_mode: str, align_corners: bool) -> tuple[Primitive, ...]:
     """Coordinates after padding, and the slope of that: 0 where they are clamped to an end."""
     slope = xp.ones_like(p)
     if padding_mode == "reflection":
@@ -78,7 +78,7 @@ def _inside(xp: ModuleType, p: Primitive, size: int, padding_mode: str, align_co
     return p, slope
 
 
-def _derivative(polynomial: tuple[float, ...], order: int) -> tuple[Any, ...]:
+def _derivative(polynomial: tuple[float, ...], order: int) -> tuple[Primitive, ...]:
     for _ in range(order):
         polynomial = tuple(i * c for i, c in enumerate(polynomial))[1:]
     return polynomial
@@ -86,7 +86,7 @@ def _derivative(polynomial: tuple[float, ...], order: int) -> tuple[Any, ...]:
 
 def _axis_taps(
     xp: ModuleType, grid: Primitive, size: int, orders: Primitive, mode: str, padding_mode: str, align_corners: bool
-) -> list[Any]:
+) -> list[Primitive]:
     """One axis: for each tap its index, whether that is inside, and its weight for each order of derivative."""
     scale = (size - 1) / 2 if align_corners else size / 2
     p = (grid + 1) * scale - (0.0 if align_corners else 0.5)
@@ -145,7 +145,7 @@ def _precise(x: Primitive) -> Primitive:
     return x.astype(np.float64)
 
 
-def _split_off_nowhere(xp: ModuleType, grid: Primitive) -> tuple[Any, ...]:
+def _split_off_nowhere(xp: ModuleType, grid: Primitive) -> tuple[Primitive, ...]:
     """Which positions are not finite (batch, 1, height, width, 1), and the grid with others in their place."""
     nowhere = ~xp.isfinite(grid).all(-1)
     return nowhere[:, None, :, :, None], xp.where(nowhere[..., None], xp.zeros_like(grid), grid)
@@ -185,17 +185,17 @@ def _scattered(
     batch, channels = g.shape[:2]
     places = g.shape[2] * g.shape[3]
     g, grid = _precise(g).reshape(batch, channels, places, 2**order), _precise(grid)
-    parts: Any = [0.0] * (order + 1)
+    parts: Primitive = [0.0] * (order + 1)
     for k in range(2**order):
         parts[k.bit_count()] = parts[k.bit_count()] + g[..., k]
-    x: Any
+    x: Primitive
     if xp is torch:
         x = torch.zeros((batch, channels, size[0] * size[1]), dtype=g.dtype, device=g.device)
     else:
         x = np.zeros((batch, channels, size[0] * size[1]), g.dtype)
         planes = (np.arange(batch)[:, None, None], np.arange(channels)[None, :, None])
     for index, held, weights in _taps(xp, grid, size, order, mode, padding_mode, align_corners):
-        values: Any = 0.0
+        values: Primitive = 0.0
         for along, weight in weights.items():
             values = values + parts[along] * weight[:, None]
         values = xp.where(held[:, None], values, xp.zeros_like(values))
@@ -324,7 +324,7 @@ def _torch_backward(call: Call) -> Candidate:
     settings = _torch_settings(call)
     backward = torch.ops.aten.grid_sampler_2d_backward.default
 
-    def run(g: torch.Tensor, x: torch.Tensor, grid: torch.Tensor) -> tuple[Any, ...]:
+    def run(g: torch.Tensor, x: torch.Tensor, grid: torch.Tensor) -> tuple[Primitive, ...]:
         nowhere, grid = _torch_positions(call, grid)
         g = g.masked_fill(nowhere[..., 0], 0)
         dx, dgrid = backward(g, x, grid, *settings, (live[0], True))  # torch always computes the second

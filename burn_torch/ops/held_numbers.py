@@ -17,7 +17,8 @@ from burn_torch.core.dtype import DType, rounded_to
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.frames import at_user_line
 from burn_torch.core.spec import INT_NUMBER, NumberSpec, TensorSpec
-from burn_torch.ops.op import Call, PerCall
+from burn_torch.ops.op import Call, Candidate, PerCall
+from burn_torch.ops.value import Primitive
 
 __all__ = [
     "NumberRange",
@@ -42,7 +43,7 @@ class NumberRange(NamedTuple):
     low: int | float
     high: int | float
 
-    def holds(self, number: Any) -> bool:
+    def holds(self, number: Primitive) -> bool:
         """Whether the number is in the range, or no finite one beside floats."""
         return bool(self.low <= number <= self.high) or (isinstance(self.low, float) and not math.isfinite(number))
 
@@ -51,19 +52,19 @@ class NumberRange(NamedTuple):
 class Held(PerCall):
     """A candidate that refuses numbers; `stored`: those that a float type does not hold, too."""
 
-    def __init__(self, build: Callable[[Call], Callable[..., Any]], stored: bool) -> None:
+    def __init__(self, build: Callable[[Call], Candidate], stored: bool) -> None:
         super().__init__(build)
         self.stored: Final = stored
 
 
-def held(candidate: Callable[..., Any] | PerCall, *, stored: bool = False) -> PerCall:
+def held(candidate: Candidate | PerCall, *, stored: bool = False) -> PerCall:
     """A candidate whose numbers must be ones that the integers beside them can be.  Free on floats and tensors.
 
     stored: whether the numbers become elements of the result; then a finite number must not leave the range of a float
     type either.
     """
 
-    def build(call: Call) -> Callable[..., Any]:
+    def build(call: Call) -> Candidate:
         function = bind_candidate(call, candidate)
         ranges = _ranges(call, stored=stored)
         if not ranges or function is None:
@@ -77,7 +78,7 @@ def held(candidate: Callable[..., Any] | PerCall, *, stored: bool = False) -> Pe
             return run_all
         position, low, high = ranges[0]
 
-        def run(*inputs: Any) -> Any:
+        def run(*inputs: Primitive) -> Primitive:
             if not low <= inputs[position] <= high:
                 _require(call, inputs, ranges)
             return function(*inputs)
@@ -93,7 +94,7 @@ def compares(candidate: Callable[..., object] | PerCall) -> PerCall:
     So numpy does, and torch in some kernels; in others, CUDA's among them, it compares in float32.
     """
 
-    def build(call: Call) -> Callable[..., Any]:
+    def build(call: Call) -> Candidate:
         function, half = bind_candidate(call, candidate), half_beside(call)
         at = {i for i, spec in enumerate(call.specs) if isinstance(spec, NumberSpec)}
         if half is None or not at:
@@ -114,21 +115,21 @@ def half_beside(call: Call) -> DType | None:
     return dtype if dtype in (DType.F16, DType.BF16) else None
 
 
-def bind_candidate(call: Call, candidate: Callable[..., Any] | PerCall) -> Any:
+def bind_candidate(call: Call, candidate: Candidate | PerCall) -> Any:
     """A leaf's candidate as a function of the inputs alone."""
     if isinstance(candidate, PerCall):
         return candidate.build(call)
     return partial(candidate, **call.attrs) if call.attrs else candidate
 
 
-def refuse_long_numbers(call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
+def refuse_long_numbers(call: Call, function: Candidate) -> Candidate:
     """A function that takes no whole number of more than 64 bits beside floats, as torch takes none; numpy would."""
     dtype = _element_type(call)
     at = [i for i, spec in enumerate(call.specs) if spec is INT_NUMBER]
     if not at or dtype is None or not dtype.is_float or call.op.random:
         return function
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: Primitive) -> Primitive:
         if any(not -(1 << 63) <= inputs[i] < 1 << 64 for i in at):
             raise too_large(call, inputs)
         return function(*inputs)
@@ -143,7 +144,7 @@ def _require(call: Call, inputs: Sequence[object], ranges: Sequence[NumberRange]
             raise too_large(call, inputs)
 
 
-def beyond(call: Call, function: Callable[..., Any], constant: Callable[[Any, bool], Any]) -> Callable[..., Any]:
+def beyond(call: Call, function: Candidate, constant: Callable[[Any, bool], Any]) -> Candidate:
     """A comparison that is right for numbers beyond the integers beside them.
 
     constant: makes the answer, one truth value in the shape of a tensor.
@@ -153,7 +154,7 @@ def beyond(call: Call, function: Callable[..., Any], constant: Callable[[Any, bo
         return function
     position, low, high = ranges[0]
 
-    def run(x: Any, y: Any) -> Any:
+    def run(x: Primitive, y: Primitive) -> Primitive:
         number, tensor = (x, y) if position == 0 else (y, x)
         if low <= number <= high:
             return function(x, y)
@@ -185,7 +186,7 @@ def _element_type(call: Call) -> DType | None:
     return of_result or next(tensors, None)
 
 
-def require_numbers(call: Call, dtype: DType, numbers: Sequence[Any]) -> None:
+def require_numbers(call: Call, dtype: DType, numbers: Sequence[Primitive]) -> None:
     """Raises ArgumentError for a number that tensors of a type cannot hold."""
     if not dtype.is_bool:
         limits = NumberRange(0, *dtype.limits)

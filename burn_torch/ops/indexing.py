@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from burn_torch.ops.samples import Array, booleans, fixed, integers, sample, uni
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH, moving
-from burn_torch.ops.value import Value
+from burn_torch.ops.value import Primitive, Value
 
 V = TypeVar("V", bound=Value)
 
@@ -99,7 +99,7 @@ def fits_beside(x: TensorSpec, indices: TensorSpec, dim: int) -> None:
         )
 
 
-def along_axis(indices: Array, dim: int) -> tuple[Any, ...]:
+def along_axis(indices: Array, dim: int) -> tuple[Primitive, ...]:
     """numpy's form of indices along an axis: each element keeps its place on the others."""
     places = np.ogrid[tuple(builtins.slice(n) for n in indices.shape)]
     return tuple(indices if i == dim else place for i, place in enumerate(places))

@@ -59,7 +59,7 @@ def _check_classes(
     return statistics_of(logits, targets.shape)
 
 
-def _without_pads(targets: Any, pads: tuple[int, ...], where: Any) -> tuple[Any, Any]:
+def _without_pads(targets: Any, pads: tuple[int, ...], where: Any) -> tuple[Primitive, Primitive]:
     # targets that can be looked up, and a mask of the items that count for nothing (None if there can be none)
     if not pads:
         return targets, None
@@ -458,7 +458,9 @@ def _(g, y, logits, targets):
     return g * (sigmoid(logits) - targets), -mul(g, logits)
 
 
-def _log_pair(p: Primitive, t: Primitive, log: Candidate, log1p: Candidate, at_least: Candidate) -> tuple[Any, ...]:
+def _log_pair(
+    p: Primitive, t: Primitive, log: Candidate, log1p: Candidate, at_least: Candidate
+) -> tuple[Primitive, ...]:
     # t * log p and (1 - t) * log(1 - p), the logarithms kept at -100 or above
     return t * at_least(log(p), -100.0), (1 - t) * at_least(log1p(-p), -100.0)
 

@@ -12,7 +12,7 @@ import torch
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
-from burn_torch.ops.op import Call, PerCall
+from burn_torch.ops.op import Call, Candidate, PerCall
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import Sample, sample, uniform
@@ -20,6 +20,7 @@ from burn_torch.ops.selection import cast
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = [
     "EPS",
@@ -115,13 +116,13 @@ def alive(live: tuple[bool, ...], *specs: TensorSpec) -> tuple[TensorSpec | None
 
 
 # -- candidates ----------------------------------------------------------------------------------------
-def in_float32(build: Callable[[Call], Callable[..., Any]], *, everywhere: bool = False) -> PerCall:
+def in_float32(build: Callable[[Call], Candidate], *, everywhere: bool = False) -> PerCall:
     """A candidate that computes half types in float32 on the CPU, or everywhere.
 
     torch's kernels for the CPU keep the statistics of half inputs in half; most of those for a GPU do not.
     """
 
-    def wrapped(call: Call) -> Callable[..., Any]:
+    def wrapped(call: Call) -> Candidate:
         run = build(call)
         first = call.specs[0]
         assert isinstance(first, TensorSpec)
@@ -129,7 +130,7 @@ def in_float32(build: Callable[[Call], Callable[..., Any]], *, everywhere: bool 
             return run
         dtypes = [None if spec is None else TO_TORCH[spec.dtype] for spec in call.results]
 
-        def run_wide(*inputs: Any) -> Any:
+        def run_wide(*inputs: Primitive) -> Any:
             made = run(*(x.float() if isinstance(x, torch.Tensor) else x for x in inputs))
             outputs = made if call.multiple else (made,)
             narrow = tuple(
@@ -142,7 +143,7 @@ def in_float32(build: Callable[[Call], Callable[..., Any]], *, everywhere: bool 
     return PerCall(wrapped)
 
 
-def wide_array(x: object) -> Any:
+def wide_array(x: object) -> Primitive:
     """A numpy array in float64: numpy rounds every step, so float32 would lose more than torch does.
 
     The leaf narrows results.
@@ -151,22 +152,22 @@ def wide_array(x: object) -> Any:
 
 
 # -- decompositions --------------------------------------------------------------------------------------
-def widened(x: Any) -> Any:
+def widened(x: Primitive) -> Primitive:
     """A value in the type of its statistics."""
     return cast(x, dtype=DType.F32) if x.dtype in HALF else x
 
 
-def like(x: Any, y: Any) -> Any:
+def like(x: Primitive, y: Primitive) -> Primitive:
     """y in the type of x; None stays None."""
     return y if y is None or y.dtype is x.dtype else cast(y, dtype=x.dtype)
 
 
-def mean_over(x: Any, dims: tuple[int, ...]) -> Any:
+def mean_over(x: Primitive, dims: tuple[int, ...]) -> Primitive:
     """The mean over axes, which stay with size 1; 0 over no elements."""
     return sum(x, dims=dims) * (1.0 / max(math.prod(x.shape[i] for i in dims), 1))
 
 
-def scaled_by(y: object, gamma: object, beta: object, shape: Shape) -> Any:
+def scaled_by(y: object, gamma: object, beta: object, shape: Shape) -> Primitive:
     """y * gamma + beta, either of which may be None, reshaped to `shape` to stand beside y."""
     if gamma is not None:
         y = y * reshape(widened(gamma), shape=shape)

@@ -8,7 +8,6 @@ Statistics of half types are float32.  mean, rstd and var are outputs like any o
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +40,7 @@ from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH
-from burn_torch.ops.value import Value
+from burn_torch.ops.value import Primitive, Value
 
 aten = torch.ops.aten
 
@@ -113,7 +112,7 @@ def _torch_layer_norm_backward(call: Call) -> Candidate:
 
     def run(
         g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, gamma: torch.Tensor | None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Primitive, ...]:
         if gamma is None and (live[1] or live[2]):  # torch sizes the sums by it
             gamma = x.new_ones(shape)
         # torch reads its inputs as if they lay in order
@@ -125,7 +124,7 @@ def _torch_layer_norm_backward(call: Call) -> Candidate:
 
 def _numpy_layer_norm_backward(
     g: Array, x: Array, mean: Array, rstd: Array, gamma: Array | None, *, live: tuple[bool, ...]
-) -> tuple[Any, ...]:
+) -> tuple[Primitive, ...]:
     g, x = wide_array(g), wide_array(x)
     rows = tuple(range(x.ndim - 1))
     normal = (x - mean) * rstd
@@ -399,7 +398,7 @@ def _torch_group_norm_backward(call: Call) -> Candidate:
 
     def run(
         g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, gamma: torch.Tensor | None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Primitive, ...]:
         if gamma is None and (live[1] or live[2]):  # torch sizes the sums by it
             gamma = x.new_ones((c,))
         if gamma is not None:
@@ -412,7 +411,7 @@ def _torch_group_norm_backward(call: Call) -> Candidate:
 
 def _numpy_group_norm_backward(
     g: Array, x: Array, mean: Array, rstd: Array, gamma: Array | None, *, groups: int, live: tuple[bool, ...]
-) -> tuple[Any, ...]:
+) -> tuple[Primitive, ...]:
     g = wide_array(g)
     normal = (_grouped_array(x, groups) - mean[:, :, None]) * rstd[:, :, None]
     scaled = _grouped_array(g if gamma is None else g * gamma.reshape((1, -1) + (1,) * (x.ndim - 2)), groups)

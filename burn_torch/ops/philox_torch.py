@@ -13,6 +13,7 @@ import torch
 
 from burn_torch.core.named import named
 from burn_torch.core.philox import KEY_STEPS, MASK32, MULTIPLIERS, ROUNDS, split64
+from burn_torch.ops.value import Primitive
 
 __all__ = ["CHUNK", "SOURCES", "chunks"]
 
@@ -23,7 +24,9 @@ SOURCES: Final = {"cuda": "burn_torch.backend.libtorch.attached.words:words_on"}
 """By the type of a device the maker of a faster function like `chunks`: `maker(device)` gives it, or None."""
 
 
-def chunks(key: Any, stream: Any, first: int, count: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
+def chunks(
+    key: Primitive, stream: Primitive, first: int, count: int, device: torch.device
+) -> Iterator[tuple[int, torch.Tensor]]:
     """Blocks [first, first + count) of a stream, in pieces: (number of the first block, words as int64)."""
     source = SOURCES.get(device.type)
     faster = None if source is None else named(source)(device)
@@ -37,7 +40,9 @@ def chunks(key: Any, stream: Any, first: int, count: int, device: torch.device) 
         at += size
 
 
-def _cipher(at: int, size: int, stream: tuple[Any, Any], key: tuple[Any, Any], device: torch.device) -> torch.Tensor:
+def _cipher(
+    at: int, size: int, stream: tuple[Primitive, Primitive], key: tuple[Primitive, Primitive], device: torch.device
+) -> torch.Tensor:
     low, high = split64(at)
     c0 = torch.arange(low, low + size, dtype=torch.int64, device=device)
     c1, c2, c3 = (_constant(number, device) for number in (high, *stream))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.value import Primitive
@@ -40,7 +38,7 @@ def overhang(
 
 def _counts_over(
     faults: Primitive, size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
-) -> tuple[Any, ...]:
+) -> tuple[Primitive, ...]:
     """The counts of windows over an input of `size`; stops at what does not fit."""
     spatial = len(size)
     check_settings(faults, spatial, kernel=kernel, stride=stride, dilation=dilation)
@@ -69,7 +67,7 @@ def pooled(x: TensorSpec, kernel: Shape, stride: Shape, padding: Shape, dilation
 
 def unpooled(
     g: TensorSpec, size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
-) -> tuple[Any, ...]:
+) -> tuple[Primitive, ...]:
     """The shape of the input of spatial sizes `size` whose pooling has the shape of g."""
     faults = Faults()
     check_settings(faults, check_spatial(faults, g.require(FLOAT), "g"), size=size)
@@ -85,16 +83,16 @@ def unpooled(
     return (*g.shape[:2], *size)
 
 
-def undilated(kernel: Shape) -> tuple[Any, ...]:
+def undilated(kernel: Shape) -> tuple[Primitive, ...]:
     """A dilation of 1 along each axis of a kernel."""
     return (1,) * len(kernel)
 
 
-def lift(*settings: tuple[Any, ...]) -> tuple[tuple[int, int], ...]:
+def lift(*settings: tuple[Primitive, ...]) -> tuple[tuple[int, int], ...]:
     """One-axis settings for height 1: (neutral entry, setting) pairs."""
     return tuple((neutral, *setting) for neutral, setting in settings)
 
 
-def lifted_size(size: Shape) -> tuple[Any, ...]:
+def lifted_size(size: Shape) -> tuple[Primitive, ...]:
     """Spatial sizes, of one axis with height 1."""
     return (1, *size) if len(size) == 1 else size

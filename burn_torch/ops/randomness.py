@@ -54,7 +54,7 @@ def _numpy(mapping: Callable[..., Map]) -> PerCall:
         spec, start = call.result, call.attrs["start"]
         count, shape, dtype = spec.numel, spec.shape, spec.dtype
 
-        def run(*numbers: Any) -> Array:
+        def run(*numbers: Primitive) -> Array:
             *parameters, key, stream = numbers
             drawn = on_host(mapping(*parameters, dtype), key, stream, start, count, _host_type(dtype))
             return drawn.reshape(shape).astype(dtype.numpy, copy=False)
@@ -71,9 +71,7 @@ class Drawing(PerCall):
     which the normal map needs: drawn on the host, their values are the same.
     """
 
-    def __init__(
-        self, on_device: Callable[[Call], Callable[..., Any]], from_host: Callable[[Call], Callable[..., Any]]
-    ) -> None:
+    def __init__(self, on_device: Callable[[Call], Candidate], from_host: Callable[[Call], Candidate]) -> None:
         super().__init__(lambda call: (on_device if call.result.place.startswith("cuda") else from_host)(call))
         self.on_device = on_device
 
@@ -95,7 +93,7 @@ def _torch(mapping: Callable[..., Map]) -> Drawing:
         count, shape, dtype = spec.numel, spec.shape, spec.dtype
         theirs, device = TO_TORCH[dtype], torch.device(spec.place)
 
-        def run(*numbers: Any) -> torch.Tensor:
+        def run(*numbers: Primitive) -> torch.Tensor:
             *parameters, key, stream = numbers
             drawn = on_host(mapping(*parameters, dtype), key, stream, start, count, _host_type(dtype))
             return torch.from_numpy(drawn.reshape(shape)).to(device, theirs)
@@ -378,7 +376,7 @@ def _kept_scale(prob: float, largest: float) -> float:
     return min(1.0 / (1.0 - prob), largest) if prob < 1 else 0.0
 
 
-def _numpy_mask(call: Call) -> Callable[..., Any]:
+def _numpy_mask(call: Call) -> Candidate:
     spec, start = call.result, call.attrs["start"]
     kind, largest = spec.dtype.numpy, float(np.finfo(spec.dtype.numpy).max)
 
@@ -390,7 +388,7 @@ def _numpy_mask(call: Call) -> Callable[..., Any]:
     return run
 
 
-def _mask_on_device(call: Call) -> Callable[..., Any]:
+def _mask_on_device(call: Call) -> Candidate:
     spec, start = call.result, call.attrs["start"]
     theirs, device = TO_TORCH[spec.dtype], torch.device(spec.place)
     shape, count, largest = spec.shape, spec.numel, torch.finfo(theirs).max
@@ -403,7 +401,7 @@ def _mask_on_device(call: Call) -> Callable[..., Any]:
     return run
 
 
-def _mask_from_host(call: Call) -> Callable[..., Any]:
+def _mask_from_host(call: Call) -> Candidate:
     spec, start = call.result, call.attrs["start"]
     theirs, device = TO_TORCH[spec.dtype], torch.device(spec.place)
     shape, count, largest = spec.shape, spec.numel, torch.finfo(theirs).max
@@ -416,11 +414,11 @@ def _mask_from_host(call: Call) -> Callable[..., Any]:
     return run
 
 
-def _product(mask: Callable[..., Any]) -> Callable[..., Any]:
+def _product(mask: Candidate) -> Candidate:
     return lambda x, prob, key, stream: x * mask(prob, key, stream)
 
 
-def _product_in_place(call: Call) -> Callable[..., Any] | None:
+def _product_in_place(call: Call) -> Candidate | None:
     if call.result.place.startswith("cuda"):
         return None  # a kernel draws and multiplies in one pass
     mask = _mask_from_host(call)

@@ -11,7 +11,6 @@ The map is linear and acts on each axis alone, so its gradient is the transposed
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import RuleFault
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.samples import Array, sample, uniform
+from burn_torch.ops.value import Primitive
 from burn_torch.ops.windows import Faults, check_settings, check_spatial, widened
 
 MODES = ("nearest", "nearest_exact", "linear", "cubic", "lanczos")
@@ -138,7 +138,7 @@ def _torch_rounds_right(size: Shape, output_size: Shape, mode: str) -> bool:
     for n, m in zip(size, output_size, strict=True):
         exact = nearest_index(n, m, exact=mode == "nearest_exact")
         for dtype in (np.float32, np.float64):
-            position: Any = np.arange(m, dtype=dtype)
+            position: Primitive = np.arange(m, dtype=dtype)
             position = position + dtype(0.5 if mode == "nearest_exact" else 0)
             if not np.array_equal(np.minimum(np.floor(position * dtype(n / m)), n - 1), exact):
                 return False
@@ -147,7 +147,7 @@ def _torch_rounds_right(size: Shape, output_size: Shape, mode: str) -> bool:
 
 def _kernel(
     table: Mapping[tuple[str, int], Candidate], size: Shape, output_size: Shape, mode: str, align_corners: bool
-) -> tuple[Any, ...]:
+) -> tuple[Primitive, ...]:
     """torch's function for this mode with what it takes besides the tensor and the sizes, or None."""
     kernel = table.get((mode, len(size)))
     if kernel is None or (mode.startswith("nearest") and not _torch_rounds_right(size, output_size, mode)):
@@ -213,7 +213,7 @@ def _torch_interpolate_backward(call: Call) -> Candidate:
 
 
 # -- rows ------------------------------------------------------------------------------------------------
-def _interpolation(size: Shape, output_size: Shape, mode: str, align_corners: bool = False) -> tuple[Any, ...]:
+def _interpolation(size: Shape, output_size: Shape, mode: str, align_corners: bool = False) -> tuple[Primitive, ...]:
     return size, output_size, {"mode": mode, "align_corners": align_corners}
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from burn_torch.core.dtype import BOOL, FLOAT, NUMERIC, DTypeClass
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.signature import Operand
-from burn_torch.ops.value import Value
+from burn_torch.ops.value import Primitive, Value
 
 __all__ = [
     "alike",
@@ -133,7 +131,7 @@ def front_axes(dims: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 
 
 # -- gradient rules -----------------------------------------------------------------------------------
-def sum_to(g: Any, like: Any) -> Any:
+def sum_to(g: Primitive, like: Primitive) -> Primitive:
     """Undoes broadcasting: sums g to the shape of an input.  None where the input is a number.
 
     The transpose of `expand`: Griewank and Walther 2008, section 3.

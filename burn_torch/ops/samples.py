@@ -16,6 +16,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from burn_torch.core.spec import Shape
+from burn_torch.ops.value import Primitive
 
 __all__ = [
     "Drawer",
@@ -38,10 +39,10 @@ Drawer = Callable[[Generator], Array]
 class Sample:
     """One set of inputs and attributes of a row."""
 
-    inputs: tuple[Any, ...]
+    inputs: tuple[Primitive, ...]
     attrs: dict[str, Any] = field(default_factory=dict)
 
-    def draw(self, generator: Generator) -> list[Any]:
+    def draw(self, generator: Generator) -> list[Primitive]:
         """The inputs: arrays for drawers, numbers and None as they are."""
         return [np.asarray(x(generator)) if callable(x) else x for x in self.inputs]
 
@@ -88,7 +89,7 @@ def distinct(shape: Shape = (3, 4), step: float = 0.25) -> Drawer:
     return draw
 
 
-def fixed(values: Iterable[Any], dtype: Any = np.float64) -> Drawer:
+def fixed(values: Iterable[Primitive], dtype: Any = np.float64) -> Drawer:
     """The given values, for ties, NaN and ends of ranges."""
     data = np.array(list(values) if not isinstance(values, np.ndarray) else values, dtype=dtype)
     return lambda generator: data.copy()

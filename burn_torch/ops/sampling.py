@@ -22,6 +22,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.philox import MASK32
 from burn_torch.ops import philox_torch
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = [
     "Map",
@@ -43,33 +44,33 @@ class Host:
     sqrt, log = np.sqrt, np.log
 
     @staticmethod
-    def cos_sin(angle: Any) -> tuple[Any, Any]:
+    def cos_sin(angle: Primitive) -> tuple[Primitive, Primitive]:
         """Cosine and sine.  torch's: 3 ns an element, numpy's 13 (float64, benchmarks/notes/random.md)."""
         shared = torch.from_numpy(angle)
         return torch.cos(shared).numpy(), torch.sin(shared).numpy()
 
     @staticmethod
-    def real(words: Any, dtype: DType) -> Any:
+    def real(words: Primitive, dtype: DType) -> Primitive:
         """Words as floats."""
         return words.astype(dtype.numpy)
 
     @staticmethod
-    def wide(words: Any) -> Any:
+    def wide(words: Primitive) -> Primitive:
         """Words in an integer type in which their products do not lose bits."""
         return words.astype(np.uint64)
 
     @staticmethod
-    def number(value: int) -> Any:
+    def number(value: int) -> Primitive:
         """An integer of 64 bits, for use with `wide` words."""
         return np.uint64(value)
 
     @staticmethod
-    def at_most(values: Any, cap: float) -> Any:
+    def at_most(values: Primitive, cap: float) -> Primitive:
         """The smaller one of each value and `cap`."""
         return np.minimum(values, values.dtype.type(cap))
 
     @staticmethod
-    def interleave(a: Any, b: Any) -> Any:
+    def interleave(a: Primitive, b: Primitive) -> Primitive:
         """a0, b0, a1, b1, ..."""
         return np.stack((a, b), axis=-1).reshape(-1)
 
@@ -80,17 +81,17 @@ class Torch:
     sqrt, log = torch.sqrt, torch.log
 
     @staticmethod
-    def cos_sin(angle: Any) -> tuple[Any, Any]:
+    def cos_sin(angle: Primitive) -> tuple[Primitive, Primitive]:
         """Cosine and sine."""
         return torch.cos(angle), torch.sin(angle)
 
     @staticmethod
-    def real(words: Any, dtype: DType) -> Any:
+    def real(words: Primitive, dtype: DType) -> Primitive:
         """Words as floats."""
         return words.to(TO_TORCH[dtype])
 
     @staticmethod
-    def wide(words: Any) -> Any:
+    def wide(words: Primitive) -> Primitive:
         """Words in an integer type in which their products do not lose bits: they are int64 already."""
         return words
 
@@ -100,12 +101,12 @@ class Torch:
         return value - (1 << 64) if value >> 63 else value
 
     @staticmethod
-    def at_most(values: Any, cap: float) -> Any:
+    def at_most(values: Primitive, cap: float) -> Primitive:
         """The smaller one of each value and `cap`."""
         return values.clamp(max=cap)
 
     @staticmethod
-    def interleave(a: Any, b: Any) -> Any:
+    def interleave(a: Primitive, b: Primitive) -> Primitive:
         """a0, b0, a1, b1, ..."""
         return torch.stack((a, b), dim=-1).reshape(-1)
 
@@ -149,7 +150,7 @@ def uniform_map(low: float, high: float, dtype: DType) -> Map:
         return Map(2, lambda words, math: math.at_most(_unit53(words, math) * (high - low) + low, cap))
     scale, offset = float(np.float32(high - low)), float(np.float32(low))
 
-    def values(words: Any, math: Any) -> Any:
+    def values(words: Primitive, math: Any) -> Primitive:
         unit = math.real(words >> 8, DType.F32) * 2.0**-24
         return math.at_most(unit * scale + offset, cap)
 
@@ -167,7 +168,7 @@ def normal_map(mean: float, std: float, dtype: DType) -> Map:
     """
     double = dtype is DType.F64
 
-    def values(words: Any, math: Any) -> Any:
+    def values(words: Primitive, math: Any) -> Primitive:
         unit = _unit53(words, math) if double else math.real(words, DType.F64) * 2.0**-32
         u, v = unit[0::2], unit[1::2]
         radius = math.sqrt(math.log(1.0 - u) * -2.0)
@@ -186,7 +187,7 @@ def integer_map(low: int, high: int) -> Map:
     count = high - low
     limbs = 2 if count <= 1 << 32 else 4
 
-    def values(words: Any, math: Any) -> Any:
+    def values(words: Primitive, math: Any) -> Primitive:
         wide = math.wide(words).reshape(-1, limbs)
         low_part, high_part = math.number(count & MASK32), math.number(count >> 32)
         mask, half = math.number(MASK32), math.number(32)
@@ -203,7 +204,7 @@ def integer_map(low: int, high: int) -> Map:
 _TURN: Final = 2.0 * math.pi
 
 
-def _unit53(words: Any, math: Any) -> Any:
+def _unit53(words: Primitive, math: Any) -> Any:
     # 53 bits of two words: 27 of the first above 26 of the second
     high, low = math.real(words[0::2] >> 5, DType.F64), math.real(words[1::2] >> 6, DType.F64)
     return (high * 67108864.0 + low) * 2.0**-53

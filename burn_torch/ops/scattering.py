@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -59,7 +58,7 @@ def _updated(x: TensorSpec, values: TensorSpec, update: str, shape: Shape) -> Te
     return x
 
 
-def _numpy_write(y: Array, places: tuple[Any, ...], values: Array, update: str) -> Array:
+def _numpy_write(y: Array, places: tuple[Primitive, ...], values: Array, update: str) -> Array:
     if update == "assign":
         y[places] = values  # numpy writes in order: the last of equal places wins
     else:

@@ -73,34 +73,34 @@ def _input(call: Call) -> TensorSpec:
     return x
 
 
-def _reshaped_from(call: Call, output: int, index: Sequence[object]) -> list[Any]:
-    flat: Any = 0
+def _reshaped_from(call: Call, output: int, index: Sequence[object]) -> list[Primitive]:
+    flat: Primitive = 0
     for i, size in zip(index, call.attrs["shape"], strict=True):
         flat = i + flat * size
-    made: list[Any] = []
+    made: list[Primitive] = []
     for size in reversed(_input(call).shape):
         made.append(flat % max(size, 1))
         flat = flat // max(size, 1)
     return made[::-1]
 
 
-def _permuted_from(call: Call, output: int, index: Sequence[object]) -> list[Any]:
+def _permuted_from(call: Call, output: int, index: Sequence[object]) -> list[Primitive]:
     axes = call.attrs["axes"]
     return [index[axes.index(i)] for i in range(len(axes))]
 
 
-def _expanded_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+def _expanded_from(call: Call, output: int, index: Sequence[Primitive]) -> list[Primitive]:
     shape = _input(call).shape
     aligned = index[len(index) - len(shape) :]
     return [i if size != 1 else i * 0 for i, size in zip(aligned, shape, strict=True)]
 
 
-def _flipped_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+def _flipped_from(call: Call, output: int, index: Sequence[Primitive]) -> list[Primitive]:
     shape, axes = _input(call).shape, front_axes(call.attrs["axes"], len(index))
     return [i * -1 + (shape[axis] - 1) if axis in axes else i for axis, i in enumerate(index)]
 
 
-def _rolled_from(call: Call, output: int, index: Sequence[object]) -> list[Any]:
+def _rolled_from(call: Call, output: int, index: Sequence[object]) -> list[Primitive]:
     made = list(index)
     for shift, dim in zip(call.attrs["shifts"], call.attrs["dims"], strict=True):
         size = max(_input(call).shape[dim], 1)

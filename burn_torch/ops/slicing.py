@@ -124,13 +124,13 @@ def _torch_slice_assign(call: Call) -> Candidate:
     return run
 
 
-def _numpy_slice_assign(x: Array, values: Array, *, ranges: tuple[Any, ...]) -> Array:
+def _numpy_slice_assign(x: Array, values: Array, *, ranges: tuple[Primitive, ...]) -> Array:
     y = np.array(x)
     y[_index(ranges)] = values
     return y
 
 
-def _assigned(call: Call) -> list[tuple[int, list[tuple[Any, Any]]]] | None:
+def _assigned(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]] | None:
     """The values in their range, x around it; None where the range has steps."""
     ranges, x = call.attrs["ranges"], call.specs[0]
     assert isinstance(x, TensorSpec)
@@ -171,9 +171,9 @@ def _(g, y, x, values, *, ranges):
 
 
 # -- cat -------------------------------------------------------------------------------------------------
-def _joined(call: Call) -> list[tuple[int, list[tuple[Any, Any]]]]:
+def _joined(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]]:
     """Each part behind the one before it."""
-    found: list[tuple[int, list[tuple[Any, Any]]]] = []
+    found: list[tuple[int, list[tuple[Primitive, Primitive]]]] = []
     start: Any = 0
     for i, x in enumerate(call.specs):
         assert isinstance(x, TensorSpec)
@@ -241,12 +241,12 @@ def narrow(x: Value, dim: int, start: int, end: int) -> Value:
 
 
 # -- split -----------------------------------------------------------------------------------------------
-def _numpy_split(x: Array, *, sizes: Shape, dim: int) -> tuple[Any, ...]:
+def _numpy_split(x: Array, *, sizes: Shape, dim: int) -> tuple[Primitive, ...]:
     ends = np.cumsum(sizes[:-1], dtype=np.int64)
     return tuple(np.split(x, ends, dim))
 
 
-def _part_from(call: Call, output: int, index: Sequence[object]) -> list[Any]:
+def _part_from(call: Call, output: int, index: Sequence[object]) -> list[Primitive]:
     dim = call.attrs["dim"]
     return [i + builtins.sum(call.attrs["sizes"][:output]) if axis == dim else i for axis, i in enumerate(index)]
 
@@ -324,7 +324,7 @@ def _numpy_pad(x: Array, value: float, *, padding: tuple[tuple[int, int], ...], 
     return np.pad(x, padding, mode=mode) if padding else np.array(x)
 
 
-def _surrounded(call: Call) -> list[tuple[int, list[tuple[Any, Any]]]] | None:
+def _surrounded(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]] | None:
     """x, and the number around it; None where elements of x are repeated."""
     x, y = call.specs[0], call.result
     assert isinstance(x, TensorSpec)

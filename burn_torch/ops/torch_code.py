@@ -20,6 +20,9 @@ from typing import Any, Final, final
 
 import torch
 
+from burn_torch.ops.op import Candidate
+from burn_torch.ops.value import Attrs, Primitive
+
 __all__ = ["Over", "TorchCode", "code_of", "importable"]
 
 _FIELD: Final = re.compile(r"\{(\w+)\}")
@@ -53,9 +56,9 @@ class TorchCode:
         self.names: Final[Mapping[str, Any]] = names
         self.numbers: Final = numbers
         outside = {"__builtins__": builtins, **names}  # torch's modes look for builtins there
-        self.function: Final[Callable[..., Any]] = FunctionType(_code(expression, inputs), outside)
+        self.function: Final[Candidate] = FunctionType(_code(expression, inputs), outside)
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Primitive) -> Any:
         """Computes."""
         return self.function(*inputs)
 
@@ -97,14 +100,12 @@ class Over:
     leaf has a function for each choice.  The results are row-major, however other inputs lie in memory.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], over: tuple[int, ...], choices: tuple[tuple[int, int], ...] = ()
-    ) -> None:
+    def __init__(self, function: Candidate, over: tuple[int, ...], choices: tuple[tuple[int, int], ...] = ()) -> None:
         self.function: Final = function
         self.over: Final = over
         self.choices: Final = choices
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Primitive) -> Any:
         """Computes in place."""
         return self.function(*inputs)
 
@@ -121,7 +122,7 @@ _WRITTEN_OVER: Final = ("add_", "sub_", "mul_", "div_")
 """The same in place."""
 
 
-def code_of(function: Any, attrs: Mapping[str, Any]) -> TorchCode | None:
+def code_of(function: Any, attrs: Attrs) -> TorchCode | None:
     """The source of a candidate; None where it is a closure, which a program has to call."""
     if isinstance(function, TorchCode):
         return function

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from burn_torch.core.dtype import DType
 from burn_torch.ops.op import Call
+from burn_torch.ops.value import Primitive
 
 __all__ = ["FROM_TORCH", "TO_TORCH", "moving"]
 
@@ -44,7 +45,7 @@ def moving(call: Call, function: Callable[..., torch.Tensor]) -> Callable[..., t
         return function
     unsigned = TO_TORCH[dtype]
 
-    def run(*inputs: Any) -> torch.Tensor:
+    def run(*inputs: Primitive) -> torch.Tensor:
         made = function(*(x.view(signed) if getattr(x, "dtype", None) is unsigned else x for x in inputs))
         return made.view(unsigned)
 

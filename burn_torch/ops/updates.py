@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,12 +26,12 @@ from burn_torch.ops.op import REGISTRY, Call, PerCall, op
 from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_code import Over
-from burn_torch.ops.value import Value
+from burn_torch.ops.value import Primitive, Value
 
 Tensors = list[torch.Tensor] | tuple[torch.Tensor, ...]
 
 
-def _groups(xs: tuple[Any, ...], kinds: int) -> list[Any]:
+def _groups(xs: tuple[Primitive, ...], kinds: int) -> list[Primitive]:
     """`xs` cut into `kinds` equal runs."""
     n = len(xs) // kinds
     return [list(xs[i * n : (i + 1) * n]) for i in range(kinds)]
@@ -69,13 +68,13 @@ def _narrow(gradient: TensorSpec, parameter: TensorSpec) -> bool:
     return parameter.dtype is DType.F32 and gradient.dtype in HALF and _fits(gradient.with_dtype(DType.F32), parameter)
 
 
-def _numpy_groups(xs: tuple[Array, ...], kinds: int) -> list[Any]:
+def _numpy_groups(xs: tuple[Array, ...], kinds: int) -> list[Primitive]:
     """`xs` in equal runs, gradients in the type of their parameters."""
     params, grads, *states = _groups(xs, kinds)
     return [params, [np.asarray(g, p.dtype) for p, g in zip(params, grads, strict=True)], *states]
 
 
-def _traced_groups(xs: tuple[Value, ...], kinds: int) -> list[Any]:
+def _traced_groups(xs: tuple[Value, ...], kinds: int) -> list[Primitive]:
     """The same of values of a trace."""
     params, grads, *states = _groups(xs, kinds)
     return [params, [like(p, g) for p, g in zip(params, grads, strict=True)], *states]
@@ -104,7 +103,7 @@ def _fused(update: Callable[..., None], numbers: int, kinds: Callable[[Call], in
             assert isinstance(spec, TensorSpec)
             types.setdefault(spec.dtype, []).append(i)
 
-        def run(*given: Any) -> Tensors:
+        def run(*given: Primitive) -> Tensors:
             params, grads, *states = _groups(given[numbers:], runs)
             if copies:
                 params, *states = ([x.clone() for x in group] for group in (params, *states))
@@ -211,7 +210,7 @@ _momentum_kernel, _momentum_over = _fused(_torch_momentum, 4, lambda call: 3)
 
 def _numpy_momentum(
     lr: float, penalty: float, momentum: float, share: float, *xs: Array, nesterov: bool
-) -> tuple[Any, ...]:
+) -> tuple[Primitive, ...]:
     params, grads, velocities = _numpy_groups(xs, 3)
     if penalty:
         grads = [g + penalty * p for g, p in zip(grads, params, strict=True)]
@@ -365,7 +364,7 @@ def _numpy_adam(
     *xs: Array,
     amsgrad: bool,
     cautious: bool,
-) -> tuple[Any, ...]:
+) -> tuple[Primitive, ...]:
     groups: list[list[Array]] = [[], [], [], []]
     for p, g, m, v, *largest in zip(*_numpy_groups(xs, 5 if amsgrad else 4), strict=True):
         if penalty:

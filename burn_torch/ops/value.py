@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from burn_torch.core.dtype import DType
     from burn_torch.ops.op import Call
 
-__all__ = ["Executor", "Number", "Primitive", "Value"]
+__all__ = ["Attrs", "Executor", "Number", "Primitive", "Value"]
 
 Primitive: TypeAlias = Any
 """The leaf's own value: a tensor of torch, an array of numpy, an id of a trace.  Only the leaf looks inside."""
+
+Attrs: TypeAlias = Mapping[str, Any]
+"""The attributes of a Call by name.  The signature of its row says what they are."""
 
 
 class Executor(Protocol):
@@ -35,13 +38,13 @@ class Executor(Protocol):
     def depth(self) -> int:
         """How many decorators stand on the leaf."""
 
-    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[Primitive]) -> Sequence[Primitive]:
         """Computes a Call: one primitive an output."""
 
-    def lift(self, primitive: Any, source: Executor) -> Any:
+    def lift(self, primitive: Primitive, source: Executor) -> Any:
         """A primitive of an inner stack as a constant of this one.  Raises: DeviceError for any other stack."""
 
-    def spec(self, primitive: Any) -> TensorSpec:
+    def spec(self, primitive: Primitive) -> TensorSpec:
         """The spec of a primitive whose shape depends on data."""
 
 
@@ -68,14 +71,14 @@ class Value:
     __slots__ = ("__weakref__", "backend", "primitive", "spec")
 
     backend: Executor
-    primitive: Any
+    primitive: Primitive
     spec: TensorSpec
 
     _mixed: ClassVar[Callable[..., Any] | None] = None
     """`_mixed(op, backend, inputs, attrs)` computes a row of which some inputs are of this class; None: as ever."""
 
     def __init__(
-        self, backend: Any = None, primitive: Any = None, spec: Any = _DATA,
+        self, backend: Any = None, primitive: Primitive = None, spec: Any = _DATA,
         data: Any = None, shape: Any = None, dtype: Any = None, device: Any = None, requires_grad: Any = None,
     ) -> None:  # fmt: skip  # what others' constructors take, by name: `**named` costs 0.02 us, `*` before them 0.07
         if spec.__class__ is not TensorSpec and (spec is _DATA or backend.__class__ in _DATA):

@@ -18,6 +18,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -113,7 +114,7 @@ def check_fit(faults: Faults, size: Shape, kernel: Shape, padding: Pairs, dilati
 
 
 # -- numpy ---------------------------------------------------------------------------------------------
-def fit(x: Any, padding: Pairs, value: float = 0.0) -> Any:
+def fit(x: Primitive, padding: Pairs, value: float = 0.0) -> Primitive:
     """Pads the last axes of an array with `value`; a negative amount cuts off."""
     lead = x.ndim - len(padding)
     kept = (slice(max(-b, 0), size - max(-a, 0)) for size, (b, a) in zip(x.shape[lead:], padding, strict=True))
@@ -122,16 +123,16 @@ def fit(x: Any, padding: Pairs, value: float = 0.0) -> Any:
     return np.pad(x, amounts, constant_values=value) if any(map(any, amounts)) else x
 
 
-def unfit(x: Any, padding: Pairs) -> Any:
+def unfit(x: Primitive, padding: Pairs) -> Primitive:
     """The transpose of `fit`: cuts off what was padded, puts zeros where it cut."""
     return fit(x, tuple((-b, -a) for b, a in padding))
 
 
-def windows(x: Any, kernel: Shape, stride: Shape, dilation: Shape) -> Any:
+def windows(x: Primitive, kernel: Shape, stride: Shape, dilation: Shape) -> Primitive:
     """A view (*lead, *counts, *kernel) of an array (*lead, *spatial)."""
     axes = tuple(range(x.ndim - len(kernel), x.ndim))
     spans = tuple(map(reach, kernel, dilation))
-    view: Any = np.lib.stride_tricks.sliding_window_view(x, spans, axis=axes)
+    view: Primitive = np.lib.stride_tricks.sliding_window_view(x, spans, axis=axes)
     steps: Any = (*(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
     return view[(..., *steps)]
 
@@ -151,7 +152,7 @@ def tap_slices(counts: Shape, kernel: Shape, stride: Shape, dilation: Shape) -> 
         )
 
 
-def scatter_windows(columns: Any, size: Shape, stride: Shape, dilation: Shape) -> Any:
+def scatter_windows(columns: Primitive, size: Shape, stride: Shape, dilation: Shape) -> Primitive:
     """The transpose of `windows`: sums (*lead, *counts, *kernel) into an array (*lead, *size)."""
     spatial = len(size)
     lead, counts = columns.shape[: -2 * spatial], columns.shape[-2 * spatial : -spatial]
@@ -162,7 +163,7 @@ def scatter_windows(columns: Any, size: Shape, stride: Shape, dilation: Shape) -
     return x
 
 
-def widened(x: Any) -> Any:
+def widened(x: Primitive) -> Primitive:
     """Half precision as float32, in which sums are taken; the leaf rounds the result back."""
     return x.astype(np.float32) if x.dtype == np.float16 else x
 

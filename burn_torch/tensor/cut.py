@@ -13,7 +13,7 @@ backward, so nothing is said.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from burn_torch.backend.autodiff.cuts import Cut, behind_cut
@@ -23,7 +23,7 @@ from burn_torch.core.errors import explain
 from burn_torch.core.frames import user_level, user_line
 from burn_torch.core.spellings import Named
 from burn_torch.ops.op import Op
-from burn_torch.ops.value import Executor
+from burn_torch.ops.value import Attrs, Executor
 from burn_torch.tensor.gradients import ConstantGradientsWarning
 from burn_torch.tensor.tensor import Tensor
 
@@ -41,7 +41,7 @@ class CutTensor(Tensor):  # type: ignore[misc]  # final for users
     """Says which leaves these can be: those before `_until[generation]`."""
 
     @staticmethod
-    def _mixed(op: Op, backend: Executor, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    def _mixed(op: Op, backend: Executor, inputs: Sequence[Any], attrs: Attrs) -> Any:
         """Returns what a row gives of inputs of which some are cut: results behind cuts on their tapes, or cut off
         too.
         """

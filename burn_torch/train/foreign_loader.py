@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from burn_torch.core.philox import fold
+from burn_torch.train.step import AnyItem
 
 __all__ = ["ForeignEpochs", "digest_of_items", "starts_again"]
 
@@ -167,7 +168,7 @@ def digest_of_items(dataset: Any) -> str | None:
     return hashlib.blake2b("".join(map(str, first)).encode(), digest_size=8).hexdigest()
 
 
-def _digest(item: Any) -> str | None:
+def _digest(item: AnyItem) -> str | None:
     """A digest of an item made of arrays, tensors, numbers, texts, and containers and dataclasses of them."""
     made = hashlib.blake2b(digest_size=16)
     left = [item]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeAlias, TypeVar, final
 
 import torch
 
@@ -18,7 +18,7 @@ from burn_torch.tensor import Device
 from burn_torch.train.loop import optimized, train_step
 from burn_torch.train.torch_model import TorchModel, TorchOptimizer
 
-__all__ = ["Learner", "schedule_text"]
+__all__ = ["AnyLearner", "Learner", "schedule_text"]
 
 M = TypeVar("M")
 
@@ -170,3 +170,7 @@ def _field_text(value: object) -> str:
         return "[" + ", ".join(map(_field_text, value)) + "]"
     plain = value is None or isinstance(value, bool | int | float | str | Config)
     return repr(value) if plain else type(value).__name__
+
+
+AnyLearner: TypeAlias = Learner[Any]
+"""A learner, whatever its model is."""

@@ -11,6 +11,7 @@ from burn_torch.core.errors import ConfigError, DataError, explain
 from burn_torch.core.share import shares
 from burn_torch.tensor import Device
 from burn_torch.train.foreign_loader import ForeignEpochs, digest_of_items, starts_again
+from burn_torch.train.step import AnyBatch
 from burn_torch.train.strategies.parts import Part, part_of
 from burn_torch.train.strategies.peers import ALONE, Peers
 
@@ -76,7 +77,7 @@ class Batches:
                 items = self.items_at(number)
                 yield self._part(batch, items - self.items_at(number - 1)), items
 
-    def _part(self, batch: Any, items: int) -> object:
+    def _part(self, batch: AnyBatch, items: int) -> object:
         rank, size = self._peers.rank, self._peers.size
         if size == 1:
             return batch

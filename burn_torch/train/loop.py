@@ -23,7 +23,7 @@ from burn_torch.module.scope import StepScope
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Tensor
 from burn_torch.train.output import LossInput, adapt
-from burn_torch.train.step import TrainOutput, require_step
+from burn_torch.train.step import AnyBatch, AnyItem, AnyModel, TrainOutput, require_step
 
 __all__ = ["GradientWindow", "fold", "items_of", "optimized", "train_step", "updated_steps", "valid_step"]
 
@@ -31,7 +31,7 @@ M = TypeVar("M", bound=Module)
 
 
 @checked
-def train_step(model: M, batch: Any, key: int, share: Share | None = None) -> tuple[M, GradientsParams, Any]:
+def train_step(model: M, batch: AnyBatch, key: int, share: Share | None = None) -> tuple[M, GradientsParams, Any]:
     """One `model.train_step` under a random key: the model with its new running states, the gradients, the item.
 
     With a share, the batch is these items of a larger one, and draws what they would draw in it.
@@ -62,7 +62,13 @@ Reduce: TypeAlias = Callable[[Any, GradientsParams, Any, Share | None], tuple[An
 
 
 def updated_steps(
-    model: Any, optim: Any, batch: Any, lr: Any, key: Any, share: Share | None = None, reduce: Reduce | None = None
+    model: AnyModel,
+    optim: Any,
+    batch: AnyBatch,
+    lr: Any,
+    key: Any,
+    share: Share | None = None,
+    reduce: Reduce | None = None,
 ) -> tuple[Any, Any, Any]:
     """One `model.train_step` and its update, or several where it yields: the model, the optimizer, the item.
 
@@ -98,7 +104,7 @@ def updated_steps(
                 return model, optim, output.item if end.value is None else end.value
 
 
-def _require_output(output: object, model: Any) -> None:
+def _require_output(output: object, model: AnyModel) -> None:
     """Raises: ConfigError for what a train_step gave, if it is no TrainOutput."""
     if isinstance(output, TrainOutput):
         return
@@ -114,7 +120,7 @@ def _require_output(output: object, model: Any) -> None:
     )
 
 
-def optimized(model: Any, optim: Any, lr: Any, grads: GradientsParams) -> tuple[Any, Any]:
+def optimized(model: AnyModel, optim: Any, lr: Any, grads: GradientsParams) -> tuple[Any, Any]:
     """One update: by `model.optimize(optim, lr, grads)` where the model has such a method, else `optim.step`."""
     own = getattr(model, "optimize", None)
     if own is not None:
@@ -134,7 +140,7 @@ def optimized(model: Any, optim: Any, lr: Any, grads: GradientsParams) -> tuple[
 
 
 @checked
-def valid_step(model: Module, batch: Any, key: int, share: Share | None = None) -> Any:
+def valid_step(model: Module, batch: AnyBatch, key: int, share: Share | None = None) -> Any:
     """One `model.valid_step` under a random key: the item.  What it does to running states is dropped."""
     with StepScope(key, model, share):
         try:
@@ -146,7 +152,7 @@ def valid_step(model: Module, batch: Any, key: int, share: Share | None = None) 
     return item
 
 
-def require_item(item: object, model: Any) -> None:
+def require_item(item: object, model: AnyModel) -> None:
     """Raises: ConfigError for what a valid_step gave, if metrics can read nothing of it: they would have no values."""
     if item is None or isinstance(item, TrainOutput):
         kind = type(model).__name__
@@ -174,7 +180,7 @@ class GradientWindow:
     items: Tensor | float | None = None
     """How many items they are of."""
 
-    def add(self, grads: GradientsParams, item: Any, share: Share | None = None) -> GradientWindow:
+    def add(self, grads: GradientsParams, item: AnyItem, share: Share | None = None) -> GradientWindow:
         """With the gradients of one more batch; of an empty share of one they count 0 times.
 
         Raises: ConfigError if the item does not say over how many items its loss is the mean.

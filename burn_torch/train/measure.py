@@ -16,6 +16,7 @@ from burn_torch.train.history import EpochSummary, MetricDefinition, MetricValue
 from burn_torch.train.metric.base import Metric, MetricMetadata, Reading, ResumableMetric, Split
 from burn_torch.train.metric.builtin import LossMetric
 from burn_torch.train.output import LossInput
+from burn_torch.train.step import AnyItem
 from burn_torch.train.strategies.multi import Several
 from burn_torch.train.strategies.peers import ALONE, Peers
 
@@ -81,7 +82,7 @@ class Meter:
         for metric in self.metrics:
             metric.clear()
 
-    def add(self, item: Any, metadata: MetricMetadata, batches_done: int, items_done: int) -> None:
+    def add(self, item: AnyItem, metadata: MetricMetadata, batches_done: int, items_done: int) -> None:
         """Measures the item of one batch; None where this process had none of its items."""
         readings: list[tuple[str, Reading | _Joined]]
         if type(item) is Several:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, final
+from typing import Final, NoReturn, final
 
 from burn_torch.backend.base import capabilities
 from burn_torch.core.errors import ArtifactError, ConfigError, DeviceError, NonFiniteError, explain
@@ -30,7 +30,7 @@ from burn_torch.train.event import (
     StepDone,
 )
 from burn_torch.train.history import History
-from burn_torch.train.learner import Learner, schedule_text
+from burn_torch.train.learner import AnyLearner, schedule_text
 from burn_torch.train.loading import Batches, empty
 from burn_torch.train.logger.application import LOG
 from burn_torch.train.loop import fold
@@ -54,7 +54,7 @@ _VALID_KEYS: Final = (1 << 64) - 1
 class Run:
     """Trains a learner from a position to the last epoch, or to where it is told to stop."""
 
-    def __init__(self, parts: Parts, learner: Learner[Any], run_key: int) -> None:
+    def __init__(self, parts: Parts, learner: AnyLearner, run_key: int) -> None:
         self.parts = parts
         self.learner = learner
         self.position = Position()

@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar, final, runtime_checkable
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, final, runtime_checkable
 
 from burn_torch.core.errors import ArgumentError, ConfigError, explain
 from burn_torch.core.misfits import worded_late
@@ -18,10 +18,19 @@ from burn_torch.module import Module, ParamId
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Gradients
 
-__all__ = ["InferenceStep", "TrainOutput", "TrainStep", "require_step", "step_fault"]
+__all__ = ["AnyBatch", "AnyItem", "AnyModel", "InferenceStep", "TrainOutput", "TrainStep", "require_step", "step_fault"]
 
 Batch = TypeVar("Batch", contravariant=True)
 Item = TypeVar("Item", covariant=True)
+
+AnyBatch: TypeAlias = Any
+"""What a loader gives: the step of the model knows its class."""
+
+AnyItem: TypeAlias = Any
+"""What a step returns: metrics adapt it."""
+
+AnyModel: TypeAlias = Any
+"""A model with a step, ours or one around a module of torch."""
 
 
 @final

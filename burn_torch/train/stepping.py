@@ -18,8 +18,9 @@ from burn_torch.graph.passes import Precision
 from burn_torch.module import Tree
 from burn_torch.optim import LearningRates
 from burn_torch.tensor import Tensor
-from burn_torch.train.learner import Learner
+from burn_torch.train.learner import AnyLearner
 from burn_torch.train.loop import GradientWindow, valid_step
+from burn_torch.train.step import AnyBatch, AnyItem, AnyModel
 from burn_torch.train.strategies.base import (
     LOOKED_AT,
     WHOLE_BATCH,
@@ -49,7 +50,7 @@ class Steps:
     """
 
     def __init__(
-        self, execution: ExecutionStrategy, learner: Learner[Any], accumulation: int, compiled: bool,
+        self, execution: ExecutionStrategy, learner: AnyLearner, accumulation: int, compiled: bool,
         say: Callable[[str], None], precision: Precision = "float32", looks: bool = False, fuse: bool | None = None,
     ) -> None:  # fmt: skip
         self._execution: Final = execution
@@ -78,7 +79,7 @@ class Steps:
         self._valid = compile(valid_step, static="share", precision=precision, fuse=fuse)
 
     # -- training ----------------------------------------------------------------------------------------
-    def train(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any, bool]:
+    def train(self, learner: AnyLearner, lr: float, batch: AnyBatch, key: int) -> tuple[AnyLearner, Any, bool]:
         """One batch: the learner, the item, and whether its parameters were updated."""
         if self._accumulation == 1:
             return (*self._whole(learner, lr, batch, key), True)
@@ -88,7 +89,7 @@ class Steps:
             return learner, item, False
         return self.finish(learner, lr), item, True
 
-    def finish(self, learner: Learner[Any], lr: float) -> Learner[Any]:
+    def finish(self, learner: AnyLearner, lr: float) -> AnyLearner:
         """The update of the batches so far; the last ones of an epoch may be fewer than the others."""
         window, self._window, self.batches = self._window, GradientWindow(), 0
         if self._functions is not None:
@@ -118,7 +119,7 @@ class Steps:
         self.batches = batches
         self._seen = []
 
-    def opened(self, learner: Learner[Any], lr: float, batch: object, key: int) -> Iterator[Opened]:
+    def opened(self, learner: AnyLearner, lr: float, batch: object, key: int) -> Iterator[Opened]:
         """The programs that compute one batch, and the update if one follows, with what they would be given.
 
         None of those that are given is run, and the learner stays as it is.
@@ -133,11 +134,11 @@ class Steps:
             learner, _ = self._add(learner.fork(), batch, key)
             yield from self.opened_update(learner, lr)
 
-    def opened_update(self, learner: Learner[Any], lr: float) -> Iterator[Opened]:
+    def opened_update(self, learner: AnyLearner, lr: float) -> Iterator[Opened]:
         """The program of an update."""
         yield self._update.opened(learner.model, learner.optim, self._window.copy(), _rates(lr))
 
-    def _whole(self, learner: Learner[Any], lr: float, batch: object, key: int) -> tuple[Learner[Any], Any]:
+    def _whole(self, learner: AnyLearner, lr: float, batch: object, key: int) -> tuple[AnyLearner, Any]:
         batch, share = batch_of(batch)
         if self._functions is not None:
             given = (learner.model, learner.optim, batch, _rates(lr), key, share)
@@ -149,7 +150,7 @@ class Steps:
         learner, grads, item = self._execution.train_step(learner, batch, key)
         return self._execution.optimizer_step(learner, lr, grads), item
 
-    def _add(self, learner: Learner[Any], batch: Any, key: int) -> tuple[Learner[Any], Any]:
+    def _add(self, learner: AnyLearner, batch: AnyBatch, key: int) -> tuple[AnyLearner, Any]:
         batch, share = batch_of(batch)
         if self._functions is not None:
             given = (learner.model, self._window, batch, key, share)
@@ -184,7 +185,7 @@ class Steps:
             self._give_up(f"what it reads changes in one of {self._calls // changed} steps: {compiled.last_change}")
 
     # -- validation --------------------------------------------------------------------------------------
-    def valid(self, model: Any, batch: Any, key: int) -> Any:
+    def valid(self, model: AnyModel, batch: AnyBatch, key: int) -> Any:
         """One batch of validation: its item."""
         batch, share = batch_of(batch)
         if self._validates_compiled:
@@ -207,7 +208,7 @@ class Steps:
         self._say(f"{what} runs {how}, it cannot be compiled: {reason}")
 
 
-def _seen(item: Any, share: Share | None) -> Any:
+def _seen(item: AnyItem, share: Share | None) -> Any:
     """The item of a step; None where the process had none of the batch's items, and computed with a stand-in."""
     return item if share is None or share.count else None
 
@@ -218,7 +219,7 @@ def _rates(lr: float) -> object:
 
 
 def steps_of(
-    execution: ExecutionStrategy, learner: Learner[Any], accumulation: int, compiled: bool,
+    execution: ExecutionStrategy, learner: AnyLearner, accumulation: int, compiled: bool,
     say: Callable[[str], None], precision: Precision = "float32", looks: bool = False, fuse: bool | None = None,
 ) -> Stepper:  # fmt: skip
     """Returns what executes the steps of a run: the strategy's own way, or `Steps`.

@@ -30,7 +30,7 @@ from burn_torch.train.ending import cause_of, close_quietly, closing, forget_sto
 from burn_torch.train.event import EventReader
 from burn_torch.train.history import History
 from burn_torch.train.interrupt import Deadline, Interrupter, stopping_on_signals
-from burn_torch.train.learner import Learner
+from burn_torch.train.learner import AnyLearner, Learner
 from burn_torch.train.loading import Batches
 from burn_torch.train.logger.application import LOG, ApplicationLogger, FileApplicationLogger, installed
 from burn_torch.train.logger.metric import FileMetricLogger, MetricLogger, file_name
@@ -486,7 +486,7 @@ class SupervisedTraining:
     def _run_key(self) -> int:
         return fold(*next_key()) if self._seed is None else _key_of(self._seed)
 
-    def _check(self, learner: Learner[Any]) -> None:
+    def _check(self, learner: AnyLearner) -> None:
         if not isinstance(learner, Learner):
             raise ConfigError(
                 explain(

@@ -36,6 +36,7 @@ from burn_torch.module.record import RecordEntry
 from burn_torch.optim import GradientsParams, OptimizerRecord
 from burn_torch.record import FileRecorder
 from burn_torch.tensor import Device, Tensor
+from burn_torch.train.step import AnyModel
 
 __all__ = ["TorchModel", "TorchOptimizer"]
 
@@ -168,7 +169,7 @@ class TorchOptimizer:
         self.ratios: Final = [rate / rates[0] if rates[0] else 1.0 for rate in rates]
 
     @staticmethod
-    def of(optimizer: torch.optim.Optimizer, model: Any) -> TorchOptimizer:
+    def of(optimizer: torch.optim.Optimizer, model: AnyModel) -> TorchOptimizer:
         """An optimizer of a model's parameters.  Raises: ConfigError where it has others."""
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ConfigError(

@@ -25,7 +25,7 @@ from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.cut import CutTensor, cut, cut_kind, cut_off
 from burn_torch.transform.flatten import opened
-from burn_torch.transform.structure import rebuilder
+from burn_torch.transform.structure import Argument, rebuilder
 from burn_torch.transform.tapes import is_beside, settled
 
 __all__ = ["Lifted", "Slot", "cut_all", "differentiated", "fits", "lowered", "mapped", "paired", "zeros_like"]
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 # -- walks -------------------------------------------------------------------------------------------------
-def mapped(value: Any, change: Callable[[Any, str], Any], path: str) -> Any:
+def mapped(value: Argument, change: Callable[[Any, str], Any], path: str) -> Any:
     """The same containers with `change(leaf, path)` for each leaf: tensor, parameter, module, or what is none of it."""
     if isinstance(value, Tensor | Param | RunningState | Tree):
         return change(value, path)
@@ -113,7 +113,11 @@ class Lifted:
     """
 
     def __init__(
-        self, what: str, args: Sequence[Any], chosen: Sequence[int], make: Callable[[Tensor], tuple[Tensor, Tensor]]
+        self,
+        what: str,
+        args: Sequence[Argument],
+        chosen: Sequence[int],
+        make: Callable[[Tensor], tuple[Tensor, Tensor]],
     ) -> None:
         self._what: Final = what
         self._make: Final = make
@@ -236,7 +240,7 @@ class Lifted:
             results = [x if x is None else lost(x) for x in results]
         left = iter(zip(self.slots, results, strict=True))
 
-        def result(leaf: Any, path: str) -> Any:
+        def result(leaf: Argument, path: str) -> Any:
             if isinstance(leaf, Tensor | Param):
                 slot, tensor = next(left)
                 return zeros_like(settled(tape, slot.value) if own else slot.value) if tensor is None else tensor
@@ -326,7 +330,9 @@ def _holding(param: Param, leaf: Tensor) -> Param:
 
 
 # -- results ---------------------------------------------------------------------------------------------------
-def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool, lost: Callable[[Tensor], Tensor] | None = None) -> Any:
+def lowered(
+    value: Argument, tapes: Sequence[Autodiff], *, own: bool, lost: Callable[[Tensor], Tensor] | None = None
+) -> Any:
     """A result of the function without the transform's tapes, the outermost first: tensors of the backend under them.
 
     `own` says whether the tapes are the transform's alone; else modules stay on the device of the arguments.  `lost` is
@@ -345,7 +351,7 @@ def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool, lost: Callable[
     def result(x: Tensor) -> Tensor:
         return settled(tapes[-1], tensor(x)) if own else tensor(x)
 
-    def under(leaf: Any) -> object:
+    def under(leaf: Argument) -> object:
         if isinstance(leaf, Tensor):
             tape: Any = leaf.backend
             tracked = tape.is_autodiff and tape.is_tracked(leaf.primitive)

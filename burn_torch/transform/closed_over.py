@@ -16,10 +16,10 @@ from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import is_users
 from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import LEAVES, Tree, children, walk
-from burn_torch.ops.value import Value
+from burn_torch.ops.value import Primitive, Value
 from burn_torch.tensor import Tensor
 from burn_torch.transform.names import attribute_of, contents_of, names_of
-from burn_torch.transform.structure import Constant, Container
+from burn_torch.transform.structure import Constant, Container, Function
 from burn_torch.transform.surroundings import Surroundings
 
 __all__ = ["Watch", "changed", "name_of", "require_same", "visible_in"]
@@ -27,7 +27,7 @@ __all__ = ["Watch", "changed", "name_of", "require_same", "visible_in"]
 _MUTABLE = (list, dict, set, deque, bytearray)
 
 
-def name_of(primitive: Any) -> str | None:
+def name_of(primitive: Primitive) -> str | None:
     """Returns what the user's code calls the tensor with this primitive: "mask", "self.table",
     "model.linear.weight".
     """
@@ -88,9 +88,7 @@ class Watch:
     object: a schedule that counts its steps would stay at the first.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], trees: Iterable[Tree], arguments: Iterable[tuple[str, Any]] = ()
-    ) -> None:
+    def __init__(self, function: Function, trees: Iterable[Tree], arguments: Iterable[tuple[str, Any]] = ()) -> None:
         self._function = function
         outside = [*_outside_of(function), *arguments]
         found = {id(held): (name, held) for name, value in outside for name, held in _mutable(name, value)}
@@ -125,7 +123,7 @@ class Watch:
             require_same(self._function, key, names.key(()))
 
 
-def require_same(function: Callable[..., Any], before: Container, after: Container) -> None:
+def require_same(function: Function, before: Container, after: Container) -> None:
     """Raises: TraceError if a name stands for another constant now than before a function was traced."""
     if before is after:
         return
@@ -136,7 +134,7 @@ def require_same(function: Callable[..., Any], before: Container, after: Contain
     raise changed(function, name, constant.value if isinstance(constant, Constant) else constant)
 
 
-def changed(function: Callable[..., Any], name: str, held: Any) -> TraceError:
+def changed(function: Function, name: str, held: Any) -> TraceError:
     """The error of something that a function changed instead of returning a new one."""
     function_name = getattr(function, "__name__", type(function).__name__)
     return TraceError(

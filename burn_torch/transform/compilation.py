@@ -26,6 +26,7 @@ from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision
 from burn_torch.module import Module
 from burn_torch.module.tree import Tree
+from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import cut_all
 from burn_torch.transform.closed_over import require_same
@@ -38,7 +39,7 @@ from burn_torch.transform.moved import Moved
 from burn_torch.transform.options import choice, limit, signature
 from burn_torch.transform.program import Program, Traced, trace
 from burn_torch.transform.retrace import Retrace, compared
-from burn_torch.transform.structure import Leaf, Root, Structure, interned
+from burn_torch.transform.structure import Argument, Leaf, Root, Structure, interned
 from burn_torch.transform.surroundings import Surroundings, plain_function
 from burn_torch.transform.tapes import is_differentiated
 from burn_torch.transform.unflatten import TURNS
@@ -65,7 +66,7 @@ class Opened:
 
     graph: Graph
     """After all passes: what runs."""
-    inputs: Sequence[Any]
+    inputs: Sequence[Primitive]
     """Primitives of `leaf` and numbers, in the order of the graph's inputs."""
     names: Sequence[str]
     """"model.linear1.weight", "lr", ...: where each input comes from."""
@@ -117,7 +118,7 @@ def compile(
     *,
     donate: str | int | Collection[str | int] = (),
     static: str | int | Collection[str | int] = (),
-    captures: Sequence[Any] = (),
+    captures: Sequence[Argument] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
     fuse: bool | None = None,
@@ -189,7 +190,7 @@ class Compiled(Generic[P, R]):
         *,
         donate: str | int | Collection[str | int] = (),
         static: str | int | Collection[str | int] = (),
-        captures: Sequence[Any] = (),
+        captures: Sequence[Argument] = (),
         numerics: Numerics | None = None,
         precision: Precision = "float32",
         fuse: bool | None = None,
@@ -273,8 +274,8 @@ class Compiled(Generic[P, R]):
         program: Program,
         walk: Walk,
         settled: Sequence[tuple[Tree, Any]],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
+        args: Sequence[Argument],
+        kwargs: Mapping[str, Argument],
     ) -> R:
         link = program.connection
         if link is None:
@@ -360,7 +361,7 @@ class Compiled(Generic[P, R]):
         except Fault as fault:
             raise fault.error(self._name(position)) from None
 
-    def _owner_of(self, x: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def _owner_of(self, x: Tensor, args: Sequence[Argument], kwargs: Mapping[str, Argument]) -> str:
         """The name of the argument that holds a tensor."""
         named = [*((self._name(i), arg) for i, arg in enumerate(args)), *kwargs.items()]
         return next(name for name, arg in named if any(x is one for one in tensors_in([arg])))
@@ -371,7 +372,7 @@ class Compiled(Generic[P, R]):
 
     # -- tracing ---------------------------------------------------------------------------------------
     def _first(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], key: tuple[Any, ...], walk: Walk
+        self, args: Sequence[Argument], kwargs: Mapping[str, Argument], key: tuple[Any, ...], walk: Walk
     ) -> tuple[Sequence[Any], Program, Walk, Sequence[tuple[Tree, Moved]]]:
         """The arguments to run on, the program of a structure that is met for the first time, what it takes of them,
         and donated optimizers that were given their state: others run in their place.
@@ -414,7 +415,7 @@ class Compiled(Generic[P, R]):
         return program
 
     def _trace(
-        self, key: tuple[Any, ...], args: Sequence[Any], named: Sequence[str], earlier: Program | None
+        self, key: tuple[Any, ...], args: Sequence[Argument], named: Sequence[str], earlier: Program | None
     ) -> Program:
         refuse_tracers(f"compile({self.name})")  # which would make the program's constants theirs
         surroundings, structures = key[0], [part for part in key[1:] if isinstance(part, Structure)]
@@ -422,7 +423,7 @@ class Compiled(Generic[P, R]):
 
         names = [*(self._name(i) for i in range(count)), *named]
 
-        def call(arguments: Sequence[Any]) -> Any:
+        def call(arguments: Sequence[Argument]) -> Any:
             return self.function(*arguments[:count], **dict(zip(named, arguments[count:], strict=True)))
 
         traced = trace(self.function, call, structures, names, self._captures)
@@ -483,7 +484,7 @@ class Compiled(Generic[P, R]):
         specs = [spec for spec, there in zip(link.specs, present, strict=True) if there]
         given: list[Structure] = [interned(Leaf, spec, link.stack.inner, 0) for spec in specs]
 
-        def pull(arguments: Sequence[Any]) -> Any:
+        def pull(arguments: Sequence[Argument]) -> Any:
             cotangents, rest = arguments[: len(given)], arguments[len(given) :]
             return pull_back(link, present, rest, cotangents, call(rest))
 
@@ -558,7 +559,7 @@ def _tree_leaves(structures: Sequence[Structure]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _settled(args: Sequence[Any]) -> list[Any] | None:
+def _settled(args: Sequence[Argument]) -> list[Any] | None:
     """The arguments with optimizers that have their state; None if they all do, or if none could be made.
 
     An optimizer makes its state in its first step, so the first two steps would be two structures: two traces.

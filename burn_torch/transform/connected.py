@@ -20,9 +20,11 @@ from burn_torch.backend.decorator import leaf_primitive
 from burn_torch.core.spec import TensorSpec
 from burn_torch.module import Param
 from burn_torch.module.tree import Tree, walk
+from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.cut import warn_of_cuts
 from burn_torch.transform.flatten import Walk, opened
+from burn_torch.transform.structure import Argument
 
 if TYPE_CHECKING:
     from burn_torch.transform.program import Program
@@ -46,7 +48,7 @@ class Connection(NamedTuple):
     asking: tuple[int, ...]
 
 
-def connection(arguments: Sequence[Any], loose: Iterable[tuple[int, Tensor]], begun: int) -> Connection | None:
+def connection(arguments: Sequence[Argument], loose: Iterable[tuple[int, Tensor]], begun: int) -> Connection | None:
     """The connection of a function that was traced; None where no result hangs on an argument.
 
     loose   the tensors of its result that stand in no module, with their positions
@@ -119,7 +121,11 @@ def tensors_in(values: Iterable[object]) -> Iterator[Tensor]:
 
 # -- a call --------------------------------------------------------------------------------------------------
 def connect(
-    program: Program, arguments: Sequence[Any], leaves: Sequence[Any], extra: Sequence[Any], outputs: Sequence[Any]
+    program: Program,
+    arguments: Sequence[Argument],
+    leaves: Sequence[Primitive],
+    extra: Sequence[Primitive],
+    outputs: Sequence[Primitive],
 ) -> Sequence[Any]:
     """The outputs of a call, those that hang on its arguments as values of the tape."""
     link, recording = program.connection, program.recording

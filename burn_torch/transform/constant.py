@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from burn_torch.transform.structure import Argument
+
 __all__ = ["constant_key", "fields_of", "is_value_class"]
 
 
-def constant_key(value: Any) -> Any:
+def constant_key(value: Argument) -> Any:
     """A hashable that equals another's key only where the constants are the same: 1, 1.0, True and -0.0 all differ.
 
     So they do inside containers, named tuples, configurations and dataclasses that are compared by their fields.
@@ -43,7 +45,7 @@ def is_value_class(kind: type[Any]) -> bool:
     return dataclasses.is_dataclass(kind) and kind.__hash__ not in (None, object.__hash__)
 
 
-def fields_of(value: Any) -> list[Any]:
+def fields_of(value: Argument) -> list[Any]:
     """Returns what the fields of a dataclass hold that count when it is compared."""
     return [getattr(value, field.name) for field in dataclasses.fields(value) if field.compare]
 

@@ -13,13 +13,14 @@ from burn_torch.core.checking import checked
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, differentiated, lowered
+from burn_torch.transform.structure import Argument, Function
 from burn_torch.transform.tapes import constant_under, gradient_of, leaf_on, root_on, tape_for
 
 __all__ = ["grad", "named", "number_of", "value_and_grad"]
 
 
 @checked
-def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(fn: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
     """A function that gives the gradient of `fn`, which returns one number.
 
         dw = grad(lambda w, x: (w * x).square().sum())(w, x)
@@ -49,9 +50,7 @@ def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool
 
 
 @checked
-def value_and_grad(
-    fn: Callable[..., object], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[..., Any]:
+def value_and_grad(fn: Callable[..., object], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
     """A function that gives what `fn` gives, and its gradient: (value, gradient); ((value, more), gradient) with aux.
 
         loss, grads = value_and_grad(loss_fn)(model, batch)
@@ -68,12 +67,12 @@ def value_and_grad(
     return value_and_gradient
 
 
-def named(transform: str, fn: Callable[..., Any]) -> str:
+def named(transform: str, fn: Function) -> str:
     """How errors call a transformed function: "grad(loss_fn)"."""
     return f"{transform}({getattr(fn, '__name__', type(fn).__name__)})"
 
 
-def number_of(what: str, result: Any, has_aux: bool) -> Tensor:
+def number_of(what: str, result: Argument, has_aux: bool) -> Tensor:
     """The number that a function returned.  Raises: AutodiffError where it is none."""
     pair = isinstance(result, tuple) and len(result) == 2
     value = result[0] if has_aux and pair else result
@@ -98,7 +97,7 @@ def _differentiated(
 ) -> Callable[[Sequence[Any], dict[str, Any]], tuple[Any, Any]]:
     what = named(transform, fn)
 
-    def both(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    def both(args: Sequence[Argument], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         chosen = differentiated(what, argnums, len(args))
         tape, own = tape_for(what, fn, [*args, *kwargs.values()], [args[i] for i in chosen])
         since = next_id()

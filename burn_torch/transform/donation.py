@@ -16,6 +16,7 @@ import torch
 
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.module.tree import Tree
+from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
 from burn_torch.transform.flatten import Flat, Walk
 from burn_torch.transform.moved import Moved
@@ -79,7 +80,7 @@ def _count_own_references() -> int:
     holder = _Holder(torch.zeros(1))
     leaves = [holder.primitive]
 
-    def count(tensor: Any, primitive: Any) -> int:
+    def count(tensor: Any, primitive: Primitive) -> int:
         return sys.getrefcount(primitive)
 
     return count(holder, leaves[0])

@@ -11,13 +11,14 @@ from burn_torch.core.errors import explain as worded
 from burn_torch.core.wording import counted
 from burn_torch.transform.compilation import Compiled
 from burn_torch.transform.explanation import Explanation
+from burn_torch.transform.structure import Function
 
 __all__ = ["assert_fused", "explain"]
 
 P = ParamSpec("P")
 
 
-def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
+def explain(function: Function, /, *args: Any, **kwargs: Any) -> Explanation:
     """How a function is, or would be, compiled for these arguments.  It is traced, not run; nothing is donated.
 
     Raises: TraceError as `compile` does.

@@ -22,7 +22,7 @@ from burn_torch.core.spec import NUMBER_SPECS
 from burn_torch.module import Param, ParamId, RunningState
 from burn_torch.module.field_dict import FieldDict
 from burn_torch.module.tree import LEAVES, Tree, children
-from burn_torch.ops.value import Value
+from burn_torch.ops.value import Primitive, Value
 from burn_torch.tensor import Gradients, Tensor
 from burn_torch.tensor.cut import CutTensor
 from burn_torch.transform.constant import constant_key
@@ -30,6 +30,7 @@ from burn_torch.transform.moved import Moved
 from burn_torch.transform.structure import (
     CONTAINERS,
     Again,
+    Argument,
     Constant,
     Container,
     First,
@@ -86,7 +87,7 @@ class Flat:
     def __init__(
         self,
         root: Root,
-        leaves: Sequence[Any] | Lent,
+        leaves: Sequence[Primitive] | Lent,
         private: bool,
         cells: Sequence[tuple[int, RunningState, Tensor]] = (),
         asked: frozenset[int] = frozenset(),
@@ -172,7 +173,7 @@ class Walk:
         self._left_out: list[tuple[int, Flat]] = []
         """Says where among the leaves those of a tree belong, for each of the roots."""
         self._missing = 0
-        self.leaves: list[Any] = []
+        self.leaves: list[Primitive] = []
         self.roots: list[tuple[int, Tree, Flat]] = []
         self.loose: list[tuple[int, Tensor]] = []
         self.hanging: list[Tensor] = []
@@ -182,7 +183,7 @@ class Walk:
         self._cells: list[tuple[int, RunningState, Tensor]] = []
         self._asked: list[int] = []
 
-    def take(self, value: Any) -> Structure:
+    def take(self, value: Argument) -> Structure:
         """The structure of a value; its leaves are added.
 
         Raises: Fault for what is neither tensor, number, container nor constant; MovedError for what a compiled step
@@ -238,7 +239,7 @@ class Walk:
 
     def changing(self, kept: Collection[int]) -> list[Any]:
         """The leaves, without those of trees at the positions `kept` that last."""
-        found: list[Any] = []
+        found: list[Argument] = []
         before = 0
         for (at, flat), (position, _, _) in zip(self._left_out, self.roots, strict=True):
             found += self.leaves[before:at]
@@ -255,7 +256,7 @@ class Walk:
             found.update({at + i: cell for i, cell, _ in flat.cells})
         return found
 
-    def constant(self, value: Any, name: str) -> Structure:
+    def constant(self, value: Argument, name: str) -> Structure:
         """The structure of a value that is compiled in.  Raises: TraceError for one that cannot be compared."""
         try:
             return _constant(value)
@@ -399,7 +400,7 @@ def bare(value: Tensor, hanging: list[Tensor] | None = None) -> tuple[Backend, i
     Raises: Fault for a tensor that is computed from one that asks, unless there is a list that takes it.
     """
     backend: Any = value.backend
-    primitive: Any = value.primitive
+    primitive: Primitive = value.primitive
     stack, asked, bit = backend, 0, 1
     while backend.is_autodiff:
         if backend.is_tracked(primitive):
@@ -434,7 +435,7 @@ def opened(value: object) -> tuple[tuple[Any, ...], Sequence[Any]] | None:
     return None
 
 
-def _constant(value: Any) -> Structure:
+def _constant(value: Argument) -> Structure:
     if value is None or value.__class__ in (bool, str):
         return interned(Constant, (value.__class__, value), Held(value))
     if isinstance(value, Gradients):

@@ -18,6 +18,7 @@ import torch
 from burn_torch.transform.constant import constant_key
 from burn_torch.transform.names import contents_of
 from burn_torch.transform.retrace import Difference
+from burn_torch.transform.structure import Argument
 
 __all__ = [
     "ABSENT",
@@ -202,7 +203,7 @@ class Bytes(Place):
 
     __slots__ = ("_value",)
 
-    def __init__(self, name: str, value: Any) -> None:
+    def __init__(self, name: str, value: Argument) -> None:
         self._value = value
         super().__init__(name)
 
@@ -244,7 +245,7 @@ class _Refused(Place):
 
     __slots__ = ()
 
-    def __init__(self, name: str, value: Any) -> None:
+    def __init__(self, name: str, value: Argument) -> None:
         self.name, self.before = name, value
 
     def read(self) -> Any:
@@ -328,7 +329,7 @@ def is_same(one: Any, other: Any) -> bool:
 _PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
-def elements_of(value: Any) -> Any:
+def elements_of(value: Argument) -> Any:
     """Returns what memory holds, with its shape and type: of an array, a tensor of torch, or anything with a buffer."""
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tolist() if value.dtype.hasobject else value.tobytes()

@@ -22,6 +22,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from burn_torch.transform.structure import Argument
+
 __all__ = ["GENERATORS", "PYTHON_CALLS", "generator_state", "global_generators", "impure_call", "restoring"]
 
 _CLOCK: Final = (
@@ -122,7 +124,7 @@ def generator_state(generator: Any) -> Any:
     return repr(_text_of(bits.state))
 
 
-def _text_of(value: Any) -> object:
+def _text_of(value: Argument) -> object:
     if isinstance(value, dict):
         return {name: _text_of(item) for name, item in value.items()}
     return value.tobytes() if isinstance(value, np.ndarray) else value

@@ -14,6 +14,7 @@ from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, fits, lowered, mapped, paired, zeros_like
 from burn_torch.transform.differentiation import named, number_of
+from burn_torch.transform.structure import Argument, Function
 from burn_torch.transform.tapes import (
     back_on,
     constant_under,
@@ -82,7 +83,7 @@ def vjp(fn: Callable[..., object], *primals: object, has_aux: bool = False) -> A
 
 
 @checked
-def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+def jvp(fn: Function, primals: Sequence[Argument], tangents: Sequence[Argument], has_aux: bool = False) -> Any:
     """Returns what fn gives at `primals`, and how it changes along `tangents`: (outputs, tangents of the outputs).
 
         y, dy = jvp(fn, (x,), (v,))      # dy = J v

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn, final
 
 from burn_torch.core.errors import MovedError, explain
+from burn_torch.transform.structure import Argument
 
 __all__ = ["Moved"]
 
@@ -31,7 +32,7 @@ class Moved:
             )
         )
 
-    def fields(self, tree: Any) -> Mapping[str, Any]:
+    def fields(self, tree: Argument) -> Mapping[str, Any]:
         """The fields of a moved tree: there are none."""
         self.refuse(f"this {type(tree).__name__}")
 

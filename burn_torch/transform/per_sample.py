@@ -21,6 +21,7 @@ from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, differentiated, mapped
 from burn_torch.transform.differentiation import named, number_of
+from burn_torch.transform.structure import Argument, Function
 from burn_torch.transform.tapes import base_of, gradient_of, is_of_leaves, leaf_on, root_on
 
 __all__ = ["PerSampleLoopWarning", "per_sample_grad"]
@@ -32,11 +33,11 @@ class PerSampleLoopWarning(UserWarning):
 
 @checked
 def per_sample_grad(
-    loss_fn: Callable[..., Any],
+    loss_fn: Function,
     argnums: int | Sequence[int] = 0,
     in_axes: int | Sequence[int | None] | None = 0,
     has_aux: bool = False,
-) -> Callable[..., Any]:
+) -> Function:
     """A function that gives the gradient of each sample's loss, as a loop of `grad` over batches of one sample would.
 
         grads = per_sample_grad(loss_fn)(model, images, targets)
@@ -106,7 +107,7 @@ def per_sample_grad(
 
 # -- arguments -----------------------------------------------------------------------------------------------
 def _axes(
-    what: str, in_axes: int | Sequence[int | None] | None, chosen: Sequence[int], args: Sequence[Any]
+    what: str, in_axes: int | Sequence[int | None] | None, chosen: Sequence[int], args: Sequence[Argument]
 ) -> list[int | None]:
     """The batch axis of each argument."""
     if in_axes is None or isinstance(in_axes, int):
@@ -183,7 +184,7 @@ class _Samples:
         primitive = x.primitive if x.backend is base else base.lift(x.primitive, x.backend)
         return Tensor(base, base.unwrapped(primitive) if self.is_constant else primitive, x.spec)
 
-    def one(self, axis: int, leaf: Any, path: str) -> Any:
+    def one(self, axis: int, leaf: Argument, path: str) -> Any:
         """One sample of a tensor: its batch axis has size 1."""
         if not isinstance(leaf, Tensor):
             return leaf
@@ -195,7 +196,7 @@ class _Samples:
         value = ops.reshape(value, shape=(self._count, *shape))
         return Tensor(self.batched, self.batched.wrap(value.primitive), leaf.spec.with_shape(shape))
 
-    def all_of(self, leaf: Any, path: str) -> Any:
+    def all_of(self, leaf: Argument, path: str) -> Any:
         """A tensor with the samples in front, for a tensor of one sample; modules, which samples share, as given."""
         if isinstance(leaf, Tree):
             return rebuild(leaf, self._shared)

@@ -49,6 +49,7 @@ from burn_torch.transform.guard import (
 from burn_torch.transform.impure import GENERATORS, global_generators
 from burn_torch.transform.names import attribute_of, is_library, is_standard, names_of
 from burn_torch.transform.settings import setting_of_value
+from burn_torch.transform.structure import Argument
 
 __all__ = ["IMMUTABLE", "LONGEST", "Places"]
 
@@ -82,7 +83,7 @@ class _Seen:
 
     __slots__ = ("names", "places", "value", "whole")
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Argument) -> None:
         self.value: Final = value
         self.names: set[str] = set()
         self.whole = False
@@ -132,7 +133,7 @@ class Places:
                 self.look(place.before, name, names)
 
     # -- values -----------------------------------------------------------------------------------------------------
-    def look(self, value: Any, path: str, names: frozenset[str] | None) -> None:
+    def look(self, value: Argument, path: str, names: frozenset[str] | None) -> None:
         """Notes the places inside of a value that code with these names may read; None for all of them."""
         if isinstance(value, (*IMMUTABLE, _TENSORS)) or value is ABSENT or value is vars(builtins):
             return
@@ -221,7 +222,7 @@ class Places:
         self.enclosed(function, read)
 
     def _container(self, seen: _Seen, path: str, names: frozenset[str] | None, fresh: bool) -> None:
-        value: Any = seen.value
+        value: Argument = seen.value
         fixed = isinstance(value, tuple | frozenset)
         if len(value) > LONGEST:
             if fresh and not fixed:
@@ -233,7 +234,7 @@ class Places:
             self.look(item, f"{path}[{key!r:.20}]", names)
 
     def _wrapper(self, seen: _Seen, path: str, names: frozenset[str] | None) -> None:
-        value: Any = seen.value
+        value: Argument = seen.value
         if isinstance(value, MappingProxyType):
             seen.places.append(Probe(path, lambda: (*value.keys(), *value.values())))
             parts: Iterable[Any] = value.values()

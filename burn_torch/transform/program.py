@@ -39,6 +39,7 @@ from burn_torch.graph.passes import (
 from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
+from burn_torch.ops.value import Primitive
 from burn_torch.transform.closed_over import Watch, changed, name_of
 from burn_torch.transform.connected import Call as ConnectedCall
 from burn_torch.transform.connected import Connection, connection
@@ -47,7 +48,7 @@ from burn_torch.transform.guard import Guard
 from burn_torch.transform.lending import Lender, save_holders
 from burn_torch.transform.readings import Readings
 from burn_torch.transform.scope import DrawPart, TraceScope, node_at
-from burn_torch.transform.structure import Container, Leaf, Number, Root, Structure, leaf_of
+from burn_torch.transform.structure import Argument, Container, Function, Leaf, Number, Root, Structure, leaf_of
 from burn_torch.transform.unflatten import RESULTS, Lending, TracedArguments
 
 __all__ = ["MemoryLimitWarning", "Program", "Traced", "trace"]
@@ -101,7 +102,7 @@ class BoundState(Bound):
 
     __slots__ = ("cell",)
 
-    def __init__(self, primitive: Any, cell: RunningState) -> None:
+    def __init__(self, primitive: Primitive, cell: RunningState) -> None:
         super().__init__(primitive)
         self.cell: Final = cell
 
@@ -345,7 +346,7 @@ class Program:
 
     def __call__(
         self,
-        leaves: list[Any],
+        leaves: list[Primitive],
         trees: Sequence[Tree],
         kept: bool = False,
         connect: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
@@ -353,7 +354,7 @@ class Program:
         """The results, of all inputs and of the trees among the arguments; `kept` as `is_handed_back` says, `connect`
         puts those on a tape that belong there.
         """
-        outputs: Sequence[Any] = self.run(*leaves, kept=True) if kept else self.run(*leaves)
+        outputs: Sequence[Primitive] = self.run(*leaves, kept=True) if kept else self.run(*leaves)
         if self.lends_in_parts:
             assert self.recorded is not None
             shares = self._shares = _Shares(self.recorded.takes, list(_trees(self._result)), outputs)
@@ -376,7 +377,7 @@ class Program:
             return self._result.build(outputs, 0, RESULTS, {})
         return self._lent(outputs)
 
-    def again(self, given: Sequence[Any]) -> Any:
+    def again(self, given: Sequence[Argument]) -> Any:
         """The results of a call whose donated arguments are what the last one returned, of all other inputs in order.
 
         No time is spent on what lies where it lay.
@@ -407,7 +408,9 @@ class _Shares:
     others  the outputs that lie in no donated memory
     """
 
-    def __init__(self, takes: Sequence[int | None], trees: Sequence[tuple[int, int]], outputs: Sequence[Any]) -> None:
+    def __init__(
+        self, takes: Sequence[int | None], trees: Sequence[tuple[int, int]], outputs: Sequence[Primitive]
+    ) -> None:
         self.others: Final = [i for i, at in enumerate(takes) if at is None]
         self._index: Final = {i: n for n, i in enumerate(self.others)}
         self._roots: Final[dict[tuple[int, int], tuple[Any, ...]]] = {}
@@ -418,7 +421,7 @@ class _Shares:
             at = tuple(i - begin for i in changing)
             self._roots[begin, begin + size] = (lasting, at, first, first + len(changing))
 
-    def of(self, found: Sequence[Any]) -> _Outputs:
+    def of(self, found: Sequence[Argument]) -> _Outputs:
         """The outputs of a call, of those that change."""
         return _Outputs(self._index, self._roots, found)
 
@@ -430,7 +433,7 @@ class _Outputs:
     __slots__ = ("_found", "_index", "_roots")
 
     def __init__(
-        self, index: Mapping[int, int], roots: Mapping[tuple[int, int], tuple[Any, ...]], found: Sequence[Any]
+        self, index: Mapping[int, int], roots: Mapping[tuple[int, int], tuple[Any, ...]], found: Sequence[Argument]
     ) -> None:
         self._index: Final = index
         self._roots: Final = roots
@@ -444,11 +447,11 @@ class _Outputs:
 
 
 def trace(
-    function: Callable[..., Any],
+    function: Function,
     call: Call,
     structures: Sequence[Structure],
     names: Sequence[str],
-    captures: Sequence[Any],
+    captures: Sequence[Argument],
     watched: bool = True,
     hand_in: bool = True,
 ) -> Traced:

@@ -29,6 +29,7 @@ from burn_torch.transform.impure import PYTHON_CALLS, generator_state, global_ge
 from burn_torch.transform.names import codes_in, contents_of, is_library, is_standard, line_of, names_of, place_of
 from burn_torch.transform.places import IMMUTABLE, LONGEST, Places
 from burn_torch.transform.settings import Setting, setting_of, setting_of_code
+from burn_torch.transform.structure import Function
 from burn_torch.transform.surroundings import plain_function
 
 __all__ = ["Readings"]
@@ -62,7 +63,7 @@ class Readings:
     arguments  what it is called with, which the trace made
     """
 
-    def __init__(self, function: Callable[..., Any], arguments: Any = ()) -> None:
+    def __init__(self, function: Function, arguments: Any = ()) -> None:
         self._function: Final = function
         self._root: Final[CodeType | None] = getattr(plain_function(function), "__code__", None)
         self._codes: Final[dict[CodeType, None]] = {}

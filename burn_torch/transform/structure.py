@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Final, Protocol, TypeVar, final
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, final
 
 from burn_torch.backend import Backend
 from burn_torch.core.checking import checked
@@ -17,14 +17,17 @@ from burn_torch.module import GradientsParams, Param, ParamId, RunningState
 from burn_torch.module.field_dict import FieldDict
 from burn_torch.module.param import ParamMapper
 from burn_torch.module.tree import Tree
+from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
 
 __all__ = [
     "CONTAINERS",
     "Again",
+    "Argument",
     "Constant",
     "Container",
     "First",
+    "Function",
     "Held",
     "Leaf",
     "Number",
@@ -39,14 +42,20 @@ __all__ = [
     "register_container",
 ]
 
+Argument: TypeAlias = Any
+"""What a user's function takes or gives: a tensor, a module, a container of them, or a plain value."""
+
+Function: TypeAlias = Callable[..., Any]
+"""A user's function."""
+
 
 class Wrap(Protocol):
     """How leaves become values."""
 
-    def tensor(self, leaf: Leaf, primitive: Any) -> Tensor:
+    def tensor(self, leaf: Leaf, primitive: Primitive) -> Tensor:
         """The tensor of a leaf."""
 
-    def root(self, root: Root, leaves: Sequence[Any]) -> Any:
+    def root(self, root: Root, leaves: Sequence[Primitive]) -> Any:
         """The tree of a root, of its own leaves."""
 
 
@@ -60,7 +69,7 @@ class Structure:
 
     _interned: ClassVar[weakref.WeakValueDictionary[object, Any]] = weakref.WeakValueDictionary()
 
-    def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
         """The value whose leaves begin at `at`.  `shared` keeps what stands in several places."""
         raise TypeError(type(self).__name__)
 
@@ -102,7 +111,7 @@ class Leaf(Structure):
         self.is_cut: Final = is_cut
         """Says whether it is a result that a tape takes for a constant, see `tensor/cut.py`."""
 
-    def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Tensor:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Tensor:
         """A tensor."""
         return wrap.tensor(self, leaves[at])
 
@@ -120,7 +129,7 @@ class Number(Structure):
         self.size = 1
         self.spec: Final = spec
 
-    def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
         """The number."""
         return leaves[at]
 
@@ -138,7 +147,7 @@ class Constant(Structure):
         self.size = 0
         self.value: Final = value.value
 
-    def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
         """The object itself."""
         return self.value
 
@@ -152,7 +161,7 @@ class Held:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Argument) -> None:
         self.value: Final = value
 
     def __eq__(self, other: object) -> bool:
@@ -175,7 +184,7 @@ class ParamStructure(Structure):
         self.require_grad: Final = require_grad
         self.mapper: Final = mapper
 
-    def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Param:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Param:
         """A parameter of the same identity."""
         value = wrap.tensor(self.tensor, leaves[at])
         return Param(value, self.ident, require_grad=self.require_grad, mapper=self.mapper)
@@ -195,7 +204,7 @@ class StateStructure(Structure):
         self.ident: Final = ident
         self.tensor: Final = tensor
 
-    def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> RunningState:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> RunningState:
         """A cell of the same identity."""
         return RunningState(wrap.tensor(self.tensor, leaves[at]), self.ident)
 
@@ -214,7 +223,7 @@ class Root(Structure):
         self.kind: Final = kind
         self.tree: Final = tree
 
-    def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
         """The tree."""
         return wrap.root(self, leaves[at : at + self.size])
 
@@ -237,7 +246,7 @@ class First(Structure):
         self.number: Final = number
         self.tree: Final = tree
 
-    def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
         """The tree."""
         made = shared[self.number] = self.tree.build(leaves, at, wrap, shared)
         return made
@@ -260,7 +269,7 @@ class Again(Structure):
         self.size = 0
         self.number: Final = number
 
-    def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
         """The first object."""
         return shared[self.number]
 
@@ -292,11 +301,11 @@ class Container(Structure):
         self.children: Final = children
         self.rebuild: Final = rebuilder(kind)
 
-    def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
         """A container of the same kind."""
         return self.rebuild(self.names, self.values(leaves, at, wrap, shared))
 
-    def values(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> list[Any]:
+    def values(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> list[Any]:
         """Returns what it holds, in the order of `names`."""
         values = []
         for child in self.children:
@@ -357,7 +366,9 @@ def rebuilder(kind: type[Any]) -> _Close:
     if issubclass(kind, tuple):
         return lambda names, values: kind(*values)
 
-    def rebuild(names: tuple[Any, ...], values: Sequence[Any]) -> object:  # without its constructor, which may compute
+    def rebuild(
+        names: tuple[Any, ...], values: Sequence[Argument]
+    ) -> object:  # without its constructor, which may compute
         made = object.__new__(kind)
         for name, value in zip(names, values, strict=True):
             object.__setattr__(made, name, value)
@@ -365,7 +376,7 @@ def rebuilder(kind: type[Any]) -> _Close:
 
     if issubclass(kind, Tree):
 
-        def rebuild_tree(names: tuple[Any, ...], values: Sequence[Any]) -> object:
+        def rebuild_tree(names: tuple[Any, ...], values: Sequence[Argument]) -> object:
             made = object.__new__(kind)
             made.__dict__.update(zip(names, values, strict=True))
             return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import is_
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final, final
@@ -20,7 +20,7 @@ from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Value
 from burn_torch.transform.constant import constant_key, fields_of, is_value_class
 from burn_torch.transform.names import attribute_of, contents_of, names_of
-from burn_torch.transform.structure import Constant, Container, Held, interned
+from burn_torch.transform.structure import Argument, Constant, Container, Function, Held, interned
 
 __all__ = ["Surroundings", "plain_function"]
 
@@ -37,7 +37,7 @@ class Surroundings:
     declared capture.  Other tensors have to be declared; what the function calls is not searched.
     """
 
-    def __init__(self, function: Callable[..., Any], captures: Sequence[Any] = ()) -> None:
+    def __init__(self, function: Function, captures: Sequence[Argument] = ()) -> None:
         plain = plain_function(function)
         if not isinstance(plain, FunctionType | BuiltinFunctionType | type) and callable(plain):
             function = plain.__call__  # of a callable object
@@ -58,7 +58,7 @@ class Surroundings:
         self._last: tuple[list[Any], Container] | None = None
         """Holds what the names stood for and the key of that, where nothing of it can change by itself."""
 
-    def key(self, args: Sequence[Any]) -> Container:
+    def key(self, args: Sequence[Argument]) -> Container:
         """Names and values as they are now, for these arguments; one object as long as nothing changes."""
         there = [contents_of(cell, _UNGUARDED) for cell in self._cells]
         there += map(self._globals.get, self._global_names)
@@ -80,7 +80,7 @@ class Surroundings:
         self._last = None if objects or any(map(_may_change, there)) else (there, key)
         return key
 
-    def _is_plain_object(self, value: Any) -> bool:
+    def _is_plain_object(self, value: Argument) -> bool:
         kind = value.__class__
         known = self._has_attributes.get(kind)
         if known is None:
@@ -89,7 +89,7 @@ class Surroundings:
             self._has_attributes[kind] = known
         return known
 
-    def _read_of(self, value: Any) -> Iterator[tuple[str, object]]:
+    def _read_of(self, value: Argument) -> Iterator[tuple[str, object]]:
         """The attributes of an object that the function's code names."""
         for name, item in vars(value).items():
             if name in self._attributes and _is_guarded(item):
@@ -113,7 +113,7 @@ _SHORT: Final = 64
 class _Capture:
     """A declared tensor or module that a name stands for: another one is another capture."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Argument) -> None:
         self.value: Final = value
 
     def __eq__(self, other: object) -> bool:
@@ -126,7 +126,7 @@ class _Capture:
         return f"a captured {type(self.value).__name__}"
 
 
-def _is_guarded(value: Any) -> bool:
+def _is_guarded(value: Argument) -> bool:
     if isinstance(value, _GUARDED):
         return True
     kind = value.__class__
@@ -135,6 +135,6 @@ def _is_guarded(value: Any) -> bool:
     return is_value_class(kind) and all(_is_guarded(item) and not _may_change(item) for item in fields_of(value))
 
 
-def _may_change(value: Any) -> bool:
+def _may_change(value: Argument) -> bool:
     """Returns whether a guarded value may be another one while it is the same object."""
     return value.__class__ in _CONTAINERS or (isinstance(value, tuple) and any(map(_may_change, value)))

@@ -9,6 +9,7 @@ from typing import Any, Final, final
 from burn_torch.backend.tracing import Session
 from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
+from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.cut import cut_kind
 from burn_torch.transform.flatten import Flat, Lent
@@ -26,12 +27,12 @@ class TracedArguments:
         self.trees: Final[list[Tree]] = []
         """The trees that were made, in order."""
 
-    def tensor(self, leaf: Leaf, primitive: Any) -> Tensor:
+    def tensor(self, leaf: Leaf, primitive: Primitive) -> Tensor:
         """The traced tensor of a leaf."""
         stack = self._session.stack(leaf.stack)
         return Tensor(stack, _asking(stack, primitive, leaf), leaf.spec)
 
-    def root(self, root: Root, leaves: Sequence[Any]) -> Any:
+    def root(self, root: Root, leaves: Sequence[Primitive]) -> Any:
         """The whole tree."""
         tree = root.tree.build(leaves, 0, self, {})
         self.trees.append(tree)
@@ -42,12 +43,12 @@ class TracedArguments:
 class Results:
     """Results of a program.  A tree gets its fields when one is first read; what it holds of the program is private."""
 
-    def tensor(self, leaf: Leaf, primitive: Any) -> Tensor:
+    def tensor(self, leaf: Leaf, primitive: Primitive) -> Tensor:
         """The tensor of a leaf."""
         kind = cut_kind(0) if leaf.is_cut else Tensor
         return kind(leaf.stack, _asking(leaf.stack, primitive, leaf), leaf.spec)
 
-    def root(self, root: Root, leaves: Sequence[Any] | Lent) -> Any:
+    def root(self, root: Root, leaves: Sequence[Primitive] | Lent) -> Any:
         """A tree without fields."""
         tree = object.__new__(root.kind)
         _set(tree, "_flat", Flat(root, leaves, True))
@@ -62,11 +63,11 @@ class Lending:
     def __init__(self) -> None:
         self.trees: Final[list[Tree]] = []
 
-    def tensor(self, leaf: Leaf, primitive: Any) -> Tensor:
+    def tensor(self, leaf: Leaf, primitive: Primitive) -> Tensor:
         """The tensor of a leaf."""
         return RESULTS.tensor(leaf, primitive)
 
-    def root(self, root: Root, leaves: Sequence[Any] | Lent) -> Any:
+    def root(self, root: Root, leaves: Sequence[Primitive] | Lent) -> Any:
         """A tree without fields."""
         tree = RESULTS.root(root, leaves)
         self.trees.append(tree)
@@ -89,7 +90,7 @@ class _Unread:
 
     __slots__ = ("_leaves", "_root")
 
-    def __init__(self, root: Root, leaves: Sequence[Any] | Lent) -> None:
+    def __init__(self, root: Root, leaves: Sequence[Primitive] | Lent) -> None:
         self._root = root
         self._leaves = leaves
 
@@ -123,7 +124,7 @@ def evacuate(tree: Tree) -> None:
         _set(tree, "_unread", _Unread(flat.root, leaves))
 
 
-def _copies(root: Root, leaves: Sequence[Any] | Lent) -> list[object]:
+def _copies(root: Root, leaves: Sequence[Primitive] | Lent) -> list[object]:
     copies = list(leaves)  # once: of what a program lent it puts them together
     at = 0
     for _, part in root.tree.parts(""):
@@ -134,7 +135,7 @@ def _copies(root: Root, leaves: Sequence[Any] | Lent) -> list[object]:
     return copies
 
 
-def _asking(stack: Any, primitive: Any, leaf: Leaf, asked: int | None = None) -> object:
+def _asking(stack: Any, primitive: Primitive, leaf: Leaf, asked: int | None = None) -> object:
     """The primitive as a leaf on the levels of the stack where gradients are asked for."""
     asked = leaf.asked if asked is None else asked
     if not asked:

@@ -19,6 +19,7 @@ from burn_torch.backend.base import Backend
 from burn_torch.backend.decorator import leaf_primitive
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import REGISTRY
+from burn_torch.ops.value import Primitive
 
 __all__ = ["crossed", "stack_for"]
 
@@ -36,7 +37,7 @@ def stack_for(source: object, target: object) -> object:
     return target
 
 
-def crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> object:
+def crossed(source: Any, primitive: Primitive, spec: TensorSpec, target: Any, place: str) -> object:
     """A primitive of one stack as one of another, at `place`.
 
     Where both have tapes gradients flow through the move.  Where one has fewer, its tapes are the inner ones: the
@@ -50,7 +51,7 @@ def crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: s
     return _crossed(source, primitive, spec, target, place)
 
 
-def _crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> object:
+def _crossed(source: Any, primitive: Primitive, spec: TensorSpec, target: Any, place: str) -> object:
     if source is target and spec.place == place:
         return primitive
     if not isinstance(source, Autodiff):
@@ -62,7 +63,7 @@ def _crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: 
     return target.tracked(inner, Node(crossing, ((primitive.node, primitive.index),), crossing.saved(), 0), 0)
 
 
-def _carried(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> object:
+def _carried(source: Any, primitive: Primitive, spec: TensorSpec, target: Any, place: str) -> object:
     leaf: Backend = source.leaf()
     other: Backend = target.leaf()
     if leaf is other:
@@ -72,7 +73,7 @@ def _carried(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: 
     return target.from_data(leaf.into_data(leaf_primitive(source, primitive)), place)
 
 
-def _moved(leaf: Backend, primitive: Any, spec: TensorSpec, place: str) -> Any:
+def _moved(leaf: Backend, primitive: Primitive, spec: TensorSpec, place: str) -> Any:
     """A leaf's primitive at another place of it."""
     if spec.place == place:
         return primitive
@@ -95,7 +96,7 @@ class Crossing(Passage):
         """What its node keeps: nothing but, over a trace, the line that it stands for."""
         return () if self.origins is None else (self.origins.last,)
 
-    def _back(self, gradients: Sequence[Any], saved: Any) -> Sequence[Any]:
+    def _back(self, gradients: Sequence[Primitive], saved: Primitive) -> Sequence[Primitive]:
         if self.origins is not None:
             self.origins.walk(saved[-1])
         return (crossed(self._to, gradients[0], self.call.results[0], self.inner, self._from),)

@@ -14,6 +14,7 @@ from burn_torch.backend.autodiff.decorator import Autodiff
 from burn_torch.backend.autodiff.tape import Node, Passage
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import REGISTRY, Op
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Cut", "behind_cut", "walk_back"]
 
@@ -65,12 +66,12 @@ class Cut(Passage):
         self.line: Final = line
         self.depends: Final = depends
 
-    def _back(self, gradients: Sequence[Any], saved: Any) -> Sequence[Any]:
+    def _back(self, gradients: Sequence[Primitive], saved: Primitive) -> Sequence[Primitive]:
         _passed.cuts.append(self)
         return (gradients[0],)
 
 
-def behind_cut(stack: Any, primitive: Any, spec: TensorSpec, line: str, depends: Callable[[int], bool]) -> object:
+def behind_cut(stack: Any, primitive: Primitive, spec: TensorSpec, line: str, depends: Callable[[int], bool]) -> object:
     """A primitive behind a cut on each of its tapes on which it is tracked; itself where it is on none."""
     if not isinstance(stack, Autodiff):
         return primitive

@@ -21,7 +21,7 @@ from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import REGISTRY, Call
-from burn_torch.ops.value import Executor
+from burn_torch.ops.value import Executor, Primitive
 
 __all__ = ["Autodiff"]
 
@@ -82,11 +82,11 @@ class Autodiff(Decorator):
         self._inner_execute = inner.execute
         self._own = None if inner.lasting else {}
 
-    _inner_execute: Callable[[Call, Sequence[Any]], Sequence[object]]
+    _inner_execute: Callable[[Call, Sequence[Primitive]], Sequence[object]]
     _own: dict[tuple[Call, int], Recording] | None
 
     # -- recording ----------------------------------------------------------------------
-    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Primitive]:
         """Computes on the inner backend; records the Call if an input is tracked."""
         tracked = self.tracked
         needs = 0
@@ -117,7 +117,7 @@ class Autodiff(Decorator):
     # -- walking back -----------------------------------------------------------------------
     def backward(
         self, roots: Sequence[tuple[object, object]], retain_graph: bool = False, since: int = 0
-    ) -> dict[int, Any]:
+    ) -> dict[int, Primitive]:
         """Gradients of the leaves under tracked `roots`, each with the gradient it starts from: {leaf id: primitive}.
 
         Nodes run in the reverse of their creation, so sums are the same every time.  What is older than the creation
@@ -129,14 +129,14 @@ class Autodiff(Decorator):
         with self.origins.scope(), unwatched():
             return self._walk(roots, retain_graph, since)
 
-    def _walk(self, roots: Sequence[tuple[Any, Any]], retain_graph: bool, since: int) -> dict[int, Any]:
+    def _walk(self, roots: Sequence[tuple[Any, Any]], retain_graph: bool, since: int) -> dict[int, Primitive]:
         pending: dict[int, list[Any]] = {}
         heap: list[int] = []
         execute = self._inner_execute
         for root, gradient in roots:
             if root.node.id >= since:
                 _contribute(pending, heap, execute, root.node, root.index, gradient)
-        leaves: dict[int, Any] = {}
+        leaves: dict[int, Primitive] = {}
         flat: list[tuple[Any, Node]] = []
         while heap:
             number = -heappop(heap)
@@ -190,17 +190,17 @@ class Autodiff(Decorator):
         """Whether gradients were asked for this very primitive."""
         return primitive.__class__ is self.tracked and primitive.node.recording is None
 
-    def unwrapped(self, primitive: Any) -> Any:
+    def unwrapped(self, primitive: Primitive) -> Any:
         """The value without its tape."""
         return primitive.primitive if primitive.__class__ is self.tracked else primitive
 
-    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Primitive]]:
         """Calls of `execute` for each node; over a trace, where code is run once, they are interpreted."""
         if self._own is None:
             return super().compile(graph, donate)
         return lambda *inputs: interpret(graph, self, inputs)
 
-    def detached(self, primitive: Any) -> Any:
+    def detached(self, primitive: Primitive) -> Primitive:
         """The value without this tape and those beneath."""
         return detached(self.inner, self.unwrapped(primitive))
 
@@ -229,7 +229,7 @@ def _contribute(
     slots[index] = gradient if slots[index] is None else _sum(execute, _spec_of(node, index), slots[index], gradient)
 
 
-def _fill_zeros(leaves: dict[int, Any], flat: list[tuple[Any, Node]], since: int) -> None:
+def _fill_zeros(leaves: dict[int, Primitive], flat: list[tuple[Any, Node]], since: int) -> None:
     """Zeros for the leaves that are reached through flat inputs alone; `flat` holds (what read a node, the node)."""
     seen: set[int] = set()
     while flat:
@@ -247,12 +247,12 @@ def _fill_zeros(leaves: dict[int, Any], flat: list[tuple[Any, Node]], since: int
             leaves[node.id] = child.inner.execute(call, (0.0,))[0]
 
 
-def _summed(child: Any, node: Node, index: int, a: Any, b: Any) -> object:
+def _summed(child: Any, node: Node, index: int, a: Primitive, b: Primitive) -> object:
     """The sum of two gradients of one output, on the backend where `child` read it: a tape may hold several."""
     return _sum(child.inner.execute, _spec_of(node, index), a, b)
 
 
-def _sum(execute: Any, spec: TensorSpec, a: Any, b: Any) -> object:
+def _sum(execute: Any, spec: TensorSpec, a: Primitive, b: Primitive) -> object:
     add = REGISTRY["add"]  # a row that the tape knows: a gradient is the sum of its contributions
     key = (spec, spec)
     call = add.calls.get(key) or add.remember(key, add.bind(key, {}))

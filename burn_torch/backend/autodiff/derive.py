@@ -18,7 +18,7 @@ from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes import dead_code
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
-from burn_torch.ops.value import Value
+from burn_torch.ops.value import Primitive, Value
 
 __all__ = ["Derivation", "Key", "derive", "float_outputs"]
 
@@ -73,7 +73,7 @@ def _derive(
             gradients.append(trace.input(spec))
         else:
             gradients.append(None)
-    inputs: list[Any] = []
+    inputs: list[Primitive] = []
     for i, spec in enumerate(call.specs):
         if spec is not None:
             keys.append(("x", i))
@@ -102,11 +102,11 @@ def _derive(
 def _entries(
     call: Call,
     gradients: list[Value | None],
-    inputs: list[Any],
+    inputs: list[Primitive],
     outputs: tuple[Any, ...],
     needs: Sequence[bool],
     tape: Callable[[Any], Any],
-) -> Sequence[Any]:
+) -> Sequence[Primitive]:
     rule = call.op.gradient_rule
     if rule is not None:
         g, y = (tuple(gradients), outputs) if call.multiple else (gradients[0], outputs[0])
@@ -130,14 +130,14 @@ def _entries(
 def _through_decomposition(
     call: Call,
     gradients: list[Value | None],
-    inputs: list[Any],
+    inputs: list[Primitive],
     needs: Sequence[bool],
     tape_over: Callable[[Any], Any],
 ) -> list[Value | None]:
     # Records the decomposition on a tape over the same trace, then walks it back: recomputes from the inputs.
     trace = next(value.backend for value in inputs if value is not None)
     tape = tape_over(trace)
-    primitives: list[Any] = [
+    primitives: list[Primitive] = [
         None if x is None else tape.track(x.primitive, x.spec) if need else x.primitive
         for x, need in zip(inputs, needs, strict=True)
     ]

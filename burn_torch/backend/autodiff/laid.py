@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from burn_torch.backend.autodiff.tape import next_id
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Laid", "is_recorded", "laid", "levels", "running"]
 
@@ -47,7 +48,7 @@ def running() -> Sequence[Laid]:
     return _running.transforms
 
 
-def is_recorded(stack: Any, primitive: Any) -> bool:
+def is_recorded(stack: Any, primitive: Primitive) -> bool:
     """Whether a primitive of a stack with a tape is what a running transform differentiates, or computed from it."""
     if not _running.transforms or not stack.is_tracked(primitive):
         return False

@@ -16,13 +16,14 @@ from burn_torch.backend.decorator import Decorator, detached
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.ops.op import Call
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Batched", "Many"]
 
 _PLANS: Final = 4096
 _lock: Final = threading.Lock()
 
-Plan = tuple[Callable[..., Sequence[Any]], tuple[str, ...]]
+Plan = tuple[Callable[..., Sequence[Primitive]], tuple[str, ...]]
 
 
 class Many:
@@ -72,7 +73,7 @@ class Batched(Decorator):
             running.sizes.pop()
             running.looped = before
 
-    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Primitive]:
         """Computes all samples on the inner backend; once, if no input differs between them."""
         kind = self.many
         bits = 0
@@ -120,19 +121,19 @@ class Batched(Decorator):
         return primitive.__class__ is self.many
 
     # -- values that all samples share are the inner backend's; of others some questions have no answer ----------
-    def unwrapped(self, primitive: Any) -> Any:
+    def unwrapped(self, primitive: Primitive) -> Any:
         """A value that all samples share.  Raises: TraceError for another."""
         if primitive.__class__ is self.many:
             _refuse_reading()
         return primitive
 
-    def copy(self, primitive: object) -> Any:
+    def copy(self, primitive: object) -> Primitive:
         """An untracked copy."""
         if primitive.__class__ is self.many:
             return self.many(self.inner.copy(primitive.primitive))
         return self.inner.copy(primitive)
 
-    def detached(self, primitive: Any) -> Any:
+    def detached(self, primitive: Primitive) -> Primitive:
         """The value without the tapes beneath."""
         if primitive.__class__ is not self.many:
             return detached(self.inner, primitive)

@@ -15,7 +15,7 @@ from burn_torch.graph.passes import dead_code
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.batching import aligned, beside, is_tensor
 from burn_torch.ops.op import REGISTRY, Call
-from burn_torch.ops.value import Value
+from burn_torch.ops.value import Primitive, Value
 
 __all__ = ["Vectorised", "vectorised"]
 
@@ -34,7 +34,7 @@ class Vectorised:
 def vectorised(call: Call, many: Sequence[bool], n: int) -> Vectorised:
     """`call` with the samples on a further axis in front of the inputs in `many`, and of all outputs."""
     trace = Trace()
-    inputs: list[Any] = []
+    inputs: list[Primitive] = []
     for spec, each in zip(call.specs, many, strict=True):
         if each:
             assert isinstance(spec, TensorSpec)
@@ -51,7 +51,7 @@ def vectorised(call: Call, many: Sequence[bool], n: int) -> Vectorised:
 
 def _compute(
     call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[object], looped: dict[str, None], trace: Trace
-) -> Sequence[Any]:
+) -> Sequence[Primitive]:
     row = call.op
     if row.batch_rule is not None:
         made = row.batch_rule(n, many, *inputs, **call.attrs)
@@ -65,7 +65,7 @@ def _compute(
     return _loop(call, many, n, inputs, trace)
 
 
-def _outputs(call: Call, made: Any) -> Sequence[Any]:
+def _outputs(call: Call, made: Any) -> Sequence[Primitive]:
     return made if call.multiple else (made,)
 
 
@@ -100,7 +100,7 @@ def _held(i: Literal | None) -> object:
     return None if i is None else i.value
 
 
-def _loop(call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[Any], trace: Trace) -> Sequence[Any]:
+def _loop(call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[Primitive], trace: Trace) -> Sequence[Primitive]:
     columns: list[list[Any]] = [[] for _ in call.results]
     for sample in range(n):
         arguments = [_picked(x, sample) if m else x for m, x in zip(many, inputs, strict=True)]

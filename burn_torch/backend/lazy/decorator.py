@@ -28,6 +28,7 @@ from burn_torch.graph.ir import Literal
 from burn_torch.graph.origin import Origin
 from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Fusion", "fusion_of", "is_fused", "streams_of_this_thread"]
 
@@ -89,7 +90,7 @@ class Fusion(Decorator):
     _steps: int
 
     # -- recording ---------------------------------------------------------------------------------------
-    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Primitive]:
         """Records a Call: its results are there when somebody needs them."""
         return (call.plans.get(self._key) or self._recorder(call))(inputs)
 
@@ -97,11 +98,11 @@ class Fusion(Decorator):
         """`execute` for a tape, which may keep the result for long: it may stay a recipe, see `recipes.py`."""
         return (call.plans.get(self._taped_key) or self._recorder(call, taped=True))(inputs)
 
-    def _recorder(self, call: Call, taped: bool = False) -> Callable[[Sequence[Any]], Sequence[object]]:
+    def _recorder(self, call: Call, taped: bool = False) -> Callable[[Sequence[Primitive]], Sequence[object]]:
         specs = [spec for spec in (*call.specs, *call.results) if isinstance(spec, TensorSpec)]
         places = {spec.place for spec in specs}
         known = [spec for spec in call.results if spec is not None]
-        record: Callable[[Sequence[Any]], Sequence[Any]]
+        record: Callable[[Sequence[Primitive]], Sequence[Primitive]]
         # an update of hundreds of tensors is one launch already: to record it takes longer than to launch it
         update = call.op.runs is not None
         apart = update or call.op.barrier or call.op.collective is not None or call.is_number
@@ -117,14 +118,14 @@ class Fusion(Decorator):
         call.plans[self._taped_key if taped else self._key] = record
         return record
 
-    def cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[object]]:
+    def cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Primitive]], Sequence[object]]:
         """What computes a Call at once, after all that is recorded at these places."""
 
-        def run(inputs: Sequence[object]) -> Sequence[Any]:
+        def run(inputs: Sequence[object]) -> Sequence[Primitive]:
             for place in places:
                 self._local(place).stream.flush()
             given = [self.unwrapped(x) if isinstance(x, Lazy) else x for x in inputs]
-            found: Sequence[Any] = self.inner.execute(call, given)
+            found: Sequence[Primitive] = self.inner.execute(call, given)
             return found
 
         return run
@@ -167,7 +168,7 @@ class Fusion(Decorator):
         self.root = Step(None, None, ())
 
     # -- computing ---------------------------------------------------------------------------------------
-    def unwrapped(self, primitive: Any) -> Any:
+    def unwrapped(self, primitive: Primitive) -> Any:
         """The inner primitive; computes it if it is pending.  Raises: what its computation raised."""
         kind = primitive.__class__
         if kind is Lazy:
@@ -209,7 +210,7 @@ class Fusion(Decorator):
         if made is None:  # another thread has computed it
             return recipe
         call, inputs = made
-        given: list[Any] = []
+        given: list[Primitive] = []
         for found in inputs:
             if found is not None and found[0] == "outside" and self.version_of(found[1]) != found[2]:
                 raise changed(self.inner.spec(found[1]), None)
@@ -231,7 +232,7 @@ class Fusion(Decorator):
             self.flush(place)
         self.inner.sync(place)
 
-    def version(self, primitive: Any) -> int:
+    def version(self, primitive: Primitive) -> int:
         """The inner backend's count of outside writes since the value was made."""
         kind = primitive.__class__
         if kind is Computed:

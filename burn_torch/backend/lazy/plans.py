@@ -139,7 +139,7 @@ class Ready:
         self._run = steps_of(program, self.inner)
         self.fused = True
 
-    def compute(self, outside: Sequence[tuple[object, int]], numbers: Sequence[object]) -> Sequence[Any]:
+    def compute(self, outside: Sequence[tuple[object, int]], numbers: Sequence[object]) -> Sequence[Primitive]:
         """The wanted results; in the place of one that cannot be computed, the error."""
         self.runs += 1
         if self._reads is not None:
@@ -147,7 +147,7 @@ class Ready:
         elif len(outside) > self._given:
             outside = outside[: self._given]
         version = self._version
-        given: list[Any] = []
+        given: list[Primitive] = []
         for x, before in outside:
             if version(x) != before:
                 return self._spoilt(outside, numbers)
@@ -257,11 +257,11 @@ def replayed(graph: Graph, inner: Backend, given: Sequence[object]) -> list[obje
 
     An input may be an error already.
     """
-    values: dict[int, Any] = {i: x for (i, _), x in zip(graph.inputs, given, strict=True)}
+    values: dict[int, Primitive] = {i: x for (i, _), x in zip(graph.inputs, given, strict=True)}
     for node in graph.nodes:
         inputs = [i for i in node.inputs if isinstance(i, int)]
         fault = next((values[i] for i in inputs if isinstance(values[i], Exception)), None)
-        made: Sequence[Any]
+        made: Sequence[Primitive]
         if fault is None:
             alone = Graph([(i, spec) for i, spec in _specs_of(node)], [node], node.outputs)
             try:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from burn_torch.backend.lazy.trie import Step
 from burn_torch.core.spec import NumberSpec
 from burn_torch.ops.op import Call
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Given", "can_be_again", "deferred", "inputs_of", "steps_of"]
 
@@ -68,7 +69,7 @@ def steps_of(slots: set[int], entries: Sequence[tuple[Step, object, object]], li
 
 
 def inputs_of(
-    entry: tuple[Step, object, Sequence[object]], made: Sequence[object], outside: Sequence[Any]
+    entry: tuple[Step, object, Sequence[object]], made: Sequence[object], outside: Sequence[Primitive]
 ) -> list[Given | None]:
     """What an operation read, in the order of its inputs."""
     step, _, numbers = entry

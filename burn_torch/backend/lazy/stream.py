@@ -21,6 +21,7 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Literal
 from burn_torch.ops.held_numbers import number_ranges
 from burn_torch.ops.op import Call
+from burn_torch.ops.value import Primitive
 
 if TYPE_CHECKING:
     from burn_torch.backend.lazy.decorator import Fusion
@@ -39,7 +40,7 @@ class Lazy:
 
     segment: Segment
     slot: int
-    value: Any
+    value: Primitive
     recipe: Any
     """Of a Recipe, the Call and what it reads; None once it is computed."""
     base: int
@@ -145,7 +146,7 @@ class Stream:
         segment.closed = True
         entries = segment.ops.copy()
         made: list[Any] = []
-        numbers: list[Any] = []
+        numbers: list[Primitive] = []
         for _, results, given in entries:
             made += results
             numbers += given
@@ -195,7 +196,7 @@ _UNHELD: Final = _held_by_a_segment()
 # -- recording -----------------------------------------------------------------------------------------
 def recorder(
     fusion: Fusion, call: Call, local: Any, limit: int, taped: bool
-) -> Callable[[Sequence[Any]], Sequence[Any]]:
+) -> Callable[[Sequence[Primitive]], Sequence[Primitive]]:
     """A function from inputs to results that records a Call in the stream of its thread.
 
     Written as source for the Call at hand, since it runs once an operation.  limit: with so many operations pending,
@@ -261,7 +262,7 @@ def recorder(
     source = f"def make({', '.join(names)}):\n    def record(inputs, begun=False):\n{body}    return record\n"
     namespace: dict[str, Any] = {}
     exec(_compiled(source), namespace)
-    record: Callable[[Sequence[Any]], Sequence[Any]] = namespace["make"](**names)
+    record: Callable[[Sequence[Primitive]], Sequence[Primitive]] = namespace["make"](**names)
     return record
 
 
@@ -275,7 +276,7 @@ def _compiled(source: str) -> Any:
     return code
 
 
-def _outside(segment: Segment, x: Any) -> int:
+def _outside(segment: Segment, x: Primitive) -> int:
     """The slot of a value that no operation of the segment makes."""
     kind = x.__class__
     if kind is Computed:

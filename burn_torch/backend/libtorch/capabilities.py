@@ -18,6 +18,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph
+from burn_torch.ops.value import Primitive
 
 if TYPE_CHECKING:
     from burn_torch.fusion.rewrites.choices import Choices
@@ -99,7 +100,7 @@ class TorchCapabilities(Capabilities):
         donate: Collection[int] = (),
         *,
         hold: Collection[int] = (),
-        before_overwriting: Callable[[Sequence[Any]], None],
+        before_overwriting: Callable[[Sequence[Primitive]], None],
     ) -> Recorded | None:
         """CUDA graphs, see `recorded/capture.py`; None for a graph that computes on the host or on several devices.
 
@@ -113,7 +114,7 @@ class TorchCapabilities(Capabilities):
         with self._arenas_lock:
             arena = self._arenas.get(place) or self._arenas.setdefault(place, arena_of(place))
 
-        def compile_part(part: Graph, donate: Collection[int]) -> Callable[..., Sequence[Any]]:
+        def compile_part(part: Graph, donate: Collection[int]) -> Callable[..., Sequence[Primitive]]:
             return self.program(part, donate, title="A recorded part").run
 
         return capture(

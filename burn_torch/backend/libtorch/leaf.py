@@ -28,8 +28,9 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.source import straight_line
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_types import FROM_TORCH, TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = ["LibTorch"]
 
@@ -54,7 +55,7 @@ class LibTorch(Backend):
     """How generated code reads `version` of a tensor without a call."""
 
     # -- computing -----------------------------------------------------------------
-    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Primitive]:
         """Computes with the row's torch candidate, or with its decomposition."""
         plan = call.plans.get(LibTorch) or self.plan(call)
         try:
@@ -65,7 +66,7 @@ class LibTorch(Backend):
         except (OverflowError, RuntimeError, MemoryError, AssertionError) as err:
             raise refused(err, call, inputs) or err from None
 
-    def plan(self, call: Call) -> Callable[..., Any]:
+    def plan(self, call: Call) -> Candidate:
         """The function that computes a Call: a value for one output, a sequence for several."""
         plan = call.plans.get(LibTorch)
         if plan is None:
@@ -74,13 +75,13 @@ class LibTorch(Backend):
 
     def candidate(self, call: Call) -> Callable[..., object]:
         """What computes a Call, as a TorchCode where its source is known: a program writes that down."""
-        candidate: Callable[..., Any] | None = call.memo.get(LibTorch)
+        candidate: Candidate | None = call.memo.get(LibTorch)
         if candidate is None:
             candidate = attached(call) or row_candidate(call) or run_decomposed(self.compile, call)
             call.memo[LibTorch] = candidate
         return candidate
 
-    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Primitive]]:
         """Straight-line Python over the plans of the graph's Calls: quick to make, for rules and small graphs."""
 
         def emit(node: Node, inputs: Sequence[str], name: Callable[[Any], str]) -> str:

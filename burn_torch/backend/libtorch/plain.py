@@ -6,7 +6,6 @@ Nothing here knows a kernel, so the fallback of a kernel never runs another one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from burn_torch.backend.base import run_decomposed
 from burn_torch.backend.libtorch.tensors.modes import (
@@ -19,33 +18,34 @@ from burn_torch.backend.libtorch.tensors.modes import (
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.source import calls_of_execute
 from burn_torch.ops.held_numbers import bind_candidate
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_code import TorchCode
+from burn_torch.ops.value import Primitive
 
 __all__ = ["compile_plain", "execute_plain", "plain_candidate", "plan_of_candidate", "row_candidate"]
 
 
-def row_candidate(call: Call) -> Callable[..., Any] | None:
+def row_candidate(call: Call) -> Candidate | None:
     """The row's torch candidate for a Call, a TorchCode where its source is known; None where the row has none."""
     return None if call.op.torch is None else bind_candidate(call, call.op.torch)
 
 
-def plain_candidate(call: Call) -> Callable[..., Any]:
+def plain_candidate(call: Call) -> Candidate:
     """The row's torch candidate, or its decomposition by theirs."""
-    candidate: Callable[..., Any] | None = call.memo.get(plain_candidate)
+    candidate: Candidate | None = call.memo.get(plain_candidate)
     if candidate is None:
         candidate = row_candidate(call) or run_decomposed(compile_plain, call)
         call.memo[plain_candidate] = candidate
     return candidate
 
 
-def plan_of_candidate(call: Call, candidate: Callable[..., Any]) -> Callable[..., Any]:
+def plan_of_candidate(call: Call, candidate: Candidate) -> Candidate:
     """A candidate as a function that computes the Call, in the types of its specs whatever torch's autocast says."""
     function = candidate.function if isinstance(candidate, TorchCode) else candidate
     return without_autocast(function) if is_cast_by_autocast(call) else function
 
 
-def execute_plain(call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+def execute_plain(call: Call, inputs: Sequence[Primitive]) -> Sequence[Primitive]:
     """Computes a Call.  Raises: as `LibTorch.execute`."""
     plan = call.plans.get(plain_candidate)
     if plan is None:
@@ -57,6 +57,6 @@ def execute_plain(call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
     return results if call.multiple else (results,)
 
 
-def compile_plain(graph: Graph) -> Callable[..., Sequence[Any]]:
+def compile_plain(graph: Graph) -> Callable[..., Sequence[Primitive]]:
     """A function from the graph's inputs to its outputs, operation by operation."""
     return calls_of_execute(graph, execute_plain)

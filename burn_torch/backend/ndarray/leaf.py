@@ -5,7 +5,7 @@ Arrays are never written after they are made.  bfloat16, which numpy lacks, is r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -18,8 +18,9 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.held_numbers import bind_candidate, refuse_long_numbers
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.refusals import refusal
+from burn_torch.ops.value import Primitive
 
 __all__ = ["NdArray"]
 
@@ -55,7 +56,7 @@ class NdArray(Backend):
 
     capabilities: ArrayCapabilities
 
-    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[Primitive]) -> Sequence[Primitive]:
         """Computes with the row's numpy candidate, or with its decomposition."""
         plan = call.plans.get(NdArray)
         if plan is None:
@@ -69,7 +70,7 @@ class NdArray(Backend):
         except (OverflowError, MemoryError) as err:
             raise refusal(err, call, inputs) or err from None
 
-    def _plan(self, call: Call) -> Callable[..., Any]:
+    def _plan(self, call: Call) -> Candidate:
         for spec in (*call.specs, *call.results):
             if isinstance(spec, TensorSpec) and spec.dtype is DType.BF16:
                 raise DTypeError(
@@ -113,7 +114,7 @@ class NdArray(Backend):
     def sync(self, place: str) -> None:
         """Returns at once: numpy computes before it returns."""
 
-    def copy(self, primitive: Any) -> Any:
+    def copy(self, primitive: Primitive) -> Primitive:
         """A copy."""
         return np.array(primitive, copy=True)
 

@@ -20,7 +20,7 @@ from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
-from burn_torch.ops.value import Executor, Value
+from burn_torch.ops.value import Executor, Primitive, Value
 
 __all__ = ["Bound", "Session", "TraceLeaf", "active", "suspended"]
 
@@ -96,7 +96,7 @@ class Session:
         self.sources.append(source)
         return Value(self.leaf, slot, spec)
 
-    def bind(self, primitive: object, spec: TensorSpec, source: Bound | None = None) -> Any:
+    def bind(self, primitive: object, spec: TensorSpec, source: Bound | None = None) -> Primitive:
         """The slot of an input that always has this primitive; one input however often it is asked for."""
         found = self.bound.get(id(primitive))
         if found is None:
@@ -144,21 +144,21 @@ class TraceLeaf(Backend):
         self.origins: Final = session.trace.origins
         self._write: Final = session.trace.execute
 
-    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute(self, call: Call, inputs: Sequence[Primitive]) -> Sequence[Primitive]:
         """Appends the Call to the graph.  Raises: TraceError once the session has ended."""
         if self.session.ended:
             raise _escaped(f"in {call.op.name}")
         return self._write(call, inputs)
 
-    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Primitive]]:
         """A function that appends the nodes of another graph."""
         return self.session.trace.compile(graph)
 
-    def from_data(self, data: TensorData, place: str) -> Any:
+    def from_data(self, data: TensorData, place: str) -> Primitive:
         """Data that the function makes itself: a constant of the program, copied to the device once."""
         return self.session.bind(self.real.from_data(data, place), TensorSpec.of(data.shape, data.dtype, place))
 
-    def into_data(self, primitive: Any) -> NoReturn:
+    def into_data(self, primitive: Primitive) -> NoReturn:
         """Refuses: there is no data yet."""
         if self.session.ended:
             raise _escaped("when it was read")
@@ -172,7 +172,7 @@ class TraceLeaf(Backend):
             )
         )
 
-    def lift(self, primitive: Any, source: Executor) -> Any:
+    def lift(self, primitive: Primitive, source: Executor) -> Primitive:
         """Refuses a tensor from outside, by its name."""
         if source is self:
             return primitive
@@ -197,14 +197,14 @@ class TraceLeaf(Backend):
             )
         )
 
-    def spec(self, primitive: Any) -> TensorSpec:
+    def spec(self, primitive: Primitive) -> TensorSpec:
         """Refuses: a shape that depends on data is unknown."""
         return self.session.trace.spec(primitive)
 
     def sync(self, place: str) -> None:
         """Nothing is submitted while tracing."""
 
-    def copy(self, primitive: Any) -> Any:
+    def copy(self, primitive: Primitive) -> Primitive:
         """The slot itself: values of a graph share nothing."""
         return primitive
 

@@ -16,7 +16,7 @@ from burn_torch.cli.artifacts import bounded_by, largest_checkpoint, saved_run
 from burn_torch.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED
 from burn_torch.cli.options import Settings
 from burn_torch.cli.placement import Placement
-from burn_torch.cli.recipe import Recipe
+from burn_torch.cli.recipe import AnyConfig, Recipe
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
 
@@ -266,7 +266,9 @@ def _launched(
     return _EXIT.get(result.status, 0)
 
 
-def _tell_end(say: Any, recipe: Recipe, result: Any, artifact_dir: Path, args: argparse.Namespace, config: Any) -> None:
+def _tell_end(
+    say: Any, recipe: Recipe, result: Any, artifact_dir: Path, args: argparse.Namespace, config: AnyConfig
+) -> None:
     folder = shlex.quote(str(artifact_dir))
     own = "" if recipe.name in registry.recipes() else f" --recipe {shlex.quote(args.recipe)}"
     resume = f"burn-torch resume {folder}{own}"

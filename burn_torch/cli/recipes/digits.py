@@ -5,12 +5,13 @@ UCI digits, 1,797 images of 8 x 8 pixels; 1,437 train, 360 validate.  Needs no n
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from burn_torch.cli.image_classification import ClassificationConfig, ImageClassifier, ImageRecipe, OptimizerSettings
+from burn_torch.cli.recipe import AnyDataset
 from burn_torch.config.rules import Rules
 from burn_torch.core.errors import ConfigError, explain
-from burn_torch.data import Dataset, DigitsDataset
+from burn_torch.data import DigitsDataset
 from burn_torch.nn import (
     BatchNorm,
     BatchNormConfig,
@@ -84,7 +85,7 @@ class DigitsRecipe(ImageRecipe):
     std = 6.017
     classes = tuple("0123456789")
 
-    def datasets(self, config: DigitsConfig) -> tuple[Dataset[Any], Dataset[Any]]:
+    def datasets(self, config: DigitsConfig) -> tuple[AnyDataset, AnyDataset]:
         """The embedded data."""
         if config.data_dir is not None:
             raise ConfigError(

@@ -12,13 +12,13 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.cli.image_classification import ClassificationConfig, ImageBatcher, ImageClassifier
-from burn_torch.cli.recipe import Prediction, Recipe
+from burn_torch.cli.recipe import AnyConfig, AnyLoader, Prediction, Recipe
 from burn_torch.config import replace
 from burn_torch.config.rules import Rules
 from burn_torch.core.errors import DataError, explain
@@ -168,7 +168,7 @@ class ImageFolderRecipe(Recipe):
         train, valid = sorted(order[count:].tolist()), sorted(order[:count].tolist())
         return [found[i] for i in train], [found[i] for i in valid]
 
-    def loaders(self, config: ImageFolderConfig, device: Device) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
+    def loaders(self, config: ImageFolderConfig, device: Device) -> tuple[AnyLoader, AnyLoader]:
         """See `Recipe.loaders`."""
         train, valid = (PictureDataset(paths, config.size) for paths in self.pictures(config))
         batcher, size, workers = ImageBatcher(config.mean, config.std), config.batch_size, config.num_workers
@@ -177,7 +177,7 @@ class ImageFolderRecipe(Recipe):
             DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
         )
 
-    def evaluation(self, config: Any, device: Device, *, given: bool) -> Mapping[str, DataLoader[Any, Any]]:
+    def evaluation(self, config: AnyConfig, device: Device, *, given: bool) -> Mapping[str, AnyLoader]:
         """See `Recipe.evaluation`: of another folder all pictures below its classes."""
         if not given:
             return super().evaluation(config, device, given=False)

@@ -13,14 +13,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.cli.csv_rows import read_rows, read_text
 from burn_torch.cli.data_files import DataFiles
-from burn_torch.cli.recipe import Prediction, Recipe
+from burn_torch.cli.recipe import AnyLoader, Prediction, Recipe
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.config import replace
 from burn_torch.config.rules import Rules
@@ -206,9 +206,7 @@ class TextClassificationRecipe(Recipe):
             )
         return replace(config, classes=names)
 
-    def loaders(
-        self, config: TextClassificationConfig, device: Device
-    ) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
+    def loaders(self, config: TextClassificationConfig, device: Device) -> tuple[AnyLoader, AnyLoader]:
         """See `Recipe.loaders`."""
         paths = FILES.find(config.data_dir)
         size, workers, batcher = config.batch_size, config.num_workers, TextBatcher()

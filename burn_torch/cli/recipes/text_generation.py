@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.cli.csv_rows import read_text
 from burn_torch.cli.data_files import DataFiles
-from burn_torch.cli.recipe import Prediction, Recipe
+from burn_torch.cli.recipe import AnyConfig, AnyLoader, Prediction, Recipe
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.cli.tokens import BYTES, Tokenizer, learn_merges
 from burn_torch.config import replace
@@ -221,9 +221,7 @@ class TextGenerationRecipe(Recipe):
         border = len(text) * 9 // 10
         return text[:border], text[border:]
 
-    def loaders(
-        self, config: TextGenerationConfig, device: Device
-    ) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
+    def loaders(self, config: TextGenerationConfig, device: Device) -> tuple[AnyLoader, AnyLoader]:
         """See `Recipe.loaders`."""
         tokenizer = Tokenizer(config.merges or ())
         train, valid = (Windows(tokenizer.encode(text), config.context) for text in self.texts(config))
@@ -233,7 +231,7 @@ class TextGenerationRecipe(Recipe):
             DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
         )
 
-    def evaluation(self, config: Any, device: Device, *, given: bool) -> Mapping[str, DataLoader[Any, Any]]:
+    def evaluation(self, config: AnyConfig, device: Device, *, given: bool) -> Mapping[str, AnyLoader]:
         """See `Recipe.evaluation`: of another text all of it."""
         if not given:
             return super().evaluation(config, device, given=False)

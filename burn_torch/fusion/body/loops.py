@@ -12,6 +12,7 @@ from burn_torch.fusion.body.columns import parts_beside
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.laws import Folds
+from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import size_hint
 
 __all__ = ["Argument", "Domain", "Kernel", "domain_of", "tensor"]
@@ -57,7 +58,7 @@ class Argument:
 
     name: str
     kind: str
-    value: Callable[[Sequence[Any]], Any]
+    value: Callable[[Sequence[Primitive]], Any]
 
 
 @final

@@ -9,6 +9,7 @@ import numpy as np
 
 from burn_torch.fusion.c.text import Assign, Declare, Expression, Loop, Statement, parse_kernel
 from burn_torch.fusion.triton.kernel_proof import MOST_STEPS, Access, KernelFault, Kernels, Loops, judge
+from burn_torch.ops.value import Primitive
 
 __all__ = ["prove_c"]
 
@@ -63,7 +64,7 @@ class _Walk:
         return self
 
     def statements(
-        self, body: Sequence[Statement], known: dict[str, Any], loops: Loops, steps: object, mask: Any
+        self, body: Sequence[Statement], known: dict[str, Any], loops: Loops, steps: object, mask: Primitive
     ) -> None:
         known = dict(known)
         for place, statement in enumerate(body):
@@ -80,7 +81,7 @@ class _Walk:
             else:
                 self.assign(statement, known, here, steps, mask)
 
-    def loop(self, loop: Loop, known: dict[str, Any], loops: Loops, steps: Any, mask: Any) -> None:
+    def loop(self, loop: Loop, known: dict[str, Any], loops: Loops, steps: Any, mask: Primitive) -> None:
         begin, end, step = (
             np.broadcast_to(self.value(x, known), mask.shape) for x in (loop.begin, loop.end, loop.step)
         )
@@ -111,7 +112,7 @@ class _Walk:
             raise KernelFault(f"{self.found.name} stores in {buffer}, which it reads")
         self.note(self.found.stores, buffer, index, known, loops, steps, mask)
 
-    def read(self, x: Expression, known: dict[str, Any], loops: Loops, steps: object, mask: Any) -> None:
+    def read(self, x: Expression, known: dict[str, Any], loops: Loops, steps: object, mask: Primitive) -> None:
         """Collects the loads of an expression; one branch of a choice is loaded where its test says so."""
         if x[0] in ("number", "name", "text"):
             return
@@ -128,7 +129,14 @@ class _Walk:
                     self.read(part, known, loops, steps, mask)
 
     def note(
-        self, into: list[Access], buffer: str, index: Expression, known: Any, loops: Loops, steps: Any, mask: Any
+        self,
+        into: list[Access],
+        buffer: str,
+        index: Expression,
+        known: Primitive,
+        loops: Loops,
+        steps: Any,
+        mask: Primitive,
     ) -> None:
         if not self.is_whole(index, known):
             raise KernelFault(f"{self.found.name}: the index of {buffer} is not made of loops: {index}")
@@ -161,7 +169,7 @@ class _Walk:
         return np.asarray(_OPERATORS[x[0]](*given)).astype(np.int64)
 
 
-def _quotient(a: Any, b: Any) -> object:
+def _quotient(a: Primitive, b: Primitive) -> object:
     return np.where((a < 0) != (b < 0), -(abs(a) // abs(b)), abs(a) // abs(b))  # toward zero
 
 

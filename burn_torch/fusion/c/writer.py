@@ -36,6 +36,7 @@ from burn_torch.fusion.triton.numbers import Numbers
 from burn_torch.fusion.triton.values import Key, Tile
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws
+from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import Size, exact_quotient, known_multiple, same_size, size_hint, sizes_in
 
 __all__ = ["CKernel", "CWriter", "Loops"]
@@ -94,10 +95,10 @@ def _stretches_in(count: Any, inner: Any) -> Any:
 class _CNumbers(Numbers):
     """Numbers as C writes them."""
 
-    def _literal(self, value: Any, kind: DType) -> str:
+    def _literal(self, value: Primitive, kind: DType) -> str:
         return c_number(float(value) if kind.is_float and not isinstance(value, bool) else value, kind)
 
-    def _argument(self, key: Any, how: str, value: Any) -> str:
+    def _argument(self, key: Primitive, how: str, value: Primitive) -> str:
         if key not in self.arguments:
             self.arguments[key] = Argument(f"n{len(self.arguments)}", how, value)
         return self.arguments[key].name
@@ -191,7 +192,7 @@ class CWriter(Writer):
             sizes,
         )
 
-    def _passes(self, outputs: Sequence[Any]) -> None:
+    def _passes(self, outputs: Sequence[Primitive]) -> None:
         """One pass over `r` for the reductions of each level, and for the results that wait for no other."""
         rows = {key: level for key, (level, _) in self.folds.items()}
         level_of = {number: self._level(i, index) for number, (i, _, (index, _)) in enumerate(outputs)}

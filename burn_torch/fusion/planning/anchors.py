@@ -35,7 +35,7 @@ from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.graph.transfers import in_order
 from burn_torch.graph.view import GraphView, inlined
 from burn_torch.ops.laws import Draws, Moves
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 
 __all__ = ["anchored"]
 
@@ -74,7 +74,7 @@ class _Kind:
 
     is_one: Callable[[Call], bool]
     of: Callable[[Graph], tuple[Node, Any]]
-    lower: Callable[..., Any]
+    lower: Candidate
     choose: Callable[[Any, str], Any]
     row: Any
     operands: int

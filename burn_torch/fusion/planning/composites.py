@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.planning.bodies import Role, role_of
@@ -22,6 +21,7 @@ from burn_torch.graph.passes.driver import pipeline
 from burn_torch.graph.view import GraphView, inlined
 from burn_torch.ops.laws import Folds
 from burn_torch.ops.op import Call
+from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import size_hint
 
 __all__ = ["Whole", "open_composites"]
@@ -126,7 +126,7 @@ def _in_parts(
             nodes.append(node)
             now[n] = [first]
             continue
-        given: list[Any] = [i for i in node.inputs if i is not None]
+        given: list[Primitive] = [i for i in node.inputs if i is not None]
         if isinstance(body, tuple):
             body, given = body
         nodes += inlined(body, given, node.outputs, fresh, node.origin)

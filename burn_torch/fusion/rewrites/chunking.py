@@ -24,6 +24,7 @@ from burn_torch.ops.op import Call
 from burn_torch.ops.products import linear, matmul
 from burn_torch.ops.selection import cast
 from burn_torch.ops.shapes import permute, reshape
+from burn_torch.ops.value import Primitive
 
 __all__ = ["chunk_losses"]
 
@@ -195,7 +196,7 @@ class _Finder:
             made.append(Node(call, tuple(inputs), tuple(outputs), origin))
             return outputs[0]
 
-        specs: dict[int, Any] = dict(self.view.specs)
+        specs: dict[int, Primitive] = dict(self.view.specs)
         rows = add(reshape, [x.base], {"shape": (items, specs[x.base].shape[-1])})
         # the product has w^T (cols, classes): one that is not turned lies as (classes, cols)
         weight = w.base if w.turned else add(permute, [w.base], {"axes": (1, 0)})

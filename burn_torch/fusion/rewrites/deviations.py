@@ -32,6 +32,7 @@ from burn_torch.ops.op import Call
 from burn_torch.ops.reductions import sum as sum_over
 from burn_torch.ops.selection import cast
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Deviations", "deviations"]
 
@@ -62,14 +63,14 @@ class Deviations:
         trace = Trace()
         x = call.specs[0]
         assert isinstance(x, TensorSpec)
-        given: Any = trace.input(x)
+        given: Primitive = trace.input(x)
         return self._finished(trace, call, [self._sum(call, self._parts(given))])
 
     def sum_of(self, call: Call, x: TensorSpec, b: TensorSpec) -> Graph:
         """The sum of squares, of x, b and the sums of x over the parts, which `sum_in_parts` makes."""
         trace = Trace()
         dims = tuple(sorted(call.attrs["dims"]))
-        given: Any = trace.input(x)
+        given: Primitive = trace.input(x)
         near: Any = trace.input(b)
         parts = self._parts(given)
         shape = tuple(1 if axis - 1 in dims else size for axis, size in enumerate(self.apart))
@@ -83,14 +84,14 @@ class Deviations:
         terms = [self._sum(call, off * off), far * far * float(count)]
         return self._finished(trace, call, terms if self.half else [*terms, self._sum(call, off) * far * 2.0])
 
-    def _parts(self, x: Any) -> Any:
+    def _parts(self, x: Primitive) -> Any:
         half = x.spec.dtype in (DType.F16, DType.BF16)
         return reshape(cast(x, dtype=DType.F32) if half else x, shape=self.apart)
 
     def _sum(self, call: Call, x: object) -> Any:
         return sum_over(x, dims=tuple(axis + 1 for axis in sorted(call.attrs["dims"])))
 
-    def _finished(self, trace: Trace, call: Call, terms: Sequence[Any]) -> Graph:
+    def _finished(self, trace: Trace, call: Call, terms: Sequence[Primitive]) -> Graph:
         """The sum over the parts of the terms, as the reduction has it."""
         axis = min(call.attrs["dims"])
         found = terms[0]

@@ -25,6 +25,7 @@ from burn_torch.ops.functions import exp, log, rsqrt, sqrt, square
 from burn_torch.ops.indexing import gather
 from burn_torch.ops.losses import cross_entropy
 from burn_torch.ops.normalisation import layer_norm, rms_norm
+from burn_torch.ops.op import Candidate
 from burn_torch.ops.products import matmul
 from burn_torch.ops.reductions import mean, sum, var  # the row
 from burn_torch.ops.shapes import permute, reshape
@@ -32,7 +33,7 @@ from burn_torch.ops.softmaxes import log_softmax, softmax
 
 __all__ = ["Form", "forms"]
 
-Form = tuple[str, Callable[..., Any], Callable[..., Any], Sequence[Spec]]
+Form = tuple[str, Candidate, Candidate, Sequence[Spec]]
 """A name, what people write, what computes it, and specs to learn the operations from."""
 
 Value = Any

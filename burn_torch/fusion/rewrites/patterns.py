@@ -24,7 +24,8 @@ from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.trace import Trace
 from burn_torch.graph.view import GraphView, inlined
-from burn_torch.ops.op import Op
+from burn_torch.ops.op import Candidate, Op
+from burn_torch.ops.value import Attrs
 
 __all__ = ["Pattern", "literals", "on_change", "register_pattern", "replaced", "unregister_pattern"]
 
@@ -38,11 +39,11 @@ _lock: Final = threading.Lock()
 class Pattern:
     """What `register_pattern` was told.  `form` is the pattern at the specs it was shown with."""
 
-    function: Callable[..., Any]
+    function: Candidate
     row: Op
-    attrs: Mapping[str, Any]
+    attrs: Attrs
     form: Graph
-    by: Callable[..., Any] | None = None
+    by: Candidate | None = None
     """What computes it in place of one call of the row: of patterns that come with the framework."""
 
 
@@ -123,7 +124,7 @@ def _tell() -> None:
 
 
 # -- checking ----------------------------------------------------------------------------------------------
-def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Graph:
+def _traced(function: Candidate, specs: Sequence[Spec]) -> Graph:
     trace = Trace()
     made = function(*[trace.input(spec) for spec in specs])
     outputs = list(made) if isinstance(made, tuple) else [made]

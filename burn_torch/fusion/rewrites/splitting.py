@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
@@ -18,6 +18,7 @@ from burn_torch.ops.laws import Folds
 from burn_torch.ops.op import Call
 from burn_torch.ops.selection import cast
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import Size, exact_quotient, size_hint
 
 __all__ = ["HELD", "beside_rows", "columns_in_two_steps", "in_two_steps", "parts_held", "rows_reduced"]
@@ -126,7 +127,7 @@ def _split(call: Call, apart: Sequence[int], *dims: int, again: int = 0) -> Grap
     trace = Trace()
     x = call.specs[0]
     assert isinstance(x, TensorSpec)
-    given: Any = trace.input(x)
+    given: Primitive = trace.input(x)
     half = x.dtype in (DType.F16, DType.BF16) and call.op.law(Folds) in (Folds("sum"), Folds("mean"), Folds("prod"))
     wide = cast(given, dtype=DType.F32) if half else given
     first = call.op(reshape(wide, shape=tuple(apart)), dims=dims)

@@ -19,6 +19,7 @@ from burn_torch.fusion.body.reasons import Unsymbolic
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.ops.op import Call, Op
+from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import Guard, Real, Scope, Size, size_hint, sizes_in
 from burn_torch.symbolic.solving import solved
 
@@ -208,7 +209,7 @@ def symbolised(graph: Graph, positions: Collection[int], others: Sequence[Sequen
     if not chosen:
         raise Unsymbolic("no size that may be a symbol differs")
     first = Scope({f"u{p}": sites.values[p] for p in chosen})
-    found: dict[int, Any] = {p: first.symbol(f"u{p}") for p in chosen}
+    found: dict[int, Primitive] = {p: first.symbol(f"u{p}") for p in chosen}
     first.demanding = True
     evidence = [sites.values, *others]
     while True:
@@ -328,7 +329,7 @@ class Sites:
         """Whether the size is an attribute."""
         return position in self._first_written
 
-    def graph(self, sizes: dict[int, Any]) -> Graph:
+    def graph(self, sizes: dict[int, Primitive]) -> Graph:
         """The graph with other sizes at these positions.  Raises: what its rules raise."""
         specs: dict[int, Spec] = {}
         for i, spec in self.original.inputs:
@@ -378,7 +379,7 @@ def _with_sizes(value: object, sizes: dict[int, object], counter: list[int]) -> 
 def with_hints(graph: Graph) -> Graph:
     """A symbolic graph at the sizes that its symbols have here."""
 
-    def number(value: object) -> Any:
+    def number(value: object) -> Primitive:
         return tuple([number(part) for part in value]) if isinstance(value, tuple) else _hinted(value)
 
     def spec_of(spec: object) -> Any:

@@ -27,6 +27,7 @@ from burn_torch.fusion.rows.symbolic import Sites, Symbolic, evaluation, form_of
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.verifier import verify
 from burn_torch.graph.view import GraphView, first_free_id
+from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import Real, Size, exact_quotient, size_hint, sizes_in
 
 __all__ = ["MOST_SYMBOLIC", "Schedules", "SymbolicPlan", "Variants"]
@@ -77,7 +78,7 @@ class SymbolicPlan:
         self.uses += 1
         values = self._values(symbols)
 
-        def number(value: object) -> Any:
+        def number(value: object) -> Primitive:
             if value.__class__ is Size:
                 return values[self._at[value.key]]
             return tuple([number(part) for part in value]) if value.__class__ is tuple else value
@@ -145,7 +146,7 @@ def _settled(node: Node) -> _Settled:
     return _Settled(node, call, [*node.inputs, *(literal for literal, _ in numbers)], given)
 
 
-def _written(sizes: Sequence[Any]) -> tuple[str, tuple[Size, ...]]:
+def _written(sizes: Sequence[Primitive]) -> tuple[str, tuple[Size, ...]]:
     """Sizes as `sharing.py` writes them, and what its symbols are.
 
     A symbol of the program that is no size by itself counts with what it is multiplied by: of s0 * s1 rows alone

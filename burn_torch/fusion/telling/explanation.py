@@ -231,7 +231,7 @@ def _generated(group: Group, node: Node, choices: Choices) -> KernelReport:
     return KernelReport(lowered.name, group.rows, origins, *moved, tiles, source, in_c, chooser, failure)
 
 
-def _of_a_library(node: Node, specs: dict[int, Any]) -> KernelReport:
+def _of_a_library(node: Node, specs: dict[int, Primitive]) -> KernelReport:
     def size(ids: Sequence[object]) -> int:
         sizes = [specs.get(i) for i in dict.fromkeys(ids) if isinstance(i, int)]
         return sum(size_hint(spec.numel) * spec.dtype.itemsize for spec in sizes if isinstance(spec, TensorSpec))

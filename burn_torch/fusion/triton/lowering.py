@@ -23,6 +23,7 @@ from burn_torch.fusion.triton.two_loops import rows_of, tiles_of_turned
 from burn_torch.fusion.triton.values import Key, Values
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.laws import Folds
+from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import Size, known_below, same_shape, same_size, sizes_in
 
 __all__ = ["Writer", "lower"]
@@ -216,7 +217,7 @@ class Writer(Values):
         self.outer.append(f"{total} += tl.where(inside, {given}, {neutral})")
 
     # -- rows in steps ------------------------------------------------------------------------------
-    def _in_steps(self, outputs: Sequence[Any]) -> None:
+    def _in_steps(self, outputs: Sequence[Primitive]) -> None:
         rows = {key: level for key, (level, _) in self.folds.items()}
         level_of = {number: self._level(i, index) for number, (i, _, (index, _)) in enumerate(outputs)}
         full = {number for number, (_, _, (_, whole)) in enumerate(outputs) if whole}

@@ -13,11 +13,12 @@ from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.triton.expressions import compared, number_text
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.ops.held_numbers import half_beside, is_stored, number_ranges, too_large
+from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import Real, Size
 
 __all__ = ["Numbers"]
 
-_Made = Callable[[Sequence[Any]], Any]
+_Made = Callable[[Sequence[Primitive]], Any]
 
 
 class Numbers:
@@ -53,7 +54,7 @@ class Numbers:
 
         return self._argument((i, how, half, limits and (limits.low, limits.high)), how, held)
 
-    def _literal(self, value: Any, kind: DType) -> str:
+    def _literal(self, value: Primitive, kind: DType) -> str:
         if kind is DType.F64:  # beside `where` and `maximum` a number alone is a float32
             return f"tl.full((), {number_text(float(value))}, tl.float64)"
         if kind.is_float:

@@ -16,6 +16,7 @@ import numpy as np
 from burn_torch.fusion.body.loops import Kernel
 from burn_torch.fusion.triton.kernel_proof import MOST_STEPS, Access, KernelFault, Kernels, Loops, judge
 from burn_torch.fusion.triton.products import ProductKernel
+from burn_torch.ops.value import Primitive
 
 __all__ = [
     "UNPROVED",
@@ -166,7 +167,7 @@ class Walk:
         self.rank = before
         return [self._ranked(value) for value in result] if isinstance(result, list) else self._ranked(result)
 
-    def _ranked(self, value: Any) -> object:
+    def _ranked(self, value: Primitive) -> object:
         """A value of programs alone, as arrays of this rank have it."""
         if (
             isinstance(value, np.ndarray)
@@ -229,7 +230,7 @@ class Walk:
                 self.statements(side, inner, loops, steps)
         self.programs = all_programs
 
-    def _kept(self, value: Any, kept: Any) -> Any:
+    def _kept(self, value: Primitive, kept: Any) -> Any:
         if isinstance(value, Pointer):
             return Pointer(tuple((mask if mask is None else mask[kept], name) for mask, name in value.choices))
         if isinstance(value, np.ndarray) and value.ndim > 1 and value.shape[0] == kept.size:

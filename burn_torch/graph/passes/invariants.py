@@ -22,6 +22,7 @@ from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.sharing import alias_roots, constant_values
 from burn_torch.graph.transfers import transfers
 from burn_torch.graph.verifier import verify
+from burn_torch.ops.value import Primitive
 
 __all__ = ["check_isolated", "check_overwrites", "check_rewrite", "check_transfers", "rewritten"]
 
@@ -138,7 +139,7 @@ def _check_draws(before: Graph, after: Graph, body: Body) -> None:
 def _draws(graph: Graph, body: Body, given: Sequence[object] | None = None) -> dict[int, frozenset[_Draw]]:
     """For each value that hangs on random numbers, on which draws; `given` says what the inputs are made of."""
     hangs: dict[int, frozenset[_Draw]] = {}
-    source: dict[int, Any] = {}
+    source: dict[int, Primitive] = {}
     """Of what host numbers are made."""
     for position, (i, _) in enumerate(graph.inputs):
         source[i] = ("input", position) if given is None else given[position]
@@ -166,7 +167,7 @@ def _draws(graph: Graph, body: Body, given: Sequence[object] | None = None) -> d
     return hangs
 
 
-def _number(node: Node, given: Sequence[Any]) -> object:
+def _number(node: Node, given: Sequence[Primitive]) -> object:
     """What a host number is made of: a number where all that it is made of is known."""
     scalar = node.call.op.scalar
     if scalar is not None and all(isinstance(x, Literal) for x in given):

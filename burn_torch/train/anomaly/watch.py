@@ -27,10 +27,11 @@ from burn_torch.tensor import Tensor
 from burn_torch.train.anomaly import replay_file, search
 from burn_torch.train.anomaly.search import Fault, Found
 from burn_torch.train.checkpoint.content import Position
-from burn_torch.train.learner import Learner
+from burn_torch.train.learner import AnyLearner
 from burn_torch.train.logger.application import LOG
 from burn_torch.train.measure import shows_loss
 from burn_torch.train.output import LossInput, adapt
+from burn_torch.train.step import AnyBatch
 from burn_torch.train.stepping import Steps
 from burn_torch.transform.compilation import Opened
 
@@ -61,7 +62,7 @@ class _Step:
     """Holds what a step was given; `batch` is None for the update of a short window at the end of an epoch."""
 
     position: Position
-    batch: Any
+    batch: AnyBatch
     lr: float
     key: int
 
@@ -73,10 +74,10 @@ class AnomalyWatch:
     def __init__(self, steps: Steps, folder: Path) -> None:
         self._steps: Final = steps
         self._folder: Final = folder
-        self._start: Learner[Any] | None = None
+        self._start: AnyLearner | None = None
         self._since: list[_Step] = []
 
-    def note(self, learner: Learner[Any], position: Position, batch: object, lr: float, key: int) -> None:
+    def note(self, learner: AnyLearner, position: Position, batch: object, lr: float, key: int) -> None:
         """Before each step."""
         if self._start is None:
             self._start = learner.fork()
@@ -109,7 +110,7 @@ class AnomalyWatch:
                 return self._in_step(step, before, names)
         return None
 
-    def _in_step(self, step: _Step, before: Learner[Any], names: tuple[str, ...]) -> Anomaly:
+    def _in_step(self, step: _Step, before: AnyLearner, names: tuple[str, ...]) -> Anomaly:
         steps = self._steps
         programs = (
             steps.opened_update(before, step.lr)
@@ -140,16 +141,14 @@ class AnomalyWatch:
             return None
 
 
-def may_hide(learner: Learner[Any]) -> bool:
+def may_hide(learner: AnyLearner) -> bool:
     """Returns whether a gradient that is not finite may leave no trace: it is clipped, or the update is not ours."""
     optims = learner.optim.optimizers.values() if isinstance(learner.optim, GroupedOptimizer) else [learner.optim]
     own = hasattr(learner.model, "optimize")
     return own or any(not isinstance(one, Optimizer) or one.clipping is not None for one in optims)
 
 
-def unsound(
-    learner: Learner[Any], item: object = None, window: Any = None, seen: Sequence[Tensor] = ()
-) -> Iterator[str]:
+def unsound(learner: AnyLearner, item: object = None, window: Any = None, seen: Sequence[Tensor] = ()) -> Iterator[str]:
     """The names of what is not finite: the loss, gradients, parameters, running statistics, the optimizer's state."""
     named = [("a gradient, before the optimizer had it", extremes) for extremes in seen]
     if item is not None and shows_loss(item):

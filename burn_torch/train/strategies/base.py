@@ -17,8 +17,9 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.share import Share
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Device, Tensor
-from burn_torch.train.learner import Learner
+from burn_torch.train.learner import AnyLearner
 from burn_torch.train.loop import GradientWindow, optimized, train_step, updated_steps
+from burn_torch.train.step import AnyBatch, AnyItem, AnyModel
 
 __all__ = ["LOOKED_AT", "WHOLE_BATCH", "ExecutionStrategy", "StepFunctions", "Stepper", "SteppingStrategy"]
 
@@ -27,15 +28,15 @@ __all__ = ["LOOKED_AT", "WHOLE_BATCH", "ExecutionStrategy", "StepFunctions", "St
 class ExecutionStrategy(Protocol):
     """A way to execute steps."""
 
-    def prepare(self, learner: Learner[Any], /) -> tuple[Learner[Any], Device]:
+    def prepare(self, learner: AnyLearner, /) -> tuple[AnyLearner, Device]:
         """The learner where it will be trained, and the device that the training batches are wanted on."""
         ...
 
-    def train_step(self, learner: Learner[Any], batch: Any, key: int, /) -> tuple[Learner[Any], GradientsParams, Any]:
+    def train_step(self, learner: AnyLearner, batch: AnyBatch, key: int, /) -> tuple[AnyLearner, GradientsParams, Any]:
         """The gradients of one batch."""
         ...
 
-    def optimizer_step(self, learner: Learner[Any], lr: float, grads: GradientsParams, /) -> Learner[Any]:
+    def optimizer_step(self, learner: AnyLearner, lr: float, grads: GradientsParams, /) -> AnyLearner:
         """One update."""
         ...
 
@@ -46,15 +47,15 @@ class Stepper(Protocol):
     batches: int
     """How many batches the next update has already."""
 
-    def train(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any, bool]:
+    def train(self, learner: AnyLearner, lr: float, batch: AnyBatch, key: int) -> tuple[AnyLearner, Any, bool]:
         """One batch: the learner, the item (None if this process had none of it), and whether it was updated."""
         ...
 
-    def finish(self, learner: Learner[Any], lr: float) -> Learner[Any]:
+    def finish(self, learner: AnyLearner, lr: float) -> AnyLearner:
         """The update of the batches so far."""
         ...
 
-    def valid(self, model: Any, batch: Any, key: int) -> Any:
+    def valid(self, model: AnyModel, batch: AnyBatch, key: int) -> Any:
         """One batch of validation: its item; None if this process had none of it."""
         ...
 
@@ -64,7 +65,7 @@ class SteppingStrategy(Protocol):
     """A strategy that executes steps itself."""
 
     def make_steps(
-        self, learner: Learner[Any], accumulation: int, compiled: bool, say: Callable[[str], None], /
+        self, learner: AnyLearner, accumulation: int, compiled: bool, say: Callable[[str], None], /
     ) -> Stepper:
         """Returns what executes the steps of one run; `say` gets lines for the user."""
         ...
@@ -88,7 +89,7 @@ def _step(
 
 
 def _gradients(
-    model: Any, window: GradientWindow, batch: Any, key: Any, share: Share | None
+    model: AnyModel, window: GradientWindow, batch: AnyBatch, key: Any, share: Share | None
 ) -> tuple[object, GradientWindow, object]:
     model, grads, item = train_step(model, batch, key, share)
     return model, window.add(grads, item), item
@@ -108,7 +109,9 @@ def _step_looked(
 ) -> tuple[object, object, object]:
     found: list[Tensor] = []
 
-    def look(model: Any, grads: GradientsParams, item: Any, share: Share | None) -> tuple[Any, GradientsParams]:
+    def look(
+        model: AnyModel, grads: GradientsParams, item: AnyItem, share: Share | None
+    ) -> tuple[Any, GradientsParams]:
         found.extend(_extremes(grads))
         return model, grads
 

@@ -11,8 +11,9 @@ from burn_torch.module import Param, ParamId, RunningState
 from burn_torch.module.tree import rebuild, walk
 from burn_torch.optim import GradientsParams, OptimizerRecord
 from burn_torch.tensor import Device, Tensor
-from burn_torch.train.learner import Learner
+from burn_torch.train.learner import AnyLearner, Learner
 from burn_torch.train.loop import GradientWindow, items_of, optimized, train_step, updated_steps
+from burn_torch.train.step import AnyBatch, AnyModel
 from burn_torch.train.strategies.base import StepFunctions
 from burn_torch.train.strategies.peers import Peers
 from burn_torch.train.strategies.reducing import BUCKET_BYTES, reduced
@@ -71,7 +72,7 @@ class Ddp:
         self.peers = Peers()
         self.functions: Final = _functions(bucket_bytes)
 
-    def prepare(self, learner: Learner[Any], /) -> tuple[Learner[Any], Device]:
+    def prepare(self, learner: AnyLearner, /) -> tuple[AnyLearner, Device]:
         """Joins the others; the learner of process 0 on this process's device."""
         timeout_s, silence_s, join_s = self._timeouts
         world = distributed.init(timeout_s=timeout_s, silence_s=silence_s, join_s=join_s)
@@ -92,13 +93,13 @@ class Ddp:
             )
         return learner, device
 
-    def train_step(self, learner: Learner[Any], batch: Any, key: int, /) -> tuple[Learner[Any], GradientsParams, Any]:
+    def train_step(self, learner: AnyLearner, batch: AnyBatch, key: int, /) -> tuple[AnyLearner, GradientsParams, Any]:
         """The gradients of a batch of which each process has a part, over all of them."""
         model, grads, item = train_step(learner.model, batch, key)
         model, grads = reduced(model, grads, items_of(item, "Ddp"), None, self.bucket_bytes)
         return learner.with_model(model), grads, item
 
-    def optimizer_step(self, learner: Learner[Any], lr: float, grads: GradientsParams, /) -> Learner[Any]:
+    def optimizer_step(self, learner: AnyLearner, lr: float, grads: GradientsParams, /) -> AnyLearner:
         """One update."""
         return learner.optimizer_step(lr, grads)
 
@@ -107,23 +108,25 @@ def _functions(bucket_bytes: int) -> StepFunctions:
     def reduce(model: object, grads: GradientsParams, item: object, share: Share | None) -> tuple[Any, GradientsParams]:
         return reduced(model, grads, items_of(item, "Ddp"), share, bucket_bytes)
 
-    def step(model: Any, optim: Any, batch: Any, lr: Any, key: Any, share: Share | None) -> tuple[Any, Any, Any]:
+    def step(
+        model: AnyModel, optim: Any, batch: AnyBatch, lr: Any, key: Any, share: Share | None
+    ) -> tuple[Any, Any, Any]:
         return updated_steps(model, optim, batch, lr, key, share, reduce)
 
     def gradients(
-        model: Any, window: GradientWindow, batch: Any, key: Any, share: Share | None
+        model: AnyModel, window: GradientWindow, batch: AnyBatch, key: Any, share: Share | None
     ) -> tuple[Any, GradientWindow, Any]:
         model, grads, item = train_step(model, batch, key, share)
         return model, window.add(grads, item, share), item
 
-    def update(model: Any, optim: Any, window: GradientWindow, lr: Any) -> tuple[Any, Any]:
+    def update(model: AnyModel, optim: Any, window: GradientWindow, lr: Any) -> tuple[Any, Any]:
         model, grads = reduced(model, window.take(), 0.0 if window.items is None else window.items, None, bucket_bytes)
         return optimized(model, optim, lr, grads)
 
     return StepFunctions(step, gradients, update)
 
 
-def _require_alike(model: Any) -> None:
+def _require_alike(model: AnyModel) -> None:
     described = [f"{path} {param.val().spec.shape} {param.val().dtype}" for path, param in model.named_params()]
     every = distributed.gather(described)
     for rank, other in enumerate(every):
@@ -139,7 +142,7 @@ def _require_alike(model: Any) -> None:
             )
 
 
-def _of_main(model: Any) -> tuple[object, dict[ParamId, ParamId]]:
+def _of_main(model: AnyModel) -> tuple[object, dict[ParamId, ParamId]]:
     """The model of process 0: its parameters, their ids and its running states; and the new ids by the old."""
     params = dict(model.named_params())
     mine = [param.id for param in params.values()]

@@ -16,8 +16,9 @@ from burn_torch.module.gradients import params_by_id
 from burn_torch.module.tree import walk
 from burn_torch.optim import GradientsParams, OptimizerRecord
 from burn_torch.tensor import Device, Tensor
-from burn_torch.train.learner import Learner
+from burn_torch.train.learner import AnyLearner, Learner
 from burn_torch.train.loop import GradientWindow, optimized, train_step, valid_step
+from burn_torch.train.step import AnyBatch, AnyModel
 from burn_torch.train.strategies.base import Stepper
 from burn_torch.train.strategies.parts import cut, items_in, map_tensors
 from burn_torch.train.strategies.sharding import owners
@@ -76,7 +77,7 @@ class MultiDevice:
         self.devices: Final = tuple(device if device.is_autodiff() else device.autodiff() for device in devices)
         self.optim: Final = MultiDeviceOptim(optim)
 
-    def prepare(self, learner: Learner[Any], /) -> tuple[Learner[Any], Device]:
+    def prepare(self, learner: AnyLearner, /) -> tuple[AnyLearner, Device]:
         """The learner on the first device."""
         model = learner.model.to_device(self.devices[0])
         learner = learner.with_model(model)
@@ -95,18 +96,18 @@ class MultiDevice:
         return learner, one_device(model)
 
     def make_steps(
-        self, learner: Learner[Any], accumulation: int, compiled: bool, say: Callable[[str], None], /
+        self, learner: AnyLearner, accumulation: int, compiled: bool, say: Callable[[str], None], /
     ) -> Stepper:
         """Returns what executes the steps of one run."""
         return _Steps(self.devices, accumulation, compiled, say)
 
-    def train_step(self, learner: Learner[Any], batch: Any, key: int, /) -> tuple[Learner[Any], GradientsParams, Any]:
+    def train_step(self, learner: AnyLearner, batch: AnyBatch, key: int, /) -> tuple[AnyLearner, GradientsParams, Any]:
         """The gradients of one batch on all devices."""
         steps = _Steps(self.devices, 1, False, lambda text: None)
         learner, item = steps.add(learner, batch, key)
         return learner, steps.take(self.devices[0]).take(), item
 
-    def optimizer_step(self, learner: Learner[Any], lr: float, grads: GradientsParams, /) -> Learner[Any]:
+    def optimizer_step(self, learner: AnyLearner, lr: float, grads: GradientsParams, /) -> AnyLearner:
         """One update."""
         return learner.optimizer_step(lr, grads)
 
@@ -130,7 +131,7 @@ class _Steps:
         self._update: Final = compile(_update, donate="window")
         self._valid: Final = compile(valid_step)
 
-    def train(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any, bool]:
+    def train(self, learner: AnyLearner, lr: float, batch: AnyBatch, key: int) -> tuple[AnyLearner, Any, bool]:
         """One batch: the learner, the items, and whether its parameters were updated."""
         learner, item = self.add(learner, batch, key)
         self.batches += 1
@@ -138,7 +139,7 @@ class _Steps:
             return learner, item, False
         return self.finish(learner, lr), item, True
 
-    def add(self, learner: Learner[Any], batch: Any, key: int) -> tuple[Learner[Any], Several]:
+    def add(self, learner: AnyLearner, batch: AnyBatch, key: int) -> tuple[AnyLearner, Several]:
         """The gradients of one batch, added to those so far."""
         replicas = self._models(learner.model)
         parts = shares(items_in(batch), len(self._devices))
@@ -165,7 +166,7 @@ class _Steps:
             found = found.joined(window)
         return found
 
-    def finish(self, learner: Learner[Any], lr: float) -> Learner[Any]:
+    def finish(self, learner: AnyLearner, lr: float) -> AnyLearner:
         """The update of the batches so far."""
         rates = dict(lr.groups) if hasattr(lr, "groups") else lr
         self.batches = 0
@@ -178,7 +179,7 @@ class _Steps:
         self._windows = [GradientWindow() for _ in self._devices]
         return learner
 
-    def _finish_in_shards(self, learner: Learner[Any], rates: object) -> Learner[Any]:
+    def _finish_in_shards(self, learner: AnyLearner, rates: object) -> AnyLearner:
         optim: DeviceShards = learner.optim
         replicas = self._models(learner.model)
         made, parts = [], []
@@ -200,11 +201,11 @@ class _Steps:
         model = learner.model.map_params(updated)
         return replace(learner, model=model, optim=optim.with_parts(parts))
 
-    def valid(self, model: Any, batch: Any, key: int) -> Any:
+    def valid(self, model: AnyModel, batch: AnyBatch, key: int) -> Any:
         """One batch of validation, on the first device."""
         return self._run(self._valid, valid_step, (model, batch, key))
 
-    def _models(self, model: Any) -> list[Any]:
+    def _models(self, model: AnyModel) -> list[Any]:
         if not self._replicas or self._replicas[0] is not model:
             self._replicas = [model, *(model.to_device(device) for device in self._devices[1:])]
         return list(self._replicas)
@@ -219,7 +220,9 @@ class _Steps:
         return function(*given)
 
 
-def _gradients(model: Any, window: GradientWindow, batch: Any, key: Any, share: Share) -> tuple[Any, Any, Any]:
+def _gradients(
+    model: AnyModel, window: GradientWindow, batch: AnyBatch, key: Any, share: Share
+) -> tuple[Any, Any, Any]:
     model, grads, item = train_step(model, batch, key, share)
     return model, window.add(grads, item), item
 
@@ -241,7 +244,7 @@ def _window_on(window: GradientWindow, device: Device, ids: frozenset[ParamId] |
     return GradientWindow(GradientsParams(kept), _moved(window.items, device))
 
 
-def _with_mean_states(model: Any, replicas: Sequence[object], weights: Sequence[float], device: Device) -> Any:
+def _with_mean_states(model: AnyModel, replicas: Sequence[object], weights: Sequence[float], device: Device) -> Any:
     """The model with the means of the devices' running statistics; other states are those of the first device."""
     found: dict[Any, Any] = {}
     for replica, weight in zip(replicas, weights, strict=True):
@@ -285,7 +288,7 @@ class DeviceShards(Tree):
         """It, with other parts."""
         return self._with_fields({"parts": tuple(parts)})
 
-    def step(self, lr: Any, model: Any, gradients: GradientsParams) -> tuple[Any, Self]:
+    def step(self, lr: Any, model: AnyModel, gradients: GradientsParams) -> tuple[Any, Self]:
         """The model and the optimizer after one update, all of it where the model lies."""
         made = []
         for i, part in enumerate(self.parts):

@@ -10,6 +10,7 @@ from typing import Any, final
 from burn_torch.core.errors import DataError, explain
 from burn_torch.core.share import Share, shares
 from burn_torch.tensor import Device, Tensor
+from burn_torch.train.step import AnyBatch
 
 __all__ = ["Part", "cut", "map_tensors", "opened", "part_of"]
 
@@ -21,7 +22,7 @@ class Part:
     times, since the others wait for this process's gradients.
     """
 
-    batch: Any
+    batch: AnyBatch
     share: Share
 
 
@@ -71,7 +72,7 @@ def items_in(batch: object) -> int:
     return next(iter(sizes))
 
 
-def cut(batch: Any, share: Share, device: Device | None = None) -> Any:
+def cut(batch: AnyBatch, share: Share, device: Device | None = None) -> Any:
     """The items of a share, on a device.  A share of none has the first item, to stand in."""
     first, end = (share.first, share.first + share.count) if share.count else (0, 1)
 

@@ -21,6 +21,7 @@ from burn_torch.module import RunningState
 from burn_torch.module.tree import walk
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Tensor
+from burn_torch.train.step import AnyModel
 
 __all__ = ["BUCKET_BYTES", "mean_over_processes", "reduced"]
 
@@ -71,7 +72,11 @@ def _made(x: Tensor) -> int:
 
 
 def reduced(
-    model: Any, grads: GradientsParams, items: Tensor | float, share: Share | None, bucket_bytes: int = BUCKET_BYTES
+    model: AnyModel,
+    grads: GradientsParams,
+    items: Tensor | float,
+    share: Share | None,
+    bucket_bytes: int = BUCKET_BYTES,
 ) -> tuple[Any, GradientsParams]:
     """The model with the running statistics of all processes, and their gradients.
 

@@ -17,6 +17,7 @@ from burn_torch.module import Module, Param, ParamId, Tree
 from burn_torch.module.gradients import GradientsParams, params_by_id
 from burn_torch.optim import OptimizerRecord
 from burn_torch.tensor import Device, Tensor
+from burn_torch.train.step import AnyModel
 
 __all__ = ["ShardedOptimizer", "owners"]
 
@@ -69,7 +70,7 @@ class ShardedOptimizer(Tree):
         """It, with the states that the first step with `model` starts from."""
         return self._with_fields({"inner": self.inner.settled(self._frozen(model))})
 
-    def step(self, lr: Any, model: Any, gradients: GradientsParams) -> tuple[Any, Self]:
+    def step(self, lr: Any, model: AnyModel, gradients: GradientsParams) -> tuple[Any, Self]:
         """The model and the optimizer after one update, the same model on all processes."""
         mine = self.mine
         own = GradientsParams({ident: gradient for ident, gradient in gradients.items() if ident in mine})
@@ -81,7 +82,7 @@ class ShardedOptimizer(Tree):
         mine = self.mine
         return model.map_params(lambda p: p if p.id in mine else p.set_require_grad(False))
 
-    def _gathered(self, model: Any, stepped: Any, changed: Sequence[ParamId]) -> object:
+    def _gathered(self, model: AnyModel, stepped: Any, changed: Sequence[ParamId]) -> object:
         """All processes' new parameters: for each type one transfer, in which each has as much room as the largest."""
         if self.world == 1:
             return stepped

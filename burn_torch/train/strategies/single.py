@@ -8,7 +8,8 @@ from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, DeviceError, explain
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Device
-from burn_torch.train.learner import Learner
+from burn_torch.train.learner import AnyLearner
+from burn_torch.train.step import AnyBatch, AnyModel
 from burn_torch.train.strategies.base import WHOLE_BATCH, StepFunctions
 
 __all__ = ["SingleDevice", "one_device"]
@@ -27,21 +28,21 @@ class SingleDevice:
     def __init__(self, device: Device | None = None) -> None:
         self.device = device
 
-    def prepare(self, learner: Learner[Any], /) -> tuple[Learner[Any], Device]:
+    def prepare(self, learner: AnyLearner, /) -> tuple[AnyLearner, Device]:
         """The learner on the device."""
         model = learner.model if self.device is None else learner.model.to_device(self.device)
         return learner.with_model(model), one_device(model)
 
-    def train_step(self, learner: Learner[Any], batch: Any, key: int, /) -> tuple[Learner[Any], GradientsParams, Any]:
+    def train_step(self, learner: AnyLearner, batch: AnyBatch, key: int, /) -> tuple[AnyLearner, GradientsParams, Any]:
         """The gradients of one batch."""
         return learner.train_step(batch, key)
 
-    def optimizer_step(self, learner: Learner[Any], lr: float, grads: GradientsParams, /) -> Learner[Any]:
+    def optimizer_step(self, learner: AnyLearner, lr: float, grads: GradientsParams, /) -> AnyLearner:
         """One update."""
         return learner.optimizer_step(lr, grads)
 
 
-def one_device(model: Any) -> Device:
+def one_device(model: AnyModel) -> Device:
     """The device of a model.  Raises: DeviceError for one without gradients, or a model that lies on several."""
     found: list[Device] = list(dict.fromkeys(param.device for _, param in model.named_params()))
     if len(found) == 1 and found[0].is_autodiff():

@@ -10,9 +10,10 @@ import torch
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Device, Tensor
-from burn_torch.train.learner import Learner
+from burn_torch.train.learner import AnyLearner
 from burn_torch.train.loop import items_of, require_item
 from burn_torch.train.output import LossInput
+from burn_torch.train.step import AnyBatch
 from burn_torch.train.strategies.base import ExecutionStrategy, Stepper
 from burn_torch.train.strategies.parts import items_in, map_tensors
 from burn_torch.train.strategies.single import SingleDevice
@@ -29,7 +30,7 @@ class TorchTraining:
     stopped.  Compile the module yourself if you want that.
     """
 
-    def prepare(self, learner: Learner[Any], /) -> tuple[Learner[Any], Device]:
+    def prepare(self, learner: AnyLearner, /) -> tuple[AnyLearner, Device]:
         """The learner, and the device whose place batches are wanted on.
 
         Raises: ConfigError for an optimizer that is not torch's.
@@ -46,12 +47,12 @@ class TorchTraining:
         return learner, Device.parse(str(learner.model.device()), fused=False).autodiff()
 
     def make_steps(
-        self, learner: Learner[Any], accumulation: int, compiled: bool, say: Callable[[str], None], /
+        self, learner: AnyLearner, accumulation: int, compiled: bool, say: Callable[[str], None], /
     ) -> Stepper:
         """Returns what executes the steps of one run."""
         return _Steps(accumulation)
 
-    def train_step(self, learner: Learner[Any], batch: Any, key: int, /) -> tuple[Learner[Any], GradientsParams, Any]:
+    def train_step(self, learner: AnyLearner, batch: AnyBatch, key: int, /) -> tuple[AnyLearner, GradientsParams, Any]:
         """The gradients of one batch."""
         steps = _Steps(1)
         item, count = steps.backward(learner.model, batch, key)
@@ -65,7 +66,7 @@ class TorchTraining:
         learner.optim.optimizer.zero_grad()
         return learner, GradientsParams(found), item
 
-    def optimizer_step(self, learner: Learner[Any], lr: float, grads: GradientsParams, /) -> Learner[Any]:
+    def optimizer_step(self, learner: AnyLearner, lr: float, grads: GradientsParams, /) -> AnyLearner:
         """One update."""
         learner.optim.step(lr, learner.model, grads)
         return learner
@@ -80,7 +81,7 @@ class _Steps:
         self._accumulation: Final = accumulation
         self._count: object = 0.0
 
-    def train(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any, bool]:
+    def train(self, learner: AnyLearner, lr: float, batch: AnyBatch, key: int) -> tuple[AnyLearner, Any, bool]:
         """One batch: the learner, the item, and whether it was updated."""
         item, count = self.backward(learner.model, batch, key, weighs=self._accumulation > 1)
         self._count = self._count + count
@@ -89,7 +90,7 @@ class _Steps:
             return learner, item, False
         return self.finish(learner, lr), item, True
 
-    def finish(self, learner: Learner[Any], lr: float) -> Learner[Any]:
+    def finish(self, learner: AnyLearner, lr: float) -> AnyLearner:
         """The update of the batches so far."""
         optim: TorchOptimizer = learner.optim
         if self._accumulation > 1:
@@ -102,7 +103,7 @@ class _Steps:
         self._count, self.batches = 0.0, 0
         return learner
 
-    def backward(self, model: TorchModel, batch: Any, key: int, *, weighs: bool = True) -> tuple[Any, Any]:
+    def backward(self, model: TorchModel, batch: AnyBatch, key: int, *, weighs: bool = True) -> tuple[Any, Any]:
         """Adds the gradients of a batch, times its items if it `weighs`: the item for metrics, and the items."""
         given = _on(batch, model.device())
         with model.mode(training=True), _seeded(key):
@@ -124,7 +125,7 @@ class _Steps:
             (loss * count if weighs else loss).sum().backward()
         return item, count
 
-    def valid(self, model: TorchModel, batch: Any, key: int) -> Any:
+    def valid(self, model: TorchModel, batch: AnyBatch, key: int) -> Any:
         """One batch of validation: its item."""
         return torch_valid_step(model, batch, key)
 
@@ -162,7 +163,7 @@ def _shown(item: object, batch: object) -> object:
     return LossInput(shown, items_in(batch)) if isinstance(shown, Tensor) else shown
 
 
-def strategy_for(strategy: ExecutionStrategy, learner: Learner[Any]) -> ExecutionStrategy:
+def strategy_for(strategy: ExecutionStrategy, learner: AnyLearner) -> ExecutionStrategy:
     """The strategy that trains a learner: torch's for a torch module.
 
     Raises: ConfigError for a torch module with a strategy that only ours can be trained by.

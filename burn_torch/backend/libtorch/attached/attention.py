@@ -16,7 +16,7 @@ import torch
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.attending_torch import torch_attention, torch_attention_backward
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 
 __all__ = ["ATTENTIONS"]
 
@@ -54,7 +54,7 @@ def _seen(mask: torch.Tensor | None) -> torch.Tensor | None:
     return None if mask is None else ~mask
 
 
-def _attention(call: Call) -> Callable[..., Any] | None:
+def _attention(call: Call) -> Candidate | None:
     operands = _operands(*call.specs[:3])
     rule = _rule(call, *operands)
     if rule is None or torch_attention(call) is not None:
@@ -79,7 +79,7 @@ def _attention(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _attention_backward(call: Call) -> Callable[..., Any] | None:
+def _attention_backward(call: Call) -> Candidate | None:
     operands, live = _operands(*call.specs[1:4]), call.attrs["live"]
     rule = _rule(call, *operands)
     if rule is None or not any(live) or torch_attention_backward(call) is not None:
@@ -106,7 +106,7 @@ def _attention_backward(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-ATTENTIONS: Final[Mapping[str, Callable[[Call], Callable[..., Any] | None]]] = {
+ATTENTIONS: Final[Mapping[str, Callable[[Call], Candidate | None]]] = {
     "attention": _attention,
     "attention_backward": _attention_backward,
 }

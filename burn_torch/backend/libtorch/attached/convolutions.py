@@ -14,8 +14,9 @@ import torch
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Attrs
 from burn_torch.ops.windows import stand_in
 
 __all__ = ["CONVOLUTIONS"]
@@ -23,7 +24,7 @@ __all__ = ["CONVOLUTIONS"]
 _FLOATS: Final = (DType.F32, DType.F16, DType.BF16)
 
 
-def _options(attrs: Mapping[str, Any], x: TensorSpec, w: Shape) -> dict[str, Any] | None:
+def _options(attrs: Attrs, x: TensorSpec, w: Shape) -> dict[str, Any] | None:
     """The settings as `burn_kernels` takes them; None where its kernels are not for this convolution."""
     stride, padding, dilation, groups = (attrs[name] for name in ("stride", "padding", "dilation", "groups"))
     if x.ndim != 4 or x.dtype not in _FLOATS or not x.numel or any(a != b or a < 0 for a, b in padding):
@@ -38,7 +39,7 @@ def _options(attrs: Mapping[str, Any], x: TensorSpec, w: Shape) -> dict[str, Any
     return {"stride": stride, "padding": pads, "dilation": dilation, "groups": groups}
 
 
-def _conv(call: Call) -> Callable[..., Any] | None:
+def _conv(call: Call) -> Candidate | None:
     x, w = call.specs[:2]
     assert isinstance(x, TensorSpec)
     assert isinstance(w, TensorSpec)
@@ -53,7 +54,7 @@ def _conv(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _input_gradient(call: Call) -> Callable[..., Any] | None:
+def _input_gradient(call: Call) -> Candidate | None:
     w = call.specs[1]
     assert isinstance(w, TensorSpec)
     options = _options(call.attrs, call.result, w.shape)
@@ -69,7 +70,7 @@ def _input_gradient(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _weight_gradient(call: Call) -> Callable[..., Any] | None:
+def _weight_gradient(call: Call) -> Candidate | None:
     x = call.specs[0]
     assert isinstance(x, TensorSpec)
     options = _options(call.attrs, x, call.result.shape)
@@ -85,7 +86,7 @@ def _weight_gradient(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-CONVOLUTIONS: Final[Mapping[str, Callable[[Call], Callable[..., Any] | None]]] = {
+CONVOLUTIONS: Final[Mapping[str, Callable[[Call], Candidate | None]]] = {
     "conv": _conv,
     "conv_input_gradient": _input_gradient,
     "conv_weight_gradient": _weight_gradient,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 from burn_torch.backend.capabilities import Program
 from burn_torch.backend.libtorch.attached.table import attached
@@ -15,13 +14,14 @@ from burn_torch.backend.libtorch.programs.program import write_program
 from burn_torch.fusion.rows.row import kernel
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.memory import MemoryPlan
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
+from burn_torch.ops.value import Primitive
 
 __all__ = ["in_place_form", "write_with_kernels"]
 
 
 def write_with_kernels(
-    graph: Graph, donate: Collection[int], candidate: Callable[[Call], Callable[..., Any]], title: str
+    graph: Graph, donate: Collection[int], candidate: Callable[[Call], Candidate], title: str
 ) -> Program:
     """The program of a graph; `candidate` gives the function that computes a Call, which may be a kernel."""
     return write_program(graph, donate, title, candidate=candidate, writes=_writes, finish=_launch)
@@ -47,6 +47,6 @@ def _kernel_over(call: Call, over: Mapping[int, int]) -> InPlace | None:
     )
 
 
-def _launch(run: Callable[..., Any], graph: Graph, functions: Sequence[Any]) -> Callable[..., Any]:
+def _launch(run: Candidate, graph: Graph, functions: Sequence[Primitive]) -> Candidate:
     compile_ahead([function for function in functions if isinstance(function, FusedKernel)])
     return together(run, graph, functions)

@@ -6,13 +6,13 @@ As the entries of `attached`: each makes the plan of a Call, or None where the k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 
 __all__ = ["ROWS"]
 
@@ -27,13 +27,13 @@ def _fits(call: Call) -> bool:
 
 # -- softmax -------------------------------------------------------------------------------------------
 def _softmax(name: str) -> Callable[[Call], Callable[..., object] | None]:
-    def make(call: Call) -> Callable[..., Any] | None:
+    def make(call: Call) -> Candidate | None:
         x = call.specs[0]
         if not _fits(call) or call.attrs["dim"] != x.ndim - 1:  # type: ignore[union-attr]  # a tensor: it fits
             return None
         from burn_kernels import softmax
 
-        run: Callable[..., Any] = getattr(softmax, name)
+        run: Candidate = getattr(softmax, name)
         return run
 
     return make

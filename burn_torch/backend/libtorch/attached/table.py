@@ -25,9 +25,10 @@ from burn_torch.fusion.rows.product_row import convolution, product
 from burn_torch.fusion.rows.row import kernel
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, keyed
 from burn_torch.ops.device_updates import writing
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.sampling import threshold
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = ["attached", "device_form"]
 
@@ -36,19 +37,19 @@ _FLOATS: Final = (DType.F32, DType.F16, DType.BF16)
 
 
 # -- rows ------------------------------------------------------------------------------------------------
-def _dropout(call: Call) -> Callable[..., Any] | None:
+def _dropout(call: Call) -> Candidate | None:
     if call.result.dtype not in _FLOATS or call.attrs["start"]:  # the kernels begin at the first word
         return None
     from burn_kernels import dropout
 
-    def run(x: torch.Tensor, prob: float, key: Any, stream: Any) -> torch.Tensor:
+    def run(x: torch.Tensor, prob: float, key: Primitive, stream: Primitive) -> torch.Tensor:
         check_probability("dropout", prob)
         return dropout.forward(x, prob, key, stream)
 
     return run
 
 
-def _dropout_mask(call: Call) -> Callable[..., Any] | None:
+def _dropout_mask(call: Call) -> Candidate | None:
     spec = call.result
     if spec.dtype not in _FLOATS or call.attrs["start"]:
         return None
@@ -57,7 +58,7 @@ def _dropout_mask(call: Call) -> Callable[..., Any] | None:
     kind, device = TO_TORCH[spec.dtype], torch.device(spec.place)
     largest = torch.finfo(kind).max
 
-    def run(prob: float, key: Any, stream: Any) -> torch.Tensor:
+    def run(prob: float, key: Primitive, stream: Primitive) -> torch.Tensor:
         check_probability("dropout", prob)
         # finite, or a dropped element would be NaN
         scale = min(1.0 / (1.0 - prob), largest) if prob < 1 else 0.0
@@ -66,7 +67,7 @@ def _dropout_mask(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _bernoulli(call: Call) -> Callable[..., Any] | None:
+def _bernoulli(call: Call) -> Candidate | None:
     if call.attrs["start"]:
         return None
     from burn_kernels import random
@@ -74,7 +75,7 @@ def _bernoulli(call: Call) -> Callable[..., Any] | None:
     spec = call.result
     kind, device = TO_TORCH[spec.dtype], torch.device(spec.place)
 
-    def run(prob: float, key: Any, stream: Any) -> torch.Tensor:
+    def run(prob: float, key: Primitive, stream: Primitive) -> torch.Tensor:
         check_probability("bernoulli", prob)
         return random.yes(spec.shape, threshold(prob), 1.0, key, stream, kind, device)
 
@@ -95,7 +96,7 @@ def _ignored(call: Call) -> int:
     return pads[0] if pads else _NO_CLASS
 
 
-def _cross_entropy(call: Call) -> Callable[..., Any] | None:
+def _cross_entropy(call: Call) -> Candidate | None:
     logits = call.specs[0]
     assert isinstance(logits, TensorSpec)
     if not _cross_entropy_takes(call, logits):
@@ -110,7 +111,7 @@ def _cross_entropy(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _cross_entropy_backward(call: Call) -> Callable[..., Any] | None:
+def _cross_entropy_backward(call: Call) -> Candidate | None:
     logits = call.specs[1]
     assert isinstance(logits, TensorSpec)
     if not _cross_entropy_takes(call, logits):
@@ -125,7 +126,7 @@ def _cross_entropy_backward(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _linear_cross_entropy(call: Call) -> Callable[..., Any] | None:
+def _linear_cross_entropy(call: Call) -> Candidate | None:
     x, weight = call.specs[1:3]
     assert isinstance(x, TensorSpec)
     assert isinstance(weight, TensorSpec)
@@ -141,7 +142,7 @@ def _linear_cross_entropy(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _sum(call: Call) -> Callable[..., Any] | None:
+def _sum(call: Call) -> Candidate | None:
     """The gradient of a bias that was added to channels: torch's one pass over (batch, height, width) has few readers
     of neighbours, 13 us for (64, 16, 24, 24) on an H100; first the images, then the batch."""
     spec, dims = call.specs[0], call.attrs["dims"]
@@ -156,7 +157,7 @@ def _sum(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-def _adaptive_avg_pool(call: Call) -> Callable[..., Any] | None:
+def _adaptive_avg_pool(call: Call) -> Candidate | None:
     """Bins of one size that tile the image are the windows of a plain pooling, half the time of the adaptive one."""
     spec, counts = call.specs[0], call.attrs["output_size"]
     assert isinstance(spec, TensorSpec)
@@ -164,7 +165,7 @@ def _adaptive_avg_pool(call: Call) -> Callable[..., Any] | None:
     return None if window is None else lambda x: torch._C._nn.avg_pool2d(x, window)
 
 
-def _adaptive_avg_pool_backward(call: Call) -> Callable[..., Any] | None:
+def _adaptive_avg_pool_backward(call: Call) -> Candidate | None:
     spec, size = call.specs[0], call.attrs["size"]
     assert isinstance(spec, TensorSpec)
     window = _tiles(size, spec.shape[2:])
@@ -186,7 +187,7 @@ def _tiles(size: Sequence[int], counts: Sequence[int]) -> list[int] | None:
     return [s // n for s, n in zip(size, counts, strict=True)]
 
 
-_ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
+_ATTACHED: Final[dict[str, Callable[[Call], Candidate | None]]] = {
     "adaptive_avg_pool": _adaptive_avg_pool,
     "adaptive_avg_pool_backward": _adaptive_avg_pool_backward,
     "bernoulli": _bernoulli,
@@ -203,7 +204,7 @@ _ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
 }
 
 
-def attached(call: Call) -> Callable[..., Any] | None:
+def attached(call: Call) -> Candidate | None:
     """What computes this Call in place of the row's torch candidate; None where that one does."""
     if call.op is kernel:
         return fused_kernel(call)
@@ -238,7 +239,7 @@ def device_form(call: Call, known: Sequence[object]) -> DeviceForm | None:
 
 
 # -- updates -----------------------------------------------------------------------------------------------
-def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+def _adam(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
     """One launch over chunks of 8,192 elements: 541 thousand parameters take torch's kernel, whose chunks are 65,536,
     54 us on an H100."""
     lr, beta_1, beta_2, epsilon, penalty, decay, time = known[:7]
@@ -272,7 +273,7 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     return writing(call, known, 4, (DType.F32,) * 3, pack, step, narrow=True)
 
 
-_FORMS: Final[dict[str, Callable[[Call, Sequence[Any]], DeviceForm | None]]] = {"adam_update": _adam}
+_FORMS: Final[dict[str, Callable[[Call, Sequence[Primitive]], DeviceForm | None]]] = {"adam_update": _adam}
 
 
 def _has_triton() -> bool:

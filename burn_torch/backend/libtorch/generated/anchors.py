@@ -27,8 +27,9 @@ from burn_torch.fusion.triton.products import Product, ProductKernel, ProductTil
 from burn_torch.fusion.triton.proof import prove_product
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = ["anchor_form", "anchor_kernel", "chosen", "chosen_convolution"]
 
@@ -43,7 +44,7 @@ def anchor_form(call: Call, known: Sequence[object]) -> DeviceForm | None:
     if not generates(call.results[0].place) or has_failed(call):
         return None
     body, strict = body_of(call.attrs["body"]), call.attrs["strict"]
-    lower: Callable[..., Any] = lower_product if call.op is product else lower_convolution
+    lower: Candidate = lower_product if call.op is product else lower_convolution
     return in_device_form(call, known, lower(body, strict=strict).numbers, _run_of(call, held=True).run)
 
 
@@ -75,14 +76,14 @@ class _Run:
     def __call__(self, *inputs: object) -> list[torch.Tensor]:
         return self.run(inputs, None)
 
-    def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+    def run(self, inputs: Sequence[Primitive], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         """The outputs; with `slots`, numbers are read from there."""
         if self.packed:
             inputs = [x.contiguous() if n in self.packed else x for n, x in enumerate(inputs)]
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         found = self.variants.get(layouts)
         if found is None:
-            lower: Callable[..., Any] = lower_product if isinstance(self.tiles, ProductTiles) else lower_convolution
+            lower: Candidate = lower_product if isinstance(self.tiles, ProductTiles) else lower_convolution
             kernel = lower(self.body, strict=self.strict, layouts=layouts, held=self.held)
             if is_proving():
                 prove = prove_product if isinstance(kernel, ProductKernel) else prove_convolution

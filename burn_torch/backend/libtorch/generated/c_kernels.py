@@ -34,6 +34,7 @@ from burn_torch.fusion.rows.row import body_of
 from burn_torch.fusion.triton.kernel_proof import KernelFault, reached
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = ["CFunction", "CompilerError", "CompilerWarning", "c_function", "compiler"]
 
@@ -159,7 +160,7 @@ class CFunction:
             return compile_plain(self.body)
 
 
-def _prove(kernel: CKernel, body: Graph, layouts: Sequence[Any]) -> None:
+def _prove(kernel: CKernel, body: Graph, layouts: Sequence[Primitive]) -> None:
     """With BURN_TORCH_VERIFY shows what `kernel_proof` says of a kernel.  Raises: KernelFault."""
     if is_proving():
         from burn_torch.fusion.c.proof import prove_c  # others never need it

@@ -14,6 +14,8 @@ import types
 from pathlib import Path
 from typing import Any
 
+from burn_torch.ops.value import Primitive
+
 __all__ = ["compiled", "source_of"]
 
 
@@ -56,7 +58,7 @@ def source_of(function: Any, told: dict[str, Any], backend: Any) -> tuple[Any, A
     import triton.language as tl
     from triton.compiler import ASTSource
 
-    def constant(value: object) -> Any:
+    def constant(value: object) -> Primitive:
         if isinstance(value, dict) and "constexpr" in value:
             return tl.constexpr(value["constexpr"])
         return tl.dtype(value) if tl.dtype.is_dtype(value) else value

@@ -31,10 +31,11 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.loops import Argument, Kernel
 from burn_torch.fusion.triton.configs import Tiles
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Run", "current_device", "current_stream", "maker", "packed_strides", "quick_launch"]
 
-Run = Callable[[Sequence[Any]], list[torch.Tensor]]
+Run = Callable[[Sequence[Primitive]], list[torch.Tensor]]
 
 _ALIGNED: Final = 15
 """Addresses have none of these bits, where Triton compiles for accesses of 16 bytes."""
@@ -46,7 +47,7 @@ def quick_launch(
     tiles: Tiles,
     ready: Any,
     holds: Callable[[], bool],
-    passed: Callable[[Argument, Sequence[Any]], object],
+    passed: Callable[[Argument, Sequence[Primitive]], object],
     otherwise: Run,
     *,
     numbers: Sequence[bool],

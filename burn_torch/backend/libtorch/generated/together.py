@@ -33,6 +33,7 @@ from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.backend.libtorch.tensors.modes import in_inference
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph.ir import Graph, Literal
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Together", "together"]
 
@@ -45,10 +46,10 @@ _AFTER: Final = 8
 _ALIGNED: Final = 15
 _PLACES: Final = "cuda"
 
-_Run = Callable[..., Sequence[Any]]
+_Run = Callable[..., Sequence[Primitive]]
 
 
-def together(run: _Run, graph: Graph, functions: Sequence[Any]) -> _Run:
+def together(run: _Run, graph: Graph, functions: Sequence[Primitive]) -> _Run:
     """`run`, or what launches its kernels at once where it has nothing else; `functions` are those of its nodes."""
     if len(functions) < _LEAST or not all(isinstance(f, FusedKernel) and not f.held for f in functions):
         return run
@@ -131,7 +132,7 @@ class _Node:
     """A kernel in the graph: its arguments as words of 8 bytes, of which the driver takes what it needs."""
 
     def __init__(
-        self, kernel: FusedKernel, types: Sequence[str], constant: Sequence[Any], ready: Any, grid: int
+        self, kernel: FusedKernel, types: Sequence[str], constant: Sequence[Primitive], ready: Any, grid: int
     ) -> None:
         self.kernel: Final = kernel
         self.watchers: Final = ready.watchers
@@ -150,7 +151,7 @@ class _Node:
         for i, value in enumerate(constant, len(types) - len(constant)):
             self.put(i, value)
 
-    def put(self, i: int, value: Any) -> None:
+    def put(self, i: int, value: Primitive) -> None:
         """Writes an argument as its type wants it."""
         if self.types[i] == "fp32":
             struct.pack_into("f", self.words, 8 * i, value)

@@ -154,9 +154,9 @@ class HeldKernelFailed(Exception):
 
 def in_device_form(
     call: Call,
-    known: Sequence[Any],
+    known: Sequence[Primitive],
     numbers: Sequence[Argument],
-    run: Callable[[Sequence[Any], Sequence[torch.Tensor]], Any],
+    run: Callable[[Sequence[Primitive], Sequence[torch.Tensor]], Any],
 ) -> DeviceForm:
     """A generated kernel with numbers on the device: `run` takes the inputs, and where these arguments of it lie.
 
@@ -165,7 +165,7 @@ def in_device_form(
     at = run_time_numbers(known)
     others = [i for i in range(len(known)) if i not in at]
 
-    def all_of(given: Sequence[Any], rest: Sequence[Any]) -> list[Any]:
+    def all_of(given: Sequence[Primitive], rest: Sequence[Primitive]) -> list[Any]:
         found = [None] * len(known)
         for i, value in [*zip(at, given, strict=True), *zip(others, rest, strict=True)]:
             found[i] = value
@@ -175,7 +175,7 @@ def in_device_form(
         values = all_of(given, [known[i] for i in others])
         return [argument.value(values) for argument in numbers]
 
-    def compute(*inputs: Any) -> Any:
+    def compute(*inputs: Primitive) -> Any:
         slots, rest = inputs[: len(numbers)], inputs[len(numbers) :]
         try:
             return run(all_of([None] * len(at), rest), slots)
@@ -271,7 +271,7 @@ class FusedKernel:
         )
         return outputs, self._interpreted
 
-    def _interpreted(self, *inputs: Any) -> list[torch.Tensor]:
+    def _interpreted(self, *inputs: Primitive) -> list[torch.Tensor]:
         return list(compile_plain(self.body)(*inputs))
 
     def _told(self, count: int) -> str:

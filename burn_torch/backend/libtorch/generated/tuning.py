@@ -21,6 +21,7 @@ from burn_torch.fusion.triton.configs import Tiles, candidates_of, tiles_of
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Layouts", "in_double", "last_tiles", "tunable_of"]
 
@@ -122,7 +123,7 @@ def _trial(
             known["usual"] = usual if right else _computed(body, given)
         return tuple(known["usual"])
 
-    def launched(inputs: Sequence[Any], tiles: Tiles) -> list[torch.Tensor]:
+    def launched(inputs: Sequence[Primitive], tiles: Tiles) -> list[torch.Tensor]:
         kept = set(over.values())  # what it writes over is no input of the trial, but a copy of one
         return launch([x.clone() if i in kept else x for i, x in enumerate(inputs)], tiles)
 
@@ -151,7 +152,7 @@ def in_double(body: Graph) -> Graph:
     wide = [
         (i, spec.with_dtype(_wide(spec.dtype)) if isinstance(spec, TensorSpec) else spec) for i, spec in body.inputs
     ]
-    values: dict[int, Any] = {i: trace.input(spec) for i, spec in wide}
+    values: dict[int, Primitive] = {i: trace.input(spec) for i, spec in wide}
     some = type(next(iter(values.values()))) if values else None
     for node in body.nodes:
         attrs = {n: _wide(v) if isinstance(v, DType) else v for n, v in node.call.attrs.items()}
@@ -174,7 +175,7 @@ def _doubled(inputs: Sequence[object]) -> list[object]:
     return [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
 
 
-def _computed(body: Graph, inputs: Sequence[Any]) -> list[torch.Tensor]:
+def _computed(body: Graph, inputs: Sequence[Primitive]) -> list[torch.Tensor]:
     return list(write_program(body, title="The operations of a generated kernel, one by one").run(*inputs))
 
 

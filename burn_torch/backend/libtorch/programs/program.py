@@ -32,9 +32,10 @@ from burn_torch.core.verifying import is_proving
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.invariants import check_overwrites
 from burn_torch.graph.passes.memory import MemoryPlan, memory_plan
-from burn_torch.ops.op import Call
+from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_code import TorchCode, code_of, importable
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = ["write_program"]
 
@@ -42,7 +43,7 @@ _COMMENT_COLUMN: Final = 56
 
 
 Writes = Callable[[Graph, MemoryPlan], Mapping[int, InPlace]]
-Finish = Callable[[Callable[..., Any], Graph, Sequence[Any]], Callable[..., Any]]
+Finish = Callable[[Candidate, Graph, Sequence[Primitive]], Candidate]
 
 
 def write_program(
@@ -50,7 +51,7 @@ def write_program(
     donate: Collection[int] = (),
     title: str = "",
     *,
-    candidate: Callable[[Call], Callable[..., Any]] = plain_candidate,
+    candidate: Callable[[Call], Candidate] = plain_candidate,
     writes: Writes = in_place_writes,
     finish: Finish | None = None,
 ) -> Program:
@@ -79,7 +80,7 @@ class _Writer:
     """The source of one graph, line by line."""
 
     def __init__(
-        self, graph: Graph, donate: Collection[int], candidate: Callable[[Call], Callable[..., Any]], writes: Writes
+        self, graph: Graph, donate: Collection[int], candidate: Callable[[Call], Candidate], writes: Writes
     ) -> None:
         self.graph: Final = graph
         self.donate: Final = set(donate)

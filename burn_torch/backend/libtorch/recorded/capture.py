@@ -38,6 +38,7 @@ from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.core.wording import first_line
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import Call
+from burn_torch.ops.value import Primitive
 
 __all__ = ["CapturedProgram", "CapturedSizes", "arena_of", "capture"]
 
@@ -153,7 +154,7 @@ class CapturedProgram:
         )
 
     # -- calling ----------------------------------------------------------------------------------------
-    def __call__(self, *inputs: object, kept: bool = False) -> Sequence[Any]:
+    def __call__(self, *inputs: object, kept: bool = False) -> Sequence[Primitive]:
         """The outputs, valid on the caller's current stream.  Outputs that took donated memory over are the program's
         until they are handed back; `kept` says that the donated inputs are those of the last call, so nobody looks."""
         if in_inference() or (self._recorded is None and in_autocast()):

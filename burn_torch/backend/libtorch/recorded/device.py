@@ -18,16 +18,17 @@ from typing import Any, Final, Protocol, final
 import torch
 
 from burn_torch.core.errors import DeviceError, explain
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Arena", "CudaArena", "Recording"]
 
-Run = Callable[[], Sequence[Any]]
+Run = Callable[[], Sequence[Primitive]]
 
 
 class Recording(Protocol):
     """A recorded program."""
 
-    outputs: Sequence[Any]
+    outputs: Sequence[Primitive]
     """Where each replay leaves its results."""
     launches: int | None
     """How many kernels a replay launches, where that is known."""
@@ -216,10 +217,12 @@ class _Mark:
 
 
 class _CudaRecording:
-    def __init__(self, graph: torch.cuda.CUDAGraph, outputs: Sequence[Any], launches: int | None, nbytes: int) -> None:
+    def __init__(
+        self, graph: torch.cuda.CUDAGraph, outputs: Sequence[Primitive], launches: int | None, nbytes: int
+    ) -> None:
         self._graph: Final = graph
         self._results: Final = list(outputs)
-        self.outputs: Sequence[Any] = self._results
+        self.outputs: Sequence[Primitive] = self._results
         self.launches = launches
         self.nbytes: Final = nbytes
         self.live = True

@@ -18,6 +18,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.graph.ir import Node
 from burn_torch.graph.source import straight_line
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = ["NumberBlock"]
 
@@ -83,7 +84,7 @@ class NumberBlock:
         """Bytes on the device."""
         return 8 * len(self._dtypes)
 
-    def fill(self, given: Sequence[object]) -> dict[int, Any]:
+    def fill(self, given: Sequence[object]) -> dict[int, Primitive]:
         """Computes all numbers from the number inputs and brings the slots up to date.  Returns numbers by id."""
         values = self._compute(*given)
         if self._packs:
@@ -96,7 +97,7 @@ class NumberBlock:
                 self._last = row
         return dict(zip(self._ids, values, strict=True))
 
-    def _packed(self, values: Sequence[Any]) -> bytes:
+    def _packed(self, values: Sequence[Primitive]) -> bytes:
         try:
             return self._format.pack(*values)
         except OverflowError:  # a double past the largest float32 is infinite there, as it is in every kernel

@@ -21,12 +21,13 @@ from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.collectives import rehearsal
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Compile", "Recorded", "Unrecorded", "Whole", "place_of"]
 
 _WARM_UPS: Final = 3
 
-Compile = Callable[[Graph, Collection[int]], Callable[..., Sequence[Any]]]
+Compile = Callable[[Graph, Collection[int]], Callable[..., Sequence[Primitive]]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Recorded:
         self,
         whole: Whole,
         plan: Plan,
-        inputs: Sequence[Any],
+        inputs: Sequence[Primitive],
         held: Sequence[int],
         buffers: dict[int, torch.Tensor] | None,
     ) -> None:
@@ -75,11 +76,11 @@ class Recorded:
         self.static_bytes = self._block.nbytes
         self._saved: set[int] = set()
         """Results that lie in the state, copied out before it is written after the last segment."""
-        self._steps: list[Callable[[dict[int, Any], dict[int, Any]], None]] = []
+        self._steps: list[Callable[[dict[int, Primitive], dict[int, Primitive]], None]] = []
         self._place_inputs(inputs, buffers or {})
 
     # -- static memory --------------------------------------------------------------------------------------
-    def _place_inputs(self, inputs: Sequence[Any], buffers: dict[int, torch.Tensor]) -> None:
+    def _place_inputs(self, inputs: Sequence[Primitive], buffers: dict[int, torch.Tensor]) -> None:
         """Gives each tensor input that a recording reads, and each donated one, an address that stays."""
         read = {i for segment in self.plan.segments if segment.captured for i in segment.reads}
         self.state: dict[int, torch.Tensor] = {}
@@ -133,7 +134,7 @@ class Recorded:
             self._owned[i].copy_(value)
 
     # -- a call -----------------------------------------------------------------------------------------------
-    def run(self, inputs: Sequence[object], kept: bool = False) -> Sequence[Any]:
+    def run(self, inputs: Sequence[object], kept: bool = False) -> Sequence[Primitive]:
         """One replay.  `kept`: the donated inputs are the state's buffers."""
         if not kept and not all(map(is_, self._get_state(inputs), self._owned)):
             self._take_state(inputs)
@@ -147,7 +148,7 @@ class Recorded:
         found = dict(self._replayed(inputs))
         return [found.get(at) for at in self._others]
 
-    def _replayed(self, inputs: Sequence[Any] | Mapping[int, Any]) -> list[tuple[int, Any]]:
+    def _replayed(self, inputs: Sequence[Primitive] | Mapping[int, Primitive]) -> list[tuple[int, Any]]:
         """The outputs of a replay that lie in no buffer of the state, each with its number."""
         for positions, buffers in self._batches:
             if len(buffers) == 1:
@@ -155,7 +156,7 @@ class Recorded:
             else:
                 torch._foreach_copy_(buffers, [inputs[i] for i in positions])
         numbers = self._block.fill([inputs[i] for i in self._number_inputs])
-        values: dict[int, Any] = {i: inputs[position] for position, i in self._free}
+        values: dict[int, Primitive] = {i: inputs[position] for position, i in self._free}
         for step in self._steps:
             step(numbers, values)
         outputs = [(at, numbers[i]) for at, i in self._number_outputs]
@@ -171,7 +172,7 @@ class Recorded:
         return outputs
 
     # -- recording --------------------------------------------------------------------------------------------
-    def record(self, inputs: Sequence[Any]) -> None:
+    def record(self, inputs: Sequence[Primitive]) -> None:
         """Warms the program up on copies of the state, then records its segments.  Trains and sends nothing."""
         for positions, buffers in self._batches:
             for buffer, i in zip(buffers, positions, strict=True):
@@ -188,7 +189,7 @@ class Recorded:
         programs = [self._compile(segment.graph, segment.donated) for segment in self.plan.segments]
         # a program that owns its state may write over other memory than the one that warmed up: by other kernels
         prepare_kernels(place_of(self.arena.device))
-        known: dict[int, Any] = dict(self._static)  # what lies at an address that stays
+        known: dict[int, Primitive] = dict(self._static)  # what lies at an address that stays
         written: set[int] = set()
         made_by: dict[int, tuple[Recording, int]] = {}
         for number, (segment, program) in enumerate(zip(self.plan.segments, programs, strict=True)):
@@ -224,7 +225,7 @@ class Recorded:
         safe: dict[int, torch.Tensor] = {}
         written: set[int] = set()
 
-        def run() -> Sequence[Any]:
+        def run() -> Sequence[Primitive]:
             made = program(*arguments)
             if not ends:
                 return made
@@ -247,9 +248,11 @@ class Recorded:
         self._steps.append(lambda numbers, values: replay())
         return written
 
-    def _eagerly(self, programs: Sequence[Any], inputs: Sequence[Any], numbers: dict[int, Any]) -> dict[int, Any]:
+    def _eagerly(
+        self, programs: Sequence[Primitive], inputs: Sequence[Primitive], numbers: dict[int, Primitive]
+    ) -> dict[int, Primitive]:
         """All values of a run by programs that own nothing, and send nothing to other processes."""
-        values: dict[int, Any] = {**self._static, **numbers}
+        values: dict[int, Primitive] = {**self._static, **numbers}
         values.update((i, inputs[position]) for position, i in self._free)
         with rehearsal():
             for segment, program in zip(self.plan.segments, programs, strict=True):
@@ -260,7 +263,7 @@ class Recorded:
         fixed, state = {i: known[i] for i in segment.reads if i in known}, {_memory(x) for x in self._owned}
         outputs = [i for i in segment.makes if i in self.plan.outputs]
 
-        def step(numbers: dict[int, object], values: dict[int, Any]) -> None:
+        def step(numbers: dict[int, object], values: dict[int, Primitive]) -> None:
             read = [fixed[i] if i in fixed else values[i] if i in values else numbers[i] for i in segment.reads]
             values.update(zip(segment.makes, program(*read), strict=True))
             for i in outputs:  # a view of the state would change when that is written
@@ -269,7 +272,7 @@ class Recorded:
 
         return step
 
-    def _keep_results(self, segment: Segment, number: int, known: dict[int, Any]) -> None:
+    def _keep_results(self, segment: Segment, number: int, known: dict[int, Primitive]) -> None:
         """Buffers for results of a plain segment that a later recording reads.
 
         None for what is an input itself, at an address that stays: a transfer works where a recording packed it.
@@ -292,7 +295,7 @@ class Recorded:
                 known[i] = self._new(torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=self.arena.device))
                 kept.append((i, known[i]))
 
-        def copy(numbers: dict[int, object], values: dict[int, Any]) -> None:
+        def copy(numbers: dict[int, object], values: dict[int, Primitive]) -> None:
             for i, buffer in kept:
                 buffer.copy_(values[i])
 
@@ -300,7 +303,7 @@ class Recorded:
             self._steps.append(copy)
 
     def _takeovers(
-        self, found: dict[int, Any], written: Collection[int]
+        self, found: dict[int, Primitive], written: Collection[int]
     ) -> tuple[dict[int, torch.Tensor], dict[int, tuple[torch.Tensor, torch.Tensor]]]:
         """What writing the state takes: copies of results that lie in it, and for outputs (buffer, value)."""
         state = {_memory(x) for x in self._owned}
@@ -318,7 +321,7 @@ class Recorded:
                 copies[number] = (self.state[position], value.clone() if _memory(value) in state else value)
         return safe, copies
 
-    def _write_rest(self, known: dict[int, Any], written: Collection[int]) -> None:
+    def _write_rest(self, known: dict[int, Primitive], written: Collection[int]) -> None:
         """Writes after the last segment what no recording writes: results of plain segments, or of earlier ones."""
         fixed, done = {i: known[i] for i in self.plan.outputs if i is not None and i in known}, set(written)
         takes = self.plan.takes
@@ -351,7 +354,7 @@ class Recorded:
     def _lies_there(self, value: torch.Tensor | None, position: int) -> bool:
         return value is not None and _same_place(value, self.state[position])
 
-    def _find_outputs(self, known: dict[int, Any]) -> None:
+    def _find_outputs(self, known: dict[int, Primitive]) -> None:
         """Where each output is found after a replay."""
         plain = {i for segment in self.plan.segments if not segment.captured for i in segment.makes}
         plain |= {i for _, i in self._free} | self._saved
@@ -429,7 +432,7 @@ def _adoptable(x: torch.Tensor, taken: Collection[int]) -> bool:
     return x.is_contiguous() and x.data_ptr() % 16 == 0 and (not x.numel() or _memory(x) not in taken)
 
 
-def _getter(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _getter(positions: Sequence[int]) -> Callable[[Sequence[Primitive]], Sequence[Primitive]]:
     """Picks these positions out of a tuple; a slice where they are neighbours, which is five times faster."""
     if not positions:
         return lambda inputs: ()

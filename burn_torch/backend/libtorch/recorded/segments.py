@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.backend.libtorch.attached.programs import in_place_form
 from burn_torch.backend.libtorch.attached.table import device_form
@@ -22,6 +22,7 @@ from burn_torch.graph.passes import dead_code
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call, PerCall, unlisted
 from burn_torch.ops.torch_code import Over
+from burn_torch.ops.value import Primitive
 
 __all__ = ["Pack", "Plan", "Segment", "Split", "plan", "table_call"]
 
@@ -81,7 +82,7 @@ class Plan:
     splits: tuple[Split, ...]
 
 
-Form = Callable[[Call, Sequence[Any]], DeviceForm | None]
+Form = Callable[[Call, Sequence[Primitive]], DeviceForm | None]
 
 
 def plan(

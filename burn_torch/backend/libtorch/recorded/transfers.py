@@ -11,7 +11,7 @@ So a transfer works on memory of a recording, at an address that stays, and noth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
@@ -20,6 +20,7 @@ from burn_torch.ops.collectives import arriving, mean_of, mean_start, mean_wait,
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm
 from burn_torch.ops.op import Call, Op, PerCall, unlisted
 from burn_torch.ops.signature import Operand
+from burn_torch.ops.value import Primitive
 
 __all__ = ["is_in_place", "with_transfers_apart"]
 
@@ -61,7 +62,7 @@ def _is_half(call: Call) -> bool:
     return call.op is mean_start or call.op is mean_wait
 
 
-def _made(row: Op, half: Call, specs: Sequence[Any], result: TensorSpec) -> Call:
+def _made(row: Op, half: Call, specs: Sequence[Primitive], result: TensorSpec) -> Call:
     made: Call | None = half.memo.get(row)
     if made is None:  # one for each half: that a recorder refused it is known by the Call
         made = half.memo[row] = Call(row, tuple(specs), {}, (result,), False)

@@ -22,6 +22,7 @@ from burn_torch.core.errors import ArgumentError, BurnTorchError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call
 from burn_torch.ops.refusals import refusal
+from burn_torch.ops.value import Primitive
 
 __all__ = [
     "in_autocast", "in_inference", "is_cast_by_autocast", "outside", "refuse_tracers", "refused", "tracer_fault",
@@ -42,7 +43,7 @@ def is_cast_by_autocast(call: Call) -> bool:
 def without_autocast(function: Callable[..., object]) -> Callable[..., object]:
     """The same function, out of autocast's reach."""
 
-    def run(*inputs: object) -> Any:
+    def run(*inputs: object) -> Primitive:
         return outside(function, inputs) if in_autocast() else function(*inputs)
 
     return run
