@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 FieldValue: TypeAlias = Any
-"""What a field holds, or what JSON writes for it: its kind checks which."""
+"""The value of a field, or its form in JSON: the kind of the field checks it."""
 
 
 class Kind(ABC):

@@ -13,15 +13,14 @@ language has can be written once for all, in steps: see `erfinv`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from burn_torch.core.dtype import DType
 from burn_torch.ops import special
-from burn_torch.ops.op import Candidate
 
 __all__ = ["ELEMENTARY", "Elementary", "Forms"]
 
@@ -73,7 +72,7 @@ class Elementary:
     jumps   whether the last digit of an operand may decide the result
     """
 
-    numpy: Candidate
+    numpy: Callable[..., Any]
     triton: Forms = Forms()
     c: Forms = Forms()
     steps: tuple[str, ...] = ()
@@ -113,7 +112,7 @@ def _extremum(name: str, sign: str) -> Elementary:
     )
 
 
-def _remainder(name: str, numpy: Candidate) -> Elementary:
+def _remainder(name: str, numpy: Callable[..., Any]) -> Elementary:
     form = f"{name}({{0}}, {{1}})"
     return Elementary(
         triton=Forms(single=form, double=form),

@@ -7,7 +7,7 @@ Keys and streams may be tensors of one int64 on the device, so that a captured p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import torch
 

@@ -255,7 +255,9 @@ def _(lr, penalty, momentum, share, *xs, nesterov):
 
 
 # -- Lion -------------------------------------------------------------------------------------------------
-def _torch_lion(lr, beta_1, beta_2, decay, params, grads, means):
+def _torch_lion(
+    lr: float, beta_1: float, beta_2: float, decay: float, params: Tensors, grads: Tensors, means: Tensors
+) -> None:
     directions = sign_of_mean(beta_1, grads, means)
     if decay:
         torch._foreach_mul_(params, 1 - lr * decay)
@@ -264,7 +266,7 @@ def _torch_lion(lr, beta_1, beta_2, decay, params, grads, means):
     torch._foreach_add_(means, grads, alpha=1 - beta_2)
 
 
-def sign_of_mean(beta_1, grads, means):
+def sign_of_mean(beta_1: float, grads: Tensors, means: Tensors) -> Tensors:
     """The signs of `beta_1 mean + (1 - beta_1) gradient`, of torch's tensors; NaN stays NaN.
 
     Half types are added in float32: a rounding would turn the sign of a small sum.
@@ -280,7 +282,7 @@ def sign_of_mean(beta_1, grads, means):
 _lion_kernel, _lion_over = _fused(_torch_lion, 4, lambda call: 3)
 
 
-def _numpy_lion(lr, beta_1, beta_2, decay, *xs):
+def _numpy_lion(lr: float, beta_1: float, beta_2: float, decay: float, *xs: Array) -> tuple[Array, ...]:
     new, means = [], []
     for p, g, m in zip(*_numpy_groups(xs, 3), strict=True):
         wide = np.promote_types(p.dtype, np.float32)

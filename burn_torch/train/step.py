@@ -24,10 +24,10 @@ Batch = TypeVar("Batch", contravariant=True)
 Item = TypeVar("Item", covariant=True)
 
 AnyBatch: TypeAlias = Any
-"""What a loader gives: the step of the model knows its class."""
+"""A batch of any loader: the step of the model knows its class."""
 
 AnyItem: TypeAlias = Any
-"""What a step returns: metrics adapt it."""
+"""The result of any step: metrics adapt it."""
 
 AnyModel: TypeAlias = Any
 """A model with a step, ours or one around a module of torch."""

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 Argument: TypeAlias = Any
-"""What a user's function takes or gives: a tensor, a module, a container of them, or a plain value."""
+"""An argument or a result of a user's function: a tensor, a module, a container of them, or a plain value."""
 
 Function: TypeAlias = Callable[..., Any]
 """A user's function."""

@@ -17,10 +17,10 @@ try:
 
     AVAILABLE = True
 except ImportError:
-    triton: Any  # type: ignore[no-redef]  # a module above
-    tl: Any  # type: ignore[no-redef]  # a module above
+    triton: object  # type: ignore[no-redef]  # a module above
+    tl: object  # type: ignore[no-redef]  # a module above
 
-    def _jit(function: Any = None, **_: Any) -> Any:
+    def _jit(function: Any = None, **_: object) -> object:
         if function is None:
             return _jit
         function.is_kernel = True  # as `jitted` knows it

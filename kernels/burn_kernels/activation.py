@@ -48,12 +48,12 @@ KINDS = ("silu", "gelu", "gelu_tanh", "relu")
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(x: torch.Tensor, *, backward: bool = False, **_: Any) -> int:
+def bytes_moved(x: torch.Tensor, *, backward: bool = False, **_: object) -> int:
     """x read and y written; backward dy and x read, dx written."""
     return (3 if backward else 2) * x.numel() * x.element_size()
 
 
-def flops(x: torch.Tensor, *, backward: bool = False, **_: Any) -> int:
+def flops(x: torch.Tensor, *, backward: bool = False, **_: object) -> int:
     """Per element some 12 operations forward, 20 backward."""
     return (20 if backward else 12) * x.numel()
 
@@ -251,10 +251,10 @@ def pointwise_tunable(
     operations: int,
     live: float,
     given: int,
-    run: Callable[..., Any],
-    plain: Callable[..., Any],
+    run: Callable[..., object],
+    plain: Callable[..., object],
     candidates: Callable[[int, int, Machine], list[Config]],
-    kernels: tuple[Any, ...],
+    kernels: tuple[object, ...],
     shapes: tuple[tuple[int, int], ...],
 ) -> Tunable:
     """The place of choice of a kernel over elements: `tensors` read or written, `given` of them its inputs."""

@@ -47,15 +47,15 @@ class Resources:
     shared_bytes: int
 
 
-def compile_launch(launch: Launch, machine: Machine) -> Any:
+def compile_launch(launch: Launch, machine: Machine) -> object:
     """Compiles what `launch` would run on `machine`; returns Triton's compiled kernel, its text forms in `.asm`."""
     from triton import compile as triton_compile
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     signature: dict[str, str] = {}
-    constants: dict[tuple[int, ...], Any] = {}
-    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
+    constants: dict[tuple[int, ...], object] = {}
+    attributes: dict[tuple[int, ...], list[list[object]]] = {}
     names = launch.kernel.arg_names
     values = dict(zip(names, launch.arguments, strict=False)) | launch.constants
     skipped = {name for p, name in zip(launch.kernel.params, names, strict=True) if p.do_not_specialize}

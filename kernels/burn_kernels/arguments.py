@@ -29,7 +29,7 @@ __all__ = ["checked", "fits"]
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-UNANNOTATED: Final[Mapping[str, Any]] = {
+UNANNOTATED: Final[Mapping[str, object]] = {
     "device": str | int | torch.device | None,
     "dtype": torch.dtype | None,
     "parameters": collections.abc.Iterable,
@@ -56,13 +56,13 @@ def checked(target: C, but: tuple[str, ...] = ()) -> C:
 
 
 def _checked(
-    function: Callable[..., Any], subject: str, owner: type | None, but: tuple[str, ...]
-) -> Callable[..., Any]:
+    function: Callable[..., object], subject: str, owner: type | None, but: tuple[str, ...]
+) -> Callable[..., object]:
     signature = inspect.signature(function)
-    hints: dict[str, Any] | None = None
+    hints: dict[str, object] | None = None
 
     @functools.wraps(function)
-    def check(*args: Any, **kwargs: Any) -> Any:
+    def check(*args: object, **kwargs: object) -> Any:
         nonlocal hints
         if torch.compiler.is_compiling():
             return function(*args, **kwargs)
@@ -96,13 +96,13 @@ def _checked(
 _TENSORS: Final = (torch.Tensor, Proxy)
 
 
-def _worded(forward: Callable[..., Any], subject: str) -> Callable[..., Any]:
+def _worded(forward: Callable[..., object], subject: str) -> Callable[..., object]:
     """A forward, whose arguments are looked at where it has failed."""
     defaults = {name: p.default for name, p in inspect.signature(forward).parameters.items()}
     names = [name for name in defaults if name not in ("self", "module")]
 
     @functools.wraps(forward)
-    def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(module: object, *args: object, **kwargs: object) -> Any:
         if torch.compiler.is_compiling():
             return forward(module, *args, **kwargs)
         try:
@@ -129,7 +129,7 @@ def _refusal(subject: str, why: str, given: str, expected: str) -> KernelArgumen
     )
 
 
-def _call(subject: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], owner: type | None) -> str:
+def _call(subject: str, args: tuple[object, ...], kwargs: Mapping[str, object], owner: type | None) -> str:
     named = [f"{name}={_short(value)}" for name, value in kwargs.items()]
     return f"{subject}({', '.join([*map(_short, args[owner is not None :]), *named])})"
 
@@ -139,7 +139,7 @@ def _text(signature: inspect.Signature, owner: type | None) -> str:
     return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
 
 
-def _annotation(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> str:
+def _annotation(parameter: inspect.Parameter, hints: Mapping[str, object]) -> str:
     annotation = parameter.annotation
     if annotation is parameter.empty:
         annotation = hints.get(parameter.name, Any)
@@ -152,7 +152,7 @@ _short: Final = _repr.repr
 
 
 # -- annotations ---------------------------------------------------------------------------------------
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _hints(function: Callable[..., object]) -> dict[str, object]:
     inner = inspect.unwrap(function)
     known = dict.fromkeys(inspect.signature(inner).parameters, Any)
     own = {name: UNANNOTATED[name] for name in known if name in UNANNOTATED}
@@ -162,14 +162,14 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return own
 
 
-def _fits(name: str, value: Any, hints: Mapping[str, Any]) -> bool:
+def _fits(name: str, value: object, hints: Mapping[str, object]) -> bool:
     try:
         return name in ("self", "return") or fits(hints.get(name, Any), value)
     except (TypeError, ValueError, RuntimeError):  # a comparison that the value does not know
         return False
 
 
-def fits(annotation: Any, value: Any) -> bool:
+def fits(annotation: object, value: object) -> bool:
     """Whether a value is of an annotated type; what the annotation leaves open fits."""
     if annotation is Any:
         return True

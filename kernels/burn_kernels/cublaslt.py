@@ -260,7 +260,7 @@ class Library:
         self._found: Final = found
         found.cublasLtMatmul.argtypes = [*[ctypes.c_void_p] * 14, ctypes.c_size_t, ctypes.c_void_p]
 
-    def call(self, name: str, *arguments: Any) -> None:
+    def call(self, name: str, *arguments: object) -> None:
         """Calls a function that returns a status.  Raises: KernelLimitError for any but success."""
         status = getattr(self._found, name)(*arguments)
         if status != 0:
@@ -273,7 +273,7 @@ class Library:
                 )
             )
 
-    def made(self, name: str, *arguments: Any) -> ctypes.c_void_p:
+    def made(self, name: str, *arguments: object) -> ctypes.c_void_p:
         """What a function that makes something has made."""
         found = ctypes.c_void_p()
         self.call(name, ctypes.byref(found), *arguments)

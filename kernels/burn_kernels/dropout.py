@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -33,12 +32,12 @@ from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(x: torch.Tensor, *_: Any, backward: bool = False) -> int:
+def bytes_moved(x: torch.Tensor, *_: object, backward: bool = False) -> int:
     """x read and y written; the same backward."""
     return 2 * x.numel() * x.element_size()
 
 
-def flops(x: torch.Tensor, *_: Any, backward: bool = False) -> int:
+def flops(x: torch.Tensor, *_: object, backward: bool = False) -> int:
     """Ten rounds of some 10 integer operations for four elements, and a product."""
     return 26 * x.numel()
 

@@ -42,12 +42,12 @@ from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(dy: torch.Tensor, indices: torch.Tensor, *, rows: int, backward: bool = False, **_: Any) -> int:
+def bytes_moved(dy: torch.Tensor, indices: torch.Tensor, *, rows: int, backward: bool = False, **_: object) -> int:
     """dy and indices read, dw written."""
     return (dy.numel() + rows * dy.shape[-1]) * dy.element_size() + indices.numel() * indices.element_size()
 
 
-def flops(dy: torch.Tensor, *_: Any, backward: bool = False, **__: Any) -> int:
+def flops(dy: torch.Tensor, *_: object, backward: bool = False, **__: object) -> int:
     """A sum an element; the sort is some passes over the indices."""
     return dy.numel()
 

@@ -40,12 +40,12 @@ ACTIVATIONS = KINDS
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(gate: torch.Tensor, up: torch.Tensor, *, backward: bool = False, **_: Any) -> int:
+def bytes_moved(gate: torch.Tensor, up: torch.Tensor, *, backward: bool = False, **_: object) -> int:
     """gate and up read, y written; backward dy, gate and up read, dgate and dup written."""
     return (5 if backward else 3) * gate.numel() * gate.element_size()
 
 
-def flops(gate: torch.Tensor, up: torch.Tensor, *, backward: bool = False, **_: Any) -> int:
+def flops(gate: torch.Tensor, up: torch.Tensor, *, backward: bool = False, **_: object) -> int:
     """Per element some 12 operations forward, 24 backward."""
     return (24 if backward else 12) * gate.numel()
 

@@ -47,7 +47,7 @@ def mend_bounds_of_loops(exchange: Callable[[Any, str, Any], None] = setattr) ->
     exchange(interpreter, "_patch_lang_tensor", patch_tensor)
 
 
-def launch_interpreted(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], **options: Any) -> Any:
+def launch_interpreted(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], **options: Any) -> object:
     """Launches a kernel on CPU tensors; lanes that are masked or replaced may compute with infinities."""
     import numpy as np
 

@@ -22,7 +22,7 @@ from typing import Any
 __all__ = ["called", "function_of", "kernel_hash", "settle", "text_of"]
 
 
-def function_of(value: Any) -> FunctionType | None:
+def function_of(value: object) -> FunctionType | None:
     """The function in Python of a kernel, or of what kernels call; None for anything else.
 
     Without Triton a kernel is that function itself, marked by the stand-in of `_triton`.
@@ -33,7 +33,7 @@ def function_of(value: Any) -> FunctionType | None:
     return function if type(value).__module__.startswith("triton.") and isinstance(function, FunctionType) else None
 
 
-def _named(kernel: Any) -> Iterator[tuple[str, Any]]:
+def _named(kernel: object) -> Iterator[tuple[str, object]]:
     """What a kernel names that is not its own: globals, what it closes over, and what is in modules that it names."""
     function = function_of(kernel)
     assert function is not None
@@ -47,7 +47,7 @@ def _named(kernel: Any) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def called(kernel: Any) -> list[Any]:
+def called(kernel: object) -> list[object]:
     """The functions of ours that a kernel calls, each once, in the order in which it names them first."""
     found: dict[int, Any] = {}
     for _, value in _named(kernel):
@@ -57,7 +57,7 @@ def called(kernel: Any) -> list[Any]:
     return list(found.values())
 
 
-def settle(kernel: Any) -> None:
+def settle(kernel: object) -> None:
     """Makes the keys of what a kernel calls, from the innermost outwards, and then its own; costs nothing later."""
     if getattr(kernel, "hash", "") is None:
         _settle(kernel, set())
@@ -76,7 +76,7 @@ _DOCSTRING = re.compile(r'(\)(?: *->[^\n]*)?:)[^\n]*\n\s*"""(?:[^"\\]|\\.|"(?!""
 _COMMENT = re.compile(r"(?m)(?:^|[ \t]+)#[^\n\"']*$")
 
 
-def text_of(kernel: Any) -> str:
+def text_of(kernel: object) -> str:
     """The text of a kernel without its docstring, comments and empty lines: another one, another kernel."""
     lines = getattr(kernel, "raw_src", None)
     if lines is None:
@@ -87,7 +87,7 @@ def text_of(kernel: Any) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
 
 
-def kernel_hash(*kernels: Any) -> str:
+def kernel_hash(*kernels: object) -> str:
     """The hash of these kernels, of a module by name all, and of the functions and constants that they use.
 
     What does not reach the compiler (docstrings, comments, the functions that launch) changes nothing; neither does the
@@ -99,13 +99,13 @@ def kernel_hash(*kernels: Any) -> str:
     return hashlib.sha256("\0".join(sorted(set(texts.values()))).encode()).hexdigest()[:16]
 
 
-def _kernels_of(name: str) -> list[Any]:
+def _kernels_of(name: str) -> list[object]:
     """The kernels that a module defines."""
     module = importlib.import_module(name) if name not in sys.modules else sys.modules[name]
     return [value for value in vars(module).values() if getattr(function_of(value), "__module__", "") == name]
 
 
-def _collect(kernels: Iterable[Any], texts: dict[int, str]) -> None:
+def _collect(kernels: Iterable[object], texts: dict[int, str]) -> None:
     for kernel in kernels:
         if id(kernel) in texts:
             continue

@@ -296,7 +296,7 @@ def unobserved() -> Iterator[None]:
         _UNOBSERVED.reset(token)
 
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 def launch(
@@ -378,7 +378,7 @@ def _launch_here(
     stages: int,
     constants: dict[str, Any],
     options: Mapping[str, Any] = _NOTHING,
-) -> Any:
+) -> object:
     """On the current device: by the shortest way that is known, see `prepared.py`."""
     kind = kind_of(kernel, index, arguments, (warps, stages, *options.items(), *constants.items()))
     if kind is None:

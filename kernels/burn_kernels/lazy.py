@@ -12,7 +12,7 @@ __all__ = ["public_names"]
 
 def public_names(
     package: str, exports: Mapping[str, Sequence[str]], modules: Sequence[str] = ()
-) -> tuple[list[str], Callable[[str], Any]]:
+) -> tuple[list[str], Callable[[str], object]]:
     """A package's `__all__` and `__getattr__`.
 
     exports   public names by the module of the package that has them

@@ -46,7 +46,7 @@ Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 # -- limits ------------------------------------------------------------------------------------------
 def bytes_moved(
     x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, bias: torch.Tensor | None = None, *,
-    backward: bool = False, **_: Any,
+    backward: bool = False, **_: object,
 ) -> int:  # fmt: skip
     """x and w read; backward dx and dw written too.  The logits need not move at all."""
     return (2 if backward else 1) * (x.numel() + w.numel()) * x.element_size()
@@ -54,7 +54,7 @@ def bytes_moved(
 
 def flops(
     x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, bias: torch.Tensor | None = None, *,
-    backward: bool = False, **_: Any,
+    backward: bool = False, **_: object,
 ) -> int:  # fmt: skip
     """One matrix product forward, two backward."""
     return (4 if backward else 2) * x.numel() * w.shape[0]
@@ -439,12 +439,12 @@ def _twin(
     return twin(torch.nn.functional.linear(x, w, bias), targets, **options)
 
 
-def _gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: Any, **options: Any) -> tuple[Any, ...]:
+def _gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: object, **options: Any) -> tuple[Any, ...]:
     dx, dw, db = backward(dy, *inputs, **options)
     return dx, dw, None, db
 
 
-def _reference_gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: Any, **options: Any) -> tuple[Any, ...]:
+def _reference_gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: object, **options: Any) -> tuple[Any, ...]:
     dx, dw, db = reference_backward(dy, *inputs, **options)
     return dx, dw, None, db
 

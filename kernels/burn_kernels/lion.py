@@ -39,7 +39,7 @@ __all__ = ["Config", "candidates", "default", "lion", "lion_", "lion_reference"]
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(params: Tensors, *others: Any, backward: bool = False, **_: Any) -> int:
+def bytes_moved(params: Tensors, *others: object, backward: bool = False, **_: object) -> int:
     """Per element p, g, m read and p, m written."""
     return 5 * sum(p.numel() * p.element_size() for p in params)
 

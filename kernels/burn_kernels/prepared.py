@@ -73,7 +73,7 @@ def prepared(compiled: Any, device: int) -> Prepared | None:
     return Prepared(run, (function, packed, *hooks), watchers, device)
 
 
-def _takes_pointers_at_once(submit: Any, run: Any) -> bool:
+def _takes_pointers_at_once(submit: object, run: object) -> bool:
     """Whether `submit` is the C function of Triton 3.6, whose order of arguments is known."""
     import triton
 
@@ -81,7 +81,7 @@ def _takes_pointers_at_once(submit: Any, run: Any) -> bool:
     return known and hasattr(run, "launch_cooperative_grid") and hasattr(run, "launch_pdl")
 
 
-def _watchers() -> tuple[Any, Any] | None:
+def _watchers() -> tuple[object, object] | None:
     """What Triton tells before and after a launch; None where this Triton has other means."""
     from triton import knobs
 
@@ -102,12 +102,12 @@ class Kind:
 
     __slots__ = ("arguments", "key")
 
-    def __init__(self, key: tuple[Any, ...], arguments: list[Any]) -> None:
+    def __init__(self, key: tuple[Any, ...], arguments: list[object]) -> None:
         self.key, self.arguments = key, arguments
 
 
-_known: dict[tuple[Any, ...], tuple[Prepared, tuple[Any, ...], Any]] = {}
-_skipped: dict[int, tuple[Any, tuple[bool, ...]]] = {}
+_known: dict[tuple[object, ...], tuple[Prepared, tuple[object, ...], object]] = {}
+_skipped: dict[int, tuple[object, tuple[bool, ...]]] = {}
 
 
 def kind_of(kernel: Any, device: int, arguments: Sequence[Any], how: tuple[Any, ...]) -> Kind | None:
@@ -120,7 +120,7 @@ def kind_of(kernel: Any, device: int, arguments: Sequence[Any], how: tuple[Any, 
         if not hasattr(kernel, "params") or getattr(kernel, "pre_run_hooks", True):
             return None
         skipped = _skipped[id(kernel)] = (kernel, tuple(p.do_not_specialize for p in kernel.params))
-    key: list[Any] = [id(kernel), device]
+    key: list[object] = [id(kernel), device]
     given: list[Any] = []
     address = 0
     for x, skip in zip(arguments, skipped[1], strict=False):  # constants come after these
@@ -155,7 +155,7 @@ def known(kind: Kind, grid: tuple[int, ...], stream: int) -> Any:
     return compiled
 
 
-def learn(kernel: Any, kind: Kind, compiled: Any, device: int, constants: Mapping[str, Any]) -> None:
+def learn(kernel: Any, kind: Kind, compiled: object, device: int, constants: Mapping[str, object]) -> None:
     """Remembers what Triton compiled for a kind of call."""
     rest = kernel.arg_names[len(kind.arguments) :]
     ready = prepared(compiled, device) if set(rest) == set(constants) else None

@@ -76,7 +76,7 @@ class Registry(dict[str, V]):
         load_families()
         return dict.__len__(self)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """As of a dictionary."""
         load_families()
         return dict.get(self, name, default)

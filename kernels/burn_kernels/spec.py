@@ -72,7 +72,7 @@ class KernelSpec:
     """Element types that the kernels take."""
     limits: str
     """Past what `forward` raises KernelLimitError; for the documentation."""
-    twin_kept: Callable[..., Any] | None = None
+    twin_kept: Callable[..., object] | None = None
     """As `reference`, of outputs beyond those of `twin`, by torch in their own type: where its errors are not the
     reference's.  The first outputs are not looked at."""
     size: Callable[..., float] = lambda *inputs, **options: 0.0

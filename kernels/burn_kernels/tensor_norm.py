@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -37,12 +36,12 @@ ORDERS = (1.0, 2.0, math.inf)
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(tensors: Tensors, *_: Any, backward: bool = False, **__: Any) -> int:
+def bytes_moved(tensors: Tensors, *_: object, backward: bool = False, **__: object) -> int:
     """Each tensor read."""
     return sum(x.numel() * x.element_size() for x in tensors)
 
 
-def flops(tensors: Tensors, *_: Any, **__: Any) -> int:
+def flops(tensors: Tensors, *_: object, **__: object) -> int:
     """A product and a sum an element."""
     return 2 * sum(x.numel() for x in tensors)
 

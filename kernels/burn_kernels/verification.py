@@ -181,7 +181,7 @@ def _largest(x: torch.Tensor) -> float:
     return x.abs().max().item()
 
 
-def cast(value: Any, dtype: torch.dtype, device: torch.device | str) -> Any:
+def cast(value: object, dtype: torch.dtype, device: torch.device | str) -> Any:
     """The same structure with its float tensors in `dtype`, all on `device`, strides and offsets kept."""
     if isinstance(value, torch.Tensor):
         size = value.untyped_storage().nbytes() // value.element_size()
@@ -228,17 +228,17 @@ def convolved_alike() -> Iterator[None]:
         cudnn.allow_tf32, cudnn.deterministic = before
 
 
-def _tuple(outputs: Any) -> tuple[Any, ...]:
+def _tuple(outputs: object) -> tuple[Any, ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def _flat(value: Any) -> list[torch.Tensor]:
+def _flat(value: object) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     return [x for item in value for x in _flat(item)] if isinstance(value, (list, tuple)) else []
 
 
-def _memory(inputs: Any) -> list[torch.Tensor]:
+def _memory(inputs: object) -> list[torch.Tensor]:
     # whole storages, as bytes: what lies between the rows of a strided input may not change either
     return [_bytes(x).clone() for x in _flat(inputs)]
 
@@ -247,7 +247,7 @@ def _bytes(x: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
 
 
-def _changed(when: str, watched: list[torch.Tensor], inputs: Any) -> list[str]:
+def _changed(when: str, watched: list[torch.Tensor], inputs: object) -> list[str]:
     now = [_bytes(x) for x in _flat(inputs)]
     pairs = enumerate(zip(watched, now, strict=True))
     return [f"{when} writes to input {i}" for i, (before, after) in pairs if not torch.equal(before, after)]
@@ -260,7 +260,7 @@ def _tracked(inputs: Any) -> Any:
 
 
 def _autograd(
-    twin: Callable[..., Any], inputs: Any, options: dict[str, Any], upstream: tuple[torch.Tensor, ...]
+    twin: Callable[..., object], inputs: object, options: dict[str, object], upstream: tuple[torch.Tensor, ...]
 ) -> list[torch.Tensor | None]:
     tracked = _tracked(inputs)
     outputs = _tuple(twin(*tracked, **options))

@@ -76,8 +76,8 @@ class Fusion(Decorator):
             on_change(self.replan)
         else:
             self.execute = inner.execute  # type: ignore[method-assign]  # a trace is lazy by itself
-            self.execute_taped = inner.execute  # type: ignore[method-assign]
-            self.compile = inner.compile  # type: ignore[method-assign]
+            self.execute_taped = inner.execute  # type: ignore[method-assign]  # as the line above
+            self.compile = inner.compile  # type: ignore[method-assign]  # as the line above
 
     origins: Any
     version_expression: object

@@ -34,6 +34,7 @@ from burn_torch.fusion.shapes.variants import SymbolicPlan
 from burn_torch.graph.interpreter import executed, interpret, stepwise
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes import dead_code, pipeline
+from burn_torch.ops.value import Primitive
 
 __all__ = ["FusionWarning", "Planner", "Ready", "changed", "replayed", "version_reader"]
 

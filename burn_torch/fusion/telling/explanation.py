@@ -27,6 +27,7 @@ from burn_torch.fusion.triton.lowering import lower
 from burn_torch.fusion.triton.products import lower_product
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes import PassReport
+from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import size_hint
 
 __all__ = ["FusionExplanation", "KernelReport", "SymbolReport", "explain"]

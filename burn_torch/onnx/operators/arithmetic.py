@@ -9,7 +9,7 @@ from typing import Any
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, fault
-from burn_torch.onnx.operators.registry import Operand, operator
+from burn_torch.onnx.operators.registry import Operand, Outputs, operator
 from burn_torch.onnx.operators.unsigned import ordered, quotient, widened
 from burn_torch.tensor import Tensor
 
@@ -100,7 +100,7 @@ def mean(*xs: Tensor) -> Tensor:
 
 
 # -- comparison -------------------------------------------------------------------------------------------------
-def _compared(row: Any, x: Any, y: Any) -> Any:
+def _compared(row: Any, x: Any, y: Any) -> Outputs:
     if isinstance(x, Tensor) and x.dtype is DType.BOOL and isinstance(y, bool):
         y = Tensor.full((), y, (x.device, DType.BOOL))
     return ordered(row, x, y)
@@ -202,10 +202,10 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 
 
 # -- opset 1 to 6: broadcasting is asked for, and begins at an axis ---------------------------------------------------
-def _old(op: str, name: str, new: Callable[..., object]) -> Any:
+def _old(op: str, name: str, new: Callable[..., object]) -> Outputs:
     def function(
         x: Tensor, y: Tensor, *, broadcast: int = 0, axis: int | None = None, consumed_inputs: Any = None
-    ) -> Any:
+    ) -> Outputs:
         if broadcast and axis is not None:
             after = x.ndim - axis_of(axis, x.ndim) - y.ndim
             if after > 0:

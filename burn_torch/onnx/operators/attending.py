@@ -10,7 +10,7 @@ import numpy as np
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import constant, dtype_of, fault, full, reshaped
-from burn_torch.onnx.operators.registry import operator
+from burn_torch.onnx.operators.registry import Outputs, operator
 from burn_torch.tensor import Tensor
 
 __all__ = ["attention", "negative_log_likelihood_loss", "rotary_embedding", "softmax_cross_entropy_loss"]
@@ -58,7 +58,7 @@ def attention(
     left_window_size: int = -1,
     right_window_size: int = -1,
     outputs: int = 1,
-) -> Any:
+) -> Outputs:
     """softmax(q @ k^T * scale + mask) @ v, with a cache of keys and values; a query that sees nothing reads zeros."""
     flat = q.ndim == 3
     query, key, value = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
@@ -227,7 +227,7 @@ def softmax_cross_entropy_loss(
     ignore_index: int | None = None,
     reduction: str = "mean",
     outputs: int = 1,
-) -> Any:
+) -> Outputs:
     """The cross entropy of scores and labels; the log probabilities as second output."""
     log_p = ops.log_softmax(scores, dim=1)
     loss = _loss(log_p, labels, weights, ignore_index, reduction)

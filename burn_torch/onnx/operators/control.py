@@ -10,7 +10,7 @@ import numpy as np
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, fault, ints
-from burn_torch.onnx.operators.registry import Host, Sequence, on_host, operator, read
+from burn_torch.onnx.operators.registry import Host, Outputs, Sequence, on_host, operator, read
 from burn_torch.onnx.operators.shape import concat, slice_of, split, squeeze, unsqueeze
 
 __all__ = [
@@ -26,14 +26,14 @@ def _truth(x: object) -> bool:
     return bool(read(x).reshape(-1)[0])
 
 
-def _packed(values: tuple[Any, ...], outputs: int = 1) -> Any:
+def _packed(values: tuple[Any, ...], outputs: int = 1) -> Outputs:
     return values[0] if outputs == 1 else values[:outputs]
 
 
 Stacks = tuple[tuple[str, tuple[int, ...]] | None, ...]
 
 
-def _stacked(values: list[Any], axis: int = 0, declared: tuple[str, tuple[int, ...]] | None = None) -> Any:
+def _stacked(values: list[Any], axis: int = 0, declared: tuple[str, tuple[int, ...]] | None = None) -> Outputs:
     """Values side by side along a new axis; without values, none of the shape that the file declares."""
     if not values and declared is not None:
         dtype, shape = DType.of(declared[0]), declared[1]
@@ -51,7 +51,7 @@ def _stacked(values: list[Any], axis: int = 0, declared: tuple[str, tuple[int, .
 
 
 @operator("If")
-def if_(condition: Host, *, then_branch: Body, else_branch: Body, outputs: int = 1) -> Any:
+def if_(condition: Host, *, then_branch: Body, else_branch: Body, outputs: int = 1) -> Outputs:
     """One of two branches."""
     return _packed(then_branch() if condition.reshape(-1)[0] else else_branch(), outputs)
 
@@ -64,7 +64,7 @@ def loop(
     body: Body,
     outputs: int = 1,
     stacks: Stacks = (),
-) -> Any:
+) -> Outputs:
     """body(iteration, condition, *carried) again and again: gives the condition, what is carried and stacked.
 
     Of a loop that never ran, stacks have length 0, and so have sizes that the file does not fix, as in onnxruntime.
@@ -97,7 +97,7 @@ def scan(
     scan_output_directions: tuple[int, ...] | None = None,
     outputs: int = 1,
     stacks: Stacks = (),
-) -> Any:
+) -> Outputs:
     """body(*state, *slices) along an axis: gives the state, and what is stacked."""
     count = len(inputs) - num_scan_inputs
     state, scanned = tuple(inputs[:count]), inputs[count:]
@@ -144,26 +144,26 @@ def _each(name: str, values: tuple[int, ...] | None, count: int) -> tuple[int, .
     return values or (0,) * count
 
 
-def _slice(x: object, axis: int, index: int) -> Any:
+def _slice(x: object, axis: int, index: int) -> Outputs:
     at = np.array([axis], np.int64)
     return squeeze(slice_of(x, np.array([index]), np.array([index + 1]), at), at)
 
 
 # -- sequences --------------------------------------------------------------------------------------------------
 @operator("SequenceConstruct", 11)
-def sequence_construct(*xs: Any) -> Any:
+def sequence_construct(*xs: Any) -> Outputs:
     """A sequence of values."""
     return list(xs)
 
 
 @operator("SequenceEmpty", 11)
-def sequence_empty(*, dtype: int = 1) -> Any:
+def sequence_empty(*, dtype: int = 1) -> Outputs:
     """A sequence without values."""
     return []
 
 
 @operator("SequenceLength", 11)
-def sequence_length(sequence: Sequence) -> Any:
+def sequence_length(sequence: Sequence) -> Outputs:
     """How many values a sequence has."""
     return np.array(len(sequence), np.int64)
 
@@ -183,27 +183,27 @@ def _index(position: Host | None, length: int, extra: int = 0) -> int:
 
 
 @operator("SequenceAt", 11)
-def sequence_at(sequence: Sequence, position: Host) -> Any:
+def sequence_at(sequence: Sequence, position: Host) -> Outputs:
     """The value at a place; negative ones count from the end."""
     return sequence[_index(position, len(sequence))]
 
 
 @operator("SequenceInsert", 11)
-def sequence_insert(sequence: Sequence, value: Any, position: Host | None = None) -> Any:
+def sequence_insert(sequence: Sequence, value: Any, position: Host | None = None) -> Outputs:
     """The sequence with a value put before a place, or at the end."""
     at = _index(position, len(sequence), 1)
     return [*sequence[:at], value, *sequence[at:]]
 
 
 @operator("SequenceErase", 11)
-def sequence_erase(sequence: Sequence, position: Host | None = None) -> Any:
+def sequence_erase(sequence: Sequence, position: Host | None = None) -> Outputs:
     """The sequence without the value at a place, or without the last."""
     at = _index(position, len(sequence))
     return [*sequence[:at], *sequence[at + 1 :]]
 
 
 @operator("ConcatFromSequence", 11)
-def concat_from_sequence(sequence: Sequence, *, axis: int, new_axis: int = 0) -> Any:
+def concat_from_sequence(sequence: Sequence, *, axis: int, new_axis: int = 0) -> Outputs:
     """The values of a sequence one after the other along an axis, or along a new one."""
     if new_axis:
         return _stacked(sequence, axis)
@@ -211,7 +211,7 @@ def concat_from_sequence(sequence: Sequence, *, axis: int, new_axis: int = 0) ->
 
 
 @operator("SplitToSequence", 11)
-def split_to_sequence(x: Any, split_sizes: Host | None = None, *, axis: int = 0, keepdims: int = 1) -> Any:
+def split_to_sequence(x: Any, split_sizes: Host | None = None, *, axis: int = 0, keepdims: int = 1) -> Outputs:
     """Parts of a tensor along an axis as a sequence."""
     at = axis_of(axis, x.ndim)
     size = x.shape[at]
@@ -232,19 +232,19 @@ def _parts(x: Any, sizes: tuple[int, ...], axis: int) -> list[Any]:
 
 # -- values that may be absent ---------------------------------------------------------------------------------------
 @operator("Optional", 15)
-def optional(x: Any = None, *, type: Any = None) -> Any:
+def optional(x: Any = None, *, type: Any = None) -> Outputs:
     """A value that may be absent."""
     return x
 
 
 @operator("OptionalHasElement", 15)
-def optional_has_element(x: Any = None) -> Any:
+def optional_has_element(x: Any = None) -> Outputs:
     """Returns whether the value is there."""
     return np.array(x is not None)
 
 
 @operator("OptionalGetElement", 15)
-def optional_get_element(x: Any) -> Any:
+def optional_get_element(x: Any) -> Outputs:
     """The value.  Raises: OnnxError where it is absent."""
     if x is None:
         raise fault(

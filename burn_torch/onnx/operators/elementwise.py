@@ -8,7 +8,7 @@ from typing import Any, Final
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import fault, full
-from burn_torch.onnx.operators.registry import Entry, Operand, operator
+from burn_torch.onnx.operators.registry import Entry, Operand, Outputs, operator
 from burn_torch.onnx.operators.unsigned import ordered, widened
 from burn_torch.tensor import Tensor
 
@@ -61,7 +61,7 @@ tanh: Final = _plain("Tanh", "tanh", ops.tanh, "{0}.tanh()")
 
 
 @operator("Identity")
-def identity(x: Any) -> Any:
+def identity(x: Any) -> Outputs:
     """The value itself."""
     return x
 
@@ -223,7 +223,7 @@ def clip_6(x: Tensor, *, min: float = -3.4028234663852886e38, max: float = 3.402
 def clip(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """x brought into [min, max]; where min > max it is max."""
 
-    def bounded(x: object, low: object, high: object) -> Any:
+    def bounded(x: object, low: object, high: object) -> Outputs:
         y = x if low is None else ops.maximum(x, low)
         return y if high is None else ops.minimum(y, high)
 

@@ -8,7 +8,7 @@ from typing import Any
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, dtype_of, fault, full, reshaped
-from burn_torch.onnx.operators.registry import Host, operator
+from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -31,7 +31,7 @@ def batch_normalization_1(
     is_test: int = 1,
     consumed_inputs: Any = None,
     outputs: int = 1,
-) -> Any:
+) -> Outputs:
     """Normalised with the statistics given, scaled and shifted a channel at a time."""
     if outputs > 1 or not spatial:
         raise fault(
@@ -55,7 +55,7 @@ def batch_normalization(
     momentum: float = 0.9,
     training_mode: int = 0,
     outputs: int = 1,
-) -> Any:
+) -> Outputs:
     """Normalised with the statistics given, or in training mode with its own and the running ones brought on."""
     wide = x.dtype if mean.dtype is x.dtype else mean.dtype
     wide = DType.F32 if DType.F32 in (wide, scale.dtype) else wide
@@ -112,7 +112,7 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
     outputs: int = 1,
-) -> Any:
+) -> Outputs:
     """The axes from `axis` on normalised together, scaled and shifted; mean and 1 / deviation as further outputs."""
     at = axis_of(axis, x.ndim)
     y, mean, rstd = ops.layer_norm(
@@ -163,7 +163,7 @@ def lrn(x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 @operator("Dropout", 1, 11)
 def dropout_1(
     x: Tensor, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: Any = None, opset: int, outputs: int = 1
-) -> Any:
+) -> Outputs:
     """The value itself: before opset 12 an exported model drops nothing.  The mask is all true."""
     return x if outputs == 1 else (x, full(x.shape, 1, x, DType.BOOL if opset >= 10 else x.dtype))
 
@@ -176,7 +176,7 @@ def dropout(
     *,
     seed: int | None = None,
     outputs: int = 1,
-) -> Any:
+) -> Outputs:
     """The value itself; in training mode zeros at random places, and the rest scaled up."""
     share = 0.5 if ratio is None else float(ratio.reshape(-1)[0])
     if training_mode is None or not training_mode.reshape(-1)[0] or share == 0.0:
@@ -186,7 +186,7 @@ def dropout(
     return y if outputs == 1 else (y, kept)
 
 
-def _bernoulli(p: float) -> Any:
+def _bernoulli(p: float) -> Outputs:
     from burn_torch.core.distribution import Distribution
 
     return Distribution.Bernoulli(p)

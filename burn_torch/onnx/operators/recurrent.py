@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import constant, fault, full, reshaped
 from burn_torch.onnx.operators.indexing import reverse_sequence
-from burn_torch.onnx.operators.registry import Host, operator
+from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.tensor import Tensor
 
 __all__ = ["gru", "lstm", "rnn"]
@@ -130,7 +129,7 @@ def _directions(direction: str, w: Tensor) -> list[bool]:
     return found
 
 
-def _joined(parts: list[tuple[Tensor, tuple[Tensor, ...]]], layout: int, outputs: int = 1) -> Any:
+def _joined(parts: list[tuple[Tensor, tuple[Tensor, ...]]], layout: int, outputs: int = 1) -> Outputs:
     """Y (steps, directions, batch, hidden) and the last states (directions, batch, hidden), or batch first."""
     y = Tensor.cat([reshaped(hidden, (hidden.shape[0], 1, *hidden.shape[1:])) for hidden, _ in parts], 1)
     last = [
@@ -169,7 +168,7 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
     outputs: int = 1,
-) -> Any:
+) -> Outputs:
     """Long short-term memory; gates in the order input, output, forget, cell.  `clip` bounds them, and not the cell.
 
     The standard lets open whether the cell is clipped before h; onnxruntime, whose numbers models rely on, does not.
@@ -235,7 +234,7 @@ def gru(
     layout: int = 0,
     linear_before_reset: int = 0,
     outputs: int = 1,
-) -> Any:
+) -> Outputs:
     """Gated recurrent unit; gates in the order update, reset, hidden."""
     if layout:
         x = ops.permute(x, axes=(1, 0, 2))
@@ -295,7 +294,7 @@ def rnn(
     hidden_size: int | None = None,
     layout: int = 0,
     outputs: int = 1,
-) -> Any:
+) -> Outputs:
     """Elman's network: h = f(x @ w^T + h @ r^T + b)."""
     if layout:
         x = ops.permute(x, axes=(1, 0, 2))

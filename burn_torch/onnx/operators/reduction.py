@@ -9,7 +9,7 @@ from typing import Any
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axes_of, axis_of, full, ints, reshaped, squeezed
-from burn_torch.onnx.operators.registry import Entry, Host, operator
+from burn_torch.onnx.operators.registry import Entry, Host, Outputs, operator
 from burn_torch.onnx.operators.unsigned import ordered, sortable, widened
 from burn_torch.tensor import Tensor
 
@@ -33,7 +33,7 @@ def _kept(x: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _extreme(row: Any, truth: Any, largest: bool) -> Reduction:
-    def reduce(x: Tensor, dims: tuple[int, ...]) -> Any:
+    def reduce(x: Tensor, dims: tuple[int, ...]) -> Outputs:
         if _empty(x, dims):  # ONNX: the least value that the type holds, for Max
             if x.dtype is DType.BOOL:
                 return full(_kept(x, dims), not largest, x)
@@ -63,15 +63,15 @@ def _log_sum_exp(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return ops.logsumexp(y, dims=dims).cast(x.dtype)
 
 
-def _rooted(x: Tensor) -> Any:
+def _rooted(x: Tensor) -> Outputs:
     return x.sqrt() if x.dtype.is_float else x.cast(DType.F64).sqrt().cast(x.dtype)
 
 
-def _logged(x: Tensor) -> Any:
+def _logged(x: Tensor) -> Outputs:
     return x.log() if x.dtype.is_float else x.cast(DType.F64).log().cast(x.dtype)
 
 
-def _sum(x: Tensor, dims: tuple[int, ...]) -> Any:
+def _sum(x: Tensor, dims: tuple[int, ...]) -> Outputs:
     return widened(lambda x: ops.sum(x, dims=dims), x)
 
 
@@ -79,7 +79,7 @@ def _prod(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return widened(lambda x: ops.prod(x, dims=dims), x)
 
 
-def _square(x: Tensor) -> Any:
+def _square(x: Tensor) -> Outputs:
     return widened(lambda x: x * x, x)
 
 
@@ -92,10 +92,10 @@ def _reduction(
         y = reduce(x, dims)
         return y if keepdims else squeezed(y, dims)
 
-    def old(x: Tensor, *, axes: tuple[int, ...] | None = None, keepdims: int = 1) -> Any:
+    def old(x: Tensor, *, axes: tuple[int, ...] | None = None, keepdims: int = 1) -> Outputs:
         return finish(x, axes_of(range(x.ndim) if axes is None else axes, x.ndim), keepdims)
 
-    def new(x: Tensor, axes: Host | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
+    def new(x: Tensor, axes: Host | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Outputs:
         chosen = () if axes is None else ints(axes)
         if not chosen and noop_with_empty_axes:
             return empty(x)
@@ -131,7 +131,7 @@ reduce_log_sum_exp_1, reduce_log_sum_exp = _reduction("ReduceLogSumExp", "reduce
 def _arg(row: Any, x: Tensor, axis: int, keepdims: int, last: int) -> Tensor:
     at = axis_of(axis, x.ndim)
 
-    def found(x: Any) -> Any:
+    def found(x: Any) -> Outputs:
         if not last:
             return row(x, dim=at)
         return x.shape[at] - 1 - row(ops.flip(x, axes=(at,)), dim=at)
@@ -156,7 +156,7 @@ def argmin(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: in
 def _scan(row: Any, x: Tensor, axis: Host, first: float, exclusive: int, reverse: int) -> Tensor:
     at = axis_of(int(axis.reshape(-1)[0]), x.ndim)
 
-    def scanned(x: Any) -> Any:
+    def scanned(x: Any) -> Outputs:
         y = ops.flip(x, axes=(at,)) if reverse else x
         if exclusive and y.shape[at]:
             start = full((*y.shape[:at], 1, *y.shape[at + 1 :]), int(first) if y.dtype.is_int else first, y)

@@ -36,7 +36,10 @@ from burn_torch.core.dtype import DType
 from burn_torch.onnx.folding import host
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["HOST", "Entry", "Host", "Operand", "Sequence", "find", "known", "on_host", "operator", "read"]
+__all__ = ["HOST", "Entry", "Host", "Operand", "Outputs", "Sequence", "find", "known", "on_host", "operator", "read"]
+
+Outputs: TypeAlias = Any
+"""The results of a node: a tensor, or a tuple with one for each output."""
 
 Host: TypeAlias = NDArray[Any]
 HOST: Final = (np.ndarray, TensorData)

@@ -21,7 +21,7 @@ from burn_torch.onnx.operators.axes import (
     squeezed,
     unsqueezed,
 )
-from burn_torch.onnx.operators.registry import Host, operator, read
+from burn_torch.onnx.operators.registry import Host, Outputs, operator, read
 from burn_torch.tensor import Device, Tensor
 
 __all__ = [
@@ -35,13 +35,13 @@ __all__ = [
 
 # -- what is known of the shape -------------------------------------------------------------------------------
 @operator("Shape")
-def shape(x: Tensor, *, start: int = 0, end: int | None = None) -> Any:
+def shape(x: Tensor, *, start: int = 0, end: int | None = None) -> Outputs:
     """The sizes of the axes from `start` to below `end`, on the host."""
     return np.array(x.shape[start:end], np.int64)
 
 
 @operator("Size")
-def size(x: Tensor) -> Any:
+def size(x: Tensor) -> Outputs:
     """The number of elements, on the host."""
     return np.array(x.num_elements(), np.int64)
 
@@ -394,7 +394,7 @@ def _cast(x: Tensor, dtype: DType) -> Tensor:
 
 
 @operator("BitCast", 26)
-def bit_cast(x: Tensor, *, to: int) -> Any:
+def bit_cast(x: Tensor, *, to: int) -> Outputs:
     """The same bits read as another element type of the same width; read on the host."""
     dtype = dtype_of(to)
     if dtype.itemsize != x.dtype.itemsize:
@@ -410,7 +410,7 @@ def bit_cast(x: Tensor, *, to: int) -> Any:
 
 # -- made of numbers --------------------------------------------------------------------------------------------------
 @operator("ConstantOfShape", 9)
-def constant_of_shape(shape: Tensor, *, value: Any = None, place: Device | None = None) -> Any:
+def constant_of_shape(shape: Tensor, *, value: Any = None, place: Device | None = None) -> Outputs:
     """One value everywhere, known on the host like its shape unless a place is given."""
     sizes = ints(read(shape))
     device = shape.device if place is None else place
@@ -421,7 +421,9 @@ def constant_of_shape(shape: Tensor, *, value: Any = None, place: Device | None 
 
 
 @operator("Range", 11)
-def range_of(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1, place: Device | None = None) -> Any:
+def range_of(
+    start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1, place: Device | None = None
+) -> Outputs:
     """start, start + delta, ... below limit, each rounded once from double; reads its inputs on the host."""
     first, last, step = (read(x).reshape(-1)[0].item() for x in (start, limit, delta))
     if not step:

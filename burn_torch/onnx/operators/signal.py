@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from burn_torch import ops
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, constant, dtype_of, reshaped
-from burn_torch.onnx.operators.registry import Host, operator
+from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.tensor import Device, Tensor
 
 __all__ = [
@@ -95,7 +93,7 @@ def mel_weight_matrix(
     upper_edge_hertz: Host,
     *,
     output_datatype: int = 1,
-) -> Any:
+) -> Outputs:
     """The weights that turn a spectrum into bins of the mel scale, known on the host."""
     bins, length, rate = (int(v.reshape(-1)[0]) for v in (num_mel_bins, dft_length, sample_rate))
     low, high = (2595 * np.log10(1 + float(v.reshape(-1)[0]) / 700) for v in (lower_edge_hertz, upper_edge_hertz))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from burn_torch.core.dtype import DType
+from burn_torch.onnx.operators.registry import Outputs
 from burn_torch.tensor import Tensor
 
 __all__ = ["ordered", "quotient", "sortable", "unsorted", "widened"]
@@ -21,13 +22,13 @@ def _dtype(values: tuple[object, ...]) -> DType | None:
     return None
 
 
-def _signed(value: object) -> object:
+def _signed(value: object) -> Outputs:
     if isinstance(value, Tensor):
         return value.cast(DType.I64) if value.dtype in _STORED else value
     return value - (1 << 64) if isinstance(value, int) and value >= 1 << 63 else value
 
 
-def widened(function: Callable[..., Any], *values: Any) -> Any:
+def widened(function: Callable[..., Any], *values: Any) -> Outputs:
     """function(*values), through i64 where the values are unsigned.
 
     Right for sums, differences, products and bits, which wrap around alike; for what depends on order see `ordered`.
@@ -39,7 +40,7 @@ def widened(function: Callable[..., Any], *values: Any) -> Any:
     return y.cast(dtype) if y.dtype is DType.I64 else y
 
 
-def ordered(function: Callable[..., Any], *values: Any) -> Any:
+def ordered(function: Callable[..., Any], *values: Any) -> Outputs:
     """function(*values) for comparisons, minima and maxima: u64 keeps its order with the top bit turned over."""
     dtype = _dtype(values)
     if dtype is not DType.U64:
@@ -48,7 +49,7 @@ def ordered(function: Callable[..., Any], *values: Any) -> Any:
     return y.bitwise_xor(_TOP).cast(dtype) if y.dtype is DType.I64 else y
 
 
-def _shifted(value: object) -> object:
+def _shifted(value: object) -> Outputs:
     value = _signed(value)
     if isinstance(value, Tensor):
         return value.bitwise_xor(_TOP) if value.dtype is DType.I64 else value
@@ -67,7 +68,7 @@ def unsorted(y: Tensor, dtype: DType) -> Tensor:
     return (y.bitwise_xor(_TOP) if dtype is DType.U64 else y).cast(dtype)
 
 
-def quotient(x: Any, y: Any) -> Any:
+def quotient(x: Any, y: Any) -> Outputs:
     """x / y of u64 held as i64, rounded down: half of x is divided, which has no sign, and the rest is mended."""
     half = x.bitwise_right_shift(1).bitwise_and((1 << 63) - 1)
     large = y.lower(0)  # a divisor of 2^63 or more goes in once or not at all

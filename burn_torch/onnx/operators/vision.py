@@ -11,7 +11,7 @@ import numpy as np
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import constant, fault, full, reshaped
-from burn_torch.onnx.operators.registry import Host, operator
+from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.onnx.operators.windows import windows
 from burn_torch.tensor import Tensor
 
@@ -181,7 +181,7 @@ def non_max_suppression(
     score_threshold: Host | None = None,
     *,
     center_point_box: int = 0,
-) -> Any:
+) -> Outputs:
     """Returns which boxes stay, as (batch, class, box): the best, and those that overlap none of them too far.  On
     the host.
     """

@@ -11,7 +11,7 @@ import numpy as np
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import constant, fault, full, ints, reshaped
-from burn_torch.onnx.operators.registry import Host, operator
+from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -250,7 +250,7 @@ def max_pool(
     storage_order: int = 0,
     strides: tuple[int, ...] | None = None,
     outputs: int = 1,
-) -> Any:
+) -> Outputs:
     """The largest element of each window; as second output where it lies in the whole tensor."""
     at = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     values, index = _max_pool(x if x.dtype.is_float else x.cast(DType.F32), at)
@@ -321,7 +321,7 @@ def _sums(x: Tensor, at: Windows) -> Tensor:
     return reshaped(y, (*x.shape[:2], *at.counts))
 
 
-def _counts(at: Windows, sizes: Sizes, include_pad: bool) -> Any:
+def _counts(at: Windows, sizes: Sizes, include_pad: bool) -> Outputs:
     """How many elements each window counts."""
     total = np.ones(())
     for i, size in enumerate(sizes):

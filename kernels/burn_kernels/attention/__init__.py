@@ -86,7 +86,7 @@ __all__ = [
 # -- limits ------------------------------------------------------------------------------------------
 def bytes_moved(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None, *, backward: bool = False, **_: Any,
+    bias: torch.Tensor | None = None, *, backward: bool = False, **_: object,
 ) -> int:  # fmt: skip
     """q, k, v and the bias read, y written; backward those, y and its gradient read, the gradients written."""
     operands = sum(x.numel() * x.element_size() for x in (q, k, v, bias) if x is not None)
@@ -96,7 +96,13 @@ def bytes_moved(
 
 
 def flops(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, causal: bool = False, backward: bool = False, **__: Any
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *_: object,
+    causal: bool = False,
+    backward: bool = False,
+    **__: object,
 ) -> int:
     """Two products forward, five backward; of packed sequences at most, as if all were one."""
     pairs = q.numel() * k.shape[-2 if q.dim() == 4 else 0]

@@ -233,7 +233,7 @@ def of_library(facts: Facts) -> bool:
     return flags <= PLAIN and square and facts.exact[1] % 8 == 0 and facts.align >= 16
 
 
-def drawn(facts: Facts, inputs: Inputs) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
+def drawn(facts: Facts, inputs: Inputs) -> tuple[tuple[torch.Tensor, ...], dict[str, object]]:
     """q, k, v, mask and bias of a problem like this one, and its options."""
     (batch, seq_q), (heads, dim), flags = facts.free, facts.exact, facts.flags.split()
     numbers = dict(flag.replace("<=", "=").split("=") for flag in flags if "=" in flag)
@@ -258,7 +258,7 @@ def drawn(facts: Facts, inputs: Inputs) -> tuple[tuple[torch.Tensor, ...], dict[
     return (q, k, v, mask, bias), options  # type: ignore[return-value]  # the last two may be None
 
 
-def packed_drawn(facts: Facts, inputs: Inputs) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
+def packed_drawn(facts: Facts, inputs: Inputs) -> tuple[tuple[torch.Tensor, ...], dict[str, object]]:
     """As `drawn`, for packed sequences of unlike lengths: q, k, v and the starts."""
     (q, k, v, _, _), options = drawn(facts, inputs)
     (batch, seq_q), seq_k = facts.free, k.shape[2]

@@ -147,7 +147,7 @@ def _seen(
     causal: bool = False,
     align: str = "top_left",
     window: int | None = None,
-    **_: Any,
+    **_: object,
 ) -> torch.Tensor | None:
     """Which keys a query sees, pair by pair."""
     if not causal and window is None:

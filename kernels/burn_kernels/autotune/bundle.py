@@ -26,7 +26,7 @@ FORMAT, VERSION = "burn_kernels.timings", 1
 MAX_BYTES = 16 << 20
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     # half of a pair, which JSON can hold, is no text that a database can
     return isinstance(value, str) and value.encode("utf-8", "ignore").decode("utf-8") == value
 
@@ -101,9 +101,9 @@ def import_bundle(store: Store, path: Path) -> int:
     return store.add(timings, [Fault(_place(r), *(r[n] for n in list(_FAULT)[4:])) for r in data["faults"]])
 
 
-def _flat(row: Timing | Fault) -> dict[str, Any]:
+def _flat(row: Timing | Fault) -> dict[str, object]:
     found = asdict(row)
-    place: dict[str, Any] = found.pop("place")
+    place: dict[str, object] = found.pop("place")
     return place | found
 
 
@@ -111,7 +111,7 @@ def _place(row: Mapping[str, Any]) -> Place:
     return Place(row["kernel"], row["key"], row["device"], row["software"])
 
 
-def _faults(name: str, rows: Any, columns: Mapping[str, Callable[[Any], bool]]) -> list[str]:
+def _faults(name: str, rows: object, columns: Mapping[str, Callable[[Any], bool]]) -> list[str]:
     if not isinstance(rows, list):
         return [f"{name} is no list"]
     found = []

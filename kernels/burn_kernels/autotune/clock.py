@@ -53,7 +53,7 @@ class GpuClock:
                 self._sweep = torch.empty(2 * cache // 4, dtype=torch.int32, device=f"cuda:{index}")
         self._sweeps = LEAST_SWEEPS
 
-    def milliseconds(self, call: Callable[[], Any]) -> float:
+    def milliseconds(self, call: Callable[[], object]) -> float:
         """How long one call takes on the device.
 
         While the device sweeps the cache the host gets ahead, so that its own time is not between the two events.

@@ -36,7 +36,7 @@ class Elsewhere:
 
         self._target = GPUTarget(machine.backend, machine.arch, machine.lanes)
 
-    def get_current_target(self) -> Any:
+    def get_current_target(self) -> object:
         """The machine."""
         return self._target
 

@@ -50,16 +50,16 @@ class Variant:
     facts: Facts
     config: Mapping[str, int]
     number: int
-    print: tuple[Any, ...]
+    print: tuple[object, ...]
     """The same for what Triton compiles once."""
 
-    def request(self) -> dict[str, Any]:
+    def request(self) -> dict[str, object]:
         """As a process is asked for it."""
         facts = self.facts._asdict() | {"dtype": str(self.facts.dtype).removeprefix("torch.")}
         return {"op": self.op, "facts": facts, "config": dict(self.config), "number": self.number}
 
 
-def launches(tunable: Tunable, facts: Facts, configs: Iterable[Any], machine: Machine) -> Iterator[list[Launch]]:
+def launches(tunable: Tunable, facts: Facts, configs: Iterable[object], machine: Machine) -> Iterator[list[Launch]]:
     """What a trial would launch, for each config: what draws its inputs, if that takes kernels, and the config."""
     with torch.no_grad():
         with recording(machine) as drawing:
@@ -78,7 +78,7 @@ def variants(tunable: Tunable, facts: Facts, configs: Sequence[Any], machine: Ma
                 yield Variant(tunable.name, problem, asdict(config), number, fingerprint(launch))
 
 
-def fingerprint(launch: Launch) -> tuple[Any, ...]:
+def fingerprint(launch: Launch) -> tuple[object, ...]:
     """What of a launch goes into its code: types, sizes that are 1, multiples of 16 or wide, options."""
     words: list[Any] = [f"{launch.kernel.fn.__module__}.{launch.kernel.fn.__qualname__}", launch.warps, launch.stages]
     words += [bool(launch.together), int(launch.registers), bool(launch.early), bool(launch.contracts)]
@@ -134,7 +134,7 @@ class Compilers:
         self.tally = Tally()
         self._command = [*command, json.dumps(asdict(machine) | {"launchers": launchers})]
         self._patience_s = patience_s
-        self._jobs: dict[tuple[Any, ...], _Job] = {}
+        self._jobs: dict[tuple[object, ...], _Job] = {}
         self._by_key: dict[str, list[_Job] | None] = {}
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()

@@ -27,7 +27,6 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from burn_kernels.autotune.errors import AutotuneWarning, LockfileError
 from burn_kernels.autotune.store import alone, is_config
@@ -167,7 +166,7 @@ def _read(path: Path) -> dict[tuple[str, str], Pin]:
     return pins
 
 
-def _fault_of(item: Any) -> str:
+def _fault_of(item: object) -> str:
     if not isinstance(item, dict) or set(item) != {"key", "device", "kernel", "config"}:
         return "other fields than key, device, kernel, config"
     if not all(isinstance(item[name], str) for name in ("key", "device", "kernel")):

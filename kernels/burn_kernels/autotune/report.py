@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from burn_kernels.arguments import checked
 from burn_kernels.autotune import levels, shipped
@@ -51,7 +50,7 @@ class Report:
     refused: tuple[str, ...] = ()
     """Operations of which rows of that table are refused, since their kernels have changed."""
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """The report as plain dicts and lists."""
         return asdict(self)
 

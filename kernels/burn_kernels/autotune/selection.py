@@ -56,7 +56,7 @@ class Decision:
     place: Place
     facts: Facts
     """Of the first call; a measurement is of them."""
-    ranking: dict[str, Any]
+    ranking: dict[str, object]
     """Configs by candidate name, the best first."""
     source: str
     """`locked`, `measured`, `shipped`, `model` or `default`."""
@@ -90,7 +90,7 @@ class Selector:
         self._clocks: dict[int, Clock] = {}
 
     # -- deciding --------------------------------------------------------------------------------
-    def meet(self, tunable: Tunable, index: int, call: tuple[Any, ...]) -> tuple[Decision, Facts]:
+    def meet(self, tunable: Tunable, index: int, call: tuple[object, ...]) -> tuple[Decision, Facts]:
         """The decision for a call that is not known yet, or of which a measurement is due; and its facts."""
         fixed = levels.is_deterministic()
         facts = tunable.facts(*call)
@@ -152,7 +152,7 @@ class Selector:
 
     def _ranked(
         self, tunable: Tunable, facts: Facts, device: Device, place: Place, *, plain: bool
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[str, dict[str, object]]:
         """Where the ranking is from, and the ranking."""
         named = tunable.named(facts, device.machine)
         if plain:
@@ -170,15 +170,15 @@ class Selector:
         return self._predicted(tunable, facts, device, sound)
 
     def _predicted(
-        self, tunable: Tunable, facts: Facts, device: Device, sound: dict[str, Any]
-    ) -> tuple[str, dict[str, Any]]:
+        self, tunable: Tunable, facts: Facts, device: Device, sound: dict[str, object]
+    ) -> tuple[str, dict[str, object]]:
         if not sound:
             return "default", sound
         works = {name: tunable.work(config, facts, device.machine) for name, config in sound.items()}
         best = choice(works, device.machine)
         return ("default", sound) if best == next(iter(sound)) else ("model", _first_of([best], sound))
 
-    def _pinned(self, lockfile: Lockfile, pin: Pin, tunable: Tunable, facts: Facts) -> tuple[str, Any]:
+    def _pinned(self, lockfile: Lockfile, pin: Pin, tunable: Tunable, facts: Facts) -> tuple[str, object]:
         try:
             config = tunable.parse(pin.config)
         except ValueError as error:
@@ -188,8 +188,8 @@ class Selector:
         return Candidate.of(config).name, config
 
     def _first(
-        self, tunable: Tunable, order: Mapping[str, Any], facts: Facts, key: str, reasons: Iterable[str] = ()
-    ) -> Any:
+        self, tunable: Tunable, order: Mapping[str, object], facts: Facts, key: str, reasons: Iterable[str] = ()
+    ) -> object:
         for config in order.values():
             if tunable.supports(config, facts):
                 return config
@@ -215,7 +215,7 @@ class Selector:
         tunable: Tunable,
         decision: Decision,
         facts: Facts,
-        config: Any,
+        config: object,
         error: Exception,
         launch: Callable[[Any], None],
     ) -> None:
@@ -295,7 +295,7 @@ class Selector:
         with self._measuring:
             yield
 
-    def contenders(self, decision: Decision, *, again: bool = False) -> dict[str, Any]:
+    def contenders(self, decision: Decision, *, again: bool = False) -> dict[str, object]:
         """The configs that a measurement of a key is between: those that fit, without those known to be faulty.
 
         With `most`, only so many: the default, and those for which the cost model predicts the least time.
@@ -375,7 +375,7 @@ def _name_of(tunable: Tunable, numbers: Mapping[str, int]) -> str:
         return ""
 
 
-def _first_of(names: list[str], sound: Mapping[str, Any]) -> dict[str, Any]:
+def _first_of(names: list[str], sound: Mapping[str, object]) -> dict[str, object]:
     rest = [name for name in sound if name not in names]
     return {name: sound[name] for name in [*names, *rest] if name in sound}
 

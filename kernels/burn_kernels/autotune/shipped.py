@@ -174,7 +174,7 @@ def _is_needed(place: Place, at: Mapping[str, float], tunables: Mapping[str, Tun
     return not untold or at.get(untold, 0.0) > min(at.values()) * (1 + ALIKE)
 
 
-def _kept(place: Place, at: Mapping[str, float], tunables: Mapping[str, Tunable]) -> list[tuple[float, Any]]:
+def _kept(place: Place, at: Mapping[str, float], tunables: Mapping[str, Tunable]) -> list[tuple[float, object]]:
     """The fastest configs with their times, and the one that would be taken without the table."""
     order = sorted(at, key=lambda text: at[text])
     untold = _untold(place, tunables)

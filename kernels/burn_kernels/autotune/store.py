@@ -406,16 +406,16 @@ def _place(place: Place) -> tuple[str, str, str, str]:
     return place.kernel, place.key, place.device, place.software
 
 
-def _timing_row(t: Timing) -> tuple[Any, ...]:
+def _timing_row(t: Timing) -> tuple[object, ...]:
     config, samples = json.dumps(t.config, sort_keys=True), json.dumps([round(ms, 6) for ms in t.samples_ms])
     return *_place(t.place), t.candidate, config, samples, t.median_ms, int(t.eliminated), t.measured_at
 
 
-def _fault_row(f: Fault) -> tuple[Any, ...]:
+def _fault_row(f: Fault) -> tuple[object, ...]:
     return *_place(f.place), f.candidate, f.kind, f.reason, f.seen_at
 
 
-def _require_text(row: Sequence[Any]) -> None:
+def _require_text(row: Sequence[object]) -> None:
     if not all(isinstance(value, str) for value in row):  # a file of somebody else's, where anything may be NULL
         raise ValueError(f"a row holds {row!r} where there are texts")
 
@@ -440,12 +440,12 @@ def _are_times(t: Timing) -> bool:
     return is_numbers([float(ms) for ms in (*t.samples_ms, t.median_ms)])
 
 
-def is_config(value: Any) -> bool:
+def is_config(value: object) -> bool:
     """Whether this is what a config may be: names with whole numbers."""
     return isinstance(value, dict) and all(type(v) is int and isinstance(k, str) for k, v in value.items())
 
 
-def is_numbers(value: Any) -> bool:
+def is_numbers(value: object) -> bool:
     """Whether this is a list of times: finite and not negative."""
     return isinstance(value, list) and all(type(v) in (int, float) and 0.0 <= v < 1e12 for v in value)
 

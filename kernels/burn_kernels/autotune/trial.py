@@ -38,7 +38,7 @@ class Trial:
     """(inputs, config) -> output or outputs, by the real launcher."""
     reference: Callable[..., Any]
     """(inputs) -> the same outputs, in plain torch; computes in float64 on float64 inputs."""
-    timed: Callable[..., Any] | None = None
+    timed: Callable[..., object] | None = None
     """What is timed where `run` does more than the kernel does: copies an input that it writes over, makes a table."""
 
     @functools.cached_property
@@ -64,7 +64,7 @@ class Truth:
         return Truth(_flat(trial.reference(inputs)), _flat(trial.reference(trial.inputs)))
 
 
-def judge(trial: Trial, config: Any, truth: Truth, dtype: torch.dtype) -> list[str]:
+def judge(trial: Trial, config: object, truth: Truth, dtype: torch.dtype) -> list[str]:
     """What is wrong with a config on a small problem, by comparison with float64; an empty list if nothing is."""
     fence, outputs, faults = _run(trial, config)
     if len(outputs) != len(truth.exact):
@@ -79,7 +79,7 @@ def judge(trial: Trial, config: Any, truth: Truth, dtype: torch.dtype) -> list[s
     return faults + fence.broken()
 
 
-def agree(trial: Trial, config: Any, base: Sequence[torch.Tensor], dtype: torch.dtype) -> list[str]:
+def agree(trial: Trial, config: object, base: Sequence[torch.Tensor], dtype: torch.dtype) -> list[str]:
     """What is wrong with a config on a large problem, beside the outputs of one that was judged right."""
     fence, outputs, faults = _run(trial, config)
     if len(outputs) != len(base):
@@ -90,13 +90,13 @@ def agree(trial: Trial, config: Any, base: Sequence[torch.Tensor], dtype: torch.
     return faults + fence.broken()
 
 
-def first(trial: Trial, config: Any) -> tuple[list[torch.Tensor], list[str]]:
+def first(trial: Trial, config: object) -> tuple[list[torch.Tensor], list[str]]:
     """The outputs of a config that was judged right on a small problem, and what is wrong with how it got them."""
     fence, outputs, faults = _run(trial, config)
     return outputs, faults + fence.broken()
 
 
-def _run(trial: Trial, config: Any) -> tuple[Fence, list[torch.Tensor], list[str]]:
+def _run(trial: Trial, config: object) -> tuple[Fence, list[torch.Tensor], list[str]]:
     before = trial.sums
     with fenced() as fence:
         outputs = _flat(trial.run(trial.inputs, config))
@@ -174,7 +174,7 @@ def _pieces(found: torch.Tensor, expected: torch.Tensor) -> Iterator[tuple[torch
         yield one[start : start + CHUNK], other[start : start + CHUNK]
 
 
-def _flat(value: Any) -> list[torch.Tensor]:
+def _flat(value: object) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     return [x for item in value for x in _flat(item)] if isinstance(value, (list, tuple)) else []
@@ -205,7 +205,7 @@ class _FencedMemory(TorchDispatchMode):
         super().__init__()
         self.fence = fence
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
         out = func(*args, **(kwargs or {}))
         if func in _EMPTY and isinstance(out, torch.Tensor) and out.numel() and out.device.type != "meta":
             return self._between_guards(out)

@@ -49,7 +49,7 @@ class Tunable:
     """Names of the sizes that go into buckets."""
     exact: tuple[str, ...] = ()
     """Names of the sizes that do not."""
-    candidates: Callable[[Facts, Machine], Sequence[Any]]
+    candidates: Callable[[Facts, Machine], Sequence[object]]
     """Configs that may be tried for a problem, the default first."""
     supports: Callable[[Any, Facts], bool]
     """Whether a config is legal for a problem as it really is.  Asked at every use, so quick."""
@@ -87,7 +87,7 @@ class Tunable:
         """The candidates by name, the default first."""
         return {Candidate.of(config).name: config for config in self.candidates(facts, machine)}
 
-    def parse(self, numbers: Mapping[str, int]) -> Any:
+    def parse(self, numbers: Mapping[str, int]) -> object:
         """The config with these numbers.
 
         Raises: ValueError if they are not the fields of this kernel's configs.
@@ -97,7 +97,7 @@ class Tunable:
             raise ValueError(f"a config of {self.name} has the whole numbers {', '.join(sorted(names))}")
         return self.config(**numbers)
 
-    def run(self, like: torch.Tensor, config: Any, call: tuple[Any, ...], launch: Callable[[Any], None]) -> None:
+    def run(self, like: torch.Tensor, config: object, call: tuple[object, ...], launch: Callable[[Any], None]) -> None:
         """Launches with `config`, or, where it is None, with the one chosen for the call on the device of `like`.
 
         `call` is what `facts` takes; it alone is made and looked up where the call is known, which costs a microsecond.
@@ -109,7 +109,7 @@ class Tunable:
         else:
             launch(self.default(self.facts(*call), machine_of(like)))
 
-    def run_on(self, index: int, call: tuple[Any, ...], launch: Callable[[Any], None]) -> None:
+    def run_on(self, index: int, call: tuple[object, ...], launch: Callable[[Any], None]) -> None:
         """Launches on the GPU with this number; a config that fails is quarantined, and the next one is taken."""
         selector = selector_of()
         known = selector.known.get((self.name, index, is_deterministic(), call))
@@ -124,7 +124,7 @@ class Tunable:
         except Exception as error:
             selector.rescue(self, decision, facts, config, error, launch)
 
-    def settled(self, index: int, call: tuple[Any, ...], config: Any) -> Callable[[], bool] | None:
+    def settled(self, index: int, call: tuple[object, ...], config: object) -> Callable[[], bool] | None:
         """What tells whether `config` is still the one for a call; None if it is not, or a measurement is due.
 
         For who launches again without asking here: 0.2 us.

@@ -14,7 +14,6 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -63,13 +62,13 @@ class Found:
 def measure(
     tunable: Tunable,
     facts: Facts,
-    configs: Mapping[str, Any],
+    configs: Mapping[str, object],
     place: Place,
     *,
     clock: Clock,
     budget: Budget,
     eliminating: bool = True,
-    on_loss: Callable[[Fault], Any] = lambda fault: None,
+    on_loss: Callable[[Fault], object] = lambda fault: None,
 ) -> Found:
     """Times the configs that compute the right thing; `on_loss` is told of one that broke the device.
 
@@ -99,12 +98,12 @@ def measure(
 def _measure(
     tunable: Tunable,
     facts: Facts,
-    configs: Mapping[str, Any],
+    configs: Mapping[str, object],
     place: Place,
     clock: Clock,
     found: Found,
     eliminating: bool,
-    on_loss: Callable[[Fault], Any],
+    on_loss: Callable[[Fault], object],
     within: Callable[[], bool],
 ) -> None:
     def disqualify(name: str, reason: str) -> None:
@@ -188,7 +187,7 @@ def _measure(
         found.why_not = "the time for this key ran out; what was measured holds for this process and is not stored"
 
 
-def _begin(large: trials.Trial, config: Any, base: list[torch.Tensor]) -> list[str]:
+def _begin(large: trials.Trial, config: object, base: list[torch.Tensor]) -> list[str]:
     outputs, faults = trials.first(large, config)
     base += outputs
     return faults

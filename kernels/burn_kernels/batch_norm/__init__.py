@@ -88,7 +88,7 @@ __all__ = [
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(x: torch.Tensor, *others: Any, backward: bool = False, given: bool = False, **_: Any) -> int:
+def bytes_moved(x: torch.Tensor, *others: object, backward: bool = False, given: bool = False, **_: object) -> int:
     """x read twice and y written; backward x and dy read twice, dx written.  Vectors are small beside them.
 
     With statistics that are `given`, x is read once forward.
@@ -96,7 +96,7 @@ def bytes_moved(x: torch.Tensor, *others: Any, backward: bool = False, given: bo
     return (5 if backward else 2 if given else 3) * x.numel() * x.element_size()
 
 
-def flops(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> int:
+def flops(x: torch.Tensor, *others: object, backward: bool = False, **_: object) -> int:
     """Per element some 10 operations forward, 24 backward."""
     return (24 if backward else 10) * x.numel()
 
@@ -257,7 +257,7 @@ def _compiled(activation: str, config: Config) -> dict[str, Any]:
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _call(flat: torch.Tensor, last: bool, flags: str) -> tuple[Any, ...]:
+def _call(flat: torch.Tensor, last: bool, flags: str) -> tuple[object, ...]:
     tiling = tiling_of(flat, last)
     return (flat.dtype, tiling.kept, tiling.rows, tiling.cols, strides_of(flat, last), flat.data_ptr() & 15, flags)
 
@@ -318,7 +318,7 @@ FORWARD = tunable(
 _SHAPES = ((5, 7), (3, 4, 9), (4, 1, 33), (2, 70, 3, 3), (6, 2, 40, 31), (0, 3, 2))
 
 
-def _inputs(draw: Draw) -> Iterator[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, dict[str, Any]]]:
+def _inputs(draw: Draw) -> Iterator[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, dict[str, object]]]:
     for number, shape in enumerate(_SHAPES):
         w, b = draw.normal(shape[1], mean=1.0, std=0.3), draw.normal(shape[1])
         yield draw.normal(*shape, mean=0.5), w, b, {"activation": ACTIVATIONS[number % 3]}
@@ -366,19 +366,21 @@ def _wide(x: torch.Tensor, v: torch.Tensor | None) -> torch.Tensor | None:
     return None if v is None else v.to(wide_type(x.dtype))
 
 
-def _gradient(dy: Any, inputs: Any, outputs: Any, *, activation: str = "none", **_: Any) -> Gradients:
+def _gradient(dy: Any, inputs: Any, outputs: Any, *, activation: str = "none", **_: object) -> Gradients:
     return backward(dy, *inputs, *outputs[1:3], activation=activation)
 
 
-def _reference_gradient(dy: Any, inputs: Any, outputs: Any, *, activation: str = "none", **_: Any) -> Gradients:
+def _reference_gradient(dy: Any, inputs: Any, outputs: Any, *, activation: str = "none", **_: object) -> Gradients:
     return reference_backward(dy, *inputs, *outputs[1:3], activation=activation)
 
 
-def _given(run: Callable[..., Any], x: Any, w: Any, b: Any, *, mean: Any, var: Any, **options: Any) -> Any:
+def _given(
+    run: Callable[..., object], x: object, w: object, b: object, *, mean: object, var: object, **options: object
+) -> Any:
     return run(x, w, b, mean, var, **options)
 
 
-def _given_gradient(run: Callable[..., Any], dy: Any, inputs: Any, outputs: Any, **options: Any) -> Any:
+def _given_gradient(run: Callable[..., Any], dy: Any, inputs: Any, outputs: object, **options: Any) -> Any:
     return run(dy, *inputs, options.pop("mean"), options.pop("var"), **options)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -191,7 +191,7 @@ def slope(z: torch.Tensor, activation: str) -> torch.Tensor | float:
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def words(activation: str, last: bool, **present: Any) -> str:
+def words(activation: str, last: bool, **present: object) -> str:
     """The flags of a key: layout, activation, and which of the optional parts are there."""
     found = ["last" if last else "planes"]
     found += [activation] if activation != "none" else []

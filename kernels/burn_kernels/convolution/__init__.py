@@ -120,7 +120,7 @@ def bytes_moved(x: torch.Tensor, w: torch.Tensor, *_: Any, backward: bool = Fals
     return moved * x.element_size()
 
 
-def flops(x: torch.Tensor, w: torch.Tensor, *_: Any, backward: bool = False, **options: Any) -> int:
+def flops(x: torch.Tensor, w: torch.Tensor, *_: object, backward: bool = False, **options: object) -> int:
     """A product and a sum for each weight and pixel; backward twice as many."""
     return (2 if backward else 1) * _geometry(x, w, options).flops
 
@@ -228,7 +228,7 @@ def _by_torch(
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _after(facts: Facts) -> dict[str, Any]:
+def _after(facts: Facts) -> dict[str, object]:
     """The options that a key's words stand for."""
     words = facts.flags.split()
     found: dict[str, Any] = {"relu": "relu" in words} | (
@@ -298,7 +298,7 @@ FORWARD = tunable(
 
 # -- registration ------------------------------------------------------------------------------------
 def _problems(draw: Draw) -> Iterator[Problem]:
-    def problem(x: tuple[int, ...], w: tuple[int, ...], bias: bool = True, **options: Any) -> Problem:
+    def problem(x: tuple[int, ...], w: tuple[int, ...], bias: bool = True, **options: object) -> Problem:
         return Problem((draw.normal(*x), draw.normal(*w, std=0.4), draw.normal(w[0]) if bias else None), options)
 
     yield problem((2, 1, 9, 8), (8, 1, 3, 3))
@@ -337,7 +337,7 @@ def _gradient(run: Any, dy: torch.Tensor, inputs: Any, outputs: Any, **options: 
     return found
 
 
-def _outputs(run: Any, *inputs: Any, **options: Any) -> Any:
+def _outputs(run: Any, *inputs: Any, **options: Any) -> object:
     """y, and with a pool what goes with it."""
     y, passed = run(*inputs, **options)
     return (y,) if passed is None else (y, passed)

@@ -33,7 +33,7 @@ def facts_of(dtype: torch.dtype, made: Geometry, address: int, packed: bool, fla
     return Facts(made[:1], made[1:], dtype, alignment(address), "packed" if packed else "strided", flags)
 
 
-def call_of(made: Geometry, read: torch.Tensor, flags: str, machine: Machine) -> tuple[Any, ...]:
+def call_of(made: Geometry, read: torch.Tensor, flags: str, machine: Machine) -> tuple[object, ...]:
     """What `facts_of` takes of a call that reads this tensor."""
     return read.dtype, made, read.data_ptr() & 15, read.is_contiguous(), flags
 
@@ -73,11 +73,11 @@ def compared_exactly(trial: Trial, facts: Facts) -> Trial:
     if facts.dtype != torch.float32 or "tf32" in facts.flags.split():
         return trial
 
-    def run(given: Any, config: Any) -> Any:
+    def run(given: object, config: object) -> Any:
         with _exact_products():
             return trial.run(given, config)
 
-    def reference(given: Any) -> Any:
+    def reference(given: object) -> Any:
         with _exact_products():
             return trial.reference(given)
 
@@ -86,7 +86,7 @@ def compared_exactly(trial: Trial, facts: Facts) -> Trial:
 
 @contextlib.contextmanager
 def _exact_products() -> Iterator[None]:
-    cudnn: Any = torch.backends.cudnn
+    cudnn: object = torch.backends.cudnn
     # from torch 2.9 on, `allow_tf32` may not be read where convolutions and recurrences have unlike settings
     place, name, exact = (
         (cudnn.conv, "fp32_precision", "ieee") if hasattr(cudnn, "conv") else (cudnn, "allow_tf32", False)

@@ -67,12 +67,12 @@ __all__ = [
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(x: torch.Tensor, targets: torch.Tensor, *, backward: bool = False, **_: Any) -> int:
+def bytes_moved(x: torch.Tensor, targets: torch.Tensor, *, backward: bool = False, **_: object) -> int:
     """x read; backward x read and dx written.  `forward_with_gradient` moves as much as backward."""
     return (2 if backward else 1) * x.numel() * x.element_size()
 
 
-def flops(x: torch.Tensor, targets: torch.Tensor, *, backward: bool = False, **_: Any) -> int:
+def flops(x: torch.Tensor, targets: torch.Tensor, *, backward: bool = False, **_: object) -> int:
     """Per element a product, a difference, an exponential, a sum and a comparison."""
     return 5 * x.numel()
 
@@ -458,7 +458,7 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
         copy = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(given[0])
         return forward_with_gradient_(copy, given[1], **common, config=config)
 
-    def timed(given: tuple[torch.Tensor, torch.Tensor], config: Config) -> Any:
+    def timed(given: tuple[torch.Tensor, torch.Tensor], config: Config) -> object:
         return forward_with_gradient_(spare, given[1], **common, config=config)
 
     return Trial((x, targets), run, both, timed=timed if over else None)

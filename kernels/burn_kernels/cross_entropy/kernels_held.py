@@ -201,8 +201,8 @@ MOST_BYTES = 112_640
 
 def run(
     x: torch.Tensor,
-    tensors: tuple[Any, ...],
-    numbers: tuple[Any, ...],
+    tensors: tuple[object, ...],
+    numbers: tuple[object, ...],
     machine: Machine,
     *,
     warps: int,

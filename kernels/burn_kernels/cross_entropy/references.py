@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -253,7 +252,7 @@ def problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((draw.normal(17, 5).T, targets), {"ignore_index": 3, "smoothing": 0.2})
 
 
-def some_options(draw: Draw, classes: int) -> Iterator[dict[str, Any]]:
+def some_options(draw: Draw, classes: int) -> Iterator[dict[str, object]]:
     """Weights of classes and z_loss, each alone and both, with each reduction, with and without smoothing."""
     weight = draw.normal(classes).abs() + 0.1
     yield {"weight": weight}

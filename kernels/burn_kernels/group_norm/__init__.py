@@ -79,12 +79,12 @@ __all__ = [
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> int:
+def bytes_moved(x: torch.Tensor, *others: object, backward: bool = False, **_: object) -> int:
     """x read twice and y written; backward x and dy read twice, dx written.  Vectors are small beside them."""
     return (5 if backward else 3) * x.numel() * x.element_size()
 
 
-def flops(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> int:
+def flops(x: torch.Tensor, *others: object, backward: bool = False, **_: object) -> int:
     """Per element some 10 operations forward, 24 backward."""
     return (24 if backward else 10) * x.numel()
 
@@ -222,13 +222,13 @@ def _as(v: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor | None:
 
 
 def _gradient(
-    dy: torch.Tensor, inputs: Any, outputs: Any, *, activation: str = "none", **_: Any
+    dy: torch.Tensor, inputs: Any, outputs: Any, *, activation: str = "none", **_: object
 ) -> tuple[torch.Tensor | None, ...]:
     return *backward(dy, *inputs[:3], *outputs[1:], activation=activation), None
 
 
 def _reference_gradient(
-    dy: torch.Tensor, inputs: Any, outputs: Any, *, activation: str = "none", **_: Any
+    dy: torch.Tensor, inputs: Any, outputs: Any, *, activation: str = "none", **_: object
 ) -> tuple[torch.Tensor | None, ...]:
     found: Gradients = reference_backward(dy, *inputs[:3], *outputs[1:], activation=activation)
     return *found, None

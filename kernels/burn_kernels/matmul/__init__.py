@@ -405,7 +405,7 @@ def in_tf32(x: torch.Tensor) -> bool:
 # -- selection ---------------------------------------------------------------------------------------
 def _call(
     x: torch.Tensor, w: torch.Tensor, residual: torch.Tensor | None, bias: torch.Tensor | None, kind: str, keep: str
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     there = [t for t in (x, w, residual) if t is not None]
     words = [kind]
     words += ["bias"] if bias is not None else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -21,7 +20,7 @@ Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
 # -- limits ------------------------------------------------------------------------------------------
 def bytes_moved(
     x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None, *,
-    backward: bool = False, **_: Any,
+    backward: bool = False, **_: object,
 ) -> int:  # fmt: skip
     """x, w and what is added read, the output written; backward dout, x, w read, all gradients written."""
     operands = x.numel() + w.numel()
@@ -30,7 +29,7 @@ def bytes_moved(
     return ((2 if backward else 1) * operands + added + out) * x.element_size()
 
 
-def flops(x: torch.Tensor, w: torch.Tensor, *_: Any, backward: bool = False, **__: Any) -> int:
+def flops(x: torch.Tensor, w: torch.Tensor, *_: object, backward: bool = False, **__: object) -> int:
     """One matrix product forward, two backward."""
     return (4 if backward else 2) * x.numel() * w.shape[0]
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -68,12 +67,12 @@ __all__ = [
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> int:
+def bytes_moved(x: torch.Tensor, *others: object, backward: bool = False, **_: object) -> int:
     """x read and y written; backward x and dy read, dx written.  Weights and statistics are small beside them."""
     return (3 if backward else 2) * x.numel() * x.element_size()
 
 
-def flops(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> int:
+def flops(x: torch.Tensor, *others: object, backward: bool = False, **_: object) -> int:
     """Per element some 7 operations forward, 14 backward."""
     return (14 if backward else 7) * x.numel()
 

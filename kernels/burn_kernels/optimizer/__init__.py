@@ -61,17 +61,17 @@ __all__ = [
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def adamw_bytes_moved(params: Tensors, *others: Any, backward: bool = False, **_: Any) -> int:
+def adamw_bytes_moved(params: Tensors, *others: object, backward: bool = False, **_: object) -> int:
     """Per element p, g, m, v read and p, m, v written."""
     return 7 * sum(p.numel() * p.element_size() for p in params)
 
 
-def sgd_bytes_moved(params: Tensors, grads: Tensors, velocities: Tensors | None, **_: Any) -> int:
+def sgd_bytes_moved(params: Tensors, grads: Tensors, velocities: Tensors | None, **_: object) -> int:
     """Per element p, g read and p written; with momentum v read and written."""
     return (3 if velocities is None else 5) * sum(p.numel() * p.element_size() for p in params)
 
 
-def flops(params: Tensors, *others: Any, **_: Any) -> int:
+def flops(params: Tensors, *others: object, **_: object) -> int:
     """Per element some 14 operations."""
     return 14 * sum(p.numel() for p in params)
 
@@ -427,10 +427,10 @@ def _runs_kernel(op: str, table: Table) -> bool:
 
 def _launch(
     chosen: Tunable,
-    kernel: Any,
+    kernel: object,
     table: Table,
     clip: torch.Tensor | None,
-    numbers: tuple[Any, ...],
+    numbers: tuple[object, ...],
     config: Config | None,
     **flags: bool,
 ) -> None:

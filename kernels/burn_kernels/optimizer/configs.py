@@ -43,14 +43,14 @@ def candidates(machine: Machine) -> list[Config]:
 # -- selection ---------------------------------------------------------------------------------------
 def step_tunable(
     name: str,
-    run: Callable[..., Any],
-    plain: Callable[..., Any],
+    run: Callable[..., object],
+    plain: Callable[..., object],
     step: Callable[..., None],
     *,
     states: int,
-    options: dict[str, Any],
+    options: dict[str, object],
     kinds: str,
-    kernels: tuple[Any, ...],
+    kernels: tuple[object, ...],
 ) -> Tunable:
     """The place of choice of an optimizer: `states` a parameter, `kinds` the flags of what users have most."""
 

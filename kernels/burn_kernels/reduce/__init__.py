@@ -88,12 +88,12 @@ __all__ = [
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(x: torch.Tensor, *_: Any, backward: bool = False, **__: Any) -> int:
+def bytes_moved(x: torch.Tensor, *_: object, backward: bool = False, **__: object) -> int:
     """x read; backward x read and dx written."""
     return (2 if backward else 1) * x.numel() * x.element_size()
 
 
-def flops(x: torch.Tensor, *_: Any, backward: bool = False, **__: Any) -> int:
+def flops(x: torch.Tensor, *_: object, backward: bool = False, **__: object) -> int:
     """Per element some 4 operations."""
     return 4 * x.numel()
 
@@ -358,7 +358,7 @@ def _along(plan: Plan) -> bool:
     return plan.stride == 1 or plan.inner_stride != 1
 
 
-def _call(plan: Plan, kind: str) -> tuple[Any, ...]:
+def _call(plan: Plan, kind: str) -> tuple[object, ...]:
     """What `_facts` takes of a call."""
     along = _along(plan)
     span = plan.outer_stride | plan.far_stride | (plan.inner_stride if along else plan.stride)
@@ -461,7 +461,7 @@ def _plain(kind: str, x: torch.Tensor, dim: Axes = None, **options: Any) -> Any:
     return y if middle is None else (y, middle)
 
 
-def _register(kind: str, run: Callable[..., Any]) -> KernelSpec:
+def _register(kind: str, run: Callable[..., object]) -> KernelSpec:
     places = kind in ("argmax", "argmin")
     return register(
         KernelSpec(
@@ -481,6 +481,6 @@ def _register(kind: str, run: Callable[..., Any]) -> KernelSpec:
     )
 
 
-_FORWARDS: tuple[Callable[..., Any], ...] = (sum, mean, var, logsumexp, amax, amin, argmax, argmin)
+_FORWARDS: tuple[Callable[..., object], ...] = (sum, mean, var, logsumexp, amax, amin, argmax, argmin)
 
 SPECS = [_register(kind, run) for kind, run in zip(KINDS, _FORWARDS, strict=True)]

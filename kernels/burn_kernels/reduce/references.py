@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -191,7 +191,7 @@ def problems(draw: Draw, kind: str) -> Iterator[Problem]:
         yield Problem((draw.normal(5, 9, mean=100.0),), {"dim": 1, "correction": 0.0})
 
 
-def twin(kind: str, x: torch.Tensor, dim: Axes = None, keepdim: bool = False, **options: Any) -> torch.Tensor:
+def twin(kind: str, x: torch.Tensor, dim: Axes = None, keepdim: bool = False, **options: object) -> torch.Tensor:
     """The reduction as torch has it."""
     if dim == ():
         x, dim = x.unsqueeze(-1), -1
@@ -204,7 +204,7 @@ def twin(kind: str, x: torch.Tensor, dim: Axes = None, keepdim: bool = False, **
     return call(x, dim, keepdim=keepdim, **options)
 
 
-def usual_size(kind: str, x: torch.Tensor, dim: Axes = None, **_: Any) -> float:
+def usual_size(kind: str, x: torch.Tensor, dim: Axes = None, **_: object) -> float:
     """How large a sum of so many numbers usually is: one in which all cancels is off by units of that size."""
     axes = axes_of(kind, x, dim)
     if kind not in ("sum", "mean") or not axes or not x.numel():

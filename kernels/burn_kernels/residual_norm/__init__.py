@@ -74,12 +74,12 @@ __all__ = [
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(x: torch.Tensor, *others: Any, prob: float = 0.0, backward: bool = False, **_: Any) -> int:
+def bytes_moved(x: torch.Tensor, *others: object, prob: float = 0.0, backward: bool = False, **_: object) -> int:
     """x and residual read, s and y written; backward dy, ds, s read, dresidual and with dropout dx written."""
     return (5 if backward and prob else 4) * x.numel() * x.element_size()
 
 
-def flops(x: torch.Tensor, *others: Any, prob: float = 0.0, backward: bool = False, **_: Any) -> int:
+def flops(x: torch.Tensor, *others: object, prob: float = 0.0, backward: bool = False, **_: object) -> int:
     """Per element some 9 operations forward, 16 backward, and 26 for a word where there is dropout."""
     return ((16 if backward else 9) + (26 if prob else 0)) * x.numel()
 
@@ -341,7 +341,7 @@ _SHAPES = ((5, 7), (3, 64), (2, 3, 33), (4, 3), (130,), (9, 1025), (67, 16), (0,
 
 
 def _problems(draw: Draw, *, centred: bool) -> Iterator[Problem]:
-    def problem(x: torch.Tensor, residual: torch.Tensor, *, weights: bool = True, **options: Any) -> Problem:
+    def problem(x: torch.Tensor, residual: torch.Tensor, *, weights: bool = True, **options: object) -> Problem:
         cols = x.shape[-1]
         scales: list[torch.Tensor | None] = [draw.normal(cols, mean=1.0, std=0.3), draw.normal(cols)]
         if not weights:

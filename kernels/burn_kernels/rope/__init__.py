@@ -70,12 +70,12 @@ __all__ = [
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(q: torch.Tensor, k: torch.Tensor | None, *_: Any, backward: bool = False, **__: Any) -> int:
+def bytes_moved(q: torch.Tensor, k: torch.Tensor | None, *_: object, backward: bool = False, **__: object) -> int:
     """q and k read and written; the same backward, of their gradients."""
     return 2 * sum(x.numel() * x.element_size() for x in (q, k) if x is not None)
 
 
-def flops(q: torch.Tensor, k: torch.Tensor | None, *_: Any, backward: bool = False, **__: Any) -> int:
+def flops(q: torch.Tensor, k: torch.Tensor | None, *_: object, backward: bool = False, **__: object) -> int:
     """Per element two products and a sum."""
     return 3 * sum(x.numel() for x in (q, k) if x is not None)
 

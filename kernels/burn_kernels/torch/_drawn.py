@@ -61,7 +61,7 @@ def _draw_norm(op: str, draw: Draw) -> Call:
     return Call(op, (_rows(draw, cols), *vectors, 1e-5))
 
 
-def _draw_options(draw: Draw, classes: int) -> tuple[Any, ...]:
+def _draw_options(draw: Draw, classes: int) -> tuple[object, ...]:
     """Weight, reduction, smoothing, ignored target, z_loss."""
     weight = None if _integer(draw, 0, 2) else draw.normal(classes).abs() + 0.1
     return (

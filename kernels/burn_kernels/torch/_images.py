@@ -38,7 +38,7 @@ def _weights(draw: Draw, channels: int) -> tuple[torch.Tensor | None, ...]:
 
 
 # -- batch norm ----------------------------------------------------------------------------------------
-def _batch_norm(x: Any, w: Any, b: Any, mean: Any, var: Any, momentum: float, eps: float, activation: str) -> Any:
+def _batch_norm(x: Any, w: Any, b: Any, mean: object, var: object, momentum: float, eps: float, activation: str) -> Any:
     return PLAIN[activation](F.batch_norm(x, None, None, scaled(w, b), b, True, momentum, eps))
 
 

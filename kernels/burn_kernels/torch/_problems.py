@@ -88,7 +88,7 @@ GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "
 _NAMES = ("weight", "reduction", "smoothing", "ignore_index", "z_loss")
 
 
-def _options(values: Sequence[Any]) -> dict[str, Any]:
+def _options(values: Sequence[object]) -> dict[str, Any]:
     return dict(zip(_NAMES, values, strict=True))
 
 
@@ -125,7 +125,7 @@ def _embedding(indices: Any, weight: Any, padding: int, scaled: bool) -> torch.T
     return F.embedding(indices, weight, padding if padding >= 0 else None, scale_grad_by_freq=scaled)
 
 
-def _named(name: str, args: Sequence[Any]) -> str:
+def _named(name: str, args: Sequence[object]) -> str:
     return name
 
 
@@ -159,7 +159,7 @@ def _floor_linear(args: Sequence[Any], dy: torch.Tensor) -> float:
     return _share(dy, x, targets, Options(**_options(options[:5]))) * size
 
 
-def _floor_norm(args: Sequence[Any], dy: torch.Tensor) -> float:
+def _floor_norm(args: Sequence[object], dy: torch.Tensor) -> float:
     """Of one column a norm is flat: its gradients are what is left of numbers of this size."""
     x, *vectors = (a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point())
     if x.shape[-1] != 1 or not dy.numel():
@@ -266,7 +266,7 @@ def _verify_norm(args: Sequence[Any]) -> list[str]:
     )
 
 
-def _optimizer(name: str, names: tuple[str, ...], run: Callable[..., Any]) -> Adapter:
+def _optimizer(name: str, names: tuple[str, ...], run: Callable[..., object]) -> Adapter:
     return Adapter(
         names=names,
         graded=(),

@@ -20,7 +20,7 @@ def _integer(draw: Draw, low: int, high: int) -> int:
     return int(draw.integers(low, high, 1))
 
 
-def _options(seed: Any, rule: Sequence[Any]) -> dict[str, Any]:
+def _options(seed: Any, rule: Sequence[object]) -> dict[str, Any]:
     options = dict(zip(_RULE, rule, strict=True))
     if seed is not None:
         options["key"], options["stream"] = seed.tolist()
@@ -32,7 +32,7 @@ def _attention(q: Any, k: Any, v: Any, mask: Any, bias: Any, seed: Any, *rule: A
     return plain.twin(q, k, v, mask, bias, **_options(seed, rule[:-1]))
 
 
-def _packed(q: Any, k: Any, v: Any, q_starts: Any, k_starts: Any, longest_q: int, longest_k: int, *rest: Any) -> Any:
+def _packed(q: Any, k: Any, v: Any, q_starts: Any, k_starts: Any, longest_q: int, longest_k: int, *rest: object) -> Any:
     seed, *rule = rest
     lengths: dict[str, Any] = {"longest_q": longest_q, "longest_k": longest_k}
     return plain.twin_packed(q, k, v, q_starts, k_starts, **lengths, **_options(seed, rule))
@@ -44,7 +44,7 @@ def _floor(args: Sequence[Any], dy: torch.Tensor) -> float:
     return sizes[0] * sizes[3] * max(1.0, sizes[1], sizes[2])
 
 
-def _far(args: Sequence[Any], room: Any) -> Far:
+def _far(args: Sequence[object], room: Any) -> Far:
     q, k, v, dy = (room.rows()[None, None] for _ in range(4))
     return Far((q, k, v, None, None, None, *args[6:]), dy)
 
@@ -62,7 +62,7 @@ def _operand(draw: Draw, batch: int, heads: int, seq: int, dim: int) -> torch.Te
     return draw.normal(batch, heads, seq, dim)
 
 
-def _rule(draw: Draw) -> tuple[torch.Tensor | None, tuple[Any, ...]]:
+def _rule(draw: Draw) -> tuple[torch.Tensor | None, tuple[object, ...]]:
     """A seed and the numbers of a rule."""
     prob = 0.3 if _integer(draw, 0, 4) == 0 else 0.0
     seed = draw.integers(-(2**62), 2**62, 2) if prob else None

@@ -21,7 +21,7 @@ _RULE = "Tensor? seed, float? scale, bool causal, str align, int? window, float?
 _NAMES = ("scale", "causal", "align", "window", "softcap", "prob")
 
 
-def _options(op: str, seed: torch.Tensor | None, *rule: Any) -> dict[str, Any]:
+def _options(op: str, seed: torch.Tensor | None, *rule: object) -> dict[str, Any]:
     """The launchers' options of an operator's arguments."""
     options = dict(zip(_NAMES, rule, strict=True))
     if seed is None:
@@ -53,7 +53,7 @@ def _attention(
     mask: torch.Tensor | None,
     bias: torch.Tensor | None,
     seed: torch.Tensor | None,
-    *rule: Any,
+    *rule: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     *options, _ = rule
     run = or_reference("attention", attention.forward, attention.reference)
@@ -85,12 +85,20 @@ def _attention_backward(
     return _ordered(dq, q), _ordered(dk, k), _ordered(dv, v), present(name, learned, db, q)
 
 
-def _fake(q: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _fake(q: torch.Tensor, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
     return room_like(q), torch.empty(q.shape[:3], dtype=wide_type(q.dtype), device=q.device)
 
 
 def _fake_backward(
-    dy: Any, y: Any, lse: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, bias: Any, *rest: Any
+    dy: object,
+    y: object,
+    lse: object,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: object,
+    bias: Any,
+    *rest: object,
 ) -> tuple[torch.Tensor, ...]:
     learned = bias is not None and rest[-1]
     db = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device) if learned else nothing(q)
@@ -121,7 +129,7 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(*output, *tensors)
 
 
-def _gradient(ctx: Any, dy: torch.Tensor | None, _: Any) -> Any:
+def _gradient(ctx: Any, dy: torch.Tensor | None, _: object) -> Any:
     none = (None,) * 8
     if dy is None:
         return (None,) * 5 + none
@@ -132,14 +140,14 @@ def _gradient(ctx: Any, dy: torch.Tensor | None, _: Any) -> Any:
     return dq, dk, dv, None, db if wanted else None, *none
 
 
-def _setup_backward(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_backward(ctx: Any, inputs: Any, output: object) -> None:
     dy, _, _, *tensors, scale, causal, align, window, softcap, prob, _, wanted = inputs
     ctx.rule, ctx.wanted = (scale, causal, align, window, softcap, prob), wanted
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(dy, *tensors)
 
 
-def _second_gradient(ctx: Any, *upstream: torch.Tensor | None) -> Any:
+def _second_gradient(ctx: Any, *upstream: torch.Tensor | None) -> object:
     dy, q, k, v, mask, bias, seed = ctx.saved_tensors
     options = _options("attention", seed, *ctx.rule)
     operands = (q, k, v, bias if ctx.wanted else None)
@@ -169,7 +177,7 @@ def _packed(
     longest_q: int,
     longest_k: int,
     seed: torch.Tensor | None,
-    *rule: Any,
+    *rule: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     name = "attention_packed"
     run = or_reference(name, attention.forward_packed, attention.reference_packed)
@@ -190,7 +198,7 @@ def _packed_backward(
     longest_q: int,
     longest_k: int,
     seed: torch.Tensor | None,
-    *rule: Any,
+    *rule: object,
 ) -> tuple[torch.Tensor, ...]:
     name = "attention_packed backward"
     run = or_reference(name, attention.backward_packed, attention.reference_packed_backward)
@@ -224,14 +232,14 @@ def _rule(ctx: Any) -> tuple[Any, ...]:
     return ctx.scale, ctx.causal, ctx.align, ctx.window, ctx.softcap, ctx.prob
 
 
-def _packed_gradient(ctx: Any, dy: torch.Tensor | None, _: Any) -> Any:
+def _packed_gradient(ctx: Any, dy: torch.Tensor | None, _: object) -> Any:
     if dy is None:
         return (None,) * 14
     *tensors, seed = ctx.saved_tensors
     return *_PACKED_BACKWARD(dy, *tensors, *ctx.longest, seed, *_rule(ctx)), *((None,) * 11)
 
 
-def _setup_packed_backward(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_packed_backward(ctx: Any, inputs: Any, output: object) -> None:
     dy, _, _, *tensors = inputs[:8]
     ctx.longest, seed, rule = inputs[8:10], inputs[10], inputs[11:]
     ctx.scale, ctx.causal, ctx.align, ctx.window, ctx.softcap, ctx.prob = rule
@@ -239,7 +247,7 @@ def _setup_packed_backward(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(dy, *tensors, seed)
 
 
-def _packed_second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
+def _packed_second(ctx: Any, *upstream: torch.Tensor | None) -> object:
     dy, q, k, v, q_starts, k_starts, seed = ctx.saved_tensors
     options = _options("attention_packed", seed, *_rule(ctx))
     lengths = dict(zip(("longest_q", "longest_k"), ctx.longest, strict=True))

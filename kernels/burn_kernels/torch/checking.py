@@ -105,7 +105,7 @@ class Report:
 @checked
 def check(
     model: nn.Module | None = None,
-    batch: Any = None,
+    batch: object = None,
     *,
     loss: Callable[[Any], torch.Tensor] | None = None,
     ops: Sequence[str] | None = None,
@@ -160,12 +160,12 @@ class _Recorder(TorchDispatchMode):
         self.path: list[str] = []
         self.calls: dict[Any, tuple[Call, list[str]]] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
         if func.namespace == "burn_kernels":
             self._keep(func._opname, args)
         return func(*args, **(kwargs or {}))
 
-    def _keep(self, name: str, args: tuple[Any, ...]) -> None:
+    def _keep(self, name: str, args: tuple[object, ...]) -> None:
         if name not in ADAPTERS:
             return  # a gradient: its operation's call stands for it
         key = (name, *(_outline(argument) for argument in args))
@@ -177,7 +177,7 @@ class _Recorder(TorchDispatchMode):
             places.append(where)
 
 
-def _outline(argument: Any) -> Any:
+def _outline(argument: object) -> object:
     if isinstance(argument, torch.Tensor):
         # where in its memory it begins matters to 16 bytes
         start = argument.storage_offset() * argument.element_size() % 16
@@ -186,7 +186,7 @@ def _outline(argument: Any) -> Any:
 
 
 def _record(
-    model: nn.Module, batch: Any, loss: Callable[[Any], torch.Tensor] | None, seed: int, findings: list[Finding]
+    model: nn.Module, batch: object, loss: Callable[[Any], torch.Tensor] | None, seed: int, findings: list[Finding]
 ) -> list[Call]:
     """The calls that the model makes; if its run raises, that is a finding, and the calls until then are looked at."""
     recorder = _Recorder()
@@ -223,13 +223,13 @@ def _raises(error: Exception) -> str:
     return f"raises {type(error).__name__}: {first}"
 
 
-def _run(model: nn.Module, batch: Any) -> Any:
+def _run(model: nn.Module, batch: object) -> object:
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
 
 
-def _weighted(output: Any, seed: int) -> torch.Tensor:
+def _weighted(output: object, seed: int) -> torch.Tensor:
     """A number to which each float of the output contributes by a random weight."""
     leaves = torch.utils._pytree.tree_leaves(output)
     floats = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
@@ -261,10 +261,10 @@ def _paths(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
     for path, module in model.named_modules():
         name = path or type(module).__name__
 
-        def enter(_: nn.Module, __: Any, name: str = name) -> None:
+        def enter(_: nn.Module, __: object, name: str = name) -> None:
             recorder.path.append(name)
 
-        def leave(_: nn.Module, __: Any, ___: Any) -> None:
+        def leave(_: nn.Module, __: object, ___: object) -> None:
             recorder.path.pop()
 
         handles.append(module.register_forward_pre_hook(enter, prepend=True))
@@ -277,7 +277,7 @@ def _paths(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
 
 
 # -- one call ------------------------------------------------------------------------------------------
-def _replica(argument: Any) -> Any:
+def _replica(argument: object) -> Any:
     """The same tensor in memory of its own, strides, offset and what lies between its elements included."""
     if isinstance(argument, (list, tuple)):
         return [_replica(item) for item in argument]
@@ -414,10 +414,10 @@ def _forward(call: Call, adapter: Adapter) -> tuple[Tensors, list[Any], Tensors]
     return list(found)[: adapter.outputs(args)] if isinstance(found, tuple) else [found], args, leaves
 
 
-def _plain(adapter: Adapter, args: Sequence[Any], dtype: torch.dtype | None) -> tuple[Tensors, Tensors]:
+def _plain(adapter: Adapter, args: Sequence[object], dtype: torch.dtype | None) -> tuple[Tensors, Tensors]:
     device = None if dtype is None else "cpu"
 
-    def cast(x: Any) -> Any:
+    def cast(x: object) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
         kind = dtype if dtype is not None and x.is_floating_point() else x.dtype
@@ -458,7 +458,7 @@ def _note(errors: dict[str, tuple[float, float]], name: str, found: Any, exact: 
 
 
 # -- words ---------------------------------------------------------------------------------------------
-def _inputs(adapter: Adapter, args: Sequence[Any]) -> str:
+def _inputs(adapter: Adapter, args: Sequence[object]) -> str:
     words = []
     for name, argument in zip(adapter.names, args, strict=True):
         if isinstance(argument, torch.Tensor):
@@ -471,11 +471,11 @@ def _inputs(adapter: Adapter, args: Sequence[Any]) -> str:
     return ", ".join(words)
 
 
-def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:
+def _tensors(args: Sequence[object]) -> list[torch.Tensor]:
     return [x for x in torch.utils._pytree.tree_leaves(list(args)) if isinstance(x, torch.Tensor)]
 
 
-def _dtype(args: Sequence[Any]) -> str:
+def _dtype(args: Sequence[object]) -> str:
     kinds = {str(x.dtype).removeprefix("torch.") for x in _tensors(args) if x.is_floating_point()}
     return ", ".join(sorted(kinds))
 

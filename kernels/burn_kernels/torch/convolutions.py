@@ -45,7 +45,7 @@ def _options(values: Any) -> dict[str, Any]:
     return found | {"key": key, "stream": stream}
 
 
-def _convolution(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, *options: Any) -> Any:
+def _convolution(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, *options: object) -> Any:
     run = or_reference("convolution", convolution.forward, convolution.reference)
     y, passed = run(x, w, b, **_options(options))
     return y.contiguous(), _nothing(x) if passed is None else passed
@@ -55,7 +55,7 @@ def _nothing(x: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.int16, device=x.device)
 
 
-def _fake(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, *options: Any) -> Any:
+def _fake(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, *options: Any) -> object:
     stride, padding, dilation, groups, relu, pool, window, prob, _ = options
     made = convolution.geometry("convolution", x, w, b, stride, padding, dilation, groups)
     rest = what_follows("convolution", made, relu, pool, window, prob, 0, 0)
@@ -72,7 +72,7 @@ def _convolution_backward(
     y: torch.Tensor,
     passed: torch.Tensor,
     needs: list[bool],
-    *options: Any,
+    *options: object,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     name = "convolution backward"
     run = or_reference(name, convolution.backward, convolution.reference_backward)
@@ -101,7 +101,7 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(x, w, b, *output, seed)
 
 
-def _gradient(ctx: Any, dy: torch.Tensor | None, _: Any) -> Any:
+def _gradient(ctx: Any, dy: torch.Tensor | None, _: object) -> Any:
     x, w, b, y, passed, seed = ctx.saved_tensors
     if dy is None:
         return (None,) * 12
@@ -110,7 +110,7 @@ def _gradient(ctx: Any, dy: torch.Tensor | None, _: Any) -> Any:
     return *(g if need else None for g, need in zip(found, needs, strict=True)), *(None,) * 9
 
 
-def twin(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, *options: Any) -> torch.Tensor:
+def twin(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, *options: object) -> torch.Tensor:
     """The same by torch's own operators."""
     o = _options(options)
     y = F.conv2d(x, w, b, o["stride"], o["padding"], o["dilation"], o["groups"])
@@ -121,13 +121,13 @@ def twin(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, *options: Any
     return F.max_pool2d(y, o["window"]) if o["pool"] == "max" else F.avg_pool2d(y, o["window"])
 
 
-def _setup_backward(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_backward(ctx: Any, inputs: Any, output: object) -> None:
     dy, x, w, b, _, _, _, *ctx.options, seed = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(dy, x, w, b, seed)
 
 
-def _second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
+def _second(ctx: Any, *upstream: torch.Tensor | None) -> object:
     dy, x, w, b, seed = ctx.saved_tensors
     options = ctx.options
 

@@ -62,10 +62,10 @@ def note_fallback(op: str, why: str) -> None:
         warnings.warn(f"burn_kernels: plain torch computes {reason}", RuntimeWarning, stacklevel=3)
 
 
-def or_reference(op: str, kernel: Callable[..., Any], reference: Callable[..., Any]) -> Callable[..., Any]:
+def or_reference(op: str, kernel: Callable[..., object], reference: Callable[..., object]) -> Callable[..., Any]:
     """The launcher; past its limit the reference, counted and said."""
 
-    def run(*arguments: Any, **options: Any) -> Any:
+    def run(*arguments: object, **options: object) -> Any:
         try:
             return kernel(*arguments, **options)
         except KernelLimitError as error:
@@ -76,7 +76,7 @@ def or_reference(op: str, kernel: Callable[..., Any], reference: Callable[..., A
 
 
 # -- definition ----------------------------------------------------------------------------------------
-def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+def define(schema: str, run: Callable[..., object], fake: Callable[..., object]) -> Any:
     """Defines an operator for all devices; `fake` makes results that have a shape and hold nothing."""
     name = _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,)).split("::")[-1]
     _LIBRARY.impl(name, _backward_alone(name, run), "CompositeExplicitAutograd")
@@ -84,11 +84,11 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> An
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
-def _backward_alone(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+def _backward_alone(name: str, run: Callable[..., object]) -> Callable[..., object]:
     """`run`, which raises while torch differentiates forward: torch would leave the tangents out without a word."""
 
     @functools.wraps(run)
-    def checked(*arguments: Any) -> Any:
+    def checked(*arguments: object) -> Any:
         if forward_ad._current_level >= 0:
             raise KernelArgumentError(
                 explain(
@@ -256,7 +256,7 @@ def leaf(x: torch.Tensor) -> torch.Tensor:
 
 
 def second(
-    twin: Callable[..., Any],
+    twin: Callable[..., object],
     dy: torch.Tensor | Sequence[torch.Tensor | None],
     inputs: Sequence[torch.Tensor | None],
     upstream: Sequence[torch.Tensor | None],

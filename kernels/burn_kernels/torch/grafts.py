@@ -44,12 +44,12 @@ class Grafted:
     The class is made when it is needed (`graft`), so pickles name its two parents and make it again.
     """
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         kind = type(self).__bases__[0]
         return _regraft, (kind, getattr(self, FORMER)), self.__dict__
 
 
-def _regraft(kind: type, former: type) -> Any:
+def _regraft(kind: type, former: type) -> object:
     made: Any = graft(kind, former)
     return made.__new__(made)
 
@@ -60,14 +60,14 @@ _GRAFTS: dict[tuple[type, type], type] = {}
 def graft(kind: type, former: type) -> type:
     """The class with the forward of `kind` and all else of `former`; the same each time."""
     if (kind, former) not in _GRAFTS:
-        names: dict[str, Any] = {"__module__": __name__, "__doc__": kind.__doc__}
+        names: dict[str, object] = {"__module__": __name__, "__doc__": kind.__doc__}
         if kind is RotaryAttention:
             names["forward"] = _turned(former)
         _GRAFTS[kind, former] = type(f"Fused{former.__name__}", (kind, former), names)
     return _GRAFTS[kind, former]
 
 
-def _object(module: nn.Module, **parts: Any) -> Any:
+def _object(module: nn.Module, **parts: object) -> Any:
     """An object of the module's class and with its attributes, but with other parameters or modules, on no hook."""
     made = object.__new__(type(module))
     made.__dict__ = {**vars(module), **parts}
@@ -82,7 +82,7 @@ def _differs(found: Any, expected: Any, dtype: torch.dtype) -> bool:
     return not torch.allclose(found.float(), expected.float(), rtol=rtol, atol=rtol)
 
 
-def _probed(own: Callable[[], Any], ours: Callable[[], Any], dtype: torch.dtype) -> str:
+def _probed(own: Callable[[], object], ours: Callable[[], object], dtype: torch.dtype) -> str:
     """Why two forwards are not the same; empty where they are."""
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -111,7 +111,7 @@ class RMSNorm(Grafted):
         return w * F.rms_norm(x, w.shape, None, eps)
 
 
-def eps_of(norm: Any) -> float | None:
+def eps_of(norm: object) -> float | None:
     """What a norm adds under its root, by the names that are usual."""
     found = [getattr(norm, name) for name in ("variance_epsilon", "eps", "epsilon") if hasattr(norm, name)]
     return found[0] if found and isinstance(found[0], float) else None
@@ -263,12 +263,12 @@ class RotaryAttention(Grafted):
 NAME = "apply_rotary_pos_emb"
 
 
-def _rotation(own: Callable[..., Any]) -> Callable[..., Any]:
+def _rotation(own: Callable[..., object]) -> Callable[..., object]:
     """What takes the place of `own`, transformers' rotation of q and k (batch, heads, seq, d_head)."""
 
     def apply_rotary_pos_emb(
-        q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *args: Any, **options: Any
-    ) -> Any:
+        q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *args: object, **options: object
+    ) -> object:
         # one angle a pair, not the halves of a table alike; no rounding beyond that of the result
         if args or options or q.dim() != 4 or cos.dim() != 3 or cos.shape[-1] != q.shape[-1]:
             return own(q, k, cos, sin, *args, **options)
@@ -294,7 +294,7 @@ def _home(module: ModuleType) -> ModuleType:
     return sys.modules[name]
 
 
-def _moved(function: Any, home: ModuleType) -> Any:
+def _moved(function: object, home: ModuleType) -> object:
     """The same code with the names of `home`, through decorators that say what they wrap; None where that fails."""
     inner = getattr(function, "__wrapped__", None)
     if not isinstance(function, FunctionType):
@@ -315,7 +315,7 @@ def _moved(function: Any, home: ModuleType) -> Any:
     return made
 
 
-def _turned(former: type) -> Any:
+def _turned(former: type) -> object:
     forward: Any = former.forward  # type: ignore[attr-defined]  # a module's class
     return _moved(forward, _home(sys.modules[inspect.unwrap(forward).__module__]))
 

@@ -95,7 +95,7 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(x, w, b, {"": None, "out": y, "z": z if gradients else None}[keep])
 
 
-def _gradient(ctx: Any, dy: torch.Tensor | None, _: Any) -> Any:
+def _gradient(ctx: Any, dy: torch.Tensor | None, _: object) -> Any:
     if dy is None:
         return (None,) * 6
     x, w, b, kept = ctx.saved_tensors
@@ -107,13 +107,13 @@ def _gradient(ctx: Any, dy: torch.Tensor | None, _: Any) -> Any:
     return dx, dw, db, dy if ctx.needs_input_grad[3] else None, None, None
 
 
-def _setup_backward(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_backward(ctx: Any, inputs: Any, output: object) -> None:
     *tensors, _, ctx.kind, ctx.needs = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors)
 
 
-def _second_order(ctx: Any, *upstream: torch.Tensor | None) -> Any:
+def _second_order(ctx: Any, *upstream: torch.Tensor | None) -> object:
     dy, x, w, b = ctx.saved_tensors
     kind, asked = ctx.kind, [u if needed else None for u, needed in zip(upstream, ctx.needs, strict=True)]
 

@@ -24,14 +24,14 @@ def _options(values: Any) -> dict[str, Any]:
 
 
 # -- cross entropy -------------------------------------------------------------------------------------
-def _cross_entropy(x: torch.Tensor, targets: torch.Tensor, *options: Any) -> Any:
+def _cross_entropy(x: torch.Tensor, targets: torch.Tensor, *options: object) -> object:
     return or_reference("cross_entropy", cross_entropy.forward, cross_entropy.reference)(
         x, targets, **_options(options)
     )
 
 
 def _cross_entropy_backward(
-    dloss: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, lse: torch.Tensor, *options: Any
+    dloss: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, lse: torch.Tensor, *options: object
 ) -> torch.Tensor:
     run = or_reference("cross_entropy backward", cross_entropy.backward, cross_entropy.reference_backward)
     return run(dloss, x, targets, lse, **_options(options)).contiguous()  # type: ignore[no-any-return]  # launchers
@@ -63,17 +63,17 @@ def _setup_cross_entropy(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(x, targets, output[1], weight)
 
 
-def _cross_entropy_gradient(ctx: Any, dloss: torch.Tensor | None, _: Any) -> Any:
+def _cross_entropy_gradient(ctx: Any, dloss: torch.Tensor | None, _: object) -> Any:
     dx = None if dloss is None else _CROSS_ENTROPY_BACKWARD(dloss, *ctx.saved_tensors, *ctx.options)
     return dx, *(None,) * 6
 
 
-def _setup_cross_entropy_backward(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_cross_entropy_backward(ctx: Any, inputs: Any, output: object) -> None:
     dloss, x, targets, _, weight, *ctx.options = inputs
     ctx.save_for_backward(dloss, x, targets, weight)
 
 
-def _cross_entropy_second(ctx: Any, upstream: torch.Tensor) -> Any:
+def _cross_entropy_second(ctx: Any, upstream: torch.Tensor) -> object:
     dloss, x, targets, weight = ctx.saved_tensors
     options = _options((weight, *ctx.options))
     ddloss, dx = second(lambda x: twin(x, targets, **options), dloss, (x,), (upstream,))
@@ -106,14 +106,14 @@ def _linear_cross_entropy(
 
 
 def _plain_linear_with_gradient(
-    x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, b: torch.Tensor | None, accumulate: Any, **options: Any
-) -> tuple[Any, ...]:
+    x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, b: torch.Tensor | None, accumulate: object, **options: Any
+) -> tuple[object, ...]:
     loss = linear_cross_entropy.reference(x, w, targets, b, **options)
     return loss, *linear_cross_entropy.reference_backward(torch.ones_like(loss), x, w, targets, b, **options)
 
 
 def _fake_linear(
-    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, targets: torch.Tensor, weight: Any, reduction: str,
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, targets: torch.Tensor, weight: object, reduction: str,
     smoothing: float, ignore_index: int, z_loss: float, gradients: bool, accumulate: str,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     loss = _losses(x, targets, reduction)
@@ -158,7 +158,7 @@ def _setup_linear(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(x, w, b, targets, weight, *(output[1:] if gradients else ()))
 
 
-def _linear_gradient(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> Any:
+def _linear_gradient(ctx: Any, dloss: torch.Tensor | None, *_: object) -> Any:
     none = (None,) * 8
     if dloss is None:
         return None, None, None, *none
@@ -178,14 +178,14 @@ def _keeps_graph() -> bool:
     return ask is None or bool(ask())
 
 
-def _setup_linear_backward(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_linear_backward(ctx: Any, inputs: Any, output: object) -> None:
     *tensors, reduction, smoothing, ignore_index, z_loss, _ = inputs
     ctx.options = reduction, smoothing, ignore_index, z_loss
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors)
 
 
-def _linear_second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
+def _linear_second(ctx: Any, *upstream: torch.Tensor | None) -> object:
     dloss, x, w, b, targets, weight = ctx.saved_tensors
     options = _options((weight, *ctx.options))
 

@@ -58,7 +58,7 @@ def _traced_whole(forward: Callable[..., torch.Tensor]) -> Callable[..., Any]:
     """
 
     @functools.wraps(forward)
-    def traced(module: nn.Module, input: Any) -> Any:
+    def traced(module: nn.Module, input: object) -> object:
         if isinstance(input, Proxy):
             tracer: Any = input.tracer  # a Tracer, as it calls a module
             return tracer.create_proxy("call_module", tracer.path_of_module(module), (input,), {})
@@ -481,7 +481,7 @@ class Sequential(nn.Sequential):
     without hooks, parametrizations, or a forward of their own.
     """
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: object) -> Any:
         """Calls the modules one after the other, pairs together."""
         waiting = list(self)
         while waiting:

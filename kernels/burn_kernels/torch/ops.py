@@ -75,7 +75,7 @@ def _define_softmax(name: str, forward: Any, backward: Any, reference: Any, refe
     op = define(f"{name}(Tensor x) -> Tensor", run, like)
     back = define(f"{name}_backward(Tensor dy, Tensor y) -> Tensor", run_backward, lambda dy, y: like(y))
 
-    def setup(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
+    def setup(ctx: Any, inputs: object, output: torch.Tensor) -> None:
         ctx.save_for_backward(output)
 
     def setup_backward(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
@@ -158,7 +158,7 @@ _ACTIVATION_BACKWARD = define(
 )
 
 
-def _setup_activation(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_activation(ctx: Any, inputs: Any, output: object) -> None:
     *tensors, ctx.kind = inputs
     ctx.save_for_backward(*tensors)
 
@@ -167,7 +167,7 @@ def _activation_gradient(ctx: Any, dy: torch.Tensor) -> Any:
     return _ACTIVATION_BACKWARD(dy, *ctx.saved_tensors, ctx.kind), None
 
 
-def _activation_second(ctx: Any, upstream: torch.Tensor) -> Any:
+def _activation_second(ctx: Any, upstream: torch.Tensor) -> object:
     dy, x = ctx.saved_tensors
     return *second(TWINS[ctx.kind], dy, (x,), (upstream,)), None
 
@@ -216,7 +216,7 @@ def _dropout(x: torch.Tensor, prob: float, seed: torch.Tensor) -> torch.Tensor:
 DROPOUT = define("dropout(Tensor x, float prob, Tensor seed) -> Tensor", _dropout, lambda x, prob, seed: like(x))
 
 
-def _setup_dropout(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_dropout(ctx: Any, inputs: Any, output: object) -> None:
     _, ctx.prob, seed = inputs
     ctx.save_for_backward(seed)
 

@@ -38,7 +38,7 @@ class _Fused:
     copies: dict[torch.Tensor, torch.Tensor]
     _step_supports_amp_scaling: bool
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What copy.deepcopy and pickle take along; torch's own has no room for options of ours."""
         return cast(dict[str, Any], super().__getstate__()) | {"clip_norm": self.clip_norm, "copies": self.copies}
 
@@ -82,7 +82,7 @@ class _Fused:
                     )
                 )
 
-    def _begin(self, closure: Callable[[], Any] | None) -> Any:
+    def _begin(self, closure: Callable[[], object] | None) -> Any:
         self._refuse()
         if closure is None:
             return None
@@ -208,7 +208,7 @@ class _AdamStep(_Fused):
         return state
 
     @_disable_dynamo  # it would take the number of the step for a constant; torch's own steps are left out alike
-    def _step(self, closure: Callable[[], Any] | None) -> Any:
+    def _step(self, closure: Callable[[], object] | None) -> Any:
         loss = self._begin(closure)
         clips = self._clips()
         for group in self.param_groups:

@@ -23,8 +23,8 @@ TWO = ("var", "logsumexp")
 
 
 # -- forward -------------------------------------------------------------------------------------------
-def _run(kind: str, x: torch.Tensor, dim: Any, keepdim: bool, *more: float) -> Any:
-    launcher: Callable[..., Any] = getattr(reduce, kind)
+def _run(kind: str, x: torch.Tensor, dim: Any, keepdim: bool, *more: float) -> object:
+    launcher: Callable[..., object] = getattr(reduce, kind)
     options: dict[str, Any] = {"keepdim": keepdim} | ({"correction": more[0]} if more else {})
 
     def plain(x: torch.Tensor, dim: Any, *, keepdim: bool, correction: float = 1.0) -> Any:
@@ -34,13 +34,13 @@ def _run(kind: str, x: torch.Tensor, dim: Any, keepdim: bool, *more: float) -> A
     return or_reference(kind, launcher, plain)(x, dim, **options)
 
 
-def _fake(kind: str, x: torch.Tensor, dim: Any, keepdim: bool, *more: float) -> Any:
+def _fake(kind: str, x: torch.Tensor, dim: Any, keepdim: bool, *more: float) -> object:
     shape = shape_of(x, axes_of(kind, x, dim), keepdim)
     y = torch.empty(shape, dtype=torch.int64 if kind in PLACES else x.dtype, device=x.device)
     return (y, torch.empty(shape, dtype=kept_type(kind, x.dtype), device=x.device)) if kind in TWO else y
 
 
-def _define(kind: str) -> Any:
+def _define(kind: str) -> object:
     axes = "int? dim" if kind in PLACES else "int[]? dim"
     more = ", float correction" if kind == "var" else ""
     outputs = "(Tensor, Tensor)" if kind in TWO else "Tensor"
@@ -52,17 +52,17 @@ OPS = {kind: _define(kind) for kind in KINDS}
 
 
 # -- gradients -----------------------------------------------------------------------------------------
-def _setup_linear(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_linear(ctx: Any, inputs: Any, output: object) -> None:
     x, dim, _ = inputs
     ctx.shape, axes = x.shape, axes_of("sum", x, dim)
     ctx.kept, ctx.count = shape_of(x, axes, True), count_of(x, axes)
 
 
-def _sum_gradient(ctx: Any, dy: torch.Tensor) -> Any:
+def _sum_gradient(ctx: Any, dy: torch.Tensor) -> object:
     return dy.reshape(ctx.kept).expand(ctx.shape), None, None
 
 
-def _mean_gradient(ctx: Any, dy: torch.Tensor) -> Any:
+def _mean_gradient(ctx: Any, dy: torch.Tensor) -> object:
     return (dy.reshape(ctx.kept) / ctx.count).expand(ctx.shape), None, None
 
 
@@ -75,7 +75,7 @@ in_float32(OPS["logsumexp"], "cuda")
 def _back(
     kind: str, dy: torch.Tensor, x: torch.Tensor, saved: torch.Tensor, dim: Any, keepdim: bool, *more: float
 ) -> torch.Tensor:
-    launcher: Callable[..., Any] = getattr(reduce, f"{kind}_backward")
+    launcher: Callable[..., object] = getattr(reduce, f"{kind}_backward")
     options: dict[str, Any] = {"keepdim": keepdim} | ({"correction": more[0]} if more else {})
 
     def plain(dy: Any, x: Any, saved: Any, dim: Any, *, keepdim: bool, correction: float = 1.0) -> torch.Tensor:
@@ -89,7 +89,7 @@ def _define_back(kind: str, forwards: tuple[str, ...], more: str = "") -> None:
     schema = f"{kind}_backward(Tensor dy, Tensor x, Tensor saved, int[]? dim, bool keepdim{more}) -> Tensor"
     back = define(schema, functools.partial(_back, kind), lambda dy, x, *_: like(x))
 
-    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup(ctx: Any, inputs: Any, output: object) -> None:
         x, *ctx.options = inputs
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.set_materialize_grads(False)
@@ -97,11 +97,11 @@ def _define_back(kind: str, forwards: tuple[str, ...], more: str = "") -> None:
             ctx.mark_non_differentiable(outputs[1])
         ctx.save_for_backward(x, outputs[-1])
 
-    def gradient(ctx: Any, dy: torch.Tensor | None, *_: Any) -> Any:
+    def gradient(ctx: Any, dy: torch.Tensor | None, *_: object) -> Any:
         none = (None,) * len(ctx.options)
         return None if dy is None else back(dy, *ctx.saved_tensors, *ctx.options), *none
 
-    def setup_back(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_back(ctx: Any, inputs: Any, output: object) -> None:
         dy, x, saved, *ctx.options = inputs
         ctx.save_for_backward(dy, x, saved)
 

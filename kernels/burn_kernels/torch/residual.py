@@ -29,7 +29,7 @@ from burn_kernels.torch.ops import last_axes, least_eps, mixed, new_seed, number
 __all__ = ["residual_layer_norm", "residual_rms_norm"]
 
 
-def _drop(prob: float, seed: torch.Tensor | None) -> dict[str, Any]:
+def _drop(prob: float, seed: torch.Tensor | None) -> dict[str, object]:
     """A launcher's options of the dropout; none where nothing is dropped."""
     if not prob or seed is None:
         return {}
@@ -74,7 +74,7 @@ def _define(name: str, *, centred: bool) -> None:
         lambda x, *_: (like(x), like(x), *(_statistics(x) for _ in range(count))),
     )
 
-    def fake_back(dy: torch.Tensor, ds: torch.Tensor | None, s: torch.Tensor, *rest: Any) -> Any:
+    def fake_back(dy: torch.Tensor, ds: torch.Tensor | None, s: torch.Tensor, *rest: Any) -> object:
         dropped = rest[-2] and rest[-1] is not None
         shown = (nothing(s) if w is None else like(w) for w in rest[:count])
         return like(s) if dropped else nothing(s), like(s), *shown
@@ -93,7 +93,7 @@ def _define(name: str, *, centred: bool) -> None:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(s, *weights, *statistics, seed)
 
-    def gradient(ctx: Any, dy: torch.Tensor | None, ds: torch.Tensor | None, *_: Any) -> Any:
+    def gradient(ctx: Any, dy: torch.Tensor | None, ds: torch.Tensor | None, *_: object) -> Any:
         s, *saved, seed = ctx.saved_tensors
         if dy is None and ds is None:
             return (None,) * (5 + count)
@@ -102,7 +102,7 @@ def _define(name: str, *, centred: bool) -> None:
         shown = (None if w is None else grad for w, grad in zip(saved[:count], grads, strict=True))
         return dx if ctx.prob and seed is not None else dr, dr, *shown, None, None, None
 
-    def setup_back(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_back(ctx: Any, inputs: Any, output: object) -> None:
         dy, ds, s, *rest, ctx.eps, ctx.prob, seed = inputs
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dy, ds, s, *rest[:count], seed)

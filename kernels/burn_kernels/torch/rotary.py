@@ -44,7 +44,7 @@ def _run(computed: bool, q: torch.Tensor, k: torch.Tensor | None, *rest: Any) ->
     return _placed(y, q), nothing(q) if k is None else _placed(z, k)
 
 
-def _fake(q: torch.Tensor, k: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _fake(q: torch.Tensor, k: torch.Tensor | None, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.empty_like(_ordered(q)), nothing(q) if k is None else torch.empty_like(_ordered(k))
 
 

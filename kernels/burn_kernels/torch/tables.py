@@ -45,7 +45,7 @@ _EMBEDDING_BACKWARD = define(
 )
 
 
-def _setup_embedding(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_embedding(ctx: Any, inputs: Any, output: object) -> None:
     indices, weight, *ctx.options = inputs
     ctx.rows = weight.shape[0]
     ctx.save_for_backward(indices)
@@ -55,12 +55,12 @@ def _embedding_gradient(ctx: Any, dy: torch.Tensor) -> Any:
     return None, _EMBEDDING_BACKWARD(dy, *ctx.saved_tensors, ctx.rows, *ctx.options), None, None
 
 
-def _setup_embedding_backward(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_embedding_backward(ctx: Any, inputs: Any, output: object) -> None:
     _, indices, ctx.rows, *ctx.options = inputs
     ctx.save_for_backward(indices)
 
 
-def _embedding_second(ctx: Any, upstream: torch.Tensor) -> Any:
+def _embedding_second(ctx: Any, upstream: torch.Tensor) -> object:
     (indices,), (padding, scaled) = ctx.saved_tensors, ctx.options
     rows = torch.nn.functional.embedding(indices, upstream)
     if scaled:
@@ -114,7 +114,7 @@ def _clip_factor(tensors: list[torch.Tensor], most: float, order: float) -> tupl
     return run()  # type: ignore[no-any-return]  # launchers
 
 
-def _fake_norm(tensors: list[torch.Tensor], *_: Any) -> torch.Tensor:
+def _fake_norm(tensors: list[torch.Tensor], *_: object) -> torch.Tensor:
     first = next((x for x in tensors if x.numel()), None)
     device = tensors[0].device if tensors else torch.device("cpu")
     return torch.empty((), dtype=torch.float32 if first is None else wide_type(first.dtype), device=device)
@@ -128,12 +128,12 @@ CLIP_FACTOR = define(
 )
 
 
-def _setup_norm(ctx: Any, inputs: Any, output: Any) -> None:
+def _setup_norm(ctx: Any, inputs: Any, output: object) -> None:
     tensors, ctx.order = inputs
     ctx.save_for_backward(*tensors)
 
 
-def _norm_gradient(ctx: Any, dy: torch.Tensor) -> Any:
+def _norm_gradient(ctx: Any, dy: torch.Tensor) -> object:
     again = torch.is_grad_enabled()
     with torch.enable_grad():
         leaves = [leaf(x) for x in ctx.saved_tensors]
@@ -226,7 +226,7 @@ def clip_grad_norm_(
     return found
 
 
-def _require_tensors(op: str, listed: list[Any]) -> None:
+def _require_tensors(op: str, listed: list[object]) -> None:
     others = [one for one in listed if not isinstance(one, torch.Tensor)]
     if others:
         raise KernelArgumentError(

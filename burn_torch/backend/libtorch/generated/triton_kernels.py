@@ -39,6 +39,7 @@ from burn_torch.fusion.triton.proof import prove_triton
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
+from burn_torch.ops.value import Primitive
 
 __all__ = [
     "FusedKernel",
