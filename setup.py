@@ -77,6 +77,7 @@ setup(
         "tensorboard": TENSORBOARD,
         "tui": TUI,
         "completion": COMPLETION,
+        "images": IMAGES,
         "docs": DOCS,
         "dev": DEV,
         "hooks": HOOKS,

@@ -96,6 +96,17 @@ def test_no_extra_needs_torch(metadata: email.message.Message) -> None:
     assert [line for line in extras if line.startswith(from_torch)] == []
 
 
+def test_each_extra_that_a_message_or_page_names_is_there(metadata: email.message.Message) -> None:
+    files = [*(ROOT / "burn_torch").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.py")]
+    named: set[str] = set()
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        named |= set(re.findall(r"burn-torch\[(\w+)\]", text))
+        named |= set(re.findall(r"load_extra\(\s*\"[\w.]+\", \"(\w+)\"", text))
+    assert {"completion", "images", "onnx", "tui"} <= named
+    assert named - set(metadata.get_all("Provides-Extra", [])) == set()
+
+
 def test_the_version_is_the_one_of_the_package(metadata: email.message.Message) -> None:
     from burn_torch.version import __version__
 

@@ -73,6 +73,7 @@ def test_data_is_found_in_its_folder(burn, tmp_path):
     ("absent", "says"),
     [
         ("triton", "not installed; only for GPU kernels"),
+        ("safetensors", "not installed, and burn_torch needs it"),
         ("jinja2", "not installed, and burn_torch needs it"),
         ("shtab", "not installed; only for completion in shells"),
         ("PIL", "not installed; only for predictions of .png and .jpg"),

@@ -20,7 +20,7 @@ from burn_torch.version import __version__
 HELP: Final = "show versions, devices, what is available and why not"
 DESCRIPTION: Final = "Shows versions, devices, data, what is available here, and why something is not."
 
-REQUIRED: Final = ("torch", "numpy", "jinja2")
+REQUIRED: Final = ("torch", "numpy", "safetensors", "jinja2")
 OPTIONAL: Final = {
     "triton": "GPU kernels",
     "PIL": "predictions of .png and .jpg",
