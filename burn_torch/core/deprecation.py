@@ -51,13 +51,14 @@ class Deprecation:
 
     def __post_init__(self) -> None:
         first, last = (_release_of(version, self.subject) for version in (self.since, self.removed_in))
-        if last < (first[0], first[1] + 2) and last[0] <= first[0]:
+        earliest = (0, first[1] + 2) if first[0] == 0 else (first[0] + 1, 0)
+        if last < earliest and last[0] <= first[0]:
             raise ArgumentError(
                 explain(
                     f"{self.subject}: it would be removed too early",
                     given=f"since={self.since!r}, removed_in={self.removed_in!r}",
-                    expected="two minor releases between them, or a new major one: see docs/deprecation.md",
-                    mend=f'removed_in="{first[0]}.{first[1] + 2}"',
+                    expected="two minor releases later before 1.0, else the next major one: see docs/deprecation.md",
+                    mend=f'removed_in="{earliest[0]}.{earliest[1]}"',
                 )
             )
 
@@ -89,7 +90,7 @@ def deprecated(*, since: str, removed_in: str, instead: str, name: str | None = 
     Write it above every other decorator.
 
     since        the release that deprecates it, "0.2"
-    removed_in   the release that removes it: two minor ones later, or the next major one
+    removed_in   the release that removes it: two minor ones later before 1.0, else the next major one
     instead      what to write in its place
     name         what users call it; the qualified name where it is None
     """

@@ -1,6 +1,4 @@
-"""The parts of a view of a run: its events, their log, what they fold into, and commands back.  Imports no
-torch.
-"""
+"""The parts of a view of a run: its events, their log, what they fold into, and commands back.  No torch."""
 
 from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.core.exports import list_exports as _list_exports

@@ -179,6 +179,7 @@ def test_old_names_of_a_module_lead_to_the_new_ones(monkeypatch):
         ("0.2", "0.3", r'removed too early\n.*\n.*\n  mend: +removed_in="0\.4"'),
         ("0.9", "0.10", "removed too early"),
         ("1.2", "1.3", "removed too early"),
+        ("1.2", "1.4", r'removed too early\n.*\n.*\n  mend: +removed_in="2\.0"'),
         ("1.2", "0.9", "removed too early"),
         ("2", "4", r"this is no release\n  given: +'2'"),
         ("next", "later", "this is no release"),
