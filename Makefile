@@ -25,11 +25,12 @@ TORCH_INDEX ?=
 TRITON      ?= $(DEFAULT_TRITON)
 
 SHELL  := /bin/sh
-BIN    := $(if $(INSTALLED),$(patsubst %/,%,$(dir $(shell command -v $(PYTHON)))),.venv/bin)
-PIP    := $(BIN)/python -m pip --disable-pip-version-check
+BIN    := $(if $(INSTALLED),$(patsubst %/,%,$(dir $(shell command -v $(PYTHON) 2>/dev/null))),.venv/bin)
+PY     := $(if $(INSTALLED),$(PYTHON),$(BIN)/python)
+PIP    := $(PY) -m pip --disable-pip-version-check
 ARGS   ?=
 JOBS   ?= 2
-PYTHON_OF_TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python
+PYTHON_OF_TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY)
 PYTEST := $(PYTHON_OF_TESTS) -m pytest --numprocesses $(JOBS) --dist loadfile
 OTHERS := tests --ignore tests/interpreted
 
@@ -44,7 +45,7 @@ export PYTHONPATH := .:kernels
 endif
 
 setup: .venv/ready  ## make .venv with torch, the package and the developer's tools; quick when it is there
-	@echo "$(if $(INSTALLED),what is installed,.venv) is ready: $$($(BIN)/python -c 'import platform; from importlib.metadata import version; print("Python", platform.python_version() + ", torch", version("torch"))')"
+	@echo "$(if $(INSTALLED),what is installed,.venv) is ready: $$($(PY) -c 'import platform; from importlib.metadata import version; print("Python", platform.python_version() + ", torch", version("torch"))')"
 
 train: .venv/ready  ## train a network on handwritten digits (ARGS="--epochs 3" for more options)
 	$(BIN)/burn-torch train digits $(ARGS)
@@ -58,11 +59,11 @@ test-all: .venv/ready  ## every test that needs no GPU, the slow ones too
 	BURN_TORCH_SLOW=1 $(PYTEST) $(OTHERS) -m "not gpu" $(ARGS)
 
 fuzz: .venv/ready  ## random programs through every backend and compiler (N=2000, or SECONDS=60; SEED=7 again)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --processes $(JOBS) $(if $(N),--count $(N)) \
+	OMP_NUM_THREADS=1 $(PY) -m tests.fuzz --processes $(JOBS) $(if $(N),--count $(N)) \
 	  $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz-files: .venv/ready  ## damaged files for every reader (N=20000 of each; SECONDS=, JOBS=, READERS=a+b, SEED=, CASE=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz_files.runner PROCESSES=$(JOBS) $(foreach name,N SECONDS SEED CASE OUT,$(if $($(name)),$(name)=$($(name)))) $(if $(READERS),"READERS=$(READERS)")
+	OMP_NUM_THREADS=1 $(PY) -m tests.fuzz_files.runner PROCESSES=$(JOBS) $(foreach name,N SECONDS SEED CASE OUT,$(if $($(name)),$(name)=$($(name)))) $(if $(READERS),"READERS=$(READERS)")
 
 test-gpu: .venv/ready  ## the tests that need a CUDA device
 	BURN_TORCH_SLOW=1 $(PYTEST) tests -m gpu $(ARGS)  # JOBS=1 where the memory of the GPU is small
@@ -71,7 +72,7 @@ check: .venv/ready  ## format, lint, generated files, import contracts, types; c
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@if [ -x $(BIN)/actionlint ]; then $(BIN)/actionlint; else echo "actionlint is not installed: make hooks"; fi
-	$(BIN)/python docs/generate --check
+	$(PY) docs/generate --check
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy --no-incremental  # its cache loses names of __init__.pyi now and then; without it 13 s
 
@@ -81,7 +82,7 @@ format: .venv/ready  ## put the code into form: the one target that edits it
 
 bench: .venv/ready  ## run the benchmarks (BENCH=overhead for one of them)
 	@for file in $(or $(BENCH:%=benchmarks/%.py),$(wildcard benchmarks/[a-z]*.py)); do \
-	  echo "== $$file"; $(BIN)/python "$$file" $(ARGS) || exit 1; \
+	  echo "== $$file"; $(PY) "$$file" $(ARGS) || exit 1; \
 	done
 
 docs: .venv/docs-ready generate  ## build the documentation into docs/_build (fetches Sphinx the first time)
@@ -89,11 +90,11 @@ docs: .venv/docs-ready generate  ## build the documentation into docs/_build (fe
 	@echo "open docs/_build/index.html"
 
 measured: .venv/ready  ## put rows of benchmarks/kernels.py --judged into their file and the docs (ROWS="a.json b.json")
-	$(BIN)/python benchmarks/kernels.py --judged --merge $(ROWS)
-	$(BIN)/python docs/generate measured
+	$(PY) benchmarks/kernels.py --judged --merge $(ROWS)
+	$(PY) docs/generate measured
 
 generate: .venv/ready  ## write the generated files again
-	$(BIN)/python docs/generate
+	$(PY) docs/generate
 
 changelog: .venv/ready  ## show what the next release would write into CHANGELOG.md from changelog.d
 	$(BIN)/towncrier build --draft --version "$(or $(VERSION),next)"
@@ -103,7 +104,7 @@ hooks: .venv/ready  ## let git run the checks before each commit (fetches pre-co
 	$(BIN)/pre-commit install
 
 release: .venv/release-ready  ## prepare a release up to its tag (VERSION=0.1.0; ARGS=--dry-run changes nothing)
-	$(BIN)/python .ci/release.py $(VERSION) $(ARGS)
+	$(PY) .ci/release.py $(VERSION) $(ARGS)
 
 clean:  ## remove what builds and tools leave behind; keeps .venv and artifacts
 	rm -rf build dist *.egg-info docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -118,8 +119,8 @@ help:  ## this list
 # .venv/torch.txt holds the torch that is there: what is installed after it may not exchange it.
 
 ifdef INSTALLED
-.PHONY: .venv/ready
-.venv/ready:
+.PHONY: .venv/ready .venv/docs-ready .venv/release-ready
+.venv/ready .venv/docs-ready .venv/release-ready:
 	@$(check_python)
 else
 ifneq ($(WISH),$(MADE_WITH))
@@ -131,15 +132,14 @@ endif
 	@if ! [ -f $@ ] || [ '$(WISH)' != '$(MADE_WITH)' ] || ! $(PIP) --version >/dev/null 2>&1; then $(make_venv); fi
 	@rm -f $@ .venv/docs-ready .venv/release-ready
 	$(PIP) install $(if $(TORCH_INDEX),--index-url '$(TORCH_INDEX)') '$(TORCH)'
-	@$(BIN)/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > .venv/torch.txt
+	@$(PY) -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > .venv/torch.txt
 	@$(PIP) show --quiet triton 2>/dev/null || $(PIP) install '$(TRITON); platform_system == "Linux"'
 	$(PIP) install --constraint .venv/torch.txt --editable '.[dev]'
-	@$(BIN)/python -m compileall -q -j 2 burn_torch kernels tests/fuzz  # else each first process of a new clone does
+	@$(PY) -m compileall -q -j 2 burn_torch kernels tests/fuzz  # else each first process of a new clone does
 	@$(PYTHON_OF_TESTS) -m pytest --collect-only -qq tests >/dev/null || true  # and else each worker rewrites all asserts
 	@{ echo 'MADE_WITH := $(WISH)'; $(foreach name,PYTHON TORCH TRITON TORCH_INDEX,$(call keep,$(name))) } > .venv/settings.mk
 	@touch $@
 	@$(report_cuda)
-endif
 
 .venv/docs-ready: .venv/ready
 	$(PIP) install --constraint .venv/torch.txt --editable '.[docs]'
@@ -148,6 +148,7 @@ endif
 .venv/release-ready: .venv/ready
 	$(PIP) install --constraint .venv/torch.txt --editable '.[release]'
 	@touch $@
+endif
 
 # A value that is not the default is asked for once and holds for later targets.
 keep = $(if $(filter-out $(DEFAULT_$(1)),$($(1))),echo '$(1) ?= $($(1))';)
@@ -174,7 +175,7 @@ endef
 
 # pip cannot tell the size before it downloads, so this looks at what is there afterwards.
 define report_cuda
-site=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))'); \
+site=$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("platlib"))'); \
 if ls "$$site"/torch/lib/libtorch_cuda.so >/dev/null 2>&1 && ! [ -e /dev/nvidiactl ] && ! [ -e /dev/dxg ]; then \
   size=$$(du -chs "$$site"/nvidia "$$site"/torch/lib/*cuda* 2>/dev/null | tail -n 1 | cut -f 1); \
   echo; \
