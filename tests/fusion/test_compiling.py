@@ -74,6 +74,15 @@ def jobs_of(made: list[FusedKernel]) -> list[dict[str, Any]]:
     return [job | {"kernels": folder} for job in found if job is not None]
 
 
+def test_a_worker_begins_without_torch_and_without_the_package() -> None:
+    """Either takes seconds, which is what a worker is there to save."""
+    code = f"""import runpy, sys
+runpy.run_path({str(compile_worker.__file__)!r}, run_name="worker")
+print(*sorted({{"burn_torch", "burn_kernels", "torch"}} & {{*sys.modules}}))"""
+    ran = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout.split() == []
+
+
 def compiled_here(kernel: FusedKernel) -> bool:
     """Compiles it in this process; whether the cache had it."""
     import triton

@@ -12,9 +12,10 @@ import json
 import sys
 import types
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from burn_torch.ops.value import Primitive
+if TYPE_CHECKING:
+    from burn_torch.ops.value import Primitive
 
 __all__ = ["compiled", "source_of"]
 
