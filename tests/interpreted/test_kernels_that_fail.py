@@ -87,6 +87,22 @@ def test_in_a_compiled_function_with_donation(broken: list[str], seed: np.random
     torch.testing.assert_close(found.into_torch(), wanted)
 
 
+def test_the_operations_are_written_once_and_not_at_each_call(
+    broken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from burn_torch.backend.libtorch.generated import triton_kernels
+
+    written: list[object] = []
+    write = triton_kernels.compile_plain
+    monkeypatch.setattr(triton_kernels, "compile_plain", lambda graph: written.append(graph) or write(graph))
+    kernel = triton_kernels.FusedKernel(traced(lambda x: row("tanh")(x) * 0.25, [tensor(3)]), strict=False)
+    with pytest.warns(FusionWarning, match="kernel failed"):
+        kernel(torch.ones(3))
+    for _ in range(3):
+        torch.testing.assert_close(kernel(torch.ones(3))[0], torch.tanh(torch.ones(3)) * 0.25)
+    assert len(written) == 1
+
+
 def test_what_fails_without_the_kernel_too_is_the_error(broken: list[str]) -> None:
     from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 

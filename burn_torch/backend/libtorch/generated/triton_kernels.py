@@ -2,7 +2,7 @@
 
 The source of each kernel is a file of its own in the cache folder, named for its content: Triton reads it there, and
 so can people.  A kernel is written for the strides of its inputs when it first sees them; where its sizes are symbols,
-sizes and strides are arguments.  `fused_tuning.py` chooses its tiles, `fused_launch.py` launches it once compiled.
+sizes and strides are arguments.  `tuning.py` chooses its tiles, `quick_launch.py` launches it once compiled.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class FusedKernel:
         self.strict: Final = strict
         self.held: Final = held
         self.over: Final = dict(over or {})
-        self.without: _Run | None = self._interpreted if symbols is not None and symbols.shared in _failed else None
+        self.without: _Run | None = None if symbols is None or symbols.shared not in _failed else self._operations()
         """What computes in place of a kernel that failed."""
         self.variants: Final[dict[Any, Variant]] = {}
         self.quick: Run = self._unknown
@@ -256,7 +256,8 @@ class FusedKernel:
         """The outputs without the kernel, and what computes them."""
         if isinstance(fault, KernelFault):
             raise fault
-        outputs = self._interpreted(*inputs)  # where the operations fail too, no kernel is at fault
+        run = self._operations()
+        outputs = run(*inputs)  # where the operations fail too, no kernel is at fault
         if is_verifying():
             raise fault
         remember_failure(self._text(), fault)
@@ -270,10 +271,12 @@ class FusedKernel:
             FusionWarning,
             stacklevel=user_level(),
         )
-        return outputs, self._interpreted
+        return outputs, run
 
-    def _interpreted(self, *inputs: Primitive) -> list[torch.Tensor]:
-        return list(compile_plain(self.body)(*inputs))
+    def _operations(self) -> _Run:
+        """What computes the body one by one, without kernels; its source is written here, not at each call."""
+        run = compile_plain(self.body)
+        return lambda *inputs: list(run(*inputs))
 
     def _told(self, count: int) -> str:
         """The name of the kernel, its file and its operations."""
