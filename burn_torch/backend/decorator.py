@@ -59,6 +59,12 @@ class Decorator(Backend):
         stack._begin(*options)
         return stack
 
+    @staticmethod
+    def interned() -> list[Decorator]:
+        """Every stack that lasts, of all decorators; another thread may intern one meanwhile."""
+        with _lock:
+            return list(Decorator._instances.values())
+
     def _begin(self, *options: Any) -> None:
         """Sets what a decorator has beside the backend that it holds."""
 

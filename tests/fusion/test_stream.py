@@ -512,3 +512,22 @@ def test_donating_a_pending_value_and_what_it_is_read_by(stream: Stream, seed: n
     doubled = step(pending)
     torch.testing.assert_close(doubled.into_torch(), exact * 6)
     torch.testing.assert_close(reader.into_torch(), exact * 3 + 1)
+
+
+def test_streams_are_listed_while_another_thread_makes_a_stack(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    from burn_torch.backend.decorator import Decorator
+    from burn_torch.backend.lazy.decorator import streams_of_this_thread
+
+    instances = dict(Decorator._instances)
+
+    class Made:
+        """A stack; a second one is interned while it is looked at."""
+
+        @property
+        def __class__(self) -> type:
+            instances.setdefault(("second",), FUSED.backend)
+            return object
+
+    instances["first",] = Made()
+    monkeypatch.setattr(Decorator, "_instances", instances)
+    assert stream in streams_of_this_thread()

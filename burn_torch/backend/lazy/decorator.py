@@ -249,8 +249,7 @@ def fusion_of(stack: Any) -> Fusion | None:
 
 def streams_of_this_thread() -> list[Stream]:
     """The calling thread's streams of all stacks and places that were used so far."""
-    with _lock:
-        stacks = [stack for stack in Decorator._instances.values() if isinstance(stack, Fusion)]
+    stacks = [stack for stack in Decorator.interned() if isinstance(stack, Fusion)]
     return [local.stream for stack in stacks for local in list(stack._locals.values())]
 
 
