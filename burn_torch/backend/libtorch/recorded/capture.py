@@ -11,7 +11,7 @@ What a graph reads and writes lies at fixed addresses:
 * Held inputs (parameters of an evaluation) are read where they lie.  Another tensor in their place costs a new
   recording, and after three of these a copy a call.
 * Other tensors (batches) are copied into buffers.
-* Numbers are computed on the host and copied in one block (`cuda_graph_numbers.py`).
+* Numbers are computed on the host and copied in one block (`numbers.py`).
 * Every other output is copied out of private memory: what the caller holds is never written to again.
 
 What cannot be recorded is launched plainly between recorded parts; `program.splits` says what and why.
