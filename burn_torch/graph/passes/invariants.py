@@ -18,6 +18,7 @@ from typing import Any
 from burn_torch.core.errors import GraphError, explain
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.core.verifying import is_proving
+from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.sharing import alias_roots, constant_values
 from burn_torch.graph.transfers import transfers
@@ -151,9 +152,12 @@ def _draws(graph: Graph, body: Body, given: Sequence[object] | None = None) -> d
 
     for node in graph.nodes:
         call, inside = node.call, body(node)
+        if inside is None and call.multiple:  # a pass may open it, or close it: not all results hang on the same
+            inside = expanded(call)
         reached = [hangs.get(i) if isinstance(i, int) else None for i in node.inputs]
         if inside is not None:
-            made = _draws(inside, body, [x or origin(i) for i, x in zip(node.inputs, reached, strict=True)])
+            pairs_in = zip(node.inputs, reached, call.specs, strict=True)
+            made = _draws(inside, body, [x or origin(i) for i, x, spec in pairs_in if spec is not None])
             pairs = zip(node.outputs, inside.outputs, strict=True)
             hangs.update((y, made[i]) for y, i in pairs if y is not None and i is not None and i in made)
             continue
