@@ -107,7 +107,7 @@ release: .venv/release-ready  ## prepare a release up to its tag (VERSION=0.1.0;
 	$(PY) .ci/release.py $(VERSION) $(ARGS)
 
 clean:  ## remove what builds and tools leave behind; keeps .venv and artifacts
-	rm -rf build dist *.egg-info docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist *.egg-info docs/_build docs/reference/*.rst .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 help:  ## this list
