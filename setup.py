@@ -29,7 +29,7 @@ REQUIRES = [
 # No extra may need torch itself (torchvision, say): it would exchange the torch that is there for the index's newest.
 ONNX = ["onnx>=1.19"]
 TENSORBOARD = ["tensorboard>=2.18"]
-COMPLETION = ["shtab>=1.8"]
+COMPLETION = ["shtab>=1.11"]  # 1.8 has no fish, and 1.9 writes the functions of a script letter by letter
 IMAGES = ["pillow>=10"]
 TUI = ["textual>=8.2"]  # the dashboard is built and tested on 8.2.8; older ones have other themes and breakpoints
 DOCS = ["sphinx>=8", "myst-parser>=4", "furo>=2024.8"]
