@@ -83,6 +83,18 @@ def test_a_row_without_operators_is_refused_by_name_and_line(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_logaddexp_keeps_what_is_small_beside_one(tmp_path):
+    import onnxruntime
+
+    x, y = np.zeros(3, np.float32), np.array([-20.0, -30.0, -0.5], np.float32)
+    device = Device.cpu()
+    operands = (Tensor.from_data(x, device), Tensor.from_data(y, device))
+    export(lambda x, y: x.logaddexp(y), operands, tmp_path / "row.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "row.onnx"), providers=["CPUExecutionProvider"])
+    (results,) = session.run(None, dict(zip([i.name for i in session.get_inputs()], (x, y), strict=True)))
+    np.testing.assert_allclose(results, np.logaddexp(x.astype(np.float64), y), rtol=1e-5)
+
+
 def test_everything_that_is_written_is_a_row():
     from burn_torch.onnx.rows.registry import known
 

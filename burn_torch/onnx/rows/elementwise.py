@@ -72,6 +72,10 @@ def _(w: Writer, x: Wire) -> Wire:
 
 @row("log1p")
 def _(w: Writer, x: Wire) -> Wire:
+    return _log1p(w, x)
+
+
+def _log1p(w: Writer, x: Wire) -> Wire:
     # 2 atanh(x / (x + 2)) near 0, where 1 + x loses what x is
     one, two = w.number(1.0, x.dtype), w.number(2.0, x.dtype)
     small = w.node("Less", w.node("Abs", x), w.number(0.5, x.dtype))
@@ -201,10 +205,9 @@ def _(w: Writer, x: Wire | Number, y: Wire | Number) -> Wire:
 @row("logaddexp")
 def _(w: Writer, x: Wire | Number, y: Wire | Number) -> Wire:
     a, b = pair(w, x, y)
-    zero, one = w.number(0.0, a.dtype), w.number(1.0, a.dtype)
     # infinite operands have no difference
-    apart = w.node("Where", w.node("Equal", a, b), zero, w.node("Abs", w.node("Sub", a, b)))
-    return w.node("Add", w.node("Max", a, b), w.node("Log", w.node("Add", one, w.node("Exp", w.node("Neg", apart)))))
+    apart = w.node("Where", w.node("Equal", a, b), w.number(0.0, a.dtype), w.node("Abs", w.node("Sub", a, b)))
+    return w.node("Add", w.node("Max", a, b), _log1p(w, w.node("Exp", w.node("Neg", apart))))
 
 
 @row("erfinv")
