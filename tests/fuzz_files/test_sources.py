@@ -52,6 +52,7 @@ MODULES: Final = {
     "burn_torch/monitor/control.py": "control place",
     "burn_torch/monitor/dashboard/source.py": "events, live",
     "burn_torch/monitor/dashboard/terminal.py": OWN,
+    "burn_torch/monitor/html.py": OWN,
     "burn_torch/monitor/log.py": "events",
     "burn_torch/monitor/machine.py": OWN,
     "burn_torch/monitor/resources.py": OWN,
