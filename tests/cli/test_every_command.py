@@ -46,7 +46,7 @@ CASES = [
     # -- looking ------------------------------------------------------------------------------------------
     Case("info --json", out=(r'^\{', '"versions"', '"devices"', '"data"')),
     Case("info --data x", 2, err=("no option --data", "--help")),
-    Case("completion bash", out=("complete -F _burn_torch burn-torch",)),
+    Case("completion bash", out=("complete -o bashdefault -F _shtab_burn_torch burn-torch",)),
     Case("completion tcsh", 2, err=("no shell 'tcsh'", "one of bash, zsh, fish", "name one of those")),
     Case("completion fihs", 2, err=("no shell 'fihs'", "did you mean fish")),
     Case("tune --report", out=("lockfile: ",)),
@@ -55,7 +55,7 @@ CASES = [
     Case("tune --shapes 3x,4 --only softmax", 2, err=("these are not shapes", "ROWSxCOLS", "mend 3x, 4")),
     Case("tune --json", 2, err=("--json is for --report",)),
     Case("tune --budget-s soon", 2, err=("'soon' is no whole number",)),
-    Case("completion zsh", out=("^#compdef burn-torch", "runs:list runs")),
+    Case("completion zsh", out=("^#compdef burn-torch", "runs:'Shows runs", "_shtab_burn_torch_runs_list_options")),
     Case("completion fish", out=("^complete -c burn-torch -f", "-a report")),
     # -- a recipe's step ----------------------------------------------------------------------------------
     Case(f"explain digits {SMALL}", out=("^step on LibTorch", "peak .* planned", "1 adam_update")),

@@ -127,7 +127,7 @@ def test_the_variable_decides_what_is_fused(burn, script, tmp_path):
         (["both.py", "--html", "."], ("cannot be written", "Is a directory")),
         (["both.py", "--batch-size", "3"], ("settings of a recipe", "--batch-size, for both.py")),
         (["digits", "--", "x"], ("arguments of a script", "x, for digits")),
-        (["nowhere.py"], ("no such file", "nowhere.py")),
+        (["nowhere.py"], ("this recipe file does not exist", "nowhere.py")),
     ],
 )
 def test_words_that_do_not_fit_run_nothing(burn, script, tmp_path, words, told):

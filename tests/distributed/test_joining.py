@@ -92,13 +92,15 @@ def test_a_store_that_ends_while_others_wait_is_told(place):
 def test_times_to_wait_that_are_none_are_told(name, value):
     if name == "join_s" and value is None:
         return  # the default
-    with pytest.raises(ConfigError, match=rf"(?s){name} is no time.*given: .*expected: .*mend: "):
+    with pytest.raises(ConfigError, match=rf"(?s){name} is not a time to wait.*given: .*expected: .*mend: "):
         distributed.init(**{name: value})
 
 
 def test_the_variable_of_the_waiting_time_is_read_and_checked(place, monkeypatch):
     monkeypatch.setenv("BURN_TORCH_JOIN_S", "soon")
-    with pytest.raises(ConfigError, match=r"(?s)BURN_TORCH_JOIN_S is no time.*given: .*'soon'.*expected: .*mend: "):
+    with pytest.raises(
+        ConfigError, match=r"(?s)BURN_TORCH_JOIN_S is not a time to wait.*given: .*'soon'.*expected: .*mend: "
+    ):
         distributed.init()
     for variable, value in (("BURN_TORCH_JOIN_S", "0.3"), ("RANK", "1"), ("WORLD_SIZE", "2")):
         monkeypatch.setenv(variable, value)

@@ -338,10 +338,10 @@ def test_a_replay_file_is_data_and_nothing_else(program, tmp_path):
         for forged in (None, 3, "x"):
             metadata = {**record.metadata, "anomaly": json.dumps({**about, part: forged})}
             path = dataclasses.replace(record, metadata=metadata).save(tmp_path / "forged")
-            with pytest.raises(RecordError, match=r"no replay of an anomaly\n  given: .*\n  expected: .*\n  mend: "):
+            with pytest.raises(RecordError, match=r"not a replay of an anomaly\n  given: .*\n  expected: .*\n  mend: "):
                 Replay.load(path)
     other = program.make_net().into_record().save(tmp_path / "other")
-    with pytest.raises(RecordError, match=r"no replay of an anomaly\n  given:    .*other.safetensors: KeyError"):
+    with pytest.raises(RecordError, match=r"not a replay of an anomaly\n  given:    .*other.safetensors: KeyError"):
         replay(other)
 
 

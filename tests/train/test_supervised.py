@@ -255,7 +255,7 @@ def test_single_device_moves_the_model(program, tmp_path):
 
 
 def test_an_optimizer_config_in_the_place_of_an_optimizer_is_refused(program):
-    with pytest.raises(ConfigError, match=r"no optimizer\n  given:    AdamConfig[\s\S]*mend:     call init\(\)"):
+    with pytest.raises(ConfigError, match=r"not an optimizer\n  given:    AdamConfig[\s\S]*mend:     call init\(\)"):
         Learner(program.make_net(), AdamConfig(), 0.1)
 
 

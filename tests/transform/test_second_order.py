@@ -419,7 +419,7 @@ def test_a_learning_rate_of_several_elements_is_refused_in_words(seed: np.random
     model = drawn(Mlp.make(TAPE), seed)
     gradients = grad(lambda m: m.inner.weight.val().sum())(model)
     match = said(
-        "a learning rate, or another number of an optimizer", r"a tensor \(2,\)", "a Python number", "parameters"
+        "the learning rate and other numbers of an optimizer", r"a tensor \(2,\)", "a Python number", "parameters"
     )
     with pytest.raises(ShapeError, match=match):
         optim.SgdConfig().init().step(tensor([0.1, 0.2]), model, gradients)
