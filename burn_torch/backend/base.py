@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from burn_torch.backend.capabilities import Capabilities, Program
 from burn_torch.core.data import TensorData
-from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.errors import DeviceError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.ir import Graph
@@ -92,12 +92,10 @@ class Backend(ABC):
 
     def _refuse(self, source: Executor) -> NoReturn:
         raise DeviceError(
-            explain(
-                "values of different backend stacks were mixed",
-                given=f"{self.name} and {source.name}",
-                expected="one stack, or a value of an inner stack, which is taken as a constant",
-                mend="make both on one device, or move one with .to_device(device)",
-            )
+            "values of different backend stacks were mixed",
+            given=f"{self.name} and {source.name}",
+            expected="one stack, or a value of an inner stack, which is taken as a constant",
+            mend="make both on one device, or move one with .to_device(device)",
         ) from None
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.errors import DeviceError
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.value import Primitive
 
@@ -86,12 +86,10 @@ class Capabilities:
         """Raises DeviceError where this machine has no such place."""
         if place not in self.places():
             raise DeviceError(
-                explain(
-                    f"{self.leaf.name} computes on the host only",
-                    given=place,
-                    expected="cpu",
-                    mend="use Device.cuda(0), whose leaf is torch",
-                )
+                f"{self.leaf.name} computes on the host only",
+                given=place,
+                expected="cpu",
+                mend="use Device.cuda(0), whose leaf is torch",
             )
 
     def supports(self, dtype: DType, place: str) -> bool:

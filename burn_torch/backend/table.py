@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from burn_torch.backend.base import Backend, run_graph
-from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.errors import DeviceError
 from burn_torch.graph.decomposition import decomposed, expanded
 from burn_torch.ops.held_numbers import bind_candidate
 from burn_torch.ops.op import Call, PerCall
@@ -49,12 +49,10 @@ class TableLeaf(Backend):
         graph = decomposed(call) if call.op.decomposition is not None else expanded(call)
         if graph is None:
             raise DeviceError(
-                explain(
-                    f"{self.name} cannot compute {call.op.name}",
-                    given=f"{call!r}, a row without a decomposition",
-                    expected=f"one of the {len(self.table)} rows of its table, or a row made of them",
-                    mend=f'add "{call.op.name}" to the table of {type(self).__name__}, or move the values to a device'
-                    " that computes it: x.to_device(Device.cpu())",
-                )
+                f"{self.name} cannot compute {call.op.name}",
+                given=f"{call!r}, a row without a decomposition",
+                expected=f"one of the {len(self.table)} rows of its table, or a row made of them",
+                mend=f'add "{call.op.name}" to the table of {type(self).__name__}, or move the values to a device'
+                " that computes it: x.to_device(Device.cpu())",
             )
         return run_graph(self.compile(graph), call)

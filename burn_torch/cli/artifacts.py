@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from burn_torch.cli import registry
 from burn_torch.cli.recipe import AnyConfig, Recipe
 from burn_torch.core import strict_json
-from burn_torch.core.errors import ArtifactError, ConfigError, RecordError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError, RecordError
 from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
 from burn_torch.core.wording import visible
 
@@ -41,35 +41,29 @@ def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe,
     except OSError as err:
         given = f"{path}: {err.strerror or err}"
         raise ArtifactError(
-            explain(
-                "this is not the artifact directory of a recipe",
-                given=given if artifact_dir.is_dir() else f"{artifact_dir}, which is no directory",
-                expected="a directory with the config.json that `burn-torch train` writes",
-                mend="give the directory that `burn-torch train` named; by default it is below artifacts/",
-            )
+            "this is not the artifact directory of a recipe",
+            given=given if artifact_dir.is_dir() else f"{artifact_dir}, which is no directory",
+            expected="a directory with the config.json that `burn-torch train` writes",
+            mend="give the directory that `burn-torch train` named; by default it is below artifacts/",
         ) from err
     name = _recipe_name(content)
     if recipe is None:
         if name is None or name not in registry.recipes():
             raise ConfigError(
-                explain(
-                    "the settings of this run name no built-in recipe",
-                    given=f"{path}: " + (_lack_of_recipe(content) if name is None else f"recipe {name!r}"),
-                    expected=f"a recipe of {', '.join(registry.recipes())}",
-                    mend="name its recipe: --recipe FILE.py, or --recipe package.module:Class"
-                    if name
-                    else "restore config.json from a copy",
-                )
+                "the settings of this run name no built-in recipe",
+                given=f"{path}: " + (_lack_of_recipe(content) if name is None else f"recipe {name!r}"),
+                expected=f"a recipe of {', '.join(registry.recipes())}",
+                mend="name its recipe: --recipe FILE.py, or --recipe package.module:Class"
+                if name
+                else "restore config.json from a copy",
             )
         recipe = registry.recipe(name)
     elif name is not None and name != recipe.name:
         raise RecordError(
-            explain(
-                "the run in this directory is of another recipe",
-                given=f"recipe {recipe.name}, while {path} is of {name}",
-                expected=f"the directory of a run of {recipe.name}",
-                mend="name that recipe, or another directory",
-            )
+            "the run in this directory is of another recipe",
+            given=f"recipe {recipe.name}, while {path} is of {name}",
+            expected=f"the directory of a run of {recipe.name}",
+            mend="name that recipe, or another directory",
         )
     return recipe, recipe.config.load(path)
 
@@ -111,13 +105,11 @@ def trained_model(recipe: Recipe, config: AnyConfig, device: Device, args: Any, 
     if not path.is_file():
         own = "" if args.recipe is None else f" --recipe {shlex.quote(args.recipe)}"
         raise ArtifactError(
-            explain(
-                "the run in this directory has no trained model yet",
-                given=f"{artifact_dir}, without model.safetensors",
-                expected="a run that has come to its end",
-                mend=f"finish it: burn-torch resume {shlex.quote(str(artifact_dir))}{own}; or take what there is:"
-                " --checkpoint newest",
-            )
+            "the run in this directory has no trained model yet",
+            given=f"{artifact_dir}, without model.safetensors",
+            expected="a run that has come to its end",
+            mend=f"finish it: burn-torch resume {shlex.quote(str(artifact_dir))}{own}; or take what there is:"
+            " --checkpoint newest",
         )
     try:
         with bounded_by(path, artifact_dir):
@@ -151,12 +143,10 @@ def _checkpoint_model(
     found = there.newest(_say) if epoch == "newest" else there.restore(epoch)
     if found is None:
         raise ArtifactError(
-            explain(
-                "the run in this directory has no checkpoint yet",
-                given=f"{artifact_dir}, without a file in checkpoint/",
-                expected="a run that has ended an epoch, or was stopped within one",
-                mend="wait for it, or press Ctrl-C once: then it saves and stops",
-            )
+            "the run in this directory has no checkpoint yet",
+            given=f"{artifact_dir}, without a file in checkpoint/",
+            expected="a run that has ended an epoch, or was stopped within one",
+            mend="wait for it, or press Ctrl-C once: then it saves and stops",
         )
     path, checkpoint = found
     _say(f"the model of {path}")

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final, cast
 
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.core.reading import open_regular, read_lines
 
 __all__ = ["read_rows", "read_text"]
@@ -42,12 +42,10 @@ def _lines(path: Path, limit: int | None = None) -> Iterator[str]:
             yield from read_lines(file, newline="", limit=limit)
     except (OSError, EOFError, ValueError, zlib.error) as err:
         raise DataError(
-            explain(
-                f"{path}: cannot be read",
-                given=f"{path.absolute()}: {getattr(err, 'strerror', None) or err}",
-                expected="a text file in UTF-8, or such a file packed by gzip",
-                mend="check the path; fetch the file again if it is damaged",
-            )
+            f"{path}: cannot be read",
+            given=f"{path.absolute()}: {getattr(err, 'strerror', None) or err}",
+            expected="a text file in UTF-8, or such a file packed by gzip",
+            mend="check the path; fetch the file again if it is damaged",
         ) from err
 
 
@@ -90,5 +88,5 @@ def _fault(
     mend: str = "mend the line; quote cells that hold a comma or a quote",
 ) -> DataError:
     return DataError(
-        explain(f"{path}: this is not the expected table", given=f"line {line}: {given}", expected=expected, mend=mend)
+        f"{path}: this is not the expected table", given=f"line {line}: {given}", expected=expected, mend=mend
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar, final
 
 from burn_torch.config import Config, replace
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 
 __all__ = ["VARIABLE", "DataFiles"]
 
@@ -65,12 +65,10 @@ class DataFiles:
         lines = [self._lacks(folder) for folder in folders] or [f"no --data, and {VARIABLE} is not set"]
         wanted = ", ".join(" or ".join(names) for names in self.files.values())
         raise DataError(
-            explain(
-                f"{self.name}: the data is not here",
-                given="\n            ".join(lines),
-                expected=f"a folder with {wanted}",
-                mend=f"{self.source}; then name the folder: --data DIR, or {VARIABLE}=DIR with a folder {self.name}",
-            )
+            f"{self.name}: the data is not here",
+            given="\n            ".join(lines),
+            expected=f"a folder with {wanted}",
+            mend=f"{self.source}; then name the folder: --data DIR, or {VARIABLE}=DIR with a folder {self.name}",
         )
 
     def _in(self, folder: Path) -> dict[str, Path] | None:

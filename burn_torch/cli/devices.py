@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Final
 
-from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.errors import DeviceError
 from burn_torch.core.faults import nearest
 from burn_torch.core.wording import counted
 
@@ -67,12 +67,10 @@ def device(text: str, *, fused: bool | None = None) -> Device:
     word = text.strip().lower()
     if "," in word:
         raise DeviceError(
-            explain(
-                "this command runs on one device",
-                given=f"--devices {text}",
-                expected="one of them; several are for train and resume",
-                mend=f"--devices {word.partition(',')[0]}",
-            )
+            "this command runs on one device",
+            given=f"--devices {text}",
+            expected="one of them; several are for train and resume",
+            mend=f"--devices {word.partition(',')[0]}",
         )
     try:
         return Device.parse(word, fused=False if fused is False else None)
@@ -89,10 +87,8 @@ def device(text: str, *, fused: bool | None = None) -> Device:
     else:
         mend = "leave --devices out to compute on the CPU; `burn-torch info` says what this machine has"
     raise DeviceError(
-        explain(
-            f"there is no device {text!r} here",
-            given=f"--devices {text}" + (f"; {why}" if kind in ("cuda", "mps") and why else ""),
-            expected=f"one of {', '.join(here)}",
-            mend=mend,
-        )
+        f"there is no device {text!r} here",
+        given=f"--devices {text}" + (f"; {why}" if kind in ("cuda", "mps") and why else ""),
+        expected=f"one of {', '.join(here)}",
+        mend=mend,
     ) from None

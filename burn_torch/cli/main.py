@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 from burn_torch.cli import registry
 from burn_torch.cli.failure import EXIT_BROKEN_PIPE, EXIT_USAGE, report
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.faults import nearest
 from burn_torch.core.wording import VisibleText
 from burn_torch.version import __version__
@@ -184,12 +184,10 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
     except _UsageError as fault:
         prog = fault.parser.prog
         raise ConfigError(
-            explain(
-                f"{prog}: {fault.what}",
-                given=" ".join(["burn-torch", *given]),
-                expected=fault.expected,
-                mend=" ".join(filter(None, [fault.mend, f"{prog} --help tells more"])),
-            )
+            f"{prog}: {fault.what}",
+            given=" ".join(["burn-torch", *given]),
+            expected=fault.expected,
+            mend=" ".join(filter(None, [fault.mend, f"{prog} --help tells more"])),
         ) from None
     args.after = after
     args.given = list(given)  # for a command that starts itself again in another process

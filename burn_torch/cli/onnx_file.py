@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from burn_torch.core.data import TensorData
-from burn_torch.core.errors import OnnxError, RecordError, explain
+from burn_torch.core.errors import OnnxError, RecordError
 from burn_torch.core.extras import load_extra
 from burn_torch.module import ModuleRecord
 from burn_torch.module.record import RecordEntry
@@ -66,12 +66,10 @@ def record_of_onnx(path: Path) -> ModuleRecord:
         entries[proto.name] = RecordEntry(dtype, _shape(proto, path), None, _reader(proto, path.parent, claims))
     if faults:
         raise RecordError(
-            explain(
-                "the weights of this model cannot be converted",
-                given=f"{path}: {', '.join(faults[:20])}",
-                expected=f"one weight a name, of {', '.join(sorted({str(dtype) for dtype in ONNX_DTYPES.values()}))}",
-                mend="leave them in the ONNX file, or export the model with other types",
-            )
+            "the weights of this model cannot be converted",
+            given=f"{path}: {', '.join(faults[:20])}",
+            expected=f"one weight a name, of {', '.join(sorted({str(dtype) for dtype in ONNX_DTYPES.values()}))}",
+            mend="leave them in the ONNX file, or export the model with other types",
         )
     return ModuleRecord(entries, {"module": model.graph.name} if model.graph.name else {})
 
@@ -95,12 +93,10 @@ def _parsed(path: Path) -> Any:
 
 def _damaged(path: Path, what: str) -> OnnxError:
     return OnnxError(
-        explain(
-            "this is not an ONNX model, or it is damaged",
-            given=f"{path}: {what}",
-            expected="a protobuf of onnx.ModelProto",
-            mend="check the path, or export the model again",
-        )
+        "this is not an ONNX model, or it is damaged",
+        given=f"{path}: {what}",
+        expected="a protobuf of onnx.ModelProto",
+        mend="check the path, or export the model again",
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from burn_torch.cli.devices import device
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.wording import counted
 
 if TYPE_CHECKING:
@@ -118,6 +118,4 @@ class Placement:
 
 
 def _not_together(given: str, expected: str) -> ConfigError:
-    return ConfigError(
-        explain("these do not go together", given=given, expected=expected, mend="leave one of them out")
-    )
+    return ConfigError("these do not go together", given=given, expected=expected, mend="leave one of them out")

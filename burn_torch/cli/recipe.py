@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from burn_torch.config import Config
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from burn_torch.cli.data_files import DataFiles
@@ -70,12 +70,10 @@ class Recipe(ABC):
     def download(self, config: AnyConfig) -> None:
         """Fetches the data into the cache, for `--download`.  Raises: ConfigError for a recipe that cannot."""
         raise ConfigError(
-            explain(
-                f"{self.name}: there is nothing to download",
-                given="--download",
-                expected="mnist or fashion-mnist, whose files have a checksum",
-                mend="leave --download out; --data names a folder with the files",
-            )
+            f"{self.name}: there is nothing to download",
+            given="--download",
+            expected="mnist or fashion-mnist, whose files have a checksum",
+            mend="leave --download out; --data names a folder with the files",
         )
 
     @abstractmethod
@@ -111,12 +109,10 @@ class Recipe(ABC):
         Raises: ConfigError in a recipe that does not say so.
         """
         raise ConfigError(
-            explain(
-                f"the recipe {self.name} does not say what its model takes",
-                given=f"{type(self).__name__} without example_inputs",
-                expected="a method example_inputs(config, device) that gives the inputs of the model's forward",
-                mend="define it, or export the model in Python: burn_torch.onnx.export(model, inputs, path)",
-            )
+            f"the recipe {self.name} does not say what its model takes",
+            given=f"{type(self).__name__} without example_inputs",
+            expected="a method example_inputs(config, device) that gives the inputs of the model's forward",
+            mend="define it, or export the model in Python: burn_torch.onnx.export(model, inputs, path)",
         )
 
     @abstractmethod

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 import burn_torch.cli.commands
 import burn_torch.cli.recipes
 from burn_torch.cli.recipe import Recipe
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.faults import nearest
 
 __all__ = ["Command", "commands", "recipe", "recipes"]
@@ -67,12 +67,10 @@ def recipe(name: str) -> Recipe:
     if name not in recipes():
         near = nearest(name, recipes())
         raise ConfigError(
-            explain(
-                f"there is no recipe {name!r}",
-                given=name,
-                expected=f"{', '.join(recipes())}, FILE.py that defines RECIPE, or package.module:Class",
-                mend="name one of those" if near is None else f"did you mean {near}?",
-            )
+            f"there is no recipe {name!r}",
+            given=name,
+            expected=f"{', '.join(recipes())}, FILE.py that defines RECIPE, or package.module:Class",
+            mend="name one of those" if near is None else f"did you mean {near}?",
         )
     found: Recipe = importlib.import_module(f"burn_torch.cli.recipes.{name.replace('-', '_')}").RECIPE
     return found
@@ -88,30 +86,24 @@ def _module(name: str, given: str) -> ModuleType:
         if err.name is None or not (name == err.name or name.startswith(f"{err.name}.")):
             raise  # it is there, and imports something that is not
         raise ConfigError(
-            explain(
-                f"there is no module {name!r}",
-                given=given,
-                expected="package.module:Class, where `import package.module` works from this folder",
-                mend="check the name, or give the file: path/to/file.py:Class",
-            )
+            f"there is no module {name!r}",
+            given=given,
+            expected="package.module:Class, where `import package.module` works from this folder",
+            mend="check the name, or give the file: path/to/file.py:Class",
         ) from err
     except ValueError as err:  # an empty name, "..", and what else is no name
         raise ConfigError(
-            explain(
-                "this names no module", given=given, expected="package.module:Class", mend="write its name with dots"
-            )
+            "this names no module", given=given, expected="package.module:Class", mend="write its name with dots"
         ) from err
 
 
 def _module_of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ConfigError(
-            explain(
-                "this recipe file does not exist",
-                given=f"{path.absolute()}",
-                expected=f"a Python file that defines RECIPE, or one of {', '.join(recipes())}",
-                mend="check the path",
-            )
+            "this recipe file does not exist",
+            given=f"{path.absolute()}",
+            expected=f"a Python file that defines RECIPE, or one of {', '.join(recipes())}",
+            mend="check the path",
         )
     name = f"recipe_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.absolute())
@@ -133,14 +125,12 @@ def _recipe_in(module: ModuleType, name: str, where: str) -> Recipe:
     names = [key for key, value in vars(module).items() if _is_recipe(value)]
     near = nearest(name, names) or (names[0] if len(names) == 1 else None)
     raise ConfigError(
-        explain(
-            "this file defines no recipe" if where.endswith(".py") else "this module has no such recipe",
-            given=f"{where} with " + (f"no {name}" if found is None else f"{name} = {found!r}"[:80]),
-            expected=f"{name}, an instance or a class derived from burn_torch.cli.recipe.Recipe, with all its methods",
-            mend=f"did you mean {where}:{near}?"
-            if near
-            else "see docs/building-blocks/cli.md, or burn_torch/cli/recipes/ for some that work",
-        )
+        "this file defines no recipe" if where.endswith(".py") else "this module has no such recipe",
+        given=f"{where} with " + (f"no {name}" if found is None else f"{name} = {found!r}"[:80]),
+        expected=f"{name}, an instance or a class derived from burn_torch.cli.recipe.Recipe, with all its methods",
+        mend=f"did you mean {where}:{near}?"
+        if near
+        else "see docs/building-blocks/cli.md, or burn_torch/cli/recipes/ for some that work",
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from burn_torch.core.errors import ArtifactError, BurnTorchError, explain
+from burn_torch.core.errors import ArtifactError, BurnTorchError
 from burn_torch.core.reading import read_bounded
 from burn_torch.core.wording import counted
 from burn_torch.record.listing import Listing, listing_of
@@ -46,12 +46,10 @@ def listing_of_run(folder: Path, check: bool | None) -> Listing:
     settings, result = _json(folder / "config.json"), _json(folder / "result.json")
     if not (checkpoints or model.is_file() or settings or result):
         raise ArtifactError(
-            explain(
-                "this directory holds no run",
-                given=str(folder),
-                expected="config.json, checkpoint/, model.safetensors, or one of them",
-                mend="give the directory that `burn-torch train` named, or a file of tensors",
-            )
+            "this directory holds no run",
+            given=str(folder),
+            expected="config.json, checkpoint/, model.safetensors, or one of them",
+            mend="give the directory that `burn-torch train` named, or a file of tensors",
         )
     words = {f"config.{name}": _text(value) for name, value in settings.items()}
     words |= {f"result.{name}": _text(value) for name, value in result.items()}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from burn_torch.cli.runs import DEFAULT, Found, aligned, described, differences, find_runs, open_run, row
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.faults import nearest
 from burn_torch.monitor import Split
 from burn_torch.monitor.dashboard.chart import ASCII, BRAILLE, Line, chart
@@ -109,12 +109,10 @@ def _names(runs: Sequence[Found], wanted: str | None) -> list[str]:
     if wanted.lower() not in by_lower:
         near = nearest(wanted, names)
         raise ConfigError(
-            explain(
-                f"no run measures {wanted!r}",
-                given=f"--metric {wanted}",
-                expected=f"one of {', '.join(names) or 'no metrics at all'}",
-                mend="name one of those" if near is None else f"did you mean {near}?",
-            )
+            f"no run measures {wanted!r}",
+            given=f"--metric {wanted}",
+            expected=f"one of {', '.join(names) or 'no metrics at all'}",
+            mend="name one of those" if near is None else f"did you mean {near}?",
         )
     return [by_lower[wanted.lower()]]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.errors import ArtifactError
 from burn_torch.core.wording import first_line
 from burn_torch.monitor import EVENTS, RunView, Split
 from burn_torch.monitor.dashboard.content import clean
@@ -49,12 +49,10 @@ def open_run(directory: Path, *, outline: bool) -> Found:
     """
     if not (directory / EVENTS).is_file():
         raise ArtifactError(
-            explain(
-                "there is no run",
-                given=f"{directory}" + (f" without {EVENTS}" if directory.is_dir() else ", which is no directory"),
-                expected="the artifact directory of a run",
-                mend="give the directory that `burn-torch train` named; `burn-torch runs list` finds them",
-            )
+            "there is no run",
+            given=f"{directory}" + (f" without {EVENTS}" if directory.is_dir() else ", which is no directory"),
+            expected="the artifact directory of a run",
+            mend="give the directory that `burn-torch train` named; `burn-torch runs list` finds them",
         )
     return Found(directory, RunView.outline(directory) if outline else RunView.of(directory))
 
@@ -69,12 +67,10 @@ def find_runs(places: Sequence[Path]) -> list[Found]:
         found = _below(place, _DEPTH)
         if not found and places:
             raise ArtifactError(
-                explain(
-                    "there are no runs",
-                    given=f"{place}" + ("" if place.is_dir() else ", which is no directory"),
-                    expected="the artifact directory of a run, or a folder of them",
-                    mend="give the folder that `burn-torch train --artifact-dir` was given, or one above it",
-                )
+                "there are no runs",
+                given=f"{place}" + ("" if place.is_dir() else ", which is no directory"),
+                expected="the artifact directory of a run, or a folder of them",
+                mend="give the folder that `burn-torch train --artifact-dir` was given, or one above it",
             )
         directories += found
     runs = [_opened(directory) for directory in dict.fromkeys(directories)]

@@ -17,7 +17,7 @@ from burn_torch.backend import LibTorch
 from burn_torch.backend.lazy import watched_streams
 from burn_torch.backend.lazy.default import VARIABLE
 from burn_torch.backend.lazy.explanation import StreamExplanation, explain_stream
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.reading import MAX_LINE, read_bounded
 from burn_torch.core.wording import counted
 from burn_torch.fusion import FusionExplanation, plan_of
@@ -120,12 +120,10 @@ def explain_script(path: Path, arguments: Sequence[str]) -> ScriptExplanation:
         source = path.read_bytes()
     except OSError as err:
         raise ConfigError(
-            explain(
-                "this script cannot be read",
-                given=f"{path}: {err.strerror or err}",
-                expected="a file of Python",
-                mend="check the path",
-            )
+            "this script cannot be read",
+            given=f"{path}: {err.strerror or err}",
+            expected="a file of Python",
+            mend="check the path",
         ) from err
     with _fused_everywhere(), watched_streams() as streams, watched_programs() as compiled:
         fault = _run(path, source, arguments)
@@ -133,12 +131,10 @@ def explain_script(path: Path, arguments: Sequence[str]) -> ScriptExplanation:
         functions = tuple(compiled())
     if not found and not functions and fault is None:
         raise ConfigError(
-            explain(
-                "there is nothing to explain: this script computed nothing that burn_torch fuses or compiles",
-                given=f"{path}, which ran to its end",
-                expected="operations on a device that is fused, which is the default here, or a compiled function",
-                mend="call what it defines; a device of Device.cpu(fused=False), and numpy's, is not fused",
-            )
+            "there is nothing to explain: this script computed nothing that burn_torch fuses or compiles",
+            given=f"{path}, which ran to its end",
+            expected="operations on a device that is fused, which is the default here, or a compiled function",
+            mend="call what it defines; a device of Device.cpu(fused=False), and numpy's, is not fused",
         )
     choices = LibTorch().capabilities.choices
     unfused = tuple(

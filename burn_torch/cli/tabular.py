@@ -22,7 +22,7 @@ from burn_torch.cli.recipe import AnyConfig, AnyLoader, Prediction, Recipe
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.config import Config, replace
 from burn_torch.config.rules import Rules
-from burn_torch.core.errors import ConfigError, DataError, explain
+from burn_torch.core.errors import ConfigError, DataError
 from burn_torch.core.faults import nearest
 from burn_torch.core.wording import counted
 from burn_torch.data import DataLoader, InMemDataset, permutation
@@ -127,12 +127,10 @@ class Table:
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if not names or twice:
             raise DataError(
-                explain(
-                    f"{path}: the columns have no names of their own",
-                    given=f"{', '.join(twice)[:400]} more than once" if twice else "an empty file",
-                    expected="a first line with one name a column",
-                    mend="write such a line",
-                )
+                f"{path}: the columns have no names of their own",
+                given=f"{', '.join(twice)[:400]} more than once" if twice else "an empty file",
+                expected="a first line with one name a column",
+                mend="write such a line",
             )
         cells: dict[str, list[str]] = {name: [] for name in names}
         lines = []
@@ -161,12 +159,10 @@ class Table:
         if found and len(found) <= MAX_WORDS:
             return Column(name, words=found)
         raise DataError(
-            explain(
-                f"{self.path}: the column {name} cannot be read",
-                given=f"{len(found)} different words" if found else "nothing but empty cells",
-                expected=f"numbers, or up to {MAX_WORDS} different words",
-                mend=f"leave it out: --set ignore={name}",
-            )
+            f"{self.path}: the column {name} cannot be read",
+            given=f"{len(found)} different words" if found else "nothing but empty cells",
+            expected=f"numbers, or up to {MAX_WORDS} different words",
+            mend=f"leave it out: --set ignore={name}",
         )
 
     def inputs(self, columns: Sequence[Column]) -> NDArray[np.float32]:
@@ -175,21 +171,17 @@ class Table:
         if absent:
             near = nearest(absent[0], self.cells)
             raise DataError(
-                explain(
-                    f"{self.path}: columns are missing",
-                    given=f"the columns {', '.join(self.cells)}, without {', '.join(absent)}",
-                    expected=f"the columns {', '.join(column.name for column in columns)}",
-                    mend="rename them" + (f"; is {near} meant by {absent[0]}?" if near else ""),
-                )
+                f"{self.path}: columns are missing",
+                given=f"the columns {', '.join(self.cells)}, without {', '.join(absent)}",
+                expected=f"the columns {', '.join(column.name for column in columns)}",
+                mend="rename them" + (f"; is {near} meant by {absent[0]}?" if near else ""),
             )
         if not columns:
             raise DataError(
-                explain(
-                    f"{self.path}: there is nothing to predict from",
-                    given=f"the columns {', '.join(self.cells)[:400]}",
-                    expected="one column of inputs at least, beside that which is predicted and those left out",
-                    mend="add a column, or ignore fewer",
-                )
+                f"{self.path}: there is nothing to predict from",
+                given=f"the columns {', '.join(self.cells)[:400]}",
+                expected="one column of inputs at least, beside that which is predicted and those left out",
+                mend="add a column, or ignore fewer",
             )
         parts: list[NDArray[Any]] = []
         for column in columns:
@@ -213,12 +205,10 @@ class Table:
             if cell and not _is_number(cell)
         )
         return DataError(
-            explain(
-                f"{self.path}: this is not a number",
-                given=f"line {line}: {name} = {cell!r}",
-                expected="a number, as in the training data",
-                mend="mend the cell, or leave it empty",
-            )
+            f"{self.path}: this is not a number",
+            given=f"line {line}: {name} = {cell!r}",
+            expected="a number, as in the training data",
+            mend="mend the cell, or leave it empty",
         )
 
 
@@ -368,21 +358,17 @@ class TableRecipe(Recipe):
             if name not in names:
                 near = None if name is None else nearest(name, names)
                 raise ConfigError(
-                    explain(
-                        "the table has no such column" if name else "the column to predict is not named",
-                        given=f"{setting} = {name}" if name else f"{table.path}, and no target",
-                        expected=f"one of {', '.join(names)}",
-                        mend=f"did you mean {near}?" if near else f"--set {setting}=COLUMN",
-                    )
+                    "the table has no such column" if name else "the column to predict is not named",
+                    given=f"{setting} = {name}" if name else f"{table.path}, and no target",
+                    expected=f"one of {', '.join(names)}",
+                    mend=f"did you mean {near}?" if near else f"--set {setting}=COLUMN",
                 )
         if len(table.lines) < 2 or len(names) - len(set(config.ignore) | {config.target}) < 1:
             raise DataError(
-                explain(
-                    f"{table.path}: this is too little to learn from",
-                    given=f"{counted(len(table.lines), 'row')}, {counted(len(names), 'column')}",
-                    expected="two rows at least, and a column besides the target",
-                    mend="give a larger table",
-                )
+                f"{table.path}: this is too little to learn from",
+                given=f"{counted(len(table.lines), 'row')}, {counted(len(names), 'column')}",
+                expected="two rows at least, and a column besides the target",
+                mend="give a larger table",
             )
 
     def rows(self, config: TableConfig, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -435,12 +421,10 @@ class TableRecipe(Recipe):
         if faulty.size:
             row = int(faulty[0])
             raise DataError(
-                explain(
-                    f"{table.path}: a row has no target",
-                    given=f"line {table.lines[row]}: {column.name} = {table.cells[column.name][row]!r}",
-                    expected="a finite number" if column.words is None else f"one of {', '.join(column.words[:12])}",
-                    mend="leave the row out",
-                )
+                f"{table.path}: a row has no target",
+                given=f"line {table.lines[row]}: {column.name} = {table.cells[column.name][row]!r}",
+                expected="a finite number" if column.words is None else f"one of {', '.join(column.words[:12])}",
+                mend="leave the row out",
             )
         return found
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 
 __all__ = ["BYTES", "Tokenizer", "learn_merges"]
 
@@ -127,12 +127,10 @@ class Tokenizer:
 
 def _refuse_merge(token: int, pair: Pair, expected: str) -> ConfigError:
     return ConfigError(
-        explain(
-            "these merges make no tokenizer",
-            given=f"token {token} is the pair {pair}",
-            expected=expected,
-            mend="take the merges of the run that the model is of: its config.json has them",
-        )
+        "these merges make no tokenizer",
+        given=f"token {token} is the pair {pair}",
+        expected=expected,
+        mend="take the merges of the run that the model is of: its config.json has them",
     )
 
 

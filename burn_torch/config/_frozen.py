@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NoReturn, TypeVar
 
 from burn_torch.config._kinds import FieldValue
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -14,12 +14,10 @@ K = TypeVar("K")
 
 def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
     raise ConfigError(
-        explain(
-            "a configuration is a value and does not change",
-            given=f"a change of {self!r} in place",
-            expected="a new configuration",
-            mend="replace(config, field=[*config.field, item]) or config.with_field(...)",
-        )
+        "a configuration is a value and does not change",
+        given=f"a change of {self!r} in place",
+        expected="a new configuration",
+        mend="replace(config, field=[*config.field, item]) or config.with_field(...)",
     )
 
 

@@ -34,7 +34,7 @@ from burn_torch.config._containers import (
     note_duplicates,
 )
 from burn_torch.config._kinds import FieldValue, Kind
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.faults import INVALID, Place, listed, mend_name, raise_faults, shown
 
 
@@ -293,12 +293,10 @@ def schema_of(cls: type[object]) -> Schema:
         return compile_schema(cls)
     except NameError as error:
         raise ConfigError(
-            explain(
-                f"class {cls.__name__}: an annotation names nothing",
-                given=str(error),
-                expected="types that are declared where the class is",
-                mend="import the type, or declare it in the same scope",
-            )
+            f"class {cls.__name__}: an annotation names nothing",
+            given=str(error),
+            expected="types that are declared where the class is",
+            mend="import the type, or declare it in the same scope",
         ) from error
 
 
@@ -368,13 +366,11 @@ def kind_of(annotation: object) -> Kind:
         if issubclass(annotation, Enum):
             return kinds.ChoiceKind.of_enum(annotation)
     raise ConfigError(
-        explain(
-            "no field can have this type",
-            given=repr(annotation),
-            expected="bool, int, float, str, Path, None, Literal, Enum, a Config, or list[X], tuple[X, ...], "
-            "tuple[X, Y], dict[str, X], dict[int, X], X | Y of them",
-            mend="use one of these; a container names what it holds",
-        )
+        "no field can have this type",
+        given=repr(annotation),
+        expected="bool, int, float, str, Path, None, Literal, Enum, a Config, or list[X], tuple[X, ...], "
+        "tuple[X, Y], dict[str, X], dict[int, X], X | Y of them",
+        mend="use one of these; a container names what it holds",
     )
 
 
@@ -424,12 +420,10 @@ def _union(args: Iterable[object]) -> Kind:
     twice = sorted({form for form in forms if forms.count(form) > 1})
     if twice:
         raise ConfigError(
-            explain(
-                "JSON cannot tell the members of this union apart",
-                given=f"{' | '.join(member.describe() for member in members)}: several are written as {listed(twice)}",
-                expected="at most one member for each JSON form",
-                mend="make each member a Config class of its own: a union of classes is written with their names",
-            )
+            "JSON cannot tell the members of this union apart",
+            given=f"{' | '.join(member.describe() for member in members)}: several are written as {listed(twice)}",
+            expected="at most one member for each JSON form",
+            mend="make each member a Config class of its own: a union of classes is written with their names",
         )
     return members[0] if len(members) == 1 else UnionKind(members)
 
@@ -460,12 +454,10 @@ def _enter(table: dict[str, type[object]], tag: str, cls: type[object]) -> None:
     other = table.setdefault(tag, cls)
     if other is not cls:
         raise ConfigError(
-            explain(
-                "two classes of a union have one tag",
-                given=f"{other.__qualname__} and {cls.__qualname__}, both {tag!r}",
-                expected="a tag of its own for each",
-                mend='class ...(Config, tag="Other"), or Annotated[..., Tag("Other")] in the union',
-            )
+            "two classes of a union have one tag",
+            given=f"{other.__qualname__} and {cls.__qualname__}, both {tag!r}",
+            expected="a tag of its own for each",
+            mend='class ...(Config, tag="Other"), or Annotated[..., Tag("Other")] in the union',
         )
 
 

@@ -105,12 +105,10 @@ class Config:
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises: ConfigError that names `init`."""
         raise ConfigError(
-            explain(
-                f"{type(self).__name__}: a configuration is not a function",
-                given=f"{type(self).__name__}(...) called with {len(args) + len(kwargs)} arguments",
-                expected="a call of one of its methods",
-                mend="config.init(device).forward(x): init makes what the configuration describes",
-            )
+            f"{type(self).__name__}: a configuration is not a function",
+            given=f"{type(self).__name__}(...) called with {len(args) + len(kwargs)} arguments",
+            expected="a call of one of its methods",
+            mend="config.init(device).forward(x): init makes what the configuration describes",
         )
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -180,12 +178,10 @@ class Config:
             data = read_bounded(path, MAX_CONFIG_BYTES)
         except OSError as error:
             raise ConfigError(
-                explain(
-                    f"{path}: cannot be read",
-                    given=f"{Path(path).absolute()} ({error.strerror or error})",
-                    expected=f"a JSON file with the fields of {cls.__name__}",
-                    mend="check the path; config.save(path) writes such a file",
-                )
+                f"{path}: cannot be read",
+                given=f"{Path(path).absolute()} ({error.strerror or error})",
+                expected=f"a JSON file with the fields of {cls.__name__}",
+                mend="check the path; config.save(path) writes such a file",
             ) from error
         return _read(cls, data, f"{path}, read as {cls.__name__}")
 
@@ -198,12 +194,10 @@ class Config:
             write_atomic(path, f"{self.to_json()}\n".encode())
         except OSError as error:
             raise ArtifactError(
-                explain(
-                    f"{path}: cannot be written",
-                    given=f"{Path(path).absolute()} ({error.strerror or error})",
-                    expected="a path in a folder that exists and may be written",
-                    mend="make the folder, or name another",
-                )
+                f"{path}: cannot be written",
+                given=f"{Path(path).absolute()} ({error.strerror or error})",
+                expected="a path in a folder that exists and may be written",
+                mend="make the folder, or name another",
             ) from error
 
 
@@ -228,16 +222,14 @@ def _read(cls: type[C], data: str | bytes, subject: str) -> C:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(
-            explain(f"{subject}: no JSON", given=str(error), expected="JSON in UTF-8", mend="restore or rewrite it")
+            f"{subject}: no JSON", given=str(error), expected="JSON in UTF-8", mend="restore or rewrite it"
         ) from error
     except RecursionError:
         raise ConfigError(
-            explain(
-                f"{subject}: nested too deeply",
-                given=f"more levels than Python's recursion limit of {sys.getrecursionlimit()} allows",
-                expected="a configuration that people could have written",
-                mend="make it flatter",
-            )
+            f"{subject}: nested too deeply",
+            given=f"more levels than Python's recursion limit of {sys.getrecursionlimit()} allows",
+            expected="a configuration that people could have written",
+            mend="make it flatter",
         ) from None
     if place.faults:
         raise_faults(subject, place.faults)
@@ -291,12 +283,10 @@ def _register(cls: type[object], parent: type[object]) -> None:
     other = variants.get(tag)
     if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
         raise ConfigError(
-            explain(
-                f"class {cls.__name__}: {parent.__name__} has this tag already",
-                given=f"tag {tag!r}, which {other.__qualname__} has",
-                expected="a tag of its own for each variant",
-                mend=f'class {cls.__name__}({parent.__name__}, tag="Other")',
-            )
+            f"class {cls.__name__}: {parent.__name__} has this tag already",
+            given=f"tag {tag!r}, which {other.__qualname__} has",
+            expected="a tag of its own for each variant",
+            mend=f'class {cls.__name__}({parent.__name__}, tag="Other")',
         )
     variants[tag] = cls  # declared again in a notebook or by a reload: the newer one counts
 
@@ -305,12 +295,10 @@ def _require_concrete(cls: type[object]) -> None:
     if cls is Config or info_of(cls).is_enum:
         names = "" if cls is Config else ", ".join(info_of(cls).variants)
         raise ConfigError(
-            explain(
-                f"{cls.__name__} is not built itself",
-                given=f"{cls.__name__}(...)",
-                expected=f"one of {names}" if names else f"a class derived from {cls.__name__}",
-                mend="build one of the derived classes",
-            )
+            f"{cls.__name__} is not built itself",
+            given=f"{cls.__name__}(...)",
+            expected=f"one of {names}" if names else f"a class derived from {cls.__name__}",
+            mend="build one of the derived classes",
         )
 
 

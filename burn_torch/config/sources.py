@@ -20,7 +20,7 @@ from burn_torch.config._schema import ConfigKind, info_of, schema_of
 from burn_torch.config.base import Config
 from burn_torch.config.overrides import Edit, apply_edits
 from burn_torch.core import strict_json
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.faults import Place
 from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
 
@@ -106,7 +106,7 @@ def _edits(values: Mapping[str, object], cls: type[object], prefix: tuple[str, .
 
 def _unreadable(file: Path, given: str, mend: str) -> ConfigError:
     return ConfigError(
-        explain(f"{file}: no settings can be read", given=given, expected="a TOML file, or JSON in .json", mend=mend)
+        f"{file}: no settings can be read", given=given, expected="a TOML file, or JSON in .json", mend=mend
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from burn_torch.core.checking import Measured, checked, checked_late
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.spec import Shape
 from burn_torch.core.tolerance import Tolerance
 from burn_torch.core.wording import counted, described, first_line
@@ -40,12 +40,10 @@ class TensorData:
             fits = False
         if not fits:
             raise DTypeError(
-                explain(
-                    "TensorData: the array does not hold this element type",
-                    given=f"{described(array)} as {described(dtype)}",
-                    expected=f"an array of {getattr(dtype, 'numpy', 'numbers and its DType')}",
-                    mend="TensorData.of(values, dtype) converts",
-                )
+                "TensorData: the array does not hold this element type",
+                given=f"{described(array)} as {described(dtype)}",
+                expected=f"an array of {getattr(dtype, 'numpy', 'numbers and its DType')}",
+                mend="TensorData.of(values, dtype) converts",
             )
         self.array: Final = array
         self.dtype: Final = dtype
@@ -67,21 +65,17 @@ class TensorData:
             array = np.asarray(values)
         except (TypeError, RuntimeError, OverflowError, AttributeError) as err:  # what __array__ of an item raises
             raise DTypeError(
-                explain(
-                    "TensorData: these values are no numbers",
-                    given=f"a {type(values).__name__}, of which numpy says: {first_line(err)}",
-                    expected="nested sequences of numbers, or an array",
-                    mend="convert the items first; of a torch tensor with gradients pass tensor.detach()",
-                )
+                "TensorData: these values are no numbers",
+                given=f"a {type(values).__name__}, of which numpy says: {first_line(err)}",
+                expected="nested sequences of numbers, or an array",
+                mend="convert the items first; of a torch tensor with gradients pass tensor.detach()",
             ) from err
         except ValueError as err:
             raise ShapeError(
-                explain(
-                    "TensorData: the rows have different lengths",
-                    given=f"{str(values)[:60]}",
-                    expected="nested sequences of equal length",
-                    mend="pad the shorter rows",
-                )
+                "TensorData: the rows have different lengths",
+                given=f"{str(values)[:60]}",
+                expected="nested sequences of equal length",
+                mend="pad the shorter rows",
             ) from err
         if from_host and array.dtype == np.float64 and dtype is None:
             dtype = DType.F32
@@ -91,12 +85,10 @@ class TensorData:
             natural = DType.from_numpy(array.dtype)
         except KeyError:
             raise DTypeError(
-                explain(
-                    "TensorData: these values are no numbers of ours",
-                    given=f"values of numpy type {array.dtype}",
-                    expected="numbers or truth values",
-                    mend="convert them first",
-                )
+                "TensorData: these values are no numbers of ours",
+                given=f"values of numpy type {array.dtype}",
+                expected="numbers or truth values",
+                mend="convert them first",
             ) from None
         data = TensorData(array, natural)
         return data if dtype is None else data._held_by(dtype)
@@ -156,12 +148,10 @@ class TensorData:
         wanted = math.prod(_sizes(shape)) * dtype.itemsize
         if memoryview(data).nbytes != wanted:
             raise ShapeError(
-                explain(
-                    "TensorData.from_bytes: the bytes do not fill the shape",
-                    given=f"{memoryview(data).nbytes} bytes for {tuple(shape)} {dtype}",
-                    expected=f"{wanted} bytes",
-                    mend="check the element type; bf16 and f16 take two bytes, f32 four",
-                )
+                "TensorData.from_bytes: the bytes do not fill the shape",
+                given=f"{memoryview(data).nbytes} bytes for {tuple(shape)} {dtype}",
+                expected=f"{wanted} bytes",
+                mend="check the element type; bf16 and f16 take two bytes, f32 four",
             )
         array = np.frombuffer(data, dtype.numpy.newbyteorder("<")).astype(dtype.numpy)
         return TensorData(_shaped(array, tuple(shape)), dtype)
@@ -212,14 +202,12 @@ class TensorData:
             return converted
         given = np.asarray(values)[lost]
         raise DTypeError(
-            explain(
-                f"TensorData: {dtype} cannot hold {counted(int(lost.sum()), 'value')}",
-                given=f"{given.reshape(-1)[0]} among {self.shape} {self.dtype}",
-                expected=f"whole numbers from {low} to {high}"
-                if dtype.is_int
-                else f"numbers from {low:.6g} to {high:.6g}, infinities or NaN",
-                mend="take a wider type; TensorData.of(values).convert(dtype) cuts and wraps where that is meant",
-            )
+            f"TensorData: {dtype} cannot hold {counted(int(lost.sum()), 'value')}",
+            given=f"{given.reshape(-1)[0]} among {self.shape} {self.dtype}",
+            expected=f"whole numbers from {low} to {high}"
+            if dtype.is_int
+            else f"numbers from {low:.6g} to {high:.6g}, infinities or NaN",
+            mend="take a wider type; TensorData.of(values).convert(dtype) cuts and wraps where that is meant",
         )
 
     @checked_late
@@ -233,12 +221,10 @@ class TensorData:
         same = np.array_equal(back.values, self.values, equal_nan=self.dtype.is_float)
         if not same or (dtype.is_int and not self._fits(dtype)):
             raise DTypeError(
-                explain(
-                    "TensorData.try_cast: a value would change",
-                    given=f"data {self.shape} {self.dtype} to {dtype}",
-                    expected=f"values that {dtype} holds exactly",
-                    mend="data.convert(dtype) rounds and cuts instead",
-                )
+                "TensorData.try_cast: a value would change",
+                given=f"data {self.shape} {self.dtype} to {dtype}",
+                expected=f"values that {dtype} holds exactly",
+                mend="data.convert(dtype) rounds and cuts instead",
             )
         return cast
 
@@ -259,12 +245,10 @@ class TensorData:
         """The array itself, to be written to; bfloat16 is its bits.  Raises: DTypeError for a read-only array."""
         if not self.array.flags.writeable:
             raise DTypeError(
-                explain(
-                    "TensorData: this array is read-only",
-                    given=f"data {self.shape} {self.dtype} over shared memory",
-                    expected="data of its own",
-                    mend="copy it first: TensorData(data.array.copy(), data.dtype)",
-                )
+                "TensorData: this array is read-only",
+                given=f"data {self.shape} {self.dtype} over shared memory",
+                expected="data of its own",
+                mend="copy it first: TensorData(data.array.copy(), data.dtype)",
             )
         return self.array
 
@@ -277,12 +261,10 @@ class TensorData:
         array = self.mut_view()
         if not array.flags.c_contiguous:
             raise DTypeError(
-                explain(
-                    "TensorData: the elements do not lie in row-major order",
-                    given=f"a strided array {self.shape}",
-                    expected="a contiguous array",
-                    mend="use mut_view(), which has the axes of the data",
-                )
+                "TensorData: the elements do not lie in row-major order",
+                given=f"a strided array {self.shape}",
+                expected="a contiguous array",
+                mend="use mut_view(), which has the axes of the data",
             )
         return array.reshape(-1)
 
@@ -384,12 +366,10 @@ def _of_torch(tensor: Any) -> TensorData:
     forward = torch.autograd.forward_ad
     if tensor.requires_grad or (forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None):
         raise ArgumentError(
-            explain(
-                "TensorData: torch's autograd follows this tensor, and its gradients would end here",
-                given=f"{given} that {'requires grad' if tensor.requires_grad else 'carries a tangent'}",
-                expected="a tensor without torch's graph",
-                mend="pass tensor.detach(), or of a dual tensor forward_ad.unpack_dual(tensor).primal",
-            )
+            "TensorData: torch's autograd follows this tensor, and its gradients would end here",
+            given=f"{given} that {'requires grad' if tensor.requires_grad else 'carries a tangent'}",
+            expected="a tensor without torch's graph",
+            mend="pass tensor.detach(), or of a dual tensor forward_ad.unpack_dual(tensor).primal",
         )
     try:
         host = tensor.cpu().resolve_conj().resolve_neg()
@@ -399,13 +379,11 @@ def _of_torch(tensor: Any) -> TensorData:
         return TensorData(array, DType.from_numpy(array.dtype))
     except (RuntimeError, TypeError, KeyError) as err:
         raise DTypeError(
-            explain(
-                "TensorData: this torch tensor has no numbers of ours",
-                given=given,
-                expected="a dense tensor of floats, integers or truth values",
-                mend="convert it in torch first: tensor.to_dense(), tensor.float(), tensor.to('cpu');"
-                " read it outside of torch.func and of FakeTensorMode",
-            )
+            "TensorData: this torch tensor has no numbers of ours",
+            given=given,
+            expected="a dense tensor of floats, integers or truth values",
+            mend="convert it in torch first: tensor.to_dense(), tensor.float(), tensor.to('cpu');"
+            " read it outside of torch.func and of FakeTensorMode",
         ) from err
 
 
@@ -416,12 +394,10 @@ def _sizes(shape: Sequence[int]) -> Shape:
     sizes = tuple(map(int, shape))
     if any(size < 0 for size in sizes) or math.prod(sizes) >= 1 << 40:
         raise ShapeError(
-            explain(
-                "TensorData: no array has these sizes",
-                given=f"shape {sizes}",
-                expected="sizes of 0 or more, and fewer than 2^40 elements",
-                mend="check how the sizes were computed",
-            )
+            "TensorData: no array has these sizes",
+            given=f"shape {sizes}",
+            expected="sizes of 0 or more, and fewer than 2^40 elements",
+            mend="check how the sizes were computed",
         )
     return sizes
 
@@ -429,12 +405,10 @@ def _sizes(shape: Sequence[int]) -> Shape:
 def _shaped(flat: Array, shape: Shape) -> Array:
     if flat.size != math.prod(shape):
         raise ShapeError(
-            explain(
-                "TensorData: the values do not fill the shape",
-                given=f"{counted(flat.size, 'value')} for {shape}",
-                expected=f"{counted(math.prod(shape), 'value')}",
-                mend="count the values, or leave the shape to TensorData.of(nested lists)",
-            )
+            "TensorData: the values do not fill the shape",
+            given=f"{counted(flat.size, 'value')} for {shape}",
+            expected=f"{counted(math.prod(shape), 'value')}",
+            mend="count the values, or leave the shape to TensorData.of(nested lists)",
         )
     return flat.reshape(shape)
 

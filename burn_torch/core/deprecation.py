@@ -54,12 +54,10 @@ class Deprecation:
         earliest = (0, first[1] + 2) if first[0] == 0 else (first[0] + 1, 0)
         if last < earliest and last[0] <= first[0]:
             raise ArgumentError(
-                explain(
-                    f"{self.subject}: it would be removed too early",
-                    given=f"since={self.since!r}, removed_in={self.removed_in!r}",
-                    expected="two minor releases later before 1.0, else the next major one: see docs/deprecation.md",
-                    mend=f'removed_in="{earliest[0]}.{earliest[1]}"',
-                )
+                f"{self.subject}: it would be removed too early",
+                given=f"since={self.since!r}, removed_in={self.removed_in!r}",
+                expected="two minor releases later before 1.0, else the next major one: see docs/deprecation.md",
+                mend=f'removed_in="{earliest[0]}.{earliest[1]}"',
             )
 
     def warn(self, given: str) -> None:
@@ -132,12 +130,10 @@ def deprecated_argument(
             notice.warn(f"{old}={value!r}"[:200])
             if new is not None and (new in kwargs or new in names[: len(args)]):
                 raise ArgumentError(
-                    explain(
-                        f"{function.__qualname__}: {old} and {new} are one parameter",
-                        given=f"{old}={value!r}"[:200] + f" beside {new}",
-                        expected=f"{new} alone; {old} is its old name",
-                        mend=f"leave {old} out",
-                    )
+                    f"{function.__qualname__}: {old} and {new} are one parameter",
+                    given=f"{old}={value!r}"[:200] + f" beside {new}",
+                    expected=f"{new} alone; {old} is its old name",
+                    mend=f"leave {old} out",
                 )
             return function(*args, **kwargs, **({} if new is None else {new: value}))
 
@@ -195,6 +191,6 @@ def _release_of(version: str, subject: str) -> tuple[int, int]:
     numbers = version.split(".")
     if len(numbers) < 2 or not all(number.isdigit() for number in numbers):
         raise ArgumentError(
-            explain(f"{subject}: this is no release", given=repr(version), expected='"0.2"', mend="write major.minor")
+            f"{subject}: this is no release", given=repr(version), expected='"0.2"', mend="write major.minor"
         )
     return int(numbers[0]), int(numbers[1])

@@ -7,7 +7,7 @@ import numbers
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from burn_torch.core.errors import ArgumentError, DTypeError, explain
+from burn_torch.core.errors import ArgumentError, DTypeError
 from burn_torch.core.misfits import worded_late
 
 __all__ = ["Distribution", "check_normal", "check_probability", "check_uniform"]
@@ -109,12 +109,10 @@ def check_probability(who: str, prob: float) -> None:
     """Raises ArgumentError, in the name of `who`, unless 0 <= prob <= 1."""
     if not 0 <= prob <= 1:
         raise ArgumentError(
-            explain(
-                f"{who}: the probability is out of range",
-                given=f"{prob}",
-                expected="a number from 0 to 1, both included",
-                mend="divide a percentage by 100",
-            )
+            f"{who}: the probability is out of range",
+            given=f"{prob}",
+            expected="a number from 0 to 1, both included",
+            mend="divide a percentage by 100",
         )
 
 
@@ -122,12 +120,10 @@ def check_uniform(who: str, low: float, high: float) -> None:
     """Raises ArgumentError, in the name of `who`, unless low < high and high - low is finite."""
     if not (low < high and math.isfinite(float(high) - float(low))):
         raise ArgumentError(
-            explain(
-                f"{who}: the range is empty or endless",
-                given=f"low {low}, high {high}",
-                expected="low < high, both finite, and so is high - low",
-                mend="name the lower end first; for one constant value use Tensor.full",
-            )
+            f"{who}: the range is empty or endless",
+            given=f"low {low}, high {high}",
+            expected="low < high, both finite, and so is high - low",
+            mend="name the lower end first; for one constant value use Tensor.full",
         )
 
 
@@ -135,12 +131,10 @@ def check_normal(who: str, mean: float, std: float) -> None:
     """Raises ArgumentError, in the name of `who`, unless both are finite and std >= 0."""
     if not (math.isfinite(mean) and 0 <= std < math.inf):
         raise ArgumentError(
-            explain(
-                f"{who}: the parameters describe no normal distribution",
-                given=f"mean {mean}, std {std}",
-                expected="a finite mean and a finite standard deviation >= 0",
-                mend="give the standard deviation, which is the square root of the variance",
-            )
+            f"{who}: the parameters describe no normal distribution",
+            given=f"mean {mean}, std {std}",
+            expected="a finite mean and a finite standard deviation >= 0",
+            mend="give the standard deviation, which is the square root of the variance",
         )
 
 
@@ -149,10 +143,8 @@ def _number(who: str, name: str, value: object) -> float:
     if not isinstance(value, bool) and isinstance(value, numbers.Real):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
     raise DTypeError(
-        explain(
-            f"{who}: {name} is not a number",
-            given=f"{value!r} of type {type(value).__name__}",
-            expected="a Python number",
-            mend=f"write {who}(...) with numbers; a tensor of one element gives its own with into_scalar()",
-        )
+        f"{who}: {name} is not a number",
+        given=f"{value!r} of type {type(value).__name__}",
+        expected="a Python number",
+        mend=f"write {who}(...) with numbers; a tensor of one element gives its own with into_scalar()",
     )

@@ -139,12 +139,10 @@ def _twin(other: object) -> str | None:
 
 def _foreign(given: str, other: object) -> DTypeError:
     return DTypeError(
-        explain(
-            "DType: element types are names of this class",
-            given=given,
-            expected=f"one of {', '.join(f'DType.{name.upper()}' for name in _BY_NAME)}",
-            mend=f"write {_twin(other) or 'DType.F32'}",
-        )
+        "DType: element types are names of this class",
+        given=given,
+        expected=f"one of {', '.join(f'DType.{name.upper()}' for name in _BY_NAME)}",
+        mend=f"write {_twin(other) or 'DType.F32'}",
     )
 
 

@@ -19,10 +19,15 @@
     ├── NonFiniteError    (ArithmeticError) the loss became NaN or infinite
     └── OutOfMemoryError  (MemoryError)  a result that the host has no memory for
 
-A message has three parts: what was given, what was expected, how to mend it.  `explain` puts them together.
+A message has three parts: what was given, what was expected, how to mend it.  Each class takes them by name and puts
+them together as `explain` does:
+
+    raise ShapeError("add: the shapes differ", given="lhs (2,), rhs (3,)", expected="one shape", mend="slice rhs")
 """
 
 from __future__ import annotations
+
+from typing import Any, overload
 
 from burn_torch.core.wording import visible
 
@@ -51,6 +56,13 @@ __all__ = [
 
 class BurnTorchError(Exception):
     """Base of all errors that burn_torch raises on a user's mistake or a damaged file."""
+
+    @overload
+    def __init__(self, what: str, /, *, given: str, expected: str, mend: str) -> None: ...
+    @overload
+    def __init__(self, *args: object) -> None: ...
+    def __init__(self, *args: Any, **parts: str) -> None:
+        super().__init__(*((explain(*args, **parts),) if parts else args))
 
 
 class ShapeError(BurnTorchError, ValueError):

@@ -191,13 +191,10 @@ def misfit(
     written = [*filled.values(), *map(_short, more), *(f"{n}={_short(v)}" for n, v in named.items())]
     return at_user_line(
         DTypeError(
-            explain(
-                f"{subject}: {'; '.join(faults)}",
-                given=f"{called}({', '.join(written)})",
-                expected=f"{called}({', '.join(map(_parameter, parameters.values()))})"
-                + (f": {about}" if about else ""),
-                mend="; ".join([f"{called}({', '.join(renamed[n] for n in order)})", *left_out]),
-            )
+            f"{subject}: {'; '.join(faults)}",
+            given=f"{called}({', '.join(written)})",
+            expected=f"{called}({', '.join(map(_parameter, parameters.values()))})" + (f": {about}" if about else ""),
+            mend="; ".join([f"{called}({', '.join(renamed[n] for n in order)})", *left_out]),
         )
     )
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.core.named import named
 from burn_torch.core.wording import described
 
@@ -98,12 +98,10 @@ def fold(key: int, number: int) -> int:
             return folded(key, number)  # type: ignore[no-any-return]  # a traced key folds into a value
         if isinstance(part, bool) or not isinstance(part, Integral):
             raise ArgumentError(
-                explain(
-                    "fold: a key or its part is no whole number",
-                    given=f"fold({described(key)}, {described(number)})",
-                    expected="two whole numbers",
-                    mend="fold(fold(seed, epoch), step)",
-                )
+                "fold: a key or its part is no whole number",
+                given=f"fold({described(key)}, {described(number)})",
+                expected="two whole numbers",
+                mend="fold(fold(seed, epoch), step)",
             )
     key, number = int(key), int(number)  # numpy's wrap around
     w0, w1, _, _ = block((*split64(number), *split64(_FOLD_STREAM)), split64(key))

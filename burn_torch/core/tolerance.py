@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 
 __all__ = ["Tolerance"]
 
@@ -38,12 +38,10 @@ class Tolerance:
     def __post_init__(self) -> None:
         if not (0.0 <= self.rtol <= 1.0 and self.atol >= 0.0):
             raise ArgumentError(
-                explain(
-                    "Tolerance: a part is out of range",
-                    given=f"relative {self.rtol}, absolute {self.atol}",
-                    expected="relative from 0 to 1, absolute of 0 or more",
-                    mend="0.01 is one percent",
-                )
+                "Tolerance: a part is out of range",
+                given=f"relative {self.rtol}, absolute {self.atol}",
+                expected="relative from 0 to 1, absolute of 0 or more",
+                mend="0.01 is one percent",
             )
 
     @staticmethod

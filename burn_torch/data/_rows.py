@@ -13,7 +13,7 @@ from typing import Any
 
 from burn_torch.config.typed import Kind, kind_of, note_duplicates, note_unknown
 from burn_torch.core import strict_json
-from burn_torch.core.errors import ConfigError, DataError, explain
+from burn_torch.core.errors import ConfigError, DataError
 from burn_torch.core.faults import Place, listed, mend_name, raise_faults, shown
 from burn_torch.core.reading import open_regular, read_lines
 
@@ -61,12 +61,10 @@ def read_csv_rows(
     columns = list(rows.kinds)
     if not header and item_type is None:
         raise DataError(
-            explain(
-                f"{path}: the columns have no names",
-                given="header=False and no item_type",
-                expected="names from a header line, or from the fields of an item_type",
-                mend="from_csv(path, item_type, header=False)",
-            )
+            f"{path}: the columns have no names",
+            given="header=False and no item_type",
+            expected="names from a header line, or from the fields of an item_type",
+            mend="from_csv(path, item_type, header=False)",
         )
     try:
         if header:
@@ -126,12 +124,10 @@ class _Rows:
                 yield from read_lines(file, newline=newline)
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(
-                explain(
-                    f"{self.path}: cannot be read",
-                    given=f"{self.path.absolute()} ({error})",
-                    expected="a text file in UTF-8",
-                    mend="check the path and the encoding",
-                )
+                f"{self.path}: cannot be read",
+                given=f"{self.path.absolute()} ({error})",
+                expected="a text file in UTF-8",
+                mend="check the path and the encoding",
             ) from error
 
     def place(self, number: int) -> Place:
@@ -162,12 +158,10 @@ class _Rows:
         if self._bytes > self._limit:
             count, self.items = len(self.items), []
             raise DataError(
-                explain(
-                    f"{self.path}: its rows take more memory than they may",
-                    given=f"more than {self._limit:,} bytes for the first {count:,} rows",
-                    expected=f"{self._limit:,} bytes at most; by default {MAX_BYTES:,}, or {RATIO} times the file",
-                    mend="give a larger limit_bytes if the file is meant to be that large, or read it in parts",
-                )
+                f"{self.path}: its rows take more memory than they may",
+                given=f"more than {self._limit:,} bytes for the first {count:,} rows",
+                expected=f"{self._limit:,} bytes at most; by default {MAX_BYTES:,}, or {RATIO} times the file",
+                mend="give a larger limit_bytes if the file is meant to be that large, or read it in parts",
             )
 
     def add(self, values: Mapping[str, Any], read: Callable[[Kind, Any, Place], Any], place: Place) -> None:
@@ -218,12 +212,10 @@ def _deep_bytes(value: object) -> int:
 def _kinds_of(item_type: type[object]) -> dict[str, Kind]:
     if not dataclasses.is_dataclass(item_type):
         raise DataError(
-            explain(
-                "items of a file are dataclasses",
-                given=f"item_type={item_type!r}",
-                expected="a class with @dataclass, or a Config",
-                mend="declare the fields of an item in a dataclass",
-            )
+            "items of a file are dataclasses",
+            given=f"item_type={item_type!r}",
+            expected="a class with @dataclass, or a Config",
+            mend="declare the fields of an item in a dataclass",
         )
     hints = typing.get_type_hints(item_type, include_extras=True)
     return {field.name: kind_of(hints[field.name]) for field in dataclasses.fields(item_type)}

@@ -110,12 +110,10 @@ class DataLoader(Generic[Item, Batch]):
         """
         if epoch < 0:
             raise DataError(
-                explain(
-                    "epoch is out of range",
-                    given=f"epoch={epoch}",
-                    expected="0 or more; the first one is 0",
-                    mend="count from 0",
-                )
+                "epoch is out of range",
+                given=f"epoch={epoch}",
+                expected="0 or more; the first one is 0",
+                mend="count from 0",
             )
         dataset = dataset_at_epoch(self.dataset, epoch)
         total = len(dataset)
@@ -127,12 +125,10 @@ class DataLoader(Generic[Item, Batch]):
         plan = _Plan(dataset, self.batcher, self.device, order, self.batch_size, epoch, self._part)
         if not 0 <= start_batch <= len(plan):
             raise DataError(
-                explain(
-                    "the epoch has no such batch",
-                    given=f"start_batch={start_batch}",
-                    expected=f"0 <= start_batch <= {len(plan)}",
-                    mend="resume with the dataset and the batch_size of the first run",
-                )
+                "the epoch has no such batch",
+                given=f"start_batch={start_batch}",
+                expected=f"0 <= start_batch <= {len(plan)}",
+                mend="resume with the dataset and the batch_size of the first run",
             )
         return BatchIterator(plan, start_batch, self.num_workers)
 
@@ -314,12 +310,10 @@ def split_dataloader(loader: DataLoader[Item, Batch], devices: Sequence[object])
     total = len(loader.dataset)
     if not 1 <= len(devices) <= total:
         raise DataError(
-            explain(
-                "the loader cannot be split over these devices",
-                given=f"{len(devices)} devices, {total} items",
-                expected="one device at least, and an item for each",
-                mend="name fewer devices" if devices else "name the devices",
-            )
+            "the loader cannot be split over these devices",
+            given=f"{len(devices)} devices, {total} items",
+            expected="one device at least, and an item for each",
+            mend="name fewer devices" if devices else "name the devices",
         )
     runs = even_bounds(total, len(devices))
     return [loader.slice(*run).to_device(device) for run, device in zip(runs, devices, strict=True)]
@@ -370,10 +364,8 @@ def _is_whole(value: object) -> bool:
 
 def _raise_empty(dataset: object) -> None:
     raise DataError(
-        explain(
-            "the dataset is empty",
-            given=f"{type(dataset).__name__} with 0 items",
-            expected="one item at least",
-            mend="check the file, filter or split that the items come from",
-        )
+        "the dataset is empty",
+        given=f"{type(dataset).__name__} with 0 items",
+        expected="one item at least",
+        mend="check the file, filter or split that the items come from",
     )

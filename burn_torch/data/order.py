@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 
 __all__ = ["permutation", "sample_generator", "sample_seed"]
 
@@ -65,12 +65,10 @@ def draws(count: int, below: int, seed: int, epoch: int) -> NDArray[np.int64]:
 def _words(seed: int, epoch: int, stream: int, count: int) -> NDArray[np.uint64]:
     if count > _MOST:
         raise DataError(
-            explain(
-                "the order of this number of items does not fit in memory",
-                given=f"{count} items",
-                expected=f"{_MOST} at most",
-                mend="check how the size was computed",
-            )
+            "the order of this number of items does not fit in memory",
+            given=f"{count} items",
+            expected=f"{_MOST} at most",
+            mend="check how the size was computed",
         )
     words: NDArray[np.uint64] = _philox(seed, epoch, 0, stream).random_raw(count)
     return words
@@ -86,10 +84,8 @@ def _philox(seed: int, epoch: int, index: int, stream: int) -> np.random.Philox:
 def _require(name: str, value: int, end: int) -> None:
     if not 0 <= value < end:
         raise DataError(
-            explain(
-                f"{name} is out of range",
-                given=f"{name}={value}",
-                expected=f"0 <= {name} < 2^{end.bit_length() - 1}",
-                mend=f"give a {name} in that range",
-            )
+            f"{name} is out of range",
+            given=f"{name}={value}",
+            expected=f"0 <= {name} < 2^{end.bit_length() - 1}",
+            mend=f"give a {name} in that range",
         )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.data.dataset import MapStyle, dataset_at_epoch, fetch
 from burn_torch.data.order import draws, permutation
@@ -32,23 +32,19 @@ class SelectionDataset(View[Item, Item]):
         given = np.asarray(indices)
         if given.size and given.dtype.kind not in "iu":  # numpy would cut floats, and take a mask for positions 0 and 1
             raise DataError(
-                explain(
-                    "a selection must hold positions",
-                    given=f"values of {given.dtype}",
-                    expected=f"whole numbers, 0 <= position < {len(dataset)}",
-                    mend="np.flatnonzero(mask) gives the positions of a mask, and .astype(int) those of whole floats",
-                )
+                "a selection must hold positions",
+                given=f"values of {given.dtype}",
+                expected=f"whole numbers, 0 <= position < {len(dataset)}",
+                mend="np.flatnonzero(mask) gives the positions of a mask, and .astype(int) those of whole floats",
             )
         chosen = given.reshape(-1).astype(np.int64)
         outside = chosen[(chosen < 0) | (chosen >= len(dataset))]
         if outside.size:
             raise DataError(
-                explain(
-                    "the selection names items that are not there",
-                    given=f"{outside.size} of {chosen.size} positions, the first {int(outside[0])}",
-                    expected=f"0 <= position < {len(dataset)}",
-                    mend="select among the positions of this dataset",
-                )
+                "the selection names items that are not there",
+                given=f"{outside.size} of {chosen.size} positions, the first {int(outside[0])}",
+                expected=f"0 <= position < {len(dataset)}",
+                mend="select among the positions of this dataset",
             )
         chosen.setflags(write=False)
         self.indices = chosen
@@ -76,12 +72,10 @@ class SelectionDataset(View[Item, Item]):
         """The positions from `start` up to, not including, `end` of this selection."""
         if not 0 <= start <= end <= len(self):
             raise DataError(
-                explain(
-                    "the slice is not inside the selection",
-                    given=f"start={start}, end={end} of {len(self)} positions",
-                    expected=f"0 <= start <= end <= {len(self)}",
-                    mend="cut at positions that the selection has",
-                )
+                "the slice is not inside the selection",
+                given=f"start={start}, end={end} of {len(self)} positions",
+                expected=f"0 <= start <= end <= {len(self)}",
+                mend="cut at positions that the selection has",
             )
         return SelectionDataset(self.dataset, self.indices[start:end])
 

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.data.dataset import Dataset, MapStyle, dataset_at_epoch, fetch
 from burn_torch.data.order import sample_generator
 
@@ -110,12 +110,10 @@ class PartialDataset(View[Item, Item]):
         super().__init__(dataset)
         if not 0 <= start <= end <= len(dataset):
             raise DataError(
-                explain(
-                    "the part is not inside the dataset",
-                    given=f"start={start}, end={end} of {len(dataset)} items",
-                    expected=f"0 <= start <= end <= {len(dataset)}",
-                    mend="cut at positions that the dataset has",
-                )
+                "the part is not inside the dataset",
+                given=f"start={start}, end={end} of {len(dataset)} items",
+                expected=f"0 <= start <= end <= {len(dataset)}",
+                mend="cut at positions that the dataset has",
             )
         self._start, self._end = int(start), int(end)  # of numpy's small types sums would overflow
 
@@ -129,12 +127,10 @@ class PartialDataset(View[Item, Item]):
         """`num` parts in order, cut between batches of `batch_size` only: no batch of the whole is divided."""
         if batch_size < 1:
             raise DataError(
-                explain(
-                    "a batch has at least one item",
-                    given=f"batch_size={batch_size}",
-                    expected="batch_size >= 1",
-                    mend="give a batch_size of 1 or more",
-                )
+                "a batch has at least one item",
+                given=f"batch_size={batch_size}",
+                expected="batch_size >= 1",
+                mend="give a batch_size of 1 or more",
             )
         total, batch_size = len(dataset), int(batch_size)
         batches = -(-total // batch_size)
@@ -188,12 +184,10 @@ class WindowsDataset(View[Item, list[Item]]):
         super().__init__(dataset)
         if size < 1:
             raise DataError(
-                explain(
-                    "a window has at least one item",
-                    given=f"size={size}",
-                    expected="size >= 1",
-                    mend="give a size of 1 or more",
-                )
+                "a window has at least one item",
+                given=f"size={size}",
+                expected="size >= 1",
+                mend="give a size of 1 or more",
             )
         self._size = int(size)
 
@@ -213,12 +207,10 @@ def even_bounds(total: int, num: int) -> list[tuple[int, int]]:
     """
     if num < 1:
         raise DataError(
-            explain(
-                "a dataset is split into at least one part",
-                given=f"num={num}",
-                expected="num >= 1",
-                mend="ask for 1 or more",
-            )
+            "a dataset is split into at least one part",
+            given=f"num={num}",
+            expected="num >= 1",
+            mend="ask for 1 or more",
         )
     num = int(num)
     size, larger = divmod(total, num)

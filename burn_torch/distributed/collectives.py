@@ -6,7 +6,7 @@ from typing import Literal, cast
 
 from burn_torch import ops
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArgumentError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.distributed.world import world_size
 from burn_torch.tensor import Tensor
 
@@ -22,12 +22,10 @@ def all_reduce(x: Tensor, reduction: Literal["sum", "mean", "max", "min"] = "sum
     """
     if reduction not in ("sum", "mean", "max", "min"):
         raise ArgumentError(
-            explain(
-                "all_reduce: there is no such reduction",
-                given=repr(reduction),
-                expected='"sum", "mean", "max" or "min"',
-                mend="take one of them",
-            )
+            "all_reduce: there is no such reduction",
+            given=repr(reduction),
+            expected='"sum", "mean", "max" or "min"',
+            mend="take one of them",
         )
     world = world_size()
     made = cast(Tensor, ops.all_reduce(x, reduction="sum" if reduction == "mean" else reduction, world=world))
@@ -57,12 +55,10 @@ def reduce_scatter(x: Tensor, dim: int = 0) -> Tensor:
     axis, world = _axis("reduce_scatter", x, dim), world_size()
     if x.shape[axis] % world:
         raise ShapeError(
-            explain(
-                "reduce_scatter: the axis cannot be divided among the processes",
-                given=f"size {x.shape[axis]} on axis {axis} of {x.shape}, {world} processes",
-                expected=f"a multiple of {world}",
-                mend="pad it, or reduce the whole with all_reduce",
-            )
+            "reduce_scatter: the axis cannot be divided among the processes",
+            given=f"size {x.shape[axis]} on axis {axis} of {x.shape}, {world} processes",
+            expected=f"a multiple of {world}",
+            mend="pad it, or reduce the whole with all_reduce",
         )
     shape = (*x.shape[:axis], world, x.shape[axis] // world, *x.shape[axis + 1 :])
     order = (axis, *(i for i in range(x.ndim + 1) if i != axis))
@@ -81,11 +77,9 @@ def broadcast(x: Tensor, source: int = 0) -> Tensor:
 def _axis(name: str, x: Tensor, dim: int) -> int:
     if not -x.ndim <= dim < x.ndim:
         raise ShapeError(
-            explain(
-                f"{name}: there is no such axis",
-                given=f"dim {dim} of {x.shape}",
-                expected=f"an axis from 0 to {x.ndim - 1}" if x.ndim else "a tensor with an axis",
-                mend="name an axis of the tensor, or reshape it to (1,)",
-            )
+            f"{name}: there is no such axis",
+            given=f"dim {dim} of {x.shape}",
+            expected=f"an axis from 0 to {x.ndim - 1}" if x.ndim else "a tensor with an axis",
+            mend="name an axis of the tensor, or reshape it to (1,)",
         )
     return dim % x.ndim

@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, final
 
-from burn_torch.core.errors import DistributedError, explain
+from burn_torch.core.errors import DistributedError
 from burn_torch.core.wording import first_line
 from burn_torch.distributed.liveness import AGENT_HOLDS_STORE, ProcessWatch, own_process, parent_process
 
@@ -45,13 +45,11 @@ def join(rank: int, size: int, local_rank: int, *, join_s: float, prefix: str) -
         return meeting.wait()
     except (_Incomplete, RuntimeError, ValueError, OverflowError) as err:
         raise DistributedError(
-            explain(
-                "the processes did not come together",
-                given=f"rank {rank} of {size} at {meeting.place}: {first_line(err)}",
-                expected=f"{size} processes that all call init() within {join_s:g} s",
-                mend="look at the output of the others, and start them with torchrun, which sets the address;"
-                " BURN_TORCH_JOIN_S=900 or join_s=900 waits longer",
-            )
+            "the processes did not come together",
+            given=f"rank {rank} of {size} at {meeting.place}: {first_line(err)}",
+            expected=f"{size} processes that all call init() within {join_s:g} s",
+            mend="look at the output of the others, and start them with torchrun, which sets the address;"
+            " BURN_TORCH_JOIN_S=900 or join_s=900 waits longer",
         ) from (None if isinstance(err, _Incomplete) else err)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, DistributedError, explain
+from burn_torch.core.errors import ConfigError, DistributedError
 from burn_torch.core.wording import first_line
 from burn_torch.distributed.joining import join
 from burn_torch.distributed.watchdog import Watchdog, default_code
@@ -110,12 +110,10 @@ def init(
         dist.init_process_group(name, store=own, rank=at, world_size=size, timeout=timedelta(seconds=timeout_s))
     except (RuntimeError, ValueError) as err:
         failure = DistributedError(
-            explain(
-                "the processes could not be connected",
-                given=f"rank {at} of {size}, {name}: {first_line(err)}",
-                expected="a network over which each process reaches each other one",
-                mend="GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the network interface to use",
-            )
+            "the processes could not be connected",
+            given=f"rank {at} of {size}, {name}: {first_line(err)}",
+            expected="a network over which each process reaches each other one",
+            mend="GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the network interface to use",
         )
         watchdog.report(failure)
         watchdog.close()
@@ -141,12 +139,10 @@ def _environment(variables: Mapping[str, str]) -> tuple[int, int, int] | None:
     except ValueError as err:
         given = ", ".join(f"{name}={variables[name]}" for name in present)
         raise ConfigError(
-            explain(
-                "the environment does not say which process this is",
-                given=f"{given} ({err})",
-                expected="RANK from 0 below WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
-                mend="start the program with torchrun, or unset RANK and WORLD_SIZE to run it alone",
-            )
+            "the environment does not say which process this is",
+            given=f"{given} ({err})",
+            expected="RANK from 0 below WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+            mend="start the program with torchrun, or unset RANK and WORLD_SIZE to run it alone",
         ) from None
     return None if numbers[1] == 1 else (numbers[0], numbers[1], local)
 
@@ -156,12 +152,10 @@ def _seconds(name: str, value: float | str) -> float:
         if 0 < float(value) < math.inf and not isinstance(value, bool):
             return float(value)
     raise ConfigError(
-        explain(
-            f"{name} is not a time to wait",
-            given=f"{name}={value!r}",
-            expected="a finite number of seconds above 0",
-            mend=f"{name}=600 waits ten minutes; leave it out for the default",
-        )
+        f"{name} is not a time to wait",
+        given=f"{name}={value!r}",
+        expected="a finite number of seconds above 0",
+        mend=f"{name}=600 waits ten minutes; leave it out for the default",
     )
 
 

@@ -27,7 +27,7 @@ from typing import Any, Final, NoReturn
 
 from burn_torch.core import strict_json
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import GraphError, explain
+from burn_torch.core.errors import GraphError
 from burn_torch.core.faults import mend_name
 from burn_torch.core.files import write_atomic
 from burn_torch.core.reading import read_bounded
@@ -69,12 +69,10 @@ def write(graph: Graph, *, origins: bool) -> str:
 
 def _not_written(given: str) -> GraphError:
     return GraphError(
-        explain(
-            "the graph cannot be written as text",
-            given=given,
-            expected=f"numbers of up to 4300 digits, and at most {MOST_BYTES} bytes in all",
-            mend="cut the function that is traced into parts, or pass large numbers as inputs",
-        )
+        "the graph cannot be written as text",
+        given=given,
+        expected=f"numbers of up to 4300 digits, and at most {MOST_BYTES} bytes in all",
+        mend="cut the function that is traced into parts, or pass large numbers as inputs",
     )
 
 
@@ -189,7 +187,7 @@ _SAVED_AGAIN: Final = "save the graph again with graph.save(path)"
 
 
 def _refuse(what: str, given: str, expected: str, mend: str) -> NoReturn:
-    raise GraphError(explain(f"reading a graph: {what}", given=given, expected=expected, mend=mend)) from None
+    raise GraphError(f"reading a graph: {what}", given=given, expected=expected, mend=mend) from None
 
 
 def _fault(where: str, given: object, expected: str) -> _Fault:

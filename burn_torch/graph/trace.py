@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NoReturn, final
 
-from burn_torch.core.errors import DeviceError, TraceError, explain
+from burn_torch.core.errors import DeviceError, TraceError
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.core.unwatched import unwatched
@@ -99,12 +99,10 @@ class Trace:
     def spec(self, primitive: Primitive) -> TensorSpec:
         """Refuses: a shape that depends on data is unknown while tracing."""
         raise TraceError(
-            explain(
-                "an operation whose shape depends on data was traced",
-                given=f"at {user_line(2) or 'an unknown line'}",
-                expected="operations whose result shape follows from the shapes of their inputs",
-                mend="compute it outside the traced function, or use mask_where instead of mask_select",
-            )
+            "an operation whose shape depends on data was traced",
+            given=f"at {user_line(2) or 'an unknown line'}",
+            expected="operations whose result shape follows from the shapes of their inputs",
+            mend="compute it outside the traced function, or use mask_where instead of mask_select",
         )
 
     def version(self, primitive: Primitive) -> int:
@@ -132,12 +130,10 @@ class Trace:
 
     def _foreign(self, what: str) -> DeviceError:
         return DeviceError(
-            explain(
-                "a value from outside was used in a trace",
-                given=what,
-                expected="values that the traced function received as arguments, or made itself",
-                mend="pass the tensor as an argument",
-            )
+            "a value from outside was used in a trace",
+            given=what,
+            expected="values that the traced function received as arguments, or made itself",
+            mend="pass the tensor as an argument",
         )
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 
 __all__ = ["bounded_elements", "count_elements"]
 
@@ -40,12 +40,10 @@ def bounded_elements(most: int, settings: str, record: str) -> Iterator[None]:
         yield
     except _OverBudgetError:
         raise ConfigError(
-            explain(
-                "the settings describe another model than the record",
-                given=f"{settings}: more than {most:,} elements",
-                expected=record,
-                mend="take the settings and the record of one run",
-            )
+            "the settings describe another model than the record",
+            given=f"{settings}: more than {most:,} elements",
+            expected=record,
+            mend="take the settings and the record of one run",
         ) from None
     finally:
         _left.reset(token)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, TypeVar
 
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 
 __all__ = ["FieldDict", "settled"]
 
@@ -15,12 +15,10 @@ V = TypeVar("V")
 def _refuse(self: FieldDict[Any, Any], *args: object, **kwargs: object) -> NoReturn:
     """Refuses the change; ArgumentError."""
     raise ArgumentError(
-        explain(
-            "a module cannot be changed, nor a dict in one of its fields",
-            given=f"a change in place of the dict with the keys {', '.join(map(repr, list(self)[:6]))}",
-            expected="modules and optimizers are values: a compiled step reads their constants once",
-            mend="dataclasses.replace(module, field={**module.field, key: value}) makes one with another dict",
-        )
+        "a module cannot be changed, nor a dict in one of its fields",
+        given=f"a change in place of the dict with the keys {', '.join(map(repr, list(self)[:6]))}",
+        expected="modules and optimizers are values: a compiled step reads their constants once",
+        mend="dataclasses.replace(module, field={**module.field, key: value}) makes one with another dict",
     )
 
 

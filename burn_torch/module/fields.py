@@ -65,13 +65,11 @@ def check_class(cls: type[Tree]) -> None:
     for name, field in declared.items():
         if field.default is not MISSING and is_trainable(field.default):
             raise ArgumentError(
-                explain(
-                    f"class {cls.__name__}: all its instances would share the parameters of {name}",
-                    given=f"{name} = {_shown(field.default)}, a default of the class",
-                    expected="parameters of its own for each instance",
-                    mend=f"declare `{name}: {type(field.default).__name__}` without a default and pass it:"
-                    f" {cls.__name__}({name}=...)",
-                )
+                f"class {cls.__name__}: all its instances would share the parameters of {name}",
+                given=f"{name} = {_shown(field.default)}, a default of the class",
+                expected="parameters of its own for each instance",
+                mend=f"declare `{name}: {type(field.default).__name__}` without a default and pass it:"
+                f" {cls.__name__}({name}=...)",
             )
     if not is_ours(cls):
         hints = hints_of(cls)
@@ -111,7 +109,7 @@ _DECLARED: Final = "fields, declared by annotation: what training, records and t
 
 
 def _refuse_untrained(what: str, *, given: str, expected: str, mend: str) -> NoReturn:
-    raise ArgumentError(explain(f"{what} would never be trained or saved", given=given, expected=expected, mend=mend))
+    raise ArgumentError(f"{what} would never be trained or saved", given=given, expected=expected, mend=mend)
 
 
 def _unbound(value: object) -> object:
@@ -351,12 +349,10 @@ def _refuse_value(module: Tree, name: str, value: object) -> NoReturn:
     elif isinstance(value, Tensor) and "Param" in hint:
         mend = "Param.from_tensor(tensor) makes a parameter of it"
     raise DTypeError(
-        explain(
-            f"{cls.__name__}: the field {name} is of another type",
-            given=f"{name} = {_shown(value)}",
-            expected=f"{name}: {hint}",
-            mend=mend,
-        )
+        f"{cls.__name__}: the field {name} is of another type",
+        given=f"{name} = {_shown(value)}",
+        expected=f"{name}: {hint}",
+        mend=mend,
     )
 
 
@@ -365,12 +361,10 @@ def _refuse_arguments(cls: type[Tree], args: tuple[object, ...], kwargs: dict[st
     named = ", ".join(cls.__module_fields__)
     without = f"{cls.__name__}(); a class of your own, class Net(Module), declares fields: `linear: nn.Linear`"
     raise DTypeError(
-        explain(
-            f"{cls.__name__}: its constructor takes its fields",
-            given=f"{cls.__name__}({written})",
-            expected=f"the fields {named}" if named else "no arguments: it has no fields",
-            mend=_config_call(cls, args, kwargs) or (str(err) if named else without),
-        )
+        f"{cls.__name__}: its constructor takes its fields",
+        given=f"{cls.__name__}({written})",
+        expected=f"the fields {named}" if named else "no arguments: it has no fields",
+        mend=_config_call(cls, args, kwargs) or (str(err) if named else without),
     ) from None
 
 

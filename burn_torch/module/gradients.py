@@ -49,12 +49,10 @@ def trainable_params(tree: Tree) -> dict[ParamId, Param]:
 def _by_id(module: Module, trainable: Callable[[Param], bool]) -> dict[ParamId, Param]:
     if not hasattr(module, "named_params"):
         raise ArgumentError(
-            explain(
-                "this holds no parameters",
-                given=f"a {type(module).__name__} in the place of a model",
-                expected="a Module",
-                mend="pass the model: step(lr, model, grads), from_grads(grads, model)",
-            )
+            "this holds no parameters",
+            given=f"a {type(module).__name__} in the place of a model",
+            expected="a Module",
+            mend="pass the model: step(lr, model, grads), from_grads(grads, model)",
         )
     found: dict[ParamId, Param] = {}
     for path, param in module.named_params():
@@ -64,13 +62,11 @@ def _by_id(module: Module, trainable: Callable[[Param], bool]) -> dict[ParamId, 
         if trainable(other):
             first = next(name for name, held in module.named_params() if held is other)
             raise ArgumentError(
-                explain(
-                    "two parameters of one module have one id",
-                    given=f"{first} and {path}, both trainable, with id {param.id}",
-                    expected="an id for each, or one Param in both places: copies and loaded files keep their ids",
-                    mend="give one part new ids: part.map_params(lambda p: Param.from_tensor(p.val())),"
-                    " or freeze it: part.no_grad()",
-                )
+                "two parameters of one module have one id",
+                given=f"{first} and {path}, both trainable, with id {param.id}",
+                expected="an id for each, or one Param in both places: copies and loaded files keep their ids",
+                mend="give one part new ids: part.map_params(lambda p: Param.from_tensor(p.val())),"
+                " or freeze it: part.no_grad()",
             )
         found[param.id] = param
     return found
@@ -185,10 +181,8 @@ class GradientsParams:
 
 def _no_identity(id: object) -> NoReturn:
     raise ArgumentError(
-        explain(
-            "GradientsParams: gradients are kept by the identities of parameters",
-            given=described(id),
-            expected="a ParamId",
-            mend="grads.get(param.id)",
-        )
+        "GradientsParams: gradients are kept by the identities of parameters",
+        given=described(id),
+        expected="a ParamId",
+        mend="grads.get(param.id)",
     )

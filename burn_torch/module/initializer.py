@@ -14,7 +14,7 @@ from burn_torch.config import Config
 from burn_torch.core import ambient
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.spec import Shape
 from burn_torch.module.budget import count_elements
 from burn_torch.module.param import Param, ParamId
@@ -81,12 +81,10 @@ class Initializer(Config, enum=True):
     def _fan(self, name: str, fan: int | None) -> int:
         if fan is None:
             raise ConfigError(
-                explain(
-                    f"{self!r} needs {name}",
-                    given="init(shape, device), which knows no fans",
-                    expected=f"{name}, a whole number",
-                    mend=f"call init_with(shape, fan_in, fan_out, device) with {name}",
-                )
+                f"{self!r} needs {name}",
+                given="init(shape, device), which knows no fans",
+                expected=f"{name}, a whole number",
+                mend=f"call init_with(shape, fan_in, fan_out, device) with {name}",
             )
         return max(fan, 1)  # a layer without inputs has no elements to draw
 
@@ -128,12 +126,10 @@ class Uniform(Initializer):
     def __post_init__(self) -> None:
         if not self.min < self.max:
             raise ConfigError(
-                explain(
-                    "Initializer.Uniform: the range is empty",
-                    given=f"min {self.min}, max {self.max}",
-                    expected="min < max",
-                    mend="name the lower end first, or take Initializer.Constant(value)",
-                )
+                "Initializer.Uniform: the range is empty",
+                given=f"min {self.min}, max {self.max}",
+                expected="min < max",
+                mend="name the lower end first, or take Initializer.Constant(value)",
             )
 
     def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
@@ -149,12 +145,10 @@ class Normal(Initializer):
     def __post_init__(self) -> None:
         if self.std < 0:
             raise ConfigError(
-                explain(
-                    "Initializer.Normal: the standard deviation is negative",
-                    given=f"std {self.std}",
-                    expected="std of 0 or more",
-                    mend="take its absolute value",
-                )
+                "Initializer.Normal: the standard deviation is negative",
+                given=f"std {self.std}",
+                expected="std of 0 or more",
+                mend="take its absolute value",
             )
 
     def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
@@ -234,12 +228,10 @@ class Orthogonal(Initializer):
     def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
         if len(shape) < 2:
             raise ConfigError(
-                explain(
-                    f"{self!r} needs a matrix",
-                    given=f"shape {shape}",
-                    expected="two axes or more",
-                    mend="take another initializer; a layer with a bias draws it too: bias=False leaves it out",
-                )
+                f"{self!r} needs a matrix",
+                given=f"shape {shape}",
+                expected="two axes or more",
+                mend="take another initializer; a layer with a bias draws it too: bias=False leaves it out",
             )
         return ops.normal, (0.0, 1.0)
 

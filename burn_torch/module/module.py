@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
 
-from burn_torch.core.errors import ArgumentError, DeviceError, explain
+from burn_torch.core.errors import ArgumentError, DeviceError
 from burn_torch.core.spellings import attach_spellings
 from burn_torch.core.spellings.layers import MODULE
 from burn_torch.module import display, tree
@@ -49,12 +49,10 @@ class Module(Tree):
         """Raises: ArgumentError that names `forward`.  A class may define what a call of its own does."""
         name = type(self).__name__
         raise ArgumentError(
-            explain(
-                f"{name}: a module is not a function",
-                given=f"{name}(...) called with {len(args) + len(kwargs)} arguments",
-                expected="a call of one of its methods",
-                mend="model.forward(x)",
-            )
+            f"{name}: a module is not a function",
+            given=f"{name}(...) called with {len(args) + len(kwargs)} arguments",
+            expected="a call of one of its methods",
+            mend="model.forward(x)",
         )
 
     _require_declared = require_declared
@@ -173,12 +171,10 @@ class Module(Tree):
             return self
         if not device.is_autodiff():
             raise DeviceError(
-                explain(
-                    "valid: the module is already on a device without gradients",
-                    given=repr(device),
-                    expected="a module of a device.autodiff()",
-                    mend="use it as it is",
-                )
+                "valid: the module is already on a device without gradients",
+                given=repr(device),
+                expected="a module of a device.autodiff()",
+                mend="use it as it is",
             )
         return self._copied(device.inner())
 
@@ -192,12 +188,10 @@ class Module(Tree):
         found = found or self.devices()
         if len(found) > 1:
             raise DeviceError(
-                explain(
-                    f"{what}: the parameters lie on several devices",
-                    given=", ".join(map(repr, found)),
-                    expected="one device",
-                    mend="move the module first: module.to_device(device)",
-                )
+                f"{what}: the parameters lie on several devices",
+                given=", ".join(map(repr, found)),
+                expected="one device",
+                mend="move the module first: module.to_device(device)",
             )
         return found[0] if found else None
 
@@ -251,13 +245,11 @@ class Module(Tree):
         """
         if not hasattr(store, "collect_from"):
             raise ArgumentError(
-                explain(
-                    "save_into: nothing is written there",
-                    given=type(store).__name__,
-                    expected="a store that is written: a SafetensorsStore or a BurnpackStore",
-                    mend="for PyTorch SafetensorsStore.from_file(path).with_to_adapter(BurnToPyTorchAdapter()), "
-                    "which safetensors.torch.load_file reads; save_file(path) writes to a path",
-                )
+                "save_into: nothing is written there",
+                given=type(store).__name__,
+                expected="a store that is written: a SafetensorsStore or a BurnpackStore",
+                mend="for PyTorch SafetensorsStore.from_file(path).with_to_adapter(BurnToPyTorchAdapter()), "
+                "which safetensors.torch.load_file reads; save_file(path) writes to a path",
             )
         return store.collect_from(self)
 

@@ -18,7 +18,7 @@ from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.backend.tracing import Session, active, suspended
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import BurnTorchError, DTypeError, ShapeError, TraceError, explain
+from burn_torch.core.errors import BurnTorchError, DTypeError, ShapeError, TraceError
 from burn_torch.core.frames import at_user_line, user_line
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.core.spellings import Named, attach_spellings
@@ -197,24 +197,20 @@ class Param(metaclass=Named):
                 assert lazy is not None
                 if lazy.traced and active() is not None:
                     raise TraceError(
-                        explain(
-                            "a parameter was made while a function was traced",
-                            given=f"a parameter {lazy.shape}, at {user_line(2) or 'an unknown line'}",
-                            expected="parameters that come in with a module: made inside, each call would give a new"
-                            " module the identities and numbers of the first",
-                            mend="make the module outside and pass it as an argument",
-                        )
+                        "a parameter was made while a function was traced",
+                        given=f"a parameter {lazy.shape}, at {user_line(2) or 'an unknown line'}",
+                        expected="parameters that come in with a module: made inside, each call would give a new"
+                        " module the identities and numbers of the first",
+                        mend="make the module outside and pass it as an argument",
                     )
                 with suspended():  # a function that is traced reads a parameter; it does not make it
                     made = lazy.make(lazy.device, self.require_grad)
                 if made.shape != lazy.shape or lazy.dtype not in (None, made.dtype):
                     raise (ShapeError if made.shape != lazy.shape else DTypeError)(
-                        explain(
-                            "an initializer made another shape or type than the parameter has",
-                            given=f"{made.shape} {made.dtype}",
-                            expected=f"{lazy.shape} {lazy.dtype or ''}".rstrip(),
-                            mend="return a tensor of the shape and dtype that Param.uninitialized was given",
-                        )
+                        "an initializer made another shape or type than the parameter has",
+                        given=f"{made.shape} {made.dtype}",
+                        expected=f"{lazy.shape} {lazy.dtype or ''}".rstrip(),
+                        mend="return a tensor of the shape and dtype that Param.uninitialized was given",
                     )
                 self.require_grad = self.require_grad and made.dtype.is_float
                 value = self._value = _as_leaf(made, self.require_grad)
@@ -389,24 +385,20 @@ attach_spellings(Param, PARAM)
 
 def _no_identity(id: object, mapper: object) -> DTypeError:
     return DTypeError(
-        explain(
-            "Param: the identity or the mapper is of another type",
-            given=f"id {described(id)}, mapper {described(mapper)}",
-            expected="a ParamId and a ParamMapper, or None",
-            mend="leave them out: Param.from_tensor(tensor) has an identity of its own",
-        )
+        "Param: the identity or the mapper is of another type",
+        given=f"id {described(id)}, mapper {described(mapper)}",
+        expected="a ParamId and a ParamMapper, or None",
+        mend="leave them out: Param.from_tensor(tensor) has an identity of its own",
     )
 
 
 def _refuse_operator(param: Any, *others: Any, **named: Any) -> NoReturn:
     raise at_user_line(
         DTypeError(
-            explain(
-                "Param: a parameter is not an operand, nor an argument of functions of numpy and torch",
-                given=repr(param),
-                expected="its tensor",
-                mend="param.val() is its tensor: param.val() + 1, np.asarray(param.val())",
-            )
+            "Param: a parameter is not an operand, nor an argument of functions of numpy and torch",
+            given=repr(param),
+            expected="its tensor",
+            mend="param.val() is its tensor: param.val() + 1, np.asarray(param.val())",
         )
     )
 
@@ -430,12 +422,10 @@ for _name in ["neg", "abs", "lt", "le", "gt", "ge", "getitem", "float", "len", "
 def _no_tensor(value: object) -> DTypeError:
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return DTypeError(
-        explain(
-            "Param: the value is not a tensor of burn_torch",
-            given=f"{kind} {tuple(value.shape)}" if hasattr(value, "shape") else f"{value!r:.60} ({kind})",
-            expected="a Tensor",
-            mend="Param.from_data(values, device), or Param.from_tensor(Tensor.from_torch(tensor.detach()))",
-        )
+        "Param: the value is not a tensor of burn_torch",
+        given=f"{kind} {tuple(value.shape)}" if hasattr(value, "shape") else f"{value!r:.60} ({kind})",
+        expected="a Tensor",
+        mend="Param.from_data(values, device), or Param.from_tensor(Tensor.from_torch(tensor.detach()))",
     )
 
 

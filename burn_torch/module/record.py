@@ -302,14 +302,12 @@ class ModuleRecord:
             listed = "\n            ".join(_of_each_kind(faults))
             name = self.metadata.get("module", "another module")
             raise RecordError(
-                explain(
-                    f"this record does not fit {type(module).__name__}",
-                    given=f"a record of {name}:\n            {listed}",
-                    expected="the same keys, shapes and types as the module has",
-                    mend="build the module with the configuration that was saved beside it, or use"
-                    " record.allow_partial(), .allow_unused(), .cast_to_module_dtype()"
-                    + (f"; the file is PyTorch's: {_ADAPT}" if self.metadata.get("format") == "pt" else ""),
-                )
+                f"this record does not fit {type(module).__name__}",
+                given=f"a record of {name}:\n            {listed}",
+                expected="the same keys, shapes and types as the module has",
+                mend="build the module with the configuration that was saved beside it, or use"
+                " record.allow_partial(), .allow_unused(), .cast_to_module_dtype()"
+                + (f"; the file is PyTorch's: {_ADAPT}" if self.metadata.get("format") == "pt" else ""),
             )
         if self.metadata.get("format") == "pt":
             warn_of_layout(module, self.entries)
@@ -369,12 +367,10 @@ def _savable(module: Module) -> dict[str, Any]:
     for path, leaf in tree.walk(module):
         if isinstance(leaf, Param | RunningState) and found.setdefault(path, leaf) is not leaf:
             raise RecordError(
-                explain(
-                    f"two values of {type(module).__name__} have one path",
-                    given=f"{path} twice",
-                    expected="a path of its own for each parameter",
-                    mend="give the dict other keys: text without dots, no number beside the same number as text",
-                )
+                f"two values of {type(module).__name__} have one path",
+                given=f"{path} twice",
+                expected="a path of its own for each parameter",
+                mend="give the dict other keys: text without dots, no number beside the same number as text",
             )
     return found
 
@@ -451,11 +447,9 @@ def format_of(path: Path) -> RecordFormat:
     endings = [ending for ending in FORMATS if path.name.endswith(ending)]
     if not endings:
         raise RecordError(
-            explain(
-                f"no record format has the ending {path.suffix}",
-                given=str(path),
-                expected=f"one of {', '.join(sorted(FORMATS))}",
-                mend=f"save to {path.with_suffix(DEFAULT_ENDING).name}",
-            )
+            f"no record format has the ending {path.suffix}",
+            given=str(path),
+            expected=f"one of {', '.join(sorted(FORMATS))}",
+            mend=f"save to {path.with_suffix(DEFAULT_ENDING).name}",
         )
     return FORMATS[max(endings, key=len)]

@@ -6,7 +6,7 @@ import threading
 from typing import Final, final
 
 from burn_torch.backend.batched import Batched
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.module.param import ParamId
 from burn_torch.module.scope import current_scope
 from burn_torch.tensor import Device, Tensor
@@ -50,12 +50,10 @@ class RunningState:
         """
         if _is_of_one_sample(value.backend):
             raise ArgumentError(
-                explain(
-                    "per_sample_grad: a running state was updated",
-                    given=f"running state {self.id}, from {value.spec} of one sample",
-                    expected="layers that treat each sample by itself: statistics mix them",
-                    mend="use model.valid(), whose statistics are fixed",
-                )
+                "per_sample_grad: a running state was updated",
+                given=f"running state {self.id}, from {value.spec} of one sample",
+                expected="layers that treat each sample by itself: statistics mix them",
+                mend="use model.valid(), whose statistics are fixed",
             )
         scope = current_scope()
         if scope is not None:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from burn_torch.core import ambient
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.core.philox import stream_of
 from burn_torch.core.share import Share
 
@@ -114,12 +114,10 @@ class StepScope:
         found = self._pending.get(state.id)
         if found is not None and found[0] is not state:
             raise ArgumentError(
-                explain(
-                    "StepScope: two running states with one id were updated in one step",
-                    given=f"id {state.id!s}, held by two modules, one a copy of the other",
-                    expected="one module with these statistics in training mode",
-                    mend="call .valid() on the copy, or run it in a StepScope of its own and keep that one's states",
-                )
+                "StepScope: two running states with one id were updated in one step",
+                given=f"id {state.id!s}, held by two modules, one a copy of the other",
+                expected="one module with these statistics in training mode",
+                mend="call .valid() on the copy, or run it in a StepScope of its own and keep that one's states",
             )
         self._pending[state.id] = (state, value)
 
@@ -127,12 +125,10 @@ class StepScope:
     def __enter__(self) -> Self:
         if self._installed is not None:
             raise ArgumentError(
-                explain(
-                    "StepScope: this scope was entered before",
-                    given="a second `with` of one scope",
-                    expected="one `with` a scope: its draws are counted from 0 and its states are those of one step",
-                    mend="make a new one: with StepScope(key, model) as scope: ...",
-                )
+                "StepScope: this scope was entered before",
+                given="a second `with` of one scope",
+                expected="one `with` a scope: its draws are counted from 0 and its states are those of one step",
+                mend="make a new one: with StepScope(key, model) as scope: ...",
             )
         self._installed = ambient.installed(self)
         self._installed.__enter__()

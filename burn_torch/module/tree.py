@@ -123,12 +123,10 @@ def _require_free_names(cls: type[Tree]) -> None:
     if taken:
         name = taken[0][0]
         raise ArgumentError(
-            explain(
-                f"class {cls.__name__}: the name {name} is taken",
-                given=", ".join(f"a field {name}, which {base.__name__} has as a method" for name, base in taken),
-                expected="fields with names of their own",
-                mend=f"call it something else, such as {name}_layer",
-            )
+            f"class {cls.__name__}: the name {name} is taken",
+            given=", ".join(f"a field {name}, which {base.__name__} has as a method" for name, base in taken),
+            expected="fields with names of their own",
+            mend=f"call it something else, such as {name}_layer",
         )
 
 

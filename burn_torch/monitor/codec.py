@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from burn_torch.core.checking import checked_late
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.monitor.event import (
     CheckpointSaved,
     EpochDone,
@@ -285,10 +285,8 @@ def _other_version(version: object) -> Exception:
     if type(version) is not int or version < 1:
         return DamagedLine(f"{version!r} is no version")
     return DataError(
-        explain(
-            "these events are of a newer version of burn_torch",
-            given=f"events of layout {version}",
-            expected=f"layout {VERSION} or older",
-            mend="look at the run with the version of burn_torch that trained it, or a newer one",
-        )
+        "these events are of a newer version of burn_torch",
+        given=f"events of layout {version}",
+        expected=f"layout {VERSION} or older",
+        mend="look at the run with the version of burn_torch that trained it, or a newer one",
     )

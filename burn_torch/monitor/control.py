@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol, final
 
 from burn_torch.core.belonging import carried
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.errors import ArtifactError
 from burn_torch.core.files import write_atomic
 from burn_torch.core.reading import read_bounded
 
@@ -284,12 +284,10 @@ class ControlClient:
             return self._through_file(message)
         except (OSError, ValueError) as err:
             raise ArtifactError(
-                explain(
-                    f"no run took the command {command!r}",
-                    given=f"{self.directory}: {getattr(err, 'strerror', None) or err}",
-                    expected="a run that goes on in this directory, on this machine and of this user",
-                    mend="check the directory; a run that is over takes no commands",
-                )
+                f"no run took the command {command!r}",
+                given=f"{self.directory}: {getattr(err, 'strerror', None) or err}",
+                expected="a run that goes on in this directory, on this machine and of this user",
+                mend="check the directory; a run that is over takes no commands",
             ) from err
 
     def _through_socket(self, path: Path, message: Mapping[str, object]) -> Reply:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Final, Self, final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArtifactError, DataError, explain
+from burn_torch.core.errors import ArtifactError, DataError
 from burn_torch.core.reading import MAX_LINE, open_regular
 from burn_torch.monitor.codec import DamagedLine, decode, encode
 from burn_torch.monitor.event import Event, Stamped
@@ -206,12 +206,10 @@ class EventLog:
 
     def _unwritable(self, err: OSError) -> ArtifactError:
         return ArtifactError(
-            explain(
-                "the events of the run cannot be written",
-                given=f"{self.path}: {err.strerror or err}",
-                expected="a file that can be appended to, with room",
-                mend="make room or change its rights, then resume the run",
-            )
+            "the events of the run cannot be written",
+            given=f"{self.path}: {err.strerror or err}",
+            expected="a file that can be appended to, with room",
+            mend="make room or change its rights, then resume the run",
         )
 
 
@@ -268,12 +266,10 @@ class Follower:
             return []
         except OSError as err:
             raise DataError(
-                explain(
-                    "the events of the run cannot be read",
-                    given=f"{self.path}: {err.strerror or err}",
-                    expected=f"the {EVENTS} of a run",
-                    mend="name the artifact directory of a run, and check the rights of the file",
-                )
+                "the events of the run cannot be read",
+                given=f"{self.path}: {err.strerror or err}",
+                expected=f"the {EVENTS} of a run",
+                mend="name the artifact directory of a run, and check the rights of the file",
             ) from err
         self._offset += len(data)
         return self._lines(data)
@@ -338,12 +334,10 @@ class EventFile(Iterator[Stamped]):
         self._follower = Follower(path, watches=False)
         if not self._follower.path.exists():
             raise DataError(
-                explain(
-                    "there are no events of a run",
-                    given=f"{path}, which does not exist",
-                    expected=f"the {EVENTS} in the artifact directory of a run",
-                    mend="check the path",
-                )
+                "there are no events of a run",
+                given=f"{path}, which does not exist",
+                expected=f"the {EVENTS} in the artifact directory of a run",
+                mend="check the path",
             )
         self._events: Iterator[Stamped] = self._read()
 

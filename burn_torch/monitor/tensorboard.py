@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.monitor.event import (
     EpochSummary,
     MetricValue,
@@ -37,12 +37,10 @@ def require_tensorboard() -> None:
     """Raises: ConfigError if the package is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         raise ConfigError(
-            explain(
-                "TensorBoard files cannot be written",
-                given="a Python without the package tensorboard",
-                expected="the extra tensorboard",
-                mend="pip install 'burn-torch[tensorboard]', or read events.jsonl later with `burn-torch report`",
-            )
+            "TensorBoard files cannot be written",
+            given="a Python without the package tensorboard",
+            expected="the extra tensorboard",
+            mend="pip install 'burn-torch[tensorboard]', or read events.jsonl later with `burn-torch report`",
         )
 
 

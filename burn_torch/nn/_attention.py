@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burn_torch import ops
-from burn_torch.core.errors import ShapeError, explain
+from burn_torch.core.errors import ShapeError
 from burn_torch.core.spec import Shape
 from burn_torch.module import Module
 from burn_torch.nn._layer import in_layer
@@ -51,12 +51,10 @@ def _require(layer: Module, name: str, mask: Tensor, shape: Shape, axes: str) ->
     if mask.shape != shape:
         raise in_layer(
             ShapeError(
-                explain(
-                    f"{type(layer).__name__}: {name} does not fit the input",
-                    given=f"{name} {mask.spec}",
-                    expected=f"{name} {axes}, here {shape}, true where a key is hidden",
-                    mend="make it for these sequences, see generate_padding_mask and generate_autoregressive_mask",
-                )
+                f"{type(layer).__name__}: {name} does not fit the input",
+                given=f"{name} {mask.spec}",
+                expected=f"{name} {axes}, here {shape}, true where a key is hidden",
+                mend="make it for these sequences, see generate_padding_mask and generate_autoregressive_mask",
             ),
             layer,
         )

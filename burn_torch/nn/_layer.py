@@ -8,7 +8,7 @@ from typing import Any
 
 from burn_torch.config.rules import Rules
 from burn_torch.core.ambient import first_element
-from burn_torch.core.errors import BurnTorchError, ShapeError, explain
+from burn_torch.core.errors import BurnTorchError, ShapeError
 from burn_torch.module import Content, DisplaySettings, Module, draw
 from burn_torch.module.initializer import Initializer
 from burn_torch.tensor import Tensor
@@ -39,12 +39,10 @@ def require_ndim(x: Tensor, layer: Module, expected: str) -> None:
         )
         raise in_layer(
             ShapeError(
-                explain(
-                    f"{type(layer).__name__}: the input has {x.ndim} axes",
-                    given=shown,
-                    expected=expected,
-                    mend="reshape it, or insert axes with unsqueeze_dim",
-                )
+                f"{type(layer).__name__}: the input has {x.ndim} axes",
+                given=shown,
+                expected=expected,
+                mend="reshape it, or insert axes with unsqueeze_dim",
             ),
             layer,
         )

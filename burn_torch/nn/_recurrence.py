@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from burn_torch import ops
-from burn_torch.core.errors import BurnTorchError, ShapeError, explain
+from burn_torch.core.errors import BurnTorchError, ShapeError
 from burn_torch.core.spec import Shape
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import in_layer, require_ndim
@@ -103,12 +103,10 @@ def require_state(layer: Module, name: str, state: Tensor, shape: Shape) -> None
     if state.shape != shape:
         raise in_layer(
             ShapeError(
-                explain(
-                    f"{type(layer).__name__}: the {name} state does not fit the input",
-                    given=f"{name} {state.spec}",
-                    expected=f"{name} {shape}",
-                    mend="pass the state that a call with this batch returned, or None for zeros",
-                )
+                f"{type(layer).__name__}: the {name} state does not fit the input",
+                given=f"{name} {state.spec}",
+                expected=f"{name} {shape}",
+                mend="pass the state that a call with this batch returned, or None for zeros",
             ),
             layer,
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.tensor import Tensor
 
 __all__ = ["CrossAttentionCache", "MhaCache", "TensorCache"]
@@ -68,12 +68,10 @@ def positions_from(tensor: Tensor, start: int) -> Tensor:
     length = tensor.shape[1] if tensor.ndim > 1 else 0
     if length < start:
         raise ArgumentError(
-            explain(
-                "the sequence is shorter than what its cache holds",
-                given=f"{tensor.spec}, that is {length} positions, and a cache of {start}",
-                expected=f"the whole sequence so far: {start} positions or more along axis 1",
-                mend="pass all positions each time, or start with a new cache for a new sequence",
-            )
+            "the sequence is shorter than what its cache holds",
+            given=f"{tensor.spec}, that is {length} positions, and a cache of {start}",
+            expected=f"the whole sequence so far: {start} positions or more along axis 1",
+            mend="pass all positions each time, or start with a new cache for a new sequence",
         )
     return tensor.narrow(1, start, length - start)
 

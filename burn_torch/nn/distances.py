@@ -7,7 +7,7 @@ from typing import Final
 
 from burn_torch.config import Config
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ShapeError, explain
+from burn_torch.core.errors import ShapeError
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import Rules, in_layer, inline
 from burn_torch.tensor import Device, Tensor
@@ -143,11 +143,9 @@ class PairwiseDistance(Module):
 def _alike(layer: Module, x1: Tensor, x2: Tensor) -> None:
     if x1.shape != x2.shape or not x1.ndim:
         err = ShapeError(
-            explain(
-                f"{type(layer).__name__}: the inputs do not fit together",
-                given=f"x1 {x1.shape}, x2 {x2.shape}",
-                expected="one shape of one axis or more",
-                mend="expand one of them",
-            )
+            f"{type(layer).__name__}: the inputs do not fit together",
+            given=f"x1 {x1.shape}, x2 {x2.shape}",
+            expected="one shape of one axis or more",
+            mend="expand one of them",
         )
         raise in_layer(err, layer)

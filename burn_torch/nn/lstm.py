@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from burn_torch.config import Config
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import XAVIER, Rules, in_layer
@@ -132,12 +132,10 @@ class Lstm(Module):
         if sorted(indices) != list(range(seq_length)):
             raise in_layer(
                 ArgumentError(
-                    explain(
-                        "Lstm.forward_iter: the steps do not make up the sequence",
-                        given=f"indices {indices}",
-                        expected=f"each of 0 to {seq_length - 1} once, in any order",
-                        mend="pass enumerate(x.iter_dim(1)), or a list of it reversed",
-                    )
+                    "Lstm.forward_iter: the steps do not make up the sequence",
+                    given=f"indices {indices}",
+                    expected=f"each of 0 to {seq_length - 1} once, in any order",
+                    mend="pass enumerate(x.iter_dim(1)), or a list of it reversed",
                 ),
                 self,
             )

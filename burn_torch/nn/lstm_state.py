@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from burn_torch.core.errors import ShapeError, explain
+from burn_torch.core.errors import ShapeError
 from burn_torch.core.spec import Shape
 from burn_torch.tensor import Device, Tensor
 
@@ -27,12 +27,10 @@ class LstmState:
     def __post_init__(self) -> None:
         if self.cell.shape != self.hidden.shape:
             raise ShapeError(
-                explain(
-                    "LstmState: the two states have different shapes",
-                    given=f"cell {self.cell.spec}, hidden {self.hidden.spec}",
-                    expected="cell and hidden of one shape",
-                    mend="check their order: LstmState(cell, hidden)",
-                )
+                "LstmState: the two states have different shapes",
+                given=f"cell {self.cell.spec}, hidden {self.hidden.spec}",
+                expected="cell and hidden of one shape",
+                mend="check their order: LstmState(cell, hidden)",
             )
 
     @staticmethod

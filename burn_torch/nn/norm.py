@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from burn_torch import ops
 from burn_torch.config import Config, replace
-from burn_torch.core.errors import BurnTorchError, ShapeError, explain
+from burn_torch.core.errors import BurnTorchError, ShapeError
 from burn_torch.module import Content, Module, Param, RunningState
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import Rules, in_layer, inline
@@ -108,12 +108,10 @@ class BatchNorm(Module):
         count = x.spec.numel // x.shape[1] if x.ndim > 1 and x.shape[1] else 0
         if count == 1:
             raise ShapeError(
-                explain(
-                    "BatchNorm: one element a channel has no variance to train on",
-                    given=f"x {x.spec}",
-                    expected="two elements a channel or more: a batch above 1, or positions",
-                    mend="drop the last short batch, or call model.valid() to use the running statistics",
-                )
+                "BatchNorm: one element a channel has no variance to train on",
+                given=f"x {x.spec}",
+                expected="two elements a channel or more: a batch above 1, or positions",
+                mend="drop the last short batch, or call model.valid() to use the running statistics",
             )
         y, mean, var = apply(ops.batch_norm, (x, self.gamma.val(), self.beta.val(), self.epsilon))
         if count:  # an empty batch says nothing
@@ -260,12 +258,10 @@ def _group_norm(layer: Module, x: Tensor, gamma: Param | None, beta: Param | Non
     found: Any = layer
     if x.ndim < 2 or x.shape[1] != found.num_channels:
         err = ShapeError(
-            explain(
-                f"{type(layer).__name__}: the input does not fit the layer",
-                given=f"x {x.spec}",
-                expected=f"x (batch, {found.num_channels}, *s)",
-                mend=f"make the layer for the channels of x, or move them to axis 1: num_channels {found.num_channels}",
-            )
+            f"{type(layer).__name__}: the input does not fit the layer",
+            given=f"x {x.spec}",
+            expected=f"x (batch, {found.num_channels}, *s)",
+            mend=f"make the layer for the channels of x, or move them to axis 1: num_channels {found.num_channels}",
         )
         raise in_layer(err, layer)
     try:
@@ -386,12 +382,10 @@ class LocalResponseNorm(Module):
         if x.ndim < 3:
             raise in_layer(
                 ShapeError(
-                    explain(
-                        f"LocalResponseNorm: the input has {x.ndim} axes",
-                        given=f"x {x.spec}",
-                        expected="(batch, channels, *s) with at least one spatial axis",
-                        mend="insert an axis with unsqueeze_dim",
-                    )
+                    f"LocalResponseNorm: the input has {x.ndim} axes",
+                    given=f"x {x.spec}",
+                    expected="(batch, channels, *s) with at least one spatial axis",
+                    mend="insert an axis with unsqueeze_dim",
                 ),
                 self,
             )

@@ -8,7 +8,7 @@ import numpy as np
 
 from burn_torch.config import Config
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArgumentError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import Rules, in_layer, require_ndim
 from burn_torch.tensor import Device, Tensor
@@ -28,12 +28,10 @@ def generate_sinusoids(length: int, d_model: int, max_timescale: int, device: De
     """
     if d_model % 2 or max_timescale < max(length, 1):
         raise ArgumentError(
-            explain(
-                "generate_sinusoids: these sizes make no encoding",
-                given=f"length {length}, d_model {d_model}, max_timescale {max_timescale}",
-                expected="an even d_model, for pairs of sine and cosine, and max_timescale of length or more",
-                mend="take the next even d_model; raise max_timescale or shorten the sequence",
-            )
+            "generate_sinusoids: these sizes make no encoding",
+            given=f"length {length}, d_model {d_model}, max_timescale {max_timescale}",
+            expected="an even d_model, for pairs of sine and cosine, and max_timescale of length or more",
+            mend="take the next even d_model; raise max_timescale or shorten the sequence",
         )
     rates = np.exp(np.arange(0, d_model, 2) * (-math.log(max_timescale) / max(d_model, 1)))
     angles = np.outer(np.arange(length), rates)
@@ -83,12 +81,10 @@ class PositionalEncoding(Module):
         if input.shape[2] != d_model or seq > self.max_sequence_size:
             raise in_layer(
                 ShapeError(
-                    explain(
-                        "PositionalEncoding: the sequence does not fit",
-                        given=f"{input.spec}",
-                        expected=f"(batch, seq, {d_model}) with seq of at most {self.max_sequence_size}",
-                        mend="build it with a larger max_sequence_size, or with the d_model of the embedding",
-                    )
+                    "PositionalEncoding: the sequence does not fit",
+                    given=f"{input.spec}",
+                    expected=f"(batch, seq, {d_model}) with seq of at most {self.max_sequence_size}",
+                    mend="build it with a larger max_sequence_size, or with the d_model of the embedding",
                 ),
                 self,
             )

@@ -9,7 +9,7 @@ import numpy as np
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.core.errors import ArgumentError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import Rules, in_layer
 from burn_torch.tensor import Device, Tensor
@@ -44,12 +44,10 @@ class RotaryEncodingConfig(Config):
         theta = scaling(Tensor.from_data(frequencies.astype(np.float32), device))
         if theta.shape != frequencies.shape:
             raise ShapeError(
-                explain(
-                    "RotaryEncoding: the scaled frequencies have another shape",
-                    given=f"{theta.spec}",
-                    expected=f"{frequencies.shape}, one for each pair of features",
-                    mend="return a tensor of the shape that `scaling` was given",
-                )
+                "RotaryEncoding: the scaled frequencies have another shape",
+                given=f"{theta.spec}",
+                expected=f"{frequencies.shape}, one for each pair of features",
+                mend="return a tensor of the shape that `scaling` was given",
             )
         return RotaryEncoding(_rotations(theta, 0, self.max_sequence_length), theta, 0)
 
@@ -91,12 +89,10 @@ class RotaryEncoding(Module):
         if x.ndim < 2 or x.shape[-1] != d_model or not 0 <= start <= start + x.shape[-2] <= length:
             raise in_layer(
                 ShapeError(
-                    explain(
-                        "RotaryEncoding: the sequence does not fit",
-                        given=f"{x.spec} from position {start}",
-                        expected=f"(..., seq, {d_model}) with 0 <= start and start + seq <= {length}",
-                        mend="build it with a larger max_sequence_length, or move its table with shift(start)",
-                    )
+                    "RotaryEncoding: the sequence does not fit",
+                    given=f"{x.spec} from position {start}",
+                    expected=f"(..., seq, {d_model}) with 0 <= start and start + seq <= {length}",
+                    mend="build it with a larger max_sequence_length, or move its table with shift(start)",
                 ),
                 self,
             )
@@ -116,12 +112,10 @@ class RotaryEncoding(Module):
         if start <= self.start_offset:
             raise in_layer(
                 ArgumentError(
-                    explain(
-                        "RotaryEncoding.shift: the table moves forwards only",
-                        given=f"start {start}, while it begins at {self.start_offset}",
-                        expected=f"a position after {self.start_offset}",
-                        mend="reset() begins at 0 again",
-                    )
+                    "RotaryEncoding.shift: the table moves forwards only",
+                    given=f"start {start}, while it begins at {self.start_offset}",
+                    expected=f"a position after {self.start_offset}",
+                    mend="reset() begins at 0 again",
                 ),
                 self,
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError, ShapeError, explain
+from burn_torch.core.errors import BurnTorchError, ShapeError
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import Rules, in_layer, require_ndim
 from burn_torch.nn.conv import AXES, as_tuple
@@ -43,12 +43,10 @@ class _Spatial(Module):
     def _divided(self, fits: bool, x: Tensor, expected: str) -> None:
         if not fits:
             err = ShapeError(
-                explain(
-                    f"{type(self).__name__}: the sizes do not divide",
-                    given=f"x {x.spec}",
-                    expected=expected,
-                    mend="change the factor, or pad the input",
-                )
+                f"{type(self).__name__}: the sizes do not divide",
+                given=f"x {x.spec}",
+                expected=expected,
+                mend="change the factor, or pad the input",
             )
             raise in_layer(err, self)
 

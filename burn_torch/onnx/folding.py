@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 from burn_torch.backend import LibTorch
 from burn_torch.backend.decorator import Decorator
-from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.errors import OnnxError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Primitive
@@ -44,12 +44,10 @@ def _measure(call: Call) -> None:
     size = sum(spec.numel * spec.dtype.itemsize for spec in call.results if isinstance(spec, TensorSpec))
     if size > limit:
         raise OnnxError(
-            explain(
-                "a constant of the model would take too much memory",
-                given=f"{size} bytes for {call.op.name}",
-                expected=f"at most {limit} bytes more",
-                mend="if the model is to be trusted, raise memory_limit_bytes",
-            )
+            "a constant of the model would take too much memory",
+            given=f"{size} bytes for {call.op.name}",
+            expected=f"at most {limit} bytes more",
+            mend="if the model is to be trusted, raise memory_limit_bytes",
         )
 
 

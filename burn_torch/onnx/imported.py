@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 import numpy as np
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import BurnTorchError, OnnxError, explain
+from burn_torch.core.errors import BurnTorchError, OnnxError
 from burn_torch.module import Module, Param, RunningState
 from burn_torch.onnx.operators.registry import HOST
 from burn_torch.onnx.plan import Body, Literal, Plan, Ref, Source, Step, Weight, plan_of
@@ -59,12 +59,10 @@ def _given(plan: Plan, inputs: tuple[object, ...], named: Mapping[str, object]) 
     missing = [name for name in missing if name not in optional]
     if wrong or missing or twice or len(inputs) > len(names):
         raise OnnxError(
-            explain(
-                "forward: these are not the inputs of the model",
-                given=f"{len(inputs)} by place and {', '.join(named) or 'none'} by name",
-                expected=f"{', '.join(names)}: each once",
-                mend=f"missing {', '.join(missing) or 'none'}; not known {', '.join(wrong) or 'none'}",
-            )
+            "forward: these are not the inputs of the model",
+            given=f"{len(inputs)} by place and {', '.join(named) or 'none'} by name",
+            expected=f"{', '.join(names)}: each once",
+            mend=f"missing {', '.join(missing) or 'none'}; not known {', '.join(wrong) or 'none'}",
         )
     return [*inputs, *[named.get(name) for name in names[len(inputs) :]]]
 
@@ -78,12 +76,10 @@ def _require_fixed_sizes(plan: Plan, env: Env) -> None:
     ]
     if wrong:
         raise OnnxError(
-            explain(
-                "forward: inputs have other sizes than the file fixes",
-                given="; ".join(f"{name} {shape}" for name, shape, _ in wrong),
-                expected="; ".join(str(info) for _, _, info in wrong),
-                mend="give tensors of these sizes, or export the model with axes that vary",
-            )
+            "forward: inputs have other sizes than the file fixes",
+            given="; ".join(f"{name} {shape}" for name, shape, _ in wrong),
+            expected="; ".join(str(info) for _, _, info in wrong),
+            mend="give tensors of these sizes, or export the model with axes that vary",
         )
 
 
@@ -146,12 +142,10 @@ def run_step(step: Step, env: Env, fields: Mapping[str, Tensor], device: Device)
         raise
     except (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as err:
         raise OnnxError(
-            explain(
-                f"{step.label} cannot compute with these inputs",
-                given=f"{type(err).__name__}: {str(err).partition(chr(10))[0]}",
-                expected="inputs of the shapes and types that the model was made for",
-                mend="check the inputs of the model; if they are right, the model is malformed",
-            )
+            f"{step.label} cannot compute with these inputs",
+            given=f"{type(err).__name__}: {str(err).partition(chr(10))[0]}",
+            expected="inputs of the shapes and types that the model was made for",
+            mend="check the inputs of the model; if they are right, the model is malformed",
         ) from err
     parts = found if step.packed else (found,)
     for name, part in zip(step.outputs, parts, strict=False):

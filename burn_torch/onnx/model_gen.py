@@ -8,7 +8,7 @@ from typing import Self
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, ArtifactError, explain
+from burn_torch.core.errors import ArgumentError, ArtifactError
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.module import Param, ParamId, RunningState
 from burn_torch.onnx.imported import module_of, on_device
@@ -68,12 +68,10 @@ class ModelGen:
             write_atomic(path, text.encode())
         except OSError as err:
             raise ArtifactError(
-                explain(
-                    "the imported model cannot be written",
-                    given=f"{folder}: {err.strerror or err}",
-                    expected="a folder that can be written to, with room for the files",
-                    mend="choose another folder",
-                )
+                "the imported model cannot be written",
+                given=f"{folder}: {err.strerror or err}",
+                expected="a folder that can be written to, with room for the files",
+                mend="choose another folder",
             ) from err
         return path
 
@@ -83,12 +81,10 @@ class ModelGen:
     def _given(self) -> tuple[Path, Path]:
         if self.source is None or self.folder is None:
             raise ArgumentError(
-                explain(
-                    "ModelGen: something is missing",
-                    given=f"input {self.source}, out_dir {self.folder}",
-                    expected="both",
-                    mend='ModelGen().input("m.onnx").out_dir("model/").run()',
-                )
+                "ModelGen: something is missing",
+                given=f"input {self.source}, out_dir {self.folder}",
+                expected="both",
+                mend='ModelGen().input("m.onnx").out_dir("model/").run()',
             )
         return self.source, self.folder
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import BurnTorchError, OnnxError, explain
+from burn_torch.core.errors import BurnTorchError, OnnxError
 from burn_torch.module import Module
 from burn_torch.onnx.folding import bounded
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
@@ -409,23 +409,19 @@ def _constant(node: Node) -> TensorData:
         if name in ("value_int", "value_ints"):
             return TensorData(np.asarray(value, np.int64), DType.I64)
     raise OnnxError(
-        explain(
-            f"{node.label} holds no number",
-            given=", ".join(node.attributes) or "no attribute",
-            expected="value, sparse_value, value_float, value_floats, value_int or value_ints",
-            mend="texts are not supported: export the model without them",
-        )
+        f"{node.label} holds no number",
+        given=", ".join(node.attributes) or "no attribute",
+        expected="value, sparse_value, value_float, value_floats, value_int or value_ints",
+        mend="texts are not supported: export the model without them",
     )
 
 
 def _not_worked_out(node: Node, err: BaseException) -> OnnxError:
     return OnnxError(
-        explain(
-            f"{node.label} cannot be worked out",
-            given=f"constants, and {type(err).__name__}: {str(err).partition(chr(10))[0]}",
-            expected="constants that fit the operator",
-            mend="the model is malformed; export it again",
-        )
+        f"{node.label} cannot be worked out",
+        given=f"constants, and {type(err).__name__}: {str(err).partition(chr(10))[0]}",
+        expected="constants that fit the operator",
+        mend="the model is malformed; export it again",
     )
 
 

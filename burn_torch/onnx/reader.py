@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
-from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.errors import OnnxError
 from burn_torch.core.extras import load_extra
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
 from burn_torch.onnx.operators.axes import ONNX_DTYPES, OTHER_DTYPES
@@ -46,32 +46,26 @@ def read_model(path: str | Path) -> Model:
     try:
         if not file.is_file():
             raise OnnxError(
-                explain(
-                    "there is no such ONNX file",
-                    given=str(file),
-                    expected="a file that ends in .onnx",
-                    mend="check the path",
-                )
+                "there is no such ONNX file",
+                given=str(file),
+                expected="a file that ends in .onnx",
+                mend="check the path",
             )
         size = file.stat().st_size
         if size > MAX_FILE_BYTES:
             raise OnnxError(
-                explain(
-                    "the ONNX file is larger than the format allows",
-                    given=f"{file}, {size} bytes",
-                    expected=f"at most {MAX_FILE_BYTES} bytes",
-                    mend="export the model with its weights as external data",
-                )
+                "the ONNX file is larger than the format allows",
+                given=f"{file}, {size} bytes",
+                expected=f"at most {MAX_FILE_BYTES} bytes",
+                mend="export the model with its weights as external data",
             )
         data = file.read_bytes()
     except OSError as err:
         raise OnnxError(
-            explain(
-                "the ONNX file cannot be read",
-                given=f"{file}: {err.strerror or err}",
-                expected="a file that can be read",
-                mend="check the path and its rights",
-            )
+            "the ONNX file cannot be read",
+            given=f"{file}: {err.strerror or err}",
+            expected="a file that can be read",
+            mend="check the path and its rights",
         ) from err
     return read_bytes(data, folder=file.parent, source=str(file))
 
@@ -95,12 +89,10 @@ def read_bytes(data: bytes, folder: Path | None = None, source: str = "a model i
         UnicodeError,
     ) as err:
         raise OnnxError(
-            explain(
-                "the ONNX file is malformed",
-                given=f"{source}: {type(err).__name__}: {err}",
-                expected="a model that follows the ONNX format",
-                mend="export it again",
-            )
+            "the ONNX file is malformed",
+            given=f"{source}: {type(err).__name__}: {err}",
+            expected="a model that follows the ONNX format",
+            mend="export it again",
         ) from err
 
 
@@ -112,21 +104,17 @@ def _parsed(data: bytes, source: str) -> object:
         proto = onnx.ModelProto.FromString(data)
     except (DecodeError, ValueError, RuntimeError) as err:
         raise OnnxError(
-            explain(
-                "this is not an ONNX file, or it is damaged",
-                given=f"{source}, {len(data)} bytes: {err}",
-                expected="a protobuf of onnx.ModelProto",
-                mend="export or download it again",
-            )
+            "this is not an ONNX file, or it is damaged",
+            given=f"{source}, {len(data)} bytes: {err}",
+            expected="a protobuf of onnx.ModelProto",
+            mend="export or download it again",
         ) from err
     if not proto.HasField("graph") or not proto.opset_import:
         raise OnnxError(
-            explain(
-                "this is not an ONNX model, or it is damaged",
-                given=f"{source}: no {'opset' if proto.HasField('graph') else 'graph'}",
-                expected="a graph and the opsets that it is written in",
-                mend="export or download it again",
-            )
+            "this is not an ONNX model, or it is damaged",
+            given=f"{source}: no {'opset' if proto.HasField('graph') else 'graph'}",
+            expected="a graph and the opsets that it is written in",
+            mend="export or download it again",
         )
     return proto
 
@@ -152,12 +140,10 @@ class _Reader:
         newest = onnx.defs.onnx_opset_version()
         if not 1 <= opsets.get("", 1) <= newest:
             raise OnnxError(
-                explain(
-                    "this opset is not known",
-                    given=f"opset {opsets['']}",
-                    expected=f"1 to {newest}, what the installed onnx {onnx.__version__} knows",
-                    mend="install a newer onnx, or export the model for an older opset",
-                )
+                "this opset is not known",
+                given=f"opset {opsets['']}",
+                expected=f"1 to {newest}, what the installed onnx {onnx.__version__} knows",
+                mend="install a newer onnx, or export the model for an older opset",
             )
         self.functions = {
             (_DOMAINS.get(f.domain, f.domain), f.name, getattr(f, "overload", "")): f for f in self.proto.functions
@@ -172,12 +158,10 @@ class _Reader:
             shown = self.faults[:20]
             more = "" if len(self.faults) <= 20 else f"; and {len(self.faults) - 20} more"
             raise OnnxError(
-                explain(
-                    f"the graph is malformed: {len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}",
-                    given="; ".join(shown) + more,
-                    expected="each value made once, before it is used, and no circle",
-                    mend="export the model again",
-                )
+                f"the graph is malformed: {len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}",
+                given="; ".join(shown) + more,
+                expected="each value made once, before it is used, and no circle",
+                mend="export the model again",
             )
         producer = f"{self.proto.producer_name} {self.proto.producer_version}".strip()
         return Model(graph, opsets, producer, int(self.proto.ir_version), self.source)
@@ -317,12 +301,10 @@ class _Reader:
         make = simple.get(kind)
         if make is None:
             raise OnnxError(
-                explain(
-                    f"the attribute {attribute.name!r} is of a kind that is not supported",
-                    given=f"AttributeProto type {kind}",
-                    expected="numbers, texts, tensors, graphs, and lists of numbers and texts",
-                    mend="export the model without it",
-                )
+                f"the attribute {attribute.name!r} is of a kind that is not supported",
+                given=f"AttributeProto type {kind}",
+                expected="numbers, texts, tensors, graphs, and lists of numbers and texts",
+                mend="export the model without it",
             )
         return make()
 
@@ -459,21 +441,17 @@ def _short(value: float) -> float:
 
 def _too_large(given: str, expected: str) -> OnnxError:
     return OnnxError(
-        explain(
-            "the model is too large once its functions are written out",
-            given=given,
-            expected=expected,
-            mend="a file like this is made to exhaust memory; if yours is not, inline less",
-        )
+        "the model is too large once its functions are written out",
+        given=given,
+        expected=expected,
+        mend="a file like this is made to exhaust memory; if yours is not, inline less",
     )
 
 
 def _too_deep() -> OnnxError:
     return OnnxError(
-        explain(
-            "functions or graphs of the model are nested too deep",
-            given=f"more than {MAX_DEPTH} levels, or a function that calls itself",
-            expected=f"at most {MAX_DEPTH} levels",
-            mend="export the model with its functions inlined",
-        )
+        "functions or graphs of the model are nested too deep",
+        given=f"more than {MAX_DEPTH} levels, or a function that calls itself",
+        expected=f"at most {MAX_DEPTH} levels",
+        mend="export the model with its functions inlined",
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.errors import OnnxError
 from burn_torch.core.wording import counted, one_line
 from burn_torch.onnx.ir import Graph, Model, Node
 from burn_torch.onnx.operators.axes import OTHER_DTYPES
@@ -60,12 +60,10 @@ class Report:
         shown = "\n            ".join(str(fault) for fault in self.unsupported[:50])
         more = "" if count <= 50 else f"\n            and {count - 50} more"
         raise OnnxError(
-            explain(
-                f"{count} node{'s' if count > 1 else ''} of {self.source} cannot be imported",
-                given=shown + more,
-                expected="operators that burn_torch.onnx.operators knows",
-                mend="export the model without them, or register them with burn_torch.onnx.operator",
-            )
+            f"{count} node{'s' if count > 1 else ''} of {self.source} cannot be imported",
+            given=shown + more,
+            expected="operators that burn_torch.onnx.operators knows",
+            mend="export the model without them, or register them with burn_torch.onnx.operator",
         )
 
     def __str__(self) -> str:

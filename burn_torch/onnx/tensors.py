@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import dtype_of
 
 __all__ = ["MAX_TENSOR_BYTES", "Claims", "sparse_data", "tensor_data"]
@@ -169,10 +169,8 @@ def _external(proto: Any, folder: Path | None, name: str, size: int, claims: Cla
 
 def _fault(name: str, given: str, expected: str) -> OnnxError:
     return OnnxError(
-        explain(
-            f"the tensor {name!r} of the model is malformed",
-            given=given,
-            expected=expected,
-            mend="export the model again",
-        )
+        f"the tensor {name!r} of the model is malformed",
+        given=given,
+        expected=expected,
+        mend="export the model again",
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.ops.op import REGISTRY, Candidate, Op
 from burn_torch.ops.value import Primitive, Value
 
@@ -360,12 +360,10 @@ def _(n, many, x, *numbers, start):
 def _refused(row: Op) -> Candidate:
     def rule(n: int, many: Primitive, x: Primitive, *others: Primitive, **attrs: Primitive) -> Primitive:
         raise ArgumentError(
-            explain(
-                "per_sample_grad: batch normalisation in training mixes the samples",
-                given=f"{row.name} of {x.shape[1:]} a sample, {n} samples",
-                expected="layers that treat each sample by itself",
-                mend="use model.valid(), whose statistics are fixed, or train with GroupNorm or LayerNorm instead",
-            )
+            "per_sample_grad: batch normalisation in training mixes the samples",
+            given=f"{row.name} of {x.shape[1:]} a sample, {n} samples",
+            expected="layers that treat each sample by itself",
+            mend="use model.valid(), whose statistics are fixed, or train with GroupNorm or LayerNorm instead",
         )
 
     return rule

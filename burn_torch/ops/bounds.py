@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from burn_torch.core.dtype import INT, DType
-from burn_torch.core.errors import BoundsError, explain
+from burn_torch.core.errors import BoundsError
 from burn_torch.core.frames import at_user_line
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call, Candidate
@@ -87,13 +87,11 @@ def bounds_error(
         return None
     return at_user_line(
         BoundsError(
-            explain(
-                f"{name or call.op.name}: an index is out of range",
-                given=f"indices from {low} to {high} into an axis of size {size}",
-                expected=f"{lowest} to {size - 1}" if size else "no index: the axis is empty",
-                mend="add the size to negative indices: they do not count from the end"
-                if low < lowest == 0
-                else "check how the indices are made, or clamp them",
-            )
+            f"{name or call.op.name}: an index is out of range",
+            given=f"indices from {low} to {high} into an axis of size {size}",
+            expected=f"{lowest} to {size - 1}" if size else "no index: the axis is empty",
+            mend="add the size to negative indices: they do not count from the end"
+            if low < lowest == 0
+            else "check how the indices are made, or clamp them",
         )
     )

@@ -20,7 +20,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
-from burn_torch.core.errors import DistributedError, explain
+from burn_torch.core.errors import DistributedError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.op import REGISTRY, Call, Candidate, Op, PerCall, op
@@ -44,12 +44,10 @@ def _group(world: int) -> Any:
     size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
     if size != world:
         raise DistributedError(
-            explain(
-                "a collective was computed in a world of another size",
-                given=f"a collective of {world} processes, and {f'{size} processes' if size else 'no process group'}",
-                expected="the process group that it was made for",
-                mend="call burn_torch.distributed.init() in each process first, and start them with torchrun",
-            )
+            "a collective was computed in a world of another size",
+            given=f"a collective of {world} processes, and {f'{size} processes' if size else 'no process group'}",
+            expected="the process group that it was made for",
+            mend="call burn_torch.distributed.init() in each process first, and start them with torchrun",
         )
     return _Rehearsal() if _rehearsing.get() else dist
 
@@ -441,12 +439,10 @@ def arriving(call: Call) -> Candidate:
             work = _works.pop(flat, None)
             if work is None:
                 raise DistributedError(
-                    explain(
-                        "mean_wait: nothing is under way in this tensor",
-                        given=f"a tensor of {flat.numel()} elements",
-                        expected="the very result of mean_start, once",
-                        mend="hand the result of mean_start on as it is",
-                    )
+                    "mean_wait: nothing is under way in this tensor",
+                    given=f"a tensor of {flat.numel()} elements",
+                    expected="the very result of mean_start, once",
+                    mend="hand the result of mean_start on as it is",
                 )
             work.wait()
         return flat

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, final
 
 from burn_torch.core.dtype import DType, rounded_to
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import at_user_line
 from burn_torch.core.spec import INT_NUMBER, NumberSpec, TensorSpec
 from burn_torch.ops.op import Call, Candidate, PerCall
@@ -225,12 +225,10 @@ def too_large(call: Call, inputs: Sequence[object]) -> ArgumentError:
         mend = f"write float('inf') or -float('inf') where that is meant, or cast to a type wider than {dtype} first"
     return at_user_line(
         ArgumentError(
-            explain(
-                f"{call.op.name}: a number does not fit the element type",
-                given=f"{', '.join(map(_shown, numbers))} in {call.op.signature.describe(call.specs, call.attrs)}",
-                expected=expected,
-                mend=mend,
-            )
+            f"{call.op.name}: a number does not fit the element type",
+            given=f"{', '.join(map(_shown, numbers))} in {call.op.signature.describe(call.specs, call.attrs)}",
+            expected=expected,
+            mend=mend,
         )
     )
 
@@ -239,12 +237,10 @@ def division_by_zero(call: Call) -> ArgumentError:
     """The error of integers divided by 0, which have no infinity to answer with."""
     return at_user_line(
         ArgumentError(
-            explain(
-                f"{call.op.name}: an integer is divided by zero",
-                given=call.op.signature.describe(call.specs, call.attrs),
-                expected="divisors other than 0; integers have no infinity and no NaN",
-                mend="cast to a float type first, or replace the zeros: y.mask_fill(y == 0, 1)",
-            )
+            f"{call.op.name}: an integer is divided by zero",
+            given=call.op.signature.describe(call.specs, call.attrs),
+            expected="divisors other than 0; integers have no infinity and no NaN",
+            mend="cast to a float type first, or replace the zeros: y.mask_fill(y == 0, 1)",
         )
     )
 

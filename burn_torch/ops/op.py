@@ -183,12 +183,10 @@ class Op:
         """
         if self.nondifferentiable:
             raise ArgumentError(
-                explain(
-                    f"op: {self.name}: a nondifferentiable row has no gradient",
-                    given=f"@op(nondifferentiable=True) and @{self.__name__}.gradient",
-                    expected="one of the two",
-                    mend="leave nondifferentiable=True out",
-                )
+                f"op: {self.name}: a nondifferentiable row has no gradient",
+                given=f"@op(nondifferentiable=True) and @{self.__name__}.gradient",
+                expected="one of the two",
+                mend="leave nondifferentiable=True out",
             )
         self.gradient_rule = rule
         return rule
@@ -284,12 +282,10 @@ class Op:
     def _too_many(self, result: TensorSpec, specs: tuple[Spec | None, ...], attrs: dict[str, Any]) -> ShapeError:
         return at_user_line(
             ShapeError(
-                explain(
-                    f"{self.name}: the result is larger than any memory",
-                    given=self.signature.describe(specs, attrs),
-                    expected=f"a result of fewer than 2^63 bytes; this one is {result.shape} {result.dtype}",
-                    mend="check how the sizes are worked out",
-                )
+                f"{self.name}: the result is larger than any memory",
+                given=self.signature.describe(specs, attrs),
+                expected=f"a result of fewer than 2^63 bytes; this one is {result.shape} {result.dtype}",
+                mend="check how the sizes are worked out",
             )
         )
 
@@ -362,12 +358,10 @@ class Op:
                 raise
             raise at_user_line(
                 DTypeError(
-                    explain(
-                        f"{self.name}: an argument has the wrong type",
-                        given=", ".join(f"{name} {value!r:.60}" for name, value in attrs.items()),
-                        expected=", ".join(f"{name}: {kind}" for name, (kind, _) in self.signature.attrs.items()),
-                        mend=f"pass whole numbers where sizes and axes are meant ({fault})",
-                    )
+                    f"{self.name}: an argument has the wrong type",
+                    given=", ".join(f"{name} {value!r:.60}" for name, value in attrs.items()),
+                    expected=", ".join(f"{name}: {kind}" for name, (kind, _) in self.signature.attrs.items()),
+                    mend=f"pass whole numbers where sizes and axes are meant ({fault})",
                 )
             ) from fault
 
@@ -378,23 +372,19 @@ class Op:
         if self.scalar is not None and all(x.__class__ in NUMBER_SPECS for x in inputs):
             return self.scalar(*inputs)
         raise DTypeError(
-            explain(
-                f"{self.name}: no input is a tensor",
-                given=", ".join(type(x).__name__ for x in inputs) or "nothing",
-                expected="at least one tensor, whose backend computes the operation",
-                mend="wrap the data first, for example Tensor.from_data([...], device)",
-            )
+            f"{self.name}: no input is a tensor",
+            given=", ".join(type(x).__name__ for x in inputs) or "nothing",
+            expected="at least one tensor, whose backend computes the operation",
+            mend="wrap the data first, for example Tensor.from_data([...], device)",
         )
 
     def _not_an_input(self, x: object) -> DTypeError:
         return at_user_line(
             DTypeError(
-                explain(
-                    f"{self.name}: an input is neither a tensor nor a number",
-                    given=f"{type(x).__module__}.{type(x).__qualname__}",
-                    expected=f"{self.name}({self.signature}), tensors and Python numbers",
-                    mend="Tensor.from_torch, Tensor.from_data or float(...) make one of it",
-                )
+                f"{self.name}: an input is neither a tensor nor a number",
+                given=f"{type(x).__module__}.{type(x).__qualname__}",
+                expected=f"{self.name}({self.signature}), tensors and Python numbers",
+                mend="Tensor.from_torch, Tensor.from_data or float(...) make one of it",
             )
         )
 
@@ -510,24 +500,20 @@ def op(
         if fields[name] not in allowed:
             words = ", ".join(repr(word) for word in allowed)
             raise ArgumentError(
-                explain(
-                    f"op: {name} has no such value",
-                    given=f"{name}={fields[name]!r}",
-                    expected=words,
-                    mend="leave it out: the default is right for most rows",
-                )
+                f"op: {name} has no such value",
+                given=f"{name}={fields[name]!r}",
+                expected=words,
+                mend="leave it out: the default is right for most rows",
             )
 
     def declare(rule: Candidate) -> Op:
         row = Op(rule, fields, namespace)
         if row.name in REGISTRY and REGISTRY[row.name].rule.__module__ != rule.__module__:
             raise ArgumentError(
-                explain(
-                    f"op: two rows are named {row.name}",
-                    given=f"{rule.__module__}.{rule.__name__}",
-                    expected=f"a name beside that of {REGISTRY[row.name].rule.__module__}",
-                    mend='give it a namespace of its own: @op(namespace="mine", ...)',
-                )
+                f"op: two rows are named {row.name}",
+                given=f"{rule.__module__}.{rule.__name__}",
+                expected=f"a name beside that of {REGISTRY[row.name].rule.__module__}",
+                mend='give it a namespace of its own: @op(namespace="mine", ...)',
             )
         REGISTRY[row.name] = row
         return row

@@ -15,7 +15,7 @@ import torch
 
 from burn_torch.core.distribution import check_normal, check_probability, check_uniform
 from burn_torch.core.dtype import BOOL, FLOAT, INT, NUMERIC, DType, DTypeClass
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.core.philox import fold
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.extremes import amax
@@ -171,12 +171,10 @@ def _uniform(low: float, high: float, dtype: DType) -> Primitive:
     widest = torch.finfo(torch.float64 if dtype is DType.F64 else torch.float32).max
     if max(abs(low), abs(high)) > largest or high - low > widest:
         raise ArgumentError(
-            explain(
-                "uniform: the range does not fit the element type",
-                given=f"low {low}, high {high}, {dtype}",
-                expected=f"low and high of at most {largest:g} in size, and at most {widest:g} apart",
-                mend="draw a wider type, or a smaller range and scale it",
-            )
+            "uniform: the range does not fit the element type",
+            given=f"low {low}, high {high}, {dtype}",
+            expected=f"low and high of at most {largest:g} in size, and at most {widest:g} apart",
+            mend="draw a wider type, or a smaller range and scale it",
         )
     return uniform_map(low, high, dtype)
 
@@ -279,12 +277,10 @@ def _randint(low: int, high: int, dtype: DType) -> Primitive:
     # the last bound keeps `high` itself inside 64 bits, where compiled programs pass it
     if not info.min <= low < high <= min(info.max + 1, 2**63 - 1):
         raise ArgumentError(
-            explain(
-                "randint: the range is empty, or does not fit the element type",
-                given=f"low {low}, high {high}, {dtype}",
-                expected=f"{info.min} <= low < high <= {min(info.max + 1, 2**63 - 1)}; high itself is not drawn",
-                mend="name the lower end first, or draw i64",
-            )
+            "randint: the range is empty, or does not fit the element type",
+            given=f"low {low}, high {high}, {dtype}",
+            expected=f"{info.min} <= low < high <= {min(info.max + 1, 2**63 - 1)}; high itself is not drawn",
+            mend="name the lower end first, or draw i64",
         )
     return integer_map(low, high)
 
@@ -334,12 +330,10 @@ def _over_largest(call: Call, of_host: Callable[[Any], Any]) -> Callable[[Any], 
         ]
         if wrong:
             raise ArgumentError(
-                explain(
-                    "categorical: there is no distribution with these weights",
-                    given=f"{', '.join(wrong)} in {call.specs[0]}",
-                    expected="finite weights of 0 or more, one of them above 0 along the last axis",
-                    mend="exp() or softmax of scores makes weights of them",
-                )
+                "categorical: there is no distribution with these weights",
+                given=f"{', '.join(wrong)} in {call.specs[0]}",
+                expected="finite weights of 0 or more, one of them above 0 along the last axis",
+                mend="exp() or softmax of scores makes weights of them",
             )
         return x / (x.max(-1, keepdims=True) if isinstance(x, np.ndarray) else x.amax(-1, keepdim=True))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burn_torch.core.errors import BurnTorchError, OutOfMemoryError, explain
+from burn_torch.core.errors import BurnTorchError, OutOfMemoryError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.held_numbers import too_large
 from burn_torch.ops.op import Call
@@ -28,10 +28,8 @@ def _out_of_memory(call: Call) -> OutOfMemoryError:
     results = [spec for spec in call.results if isinstance(spec, TensorSpec)]
     wanted = sum(spec.numel * spec.dtype.itemsize for spec in results)
     return OutOfMemoryError(
-        explain(
-            f"{call.op.name}: the host has no memory for the result",
-            given=call.op.signature.describe(call.specs, call.attrs),
-            expected=f"room for {', '.join(map(str, results)) or 'the result'}: {wanted / 2**30:.3g} GiB",
-            mend="compute it in parts, in a smaller element type, or check how the sizes are worked out",
-        )
+        f"{call.op.name}: the host has no memory for the result",
+        given=call.op.signature.describe(call.specs, call.attrs),
+        expected=f"room for {', '.join(map(str, results)) or 'the result'}: {wanted / 2**30:.3g} GiB",
+        mend="compute it in parts, in a smaller element type, or check how the sizes are worked out",
     )

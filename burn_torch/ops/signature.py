@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.core.spec import NumberSpec, Shape, Spec, TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.symbolic.sizes import Size
@@ -56,13 +56,11 @@ def _refused(function: Callable[..., object], name: str, annotation: object, wha
     empty = annotation is inspect.Parameter.empty
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     return ArgumentError(
-        explain(
-            f"op: {function.__name__}: no rule takes such {what}",
-            given=name + (", without an annotation" if empty else f": {text}"),
-            expected=expected,
-            mend="from burn_torch.ops import Number, Operand, TensorSpec; a number that changes from call to call, "
-            "a float too, is a positional parameter",
-        )
+        f"op: {function.__name__}: no rule takes such {what}",
+        given=name + (", without an annotation" if empty else f": {text}"),
+        expected=expected,
+        mend="from burn_torch.ops import Number, Operand, TensorSpec; a number that changes from call to call, "
+        "a float too, is a positional parameter",
     )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.ops.elementary import ELEMENTARY
 
 __all__ = ["FUNCTIONS", "require_template"]
@@ -29,14 +29,12 @@ def require_template(name: str, template: str, inputs: Sequence[str]) -> None:
     fault = _fault(template, inputs)
     if fault is not None:
         raise ArgumentError(
-            explain(
-                f"{name}: its pointwise template is not an expression of its inputs",
-                given=f"pointwise={template!r}: {fault}",
-                expected="operators, numbers and "
-                + (", ".join(f"{{{i}}} for {x}" for i, x in enumerate(inputs)) or "no input")
-                + f"; of functions {', '.join(sorted(FUNCTIONS))}",
-                mend="leave pointwise out of a row that is more than that: a library computes it then",
-            )
+            f"{name}: its pointwise template is not an expression of its inputs",
+            given=f"pointwise={template!r}: {fault}",
+            expected="operators, numbers and "
+            + (", ".join(f"{{{i}}} for {x}" for i, x in enumerate(inputs)) or "no input")
+            + f"; of functions {', '.join(sorted(FUNCTIONS))}",
+            mend="leave pointwise out of a row that is more than that: a library computes it then",
         )
 
 

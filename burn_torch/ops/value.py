@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self, TypeAlias
 
-from burn_torch.core.errors import ArgumentError, TraceError, explain
+from burn_torch.core.errors import ArgumentError, TraceError
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.core.wording import described
@@ -239,13 +239,11 @@ class Value:
 
     def _not_known(self, what: str) -> NoReturn:
         raise TraceError(
-            explain(
-                f"a traced value was read as {what}",
-                given=f"{self.spec} at {user_line(3) or 'an unknown line'}",
-                expected="operations on values; their data does not exist while a function is traced",
-                mend="choose by value with mask_where, or compile the number in: compile(fn, static=('n',)) with its"
-                " argument's name, or a bool",
-            )
+            f"a traced value was read as {what}",
+            given=f"{self.spec} at {user_line(3) or 'an unknown line'}",
+            expected="operations on values; their data does not exist while a function is traced",
+            mend="choose by value with mask_where, or compile the number in: compile(fn, static=('n',)) with its"
+            " argument's name, or a bool",
         )
 
     @staticmethod
@@ -274,11 +272,9 @@ Number = int | float | bool | Value
 def _no_value(kind: str, given: Sequence[object], named: Mapping[str, object]) -> ArgumentError:
     written = [*map(described, given), *(f"{name}={described(value)}" for name, value in named.items())]
     return ArgumentError(
-        explain(
-            f"{kind}: its constructors have names",
-            given=f"{kind}({', '.join(written)})",
-            expected=f"{kind}.from_data, {kind}.zeros, {kind}.random, ...",
-            mend=f"{kind}.from_data(values, device) of numbers, {kind}.zeros(shape, device) of sizes,"
-            f" {kind}.from_torch(tensor) of a tensor of torch",
-        )
+        f"{kind}: its constructors have names",
+        given=f"{kind}({', '.join(written)})",
+        expected=f"{kind}.from_data, {kind}.zeros, {kind}.random, ...",
+        mend=f"{kind}.from_data(values, device) of numbers, {kind}.zeros(shape, device) of sizes,"
+        f" {kind}.from_torch(tensor) of a tensor of torch",
     )

@@ -8,7 +8,7 @@ from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.tensor import Tensor
 
 __all__ = ["ClipNorm", "ClipValue", "GradientClipping", "GradientClippingConfig"]
@@ -81,10 +81,8 @@ class GradientClipping:
 def _require_positive(name: str, threshold: float) -> None:
     if not threshold > 0:
         raise ConfigError(
-            explain(
-                f"GradientClippingConfig.{name}: the threshold must be above 0",
-                given=f"{threshold}",
-                expected="a number above 0",
-                mend="leave grad_clipping out to switch clipping off",
-            )
+            f"GradientClippingConfig.{name}: the threshold must be above 0",
+            given=f"{threshold}",
+            expected="a number above 0",
+            mend="leave grad_clipping out to switch clipping off",
         )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self, final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, RecordError, explain
+from burn_torch.core.errors import ConfigError, RecordError
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.module import Module, ParamId, Tree
 from burn_torch.module.fields import require_declared
@@ -95,12 +95,10 @@ class ParamGroup:
             compiled = [re.compile(text) for text in texts]
         except re.error as err:
             raise ConfigError(
-                explain(
-                    "ParamGroup: this is not a regular expression",
-                    given=f"{err.pattern!r}: {err.msg}",
-                    expected="a regular expression, which is searched for in paths",
-                    mend=r"escape dots, as in r'^blocks\.0\.', or use from_path('blocks.0')",
-                )
+                "ParamGroup: this is not a regular expression",
+                given=f"{err.pattern!r}: {err.msg}",
+                expected="a regular expression, which is searched for in paths",
+                mend=r"escape dots, as in r'^blocks\.0\.', or use from_path('blocks.0')",
             ) from None
         return ParamGroup(lambda ident, path: any(one.search(path) for one in compiled), " or ".join(texts))
 
@@ -139,12 +137,10 @@ class LearningRates(float):
         """The rates by the names of the groups."""
         if not isinstance(groups, Mapping) or not groups:
             raise ConfigError(
-                explain(
-                    "LearningRates: a rate for each group is needed",
-                    given=f"{groups!r:.80}",
-                    expected="a mapping of names of groups to numbers, of one group at least",
-                    mend='LearningRates({"all": 0.1})',
-                )
+                "LearningRates: a rate for each group is needed",
+                given=f"{groups!r:.80}",
+                expected="a mapping of names of groups to numbers, of one group at least",
+                mend='LearningRates({"all": 0.1})',
             )
         made = super().__new__(cls, next(iter(groups.values())))
         made.groups = dict(groups)
@@ -229,12 +225,10 @@ class GroupedOptimizer(Tree):
         if foreign:
             paths = [path for path, param in model.named_params() if param.id in foreign]
             raise ConfigError(
-                explain(
-                    "GroupedOptimizer.step: these parameters belong to no group",
-                    given=", ".join(paths[:5]),
-                    expected="gradients of the parameters that the groups were made of",
-                    mend="make it anew: GroupedOptimizer.of(model, ...)",
-                )
+                "GroupedOptimizer.step: these parameters belong to no group",
+                given=", ".join(paths[:5]),
+                expected="gradients of the parameters that the groups were made of",
+                mend="make it anew: GroupedOptimizer.of(model, ...)",
             )
         made = {}
         for (name, optim), ids in zip(self.optimizers.items(), self.members, strict=True):
@@ -266,12 +260,10 @@ class GroupedOptimizer(Tree):
         """It, with the states of a record.  Raises: RecordError for the record of other groups or optimizers."""
         if record.kind != self._kind():
             raise RecordError(
-                explain(
-                    "this optimizer record belongs to other parameter groups",
-                    given=f"a record of {record.kind}",
-                    expected=f"a record of {self._kind()}",
-                    mend="resume with the groups that the run was started with",
-                )
+                "this optimizer record belongs to other parameter groups",
+                given=f"a record of {record.kind}",
+                expected=f"a record of {self._kind()}",
+                mend="resume with the groups that the run was started with",
             )
         made = {}
         for (name, optim), ids in zip(self.optimizers.items(), self.members, strict=True):
@@ -288,12 +280,10 @@ class GroupedLrScheduler(LrScheduler):
         super().__init__()
         if not schedules:
             raise ConfigError(
-                explain(
-                    "GroupedLrScheduler: there is no group",
-                    given="no schedules",
-                    expected="one for each group",
-                    mend='GroupedLrScheduler({"backbone": 1e-4, "head": 1e-3})',
-                )
+                "GroupedLrScheduler: there is no group",
+                given="no schedules",
+                expected="one for each group",
+                mend='GroupedLrScheduler({"backbone": 1e-4, "head": 1e-3})',
             )
         self.schedules: Final = {name: scheduler_of(schedule) for name, schedule in schedules.items()}
 
@@ -318,12 +308,10 @@ class GroupedLrScheduler(LrScheduler):
         names = {str(key).removeprefix("group ") for key in record if str(key).startswith("group ")}
         if names != set(self.schedules):
             raise RecordError(
-                explain(
-                    "this record belongs to schedules of other groups",
-                    given=", ".join(sorted(names)) or "a record of no groups",
-                    expected=", ".join(self.schedules),
-                    mend="resume with the groups that the run was started with",
-                )
+                "this record belongs to schedules of other groups",
+                given=", ".join(sorted(names)) or "a record of no groups",
+                expected=", ".join(self.schedules),
+                mend="resume with the groups that the run was started with",
             )
         super().load_record(record)
         for name, schedule in self.schedules.items():
@@ -338,10 +326,8 @@ def _only(model: Module, ids: frozenset[ParamId]) -> Module:
 
 def _other_groups(rates: Mapping[str, float], optimizers: Mapping[str, object]) -> ConfigError:
     return ConfigError(
-        explain(
-            "GroupedOptimizer.step: the learning rates are of other groups",
-            given=", ".join(rates) or "none",
-            expected=", ".join(optimizers),
-            mend="give each group a rate, or one number for all",
-        )
+        "GroupedOptimizer.step: the learning rates are of other groups",
+        given=", ".join(rates) or "none",
+        expected=", ".join(optimizers),
+        mend="give each group a rate, or one number for all",
     )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.core.checking import checked, checked_after
-from burn_torch.core.errors import ArgumentError, RecordError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, RecordError, ShapeError
 from burn_torch.core.misfits import worded
 from burn_torch.core.unwatched import unwatched
 from burn_torch.module import Module, Param, ParamId, Tree
@@ -182,12 +182,10 @@ class Optimizer(Tree):
         wrong = sorted({name for _, named in record.states.values() for name in named} ^ set(self.slot_names))
         if record.kind != type(self).__name__ or (record.states and wrong):
             raise RecordError(
-                explain(
-                    "this optimizer record belongs to another optimizer",
-                    given=f"a record of {record.kind}" + (f" that differs in {', '.join(wrong)}" if wrong else ""),
-                    expected=f"a record of {type(self).__name__} with states {', '.join(self.slot_names) or 'none'}",
-                    mend="resume with the optimizer configuration that was saved beside it",
-                )
+                "this optimizer record belongs to another optimizer",
+                given=f"a record of {record.kind}" + (f" that differs in {', '.join(wrong)}" if wrong else ""),
+                expected=f"a record of {type(self).__name__} with states {', '.join(self.slot_names) or 'none'}",
+                mend="resume with the optimizer configuration that was saved beside it",
             )
         by_time: dict[int, list[ParamId]] = {}
         for ident, (time, _) in record.states.items():
@@ -204,12 +202,10 @@ class Optimizer(Tree):
 def _not_a_step(optimizer: object, *given: object) -> ArgumentError:
     name = type(optimizer).__name__
     return ArgumentError(
-        explain(
-            f"{name}.step takes a learning rate, a model and its gradients, in this order",
-            given=f"step({', '.join(type(x).__name__ for x in given)})",
-            expected="step(lr, model, gradients) with a Module and a GradientsParams",
-            mend="grads = GradientsParams.from_grads(loss.backward(), model), then optim.step(lr, model, grads)",
-        )
+        f"{name}.step takes a learning rate, a model and its gradients, in this order",
+        given=f"step({', '.join(type(x).__name__ for x in given)})",
+        expected="step(lr, model, gradients) with a Module and a GradientsParams",
+        mend="grads = GradientsParams.from_grads(loss.backward(), model), then optim.step(lr, model, grads)",
     )
 
 
@@ -290,11 +286,9 @@ def _beside_axes(number: object, x: Tensor) -> object:
         return number
     if number.spec.numel != 1:
         raise ShapeError(
-            explain(
-                "the learning rate and other numbers of an optimizer must each be one number",
-                given=f"a tensor {number.spec}",
-                expected="a Python number, or a tensor of one element",
-                mend="parameters of different rates are groups: GroupedOptimizer.of(model, groups)",
-            )
+            "the learning rate and other numbers of an optimizer must each be one number",
+            given=f"a tensor {number.spec}",
+            expected="a Python number, or a tensor of one element",
+            mend="parameters of different rates are groups: GroupedOptimizer.of(model, groups)",
         )
     return number.reshape((1,) * x.ndim).cast(x.dtype)

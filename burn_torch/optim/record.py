@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, final
 
-from burn_torch.core.errors import RecordError, explain
+from burn_torch.core.errors import RecordError
 from burn_torch.module import ModuleRecord, ParamId
 from burn_torch.module.record import RecordEntry, TensorValues
 from burn_torch.tensor import Device, Tensor
@@ -121,12 +121,10 @@ class LrSchedulerRecord(_Kept, dict[str, Any]):
                 scalars[path] = value
             else:
                 raise RecordError(
-                    explain(
-                        "the record of a schedule cannot be saved",
-                        given=f"{path}, {type(value).__name__}",
-                        expected="numbers, texts, and records of them",
-                        mend="give it parts of those kinds: record.with_scalar(name, value)",
-                    )
+                    "the record of a schedule cannot be saved",
+                    given=f"{path}, {type(value).__name__}",
+                    expected="numbers, texts, and records of them",
+                    mend="give it parts of those kinds: record.with_scalar(name, value)",
                 )
         return ModuleRecord({}, texts, scalars=scalars)
 
@@ -171,10 +169,8 @@ def _require_kind(record: ModuleRecord, wanted: str) -> None:
 def _no_record(wanted: str, given: str) -> RecordError:
     name = {"optimizer": "an optimizer", "lr_scheduler": "a schedule"}[wanted]
     return RecordError(
-        explain(
-            f"this is not a record of {name}",
-            given=given,
-            expected=f"what the to_record() of {name} gave, saved",
-            mend="check the path; models, optimizers and schedules have files of their own",
-        )
+        f"this is not a record of {name}",
+        given=given,
+        expected=f"what the to_record() of {name} gave, saved",
+        mend="check the path; models, optimizers and schedules have files of their own",
     )

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from burn_torch.config import Config
 from burn_torch.config.rules import Rules
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, RecordError, explain
+from burn_torch.core.errors import ConfigError, RecordError
 from burn_torch.optim.record import LrSchedulerRecord
 
 __all__ = [
@@ -64,12 +64,10 @@ class LrScheduler(ABC):
         taken = record.get("taken")
         if record.get("kind") != type(self).__name__ or not isinstance(taken, int) or taken < 0:
             raise RecordError(
-                explain(
-                    "this record belongs to another schedule",
-                    given=f"{record}",
-                    expected=f"a record of {type(self).__name__}",
-                    mend="resume with the schedule that the run was started with",
-                )
+                "this record belongs to another schedule",
+                given=f"{record}",
+                expected=f"a record of {type(self).__name__}",
+                mend="resume with the schedule that the run was started with",
             )
         self.taken = taken
         return self
@@ -87,12 +85,10 @@ def scheduler_of(lr: LrScheduler | Config | float) -> LrScheduler:
         return made
     mend = "pass 1e-3, or CosineAnnealingLrSchedulerConfig(1e-3, num_iters=1000)"
     raise ConfigError(
-        explain(
-            "this is not a learning-rate schedule",
-            given=repr(lr)[:80],
-            expected="a number, a scheduler or a scheduler's configuration",
-            mend="rates of groups are a GroupedLrScheduler(...) of them" if isinstance(lr, Mapping) else mend,
-        )
+        "this is not a learning-rate schedule",
+        given=repr(lr)[:80],
+        expected="a number, a scheduler or a scheduler's configuration",
+        mend="rates of groups are a GroupedLrScheduler(...) of them" if isinstance(lr, Mapping) else mend,
     )
 
 
@@ -100,12 +96,10 @@ def _trainable_rate(lr: Any) -> float:
     if 0 <= lr < math.inf:
         return float(lr)
     raise ConfigError(
-        explain(
-            "a model cannot train with this learning rate",
-            given=f"{lr}",
-            expected="a finite number, 0 or above: the optimizer already steps against the gradient",
-            mend="most networks train with 1e-4 to 1e-1",
-        )
+        "a model cannot train with this learning rate",
+        given=f"{lr}",
+        expected="a finite number, 0 or above: the optimizer already steps against the gradient",
+        mend="most networks train with 1e-4 to 1e-1",
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import RecordError, explain
+from burn_torch.core.errors import RecordError
 from burn_torch.module import Module
 from burn_torch.module.record import FORMATS, ModuleRecord, RecordEntry, format_of
 from burn_torch.record.listing import PYTORCH, ending_of
@@ -41,12 +41,10 @@ def write_any(record: ModuleRecord, path: Path) -> None:
     """Writes a record in the format that the ending names, whole or not at all.  Raises: RecordError, ArtifactError."""
     if path.suffix in _READ_ONLY:
         raise RecordError(
-            explain(
-                f"{_READ_ONLY[path.suffix]} files are read here, not written",
-                given=str(path),
-                expected=f"one of {', '.join(sorted(FORMATS))}",
-                mend=f"write {path.with_suffix('.safetensors').name}: safetensors.torch.load_file gives it to PyTorch",
-            )
+            f"{_READ_ONLY[path.suffix]} files are read here, not written",
+            given=str(path),
+            expected=f"one of {', '.join(sorted(FORMATS))}",
+            mend=f"write {path.with_suffix('.safetensors').name}: safetensors.torch.load_file gives it to PyTorch",
         )
     format_of(path).save(record, path)
 
@@ -68,12 +66,10 @@ def changed(
         entries = {key: entry for key, entry in entries.items() if chosen.matches(key)}
         if not entries:
             raise RecordError(
-                explain(
-                    "no value of the file is chosen",
-                    given=f"{', '.join(only)}, of keys such as {', '.join(list(record.entries)[:5])}",
-                    expected="a pattern that is found in a key at least",
-                    mend="see the keys with burn-torch inspect",
-                )
+                "no value of the file is chosen",
+                given=f"{', '.join(only)}, of keys such as {', '.join(list(record.entries)[:5])}",
+                expected="a pattern that is found in a key at least",
+                mend="see the keys with burn-torch inspect",
             )
     entries = renamed(entries, KeyRemapper.from_patterns(remap).remap(entries))
     if dtype is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from burn_torch.core.errors import RecordError, explain
+from burn_torch.core.errors import RecordError
 
 __all__ = ["COPY_AGAIN", "Foreign", "Unsound", "cannot_load", "cannot_save", "shortened", "worded"]
 
@@ -36,13 +36,13 @@ def cannot_load(name: str, faults: str | Sequence[str], kind: str, mend: str = C
     """The error for a file that is not loaded: its name, everything that is wrong with it, and what to do."""
     listed = faults if isinstance(faults, str) else "\n            ".join(shortened(faults))
     return RecordError(
-        explain("the record cannot be loaded", given=f"{name}: {listed}", expected=f"a sound {kind} file", mend=mend)
+        "the record cannot be loaded", given=f"{name}: {listed}", expected=f"a sound {kind} file", mend=mend
     )
 
 
 def cannot_save(what: str, *, expected: str, mend: str) -> RecordError:
     """The error for a record that a format cannot hold."""
-    return RecordError(explain("the record cannot be saved", given=what, expected=expected, mend=mend))
+    return RecordError("the record cannot be saved", given=what, expected=expected, mend=mend)
 
 
 def shortened(lines: Sequence[str]) -> list[str]:

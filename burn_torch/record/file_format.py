@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.errors import ArtifactError
 from burn_torch.core.files import replacing_file
 from burn_torch.module.record import ModuleRecord
 from burn_torch.record.faults import Unsound, cannot_load, worded
@@ -73,12 +73,10 @@ class writing:  # noqa: N801  # a context manager reads as a verb
     def __exit__(self, kind: object, err: BaseException | None, _: object) -> None:
         if isinstance(err, OSError) and not isinstance(err, ArtifactError):
             raise ArtifactError(
-                explain(
-                    "the record cannot be written",
-                    given=f"{self.path}: {err.strerror or err}",
-                    expected="an existing folder that can be written to, with room for the file",
-                    mend="choose another path",
-                )
+                "the record cannot be written",
+                given=f"{self.path}: {err.strerror or err}",
+                expected="an existing folder that can be written to, with room for the file",
+                mend="choose another path",
             ) from err
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from burn_torch.core.errors import DTypeError, explain
+from burn_torch.core.errors import DTypeError
 from burn_torch.core.frames import at_user_line
 from burn_torch.core.spellings import hint
 from burn_torch.core.spellings.layers import FUNCTIONAL
@@ -90,12 +90,10 @@ def _refused(library: str, name: str, given: str, otherwise: str, kind: type[obj
         ours = f"{home.__name__.removeprefix('burn_torch.tensor.')}.{name}(...), of burn_torch.tensor"
     return at_user_line(
         DTypeError(
-            explain(
-                f"{library}.{name} takes what {library} has",
-                given=given,
-                expected=f"values of {library}",
-                mend=otherwise if ours is None or "no counterpart" in ours else f"{ours}; {otherwise}",
-            )
+            f"{library}.{name} takes what {library} has",
+            given=given,
+            expected=f"values of {library}",
+            mend=otherwise if ours is None or "no counterpart" in ours else f"{ours}; {otherwise}",
         )
     )
 

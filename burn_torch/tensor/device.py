@@ -13,7 +13,7 @@ from burn_torch.backend.lazy import fused_by_default, fusion_of, is_fused
 from burn_torch.backend.tracing import active
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.errors import DeviceError
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.packages import DEVICE
 
@@ -140,12 +140,10 @@ class Device(metaclass=Named):
         """The same place without the outermost decorator.  Raises: DeviceError on a leaf."""
         if self._stack.inner is None:
             raise DeviceError(
-                explain(
-                    "inner: this device has no decorator to take off",
-                    given=repr(self),
-                    expected="a device with gradients, such as Device.cpu().autodiff()",
-                    mend="use the device as it is",
-                )
+                "inner: this device has no decorator to take off",
+                given=repr(self),
+                expected="a device with gradients, such as Device.cpu().autodiff()",
+                mend="use the device as it is",
             )
         return Device(self._stack.inner, self.place)
 
@@ -188,12 +186,10 @@ class Device(metaclass=Named):
         fusion = fusion_of(self._stack)
         if fusion is None:
             raise DeviceError(
-                explain(
-                    "explain: nothing is fused on this device",
-                    given=repr(self),
-                    expected="a fused device, such as Device.cuda(0).fused()",
-                    mend="call burn_torch.explain(function, *arguments) for what compile makes of a function",
-                )
+                "explain: nothing is fused on this device",
+                given=repr(self),
+                expected="a fused device, such as Device.cuda(0).fused()",
+                mend="call burn_torch.explain(function, *arguments) for what compile makes of a function",
             )
         from burn_torch.backend.lazy.explanation import explain_stream  # what runs never needs it
 
@@ -224,12 +220,10 @@ def _fused(stack: Any) -> Any:
 def no_device(value: object) -> DeviceError:
     """The error of a value that should have been a device."""
     return DeviceError(
-        explain(
-            "this is not a device",
-            given=f"{value!r:.60} ({type(value).__name__})",
-            expected="a Device",
-            mend="write Device.cpu(), Device.cuda(0), or Device.parse('cuda:0')",
-        )
+        "this is not a device",
+        given=f"{value!r:.60} ({type(value).__name__})",
+        expected="a Device",
+        mend="write Device.cpu(), Device.cuda(0), or Device.parse('cuda:0')",
     )
 
 

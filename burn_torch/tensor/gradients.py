@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
-from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.core.errors import AutodiffError
 from burn_torch.ops.value import Executor
 
 if TYPE_CHECKING:
@@ -53,21 +53,17 @@ class Gradients:
         leaf = leaf_id(x)
         if leaf == _NO_LEAF:
             raise AutodiffError(
-                explain(
-                    "grad_replace: gradients are kept for leaves only",
-                    given=f"{x.spec}, which did not ask with require_grad()",
-                    expected="a tensor marked with require_grad()",
-                    mend="call .require_grad() on it before the forward, or .detach().require_grad()",
-                )
+                "grad_replace: gradients are kept for leaves only",
+                given=f"{x.spec}, which did not ask with require_grad()",
+                expected="a tensor marked with require_grad()",
+                mend="call .require_grad() on it before the forward, or .detach().require_grad()",
             )
         if gradient.spec is not x.spec or gradient.backend is not _under(x):
             raise AutodiffError(
-                explain(
-                    "grad_replace: the gradient does not fit the tensor",
-                    given=f"{gradient.spec} on {gradient.backend.name}",
-                    expected=f"{x.spec} on {_under(x).name}",
-                    mend="gradients live on the inner device: gradient.inner(), and have the shape of the tensor",
-                )
+                "grad_replace: the gradient does not fit the tensor",
+                given=f"{gradient.spec} on {gradient.backend.name}",
+                expected=f"{x.spec} on {_under(x).name}",
+                mend="gradients live on the inner device: gradient.inner(), and have the shape of the tensor",
             )
         self._by_leaf[leaf] = gradient.primitive
 
@@ -82,12 +78,10 @@ class Gradients:
 
     def __reduce__(self) -> NoReturn:
         raise AutodiffError(
-            explain(
-                "Gradients cannot leave the process of their tape",
-                given=repr(self),
-                expected="gradients of single tensors, or GradientsParams, which know their parameters by id",
-                mend="send x.grad(gradients), or GradientsParams.from_grads(gradients, model)",
-            )
+            "Gradients cannot leave the process of their tape",
+            given=repr(self),
+            expected="gradients of single tensors, or GradientsParams, which know their parameters by id",
+            mend="send x.grad(gradients), or GradientsParams.from_grads(gradients, model)",
         )
 
     def __len__(self) -> int:
@@ -108,11 +102,9 @@ def leaf_id(x: Tensor) -> int:
     backend: Any = x.backend
     if not getattr(backend, "is_autodiff", False):
         raise AutodiffError(
-            explain(
-                "grad: this tensor lives on a device without gradients",
-                given=f"{x.spec} on {backend.name}",
-                expected="a tensor of a device.autodiff(), marked with require_grad()",
-                mend="make it on Device.cpu().autodiff() and call .require_grad() before the forward",
-            )
+            "grad: this tensor lives on a device without gradients",
+            given=f"{x.spec} on {backend.name}",
+            expected="a tensor of a device.autodiff(), marked with require_grad()",
+            mend="make it on Device.cpu().autodiff() and call .require_grad() before the forward",
         )
     return x.primitive.node.id if backend.is_leaf(x.primitive) else _NO_LEAF

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.core.spec import TensorSpec
 
 __all__ = ["PrintOptions", "block", "options_for", "set_print_options", "shown_axes"]
@@ -58,12 +58,10 @@ def options_for(format_spec: str) -> PrintOptions:
     found = _PRECISION.fullmatch(format_spec)
     if found is None:
         raise ArgumentError(
-            explain(
-                "a tensor has no such format",
-                given=repr(format_spec),
-                expected="a precision such as '.2f'",
-                mend="format single numbers with x.into_scalar()",
-            )
+            "a tensor has no such format",
+            given=repr(format_spec),
+            expected="a precision such as '.2f'",
+            mend="format single numbers with x.into_scalar()",
         )
     return replace(_options, precision=int(found[1]))
 

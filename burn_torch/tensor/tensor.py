@@ -96,12 +96,10 @@ class Tensor(Operators, metaclass=Named):
             raise _is_computed(self)
         if not self.spec.dtype.is_float:
             raise AutodiffError(
-                explain(
-                    "require_grad: only floats have gradients",
-                    given=str(self.spec),
-                    expected="a float type: f64, f32, f16, bf16",
-                    mend="cast it first with .float()",
-                )
+                "require_grad: only floats have gradients",
+                given=str(self.spec),
+                expected="a float type: f64, f32, f16, bf16",
+                mend="cast it first with .float()",
             )
         return Tensor(backend, backend.track(backend.unwrapped(self.primitive), self.spec), self.spec)
 
@@ -200,30 +198,26 @@ def _gradients(gradients: Gradients) -> Gradients:
 
 def _is_computed(x: Tensor) -> AutodiffError:
     return AutodiffError(
-        explain(
-            "require_grad: this tensor was computed from others that ask for gradients, which would end here",
-            given=f"{x.spec} on {x.backend.name}, the result of an operation on its tape",
-            expected="a leaf: a tensor that nothing on the tape was computed into",
-            mend="for a new leaf write x.detach().require_grad(); for the gradient by it,"
-            " grad(rest_of_the_program)(x), which leaves it where it is",
-        )
+        "require_grad: this tensor was computed from others that ask for gradients, which would end here",
+        given=f"{x.spec} on {x.backend.name}, the result of an operation on its tape",
+        expected="a leaf: a tensor that nothing on the tape was computed into",
+        mend="for a new leaf write x.detach().require_grad(); for the gradient by it,"
+        " grad(rest_of_the_program)(x), which leaves it where it is",
     )
 
 
 def _no_tape(method: str, x: Tensor) -> AutodiffError:
     tracked = x.backend.is_autodiff
     return AutodiffError(
-        explain(
-            f"{method}: there is no tape to walk back"
-            if tracked
-            else f"{method}: this tensor lives on a device without gradients",
-            given=f"{x.spec} on {x.backend.name}",
-            expected="a tensor computed from one that asked with require_grad()"
-            if tracked
-            else "a tensor of a device.autodiff()",
-            mend="call .require_grad() on the inputs before the forward; what a compiled function with donate returned"
-            " has no tape: call backward inside it"
-            if tracked
-            else "make the inputs on Device.cpu().autodiff()",
-        )
+        f"{method}: there is no tape to walk back"
+        if tracked
+        else f"{method}: this tensor lives on a device without gradients",
+        given=f"{x.spec} on {x.backend.name}",
+        expected="a tensor computed from one that asked with require_grad()"
+        if tracked
+        else "a tensor of a device.autodiff()",
+        mend="call .require_grad() on the inputs before the forward; what a compiled function with donate returned"
+        " has no tape: call backward inside it"
+        if tracked
+        else "make the inputs on Device.cpu().autodiff()",
     )

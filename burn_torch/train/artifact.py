@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Final, final
 
-from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.errors import ArtifactError
 from burn_torch.core.files import make_folder, remove, write_atomic
 
 __all__ = ["ArtifactDir"]
@@ -74,12 +74,10 @@ class ArtifactDir:
             return
         if resume and not (self.has_run() or (self.path / _TOUCHED).exists()):
             raise ArtifactError(
-                explain(
-                    "there is no run to resume",
-                    given=f"{self.path}" + ("" if self.path.is_dir() else ", which does not exist"),
-                    expected="the artifact directory of a run that was started before",
-                    mend="check the path, or start the run without resuming",
-                )
+                "there is no run to resume",
+                given=f"{self.path}" + ("" if self.path.is_dir() else ", which does not exist"),
+                expected="the artifact directory of a run that was started before",
+                mend="check the path, or start the run without resuming",
             )
         if not resume:
             self._require_unused()
@@ -152,12 +150,10 @@ class ArtifactDir:
 
     def _lost(self, how: str) -> ArtifactError:
         return ArtifactError(
-            explain(
-                "the artifact directory is no longer this run's",
-                given=f"{self.path}: {how} while the run was at work",
-                expected="a directory that stays where it is, with its .lock, until the run ends",
-                mend="resume the run from its checkpoints where the directory is now, or start it in another directory",
-            )
+            "the artifact directory is no longer this run's",
+            given=f"{self.path}: {how} while the run was at work",
+            expected="a directory that stays where it is, with its .lock, until the run ends",
+            mend="resume the run from its checkpoints where the directory is now, or start it in another directory",
         )
 
     def discard(self) -> None:
@@ -189,12 +185,10 @@ class ArtifactDir:
         found = self._found()
         if found:
             raise ArtifactError(
-                explain(
-                    "the artifact directory holds another run",
-                    given=f"{self.path} with {', '.join(found)}",
-                    expected="an empty directory, or one that does not exist yet",
-                    mend="go on with that run (resume(), --resume), name another directory, or remove this one",
-                )
+                "the artifact directory holds another run",
+                given=f"{self.path} with {', '.join(found)}",
+                expected="an empty directory, or one that does not exist yet",
+                mend="go on with that run (resume(), --resume), name another directory, or remove this one",
             )
 
     def _write(self, path: Path, content: bytes) -> None:
@@ -217,23 +211,19 @@ class ArtifactDir:
         except BlockingIOError as err:
             file.close()
             raise ArtifactError(
-                explain(
-                    "another run holds this artifact directory",
-                    given=f"{self.path}",
-                    expected="one run at a time, until its last checkpoint is written",
-                    mend="wait for it, stop it, or name another directory",
-                )
+                "another run holds this artifact directory",
+                given=f"{self.path}",
+                expected="one run at a time, until its last checkpoint is written",
+                mend="wait for it, stop it, or name another directory",
             ) from err
         return file
 
     def _unwritable(self, err: OSError) -> ArtifactError:
         return ArtifactError(
-            explain(
-                "the artifact directory cannot be written",
-                given=f"{self.path}: {err.strerror or err}",
-                expected="a directory that exists or can be made, with room and the right to write",
-                mend="name another directory, or change its rights",
-            )
+            "the artifact directory cannot be written",
+            given=f"{self.path}: {err.strerror or err}",
+            expected="a directory that exists or can be made, with room and the right to write",
+            mend="name another directory, or change its rights",
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, final, runtime_checkable
 
 from burn_torch.core.checking import at_least, checked
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.train.history import Direction, History
 from burn_torch.train.metric.base import Split
 
@@ -36,12 +36,10 @@ class NoImprovementSince:
     def __post_init__(self) -> None:
         if self.n_epochs < 1:
             raise ConfigError(
-                explain(
-                    "NoImprovementSince: the number of epochs must be at least 1",
-                    given=f"{self.n_epochs}",
-                    expected="1 or more",
-                    mend="1 stops at the first epoch that is not better",
-                )
+                "NoImprovementSince: the number of epochs must be at least 1",
+                given=f"{self.n_epochs}",
+                expected="1 or more",
+                mend="1 stops at the first epoch that is not better",
             )
 
 
@@ -64,12 +62,10 @@ class MetricEarlyStoppingStrategy:
         for name, kind in (("direction", Direction), ("split", Split)):
             if getattr(self, name) not in list(kind):
                 raise ConfigError(
-                    explain(
-                        f"MetricEarlyStoppingStrategy: no such {name}",
-                        given=f"{getattr(self, name)!r}",
-                        expected=" or ".join(repr(str(one)) for one in kind),
-                        mend=f"take one of them, or {kind.__name__}.{next(iter(kind)).name}",
-                    )
+                    f"MetricEarlyStoppingStrategy: no such {name}",
+                    given=f"{getattr(self, name)!r}",
+                    expected=" or ".join(repr(str(one)) for one in kind),
+                    mend=f"take one of them, or {kind.__name__}.{next(iter(kind)).name}",
                 )
 
     def with_warmup_epochs(self, warmup_epochs: int) -> MetricEarlyStoppingStrategy:

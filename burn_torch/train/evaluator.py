@@ -25,7 +25,7 @@ from typing import Any, Self, final
 import torch
 
 from burn_torch.core.checking import Measured, checked
-from burn_torch.core.errors import ArtifactError, ConfigError, TraceError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError, TraceError
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.wording import first_line
 from burn_torch.module import Module
@@ -66,7 +66,7 @@ class Evaluation:
                 return found.value
         names = ", ".join(found.name for found in self.values) or "none"
         raise ConfigError(
-            explain(f"{metric} was not measured", given=metric, expected=f"one of {names}", mend="add it to metrics()")
+            f"{metric} was not measured", given=metric, expected=f"one of {names}", mend="add it to metrics()"
         )
 
     def facts(self) -> dict[str, Any]:
@@ -146,9 +146,7 @@ class EvaluatorBuilder:
         faults += [(f"two metrics {name}", "a name of its own for each", "give one another name") for name in twice]
         if faults:
             given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))
-            raise ConfigError(
-                explain("EvaluatorBuilder: this cannot be evaluated", given=given, expected=expected, mend=mend)
-            )
+            raise ConfigError("EvaluatorBuilder: this cannot be evaluated", given=given, expected=expected, mend=mend)
         if isinstance(model, TorchModel):
             return Evaluator(self, model)
         on_tape = any(device.is_autodiff() for device in model.devices())
@@ -188,12 +186,10 @@ class Evaluator:
         tags = [self._tag(name) for name, _ in wanted]
         if len(set(tags)) < len(tags):
             raise ConfigError(
-                explain(
-                    "two data sets would be kept in one folder",
-                    given=", ".join(name for name, _ in wanted),
-                    expected="a name of its own for each",
-                    mend="rename one of them",
-                )
+                "two data sets would be kept in one folder",
+                given=", ".join(name for name, _ in wanted),
+                expected="a name of its own for each",
+                mend="rename one of them",
             )
         with ExitStack() as stack:
             self._made(self._directory)
@@ -264,12 +260,10 @@ class Evaluator:
         if tag.strip(".") and not tag.startswith("."):
             return tag
         raise ConfigError(
-            explain(
-                "a folder cannot have this name",
-                given=repr(name),
-                expected="a word for the data set, such as clean",
-                mend="name it otherwise",
-            )
+            "a folder cannot have this name",
+            given=repr(name),
+            expected="a word for the data set, such as clean",
+            mend="name it otherwise",
         )
 
     def _write(self, found: Evaluation) -> None:
@@ -310,10 +304,8 @@ def _number(value: float) -> str:
 
 def _unwritable(folder: Path, err: OSError) -> ArtifactError:
     return ArtifactError(
-        explain(
-            "the evaluation cannot be written",
-            given=f"{folder}: {err.strerror or err}",
-            expected="a directory that exists or can be made, with room and the right to write",
-            mend="name another directory, or change its rights",
-        )
+        "the evaluation cannot be written",
+        given=f"{folder}: {err.strerror or err}",
+        expected="a directory that exists or can be made, with room and the right to write",
+        mend="name another directory, or change its rights",
     )

@@ -11,7 +11,7 @@ import torch
 
 from burn_torch.config import Config
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.module import ModuleRecord, Tree
 from burn_torch.optim import GradientsParams, LrScheduler, OptimizerRecord, scheduler_of
 from burn_torch.tensor import Device
@@ -42,12 +42,10 @@ class Learner(Generic[M]):
         if isinstance(self.model, type):
             name = self.model.__name__
             raise ConfigError(
-                explain(
-                    "Learner: this is a class, not a model",
-                    given=f"{name}",
-                    expected=f"a model made of it, with its parameters on a device: {name}(...)",
-                    mend=f"Learner({name}(LinearConfig(3, 2).init(device)), optimizer, learning_rate)",
-                )
+                "Learner: this is a class, not a model",
+                given=f"{name}",
+                expected=f"a model made of it, with its parameters on a device: {name}(...)",
+                mend=f"Learner({name}(LinearConfig(3, 2).init(device)), optimizer, learning_rate)",
             )
         if isinstance(self.model, torch.nn.Module):
             object.__setattr__(self, "model", TorchModel(self.model))
@@ -55,12 +53,10 @@ class Learner(Generic[M]):
             object.__setattr__(self, "optim", TorchOptimizer.of(self.optim, self.model))
         if not (callable(getattr(self.optim, "step", None)) and callable(getattr(self.optim, "to_record", None))):
             raise ConfigError(
-                explain(
-                    "Learner: this is not an optimizer",
-                    given=repr(self.optim)[:80],
-                    expected="an optimizer, such as AdamConfig().init()",
-                    mend="call init() of the optimizer's configuration",
-                )
+                "Learner: this is not an optimizer",
+                given=repr(self.optim)[:80],
+                expected="an optimizer, such as AdamConfig().init()",
+                mend="call init() of the optimizer's configuration",
             )
         object.__setattr__(self, "lr_scheduler", scheduler_of(self.lr_scheduler))
 

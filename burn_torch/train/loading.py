@@ -7,7 +7,7 @@ from contextlib import closing, nullcontext
 from itertools import islice
 from typing import Any, Final, final
 
-from burn_torch.core.errors import ConfigError, DataError, explain
+from burn_torch.core.errors import ConfigError, DataError
 from burn_torch.core.share import shares
 from burn_torch.tensor import Device
 from burn_torch.train.foreign_loader import ForeignEpochs, digest_of_items, starts_again
@@ -36,12 +36,10 @@ class Batches:
         self._seekable = all(hasattr(loader, name) for name in ("epoch", "num_items", "batch_size"))
         if not self._seekable and not starts_again(loader):
             raise ConfigError(
-                explain(
-                    f"the {name} loader can be run through only once",
-                    given=f"{type(loader).__name__}",
-                    expected="a DataLoader, a list of batches, or another object that iter() starts again",
-                    mend="put the batches in a list, or write a class whose __iter__ starts from the beginning",
-                )
+                f"the {name} loader can be run through only once",
+                given=f"{type(loader).__name__}",
+                expected="a DataLoader, a list of batches, or another object that iter() starts again",
+                mend="put the batches in a list, or write a class whose __iter__ starts from the beginning",
             )
         self.batches_total: int | None = len(self._loader) if hasattr(self._loader, "__len__") else None
         self.items_total: int | None = self._loader.num_items() if self._seekable else None
@@ -109,10 +107,8 @@ class Batches:
 def empty(name: str) -> DataError:
     """The error for a loader without a batch."""
     return DataError(
-        explain(
-            f"the {name} loader is empty",
-            given="an epoch of 0 batches",
-            expected="one batch at least",
-            mend="check the data set, its filters and drop_last",
-        )
+        f"the {name} loader is empty",
+        given="an epoch of 0 batches",
+        expected="one batch at least",
+        mend="check the data set, its filters and drop_last",
     )

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar, final
 
 from burn_torch import ops
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.philox import fold
 from burn_torch.core.share import Share
 from burn_torch.module import Module
@@ -45,13 +45,10 @@ def train_step(model: M, batch: AnyBatch, key: int, share: Share | None = None) 
             raise
     if isinstance(output, Generator):
         raise ConfigError(
-            explain(
-                "this train_step updates several times, which cannot be done here",
-                given=f"{type(model).__name__}.train_step, which yields its outputs",
-                expected="a train_step that returns one TrainOutput where gradients are accumulated or summed over"
-                " devices",
-                mend="leave grads_accumulation and MultiDevice out, or return TrainOutput.several(...) once",
-            )
+            "this train_step updates several times, which cannot be done here",
+            given=f"{type(model).__name__}.train_step, which yields its outputs",
+            expected="a train_step that returns one TrainOutput where gradients are accumulated or summed over devices",
+            mend="leave grads_accumulation and MultiDevice out, or return TrainOutput.several(...) once",
         )
     _require_output(output, model)
     return model.with_states(scope.states), output.grads, output.item
@@ -111,12 +108,10 @@ def _require_output(output: object, model: AnyModel) -> None:
     kind = type(output)
     loss = "item.loss" if hasattr(output, "loss") else "loss"
     raise ConfigError(
-        explain(
-            "this train_step returned no TrainOutput",
-            given=f"{'None' if output is None else f'a {kind.__name__}'} from {type(model).__name__}.train_step",
-            expected="a TrainOutput: the gradients of the model's parameters, and the item that metrics read",
-            mend=f"return TrainOutput.new(self, {loss}.backward(), item), with an item such as LossInput(loss, count)",
-        )
+        "this train_step returned no TrainOutput",
+        given=f"{'None' if output is None else f'a {kind.__name__}'} from {type(model).__name__}.train_step",
+        expected="a TrainOutput: the gradients of the model's parameters, and the item that metrics read",
+        mend=f"return TrainOutput.new(self, {loss}.backward(), item), with an item such as LossInput(loss, count)",
     )
 
 
@@ -127,13 +122,11 @@ def optimized(model: AnyModel, optim: Any, lr: Any, grads: GradientsParams) -> t
         updated = own(optim, lr, grads)
         if not isinstance(updated, tuple) or len(updated) != 2:
             raise ConfigError(
-                explain(
-                    "this optimize returned no model and optimizer",
-                    given=f"{'None' if updated is None else f'a {type(updated).__name__}'} from"
-                    f" {type(model).__name__}.optimize",
-                    expected="the updated model and the updated optimizer",
-                    mend="return optim.step(lr, self, grads)",
-                )
+                "this optimize returned no model and optimizer",
+                given=f"{'None' if updated is None else f'a {type(updated).__name__}'} from"
+                f" {type(model).__name__}.optimize",
+                expected="the updated model and the updated optimizer",
+                mend="return optim.step(lr, self, grads)",
             )
         return updated
     return optim.step(lr, model, grads)  # type: ignore[no-any-return]  # any optimizer: model and optimizer
@@ -157,12 +150,10 @@ def require_item(item: object, model: AnyModel) -> None:
     if item is None or isinstance(item, TrainOutput):
         kind = type(model).__name__
         raise ConfigError(
-            explain(
-                "this valid_step returned no item",
-                given=f"{'None' if item is None else f'a {type(item).__name__}'} from {kind}.valid_step",
-                expected="what metrics read: a ClassificationOutput, a LossInput, an item of your own",
-                mend="return item",
-            )
+            "this valid_step returned no item",
+            given=f"{'None' if item is None else f'a {type(item).__name__}'} from {kind}.valid_step",
+            expected="what metrics read: a ClassificationOutput, a LossInput, an item of your own",
+            mend="return item",
         )
 
 

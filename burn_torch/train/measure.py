@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.train.event import StepDone
 from burn_torch.train.history import EpochSummary, MetricDefinition, MetricValue
 from burn_torch.train.metric.base import Metric, MetricMetadata, Reading, ResumableMetric, Split
@@ -207,12 +207,10 @@ class _Joined:
 
 def _no_item(metrics: Sequence[Metric]) -> ConfigError:
     return ConfigError(
-        explain(
-            "this step returned no item for its metrics",
-            given=f"None as the item, beside {', '.join(metric.name for metric in metrics)}",
-            expected="what metrics read: a ClassificationOutput, a LossInput, an item of your own",
-            mend="TrainOutput.new(self, loss.backward(), LossInput(loss, count)), or leave the metrics out",
-        )
+        "this step returned no item for its metrics",
+        given=f"None as the item, beside {', '.join(metric.name for metric in metrics)}",
+        expected="what metrics read: a ClassificationOutput, a LossInput, an item of your own",
+        mend="TrainOutput.new(self, loss.backward(), LossInput(loss, count)), or leave the metrics out",
     )
 
 

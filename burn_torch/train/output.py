@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from burn_torch.core.annotations import OR_OF_TORCH
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ConfigError, ShapeError, explain
+from burn_torch.core.errors import ConfigError, ShapeError
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -246,12 +246,10 @@ def adapt(item: object, kind: type[Input], reader: str) -> Input:
         return found
     name = type(item).__name__
     raise ConfigError(
-        explain(
-            f"{reader} cannot read what the step returns",
-            given=f"{name}, which gives no {kind.__name__}",
-            expected=f"an item whose adapt({kind.__name__}) returns one, such as ClassificationOutput",
-            mend=f"return another item from the step, give {name} a method adapt(self, kind), or leave {reader} out",
-        )
+        f"{reader} cannot read what the step returns",
+        given=f"{name}, which gives no {kind.__name__}",
+        expected=f"an item whose adapt({kind.__name__}) returns one, such as ClassificationOutput",
+        mend=f"return another item from the step, give {name} a method adapt(self, kind), or leave {reader} out",
     )
 
 
@@ -267,12 +265,10 @@ def _of_classes(output: Tensor, targets: Tensor) -> ConfusionStatsInput:
     """Scores (*items, classes) beside one-hot rows of the classes; a class that does not exist is a row of False."""
     if output.ndim != targets.ndim + 1 or output.shape[:-1] != targets.shape:
         raise ShapeError(
-            explain(
-                "ClassificationOutput: the scores do not fit the targets",
-                given=f"output {output.shape}, targets {targets.shape}",
-                expected="output (*items, classes) and targets (*items,)",
-                mend="give class indices as targets, or return a MultiLabelClassificationOutput",
-            )
+            "ClassificationOutput: the scores do not fit the targets",
+            given=f"output {output.shape}, targets {targets.shape}",
+            expected="output (*items, classes) and targets (*items,)",
+            mend="give class indices as targets, or return a MultiLabelClassificationOutput",
         )
     items, classes = targets.spec.numel, output.shape[-1]
     labels = targets.reshape(items)

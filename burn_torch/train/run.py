@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NoReturn, final
 
 from burn_torch.backend.base import capabilities
-from burn_torch.core.errors import ArtifactError, ConfigError, DeviceError, NonFiniteError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError, DeviceError, NonFiniteError
 from burn_torch.core.wording import first_line
 from burn_torch.monitor.exit_code import exit_code, exit_code_of
 from burn_torch.train.anomaly.watch import AnomalyWatch, may_hide, unsound
@@ -470,13 +470,11 @@ class Run:
         if self._watch is not None:
             raise self._found_by(self._watch, what)
         raise NonFiniteError(
-            explain(
-                "the loss is not finite",
-                given=what,
-                expected="a finite loss",
-                mend="lower the learning rate, clip the gradients, or look for log(0) and 0/0 in the loss, which"
-                f" detect_anomaly(), --detect-anomaly, would find; {self._last_saved()}",
-            )
+            "the loss is not finite",
+            given=what,
+            expected="a finite loss",
+            mend="lower the learning rate, clip the gradients, or look for log(0) and 0/0 in the loss, which"
+            f" detect_anomaly(), --detect-anomaly, would find; {self._last_saved()}",
         )
 
     def _last_saved(self) -> str:
@@ -550,12 +548,10 @@ def _watch_of(steps: Stepper, parts: Parts) -> AnomalyWatch | None:
     if isinstance(steps, Steps) and parts.peers.size == 1:
         return AnomalyWatch(steps, parts.artifact.anomalies)
     raise ConfigError(
-        explain(
-            "detect_anomaly watches one process on one device",
-            given=f"{type(parts.execution).__name__}, {parts.peers.size} processes",
-            expected="SingleDevice",
-            mend="look for the NaN with SingleDevice and the same seed: the steps are the same",
-        )
+        "detect_anomaly watches one process on one device",
+        given=f"{type(parts.execution).__name__}, {parts.peers.size} processes",
+        expected="SingleDevice",
+        mend="look for the NaN with SingleDevice and the same seed: the steps are the same",
     )
 
 
@@ -568,11 +564,9 @@ def _require_no_gradients(item: object) -> None:
     found = item if isinstance(item, LossInput) else None if method is None else method(LossInput)
     if isinstance(found, LossInput) and found.loss.device.is_autodiff():
         raise DeviceError(
-            explain(
-                "validation ran on a device with gradients, where Dropout drops and BatchNorm learns",
-                given=f"a loss on {found.loss.device!r}",
-                expected="validation batches on the inner device, as the model in valid_step is",
-                mend="build the loader with a batcher that uses the device it is given, or make the batches on"
-                " device.inner()",
-            )
+            "validation ran on a device with gradients, where Dropout drops and BatchNorm learns",
+            given=f"a loss on {found.loss.device!r}",
+            expected="validation batches on the inner device, as the model in valid_step is",
+            mend="build the loader with a batcher that uses the device it is given, or make the batches on"
+            " device.inner()",
         )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, final, runtime_checkable
 
-from burn_torch.core.errors import ArgumentError, ConfigError, explain
+from burn_torch.core.errors import ArgumentError, ConfigError
 from burn_torch.core.misfits import worded_late
 from burn_torch.module import Module, ParamId
 from burn_torch.optim import GradientsParams
@@ -60,12 +60,10 @@ class TrainOutput(Generic[Item]):
                     continue
                 if param.id in found:
                     raise ArgumentError(
-                        explain(
-                            "TrainOutput.several: a parameter has gradients of two losses",
-                            given=f"{path} of {name}, and of {owner[param.id]}",
-                            expected="parts of the model that share no parameter",
-                            mend="add the losses, and take one backward",
-                        )
+                        "TrainOutput.several: a parameter has gradients of two losses",
+                        given=f"{path} of {name}, and of {owner[param.id]}",
+                        expected="parts of the model that share no parameter",
+                        mend="add the losses, and take one backward",
                     )
                 found.register(param.id, gradient)
                 owner[param.id] = name
@@ -78,12 +76,10 @@ class TrainOutput(Generic[Item]):
             grads = GradientsParams.from_grads(grads, model)
         elif not isinstance(grads, GradientsParams):
             raise ArgumentError(
-                explain(
-                    "TrainOutput.new takes gradients",
-                    given=f"a {type(grads).__name__}",
-                    expected="what loss.backward() gave, or a GradientsParams",
-                    mend="TrainOutput.new(self, loss.backward(), item)",
-                )
+                "TrainOutput.new takes gradients",
+                given=f"a {type(grads).__name__}",
+                expected="what loss.backward() gave, or a GradientsParams",
+                mend="TrainOutput.new(self, loss.backward(), item)",
             )
         return TrainOutput(grads, item)
 
@@ -178,4 +174,4 @@ def require_step(model: object, name: str) -> None:
     fault = step_fault(model, name)
     if fault is not None:
         given, expected, mend = fault
-        raise ConfigError(explain(f"this {name} takes no batch", given=given, expected=expected, mend=mend)) from None
+        raise ConfigError(f"this {name} takes no batch", given=given, expected=expected, mend=mend) from None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ConfigError, TraceError, explain
+from burn_torch.core.errors import ConfigError, TraceError
 from burn_torch.core.share import Share
 from burn_torch.graph.passes import Precision
 from burn_torch.module import Tree
@@ -229,21 +229,17 @@ def steps_of(
     own = isinstance(execution, SteppingStrategy) or getattr(execution, "functions", None) is None
     if fuse is not None and own:
         raise ConfigError(
-            explain(
-                "this strategy fuses as its devices do",
-                given=f"fuse({fuse}) with {type(execution).__name__}",
-                expected="devices that are fused, or not, or a strategy whose steps are compiled by the run",
-                mend="leave fuse() out, and give Device.cuda(0).fused(), or Device.cuda(0, fused=False)",
-            )
+            "this strategy fuses as its devices do",
+            given=f"fuse({fuse}) with {type(execution).__name__}",
+            expected="devices that are fused, or not, or a strategy whose steps are compiled by the run",
+            mend="leave fuse() out, and give Device.cuda(0).fused(), or Device.cuda(0, fused=False)",
         )
     if precision != "float32" and own:
         raise ConfigError(
-            explain(
-                "this strategy computes in float32",
-                given=f"precision({precision!r}) with {type(execution).__name__}",
-                expected="float32, or a strategy whose steps are compiled by the run, such as SingleDevice",
-                mend="leave precision() out, or train on one device",
-            )
+            "this strategy computes in float32",
+            given=f"precision({precision!r}) with {type(execution).__name__}",
+            expected="float32, or a strategy whose steps are compiled by the run, such as SingleDevice",
+            mend="leave precision() out, or train on one device",
         )
     if isinstance(execution, SteppingStrategy):
         return execution.make_steps(learner, accumulation, compiled, say)

@@ -17,7 +17,7 @@ from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
 from burn_torch.core.belonging import belonging
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, DistributedError, explain
+from burn_torch.core.errors import ConfigError, DistributedError
 from burn_torch.core.frames import called_name, user_level
 from burn_torch.graph.passes import Precision
 from burn_torch.monitor.tensorboard import TensorBoardWriter, require_tensorboard
@@ -450,12 +450,10 @@ class SupervisedTraining:
         """What a resume with the same bits needs besides the checkpoint."""
         if self._seed is not None and checkpoint.run_key != _key_of(self._seed):
             raise ConfigError(
-                explain(
-                    "the run to resume has another seed",
-                    given=f"seed({self._seed})",
-                    expected="the seed that the run was started with",
-                    mend="leave seed() out: the checkpoint knows it",
-                )
+                "the run to resume has another seed",
+                given=f"seed({self._seed})",
+                expected="the seed that the run was started with",
+                mend="leave seed() out: the checkpoint knows it",
             )
         facts = train.facts()
         before = checkpoint.loader
@@ -472,13 +470,10 @@ class SupervisedTraining:
         other = [f"{name} {facts.get(name)}, was {before[name]}" for name in before if facts.get(name) != before[name]]
         if other and not checkpoint.position.complete:
             raise ConfigError(
-                explain(
-                    "the run stopped in the middle of an epoch, and its training loader has changed",
-                    given=", ".join(other),
-                    expected="the same data, batch size and shuffle seed; the number of workers may differ",
-                    mend="give those, or go on from an epoch that is over:"
-                    f" checkpoint({checkpoint.position.epoch - 1})",
-                )
+                "the run stopped in the middle of an epoch, and its training loader has changed",
+                given=", ".join(other),
+                expected="the same data, batch size and shuffle seed; the number of workers may differ",
+                mend=f"give those, or go on from an epoch that is over: checkpoint({checkpoint.position.epoch - 1})",
             )
         if other:
             run.say(f"the training loader has changed, so the bits will differ: {', '.join(other)}")
@@ -489,12 +484,10 @@ class SupervisedTraining:
     def _check(self, learner: AnyLearner) -> None:
         if not isinstance(learner, Learner):
             raise ConfigError(
-                explain(
-                    "SupervisedTraining.launch takes a Learner",
-                    given=f"a {type(learner).__name__}",
-                    expected="a Learner: a model, its optimizer and its learning rate",
-                    mend="launch(Learner(model, AdamConfig().init(), 1e-3))",
-                )
+                "SupervisedTraining.launch takes a Learner",
+                given=f"a {type(learner).__name__}",
+                expected="a Learner: a model, its optimizer and its learning rate",
+                mend="launch(Learner(model, AdamConfig().init(), 1e-3))",
             )
         faults: list[tuple[str, str, str]] = []
         for name, value in (("num_epochs", self._num_epochs), ("grads_accumulation", self._accumulation)):
@@ -521,9 +514,7 @@ class SupervisedTraining:
         faults += self._metric_faults()
         if faults:
             given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))
-            raise ConfigError(
-                explain("SupervisedTraining: this cannot be trained", given=given, expected=expected, mend=mend)
-            )
+            raise ConfigError("SupervisedTraining: this cannot be trained", given=given, expected=expected, mend=mend)
 
     def _metric_faults(self) -> list[tuple[str, str, str]]:
         """A metric that nobody measures would never stop the run, or keep no checkpoint, and nobody would know."""
@@ -567,12 +558,10 @@ def _check_length(checkpoint: Checkpoint, num_epochs: int) -> None:
     if position.epoch > num_epochs:
         given = f"{position.epoch} epochs" if position.complete else f"batch {position.batch} of epoch {position.epoch}"
         raise ConfigError(
-            explain(
-                "the run to resume is past the epoch that it is to end with",
-                given=f"num_epochs {num_epochs}, and a checkpoint with {given} trained",
-                expected=f"{position.epoch} epochs or more",
-                mend="ask for more epochs; a shorter run is one of its own, in another directory",
-            )
+            "the run to resume is past the epoch that it is to end with",
+            given=f"num_epochs {num_epochs}, and a checkpoint with {given} trained",
+            expected=f"{position.epoch} epochs or more",
+            mend="ask for more epochs; a shorter run is one of its own, in another directory",
         )
 
 

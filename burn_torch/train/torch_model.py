@@ -29,7 +29,7 @@ import torch
 
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
-from burn_torch.core.errors import ConfigError, RecordError, explain
+from burn_torch.core.errors import ConfigError, RecordError
 from burn_torch.core.philox import stream_of
 from burn_torch.module import ModuleRecord, ParamId
 from burn_torch.module.record import RecordEntry
@@ -76,12 +76,10 @@ class TorchModel:
         found = {param.device for param in self.module.parameters()}
         if len(found) != 1:
             raise ConfigError(
-                explain(
-                    "this torch module cannot be trained where it is",
-                    given=", ".join(sorted(map(str, found))) or "a module without parameters",
-                    expected="parameters on one device",
-                    mend="module.to(device)",
-                )
+                "this torch module cannot be trained where it is",
+                given=", ".join(sorted(map(str, found))) or "a module without parameters",
+                expected="parameters on one device",
+                mend="module.to(device)",
             )
         return next(iter(found))
 
@@ -131,12 +129,10 @@ class TorchModel:
                 faults.append(f"{path} is {tuple(entry.shape)}, the module has {tuple(own[path].shape)}")
         if faults:
             raise RecordError(
-                explain(
-                    f"this record does not fit {type(self.module).__name__}",
-                    given="\n            ".join(faults[:20]),
-                    expected="the parameters and buffers of the module",
-                    mend="make the module as it was when the record was written",
-                )
+                f"this record does not fit {type(self.module).__name__}",
+                given="\n            ".join(faults[:20]),
+                expected="the parameters and buffers of the module",
+                mend="make the module as it was when the record was written",
             )
         values = {path: _into_torch(record.entries[path].read()) for path in own}
         self.module.load_state_dict(values)
@@ -173,24 +169,20 @@ class TorchOptimizer:
         """An optimizer of a model's parameters.  Raises: ConfigError where it has others."""
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ConfigError(
-                explain(
-                    "Learner: this torch optimizer calls the loss several times in a step",
-                    given="torch.optim.LBFGS, whose step() needs a closure",
-                    expected="an optimizer whose step() follows one backward, such as AdamW or SGD",
-                    mend="take another optimizer, or write the loop around LBFGS yourself",
-                )
+                "Learner: this torch optimizer calls the loss several times in a step",
+                given="torch.optim.LBFGS, whose step() needs a closure",
+                expected="an optimizer whose step() follows one backward, such as AdamW or SGD",
+                mend="take another optimizer, or write the loop around LBFGS yourself",
             )
         params = [param for group in optimizer.param_groups for param in group["params"]]
         names = {id(p): path for path, p in model.module.named_parameters()} if isinstance(model, TorchModel) else {}
         foreign = [i for i, param in enumerate(params) if id(param) not in names]
         if foreign:
             raise ConfigError(
-                explain(
-                    "Learner: this torch optimizer is not of this model",
-                    given=f"{len(foreign)} of its {len(params)} parameters are none of {type(model).__name__}'s",
-                    expected="a torch.nn.Module and an optimizer of its parameters()",
-                    mend="net = Net(); Learner(net, torch.optim.AdamW(net.parameters()), 1e-3)",
-                )
+                "Learner: this torch optimizer is not of this model",
+                given=f"{len(foreign)} of its {len(params)} parameters are none of {type(model).__name__}'s",
+                expected="a torch.nn.Module and an optimizer of its parameters()",
+                mend="net = Net(); Learner(net, torch.optim.AdamW(net.parameters()), 1e-3)",
             )
         return TorchOptimizer(optimizer, [names[id(param)] for param in params])
 
@@ -237,24 +229,20 @@ class TorchOptimizer:
         """
         if record.kind != self._kind():
             raise RecordError(
-                explain(
-                    "this optimizer record belongs to another optimizer",
-                    given=f"a record of {record.kind}",
-                    expected=f"a record of {self._kind()}",
-                    mend="resume with the optimizer that the run was started with",
-                )
+                "this optimizer record belongs to another optimizer",
+                given=f"a record of {record.kind}",
+                expected=f"a record of {self._kind()}",
+                mend="resume with the optimizer that the run was started with",
             )
         places = {_id_of(path): number for number, path in enumerate(self.paths)}
         foreign = sum(ident not in places for ident in record.states)
         if foreign:
             raise RecordError(
-                explain(
-                    "this optimizer record is of other parameters",
-                    given=f"states of {len(record.states)} parameters, {foreign} of which {self._kind()} lacks",
-                    expected=f"states of parameters among {', '.join(self.paths[:4])}"
-                    f"{', ...' if len(self.paths) > 4 else ''}",
-                    mend="resume with an optimizer of the same parameters as the run was started with",
-                )
+                "this optimizer record is of other parameters",
+                given=f"states of {len(record.states)} parameters, {foreign} of which {self._kind()} lacks",
+                expected=f"states of parameters among {', '.join(self.paths[:4])}"
+                f"{', ...' if len(self.paths) > 4 else ''}",
+                mend="resume with an optimizer of the same parameters as the run was started with",
             )
         state: dict[int, dict[str, Any]] = {}
         for ident, (_, slots) in record.states.items():
@@ -281,10 +269,8 @@ def _into_torch(data: TensorData) -> torch.Tensor:
 
 def _no_tensor(name: str, value: object) -> ConfigError:
     return ConfigError(
-        explain(
-            "this cannot be saved in a checkpoint",
-            given=f"{name}, {type(value).__name__}",
-            expected="tensors and numbers as the state of a torch module or optimizer",
-            mend="keep it as a buffer, register_buffer(name, tensor), or take another optimizer",
-        )
+        "this cannot be saved in a checkpoint",
+        given=f"{name}, {type(value).__name__}",
+        expected="tensors and numbers as the state of a torch module or optimizer",
+        mend="keep it as a buffer, register_buffer(name, tensor), or take another optimizer",
     )

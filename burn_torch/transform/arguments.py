@@ -60,12 +60,10 @@ def paired(value: object, other: object, path: str, what: str) -> Iterator[tuple
     found = opened(other) if type(other) is type(value) else None
     if found is None or tuple(found[0]) != tuple(names):
         raise ArgumentError(
-            explain(
-                f"{what} do not have the structure that they belong to",
-                given=f"at {path} {_shown(other)}",
-                expected=_shown(value),
-                mend="give the same containers, with a tensor or None in the place of each tensor",
-            )
+            f"{what} do not have the structure that they belong to",
+            given=f"at {path} {_shown(other)}",
+            expected=_shown(value),
+            mend="give the same containers, with a tensor or None in the place of each tensor",
         )
     for name, item, beside in zip(names, items, found[1], strict=True):
         yield from paired(item, beside, _below(path, value, name), what)
@@ -137,12 +135,10 @@ class Lifted:
             self._places.append((i, before, len(self.slots)))
         if self._faults:
             raise DTypeError(
-                explain(
-                    f"{what}: only floats have derivatives",
-                    given=", ".join(f"{path} {tensor.spec}" for path, tensor in self._faults),
-                    expected="float tensors in the arguments that are differentiated",
-                    mend="cast them with .float(), or leave the argument out of argnums and pass it beside",
-                )
+                f"{what}: only floats have derivatives",
+                given=", ".join(f"{path} {tensor.spec}" for path, tensor in self._faults),
+                expected="float tensors in the arguments that are differentiated",
+                mend="cast them with .float(), or leave the argument out of argnums and pass it beside",
             )
 
     def _lift(self, leaf: object, path: str) -> object:
@@ -179,14 +175,12 @@ class Lifted:
     def _nothing(self, i: int, arg: object) -> ArgumentError:
         frozen = isinstance(arg, Tree)
         return ArgumentError(
-            explain(
-                f"{self._what}: argument {i} has nothing to differentiate",
-                given=f"{type(arg).__name__}" + (" without trainable parameters" if frozen else f" {arg!r:.60}"),
-                expected="a float tensor, a module with trainable parameters, or a container of them",
-                mend="call .requires_grad() on the frozen module, or name another argument in argnums"
-                if frozen
-                else "wrap a number: Tensor.from_floats([x], device), or name another argument in argnums",
-            )
+            f"{self._what}: argument {i} has nothing to differentiate",
+            given=f"{type(arg).__name__}" + (" without trainable parameters" if frozen else f" {arg!r:.60}"),
+            expected="a float tensor, a module with trainable parameters, or a container of them",
+            mend="call .requires_grad() on the frozen module, or name another argument in argnums"
+            if frozen
+            else "wrap a number: Tensor.from_floats([x], device), or name another argument in argnums",
         )
 
     # -- derivatives ---------------------------------------------------------------------------------
@@ -258,12 +252,10 @@ class Lifted:
         """
         if len(others) != len(self._originals):
             raise ArgumentError(
-                explain(
-                    f"{self._what}: as many {what} as arguments are needed",
-                    given=f"{len(others)} {what} for {len(self._originals)} arguments",
-                    expected="a tuple with one entry for each",
-                    mend=f"write them as tuples: {self._what.split('(')[0]}(fn, (x,), (v,))",
-                )
+                f"{self._what}: as many {what} as arguments are needed",
+                given=f"{len(others)} {what} for {len(self._originals)} arguments",
+                expected="a tuple with one entry for each",
+                mend=f"write them as tuples: {self._what.split('(')[0]}(fn, (x,), (v,))",
             )
         tensors: list[Tensor | None] = []
         for i, (original, other) in enumerate(zip(self._originals, others, strict=True)):
@@ -282,12 +274,10 @@ class Lifted:
         unknown = [ident for ident in given if ident not in params] if isinstance(given, GradientsParams) else None
         if unknown is None or unknown:
             raise ArgumentError(
-                explain(
-                    f"{self._what}: the {what} of a module are a GradientsParams of its parameters",
-                    given=f"at {path} " + (f"ids {', '.join(map(str, unknown))}" if unknown else _shown(given)),
-                    expected=f"GradientsParams with ids of {type(tree).__name__}; those that are absent count as zeros",
-                    mend="take what grad gives for this module, or GradientsParams({param.id: tensor})",
-                )
+                f"{self._what}: the {what} of a module are a GradientsParams of its parameters",
+                given=f"at {path} " + (f"ids {', '.join(map(str, unknown))}" if unknown else _shown(given)),
+                expected=f"GradientsParams with ids of {type(tree).__name__}; those that are absent count as zeros",
+                mend="take what grad gives for this module, or GradientsParams({param.id: tensor})",
             )
         return [given.get(ident) for ident in params]
 
@@ -297,12 +287,10 @@ def fits(owner: str, what: str, pairs: Sequence[tuple[str, Tensor, Any]]) -> Non
     foreign = [(path, x) for path, _, x in pairs if x is not None and not isinstance(x, Tensor)]
     if foreign:
         raise ArgumentError(
-            explain(
-                f"{owner}: the {what} are tensors",
-                given=", ".join(f"at {path} {_shown(x)}" for path, x in foreign),
-                expected="a tensor, or None for zeros",
-                mend="wrap numbers: Tensor.full(shape, number, device)",
-            )
+            f"{owner}: the {what} are tensors",
+            given=", ".join(f"at {path} {_shown(x)}" for path, x in foreign),
+            expected="a tensor, or None for zeros",
+            mend="wrap numbers: Tensor.full(shape, number, device)",
         )
     wrong = [
         (path, like, x)
@@ -311,12 +299,10 @@ def fits(owner: str, what: str, pairs: Sequence[tuple[str, Tensor, Any]]) -> Non
     ]
     if wrong:
         raise ShapeError(
-            explain(
-                f"{owner}: the {what} do not fit",
-                given=", ".join(f"at {path} {x.spec}" for path, _, x in wrong),
-                expected=", ".join(f"{like.spec}" for _, like, _ in wrong),
-                mend="give each the shape and element type of the tensor it belongs to",
-            )
+            f"{owner}: the {what} do not fit",
+            given=", ".join(f"at {path} {x.spec}" for path, _, x in wrong),
+            expected=", ".join(f"{like.spec}" for _, like, _ in wrong),
+            mend="give each the shape and element type of the tensor it belongs to",
         )
 
 
@@ -393,11 +379,9 @@ def differentiated(what: str, argnums: int | Sequence[int], count: int) -> list[
     chosen = [i % count for i in named if i not in wrong]
     if wrong or not named or len(set(chosen)) < len(chosen):
         raise ArgumentError(
-            explain(
-                f"{what}: argnums does not name arguments of this call",
-                given=f"argnums {argnums!r}, {count} positional arguments",
-                expected=f"distinct positions from 0 to {count - 1}" if count else "at least one positional argument",
-                mend="pass what is differentiated by position, or change argnums",
-            )
+            f"{what}: argnums does not name arguments of this call",
+            given=f"argnums {argnums!r}, {count} positional arguments",
+            expected=f"distinct positions from 0 to {count - 1}" if count else "at least one positional argument",
+            mend="pass what is differentiated by position, or change argnums",
         )
     return chosen

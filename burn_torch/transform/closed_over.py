@@ -12,7 +12,7 @@ from functools import partial
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
-from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.errors import TraceError
 from burn_torch.core.frames import is_users
 from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import LEAVES, Tree, children, walk
@@ -138,13 +138,11 @@ def changed(function: Function, name: str, held: Any) -> TraceError:
     """The error of something that a function changed instead of returning a new one."""
     function_name = getattr(function, "__name__", type(function).__name__)
     return TraceError(
-        explain(
-            "a compiled function changed something that it did not make",
-            given=f"{name}, {_article(held)} {type(held).__name__}, changed while {function_name} was traced",
-            expected="a function that only returns values: its Python runs once, when it is traced, and never again",
-            mend="return what is to be kept, and store it outside; pass in what is another value in each call, as in"
-            " step(model, optim, batch, schedule.step())",
-        )
+        "a compiled function changed something that it did not make",
+        given=f"{name}, {_article(held)} {type(held).__name__}, changed while {function_name} was traced",
+        expected="a function that only returns values: its Python runs once, when it is traced, and never again",
+        mend="return what is to be kept, and store it outside; pass in what is another value in each call, as in"
+        " step(model, optim, batch, schedule.step())",
     )
 
 

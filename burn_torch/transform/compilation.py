@@ -19,7 +19,7 @@ from burn_torch.backend.base import capabilities
 from burn_torch.backend.libtorch.tensors.modes import refuse_tracers
 from burn_torch.backend.tracing import active
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArgumentError, AutodiffError, ConfigError, explain
+from burn_torch.core.errors import ArgumentError, AutodiffError, ConfigError
 from burn_torch.core.frames import user_level
 from burn_torch.fusion.shapes.variants import Schedules
 from burn_torch.graph import Graph
@@ -220,12 +220,10 @@ class Compiled(Generic[P, R]):
         self._schedules: Final = Schedules()
         if fuse and numerics == "eager":
             raise ConfigError(
-                explain(
-                    "compile: fused kernels do not give the bits of eager execution",
-                    given='fuse=True, numerics="eager"',
-                    expected='fuse=True with numerics="fast", or neither',
-                    mend="leave numerics out",
-                )
+                "compile: fused kernels do not give the bits of eager execution",
+                given='fuse=True, numerics="eager"',
+                expected='fuse=True with numerics="fast", or neither',
+                mend="leave numerics out",
             )
         self._replay: Final = replay
         self._memory_limit_bytes: Final = limit(memory_limit_bytes)
@@ -519,12 +517,10 @@ class Compiled(Generic[P, R]):
         ]
         if unknown:
             raise ArgumentError(
-                explain(
-                    f"compile: {option} names arguments that {self.name} has not",
-                    given=", ".join(map(repr, unknown)),
-                    expected=f"names of single arguments of {self.name}{self._signature}, or positions from 0",
-                    mend=f"write the names of its parameters, for example {option}=('model', 'optim')",
-                )
+                f"compile: {option} names arguments that {self.name} has not",
+                given=", ".join(map(repr, unknown)),
+                expected=f"names of single arguments of {self.name}{self._signature}, or positions from 0",
+                mend=f"write the names of its parameters, for example {option}=('model', 'optim')",
             )
         return frozenset(self._positions.get(name, name) if isinstance(name, str) else name for name in wanted)
 
@@ -539,12 +535,10 @@ class Compiled(Generic[P, R]):
 
 def _changed_since(name: str, guard: Guard) -> AutodiffError:
     return AutodiffError(
-        explain(
-            "backward: what a compiled function read besides its arguments has changed since its forward",
-            given=f"{name}: {'; '.join(map(str, guard.differences()))}",
-            expected="the same values until its first backward, which traces it again",
-            mend="pass what changes as an argument, or run the backward before it changes",
-        )
+        "backward: what a compiled function read besides its arguments has changed since its forward",
+        given=f"{name}: {'; '.join(map(str, guard.differences()))}",
+        expected="the same values until its first backward, which traces it again",
+        mend="pass what changes as an argument, or run the backward before it changes",
     )
 
 

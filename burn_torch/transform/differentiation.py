@@ -10,7 +10,7 @@ from burn_torch.backend.autodiff.cuts import Cut, walk_back
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.core.errors import AutodiffError
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, differentiated, lowered
 from burn_torch.transform.structure import Argument, Function
@@ -82,13 +82,11 @@ def number_of(what: str, result: Argument, has_aux: bool) -> Tensor:
     shown = value.spec if isinstance(value, Tensor) else type(value).__name__
     expected = "a float tensor of one element"
     raise AutodiffError(
-        explain(
-            f"{what}: the function did not return one number",
-            given=f"{shown}",
-            expected=f"({expected}, more), since has_aux=True" if has_aux else expected,
-            mend="reduce it, for example with .mean(); return (loss, more) with has_aux=True; or use vjp, which takes"
-            " functions of any result",
-        )
+        f"{what}: the function did not return one number",
+        given=f"{shown}",
+        expected=f"({expected}, more), since has_aux=True" if has_aux else expected,
+        mend="reduce it, for example with .mean(); return (loss, more) with has_aux=True; or use vjp, which takes"
+        " functions of any result",
     )
 
 

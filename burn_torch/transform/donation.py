@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.errors import TraceError
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
@@ -110,10 +110,8 @@ def refuse_shared(walk: Walk, name: str) -> None:
 
 def _shared(name: str) -> TraceError:
     return TraceError(
-        explain(
-            f"{name}: one tensor that asks for gradients is an argument twice",
-            given="the same parameter in two arguments",
-            expected="each trained tensor once",
-            mend="pass it once, or freeze one of the two: model.no_grad(), tensor.detach()",
-        )
+        f"{name}: one tensor that asks for gradients is an argument twice",
+        given="the same parameter in two arguments",
+        expected="each trained tensor once",
+        mend="pass it once, or freeze one of the two: model.no_grad(), tensor.detach()",
     )

@@ -17,7 +17,7 @@ from burn_torch.backend import Backend
 from burn_torch.backend.decorator import leaf_primitive
 from burn_torch.backend.tracing import active
 from burn_torch.config import Config
-from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.errors import TraceError
 from burn_torch.core.spec import NUMBER_SPECS
 from burn_torch.module import Param, ParamId, RunningState
 from burn_torch.module.field_dict import FieldDict
@@ -136,13 +136,11 @@ class Fault(Exception):
     def error(self, name: str) -> TraceError:
         """The error of the argument or result of this name."""
         return TraceError(
-            explain(
-                "this cannot enter or leave a compiled function",
-                given=f"{name}{''.join(reversed(self.path))}: {self.what}",
-                expected="tensors, numbers, texts, None, modules, optimizers, and tuples, lists, dicts and dataclasses"
-                " of them",
-                mend=self.mend,
-            )
+            "this cannot enter or leave a compiled function",
+            given=f"{name}{''.join(reversed(self.path))}: {self.what}",
+            expected="tensors, numbers, texts, None, modules, optimizers, and tuples, lists, dicts and dataclasses"
+            " of them",
+            mend=self.mend,
         )
 
 
@@ -262,12 +260,10 @@ class Walk:
             return _constant(value)
         except Fault as fault:
             raise TraceError(
-                explain(
-                    "a static argument must be hashable",
-                    given=f"{name}: {fault.what}",
-                    expected="a value that is compared by ==, such as a number, a text, a tuple or a Config",
-                    mend="pass tensors as ordinary arguments",
-                )
+                "a static argument must be hashable",
+                given=f"{name}: {fault.what}",
+                expected="a value that is compared by ==, such as a number, a text, a tuple or a Config",
+                mend="pass tensors as ordinary arguments",
             ) from None
 
     # -- containers ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from burn_torch.backend.autodiff.cuts import Cut, walk_back
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.core.errors import AutodiffError
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, fits, lowered, mapped, paired, zeros_like
 from burn_torch.transform.differentiation import named, number_of
@@ -200,12 +200,10 @@ def _with_aux(what: str, result: object, has_aux: bool) -> tuple[object, object]
     if isinstance(result, tuple) and len(result) == 2:
         return result
     raise AutodiffError(
-        explain(
-            f"{what}: has_aux=True, but the function did not return a pair",
-            given=type(result).__name__,
-            expected="(outputs, more)",
-            mend="return (outputs, more), or leave has_aux out",
-        )
+        f"{what}: has_aux=True, but the function did not return a pair",
+        given=type(result).__name__,
+        expected="(outputs, more)",
+        mend="return (outputs, more), or leave has_aux out",
     )
 
 
@@ -214,12 +212,10 @@ def _require_floats(what: str, given: str, pairs: Sequence[tuple[str, object, ob
     if wrong:
         shown = ", ".join(f"{path} {y.spec if isinstance(y, Tensor) else type(y).__name__}" for path, y in wrong)
         raise AutodiffError(
-            explain(
-                f"{what}: {given} for outputs that have no derivative",
-                given=shown,
-                expected="None beside outputs that are no float tensors",
-                mend="give None there",
-            )
+            f"{what}: {given} for outputs that have no derivative",
+            given=shown,
+            expected="None beside outputs that are no float tensors",
+            mend="give None there",
         )
 
 
@@ -228,11 +224,9 @@ def _on_level(what: str, tape: Autodiff, x: Tensor) -> Tensor:
     tracked = x.backend is tape and tape.is_tracked(x.primitive)
     if tracked or (x.backend.depth > tape.inner.depth and x.backend is not tape):
         raise AutodiffError(
-            explain(
-                f"{what}: a direction hangs on a tape of its own, to which no gradient would flow",
-                given=f"{x.spec} on {x.backend.name}, the function was recorded over {tape.inner.name}",
-                expected="directions that are constant",
-                mend=f"pass x.detach(), or call {what.split('(')[0]} inside the function that differentiates by it",
-            )
+            f"{what}: a direction hangs on a tape of its own, to which no gradient would flow",
+            given=f"{x.spec} on {x.backend.name}, the function was recorded over {tape.inner.name}",
+            expected="directions that are constant",
+            mend=f"pass x.detach(), or call {what.split('(')[0]} inside the function that differentiates by it",
         )
     return constant_under(tape, x)

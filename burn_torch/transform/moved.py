@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, final
 
-from burn_torch.core.errors import MovedError, explain
+from burn_torch.core.errors import MovedError
 from burn_torch.transform.structure import Argument
 
 __all__ = ["Moved"]
@@ -23,13 +23,11 @@ class Moved:
     def refuse(self, what: str = "a tensor") -> NoReturn:
         """Raises the error."""
         raise MovedError(
-            explain(
-                f"{what} was used after a compiled function had taken it over",
-                given=f"a value that was donated to {self.by}",
-                expected="the values that the function returned: their memory is the old one's",
-                mend="go on with what the function returned, as in model, optim, loss = step(model, optim, batch, lr),"
-                " or leave it out of donate=",
-            )
+            f"{what} was used after a compiled function had taken it over",
+            given=f"a value that was donated to {self.by}",
+            expected="the values that the function returned: their memory is the old one's",
+            mend="go on with what the function returned, as in model, optim, loss = step(model, optim, batch, lr),"
+            " or leave it out of donate=",
         )
 
     def fields(self, tree: Argument) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Module
 from burn_torch.transform.surroundings import plain_function
 
@@ -29,12 +29,10 @@ def signature(function: Any) -> inspect.Signature:
             return signature
         given, mend = f"{function!r:.80}, which yields or awaits", "compile what it does between two pauses"
     raise ArgumentError(
-        explain(
-            "compile takes a function that returns its results",
-            given=given,
-            expected="a function, a method or a callable object with a signature, without yield and await",
-            mend=mend,
-        )
+        "compile takes a function that returns its results",
+        given=given,
+        expected="a function, a method or a callable object with a signature, without yield and await",
+        mend=mend,
     )
 
 
@@ -42,12 +40,10 @@ def choice(name: str, given: object, among: tuple[object, ...]) -> Any:
     """An option that is one of a few.  Raises: ArgumentError for any other."""
     if not isinstance(given, str | bool | None) or given not in among:
         raise ArgumentError(
-            explain(
-                f"compile: unknown {name}",
-                given=repr(given),
-                expected=" or ".join(map(repr, among)),
-                mend=f"write {name}={among[-1]!r}, or leave it out",
-            )
+            f"compile: unknown {name}",
+            given=repr(given),
+            expected=" or ".join(map(repr, among)),
+            mend=f"write {name}={among[-1]!r}, or leave it out",
         )
     return given
 
@@ -57,10 +53,8 @@ def limit(given: object) -> int | None:
     if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
         return given
     raise ArgumentError(
-        explain(
-            "compile: a limit of memory is a number of bytes",
-            given=f"memory_limit_bytes={given!r}",
-            expected="an int of 0 or more, or None",
-            mend="write 4 << 30 for 4 GiB; 0 is as little as recomputation can do",
-        )
+        "compile: a limit of memory is a number of bytes",
+        given=f"memory_limit_bytes={given!r}",
+        expected="an int of 0 or more, or None",
+        mend="write 4 << 30 for 4 GiB; 0 is as little as recomputation can do",
     )

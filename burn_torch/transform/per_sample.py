@@ -14,7 +14,7 @@ from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.backend.batched import Batched
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArgumentError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import user_level
 from burn_torch.module import Param
 from burn_torch.module.tree import Tree, rebuild
@@ -120,12 +120,10 @@ def _axes(
     if len(axes) != len(args) or wrong:
         given = f"in_axes {in_axes!r} for {len(args)} positional arguments"
         raise ArgumentError(
-            explain(
-                f"{what}: in_axes does not fit the arguments",
-                given=given + (f"; argument {wrong[0]} is differentiated, so all samples share it" if wrong else ""),
-                expected="one entry for each positional argument, None for those that are differentiated",
-                mend="per_sample_grad(loss_fn, in_axes=(None, 0, 0)) takes (model, images, targets)",
-            )
+            f"{what}: in_axes does not fit the arguments",
+            given=given + (f"; argument {wrong[0]} is differentiated, so all samples share it" if wrong else ""),
+            expected="one entry for each positional argument, None for those that are differentiated",
+            mend="per_sample_grad(loss_fn, in_axes=(None, 0, 0)) takes (model, images, targets)",
         )
     return axes
 
@@ -147,12 +145,10 @@ def _batch_size(what: str, args: Sequence[object], axes: Sequence[int | None]) -
     if len(known) == 1 and None not in known and 0 not in known:
         return int(next(iter(sizes.values())) or 0)
     raise ShapeError(
-        explain(
-            f"{what}: the arguments have no common number of samples",
-            given="; ".join(sizes) or "no tensor with a batch axis",
-            expected="one size on the batch axes of all tensors, at least 1",
-            mend="name the batch axes with in_axes=(None, 0, ...), None for what all samples share",
-        )
+        f"{what}: the arguments have no common number of samples",
+        given="; ".join(sizes) or "no tensor with a batch axis",
+        expected="one size on the batch axes of all tensors, at least 1",
+        mend="name the batch axes with in_axes=(None, 0, ...), None for what all samples share",
     )
 
 

@@ -15,7 +15,7 @@ from burn_torch.backend.capabilities import Program as Code
 from burn_torch.backend.capabilities import Recorded
 from burn_torch.backend.lazy import is_fused
 from burn_torch.backend.tracing import Bound, Session
-from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.errors import TraceError
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import Plan
@@ -575,11 +575,9 @@ def _leaf_of(structures: Sequence[Structure], names: Sequence[str]) -> Backend:
                 found.setdefault(leaf.stack.leaf(), path)
     if len(found) > 1:
         raise TraceError(
-            explain(
-                "a compiled function computes on one backend",
-                given=", ".join(f"{path} on {leaf.name}" for leaf, path in found.items()),
-                expected="arguments on one backend",
-                mend="move them first with .to_device(device)",
-            )
+            "a compiled function computes on one backend",
+            given=", ".join(f"{path} on {leaf.name}" for leaf, path in found.items()),
+            expected="arguments on one backend",
+            mend="move them first with .to_device(device)",
         )
     return next(iter(found), LibTorch())

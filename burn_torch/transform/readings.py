@@ -21,7 +21,7 @@ from operator import attrgetter
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final, NamedTuple, Self, final
 
-from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.errors import TraceError
 from burn_torch.core.frames import is_users
 from burn_torch.transform.closed_over import changed
 from burn_torch.transform.guard import ABSENT, Contents, Fields, Guard, Long, Place, Probe, Used
@@ -264,12 +264,10 @@ class Readings:
             restore()
         shown = [str(one) for one in found.values()]
         raise TraceError(
-            explain(
-                "a traced function reads what is another value in each call",
-                given="; ".join(shown[:4]) + ("; and more" if len(shown) > 4 else ""),
-                expected="values that come in as arguments: the Python of a compiled function runs once",
-                mend="read it outside and pass the value; Tensor.random draws anew in each call",
-            )
+            "a traced function reads what is another value in each call",
+            given="; ".join(shown[:4]) + ("; and more" if len(shown) > 4 else ""),
+            expected="values that come in as arguments: the Python of a compiled function runs once",
+            mend="read it outside and pass the value; Tensor.random draws anew in each call",
         )
 
 
@@ -359,10 +357,8 @@ def _sees(function: FunctionType, frame: FrameType) -> bool:
 
 def _too_long(place: Long) -> TraceError:
     return TraceError(
-        explain(
-            "a traced function reads something that is too long to be compared in each call",
-            given=f"{place.name}, a {type(place.before).__name__} of {len(place.before)} items",
-            expected=f"at most {LONGEST} items, or a tuple, which cannot change",
-            mend="make a tuple or a read-only array of it, or pass what the function needs of it",
-        )
+        "a traced function reads something that is too long to be compared in each call",
+        given=f"{place.name}, a {type(place.before).__name__} of {len(place.before)} items",
+        expected=f"at most {LONGEST} items, or a tuple, which cannot change",
+        mend="make a tuple or a read-only array of it, or pass what the function needs of it",
     )

@@ -19,7 +19,7 @@ from typing import Any
 from burn_torch.backend import Autodiff, Backend
 from burn_torch.backend.autodiff.crossing import crossed
 from burn_torch.backend.autodiff.laid import is_recorded, levels, running
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Param
 from burn_torch.module.param import is_computed
 from burn_torch.module.tree import Tree, walk
@@ -51,12 +51,10 @@ def base_of(what: str, fn: Callable[..., object], args: Sequence[object]) -> tup
     highest = max(_backends_in(args), key=_depth, default=None)
     if highest is None:
         raise ArgumentError(
-            explain(
-                f"{what}: no argument holds a tensor",
-                given="numbers, texts, or nothing",
-                expected="a float tensor, a module with trainable parameters, or a container of them",
-                mend="wrap a number: Tensor.from_floats([x], device)",
-            )
+            f"{what}: no argument holds a tensor",
+            given="numbers, texts, or nothing",
+            expected="a float tensor, a module with trainable parameters, or a container of them",
+            mend="wrap a number: Tensor.from_floats([x], device)",
         )
     leaf = highest.leaf()
     beside = [backend for backend in _backends_in(visible_in(fn)) if backend.leaf() is leaf]

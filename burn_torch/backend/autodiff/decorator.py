@@ -14,7 +14,7 @@ from typing import Any, NoReturn, final
 from burn_torch.backend.autodiff.tape import CONSUMED, Node, Recording, Tracked
 from burn_torch.backend.base import Backend
 from burn_torch.backend.decorator import Decorator, detached
-from burn_torch.core.errors import AutodiffError, DeviceError, explain
+from burn_torch.core.errors import AutodiffError, DeviceError
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.core.unwatched import unwatched
 from burn_torch.graph.interpreter import interpret
@@ -49,12 +49,10 @@ class Autodiff(Decorator):
         """The stack of this composition: equal stacks are one object."""
         if checkpoint not in ("none", "balanced"):
             raise AutodiffError(
-                explain(
-                    "Autodiff: unknown checkpointing strategy",
-                    given=repr(checkpoint),
-                    expected='"none" or "balanced"',
-                    mend='Autodiff(inner, checkpoint="balanced") computes cheap values again in the backward',
-                )
+                "Autodiff: unknown checkpointing strategy",
+                given=repr(checkpoint),
+                expected='"none" or "balanced"',
+                mend='Autodiff(inner, checkpoint="balanced") computes cheap values again in the backward',
             )
         return cls._intern(inner, checkpoint, trains)
 
@@ -261,33 +259,27 @@ def _sum(execute: Any, spec: TensorSpec, a: Primitive, b: Primitive) -> object:
 
 def _another_mode(tape: Autodiff, source: Autodiff) -> DeviceError:
     return DeviceError(
-        explain(
-            "a transform of a function on a plain device met a value of a device with gradients",
-            given=f"values of {tape.name} and {source.name}",
-            expected="arguments on the device of what the function reads, so that it is known whether layers train",
-            mend="pass the model as an argument, close over model.valid(), or move the arguments first:"
-            " x.to_device(device.autodiff())",
-        )
+        "a transform of a function on a plain device met a value of a device with gradients",
+        given=f"values of {tape.name} and {source.name}",
+        expected="arguments on the device of what the function reads, so that it is known whether layers train",
+        mend="pass the model as an argument, close over model.valid(), or move the arguments first:"
+        " x.to_device(device.autodiff())",
     )
 
 
 def _consumed(call: Call) -> AutodiffError:
     return AutodiffError(
-        explain(
-            "backward went through a part of the tape that an earlier backward has used up",
-            given=f"a second backward through {call.op.name} {call.results}",
-            expected="one backward for each forward",
-            mend="compute the forward again, or keep the tape with loss.backward(retain_graph=True) in the first one",
-        )
+        "backward went through a part of the tape that an earlier backward has used up",
+        given=f"a second backward through {call.op.name} {call.results}",
+        expected="one backward for each forward",
+        mend="compute the forward again, or keep the tape with loss.backward(retain_graph=True) in the first one",
     )
 
 
 def _written_to(call: Call) -> AutodiffError:
     return AutodiffError(
-        explain(
-            "a value that the backward needs was written to after it was used",
-            given=f"an input or output of {call.op.name} {call.results}, shared with torch and changed in place since",
-            expected="values that stay as they were until the backward has run",
-            mend="write to a copy: Tensor.from_torch(tensor.clone()), or tensor.into_torch().clone()",
-        )
+        "a value that the backward needs was written to after it was used",
+        given=f"an input or output of {call.op.name} {call.results}, shared with torch and changed in place since",
+        expected="values that stay as they were until the backward has run",
+        mend="write to a copy: Tensor.from_torch(tensor.clone()), or tensor.into_torch().clone()",
     )

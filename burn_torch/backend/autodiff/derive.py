@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
-from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.core.errors import AutodiffError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.interpreter import interpret
@@ -117,12 +117,10 @@ def _entries(
             return entries
     if call.op.decomposition is None:
         raise AutodiffError(
-            explain(
-                f"{call.op.name} has neither a gradient nor a decomposition",
-                given=f"{call!r}, of which a gradient is needed",
-                expected="a row with @NAME.gradient, a decomposition, or nondifferentiable=True",
-                mend="declare one of them, or compute it of values without a tape: x.detach()",
-            )
+            f"{call.op.name} has neither a gradient nor a decomposition",
+            given=f"{call!r}, of which a gradient is needed",
+            expected="a row with @NAME.gradient, a decomposition, or nondifferentiable=True",
+            mend="declare one of them, or compute it of values without a tape: x.detach()",
         )
     return _through_decomposition(call, gradients, inputs, needs, tape)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, final
 
 from burn_torch.backend.batched.derive import vectorised
 from burn_torch.backend.decorator import Decorator, detached
-from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.errors import TraceError
 from burn_torch.core.frames import user_line
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Primitive
@@ -94,12 +94,10 @@ class Batched(Decorator):
     def _plan(self, call: Call, bits: int, n: int) -> Plan:
         if call.op.barrier:
             raise TraceError(
-                explain(
-                    f"{call.op.name}: its shape would differ from sample to sample",
-                    given=f"{call} in a function of one sample, at {user_line(2) or 'an unknown line'}",
-                    expected="operations whose result shape follows from the shapes of their inputs",
-                    mend="choose by value with mask_where, which keeps the shape",
-                )
+                f"{call.op.name}: its shape would differ from sample to sample",
+                given=f"{call} in a function of one sample, at {user_line(2) or 'an unknown line'}",
+                expected="operations whose result shape follows from the shapes of their inputs",
+                mend="choose by value with mask_where, which keeps the shape",
             )
         many = [bool(bits >> i & 1) for i in range(len(call.specs))]
         derived = vectorised(call, many, n)
@@ -148,10 +146,8 @@ class Batched(Decorator):
 
 def _refuse_reading() -> NoReturn:
     raise TraceError(
-        explain(
-            "a value was read in a function that computes many samples at once",
-            given=f"at {user_line(3) or 'an unknown line'}",
-            expected="operations on tensors: the value differs from sample to sample",
-            mend="choose by value with mask_where, or return the tensor as has_aux and read it outside",
-        )
+        "a value was read in a function that computes many samples at once",
+        given=f"at {user_line(3) or 'an unknown line'}",
+        expected="operations on tensors: the value differs from sample to sample",
+        mend="choose by value with mask_where, or return the tensor as has_aux and read it outside",
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.errors import DeviceError
 
 __all__ = ["ON_CUDA", "VARIABLE", "fused_by_default"]
 
@@ -28,11 +28,9 @@ def fused_by_default(place: str) -> bool:
     kinds = _KINDS.get(word or str(int(ON_CUDA)))
     if kinds is None:
         raise DeviceError(
-            explain(
-                f"{VARIABLE} says which devices are fused",
-                given=f"{VARIABLE}={word}",
-                expected="0 for none, 1 for CUDA devices, all for the CPU too",
-                mend=f"set one of these, or unset {VARIABLE}",
-            )
+            f"{VARIABLE} says which devices are fused",
+            given=f"{VARIABLE}={word}",
+            expected="0 for none, 1 for CUDA devices, all for the CPU too",
+            mend=f"set one of these, or unset {VARIABLE}",
         )
     return place.partition(":")[0] in kinds

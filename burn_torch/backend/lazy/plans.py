@@ -288,12 +288,10 @@ def changed(spec: TensorSpec, graph: Graph | None) -> AutodiffError:
     nodes = () if graph is None else graph.nodes
     origin = next((node.origin for node in nodes if node.origin is not None), None)
     return AutodiffError(
-        explain(
-            "a value was written to after an operation on it was recorded and before it was computed",
-            given=f"{spec}, shared with torch and changed in place{'' if origin is None else f', read at {origin}'}",
-            expected="values that stay as they were until what reads them is computed",
-            mend="call device.flush() before the write, or write to a copy: Tensor.from_torch(tensor.clone())",
-        )
+        "a value was written to after an operation on it was recorded and before it was computed",
+        given=f"{spec}, shared with torch and changed in place{'' if origin is None else f', read at {origin}'}",
+        expected="values that stay as they were until what reads them is computed",
+        mend="call device.flush() before the write, or write to a copy: Tensor.from_torch(tensor.clone())",
     )
 
 

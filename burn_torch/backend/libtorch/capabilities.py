@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from burn_torch.backend.capabilities import Capabilities, Program, Recorded
 from burn_torch.backend.libtorch.tensors.modes import unreadable
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.errors import DeviceError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.value import Primitive
@@ -62,12 +62,10 @@ class TorchCapabilities(Capabilities):
         else:
             absent = place
         raise DeviceError(
-            explain(
-                "there is no such device",
-                given=absent,
-                expected=f"one of {', '.join(self.places())}",
-                mend="use Device.cpu(), or `burn-torch info` to see what is missing",
-            )
+            "there is no such device",
+            given=absent,
+            expected=f"one of {', '.join(self.places())}",
+            mend="use Device.cpu(), or `burn-torch info` to see what is missing",
         )
 
     def supports(self, dtype: DType, place: str) -> bool:

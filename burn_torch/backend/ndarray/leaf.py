@@ -15,7 +15,7 @@ from burn_torch.backend.base import Backend, run_decomposed
 from burn_torch.backend.capabilities import Capabilities
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import DTypeError, explain
+from burn_torch.core.errors import DTypeError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.held_numbers import bind_candidate, refuse_long_numbers
 from burn_torch.ops.op import Call, Candidate
@@ -74,12 +74,10 @@ class NdArray(Backend):
         for spec in (*call.specs, *call.results):
             if isinstance(spec, TensorSpec) and spec.dtype is DType.BF16:
                 raise DTypeError(
-                    explain(
-                        f"{call.op.name}: numpy has no bfloat16",
-                        given=repr(call),
-                        expected="f64, f32, f16, integers or bool on NdArray",
-                        mend="cast to f32, or use Device.cpu(), whose leaf is torch",
-                    )
+                    f"{call.op.name}: numpy has no bfloat16",
+                    given=repr(call),
+                    expected="f64, f32, f16, integers or bool on NdArray",
+                    mend="cast to f32, or use Device.cpu(), whose leaf is torch",
                 )
         candidate = call.op.numpy
         if candidate is None:
@@ -95,12 +93,10 @@ class NdArray(Backend):
 
     def _refuse_bf16(self, data: TensorData) -> TensorData:
         raise DTypeError(
-            explain(
-                "from_data: numpy has no bfloat16",
-                given=f"data {data.shape} bf16",
-                expected="f64, f32, f16, integers or bool on NdArray",
-                mend="data.convert(DType.F32), or use Device.cpu(), whose leaf is torch",
-            )
+            "from_data: numpy has no bfloat16",
+            given=f"data {data.shape} bf16",
+            expected="f64, f32, f16, integers or bool on NdArray",
+            mend="data.convert(DType.F32), or use Device.cpu(), whose leaf is torch",
         )
 
     def into_data(self, primitive: Array) -> TensorData:

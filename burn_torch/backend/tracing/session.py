@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, final
 from burn_torch.backend.base import Backend
 from burn_torch.backend.decorator import Decorator, leaf_primitive
 from burn_torch.core.data import TensorData
-from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.errors import TraceError
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.graph.ir import Graph
@@ -70,13 +70,11 @@ class Session:
         if found is None:
             if not isinstance(real, Decorator):
                 raise TraceError(
-                    explain(
-                        "a compiled function computes on one backend",
-                        given=f"a device of {real.name} at {user_line(2) or 'an unknown line'}, in a function traced"
-                        f" over {self.real.name}",
-                        expected=f"devices of {self.real.name}",
-                        mend="move the arguments to one backend before the call",
-                    )
+                    "a compiled function computes on one backend",
+                    given=f"a device of {real.name} at {user_line(2) or 'an unknown line'}, in a function traced"
+                    f" over {self.real.name}",
+                    expected=f"devices of {self.real.name}",
+                    mend="move the arguments to one backend before the call",
                 )
             found = self._stacks[real] = real.onto(self.stack(real.inner))
         return found
@@ -163,13 +161,11 @@ class TraceLeaf(Backend):
         if self.session.ended:
             raise _escaped("when it was read")
         raise TraceError(
-            explain(
-                "a value was read while its function was traced",
-                given=f"at {user_line(2) or 'an unknown line'}",
-                expected="operations on tensors: a compiled function runs once without data, to be written down",
-                mend="return the tensor and read it outside, choose by value with mask_where, or leave this step"
-                " uncompiled",
-            )
+            "a value was read while its function was traced",
+            given=f"at {user_line(2) or 'an unknown line'}",
+            expected="operations on tensors: a compiled function runs once without data, to be written down",
+            mend="return the tensor and read it outside, choose by value with mask_where, or leave this step"
+            " uncompiled",
         )
 
     def lift(self, primitive: Primitive, source: Executor) -> Primitive:
@@ -186,15 +182,13 @@ class TraceLeaf(Backend):
             raise _escaped("in another trace")
         name = self.session.name_of(primitive)
         raise TraceError(
-            explain(
-                "a compiled function used a tensor that is not among its arguments",
-                given=f"{'a tensor' if name is None else name} {source.spec(primitive)},"
-                f" at {user_line(2) or 'an unknown line'}",
-                expected="tensors that come as arguments, or that the function makes itself",
-                mend="pass it as an argument, or declare it: compile(fn, captures=[tensor])"
-                if name is not None or not self.session.bound
-                else "pass what it is computed from as arguments: captures may stand beside arguments only",
-            )
+            "a compiled function used a tensor that is not among its arguments",
+            given=f"{'a tensor' if name is None else name} {source.spec(primitive)},"
+            f" at {user_line(2) or 'an unknown line'}",
+            expected="tensors that come as arguments, or that the function makes itself",
+            mend="pass it as an argument, or declare it: compile(fn, captures=[tensor])"
+            if name is not None or not self.session.bound
+            else "pass what it is computed from as arguments: captures may stand beside arguments only",
         )
 
     def spec(self, primitive: Primitive) -> TensorSpec:
@@ -211,10 +205,8 @@ class TraceLeaf(Backend):
 
 def _escaped(where: str) -> TraceError:
     return TraceError(
-        explain(
-            "a value of a traced function was used after the tracing had ended",
-            given=f"it was kept outside, and used {where}, at {user_line(3) or 'an unknown line'}",
-            expected="values that leave a compiled function as its results",
-            mend="return the tensor from the function instead of storing it in a list or an attribute",
-        )
+        "a value of a traced function was used after the tracing had ended",
+        given=f"it was kept outside, and used {where}, at {user_line(3) or 'an unknown line'}",
+        expected="values that leave a compiled function as its results",
+        mend="return the tensor from the function instead of storing it in a list or an attribute",
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from burn_torch.cli.failure import EXIT_HANGUP, EXIT_INTERRUPTED, EXIT_TERMINATED
-from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.errors import ArtifactError
 from burn_torch.core.wording import VisibleText, visible
 
 HELP: Final = "watch a run, live or afterwards, from any terminal"
@@ -37,12 +37,10 @@ def run(args: argparse.Namespace) -> int:
     directory: Path = args.directory
     if not (directory / EVENTS).exists() and not is_alive(directory):
         raise ArtifactError(
-            explain(
-                "there is no run to show",
-                given=f"{directory}" + ("" if directory.is_dir() else ", which is no directory"),
-                expected=f"the artifact directory of a run, with its {EVENTS}",
-                mend="give the directory that `burn-torch train` named; `burn-torch runs list` finds them",
-            )
+            "there is no run to show",
+            given=f"{directory}" + ("" if directory.is_dir() else ", which is no directory"),
+            expected=f"the artifact directory of a run, with its {EVENTS}",
+            mend="give the directory that `burn-torch train` named; `burn-torch runs list` finds them",
         )
     source = Source(directory)
     if args.once:

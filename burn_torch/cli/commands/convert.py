@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from burn_torch.cli import registry
 from burn_torch.cli.artifacts import bounded_by, saved_run
-from burn_torch.core.errors import ArtifactError, ConfigError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError
 from burn_torch.core.wording import counted
 
 if TYPE_CHECKING:
@@ -57,12 +57,10 @@ def run(args: argparse.Namespace) -> int:
     remap = [_pair(text) for text in args.remap]
     if args.output.exists() and not args.overwrite:
         raise ArtifactError(
-            explain(
-                "the output file exists already",
-                given=str(args.output),
-                expected="a path that does not exist yet",
-                mend="choose another path, or add --overwrite",
-            )
+            "the output file exists already",
+            given=str(args.output),
+            expected="a path that does not exist yet",
+            mend="choose another path, or add --overwrite",
         )
     record = record_of_onnx(args.input) if looks_like_onnx(args.input) else read_any(args.input)
     record = changed(record, remap=remap, only=args.only)
@@ -89,12 +87,10 @@ def _pair(text: str) -> tuple[str, str]:
     pattern, found, to = text.rpartition("=")
     if not found or not pattern:
         raise ConfigError(
-            explain(
-                "--remap needs a pattern and its replacement",
-                given=f"--remap {text}",
-                expected="RE=TO, with an = between them",
-                mend="for example --remap '^bert\\.(.*)=encoder.$1'; in a shell, with quotes",
-            )
+            "--remap needs a pattern and its replacement",
+            given=f"--remap {text}",
+            expected="RE=TO, with an = between them",
+            mend="for example --remap '^bert\\.(.*)=encoder.$1'; in a shell, with quotes",
         )
     return pattern, to
 

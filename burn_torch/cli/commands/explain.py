@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from burn_torch.cli import options, registry
-from burn_torch.core.errors import ConfigError, TraceError, explain
+from burn_torch.core.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
     from burn_torch.cli.script import ScriptExplanation
@@ -71,13 +71,11 @@ def run(args: argparse.Namespace) -> int:
         found = one.explain_valid() if args.valid else one.explain()
     except TraceError as err:
         raise ConfigError(
-            explain(
-                f"the step of {recipe.name} cannot be compiled",
-                given=reason_of(err),
-                expected="a step whose Python reads no value of a tensor",
-                mend="`burn-torch train` runs it operation by operation and says so; docs/building-blocks/compile.md"
-                " has the rules",
-            )
+            f"the step of {recipe.name} cannot be compiled",
+            given=reason_of(err),
+            expected="a step whose Python reads no value of a tensor",
+            mend="`burn-torch train` runs it operation by operation and says so; docs/building-blocks/compile.md"
+            " has the rules",
         ) from err
     if args.html is not None:
         found.show(args.html)
@@ -147,10 +145,8 @@ def _require_page(args: argparse.Namespace) -> None:
 
 def _not_for(args: argparse.Namespace, what: str, given: str, expected: str) -> ConfigError:
     return ConfigError(
-        explain(
-            f"burn-torch explain: {what} {'does' if what == 'a page' else 'do'} not fit here",
-            given=f"{given}, for {args.recipe}",
-            expected=expected,
-            mend="burn-torch explain --help tells more",
-        )
+        f"burn-torch explain: {what} {'does' if what == 'a page' else 'do'} not fit here",
+        given=f"{given}, for {args.recipe}",
+        expected=expected,
+        mend="burn-torch explain --help tells more",
     )

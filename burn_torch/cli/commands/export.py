@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from burn_torch.cli import devices, options, registry
 from burn_torch.cli.artifacts import add_checkpoint, saved_run, trained_model
-from burn_torch.core.errors import ArgumentError, BurnTorchError, ConfigError, explain
+from burn_torch.core.errors import ArgumentError, BurnTorchError, ConfigError
 
 if TYPE_CHECKING:
     from burn_torch.core.data import TensorData
@@ -70,21 +70,17 @@ def _require_fitting(args: argparse.Namespace) -> None:
     ]
     if given:
         raise ConfigError(
-            explain(
-                f"{' and '.join(given)} belong{'' if len(given) > 1 else 's'} to ONNX files",
-                given=f"--to {args.to} with {' '.join(given)}",
-                expected="--to onnx with them",
-                mend="leave them out",
-            )
+            f"{' and '.join(given)} belong{'' if len(given) > 1 else 's'} to ONNX files",
+            given=f"--to {args.to} with {' '.join(given)}",
+            expected="--to onnx with them",
+            mend="leave them out",
         )
     if args.to == "onnx" and args.source.is_file():
         raise ConfigError(
-            explain(
-                "an ONNX file needs to know what is computed, not the weights alone",
-                given=str(args.source),
-                expected="the directory of a run, whose recipe has the model",
-                mend="name that directory, or export the model in Python: burn_torch.onnx.export(model, inputs, path)",
-            )
+            "an ONNX file needs to know what is computed, not the weights alone",
+            given=str(args.source),
+            expected="the directory of a run, whose recipe has the model",
+            mend="name that directory, or export the model in Python: burn_torch.onnx.export(model, inputs, path)",
         )
 
 
@@ -95,12 +91,10 @@ def _target(args: argparse.Namespace) -> Path:
     out = source.with_name(f"{source.stem}{half}.{args.to}") if args.out is None else args.out
     if out.suffix != f".{args.to}" or (out.exists() and source.exists() and out.samefile(source)):
         raise ConfigError(
-            explain(
-                "the exported file cannot have this name",
-                given=f"{out}",
-                expected=f"a name that ends in .{args.to}, other than {source}",
-                mend=f"give another --out, such as {source.stem}-exported.{args.to}",
-            )
+            "the exported file cannot have this name",
+            given=f"{out}",
+            expected=f"a name that ends in .{args.to}, other than {source}",
+            mend=f"give another --out, such as {source.stem}-exported.{args.to}",
         )
     return Path(out)
 
@@ -141,13 +135,11 @@ def _onnx(args: argparse.Namespace, out: Path) -> object:
         if args.batch is not None or "dynamic ax" not in told:
             raise
         raise ConfigError(
-            explain(
-                f"the model of {recipe.name} cannot take batches of any size",
-                given=_given(err),
-                expected="the same operations whatever the size of the batch, as a forward that asks for no number has"
-                " them",
-                mend=f"--batch {_size(inputs)} writes it for batches of {_size(inputs)} alone",
-            )
+            f"the model of {recipe.name} cannot take batches of any size",
+            given=_given(err),
+            expected="the same operations whatever the size of the batch, as a forward that asks for no number has"
+            " them",
+            mend=f"--batch {_size(inputs)} writes it for batches of {_size(inputs)} alone",
         ) from err
 
 

@@ -12,7 +12,7 @@ from burn_torch.cli import devices, registry
 from burn_torch.cli.artifacts import add_checkpoint, saved_run, trained_model
 from burn_torch.cli.commands.resume import add_recipe
 from burn_torch.config import apply_overrides
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 
 HELP: Final = "say what a trained model makes of images, texts, rows or prompts"
 DESCRIPTION: Final = """\
@@ -65,12 +65,10 @@ def run(args: argparse.Namespace) -> int:
     trains = [text for text in args.overrides if text.partition("=")[0].partition(".")[0].strip() in _OF_TRAINING]
     if trains:
         raise ConfigError(
-            explain(
-                "predict takes no settings of training",
-                given=", ".join(f"--set {text}" for text in trains),
-                expected="settings that predictions follow, such as --set temperature=0.7 of text-generation",
-                mend=f"leave it out, or train a run with it: burn-torch train ... --set {trains[0]}",
-            )
+            "predict takes no settings of training",
+            given=", ".join(f"--set {text}" for text in trains),
+            expected="settings that predictions follow, such as --set temperature=0.7 of text-generation",
+            mend=f"leave it out, or train a run with it: burn-torch train ... --set {trains[0]}",
         )
     config = apply_overrides(config, args.overrides)
     inputs: list[str] = []

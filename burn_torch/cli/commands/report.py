@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from burn_torch.core.errors import ArtifactError, ConfigError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError
 from burn_torch.core.files import write_atomic
 
 HELP: Final = "write a run as an HTML page, CSV or TensorBoard files"
@@ -34,21 +34,17 @@ def run(args: argparse.Namespace) -> int:
     """Writes them."""
     if args.html is None and args.csv is None and args.tensorboard is None:
         raise ConfigError(
-            explain(
-                "nothing to write is named",
-                given=f"burn-torch report {args.directory}",
-                expected="--html FILE, --csv FILE or --tensorboard DIR",
-                mend=f"burn-torch report {args.directory} --html run.html",
-            )
+            "nothing to write is named",
+            given=f"burn-torch report {args.directory}",
+            expected="--html FILE, --csv FILE or --tensorboard DIR",
+            mend=f"burn-torch report {args.directory} --html run.html",
         )
     if args.html == args.csv == _STDOUT:
         raise ConfigError(
-            explain(
-                "only one report can go to standard output",
-                given="--html - --csv -",
-                expected="one of them",
-                mend="give the other one the name of a file",
-            )
+            "only one report can go to standard output",
+            given="--html - --csv -",
+            expected="one of them",
+            mend="give the other one the name of a file",
         )
     if args.tensorboard is not None:
         from burn_torch.monitor.tensorboard import require_tensorboard
@@ -107,10 +103,8 @@ def _write(path: str, text: str) -> None:
 
 def _unwritable(path: str, err: OSError) -> ArtifactError:
     return ArtifactError(
-        explain(
-            "the report cannot be written",
-            given=f"{path}: {err.strerror or err}",
-            expected="a place in a folder that exists and can be written",
-            mend="name another place",
-        )
+        "the report cannot be written",
+        given=f"{path}: {err.strerror or err}",
+        expected="a place in a folder that exists and can be written",
+        mend="name another place",
     )

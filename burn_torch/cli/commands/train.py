@@ -17,7 +17,7 @@ from burn_torch.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED
 from burn_torch.cli.options import Settings
 from burn_torch.cli.placement import Placement
 from burn_torch.cli.recipe import AnyConfig, Recipe
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
 
 HELP: Final = f"train a recipe: {', '.join(registry.recipes())}, or one of your own"
@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.json:
         raise ConfigError(
-            explain("--json is for --show-config", given="--json alone", expected="--show-config --json", mend="add it")
+            "--json is for --show-config", given="--json alone", expected="--show-config --json", mend="add it"
         )
     if args.dry_run:
         from burn_torch.cli.dry_run import dry_run
@@ -147,12 +147,10 @@ def resumed_settings(recipe: Recipe, artifact_dir: Path, args: argparse.Namespac
     given += [] if fuse is None else ["--fuse" if fuse else "--no-fuse"]
     if given:
         raise ConfigError(
-            explain(
-                "a resumed run keeps its settings",
-                given=f"--resume with {' '.join(given)}",
-                expected="--resume with --epochs, --workers, --data and what says where to compute, at most",
-                mend="leave the others out, or start a run of its own",
-            )
+            "a resumed run keeps its settings",
+            given=f"--resume with {' '.join(given)}",
+            expected="--resume with --epochs, --workers, --data and what says where to compute, at most",
+            mend="leave the others out, or start a run of its own",
         )
     _, config = saved_run(artifact_dir, recipe)
     settings = options.read_settings(recipe, args, base=config)
@@ -188,21 +186,17 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
     """Trains, or goes on; gives the exit code."""
     if args.precision == "bfloat16" and not args.compiled:
         raise ConfigError(
-            explain(
-                "only compiled steps compute in bfloat16",
-                given="--precision bfloat16 --no-compile",
-                expected="one of them",
-                mend="leave one of them out",
-            )
+            "only compiled steps compute in bfloat16",
+            given="--precision bfloat16 --no-compile",
+            expected="one of them",
+            mend="leave one of them out",
         )
     if settings.config.fuse and not args.compiled:
         raise ConfigError(
-            explain(
-                "only compiled steps have generated kernels",
-                given=f"fuse = true, from {settings.origins.get('fuse', 'config.json')}, with --no-compile",
-                expected="one of them",
-                mend="leave one of them out",
-            )
+            "only compiled steps have generated kernels",
+            given=f"fuse = true, from {settings.origins.get('fuse', 'config.json')}, with --no-compile",
+            expected="one of them",
+            mend="leave one of them out",
         )
     options.set_up_machine(args)
     place = Placement.of(args, fuse=settings.config.fuse)

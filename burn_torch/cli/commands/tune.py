@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from burn_torch.cli import options
-from burn_torch.core.errors import ConfigError, DeviceError, explain
+from burn_torch.core.errors import ConfigError, DeviceError
 
 HELP: Final = "measure the kernels on this machine's GPU, and keep what is fastest"
 DESCRIPTION: Final = """\
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Measures, or reports."""
     if args.json and not args.report:
         raise ConfigError(
-            explain("--json is for --report", given="--json alone", expected="--report --json", mend="add --report")
+            "--json is for --report", given="--json alone", expected="--report --json", mend="add --report"
         )
     _check_shapes(args.shapes)
     from burn_torch.backend.libtorch.kernel_library import kernel_command
@@ -51,12 +51,10 @@ def run(args: argparse.Namespace) -> int:
     place = devices.device(args.devices).place if has_gpu else "none"
     if not place.startswith("cuda"):
         raise DeviceError(
-            explain(
-                "kernels are measured on a GPU",
-                given=f"--devices {args.devices}",
-                expected="a GPU, such as cuda:0",
-                mend="run it on a machine with one; `burn-torch info` says what is here",
-            )
+            "kernels are measured on a GPU",
+            given=f"--devices {args.devices}",
+            expected="a GPU, such as cuda:0",
+            mend="run it on a machine with one; `burn-torch info` says what is here",
         )
     words = ["tune", "--device", place]
     for name in ("only", "shapes", "dtype", "budget_s"):
@@ -71,10 +69,8 @@ def _check_shapes(text: str | None) -> None:
     faulty += [part for part in parts if part.count("x") != 1 and part not in faulty]
     if faulty:
         raise ConfigError(
-            explain(
-                "these are not shapes",
-                given=f"--shapes {text}",
-                expected="ROWSxCOLS with commas between them, such as 8192x4096,64x50257",
-                mend=f"mend {', '.join(faulty)}",
-            )
+            "these are not shapes",
+            given=f"--shapes {text}",
+            expected="ROWSxCOLS with commas between them, such as 8192x4096,64x50257",
+            mend=f"mend {', '.join(faulty)}",
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from burn_torch.cli.tabular import TableConfig, TableRecipe
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 
 
 class CsvTableConfig(TableConfig):
@@ -28,12 +28,10 @@ class CsvTableRecipe(TableRecipe):
             return Path(config.data_dir)
         given = "no --data" if config.data_dir is None else f"{config.data_dir}, which is no file"
         raise DataError(
-            explain(
-                "csv-table: there is no table",
-                given=given,
-                expected="a CSV file whose first line names the columns",
-                mend="burn-torch train csv-table --data FILE.csv --set target=COLUMN",
-            )
+            "csv-table: there is no table",
+            given=given,
+            expected="a CSV file whose first line names the columns",
+            mend="burn-torch train csv-table --data FILE.csv --set target=COLUMN",
         )
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from burn_torch.cli.image_classification import ClassificationConfig, ImageClassifier, ImageRecipe, OptimizerSettings
 from burn_torch.cli.recipe import AnyDataset
 from burn_torch.config.rules import Rules
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.data import DigitsDataset
 from burn_torch.nn import (
     BatchNorm,
@@ -89,12 +89,10 @@ class DigitsRecipe(ImageRecipe):
         """The embedded data."""
         if config.data_dir is not None:
             raise ConfigError(
-                explain(
-                    "digits: the data comes with the package",
-                    given=f"--data {config.data_dir}",
-                    expected="no data directory",
-                    mend="leave --data out, or train mnist",
-                )
+                "digits: the data comes with the package",
+                given=f"--data {config.data_dir}",
+                expected="no data directory",
+                mend="leave --data out, or train mnist",
             )
         return DigitsDataset.train(split=config.split), DigitsDataset.test(split=config.split)
 

@@ -21,7 +21,7 @@ from burn_torch.cli.image_classification import ClassificationConfig, ImageBatch
 from burn_torch.cli.recipe import AnyConfig, AnyLoader, Prediction, Recipe
 from burn_torch.config import replace
 from burn_torch.config.rules import Rules
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.data import DataLoader, Dataset, permutation
 from burn_torch.data.source.image_file import PICTURES, read_grey_image, resized
 from burn_torch.module import Module
@@ -129,12 +129,10 @@ class ImageFolderRecipe(Recipe):
         classes = tuple(sorted(path.name for path in train.iterdir() if path.is_dir() and pictures_in(path)))
         if len(classes) < 2:
             raise DataError(
-                explain(
-                    f"{train}: there are no two classes",
-                    given=f"{', '.join(classes) or 'no folder'} with pictures",
-                    expected=f"a folder for each class, with files {', '.join(PICTURES)}",
-                    mend="put the pictures of each class into a folder of its name",
-                )
+                f"{train}: there are no two classes",
+                given=f"{', '.join(classes) or 'no folder'} with pictures",
+                expected=f"a folder for each class, with files {', '.join(PICTURES)}",
+                mend="put the pictures of each class into a folder of its name",
             )
         config = replace(config, classes=classes, data_dir=str(root.absolute()))
         paths, _ = self.pictures(config)
@@ -148,12 +146,10 @@ class ImageFolderRecipe(Recipe):
             return Path(config.data_dir)
         given = "no --data" if config.data_dir is None else f"{config.data_dir}, which is no folder"
         raise DataError(
-            explain(
-                "image-folder: there are no pictures",
-                given=given,
-                expected="a folder with a folder of pictures for each class",
-                mend="burn-torch train image-folder --data DIR",
-            )
+            "image-folder: there are no pictures",
+            given=given,
+            expected="a folder with a folder of pictures for each class",
+            mend="burn-torch train image-folder --data DIR",
         )
 
     def pictures(self, config: ImageFolderConfig) -> tuple[list[tuple[Path, int]], list[tuple[Path, int]]]:
@@ -232,12 +228,10 @@ def labelled(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
     found = [(path, label) for label, name in enumerate(classes) for path in pictures_in(folder / name)]
     if len(found) < 2:
         raise DataError(
-            explain(
-                f"{folder}: too few pictures",
-                given=f"{len(found)} in {', '.join(classes)}",
-                expected="two pictures at least",
-                mend="check the folder",
-            )
+            f"{folder}: too few pictures",
+            given=f"{len(found)} in {', '.join(classes)}",
+            expected="two pictures at least",
+            mend="check the folder",
         )
     return found
 

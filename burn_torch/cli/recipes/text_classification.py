@@ -24,7 +24,7 @@ from burn_torch.cli.recipe import AnyLoader, Prediction, Recipe
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.config import replace
 from burn_torch.config.rules import Rules
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.data import DataLoader, Dataset
 from burn_torch.module import Module
 from burn_torch.nn import (
@@ -109,12 +109,10 @@ class TextDataset(Dataset[Text]):
             label = int(cells[0]) if cells[0].isdecimal() and len(cells[0]) < 10 else 0
             if not 1 <= label <= classes or len(cells) < 2:
                 raise DataError(
-                    explain(
-                        f"{path}: this row does not have a class and a text",
-                        given=f"line {line}: {', '.join(cells)[:60]}",
-                        expected=f"a class of 1 to {classes}, then the text in one column or more",
-                        mend="mend the line, or name all classes in classes.txt",
-                    )
+                    f"{path}: this row does not have a class and a text",
+                    given=f"line {line}: {', '.join(cells)[:60]}",
+                    expected=f"a class of 1 to {classes}, then the text in one column or more",
+                    mend="mend the line, or name all classes in classes.txt",
                 )
             features.append(features_of(" ".join(cells[1:]), config.max_words, config.buckets))
             labels.append(label - 1)
@@ -200,9 +198,7 @@ class TextClassificationRecipe(Recipe):
         names = tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
         if len(names) < 2:
             raise DataError(
-                explain(
-                    f"{path}: too few classes", given=f"{len(names)}", expected="one name a line", mend="restore it"
-                )
+                f"{path}: too few classes", given=f"{len(names)}", expected="one name a line", mend="restore it"
             )
         return replace(config, classes=names)
 

@@ -20,7 +20,7 @@ from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.cli.tokens import BYTES, Tokenizer, learn_merges
 from burn_torch.config import replace
 from burn_torch.config.rules import Rules
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.data import DataLoader, Dataset
 from burn_torch.module import Module
 from burn_torch.nn import (
@@ -91,12 +91,10 @@ class Windows(Dataset[NDArray[np.int64]]):
         self.context = context
         if len(self) < 1:
             raise DataError(
-                explain(
-                    "the text is too short",
-                    given=f"{len(tokens)} tokens in a part of it",
-                    expected=f"context + 1 = {context + 1} tokens at least",
-                    mend="give a longer text, or a smaller context",
-                )
+                "the text is too short",
+                given=f"{len(tokens)} tokens in a part of it",
+                expected=f"context + 1 = {context + 1} tokens at least",
+                mend="give a longer text, or a smaller context",
             )
 
     def get(self, index: int) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.data.dataset import Dataset
 
 __all__ = ["DigitsDataset", "DigitsItem"]
@@ -94,12 +94,10 @@ def _is_test(split: object) -> NDArray[np.bool_]:
         chosen[-TEST_ROWS:] = True
     else:
         raise DataError(
-            explain(
-                "the digits have no such split",
-                given=f"split={split!r}",
-                expected="'stratified' or 'file-order'",
-                mend="leave it out for the stratified split",
-            )
+            "the digits have no such split",
+            given=f"split={split!r}",
+            expected="'stratified' or 'file-order'",
+            mend="leave it out for the stratified split",
         )
     return chosen
 

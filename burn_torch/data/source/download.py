@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.core.files import replacing_file
 
 __all__ = ["ProgressCallback", "RemoteFile", "cache_dir", "find_file"]
@@ -69,12 +69,10 @@ def find_file(
         return found
     if data_dir is not None:
         raise DataError(
-            explain(
-                f"{dataset}: {file.name} is not in the data directory",
-                given=f"{folder.absolute()}, {_listing(folder)}",
-                expected=f"{names[0]} or {names[1]} in it",
-                mend="name the folder that has the files, or none: they are downloaded then",
-            )
+            f"{dataset}: {file.name} is not in the data directory",
+            given=f"{folder.absolute()}, {_listing(folder)}",
+            expected=f"{names[0]} or {names[1]} in it",
+            mend="name the folder that has the files, or none: they are downloaded then",
         )
     return _download(dataset, file, f"{base_url.rstrip('/')}/{file.name}.gz", folder, progress or _default_progress())
 
@@ -93,13 +91,11 @@ def _download(dataset: str, file: RemoteFile, url: str, folder: Path, progress: 
         if isinstance(error, DataError):
             raise
         raise DataError(
-            explain(
-                f"{dataset}: {file.name} is not here and could not be downloaded",
-                given=f"{url}: {error}; searched {folder}",
-                expected=f"{file.name} or {file.name}.gz in that folder, or a network",
-                mend=f"give the folder that has the files (--data, data_dir=), or put them into {folder}; "
-                "BURN_TORCH_CACHE moves the cache",
-            )
+            f"{dataset}: {file.name} is not here and could not be downloaded",
+            given=f"{url}: {error}; searched {folder}",
+            expected=f"{file.name} or {file.name}.gz in that folder, or a network",
+            mend=f"give the folder that has the files (--data, data_dir=), or put them into {folder}; "
+            "BURN_TORCH_CACHE moves the cache",
         ) from error
     return target
 
@@ -138,12 +134,10 @@ def _verify(packed: Path, file: RemoteFile, url: str) -> None:
         found = f"damaged gzip data ({error})"
     if size != file.size_bytes or digest.hexdigest() != file.sha256:
         raise DataError(
-            explain(
-                f"{file.name}: the downloaded file is not the right one",
-                given=f"{url}: {found}",
-                expected=f"{file.size_bytes} bytes with sha256 {file.sha256}, unpacked",
-                mend="try again, or another mirror; nothing was kept",
-            )
+            f"{file.name}: the downloaded file is not the right one",
+            given=f"{url}: {found}",
+            expected=f"{file.size_bytes} bytes with sha256 {file.sha256}, unpacked",
+            mend="try again, or another mirror; nothing was kept",
         )
 
 

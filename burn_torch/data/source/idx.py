@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.core.files import replacing_file
 from burn_torch.core.reading import open_regular
 
@@ -145,4 +145,4 @@ def _read(file: IO[bytes], path: Path, *, available: int, limits: tuple[int, ...
 def _refuse(
     path: Path, what: str, *, given: str, expected: str, mend: str = "copy or download the file again"
 ) -> NoReturn:
-    raise DataError(explain(f"{path}: {what}", given=given, expected=expected, mend=mend)) from None
+    raise DataError(f"{path}: {what}", given=given, expected=expected, mend=mend) from None

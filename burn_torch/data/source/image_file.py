@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.core.reading import open_regular, read_bounded, read_lines
 from burn_torch.data.source.idx import read_idx
@@ -247,4 +247,4 @@ def _require_pixels(width: int, height: int) -> None:
 
 
 def _fault(path: Path, given: str, expected: str, mend: str) -> DataError:
-    return DataError(explain("the image cannot be read", given=f"{path}: {given}", expected=expected, mend=mend))
+    return DataError("the image cannot be read", given=f"{path}: {given}", expected=expected, mend=mend)

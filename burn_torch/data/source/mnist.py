@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.data.dataset import Dataset
 from burn_torch.data.source.download import ProgressCallback, RemoteFile, find_file
 from burn_torch.data.source.idx import read_idx
@@ -179,10 +179,8 @@ def _require_fit(images: NDArray[np.generic], labels: NDArray[np.generic], files
     if not fits or highest >= CLASSES:
         labels_given = f"labels {labels.shape} {labels.dtype}" + (f" up to {highest}" if fits else "")
         raise DataError(
-            explain(
-                f"{files} are not the images and labels of one data set",
-                given=f"images {images.shape} {images.dtype}, {labels_given}",
-                expected=f"images (n, {HEIGHT}, {WIDTH}) uint8, labels (n,) uint8 below {CLASSES}, one n above 0",
-                mend="use the two files of one split; images and labels may have been swapped",
-            )
+            f"{files} are not the images and labels of one data set",
+            given=f"images {images.shape} {images.dtype}, {labels_given}",
+            expected=f"images (n, {HEIGHT}, {WIDTH}) uint8, labels (n,) uint8 below {CLASSES}, one n above 0",
+            mend="use the two files of one split; images and labels may have been swapped",
         )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from burn_torch.core.errors import BurnTorchError, ConfigError, explain
+from burn_torch.core.errors import BurnTorchError, ConfigError
 from burn_torch.core.spec import NUMBER_SPECS, NumberSpec, Spec
 from burn_torch.core.wording import first_line
 from burn_torch.fusion.rewrites.known import forms
@@ -65,12 +65,10 @@ def register_pattern(
     attrs = dict(attrs or {})
     if not isinstance(row, Op):
         raise ConfigError(
-            explain(
-                "register_pattern: a row stands for the pattern",
-                given=f"{row!r:.80}",
-                expected="a row of the table, such as one that @op(namespace=...) made",
-                mend="declare it: docs/building-blocks/custom-op.md",
-            )
+            "register_pattern: a row stands for the pattern",
+            given=f"{row!r:.80}",
+            expected="a row of the table, such as one that @op(namespace=...) made",
+            mend="declare it: docs/building-blocks/custom-op.md",
         )
     form = _traced(function, like)
     _check(function, row, attrs, form, like)
@@ -151,12 +149,10 @@ def _check(
             faults.append(f"{row.name} gives {results}, {name} {wanted}")
     if faults:
         raise ConfigError(
-            explain(
-                "register_pattern: the row cannot stand for the pattern",
-                given="; ".join(faults),
-                expected="a row of the same inputs and results as the function",
-                mend=f"compare {row.name}({row.signature}) with {name}",
-            )
+            "register_pattern: the row cannot stand for the pattern",
+            given="; ".join(faults),
+            expected="a row of the same inputs and results as the function",
+            mend=f"compare {row.name}({row.signature}) with {name}",
         )
 
 

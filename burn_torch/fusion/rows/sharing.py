@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
-from burn_torch.core.errors import GraphError, explain
+from burn_torch.core.errors import GraphError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.loops import Kernel
 from burn_torch.fusion.rows.symbolic import UNKNOWN_STRIDE, Sites, evaluation, tests_of
@@ -56,12 +56,10 @@ def _written(dynamic: str) -> tuple[tuple[int, ...], Callable[..., tuple[object,
     numbers = tuple(map(int, hints.split(","))) if known else ()
     if not known or any(int(n) >= len(numbers) for n in re.findall(r"s(\d+)", texts)):
         raise GraphError(
-            explain(
-                "fusion::kernel: its sizes cannot be read",
-                given=f"dynamic {dynamic[:200]!r}",
-                expected="numbers for symbols s0, s1, ..., then sums of products of them, as in '12,24|s0;64;s0 * s1'",
-                mend="write the graph anew, with Graph.to_json of the plan",
-            )
+            "fusion::kernel: its sizes cannot be read",
+            given=f"dynamic {dynamic[:200]!r}",
+            expected="numbers for symbols s0, s1, ..., then sums of products of them, as in '12,24|s0;64;s0 * s1'",
+            mend="write the graph anew, with Graph.to_json of the plan",
         )
     names = ", ".join(f"s{n}" for n in range(len(numbers)))
     namespace: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.errors import ArtifactError
 from burn_torch.core.files import write_atomic
 from burn_torch.graph.drawing import draw
 from burn_torch.graph.ir import Graph
@@ -59,10 +59,8 @@ def require_writable(path: str | os.PathLike[str]) -> None:
 
 def _unwritable(path: str | os.PathLike[str], err: OSError) -> ArtifactError:
     return ArtifactError(
-        explain(
-            "the page cannot be written",
-            given=f"{os.fspath(path)}: {err.strerror or err}",
-            expected="the path of a file in a folder that is there",
-            mend='name another, such as "page.html"',
-        )
+        "the page cannot be written",
+        given=f"{os.fspath(path)}: {err.strerror or err}",
+        expected="the path of a file in a folder that is there",
+        mend='name another, such as "page.html"',
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal, TypeAlias, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import BurnTorchError, ConfigError, explain
+from burn_torch.core.errors import BurnTorchError, ConfigError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.sharing import constant_values
@@ -33,12 +33,10 @@ def dtype_policy(graph: Graph, precision: Precision = "float32") -> Graph:
     """
     if precision not in PRECISIONS:
         raise ConfigError(
-            explain(
-                "dtype policy: there is no such precision",
-                given=f"precision {precision!r}",
-                expected=", ".join(repr(p) for p in PRECISIONS),
-                mend='use "bfloat16" for speed on GPUs, or "float32"',
-            )
+            "dtype policy: there is no such precision",
+            given=f"precision {precision!r}",
+            expected=", ".join(repr(p) for p in PRECISIONS),
+            mend='use "bfloat16" for speed on GPUs, or "float32"',
         )
     if precision == "float32":
         return graph

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, TypeAlias, final, overload
 
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.verifying import is_proving
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.casting import Precision, dtype_policy
@@ -201,12 +201,10 @@ def pipeline(
     """
     if numerics not in _NUMERICS:
         raise ConfigError(
-            explain(
-                "pipeline: there are no such numerics",
-                given=f"numerics {numerics!r}",
-                expected=", ".join(repr(n) for n in _NUMERICS),
-                mend='use "eager" for the bits of eager execution, "fast" for speed',
-            )
+            "pipeline: there are no such numerics",
+            given=f"numerics {numerics!r}",
+            expected=", ".join(repr(n) for n in _NUMERICS),
+            mend='use "eager" for the bits of eager execution, "fast" for speed',
         )
     settings = Settings(numerics, precision, donated, memory_limit_bytes, handed or {})
     assert not settings.handed.keys() - {each.name for each in PASSES if each.run is None}, "a pass without a place"

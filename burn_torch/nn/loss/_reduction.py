@@ -6,7 +6,7 @@ from enum import Enum
 
 from burn_torch.backend.base import computes_at_once
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.module import Module
 from burn_torch.nn._layer import in_layer
 from burn_torch.tensor import Tensor
@@ -38,21 +38,17 @@ def reduced(losses: Tensor, reduction: Reduction) -> Tensor:
         return losses.sum()
     if reduction is not Reduction.BatchMean:
         raise ArgumentError(
-            explain(
-                "this is not a reduction",
-                given=f"{reduction!r} of type {type(reduction).__name__}",
-                expected=", ".join(map(str, Reduction)),
-                mend="write Reduction.Mean; without a reduction there is forward_no_reduction",
-            )
+            "this is not a reduction",
+            given=f"{reduction!r} of type {type(reduction).__name__}",
+            expected=", ".join(map(str, Reduction)),
+            mend="write Reduction.Mean; without a reduction there is forward_no_reduction",
         )
     if not losses.ndim or not losses.shape[0]:
         raise ShapeError(
-            explain(
-                "Reduction.BatchMean: there is no batch to divide by",
-                given=f"losses {losses.spec}",
-                expected="a first axis of 1 or more",
-                mend="take Reduction.Sum",
-            )
+            "Reduction.BatchMean: there is no batch to divide by",
+            given=f"losses {losses.spec}",
+            expected="a first axis of 1 or more",
+            mend="take Reduction.Sum",
         )
     return losses.sum() / float(losses.shape[0])
 
@@ -64,12 +60,10 @@ def same_shape(loss: Module, **inputs: Tensor) -> None:
     if shapes.count(shapes[0]) < len(shapes):
         raise in_layer(
             ShapeError(
-                explain(
-                    f"{type(loss).__name__}: the shapes differ",
-                    given=", ".join(f"{name} {x.spec}" for name, x in inputs.items()),
-                    expected="one shape; a loss does not broadcast",
-                    mend="reshape or expand one of them",
-                )
+                f"{type(loss).__name__}: the shapes differ",
+                given=", ".join(f"{name} {x.spec}" for name, x in inputs.items()),
+                expected="one shape; a loss does not broadcast",
+                mend="reshape or expand one of them",
             ),
             loss,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, BurnTorchError, DTypeError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, BurnTorchError, DTypeError, ShapeError
 from burn_torch.module import Module
 from burn_torch.nn._layer import Rules, in_layer, inline
 from burn_torch.nn.loss._reduction import as_type, range_on_host, same_shape
@@ -164,25 +164,21 @@ class BinaryCrossEntropyLoss(Module):
         classes = logits.shape[-1] if logits.ndim > 1 else 2
         if weights.shape[0] != classes:
             raise ShapeError(
-                explain(
-                    "BinaryCrossEntropyLoss: the weights do not fit the classes",
-                    given=f"{weights.shape[0]} weights, logits {logits.spec}",
-                    expected=f"{classes} weights, one "
-                    + ("for each class of the last axis" if logits.ndim > 1 else "for target 0 and one for target 1"),
-                    mend="BinaryCrossEntropyLossConfig(weights=[...]) takes one for each class",
-                )
+                "BinaryCrossEntropyLoss: the weights do not fit the classes",
+                given=f"{weights.shape[0]} weights, logits {logits.spec}",
+                expected=f"{classes} weights, one "
+                + ("for each class of the last axis" if logits.ndim > 1 else "for target 0 and one for target 1"),
+                mend="BinaryCrossEntropyLossConfig(weights=[...]) takes one for each class",
             )
         weights = as_type(weights, logits.dtype)
         if logits.ndim > 1:
             return weights
         if not targets.dtype.is_int:
             raise DTypeError(
-                explain(
-                    "BinaryCrossEntropyLoss: the target chooses the weights, but it holds no classes here",
-                    given=f"targets {targets.spec}",
-                    expected="integers, 0 or 1",
-                    mend="cast them with targets.int(), or leave the weights out where targets are shares",
-                )
+                "BinaryCrossEntropyLoss: the target chooses the weights, but it holds no classes here",
+                given=f"targets {targets.spec}",
+                expected="integers, 0 or 1",
+                mend="cast them with targets.int(), or leave the weights out where targets are shares",
             )
         return weights.select(0, targets)
 
@@ -203,10 +199,8 @@ def _require_probabilities(x: Tensor) -> None:
     found = range_on_host(x)
     if found is not None and (found[0] < 0.0 or found[1] > 1.0):
         raise ArgumentError(
-            explain(
-                "BinaryCrossEntropyLoss: the input is not a probability",
-                given=f"values from {found[0]:g} to {found[1]:g}",
-                expected="0 to 1",
-                mend="BinaryCrossEntropyLossConfig(logits=True) takes what a linear layer gives",
-            )
+            "BinaryCrossEntropyLoss: the input is not a probability",
+            given=f"values from {found[0]:g} to {found[1]:g}",
+            expected="0 to 1",
+            mend="BinaryCrossEntropyLossConfig(logits=True) takes what a linear layer gives",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from burn_torch.config import Config
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Module
 from burn_torch.nn._layer import Rules, in_layer, inline
 from burn_torch.nn.loss._reduction import Reduction, range_on_host, reduced, same_shape
@@ -125,12 +125,10 @@ class PoissonNllLoss(Module):
         if found is not None and found[0] < 0.0:
             raise in_layer(
                 ArgumentError(
-                    explain(
-                        f"PoissonNllLoss: {name} are negative",
-                        given=f"{name} {x.spec}, values from {found[0]:g} to {found[1]:g}",
-                        expected="numbers of 0 or more",
-                        mend=mend,
-                    )
+                    f"PoissonNllLoss: {name} are negative",
+                    given=f"{name} {x.spec}, values from {found[0]:g} to {found[1]:g}",
+                    expected="numbers of 0 or more",
+                    mend=mend,
                 ),
                 self,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError, ShapeError, explain
+from burn_torch.core.errors import BurnTorchError, ShapeError
 from burn_torch.module import Module
 from burn_torch.nn._layer import Rules, in_layer, inline
 from burn_torch.nn.loss._reduction import Reduction, as_type, reduced, same_shape
@@ -154,12 +154,10 @@ class MultiMarginLoss(Module):
         if input.ndim != 2 or target.shape != input.shape[:1]:
             raise in_layer(
                 ShapeError(
-                    explain(
-                        "MultiMarginLoss: input and target do not fit together",
-                        given=f"input {input.spec}, target {target.spec}",
-                        expected="input (batch, classes) and target (batch,)",
-                        mend="flatten all axes but that of classes into one, for example input.reshape(-1, classes)",
-                    )
+                    "MultiMarginLoss: input and target do not fit together",
+                    given=f"input {input.spec}, target {target.spec}",
+                    expected="input (batch, classes) and target (batch,)",
+                    mend="flatten all axes but that of classes into one, for example input.reshape(-1, classes)",
                 ),
                 self,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burn_torch.config import Config
-from burn_torch.core.errors import ShapeError, explain
+from burn_torch.core.errors import ShapeError
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import Rules, in_layer, inline
 from burn_torch.nn.distances import cosine, length, widen
@@ -118,12 +118,10 @@ def _require_vectors(loss: Module, x: Tensor, names: str, target: Tensor | None 
         return
     raise in_layer(
         ShapeError(
-            explain(
-                f"{type(loss).__name__}: the inputs are not vectors of a batch",
-                given=f"{names} {x.spec}" + ("" if target is None else f", target {target.spec}"),
-                expected=f"{names} (batch, d)" + ("" if target is None else ", target (batch,)"),
-                mend="flatten all axes before the last into one, for example x.reshape(-1, d)",
-            )
+            f"{type(loss).__name__}: the inputs are not vectors of a batch",
+            given=f"{names} {x.spec}" + ("" if target is None else f", target {target.spec}"),
+            expected=f"{names} (batch, d)" + ("" if target is None else ", target (batch,)"),
+            mend="flatten all axes before the last into one, for example x.reshape(-1, d)",
         ),
         loss,
     )

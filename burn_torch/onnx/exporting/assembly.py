@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.errors import OnnxError
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.onnx.exporting.document import Document
 from burn_torch.onnx.exporting.request import Axes
@@ -157,12 +157,10 @@ def _numbers(writer: Writer, elements: Sequence[Length], spec: TensorSpec) -> Wi
 def _depends_on_sizes(name: str, step: Step | None) -> OnnxError:
     where = "" if step is None else f", read by {step.op.name}{origin_text(step.origin)}"
     return OnnxError(
-        explain(
-            "export: data that the function makes depends on the size of a dynamic axis",
-            given=f"{name}, which differs between two sizes{where}",
-            expected="tensors made by operations of a size, such as Tensor.arange, not by from_data",
-            mend="make it with operations on tensors, or export with that axis fixed",
-        )
+        "export: data that the function makes depends on the size of a dynamic axis",
+        given=f"{name}, which differs between two sizes{where}",
+        expected="tensors made by operations of a size, such as Tensor.arange, not by from_data",
+        mend="make it with operations on tensors, or export with that axis fixed",
     )
 
 
@@ -194,13 +192,10 @@ def _write(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], opset
     if faults:
         count = len(faults)
         raise OnnxError(
-            explain(
-                f"export: {count} operation{'s' if count > 1 else ''} cannot be written in opset {opset}",
-                given="\n            ".join(faults[:50])
-                + (f"\n            and {count - 50} more" if count > 50 else ""),
-                expected="rows of the table that burn_torch.onnx.rows writes",
-                mend="compute it otherwise, choose a newer opset, or tell how: burn_torch.onnx.row",
-            )
+            f"export: {count} operation{'s' if count > 1 else ''} cannot be written in opset {opset}",
+            given="\n            ".join(faults[:50]) + (f"\n            and {count - 50} more" if count > 50 else ""),
+            expected="rows of the table that burn_torch.onnx.rows writes",
+            mend="compute it otherwise, choose a newer opset, or tell how: burn_torch.onnx.row",
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.errors import OnnxError
 from burn_torch.core.wording import first_line
 
 __all__ = ["Comparison", "checked", "compared"]
@@ -49,12 +49,10 @@ def checked(path: Path, name: str) -> None:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as err:
         raise OnnxError(
-            explain(
-                f"export: onnx refuses the node that was written for {name}",
-                given=first_line(err),
-                expected="a model that onnx.checker takes",
-                mend="this is a fault of burn_torch: please report it with the function that was exported",
-            )
+            f"export: onnx refuses the node that was written for {name}",
+            given=first_line(err),
+            expected="a model that onnx.checker takes",
+            mend="this is a fault of burn_torch: please report it with the function that was exported",
         ) from err
 
 
@@ -92,13 +90,11 @@ def compared(
     wrong = [comparison for comparison in found if not comparison.fits]
     if wrong:
         raise OnnxError(
-            explain(
-                "export: the written model computes other values than burn_torch",
-                given="; ".join(map(str, wrong[:5])) + f", in {version}",
-                expected="the same outputs up to rounding",
-                mend="check that the function computes the same each time; else please report it, and look at the file"
-                " with compare=False",
-            )
+            "export: the written model computes other values than burn_torch",
+            given="; ".join(map(str, wrong[:5])) + f", in {version}",
+            expected="the same outputs up to rounding",
+            mend="check that the function computes the same each time; else please report it, and look at the file"
+            " with compare=False",
         )
     return version, found
 
@@ -121,12 +117,10 @@ def _comparison(name: str, sizes: str, found: Any, want: TensorData) -> Comparis
     wanted = want.values
     if found.shape != wanted.shape or (want.dtype is not DType.BF16 and found.dtype != wanted.dtype):
         raise OnnxError(
-            explain(
-                f"export: the written model gives another shape or element type as {name}",
-                given=f"{found.shape} {found.dtype}" + (f" at {sizes}" if sizes else ""),
-                expected=f"{wanted.shape} {wanted.dtype}",
-                mend="this is a fault of burn_torch: please report it with the function that was exported",
-            )
+            f"export: the written model gives another shape or element type as {name}",
+            given=f"{found.shape} {found.dtype}" + (f" at {sizes}" if sizes else ""),
+            expected=f"{wanted.shape} {wanted.dtype}",
+            mend="this is a fault of burn_torch: please report it with the function that was exported",
         )
     if wanted.size == 0:
         return Comparison(name, sizes, 0.0, 0.0, True)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from burn_torch.core.data import TensorData
-from burn_torch.core.errors import ArtifactError, BurnTorchError, explain
+from burn_torch.core.errors import ArtifactError, BurnTorchError
 from burn_torch.core.files import replacing_file
 from burn_torch.onnx.exporting.sizes import Formula, Shape, Size, Symbol, formula
 from burn_torch.onnx.exporting.unification import Kind
@@ -88,12 +88,10 @@ def _told(path: Path) -> Iterator[None]:
         raise
     except OSError as err:
         raise ArtifactError(
-            explain(
-                "the exported model cannot be written",
-                given=f"{path}: {err.strerror or err}",
-                expected="an existing folder that can be written to, with room for the file",
-                mend="choose another path",
-            )
+            "the exported model cannot be written",
+            given=f"{path}: {err.strerror or err}",
+            expected="an existing folder that can be written to, with room for the file",
+            mend="choose another path",
         ) from err
 
 

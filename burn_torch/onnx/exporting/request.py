@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from burn_torch.core.errors import ArgumentError, OnnxError, explain
+from burn_torch.core.errors import ArgumentError, OnnxError
 from burn_torch.core.extras import load_extra
 from burn_torch.module.tree import Tree
 from burn_torch.onnx.exporting.tracing import Inputs, Tracing
@@ -50,12 +50,10 @@ def called(function: Any, example_inputs: Any) -> tuple[Callable[..., Any], tupl
         method = "forward" if isinstance(function, Tree) else function.__name__
         if not callable(getattr(module, method, None)):
             raise ArgumentError(
-                explain(
-                    "export: the module has no forward",
-                    given=type(module).__name__,
-                    expected="a module with a method forward, or one of its methods",
-                    mend="export(model.encode, inputs, path) exports another method",
-                )
+                "export: the module has no forward",
+                given=type(module).__name__,
+                expected="a module with a method forward, or one of its methods",
+                mend="export(model.encode, inputs, path) exports another method",
             )
 
         def run(tree: Any, *inputs: Any) -> Any:
@@ -90,12 +88,10 @@ def require_inference(captures: Sequence[object]) -> None:
     ]
     if training:
         raise ArgumentError(
-            explain(
-                "export: a captured module would train",
-                given=", ".join(training),
-                expected="modules for inference, where dropout is off and batch norm uses its running statistics",
-                mend="capture model.valid(), or pass the module among example_inputs",
-            )
+            "export: a captured module would train",
+            given=", ".join(training),
+            expected="modules for inference, where dropout is off and batch norm uses its running statistics",
+            mend="capture model.valid(), or pass the module among example_inputs",
         )
 
 
@@ -105,12 +101,10 @@ def require_opset(opset: int) -> None:
     newest = defs.onnx_opset_version()
     if not LEAST_OPSET <= opset <= newest:
         raise ArgumentError(
-            explain(
-                "export: this opset cannot be written",
-                given=f"opset {opset}",
-                expected=f"{LEAST_OPSET} to {newest}, the newest that the installed onnx knows",
-                mend=f"leave it out for {DEFAULT_OPSET}",
-            )
+            "export: this opset cannot be written",
+            given=f"opset {opset}",
+            expected=f"{LEAST_OPSET} to {newest}, the newest that the installed onnx knows",
+            mend=f"leave it out for {DEFAULT_OPSET}",
         )
 
 
@@ -119,12 +113,10 @@ def input_names_of(inputs: Inputs, wanted: Sequence[str] | None) -> list[str]:
     names = list(inputs.tensors) if wanted is None else list(wanted)
     if len(names) != len(inputs.tensors) or len(set(names)) < len(names) or not all(names):
         raise ArgumentError(
-            explain(
-                "export: input_names does not name the inputs",
-                given=", ".join(map(repr, names)) or "no name",
-                expected=f"{len(inputs.tensors)} distinct names, for {', '.join(inputs.tensors) or 'no tensors'}",
-                mend="give one name for each tensor, in that order",
-            )
+            "export: input_names does not name the inputs",
+            given=", ".join(map(repr, names)) or "no name",
+            expected=f"{len(inputs.tensors)} distinct names, for {', '.join(inputs.tensors) or 'no tensors'}",
+            mend="give one name for each tensor, in that order",
         )
     return names
 
@@ -135,12 +127,10 @@ def output_names_of(trace: Tracing, wanted: Sequence[str] | None, inputs: Sequen
     clash = [name for name in names if name in inputs]
     if len(names) != len(trace.outputs) or len(set(names)) < len(names) or clash or not names or not all(names):
         raise ArgumentError(
-            explain(
-                "export: the outputs need names of their own" if names else "export: nothing is returned",
-                given=", ".join(map(repr, names)) or "no output",
-                expected=f"{max(len(trace.outputs), 1)} distinct names, none of them that of an input",
-                mend=f"give output_names for {', '.join(trace.outputs) or 'what the function returns'}",
-            )
+            "export: the outputs need names of their own" if names else "export: nothing is returned",
+            given=", ".join(map(repr, names)) or "no output",
+            expected=f"{max(len(trace.outputs), 1)} distinct names, none of them that of an input",
+            mend=f"give output_names for {', '.join(trace.outputs) or 'what the function returns'}",
         )
     return names
 
@@ -172,11 +162,9 @@ def dynamic_axes(inputs: Inputs, names: Sequence[str], batch: bool, dims: Mappin
         faults.append(f"{len(axes)} dynamic axes, of {MOST_AXES} at most")
     if faults:
         raise ArgumentError(
-            explain(
-                "export: the dynamic axes do not fit the example inputs",
-                given="; ".join(faults),
-                expected="axes of the inputs, those of one name with one size",
-                mend='write dynamic_dims={"x": {0: "batch", 1: "seq"}}',
-            )
+            "export: the dynamic axes do not fit the example inputs",
+            given="; ".join(faults),
+            expected="axes of the inputs, those of one name with one size",
+            mend='write dynamic_dims={"x": {0: "batch", 1: "seq"}}',
         )
     return axes

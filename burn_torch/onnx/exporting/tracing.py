@@ -13,7 +13,7 @@ import numpy as np
 from burn_torch.backend.tracing import Bound
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 from burn_torch.graph import Graph, Literal, Node
 from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.passes import dead_code, pipeline
@@ -152,12 +152,10 @@ def _output_names(found: Traced) -> tuple[str, ...]:
     ]
     if numbers or any(isinstance(part, Number) for _, part in parts):
         raise ArgumentError(
-            explain(
-                "export: a result is a number, not a tensor",
-                given=", ".join(numbers) or "a number that was computed while tracing",
-                expected="tensors, and containers of tensors",
-                mend="return tensors only: Tensor.from_floats([x], device)",
-            )
+            "export: a result is a number, not a tensor",
+            given=", ".join(numbers) or "a number that was computed while tracing",
+            expected="tensors, and containers of tensors",
+            mend="return tensors only: Tensor.from_floats([x], device)",
         )
     names = [_plain(path) for path, _ in parts]
     inside = [name.removeprefix("output").lstrip(".") for name in names]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.errors import OnnxError
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph import Graph, Literal, Node
 from burn_torch.graph.origin import Origin
@@ -129,13 +129,11 @@ def _differing(nodes: Sequence[Node], lengths: set[int] | None = None) -> OnnxEr
     texts = dict.fromkeys(f"{node.call}{origin_text(node.origin)}" for node in nodes)
     counts = "" if lengths is None else f", {', '.join(map(str, sorted(lengths)))} operations in all"
     return OnnxError(
-        explain(
-            "export: what is computed depends on the size of a dynamic axis",
-            given=" and, at another size, ".join(texts) + counts,
-            expected="the same operations at every size; a loop over an axis, a branch on a size and an axis of size 1"
-            " that is broadcast give others",
-            mend="export with that axis fixed: leave it out of dynamic_dims, or dynamic_batch",
-        )
+        "export: what is computed depends on the size of a dynamic axis",
+        given=" and, at another size, ".join(texts) + counts,
+        expected="the same operations at every size; a loop over an axis, a branch on a size and an axis of size 1"
+        " that is broadcast give others",
+        mend="export with that axis fixed: leave it out of dynamic_dims, or dynamic_batch",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.errors import OnnxError
 from burn_torch.tensor import Device, Tensor
 
 __all__ = [
@@ -62,7 +62,7 @@ OTHER_DTYPES: Final = {
 
 def fault(what: str, *, given: str, expected: str, mend: str) -> OnnxError:
     """An error of the model or of its data."""
-    return OnnxError(explain(what, given=given, expected=expected, mend=mend))
+    return OnnxError(what, given=given, expected=expected, mend=mend)
 
 
 def dtype_of(number: int) -> DType:

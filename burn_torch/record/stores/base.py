@@ -13,7 +13,7 @@ import numpy as np
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArtifactError, RecordError, explain
+from burn_torch.core.errors import ArtifactError, RecordError
 from burn_torch.module import Module, ModuleRecord
 from burn_torch.module.record import RecordEntry, warn_of_layout
 from burn_torch.module.twins import Place, Twin, places
@@ -206,25 +206,21 @@ class ModuleStore(ABC):
         unclear = lists_cut_short(entries, wanted)
         if unclear:
             raise RecordError(
-                explain(
-                    "part of a list is there, and its numbers have gaps",
-                    given=f"{self.name}: {'; '.join(shortened(unclear))}",
-                    expected="as many numbers as the module has, or numbers that the module has",
-                    mend="map_indices_contiguous(False) keeps the numbers, with_key_remapping(pattern, to) says others",
-                )
+                "part of a list is there, and its numbers have gaps",
+                given=f"{self.name}: {'; '.join(shortened(unclear))}",
+                expected="as many numbers as the module has, or numbers that the module has",
+                mend="map_indices_contiguous(False) keeps the numbers, with_key_remapping(pattern, to) says others",
             )
 
     def _refused(self, module: Module, result: ApplyResult, what: str = "does not fit") -> RecordError:
         listed = "\n            ".join(shortened(result.lines(self.partial and bool(result.applied))))
         unused = f"\n            unused in the file: {', '.join(shortened(result.unused))}" if result.unused else ""
         return RecordError(
-            explain(
-                f"this file {what} {type(module).__name__}",
-                given=f"{self.name}:\n            {listed}{unused}",
-                expected="a value of the right shape and type for each of the module",
-                mend="rename keys with with_key_remapping(pattern, to), leave some with with_regex(pattern), or"
-                " allow_partial(True)",
-            )
+            f"this file {what} {type(module).__name__}",
+            given=f"{self.name}:\n            {listed}{unused}",
+            expected="a value of the right shape and type for each of the module",
+            mend="rename keys with with_key_remapping(pattern, to), leave some with with_regex(pattern), or"
+            " allow_partial(True)",
         )
 
     @property
@@ -300,12 +296,10 @@ class WritableStore(ModuleStore):
         path = self.path()
         if path.exists() and not self.overwriting:
             raise ArtifactError(
-                explain(
-                    "the output file exists already",
-                    given=str(path),
-                    expected="a new path",
-                    mend="overwrite(True) replaces it",
-                )
+                "the output file exists already",
+                given=str(path),
+                expected="a new path",
+                mend="overwrite(True) replaces it",
             )
         return self.collect(module).save(path)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError
 
 __all__ = ["PathFilter", "Predicate", "compiled"]
 
@@ -121,10 +121,8 @@ def compiled(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except re.error as err:
         raise ArgumentError(
-            explain(
-                "this is not a regular expression",
-                given=f"{pattern}: {err}",
-                expected="a pattern of Python's re",
-                mend="escape what is meant literally: \\. for a dot",
-            )
+            "this is not a regular expression",
+            given=f"{pattern}: {err}",
+            expected="a pattern of Python's re",
+            mend="escape what is meant literally: \\. for a dot",
         ) from err

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar, final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import RecordError, explain
+from burn_torch.core.errors import RecordError
 from burn_torch.record.faults import shortened
 from burn_torch.record.stores.filter import compiled
 
@@ -59,12 +59,10 @@ class KeyRemapper:
                     new = regex.sub(template, new)
                 except (re.error, IndexError) as err:
                     raise RecordError(
-                        explain(
-                            "keys cannot be renamed",
-                            given=f"{regex.pattern} to {template.replace(chr(92), '')}: {err}",
-                            expected="groups that the pattern has",
-                            mend="$1 is what the first pair of brackets found",
-                        )
+                        "keys cannot be renamed",
+                        given=f"{regex.pattern} to {template.replace(chr(92), '')}: {err}",
+                        expected="groups that the pattern has",
+                        mend="$1 is what the first pair of brackets found",
                     ) from err
             names[key] = new
         return names
@@ -145,11 +143,9 @@ def renamed(values: Mapping[str, V], names: Mapping[str, str]) -> dict[str, V]:
         found[name], first[name] = value, first.get(name, key)
     if clashes:
         raise RecordError(
-            explain(
-                "keys cannot be renamed",
-                given="; ".join(shortened(clashes)),
-                expected="a name of its own for each",
-                mend="make the pattern say more: ^ and $ bind it to the ends",
-            )
+            "keys cannot be renamed",
+            given="; ".join(shortened(clashes)),
+            expected="a name of its own for each",
+            mend="make the pattern say more: ^ and $ bind it to the ends",
         )
     return found

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 from burn_torch.backend import Backend, LibTorch, NdArray
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
-from burn_torch.core.errors import RecordError, explain
+from burn_torch.core.errors import RecordError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.core.wording import counted
 from burn_torch.graph import Graph
@@ -112,12 +112,10 @@ class Replay:
             _require_small(graph, inputs)
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as err:
             raise RecordError(
-                explain(
-                    "this file is not a replay of an anomaly",
-                    given=f"{path}: {type(err).__name__}: {str(err).partition(chr(10))[0]}",
-                    expected=f"a file of layout {VERSION} that --detect-anomaly wrote",
-                    mend="take a file from anomaly/ in the artifact directory of the run",
-                )
+                "this file is not a replay of an anomaly",
+                given=f"{path}: {type(err).__name__}: {str(err).partition(chr(10))[0]}",
+                expected=f"a file of layout {VERSION} that --detect-anomaly wrote",
+                mend="take a file from anomaly/ in the artifact directory of the run",
             ) from err
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from burn_torch.core.errors import NonFiniteError, explain
+from burn_torch.core.errors import NonFiniteError
 from burn_torch.train.anomaly.watch import Anomaly
 
 __all__ = ["not_finite"]
@@ -19,24 +19,19 @@ def not_finite(anomaly: Anomaly | None, what: str, saved: str) -> NonFiniteError
     """
     if anomaly is None:
         return NonFiniteError(
-            explain(
-                "a value is not finite",
-                given=f"{what}; run again, the steps before gave finite values",
-                expected="finite values, and the same ones each time",
-                mend="look for what is not the same each time: data changed in place, a sum in no fixed order;"
-                f" {saved}",
-            )
+            "a value is not finite",
+            given=f"{what}; run again, the steps before gave finite values",
+            expected="finite values, and the same ones each time",
+            mend=f"look for what is not the same each time: data changed in place, a sum in no fixed order; {saved}",
         )
     at, fault = anomaly.position, anomaly.fault
     step = f"in epoch {at.epoch}, batch {at.batch + 1} (step {at.iteration + 1} of the run)"
     if fault is None:
         return NonFiniteError(
-            explain(
-                "a value is not finite",
-                given=f"{', '.join(anomaly.unsound[:5])} {step}; {anomaly.reason}",
-                expected="finite values",
-                mend=f"a step that can be compiled would tell which operation it is; {saved}",
-            )
+            "a value is not finite",
+            given=f"{', '.join(anomaly.unsound[:5])} {step}; {anomaly.reason}",
+            expected="finite values",
+            mend=f"a step that can be compiled would tell which operation it is; {saved}",
         )
     look = "look at what that operation reads"
     if anomaly.file is not None:
@@ -45,10 +40,8 @@ def not_finite(anomaly: Anomaly | None, what: str, saved: str) -> NonFiniteError
     lines += [f"line {fault.where}"] if fault.where else []
     lines += [f"which became NaN in {fault.became}"] if fault.became else []
     return NonFiniteError(
-        explain(
-            "the first value that is not finite",
-            given="\n            ".join(lines),
-            expected="finite values",
-            mend=f"{look}; {saved}",
-        )
+        "the first value that is not finite",
+        given="\n            ".join(lines),
+        expected="finite values",
+        mend=f"{look}; {saved}",
     )

@@ -18,7 +18,7 @@ import numpy as np
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import RecordError, explain
+from burn_torch.core.errors import RecordError
 from burn_torch.module import Module, ModuleRecord, ParamId
 from burn_torch.module.record import RecordEntry, TensorValues
 from burn_torch.optim import LearningRates, OptimizerRecord
@@ -237,10 +237,8 @@ def _constant(data: TensorData) -> Any:
 
 def _no_checkpoint(given: str) -> RecordError:
     return RecordError(
-        explain(
-            "this file is not a checkpoint of a run",
-            given=given,
-            expected=f"a checkpoint of layout {VERSION} or older, as burn_torch {__version__} writes them",
-            mend="take a file that a run wrote under checkpoint/, or the version of burn_torch that wrote this one",
-        )
+        "this file is not a checkpoint of a run",
+        given=given,
+        expected=f"a checkpoint of layout {VERSION} or older, as burn_torch {__version__} writes them",
+        mend="take a file that a run wrote under checkpoint/, or the version of burn_torch that wrote this one",
     )

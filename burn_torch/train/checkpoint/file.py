@@ -20,7 +20,7 @@ from typing import Final, Protocol, final, runtime_checkable
 
 from burn_torch.core import files
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArtifactError, ConfigError, RecordError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError, RecordError
 from burn_torch.module import ModuleRecord
 from burn_torch.train.checkpoint.content import Checkpoint, Position
 from burn_torch.train.logger.application import LOG
@@ -148,12 +148,10 @@ class FileCheckpointer:
             files.make_folder(self.folder)
         except OSError as err:
             raise ArtifactError(
-                explain(
-                    "the folder of the checkpoints cannot be made",
-                    given=f"{self.folder}: {err.strerror or err}",
-                    expected="an artifact directory that can be written, with room",
-                    mend="make room or change its rights, then resume the run",
-                )
+                "the folder of the checkpoints cannot be made",
+                given=f"{self.folder}: {err.strerror or err}",
+                expected="an artifact directory that can be written, with room",
+                mend="make room or change its rights, then resume the run",
             ) from err
         with reading or nullcontext():
             record.save(path)
@@ -171,12 +169,10 @@ class FileCheckpointer:
         if not path.exists():
             there = ", ".join(str(file.epoch) for file in self.files() if file.complete)
             raise RecordError(
-                explain(
-                    f"there is no checkpoint of epoch {epoch}",
-                    given=f"{self.folder} with " + (f"epochs {there}" if there else "none"),
-                    expected="an epoch that was kept",
-                    mend="name one of those, or resume from the newest one: resume()",
-                )
+                f"there is no checkpoint of epoch {epoch}",
+                given=f"{self.folder} with " + (f"epochs {there}" if there else "none"),
+                expected="an epoch that was kept",
+                mend="name one of those, or resume from the newest one: resume()",
             )
         return path, Checkpoint.from_record(ModuleRecord.load(path))
 
@@ -197,12 +193,10 @@ class FileCheckpointer:
         if not faults:
             return None
         raise RecordError(
-            explain(
-                "no checkpoint of this run can be read",
-                given=f"{self.folder}:\n            " + "\n            ".join(faults),
-                expected="one sound checkpoint at least",
-                mend="restore one from a copy, or start the run again in another directory",
-            )
+            "no checkpoint of this run can be read",
+            given=f"{self.folder}:\n            " + "\n            ".join(faults),
+            expected="one sound checkpoint at least",
+            mend="restore one from a copy, or start the run again in another directory",
         )
 
     def delete(self, epoch: int) -> None:

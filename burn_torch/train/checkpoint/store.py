@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.module import Module
 from burn_torch.train.checkpoint.background import AsyncCheckpointer
 from burn_torch.train.checkpoint.content import Checkpoint
@@ -37,12 +37,10 @@ class CheckpointEvery:
         given = [value for value in (self.steps, self.seconds) if value is not None]
         if not given or not all(value > 0 for value in given):
             raise ConfigError(
-                explain(
-                    "CheckpointEvery: the interval must be above 0",
-                    given=f"steps={self.steps}, seconds={self.seconds}",
-                    expected="a number of steps or of seconds above 0",
-                    mend="CheckpointEvery(steps=500) or CheckpointEvery(seconds=600)",
-                )
+                "CheckpointEvery: the interval must be above 0",
+                given=f"steps={self.steps}, seconds={self.seconds}",
+                expected="a number of steps or of seconds above 0",
+                mend="CheckpointEvery(steps=500) or CheckpointEvery(seconds=600)",
             )
 
 

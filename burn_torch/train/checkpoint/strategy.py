@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, final, runtime_checkable
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.train.history import Aggregate, Direction, History
 from burn_torch.train.metric.base import Split
 
@@ -44,12 +44,10 @@ class KeepLastNCheckpoints:
     def __post_init__(self) -> None:
         if self.num_keep < 1:
             raise ConfigError(
-                explain(
-                    "KeepLastNCheckpoints: it must keep at least one checkpoint",
-                    given=f"{self.num_keep}",
-                    expected="1 or more",
-                    mend="2 survives a checkpoint that turns out to be damaged",
-                )
+                "KeepLastNCheckpoints: it must keep at least one checkpoint",
+                given=f"{self.num_keep}",
+                expected="1 or more",
+                mend="2 survives a checkpoint that turns out to be damaged",
             )
 
     def keep(self, saved: Sequence[int], history: History, /) -> Collection[int]:
@@ -77,13 +75,11 @@ class MetricCheckpointingStrategy:
         faults = [(name, kind) for name, kind in chosen if getattr(self, name) not in list(kind)]
         if faults:
             raise ConfigError(
-                explain(
-                    f"MetricCheckpointingStrategy: no such {' and no such '.join(name for name, _ in faults)}",
-                    given=", ".join(f"{name} {getattr(self, name)!r}" for name, _ in faults),
-                    expected="; ".join(" or ".join(repr(str(one)) for one in kind) for _, kind in faults),
-                    mend="take one of them, for example "
-                    + ", ".join(f"{kind.__name__}.{next(iter(kind)).name}" for _, kind in faults),
-                )
+                f"MetricCheckpointingStrategy: no such {' and no such '.join(name for name, _ in faults)}",
+                given=", ".join(f"{name} {getattr(self, name)!r}" for name, _ in faults),
+                expected="; ".join(" or ".join(repr(str(one)) for one in kind) for _, kind in faults),
+                mend="take one of them, for example "
+                + ", ".join(f"{kind.__name__}.{next(iter(kind)).name}" for _, kind in faults),
             )
 
     def keep(self, saved: Sequence[int], history: History, /) -> Collection[int]:

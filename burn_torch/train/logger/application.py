@@ -14,7 +14,7 @@ from typing import Final, Protocol, final, runtime_checkable
 
 from burn_torch.core.belonging import hearing
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArtifactError, ConfigError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError
 
 __all__ = ["LOG", "ApplicationLogger", "FileApplicationLogger", "installed"]
 
@@ -64,12 +64,10 @@ class FileApplicationLogger:
             made = _File(self.path, encoding="utf-8")
         except OSError as err:
             raise ArtifactError(
-                explain(
-                    "the application log cannot be written",
-                    given=f"{self.path}: {err.strerror or err}",
-                    expected="a file that can be appended to",
-                    mend="name another path, or switch it off: with_application_logger(None)",
-                )
+                "the application log cannot be written",
+                given=f"{self.path}: {err.strerror or err}",
+                expected="a file that can be appended to",
+                mend="name another path, or switch it off: with_application_logger(None)",
             ) from err
         made.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         return made

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Final, Protocol, final, runtime_checkable
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArtifactError, ConfigError, DataError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError, DataError
 from burn_torch.core.files import append_to, make_folder, remove, write_atomic
 from burn_torch.core.reading import read_bounded
 from burn_torch.train.history import EpochSummary, History, MetricDefinition, MetricValue
@@ -160,12 +160,10 @@ class FileMetricLogger:
             return []
         except (OSError, ValueError) as err:
             raise DataError(
-                explain(
-                    f"the values of {name} cannot be read",
-                    given=f"{path}: {getattr(err, 'strerror', None) or err}",
-                    expected="one number a line",
-                    mend="remove the file; a resume writes it again",
-                )
+                f"the values of {name} cannot be read",
+                given=f"{path}: {getattr(err, 'strerror', None) or err}",
+                expected="one number a line",
+                mend="remove the file; a resume writes it again",
             ) from err
 
     def restore(self, history: History, /) -> None:
@@ -222,12 +220,10 @@ class FileMetricLogger:
             yield
         except OSError as err:
             raise ArtifactError(
-                explain(
-                    "the metrics cannot be written",
-                    given=f"{self.directory}: {err.strerror or err}",
-                    expected="a folder that can be written, with room for them",
-                    mend="make room or change its rights, then resume the run",
-                )
+                "the metrics cannot be written",
+                given=f"{self.directory}: {err.strerror or err}",
+                expected="a folder that can be written, with room for them",
+                mend="make room or change its rights, then resume the run",
             ) from err
 
     def _close(self, split: Split) -> None:

@@ -8,7 +8,7 @@ import copy
 from typing import Any, TypeVar
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.tensor import Tensor
 
 __all__ = ["changed", "exact", "not_padding", "on_leaf", "require_positive", "same_shape"]
@@ -47,12 +47,10 @@ def same_shape(reader: str, outputs: Tensor, targets: Tensor, *, ndim: int, shap
     """Raises: ShapeError unless both have one shape, of `ndim` axes or more."""
     if outputs.shape != targets.shape or targets.ndim < ndim:
         raise ShapeError(
-            explain(
-                f"{reader}: the outputs do not fit the targets",
-                given=f"outputs {outputs.shape}, targets {targets.shape}",
-                expected=f"both {shape}",
-                mend="reshape one of them in the step",
-            )
+            f"{reader}: the outputs do not fit the targets",
+            given=f"outputs {outputs.shape}, targets {targets.shape}",
+            expected=f"both {shape}",
+            mend="reshape one of them in the step",
         )
 
 
@@ -61,10 +59,8 @@ def require_positive(reader: str, **numbers: float) -> None:
     wrong = {name: value for name, value in numbers.items() if not value > 0}
     if wrong:
         raise ArgumentError(
-            explain(
-                f"{reader}: not above 0",
-                given=", ".join(f"{name}={value!r}" for name, value in wrong.items()),
-                expected="numbers above 0",
-                mend=f"give {' and '.join(wrong)} above 0",
-            )
+            f"{reader}: not above 0",
+            given=", ".join(f"{name}={value!r}" for name, value in wrong.items()),
+            expected="numbers above 0",
+            mend=f"give {' and '.join(wrong)} above 0",
         )

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, ShapeError, explain
+from burn_torch.core.errors import ConfigError, ShapeError
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.transaction import Transaction
 from burn_torch.train.metric._tensors import on_leaf
@@ -139,12 +139,10 @@ class _Accumulating(ABC):
 
     def _refuse(self, name: str, before: tuple[int, ...], now: tuple[int, ...]) -> ShapeError:
         return ShapeError(
-            explain(
-                f"{self.name}: what the batches measure does not have one shape",
-                given=f"{name!r} of shape {now} after {before}",
-                expected="the same number of classes in each batch of an epoch",
-                mend="return items of one shape from the step, whatever the size of the batch",
-            )
+            f"{self.name}: what the batches measure does not have one shape",
+            given=f"{name!r} of shape {now} after {before}",
+            expected="the same number of classes in each batch of an epoch",
+            mend="return items of one shape from the step, whatever the size of the batch",
         )
 
     @abstractmethod

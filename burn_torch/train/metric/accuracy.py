@@ -6,7 +6,7 @@ from typing import Self, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ConfigError, ShapeError, explain
+from burn_torch.core.errors import ConfigError, ShapeError
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.activation import sigmoid
 from burn_torch.train.metric._tensors import changed, not_padding, on_leaf, require_positive, same_shape
@@ -110,12 +110,10 @@ def flat_scores(reader: str, found: TopKAccuracyInput) -> tuple[Tensor, Tensor]:
     scores, targets = on_leaf(found.outputs), on_leaf(found.targets)
     if scores.ndim != targets.ndim + 1 or scores.shape[:-1] != targets.shape:
         raise ShapeError(
-            explain(
-                f"{reader}: the scores do not fit the targets",
-                given=f"scores {scores.shape}, targets {targets.shape}",
-                expected="scores (*items, classes) and targets (*items,)",
-                mend="give class indices as targets, not one-hot rows",
-            )
+            f"{reader}: the scores do not fit the targets",
+            given=f"scores {scores.shape}, targets {targets.shape}",
+            expected="scores (*items, classes) and targets (*items,)",
+            mend="give class indices as targets, not one-hot rows",
         )
     n = targets.spec.numel
     wide = scores if scores.dtype in (DType.F32, DType.F64) else scores.cast(DType.F32)

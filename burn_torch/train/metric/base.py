@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, final, runtime_checkable
 
 from burn_torch.core.checking import Measured, checked
-from burn_torch.core.errors import ConfigError, ShapeError, explain
+from burn_torch.core.errors import ConfigError, ShapeError
 from burn_torch.monitor.event import Split
 from burn_torch.tensor import Tensor
 from burn_torch.train.metric._tensors import on_leaf
@@ -147,12 +147,10 @@ def _number(value: Tensor | float) -> float:
         return float(value)
     if value.spec.numel != 1:
         raise ShapeError(
-            explain(
-                "a metric was given a tensor where it wants one number",
-                given=f"a tensor of shape {value.shape}",
-                expected="a tensor of one element",
-                mend="reduce it first, for example loss.mean()",
-            )
+            "a metric was given a tensor where it wants one number",
+            given=f"a tensor of shape {value.shape}",
+            expected="a tensor of one element",
+            mend="reduce it first, for example loss.mean()",
         )
     return float(value.into_data().values.reshape(()))
 

@@ -7,7 +7,7 @@ from typing import Self, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ConfigError, ShapeError, explain
+from burn_torch.core.errors import ConfigError, ShapeError
 from burn_torch.train.metric._tensors import changed, not_padding, on_leaf
 from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
 from burn_torch.train.output import AccuracyInput, LossInput, adapt
@@ -63,12 +63,10 @@ class AccuracyMetric(NumericMetric):
         scores, targets = on_leaf(found.outputs), on_leaf(found.targets)
         if scores.ndim != targets.ndim + 1 or scores.shape[:-1] != targets.shape:
             raise ShapeError(
-                explain(
-                    "AccuracyMetric: the scores do not fit the targets",
-                    given=f"scores {scores.shape}, targets {targets.shape}",
-                    expected="scores (*items, classes) and targets (*items,)",
-                    mend="give class indices as targets, not one-hot rows",
-                )
+                "AccuracyMetric: the scores do not fit the targets",
+                given=f"scores {scores.shape}, targets {targets.shape}",
+                expected="scores (*items, classes) and targets (*items,)",
+                mend="give class indices as targets, not one-hot rows",
             )
         right = scores.argmax(-1).reshape(targets.shape).equal(targets.cast(DType.I64))
         if self.pad_token is None:

@@ -15,7 +15,7 @@ from typing import Any, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, ConfigError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, ConfigError, ShapeError
 from burn_torch.tensor import Tensor
 from burn_torch.train.metric._tensors import not_padding, on_leaf, same_shape
 from burn_torch.train.output import ConfusionStatsInput
@@ -46,12 +46,10 @@ class ClassReduction(Enum):
             if value in (member, member.name, member.value):
                 return member
         raise ArgumentError(
-            explain(
-                "there is no such ClassReduction",
-                given=repr(value),
-                expected="'micro' or 'macro'",
-                mend="write ClassReduction.Micro or ClassReduction.Macro",
-            )
+            "there is no such ClassReduction",
+            given=repr(value),
+            expected="'micro' or 'macro'",
+            mend="write ClassReduction.Micro or ClassReduction.Macro",
         )
 
 
@@ -74,12 +72,10 @@ class DecisionRule:
         """Its score is among the k highest of its row; the first of equal ones counts.  Raises: ArgumentError."""
         if top_k < 1:
             raise ArgumentError(
-                explain(
-                    "DecisionRule.TopK: too small",
-                    given=f"top_k={top_k}",
-                    expected="1 or more",
-                    mend="give top_k=1 for the highest score alone",
-                )
+                "DecisionRule.TopK: too small",
+                given=f"top_k={top_k}",
+                expected="1 or more",
+                mend="give top_k=1 for the highest score alone",
             )
         return DecisionRule("TopK", int(top_k))
 
@@ -169,12 +165,10 @@ def require_classes(reader: str, k: int, classes: int) -> None:
     """Raises: ArgumentError for more than there are."""
     if k > classes:
         raise ArgumentError(
-            explain(
-                f"{reader}: k is larger than the number of classes",
-                given=f"k={k}, scores of {classes} classes",
-                expected=f"k from 1 to {classes}",
-                mend="lower k, or give the scores of all classes",
-            )
+            f"{reader}: k is larger than the number of classes",
+            given=f"k={k}, scores of {classes} classes",
+            expected=f"k from 1 to {classes}",
+            mend="lower k, or give the scores of all classes",
         )
 
 
@@ -184,12 +178,10 @@ def counted_labels(reader: str, found: ConfusionStatsInput, pad_token: int | Non
         return None
     if found.labels is None:
         raise ArgumentError(
-            explain(
-                f"{reader}: no labels to find padding in",
-                given="a ConfusionStatsInput without labels",
-                expected="labels (items,) or (items, classes)",
-                mend="give ConfusionStatsInput(predictions, targets, labels)",
-            )
+            f"{reader}: no labels to find padding in",
+            given="a ConfusionStatsInput without labels",
+            expected="labels (items,) or (items, classes)",
+            mend="give ConfusionStatsInput(predictions, targets, labels)",
         )
     counted = not_padding(found.labels, pad_token)
     return counted.unsqueeze_dim(-1) if counted.ndim == 1 else counted
@@ -202,12 +194,10 @@ def positive_column(
     _, classes = found.predictions.shape if found.predictions.ndim == 2 else (0, 0)
     if classes not in (1, 2):
         raise ShapeError(
-            explain(
-                f"{reader}: binary classification has one class and its opposite",
-                given=f"scores {found.predictions.shape}",
-                expected="scores (items, 1), or (items, 2) with the class in question last",
-                mend=f"use {reader}.multiclass or {reader}.multilabel",
-            )
+            f"{reader}: binary classification has one class and its opposite",
+            given=f"scores {found.predictions.shape}",
+            expected="scores (items, 1), or (items, 2) with the class in question last",
+            mend=f"use {reader}.multiclass or {reader}.multilabel",
         )
     last = [x.narrow(-1, classes - 1, 1) for x in (found.predictions, found.targets)]
     if counted is not None and counted.shape[-1] == 2:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Final, final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArgumentError, ConfigError, explain
+from burn_torch.core.errors import ArgumentError, ConfigError
 from burn_torch.monitor.event import GpuUse
 from burn_torch.monitor.machine import Nvml, cpu_memory, cpu_temperature, cpu_times
 from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
@@ -262,10 +262,8 @@ def _quantity(value: CudaQuantity | str) -> CudaQuantity:
         if value in (member, member.name, member.value):
             return member
     raise ArgumentError(
-        explain(
-            "there is no such CudaQuantity",
-            given=repr(value),
-            expected=", ".join(repr(member.value) for member in CudaQuantity),
-            mend="write CudaMetric(CudaQuantity.Memory)",
-        )
+        "there is no such CudaQuantity",
+        given=repr(value),
+        expected=", ".join(repr(member.value) for member in CudaQuantity),
+        mend="write CudaMetric(CudaQuantity.Memory)",
     )

@@ -15,7 +15,7 @@ import numpy as np
 from burn_torch.config import Config, replace
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ConfigError, ShapeError, explain
+from burn_torch.core.errors import ConfigError, ShapeError
 from burn_torch.nn._layer import Rules
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.functional import avg_pool2d, conv2d
@@ -257,12 +257,10 @@ class DiceMetric(AdditiveMetric):
         classes = outputs.shape[1]
         if self.config.include_background and classes < 2:
             raise ShapeError(
-                explain(
-                    "DiceMetric: there is no background to include",
-                    given=f"masks {outputs.shape} of one class",
-                    expected="the background and at least one other class",
-                    mend="leave include_background=False, or give one-hot masks with the background first",
-                )
+                "DiceMetric: there is no background to include",
+                given=f"masks {outputs.shape} of one class",
+                expected="the background and at least one other class",
+                mend="leave include_background=False, or give one-hot masks with the background first",
             )
         if not self.config.include_background and classes > 1:
             outputs, targets = outputs.narrow(1, 1, classes - 1), targets.narrow(1, 1, classes - 1)
@@ -280,12 +278,10 @@ def _images(reader: str, found: PsnrInput) -> tuple[Tensor, Tensor]:
     outputs, targets = exact(found.outputs), exact(found.targets)
     if outputs.ndim != 4:
         raise ShapeError(
-            explain(
-                f"{reader}: these are not images",
-                given=f"outputs {outputs.shape}, targets {targets.shape}",
-                expected="both (batch, channels, height, width)",
-                mend="add the axes that are missing, for example x.unsqueeze_dim(1) for one channel",
-            )
+            f"{reader}: these are not images",
+            given=f"outputs {outputs.shape}, targets {targets.shape}",
+            expected="both (batch, channels, height, width)",
+            mend="add the axes that are missing, for example x.unsqueeze_dim(1) for one channel",
         )
     same_shape(reader, outputs, targets, ndim=4, shape="(batch, channels, height, width)")
     return outputs, targets
@@ -343,11 +339,9 @@ def _require_size(reader: str, x: Tensor, kernel_size: int, scales: int, channel
     least = kernel_size * 2 ** (scales - 1)
     if min(x.shape[2:]) < least or channels not in (None, x.shape[1]):
         raise ShapeError(
-            explain(
-                f"{reader}: the images do not fit its windows",
-                given=f"images {x.shape}",
-                expected=f"{'any' if channels is None else channels} channels, height and width of {least} or more for"
-                f" {scales} scale{'s' * (scales > 1)} and a window of {kernel_size}",
-                mend="lower kernel_size, give fewer betas (one for each scale), or set channels",
-            )
+            f"{reader}: the images do not fit its windows",
+            given=f"images {x.shape}",
+            expected=f"{'any' if channels is None else channels} channels, height and width of {least} or more for"
+            f" {scales} scale{'s' * (scales > 1)} and a window of {kernel_size}",
+            mend="lower kernel_size, give fewer betas (one for each scale), or set channels",
         )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.optim import LearningRates
 from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
 
@@ -83,11 +83,9 @@ class GroupLearningRateMetric(_Latest):
         groups = lr.groups if isinstance(lr, LearningRates) else {}
         if self.group not in groups:
             raise ConfigError(
-                explain(
-                    "GroupLearningRateMetric: the schedule has no such group",
-                    given=f"{self.group!r}, and groups {', '.join(groups) or 'none'}",
-                    expected="a group of the learner's GroupedLrScheduler, as a metric of the training split",
-                    mend="metric_train(GroupLearningRateMetric(name)) with one of its names",
-                )
+                "GroupLearningRateMetric: the schedule has no such group",
+                given=f"{self.group!r}, and groups {', '.join(groups) or 'none'}",
+                expected="a group of the learner's GroupedLrScheduler, as a metric of the training split",
+                mend="metric_train(GroupLearningRateMetric(name)) with one of its names",
             )
         return groups[self.group]

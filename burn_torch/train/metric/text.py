@@ -14,7 +14,7 @@ from typing import Self, final
 import numpy as np
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArgumentError, ConfigError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, ConfigError, ShapeError
 from burn_torch.tensor import Tensor
 from burn_torch.train.metric._tensors import changed, exact, not_padding, on_leaf, require_positive
 from burn_torch.train.metric.accumulate import AdditiveMetric, Array, ratio
@@ -78,12 +78,10 @@ class _SequenceMetric(AdditiveMetric):
         outputs, targets = on_leaf(found.outputs), on_leaf(found.targets)
         if outputs.ndim != 2 or targets.ndim != 2 or outputs.shape[0] != targets.shape[0]:
             raise ShapeError(
-                explain(
-                    f"{type(self).__name__}: the predictions do not fit the targets",
-                    given=f"predictions {outputs.shape}, targets {targets.shape}",
-                    expected="both (batch, seq), with one batch; the lengths may differ",
-                    mend="give token ids, one row a sequence, filled up with a pad token",
-                )
+                f"{type(self).__name__}: the predictions do not fit the targets",
+                given=f"predictions {outputs.shape}, targets {targets.shape}",
+                expected="both (batch, seq), with one batch; the lengths may differ",
+                mend="give token ids, one row a sequence, filled up with a pad token",
             )
         return {"outputs": outputs, "targets": targets}
 
@@ -133,12 +131,10 @@ class BleuSmoothing:
         kind = "none" if value is None else value
         if kind not in ("none", "epsilon", "exp"):
             raise ArgumentError(
-                explain(
-                    "there is no such BLEU smoothing",
-                    given=repr(value),
-                    expected="'none', 'epsilon' or 'exp'",
-                    mend="write BleuScore().with_smoothing('exp'), or BleuSmoothing.AddEpsilon(0.1)",
-                )
+                "there is no such BLEU smoothing",
+                given=repr(value),
+                expected="'none', 'epsilon' or 'exp'",
+                mend="write BleuScore().with_smoothing('exp'), or BleuSmoothing.AddEpsilon(0.1)",
             )
         return BleuSmoothing(kind)
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, final
 
-from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.errors import ArtifactError
 from burn_torch.module import ModuleRecord
 from burn_torch.train.checkpoint import Checkpoint, CheckpointStore, Position
 from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, FileCheckpointer, do_nothing
@@ -46,12 +46,10 @@ class _Shared:
         path = Path(name)
         if not path.exists():
             raise ArtifactError(
-                explain(
-                    "this process cannot see the checkpoint that process 0 goes on from",
-                    given=f"{path}",
-                    expected="an artifact directory that all processes can read",
-                    mend="put it on a file system that all machines share",
-                )
+                "this process cannot see the checkpoint that process 0 goes on from",
+                given=f"{path}",
+                expected="an artifact directory that all processes can read",
+                mend="put it on a file system that all machines share",
             )
         return path, Checkpoint.from_record(ModuleRecord.load(path))
 

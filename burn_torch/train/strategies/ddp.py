@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, final
 
 import burn_torch.distributed as distributed
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.core.share import Share
 from burn_torch.module import Param, ParamId, RunningState
 from burn_torch.module.tree import rebuild, walk
@@ -58,12 +58,10 @@ class Ddp:
     ) -> None:
         if bucket_bytes < 1:
             raise ConfigError(
-                explain(
-                    "Ddp: a bucket must hold at least one byte",
-                    given=f"bucket_bytes={bucket_bytes}",
-                    expected="1 or more",
-                    mend=f"leave it out: it is {BUCKET_BYTES}",
-                )
+                "Ddp: a bucket must hold at least one byte",
+                given=f"bucket_bytes={bucket_bytes}",
+                expected="1 or more",
+                mend=f"leave it out: it is {BUCKET_BYTES}",
             )
         self.device: Final = device
         self.sharded: Final = sharded
@@ -133,12 +131,10 @@ def _require_alike(model: AnyModel) -> None:
         if other != every[0]:
             differ = sorted(set(every[0]) ^ set(other))
             raise ConfigError(
-                explain(
-                    "the processes have different models",
-                    given=f"process {rank} differs from process 0 in {', '.join(differ[:4]) or 'their order'}",
-                    expected="the same program, configuration and data on all of them",
-                    mend="build the model from the same configuration in each process",
-                )
+                "the processes have different models",
+                given=f"process {rank} differs from process 0 in {', '.join(differ[:4]) or 'their order'}",
+                expected="the same program, configuration and data on all of them",
+                mend="build the model from the same configuration in each process",
             )
 
 

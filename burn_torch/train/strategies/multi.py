@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, Self, final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, TraceError, explain
+from burn_torch.core.errors import ConfigError, TraceError
 from burn_torch.core.share import Share, shares
 from burn_torch.core.wording import first_line
 from burn_torch.module import Module, Param, ParamId, RunningState, Tree
@@ -67,12 +67,10 @@ class MultiDevice:
     ) -> None:
         if not devices or optim not in list(MultiDeviceOptim):
             raise ConfigError(
-                explain(
-                    "MultiDevice cannot train so",
-                    given=f"{len(devices)} devices, optim {str(optim)!r}",
-                    expected="one device at least, and MultiDeviceOptim.OptimMainDevice or .OptimSharded",
-                    mend="MultiDevice([Device.cuda(0), Device.cuda(1)])",
-                )
+                "MultiDevice cannot train so",
+                given=f"{len(devices)} devices, optim {str(optim)!r}",
+                expected="one device at least, and MultiDeviceOptim.OptimMainDevice or .OptimSharded",
+                mend="MultiDevice([Device.cuda(0), Device.cuda(1)])",
             )
         self.devices: Final = tuple(device if device.is_autodiff() else device.autodiff() for device in devices)
         self.optim: Final = MultiDeviceOptim(optim)
@@ -84,12 +82,10 @@ class MultiDevice:
         if self.optim is MultiDeviceOptim.OptimSharded:
             if hasattr(model, "optimize"):
                 raise ConfigError(
-                    explain(
-                        "a model that updates itself cannot have its optimizer in shards",
-                        given=f"{type(model).__name__}.optimize with OptimSharded",
-                        expected="updates by the optimizer alone",
-                        mend="take MultiDeviceOptim.OptimMainDevice",
-                    )
+                    "a model that updates itself cannot have its optimizer in shards",
+                    given=f"{type(model).__name__}.optimize with OptimSharded",
+                    expected="updates by the optimizer alone",
+                    mend="take MultiDeviceOptim.OptimMainDevice",
                 )
             shards = DeviceShards.of(learner.optim, model, len(self.devices))
             learner = Learner(model, shards, learner.lr_scheduler)

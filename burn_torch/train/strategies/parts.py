@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from burn_torch.core.errors import DataError, explain
+from burn_torch.core.errors import DataError
 from burn_torch.core.share import Share, shares
 from burn_torch.tensor import Device, Tensor
 from burn_torch.train.step import AnyBatch
@@ -62,12 +62,10 @@ def items_in(batch: object) -> int:
     if len(sizes) != 1 or -1 in sizes:
         shapes = ", ".join(str(shape) for shape in sizes.values()) or "no tensor"
         raise DataError(
-            explain(
-                "a batch cannot be cut into parts",
-                given=f"{type(batch).__name__} with {shapes}",
-                expected="tensors, in a dataclass, dict, tuple or list, that have the items on their first axis",
-                mend="put the items first, or use a DataLoader, whose batcher makes each part by itself",
-            )
+            "a batch cannot be cut into parts",
+            given=f"{type(batch).__name__} with {shapes}",
+            expected="tensors, in a dataclass, dict, tuple or list, that have the items on their first axis",
+            mend="put the items first, or use a DataLoader, whose batcher makes each part by itself",
         )
     return next(iter(sizes))
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 import burn_torch.distributed as distributed
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.train.interrupt import Interrupter
 from burn_torch.train.metric.base import Metric, ResumableMetric
 
@@ -95,12 +95,10 @@ class Peers:
         lacking = [m.name for m in metrics if not isinstance(m, ResumableMetric)]
         if self.size > 1 and lacking:
             raise ConfigError(
-                explain(
-                    "these metrics cannot be measured by several processes",
-                    given=", ".join(lacking),
-                    expected="metrics that say what they have added up: state(), load_state(state), merge(state)",
-                    mend="derive them from NumericMetric, or leave them out",
-                )
+                "these metrics cannot be measured by several processes",
+                given=", ".join(lacking),
+                expected="metrics that say what they have added up: state(), load_state(state), merge(state)",
+                mend="derive them from NumericMetric, or leave them out",
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, DeviceError, explain
+from burn_torch.core.errors import ConfigError, DeviceError
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Device
 from burn_torch.train.learner import AnyLearner
@@ -48,10 +48,8 @@ def one_device(model: AnyModel) -> Device:
     if len(found) == 1 and found[0].is_autodiff():
         return found[0]
     raise DeviceError(
-        explain(
-            "the model cannot be trained where it is",
-            given=", ".join(map(repr, found)) or "a model without parameters",
-            expected="parameters on one device with gradients",
-            mend="make the model on device.autodiff(), for example Device.cpu().autodiff(), or call model.train()",
-        )
+        "the model cannot be trained where it is",
+        given=", ".join(map(repr, found)) or "a model without parameters",
+        expected="parameters on one device with gradients",
+        mend="make the model on device.autodiff(), for example Device.cpu().autodiff(), or call model.train()",
     )

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import torch
 
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Device, Tensor
 from burn_torch.train.learner import AnyLearner
@@ -37,12 +37,10 @@ class TorchTraining:
         """
         if not isinstance(learner.optim, TorchOptimizer):
             raise ConfigError(
-                explain(
-                    "a torch module is trained by an optimizer of torch",
-                    given=type(learner.optim).__name__,
-                    expected="a torch.optim.Optimizer",
-                    mend="Learner(net, torch.optim.AdamW(net.parameters()), 1e-3)",
-                )
+                "a torch module is trained by an optimizer of torch",
+                given=type(learner.optim).__name__,
+                expected="a torch.optim.Optimizer",
+                mend="Learner(net, torch.optim.AdamW(net.parameters()), 1e-3)",
             )
         return learner, Device.parse(str(learner.model.device()), fused=False).autodiff()
 
@@ -111,12 +109,10 @@ class _Steps:
             loss = found if isinstance(found, torch.Tensor) else getattr(found, "loss", None)
             if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
                 raise ConfigError(
-                    explain(
-                        "the train_step of a torch module returned no loss",
-                        given=type(found).__name__,
-                        expected="the loss, a torch tensor with gradients, or an item that has it as `loss`",
-                        mend="return ClassificationOutput(loss, scores, targets)",
-                    )
+                    "the train_step of a torch module returned no loss",
+                    given=type(found).__name__,
+                    expected="the loss, a torch tensor with gradients, or an item that has it as `loss`",
+                    mend="return ClassificationOutput(loss, scores, targets)",
                 )
             item = _shown(found, given)
             count: Any = items_of(item, "the torch module's train_step") if weighs else 1.0
@@ -175,10 +171,8 @@ def strategy_for(strategy: ExecutionStrategy, learner: AnyLearner) -> ExecutionS
             learner.model.module.to(strategy.device.place)
         return TorchTraining()
     raise ConfigError(
-        explain(
-            "a plain torch module is trained by one process on one device",
-            given=type(strategy).__name__,
-            expected="SingleDevice, or no strategy at all",
-            mend="train it alone, or write the model with burn_torch.nn",
-        )
+        "a plain torch module is trained by one process on one device",
+        given=type(strategy).__name__,
+        expected="SingleDevice, or no strategy at all",
+        mend="train it alone, or write the model with burn_torch.nn",
     )

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from burn_torch.backend.libtorch.generated import compile_worker
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError
 
 __all__ = ["VARIABLE", "compile_ahead", "workers"]
 
@@ -50,12 +50,10 @@ def workers() -> int:
         return min(_MOST, len(os.sched_getaffinity(0)) - 1 if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if not word.isdecimal():
         raise ConfigError(
-            explain(
-                f"{VARIABLE} says how many processes compile kernels ahead",
-                given=f"{VARIABLE}={word}",
-                expected="a whole number, 0 for none",
-                mend=f"set one, or unset {VARIABLE}",
-            )
+            f"{VARIABLE} says how many processes compile kernels ahead",
+            given=f"{VARIABLE}={word}",
+            expected="a whole number, 0 for none",
+            mend=f"set one, or unset {VARIABLE}",
         )
     return int(word)
 

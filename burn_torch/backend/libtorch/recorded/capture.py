@@ -33,7 +33,7 @@ from burn_torch.backend.libtorch.recorded.faults import cannot_record, is_lost, 
 from burn_torch.backend.libtorch.recorded.recording import Compile, Recorded, Unrecorded, Whole, place_of
 from burn_torch.backend.libtorch.recorded.segments import Plan, Split, plan, table_call
 from burn_torch.backend.libtorch.tensors.modes import in_autocast, in_inference, outside
-from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.errors import DeviceError
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.core.wording import first_line
 from burn_torch.graph.ir import Graph
@@ -92,12 +92,10 @@ def _cuda_place(graph: Graph) -> str:
     places = sorted({spec.place for spec in specs if isinstance(spec, TensorSpec) and spec.place.startswith("cuda")})
     if len(places) != 1:
         raise DeviceError(
-            explain(
-                "this program cannot be recorded as a CUDA graph",
-                given=f"values on {', '.join(places)}" if places else "no value on a CUDA device",
-                expected="values on one CUDA device",
-                mend="move the model and the batch to one device" if places else "compile it without CUDA graphs",
-            )
+            "this program cannot be recorded as a CUDA graph",
+            given=f"values on {', '.join(places)}" if places else "no value on a CUDA device",
+            expected="values on one CUDA device",
+            mend="move the model and the batch to one device" if places else "compile it without CUDA graphs",
         )
     return places[0]
 
@@ -218,12 +216,10 @@ class CapturedProgram:
     def _require_open(self) -> None:
         if self._closed:
             raise DeviceError(
-                explain(
-                    "this captured program is closed",
-                    given="a call after close()",
-                    expected="a program whose memory was not given back",
-                    mend="capture it again",
-                )
+                "this captured program is closed",
+                given="a call after close()",
+                expected="a program whose memory was not given back",
+                mend="capture it again",
             )
 
     # -- recording ----------------------------------------------------------------------------------------

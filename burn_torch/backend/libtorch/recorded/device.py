@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, final
 
 import torch
 
-from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.errors import DeviceError
 from burn_torch.ops.value import Primitive
 
 __all__ = ["Arena", "CudaArena", "Recording"]
@@ -106,12 +106,10 @@ class CudaArena:
         if torch._C._cuda_isCurrentStreamCapturing():
             torch._C._cuda_maybeExchangeDevice(before)
             raise DeviceError(
-                explain(
-                    "a compiled program was called while a CUDA graph is being captured",
-                    given="a call inside torch.cuda.graph, or inside another compiled function",
-                    expected="a call on a stream that runs: the program is a CUDA graph of its own",
-                    mend="call it outside the capture, or compile the function without CUDA graphs",
-                )
+                "a compiled program was called while a CUDA graph is being captured",
+                given="a call inside torch.cuda.graph, or inside another compiled function",
+                expected="a call on a stream that runs: the program is a CUDA graph of its own",
+                mend="call it outside the capture, or compile the function without CUDA graphs",
             )
         if stream != self._stream:
             here = torch.cuda.current_stream()

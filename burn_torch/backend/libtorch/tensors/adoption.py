@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from torch.nn.parameter import is_lazy
 
 from burn_torch.backend.libtorch.tensors.modes import outside, refuse_tracers
-from burn_torch.core.errors import ArgumentError, BurnTorchError, DeviceError, DTypeError, explain
+from burn_torch.core.errors import ArgumentError, BurnTorchError, DeviceError, DTypeError
 from burn_torch.ops.torch_types import FROM_TORCH
 
 __all__ = ["adopted"]
@@ -35,22 +35,18 @@ def adopted(tensor: torch.Tensor) -> torch.Tensor:
     refuse_tracers("from_torch")
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
         raise ArgumentError(
-            explain(
-                "from_torch: this tensor carries a tangent of torch's forward mode, which would end here",
-                given=f"a dual tensor {tuple(tensor.shape)} of torch.autograd.forward_ad",
-                expected="a tensor without a tangent: burn_torch hands none on to torch",
-                mend="forward_ad.unpack_dual(tensor).primal is the value alone; burn_torch.jvp differentiates functions"
-                " of burn_torch forward",
-            )
+            "from_torch: this tensor carries a tangent of torch's forward mode, which would end here",
+            given=f"a dual tensor {tuple(tensor.shape)} of torch.autograd.forward_ad",
+            expected="a tensor without a tangent: burn_torch hands none on to torch",
+            mend="forward_ad.unpack_dual(tensor).primal is the value alone; burn_torch.jvp differentiates functions"
+            " of burn_torch forward",
         )
     if tensor.dtype not in FROM_TORCH:
         raise DTypeError(
-            explain(
-                "from_torch: this element type is not supported",
-                given=f"a torch tensor of {tensor.dtype}",
-                expected=", ".join(str(dtype) for dtype in FROM_TORCH),
-                mend="convert it in torch first, for example tensor.float()",
-            )
+            "from_torch: this element type is not supported",
+            given=f"a torch tensor of {tensor.dtype}",
+            expected=", ".join(str(dtype) for dtype in FROM_TORCH),
+            mend="convert it in torch first, for example tensor.float()",
         )
     if not tensor.untyped_storage().nbytes() and tensor.numel():
         raise _without_memory(
@@ -71,12 +67,10 @@ def _plain(tensor: Any) -> torch.Tensor:
     kind: Any = type(tensor)
     if not isinstance(tensor, torch.Tensor):
         raise DTypeError(
-            explain(
-                "from_torch: this is no torch tensor",
-                given=f"{kind.__module__}.{kind.__qualname__}",
-                expected="a torch.Tensor",
-                mend="Tensor.from_data(values, device) takes lists, numbers and arrays",
-            )
+            "from_torch: this is no torch tensor",
+            given=f"{kind.__module__}.{kind.__qualname__}",
+            expected="a torch.Tensor",
+            mend="Tensor.from_data(values, device) takes lists, numbers and arrays",
         )
     if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
         raise _without_memory(
@@ -122,14 +116,12 @@ def _plain(tensor: Any) -> torch.Tensor:
 def _followed(tensor: torch.Tensor) -> ArgumentError:
     made = "" if tensor.grad_fn is None else f", made by {tensor.grad_fn.name()}"
     return ArgumentError(
-        explain(
-            "from_torch: torch's autograd follows this tensor, and its gradients would end here",
-            given=f"a {type(tensor).__name__} {tuple(tensor.shape)} that requires grad{made}",
-            expected="a tensor without torch's graph: gradients do not flow from burn_torch into it",
-            mend="Tensor.from_torch(tensor.detach()) takes the value alone",
-        )
+        "from_torch: torch's autograd follows this tensor, and its gradients would end here",
+        given=f"a {type(tensor).__name__} {tuple(tensor.shape)} that requires grad{made}",
+        expected="a tensor without torch's graph: gradients do not flow from burn_torch into it",
+        mend="Tensor.from_torch(tensor.detach()) takes the value alone",
     )
 
 
 def _without_memory(what: str, given: str, expected: str, mend: str) -> BurnTorchError:
-    return DeviceError(explain(f"from_torch: {what}", given=given, expected=expected, mend=mend))
+    return DeviceError(f"from_torch: {what}", given=given, expected=expected, mend=mend)

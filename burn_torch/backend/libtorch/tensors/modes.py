@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 from torch._C import _functorch
 
-from burn_torch.core.errors import ArgumentError, BurnTorchError, explain
+from burn_torch.core.errors import ArgumentError, BurnTorchError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call
 from burn_torch.ops.refusals import refusal
@@ -84,13 +84,11 @@ def tracer_fault(what: str) -> ArgumentError | None:
     if mode is None:
         return None
     return ArgumentError(
-        explain(
-            f"{what}: burn_torch computes nothing inside of {mode}",
-            given=f"a call inside of {mode}, which does not see what burn_torch computes",
-            expected="a call outside of torch's transforms and tracers",
-            mend="compute it before, and use what x.into_torch() gives; grad, vjp, jvp, hvp, per_sample_grad, compile"
-            " and onnx.export of burn_torch transform and trace functions of burn_torch",
-        )
+        f"{what}: burn_torch computes nothing inside of {mode}",
+        given=f"a call inside of {mode}, which does not see what burn_torch computes",
+        expected="a call outside of torch's transforms and tracers",
+        mend="compute it before, and use what x.into_torch() gives; grad, vjp, jvp, hvp, per_sample_grad, compile"
+        " and onnx.export of burn_torch transform and trace functions of burn_torch",
     )
 
 
@@ -106,12 +104,10 @@ def unreadable(what: str, inputs: Sequence[object]) -> ArgumentError | None:
     if fault is not None or kind is None:
         return fault
     return ArgumentError(
-        explain(
-            f"{what}: this tensor holds no numbers",
-            given=f"a tensor over a {kind.__module__}.{kind.__qualname__}, made inside of its mode",
-            expected="a tensor that was made outside of torch's transforms and tracers",
-            mend="make it again, outside of FakeTensorMode and the like",
-        )
+        f"{what}: this tensor holds no numbers",
+        given=f"a tensor over a {kind.__module__}.{kind.__qualname__}, made inside of its mode",
+        expected="a tensor that was made outside of torch's transforms and tracers",
+        mend="make it again, outside of FakeTensorMode and the like",
     )
 
 
