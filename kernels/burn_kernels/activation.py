@@ -29,7 +29,7 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, row_facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import (
     FLOATS,
     Machine,
@@ -187,12 +187,10 @@ def backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu", config: C
 def _check(op: str, kind: str, tensors: dict[str, torch.Tensor]) -> None:
     if kind not in KINDS:
         raise KernelArgumentError(
-            explain(
-                f"{op}: no such activation",
-                given=f"kind {kind!r}",
-                expected=f"one of {', '.join(KINDS)}",
-                mend="gelu is the exact form, gelu_tanh the approximation; gated forms are in burn_kernels.glu",
-            )
+            f"{op}: no such activation",
+            given=f"kind {kind!r}",
+            expected=f"one of {', '.join(KINDS)}",
+            mend="gelu is the exact form, gelu_tanh the approximation; gated forms are in burn_kernels.glu",
         )
     check(op, tensors, dict.fromkeys(tensors, tensors["x"].shape), alike=list(tensors))
 

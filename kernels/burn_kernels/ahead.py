@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from burn_kernels.errors import KernelLimitError, explain
+from burn_kernels.errors import KernelLimitError
 from burn_kernels.launch import Launch, Machine, extra_options
 
 __all__ = ["Resources", "compile_launch", "resources"]
@@ -106,11 +106,9 @@ def _number(pattern: str, text: str) -> int:
     found = re.search(pattern, text)
     if found is None:
         raise KernelLimitError(
-            explain(
-                "the compiler's report does not say what was asked",
-                given=text[-500:],
-                expected=f"a line that matches {pattern}",
-                mend="use Triton 3.6, or teach burn_kernels.ahead the new form",
-            )
+            "the compiler's report does not say what was asked",
+            given=text[-500:],
+            expected=f"a line that matches {pattern}",
+            mend="use Triton 3.6, or teach burn_kernels.ahead the new form",
         )
     return int(found[1])

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, TypeVar
 import torch
 from torch.fx import Proxy
 
-from burn_kernels.errors import KernelArgumentError, KernelError, explain
+from burn_kernels.errors import KernelArgumentError, KernelError
 
 __all__ = ["checked", "fits"]
 
@@ -124,9 +124,7 @@ def _worded(forward: Callable[..., object], subject: str) -> Callable[..., objec
 
 def _refusal(subject: str, why: str, given: str, expected: str) -> KernelArgumentError:
     mend = "pass what is expected; help() of it says what each argument means"
-    return KernelArgumentError(
-        explain(f"{subject}: {' '.join(why.split())}", given=given, expected=expected, mend=mend)
-    )
+    return KernelArgumentError(f"{subject}: {' '.join(why.split())}", given=given, expected=expected, mend=mend)
 
 
 def _call(subject: str, args: tuple[object, ...], kwargs: Mapping[str, object], owner: type | None) -> str:

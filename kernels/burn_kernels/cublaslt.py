@@ -23,7 +23,7 @@ from typing import Any, Final, final
 
 import torch
 
-from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelLimitError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelLimitError, KernelShapeError
 from burn_kernels.launch import describe
 
 __all__ = [
@@ -133,12 +133,10 @@ def layout_of(x: torch.Tensor) -> tuple[Layout, bool]:
     if x.stride(0) == 1 or rows == 1:
         return Layout(rows, cols, max(x.stride(1), rows, 1)), False
     raise KernelLimitError(
-        explain(
-            "cublaslt: a matrix whose elements are all apart",
-            given=f"shape {tuple(x.shape)}, strides {x.stride()}",
-            expected="neighbours in memory along one of the axes",
-            mend="x.contiguous()",
-        )
+        "cublaslt: a matrix whose elements are all apart",
+        given=f"shape {tuple(x.shape)}, strides {x.stride()}",
+        expected="neighbours in memory along one of the axes",
+        mend="x.contiguous()",
     )
 
 
@@ -182,9 +180,7 @@ def _check(
 ) -> None:
     if ending not in ENDINGS:
         raise KernelArgumentError(
-            explain(
-                "cublaslt: no such ending", given=repr(ending), expected=", ".join(ENDINGS), mend="take one of these"
-            )
+            "cublaslt: no such ending", given=repr(ending), expected=", ".join(ENDINGS), mend="take one of these"
         )
     faults = []
     if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[0] or 0 in (*x.shape, *w.shape):
@@ -199,12 +195,10 @@ def _check(
             faults.append(f"out {result}, packed along its rows")
     if faults:
         raise KernelShapeError(
-            explain(
-                "cublaslt: the sizes do not fit",
-                given=describe(there),
-                expected="; ".join(faults),
-                mend="pass matrices that belong together",
-            )
+            "cublaslt: the sizes do not fit",
+            given=describe(there),
+            expected="; ".join(faults),
+            mend="pass matrices that belong together",
         )
     wanted = []
     if (bias is not None) != (ending == "bias") and ending != "gelu_kept":
@@ -215,23 +209,19 @@ def _check(
         wanted.append("`out` where something is added to it")
     if wanted:
         raise KernelArgumentError(
-            explain(
-                f"cublaslt: arguments that the ending {ending} does not take",
-                given=", ".join(name for name, t in there.items() if t is not None) + (", adds" if adds else ""),
-                expected="; ".join(wanted),
-                mend="see the table of ENDINGS",
-            )
+            f"cublaslt: arguments that the ending {ending} does not take",
+            given=", ".join(name for name, t in there.items() if t is not None) + (", adds" if adds else ""),
+            expected="; ".join(wanted),
+            mend="see the table of ENDINGS",
         )
     kinds = {t.dtype for t in (x, w, bias, kept) if t is not None}
     results = {x.dtype} if out is None else {x.dtype, torch.float32}
     if len(kinds) > 1 or x.dtype not in _TYPES or (out is not None and out.dtype not in results):
         raise KernelDTypeError(
-            explain(
-                "cublaslt: the element types do not fit",
-                given=describe(there),
-                expected="float32, float16 or bfloat16, all the same; out may be float32",
-                mend="cast with x.to(dtype)",
-            )
+            "cublaslt: the element types do not fit",
+            given=describe(there),
+            expected="float32, float16 or bfloat16, all the same; out may be float32",
+            mend="cast with x.to(dtype)",
         )
 
 
@@ -265,12 +255,10 @@ class Library:
         status = getattr(self._found, name)(*arguments)
         if status != 0:
             raise KernelLimitError(
-                explain(
-                    f"cublaslt: {name} failed",
-                    given=f"status {status}, {_STATUS.get(status, 'of no name known here')}",
-                    expected="0, success",
-                    mend="compute the product and what follows it one after the other",
-                )
+                f"cublaslt: {name} failed",
+                given=f"status {status}, {_STATUS.get(status, 'of no name known here')}",
+                expected="0, success",
+                mend="compute the product and what follows it one after the other",
             )
 
     def made(self, name: str, *arguments: object) -> ctypes.c_void_p:
@@ -376,12 +364,10 @@ class _Plan:
         found = library()
         if found is None:
             raise KernelLimitError(
-                explain(
-                    "cublaslt: the library is not there",
-                    given=f"torch for {torch.version.cuda or 'no CUDA'}",
-                    expected="torch for CUDA, with its libraries",
-                    mend="compute the product and what follows it one after the other",
-                )
+                "cublaslt: the library is not there",
+                given=f"torch for {torch.version.cuda or 'no CUDA'}",
+                expected="torch for CUDA, with its libraries",
+                mend="compute the product and what follows it one after the other",
             )
         self.library: Final = found
         self.problem: Final = problem
@@ -433,12 +419,10 @@ class _Plan:
         """Launches the product on the current stream."""
         if not self.proposals:
             raise KernelLimitError(
-                explain(
-                    "cublaslt: no algorithm computes this",
-                    given=str(self.problem),
-                    expected="at least one proposal",
-                    mend="compute the product and what follows it one after the other",
-                )
+                "cublaslt: no algorithm computes this",
+                given=str(self.problem),
+                expected="at least one proposal",
+                mend="compute the product and what follows it one after the other",
             )
         chosen = self.proposals[min(rank, len(self.proposals) - 1)]
         size = chosen.workspace_bytes

@@ -25,7 +25,7 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, runs_kernel
 from burn_kernels.random import Number
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
@@ -118,12 +118,10 @@ def check_probability(op: str, prob: float) -> None:
     """Raises KernelArgumentError for a probability outside its range."""
     if not 0.0 <= prob <= 1.0:
         raise KernelArgumentError(
-            explain(
-                f"{op}: the probability is outside its range",
-                given=f"prob {prob}",
-                expected="from 0 to 1",
-                mend="pass the share of elements to drop",
-            )
+            f"{op}: the probability is outside its range",
+            given=f"prob {prob}",
+            expected="from 0 to 1",
+            mend="pass the share of elements to drop",
         )
 
 

@@ -24,7 +24,7 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment, row_facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
 from burn_kernels.launch import (
     FLOATS,
     Machine,
@@ -199,30 +199,24 @@ def _check(dy: torch.Tensor, indices: torch.Tensor, rows: int, padding_idx: int 
     require_axis(op, dy)
     if tuple(indices.shape) != tuple(dy.shape[:-1]):
         raise KernelShapeError(
-            explain(
-                f"{op}: the sizes do not fit",
-                given=describe({"dy": dy, "indices": indices}),
-                expected="dy (*batch, cols), indices (*batch)",
-                mend="pass the indices with which the rows were taken",
-            )
+            f"{op}: the sizes do not fit",
+            given=describe({"dy": dy, "indices": indices}),
+            expected="dy (*batch, cols), indices (*batch)",
+            mend="pass the indices with which the rows were taken",
         )
     if indices.dtype.is_floating_point or indices.dtype.is_complex or indices.dtype == torch.bool:
         raise KernelDTypeError(
-            explain(
-                f"{op}: indices are row numbers",
-                given=describe({"indices": indices}),
-                expected="integers",
-                mend="indices.to(torch.int64)",
-            )
+            f"{op}: indices are row numbers",
+            given=describe({"indices": indices}),
+            expected="integers",
+            mend="indices.to(torch.int64)",
         )
     if rows < 0 or (padding_idx is not None and not 0 <= padding_idx < rows):
         raise KernelArgumentError(
-            explain(
-                f"{op}: an option is outside its range",
-                given=f"rows {rows}, padding_idx {padding_idx}",
-                expected="rows from 0; padding_idx from 0 to rows - 1, or None",
-                mend="count padding_idx from the front of the table",
-            )
+            f"{op}: an option is outside its range",
+            given=f"rows {rows}, padding_idx {padding_idx}",
+            expected="rows from 0; padding_idx from 0 to rows - 1, or None",
+            mend="count padding_idx from the front of the table",
         )
     check(op, {"dy": dy, "indices": indices}, {}, alike=["dy"])
 
@@ -255,12 +249,10 @@ def _check_rows(keys: torch.Tensor, rows: int) -> None:
     wrong = keys[(keys < 0) | (keys >= rows)]
     if wrong.numel():
         raise KernelArgumentError(
-            explain(
-                "embedding backward: indices outside the table",
-                given=f"{wrong.numel()} indices, the first {int(wrong[0])}",
-                expected=f"from 0 to {rows - 1}",
-                mend="pass rows, the height of the table, as it is",
-            )
+            "embedding backward: indices outside the table",
+            given=f"{wrong.numel()} indices, the first {int(wrong[0])}",
+            expected=f"from 0 to {rows - 1}",
+            mend="pass rows, the height of the table, as it is",
         )
 
 

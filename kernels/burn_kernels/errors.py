@@ -1,4 +1,4 @@
-"""What can go wrong in a kernel's launcher, and the one way to word it.
+"""The errors of launchers, and the one way to word them.
 
     KernelError
     ├── KernelShapeError    (ValueError)    sizes that do not fit each other or the operation
@@ -7,11 +7,15 @@
     ├── KernelArgumentError (ValueError)    a number or an option outside its range
     └── KernelLimitError    (RuntimeError)  a right call that this kernel cannot run; `reference` can
 
-Whoever catches `KernelLimitError` falls back to the reference, counts it and says so; the other errors are mistakes of
-the caller.
+A caller that catches `KernelLimitError` falls back to the reference, counts it and says so; the other errors are
+mistakes of the caller.  Each class takes the three parts of its message by name and puts them together by `explain`:
+
+    raise KernelShapeError("softmax: no columns", given="(3,)", expected="(rows, cols)", mend="add an axis")
 """
 
 from __future__ import annotations
+
+from typing import Any, overload
 
 __all__ = [
     "KernelArgumentError",
@@ -26,6 +30,13 @@ __all__ = [
 
 class KernelError(Exception):
     """Base of all errors that a launcher raises."""
+
+    @overload
+    def __init__(self, what: str, /, *, given: str, expected: str, mend: str) -> None: ...
+    @overload
+    def __init__(self, *args: object) -> None: ...
+    def __init__(self, *args: Any, **parts: str) -> None:
+        super().__init__(*((explain(*args, **parts),) if parts else args))
 
 
 class KernelShapeError(KernelError, ValueError):

@@ -21,7 +21,7 @@ import torch
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.activation import KINDS, TWINS, Config, _address, activate, plain, pointwise_tunable
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import (
     FLOATS,
     Machine,
@@ -144,12 +144,10 @@ def backward(
 def _check(op: str, kind: str, tensors: dict[str, torch.Tensor]) -> None:
     if kind not in ACTIVATIONS:
         raise KernelArgumentError(
-            explain(
-                "glu: no such activation",
-                given=f"kind {kind!r}",
-                expected=f"one of {', '.join(ACTIVATIONS)}",
-                mend="swiglu is silu, geglu is gelu or gelu_tanh, reglu is relu",
-            )
+            "glu: no such activation",
+            given=f"kind {kind!r}",
+            expected=f"one of {', '.join(ACTIVATIONS)}",
+            mend="swiglu is silu, geglu is gelu or gelu_tanh, reglu is relu",
         )
     require_axis(f"glu {op}", tensors["gate"])
     check(f"glu {op}", tensors, dict.fromkeys(tensors, tensors["gate"].shape), alike=list(tensors))

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import AVAILABLE, INTERPRETED
-from burn_kernels.errors import KernelDeviceError, KernelDTypeError, KernelLimitError, KernelShapeError, explain
+from burn_kernels.errors import KernelDeviceError, KernelDTypeError, KernelLimitError, KernelShapeError
 from burn_kernels.interpreting import launch_interpreted
 from burn_kernels.jitted import settle
 from burn_kernels.prepared import kind_of, known, learn
@@ -112,12 +112,10 @@ def runs_kernel(op: str, *tensors: torch.Tensor) -> bool:
     faults = [str(x.dtype) for x in tensors if x.dtype not in FLOATS]
     if faults:
         raise KernelLimitError(
-            explain(
-                f"{op}: the kernel does not compute in this element type",
-                given=", ".join(faults),
-                expected="float32, float16 or bfloat16",
-                mend="cast the tensors, or call the reference, which takes float64",
-            )
+            f"{op}: the kernel does not compute in this element type",
+            given=", ".join(faults),
+            expected="float32, float16 or bfloat16",
+            mend="cast the tensors, or call the reference, which takes float64",
         )
     return True
 
@@ -144,31 +142,25 @@ def check(
     wrong = [name for name, shape in shapes.items() if name in there and tuple(there[name].shape) != tuple(shape)]
     if wrong:
         raise KernelShapeError(
-            explain(
-                f"{op}: {' and '.join(wrong)} {'has' if len(wrong) == 1 else 'have'} another shape than fits",
-                given=describe(there),
-                expected=", ".join(f"{name} {tuple(shapes[name])}" for name in wrong),
-                mend="pass the tensors that belong together",
-            )
+            f"{op}: {' and '.join(wrong)} {'has' if len(wrong) == 1 else 'have'} another shape than fits",
+            given=describe(there),
+            expected=", ".join(f"{name} {tuple(shapes[name])}" for name in wrong),
+            mend="pass the tensors that belong together",
         )
     kinds = {there[name].dtype for name in alike if name in there}
     if len(kinds) > 1 or not all(kind.is_floating_point for kind in kinds):
         raise KernelDTypeError(
-            explain(
-                f"{op}: the element types do not fit",
-                given=describe(there),
-                expected=f"one float type for {', '.join(name for name in alike if name in there)}",
-                mend="cast with x.to(dtype)",
-            )
+            f"{op}: the element types do not fit",
+            given=describe(there),
+            expected=f"one float type for {', '.join(name for name in alike if name in there)}",
+            mend="cast with x.to(dtype)",
         )
     if any(x.device != first.device for x in there.values()):
         raise KernelDeviceError(
-            explain(
-                f"{op}: the tensors lie on different devices",
-                given=describe(there),
-                expected=f"all on {first.device}",
-                mend="move them with x.to(device)",
-            )
+            f"{op}: the tensors lie on different devices",
+            given=describe(there),
+            expected=f"all on {first.device}",
+            mend="move them with x.to(device)",
         )
 
 
@@ -176,12 +168,10 @@ def require_axis(op: str, x: torch.Tensor) -> None:
     """Raises KernelShapeError where x has no axis to work along."""
     if x.dim() < 1:
         raise KernelShapeError(
-            explain(
-                f"{op}: the input has no axis",
-                given=describe({"x": x}),
-                expected="x (*batch, cols)",
-                mend="add an axis with x.unsqueeze(0)",
-            )
+            f"{op}: the input has no axis",
+            given=describe({"x": x}),
+            expected="x (*batch, cols)",
+            mend="add an axis with x.unsqueeze(0)",
         )
 
 

@@ -36,7 +36,7 @@ from burn_kernels.cross_entropy.references import (
 from burn_kernels.cublaslt import Layout
 from burn_kernels.cublaslt import Problem as Product
 from burn_kernels.cublaslt_choice import best
-from burn_kernels.errors import KernelShapeError, explain
+from burn_kernels.errors import KernelShapeError
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, machine_of, recorded, wide_type
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -367,12 +367,10 @@ def _options(
     options = Options(weight, reduction, smoothing, ignore_index, z_loss)
     if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[1]:
         raise KernelShapeError(
-            explain(
-                "linear_cross_entropy: the sizes do not fit",
-                given=describe({"x": x, "w": w}),
-                expected="x (rows, cols), w (vocab, cols)",
-                mend="flatten with x.reshape(-1, x.shape[-1]); w is laid out as in torch.nn.Linear",
-            )
+            "linear_cross_entropy: the sizes do not fit",
+            given=describe({"x": x, "w": w}),
+            expected="x (rows, cols), w (vocab, cols)",
+            mend="flatten with x.reshape(-1, x.shape[-1]); w is laid out as in torch.nn.Linear",
         )
     check_targets("linear_cross_entropy", x, targets, options, w.shape[0])
     tensors = {"x": x, "w": w, "bias": bias, "targets": targets}

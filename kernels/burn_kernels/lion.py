@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import HALVES, wide_type
 from burn_kernels.optimizer import (
     _check_table,
@@ -132,12 +132,10 @@ def _step(
 ) -> None:
     if not 0.0 <= betas[0] < 1.0 or not 0.0 <= betas[1] < 1.0:
         raise KernelArgumentError(
-            explain(
-                f"{op}: an option is outside its range",
-                given=f"betas {betas}",
-                expected="betas from 0 up to, not including, 1",
-                mend="0.9 and 0.99 are usual",
-            )
+            f"{op}: an option is outside its range",
+            given=f"betas {betas}",
+            expected="betas from 0 up to, not including, 1",
+            mend="0.9 and 0.99 are usual",
         )
     _check_table(op, table, (1,), clip)
     if not _runs_kernel(op, table):

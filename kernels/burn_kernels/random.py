@@ -24,7 +24,7 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import Machine, ceil_div, launch, recorded, warn_without_triton
 
 __all__ = ["bits", "signed", "words", "yes"]
@@ -168,12 +168,10 @@ def yes(
     """
     if not 0 <= limit <= 1 << 32:
         raise KernelArgumentError(
-            explain(
-                "yes: the limit is no share of 2^32 words",
-                given=f"limit {limit}",
-                expected="from 0 to 2^32",
-                mend="pass round(probability * 2**32)",
-            )
+            "yes: the limit is no share of 2^32 words",
+            given=f"limit {limit}",
+            expected="from 0 to 2^32",
+            mend="pass round(probability * 2**32)",
         )
     y = torch.empty(tuple(shape), dtype=dtype, device=device)
     if not _runs_kernel(y):
@@ -213,12 +211,10 @@ def numbers(key: Number, stream: Number) -> tuple[Any, Any]:
     for name, number in (("key", key), ("stream", stream)):
         if isinstance(number, torch.Tensor) and (number.dtype != torch.int64 or number.numel() != 1):
             raise KernelArgumentError(
-                explain(
-                    f"the {name} is no integer of 64 bits",
-                    given=f"a tensor {tuple(number.shape)} of {number.dtype}",
-                    expected="a Python integer, or a tensor with one int64",
-                    mend="make it with torch.tensor(number, dtype=torch.int64, device=device)",
-                )
+                f"the {name} is no integer of 64 bits",
+                given=f"a tensor {tuple(number.shape)} of {number.dtype}",
+                expected="a Python integer, or a tensor with one int64",
+                mend="make it with torch.tensor(number, dtype=torch.int64, device=device)",
             )
     return tuple(x if isinstance(x, torch.Tensor) else signed(x) for x in (key, stream))  # type: ignore[return-value]  # two
 

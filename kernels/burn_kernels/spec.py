@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from burn_kernels.arguments import checked
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.registry import Registry
 
 __all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "register"]
@@ -88,21 +88,17 @@ def register(spec: KernelSpec) -> KernelSpec:
     """Adds a spec to the registry and returns it."""
     if REGISTRY.holds(spec.name):
         raise KernelArgumentError(
-            explain(
-                f"the kernel {spec.name!r} is registered twice",
-                given=f"{spec.forward.__module__}.{spec.forward.__qualname__}",
-                expected=f"one spec a name; {spec.name!r} is from {REGISTRY[spec.name].forward.__module__}",
-                mend="give the new kernel another name",
-            )
+            f"the kernel {spec.name!r} is registered twice",
+            given=f"{spec.forward.__module__}.{spec.forward.__qualname__}",
+            expected=f"one spec a name; {spec.name!r} is from {REGISTRY[spec.name].forward.__module__}",
+            mend="give the new kernel another name",
         )
     if (spec.gradient is None) != (spec.reference_gradient is None):
         raise KernelArgumentError(
-            explain(
-                f"the kernel {spec.name!r} has one half of a gradient",
-                given="gradient" if spec.gradient else "reference_gradient",
-                expected="both gradient and reference_gradient, or neither",
-                mend="write the other one",
-            )
+            f"the kernel {spec.name!r} has one half of a gradient",
+            given="gradient" if spec.gradient else "reference_gradient",
+            expected="both gradient and reference_gradient, or neither",
+            mend="write the other one",
         )
     REGISTRY[spec.name] = spec
     return spec

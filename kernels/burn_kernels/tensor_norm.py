@@ -23,7 +23,7 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.errors import KernelArgumentError, KernelDTypeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, launch, runs_kernel, wide_type
 from burn_kernels.optimizer import _TYPES, _pointer
 from burn_kernels.reduce.kernels import _peak
@@ -151,22 +151,18 @@ def table(tensors: Tensors) -> Table:
     wrong = {name: x for name, x in named.items() if not x.is_floating_point()}
     if wrong:
         raise KernelDTypeError(
-            explain(
-                "tensor_norm: the element types do not fit",
-                given=describe(wrong),
-                expected="floats",
-                mend="leave these tensors out",
-            )
+            "tensor_norm: the element types do not fit",
+            given=describe(wrong),
+            expected="floats",
+            mend="leave these tensors out",
         )
     loose = [f"{name} with strides {x.stride()}" for name, x in named.items() if not x.is_contiguous()]
     if loose:
         raise KernelArgumentError(
-            explain(
-                "tensor_norm: tensors that do not lie in order",
-                given=", ".join(loose),
-                expected="contiguous tensors: the kernel goes by addresses",
-                mend="call norm, which copies them, or keep them as x.contiguous() makes them",
-            )
+            "tensor_norm: tensors that do not lie in order",
+            given=", ".join(loose),
+            expected="contiguous tensors: the kernel goes by addresses",
+            mend="call norm, which copies them, or keep them as x.contiguous() makes them",
         )
     if named:
         check("tensor_norm", named, {}, alike=[])
@@ -211,12 +207,10 @@ def _run(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     if order not in ORDERS or (most is not None and not most > 0.0):
         raise KernelArgumentError(
-            explain(
-                f"{op}: an option is outside its range",
-                given=f"order {order}" + ("" if most is None else f", most {most}"),
-                expected="order 1, 2 or inf" + ("" if most is None else "; most above 0"),
-                mend="choose one of these",
-            )
+            f"{op}: an option is outside its range",
+            given=f"order {order}" + ("" if most is None else f", most {most}"),
+            expected="order 1, 2 or inf" + ("" if most is None else "; most above 0"),
+            mend="choose one of these",
         )
     made = tensors if isinstance(tensors, Table) else table([x.contiguous() for x in tensors])
     count = sum(part[1].shape[0] for part in made.parts)

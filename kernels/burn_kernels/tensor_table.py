@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
 from burn_kernels.launch import check
 
 __all__ = ["CHUNK", "Table", "Tensors", "staging_for", "table"]
@@ -68,12 +68,10 @@ def table(
              for i, x in enumerate(group) if not x.is_contiguous()]  # fmt: skip
     if loose:
         raise KernelArgumentError(
-            explain(
-                "table: tensors that do not lie in order",
-                given=", ".join(loose),
-                expected="contiguous tensors: the kernel goes by addresses",
-                mend="keep parameters, gradients and states as x.contiguous() makes them",
-            )
+            "table: tensors that do not lie in order",
+            given=", ".join(loose),
+            expected="contiguous tensors: the kernel goes by addresses",
+            mend="keep parameters, gradients and states as x.contiguous() makes them",
         )
     copied = None if copies is None else groups.pop()
     results = [groups[0], *groups[2:]]
@@ -115,23 +113,19 @@ def _groups(op: str, **named: Tensors) -> list[list[torch.Tensor]]:
     lengths = {name: len(group) for name, group in groups.items()}
     if len(set(lengths.values())) > 1:
         raise KernelShapeError(
-            explain(
-                f"{op}: the groups have different lengths",
-                given=", ".join(f"{length} {name}" for name, length in lengths.items()),
-                expected="one tensor of each for each parameter",
-                mend="leave out parameters without a gradient from all groups",
-            )
+            f"{op}: the groups have different lengths",
+            given=", ".join(f"{length} {name}" for name, length in lengths.items()),
+            expected="one tensor of each for each parameter",
+            mend="leave out parameters without a gradient from all groups",
         )
     for name, group in groups.items():
         kinds = {x.dtype for x in group}
         if len(kinds) > 1 or not all(kind.is_floating_point for kind in kinds):
             raise KernelDTypeError(
-                explain(
-                    f"{op}: {name} are not of one float type",
-                    given=", ".join(sorted(str(kind) for kind in kinds)),
-                    expected="one float type",
-                    mend="make one table for each type",
-                )
+                f"{op}: {name} are not of one float type",
+                given=", ".join(sorted(str(kind) for kind in kinds)),
+                expected="one float type",
+                mend="make one table for each type",
             )
     for index, param in enumerate(groups["params"]):
         here = {f"{name}[{index}]": group[index] for name, group in groups.items()}

@@ -16,7 +16,7 @@ import torch
 
 from burn_kernels import random
 from burn_kernels.dropout import check_probability, mask_numbers
-from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelLimitError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelLimitError, KernelShapeError
 from burn_kernels.launch import check, describe, wide_type
 from burn_kernels.random import Number
 
@@ -94,13 +94,11 @@ def rule_of(
     wrong += [f"precision {precision!r}"] if precision not in PRECISIONS else []
     if wrong:
         raise KernelArgumentError(
-            explain(
-                f"{op}: an option is outside its range",
-                given=", ".join(wrong),
-                expected="align 'top_left' or 'bottom_right'; window from 1; softcap above 0; scale finite; "
-                f"precision one of {', '.join(PRECISIONS)}",
-                mend="leave out what is not wanted: None is no window, no softcap, and a scale of 1 / sqrt(d_head)",
-            )
+            f"{op}: an option is outside its range",
+            given=", ".join(wrong),
+            expected="align 'top_left' or 'bottom_right'; window from 1; softcap above 0; scale finite; "
+            f"precision one of {', '.join(PRECISIONS)}",
+            mend="leave out what is not wanted: None is no window, no softcap, and a scale of 1 / sqrt(d_head)",
         )
     check_probability(op, prob)
     scale = 1.0 / math.sqrt(max(1, q.shape[-1])) if scale is None else scale
@@ -120,23 +118,18 @@ def check_dense(
         fits = all(x is None or _broadcasts(x.shape, scores) for x in (mask, bias))
     if not fits:
         raise KernelShapeError(
-            explain(
-                f"{op}: the sizes do not fit",
-                given=describe(tensors),
-                expected="q (batch, heads, seq_q, d_head), k and v (batch, kv_heads, seq_k, d_head), kv_heads a "
-                "divisor of heads; mask and bias of up to four axes that broadcast to (batch, heads, seq_q, seq_k)",
-                mend="pass views: q.transpose(1, 2) of (batch, seq, heads, d_head), mask[:, None, None] of (batch, "
-                "seq_k)",
-            )
+            f"{op}: the sizes do not fit",
+            given=describe(tensors),
+            expected="q (batch, heads, seq_q, d_head), k and v (batch, kv_heads, seq_k, d_head), kv_heads a "
+            "divisor of heads; mask and bias of up to four axes that broadcast to (batch, heads, seq_q, seq_k)",
+            mend="pass views: q.transpose(1, 2) of (batch, seq, heads, d_head), mask[:, None, None] of (batch, seq_k)",
         )
     if (mask is not None and mask.dtype != torch.bool) or (bias is not None and not bias.is_floating_point()):
         raise KernelDTypeError(
-            explain(
-                f"{op}: mask or bias is of another type",
-                given=describe({"mask": mask, "bias": bias}),
-                expected="mask of bools, true where a key is seen; bias of floats, which are added to the scores",
-                mend="pass a float mask as bias=, a mask of zeros and ones as mask.bool()",
-            )
+            f"{op}: mask or bias is of another type",
+            given=describe({"mask": mask, "bias": bias}),
+            expected="mask of bools, true where a key is seen; bias of floats, which are added to the scores",
+            mend="pass a float mask as bias=, a mask of zeros and ones as mask.bool()",
         )
     check(op, tensors, {}, alike=["q", "k", "v"])
 
@@ -157,22 +150,18 @@ def check_packed(
     fits = fits and q_starts.dim() == 1 and q_starts.shape == k_starts.shape and q_starts.shape[0] > 0
     if not fits or min(longest) < 0:
         raise KernelShapeError(
-            explain(
-                f"{op}: the sizes do not fit",
-                given=f"{describe(tensors)}, longest_q {longest[0]}, longest_k {longest[1]}",
-                expected="q (total_q, heads, d_head), k and v (total_k, kv_heads, d_head), kv_heads a divisor of "
-                "heads; q_starts and k_starts (sequences + 1,); the longest lengths from 0",
-                mend="starts are 0 and the running sums of the lengths; the last one is the total",
-            )
+            f"{op}: the sizes do not fit",
+            given=f"{describe(tensors)}, longest_q {longest[0]}, longest_k {longest[1]}",
+            expected="q (total_q, heads, d_head), k and v (total_k, kv_heads, d_head), kv_heads a divisor of "
+            "heads; q_starts and k_starts (sequences + 1,); the longest lengths from 0",
+            mend="starts are 0 and the running sums of the lengths; the last one is the total",
         )
     if any(x.dtype not in (torch.int32, torch.int64) for x in (q_starts, k_starts)):
         raise KernelDTypeError(
-            explain(
-                f"{op}: starts are whole numbers",
-                given=describe({"q_starts": q_starts, "k_starts": k_starts}),
-                expected="int32 or int64",
-                mend="torch.cumsum of the lengths with dtype=torch.int32, behind a 0",
-            )
+            f"{op}: starts are whole numbers",
+            given=describe({"q_starts": q_starts, "k_starts": k_starts}),
+            expected="int32 or int64",
+            mend="torch.cumsum of the lengths with dtype=torch.int32, behind a 0",
         )
     check(op, tensors, {}, alike=["q", "k", "v"])
     if q.device.type == "cpu":
@@ -183,12 +172,10 @@ def check_packed(
         most = [max((b - a for a, b in itertools.pairwise(s)), default=0) for s in starts]
         if not (rising and inside and most[0] <= longest[0] and most[1] <= longest[1]):
             raise KernelArgumentError(
-                explain(
-                    f"{op}: the starts are not those of the sequences",
-                    given=f"q_starts {starts[0]}, k_starts {starts[1]}, longest_q {longest[0]}, longest_k {longest[1]}",
-                    expected=f"from 0 rising to {ends[0]} and {ends[1]}, no length above the longest",
-                    mend="make them of the lengths: 0, then their running sums",
-                )
+                f"{op}: the starts are not those of the sequences",
+                given=f"q_starts {starts[0]}, k_starts {starts[1]}, longest_q {longest[0]}, longest_k {longest[1]}",
+                expected=f"from 0 rising to {ends[0]} and {ends[1]}, no length above the longest",
+                mend="make them of the lengths: 0, then their running sums",
             )
 
 
@@ -196,12 +183,10 @@ def check_dim(op: str, q: torch.Tensor) -> None:
     """Raises KernelLimitError for heads that no kernel takes."""
     if not 0 < q.shape[-1] <= MAX_DIM:
         raise KernelLimitError(
-            explain(
-                f"{op}: the kernel does not compute heads of this size",
-                given=f"d_head {q.shape[-1]}",
-                expected=f"d_head from 1 to {MAX_DIM}",
-                mend="call the reference, which takes any",
-            )
+            f"{op}: the kernel does not compute heads of this size",
+            given=f"d_head {q.shape[-1]}",
+            expected=f"d_head from 1 to {MAX_DIM}",
+            mend="call the reference, which takes any",
         )
 
 

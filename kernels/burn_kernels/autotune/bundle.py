@@ -18,7 +18,6 @@ from burn_kernels.arguments import checked
 from burn_kernels.autotune.errors import BundleError
 from burn_kernels.autotune.lockfile import write_whole
 from burn_kernels.autotune.store import Fault, Place, Store, Timing, is_config, is_numbers
-from burn_kernels.errors import explain
 
 __all__ = ["export_bundle", "import_bundle"]
 
@@ -57,12 +56,10 @@ def export_bundle(store: Store, path: Path) -> int:
         write_whole(path, json.dumps({"format": FORMAT, "version": VERSION} | rows, indent=1, sort_keys=True) + "\n")
     except OSError as error:
         raise BundleError(
-            explain(
-                "autotune: the file cannot be written",
-                given=f"{path}: {error}",
-                expected="a path in a folder that exists and can be written",
-                mend="name another one",
-            )
+            "autotune: the file cannot be written",
+            given=f"{path}: {error}",
+            expected="a path in a folder that exists and can be written",
+            mend="name another one",
         ) from error
     return len(timings) + len(faults)
 
@@ -86,12 +83,10 @@ def import_bundle(store: Store, path: Path) -> int:
             raise ValueError("; ".join(faults[:20]))
     except (OSError, ValueError, RecursionError) as error:
         raise BundleError(
-            explain(
-                "autotune: the file of timings cannot be read",
-                given=f"{path}: {error}",
-                expected=f"{FORMAT} version {VERSION}, at most {MAX_BYTES} bytes, as export writes it",
-                mend="export it again: python -m burn_kernels export FILE",
-            )
+            "autotune: the file of timings cannot be read",
+            given=f"{path}: {error}",
+            expected=f"{FORMAT} version {VERSION}, at most {MAX_BYTES} bytes, as export writes it",
+            mend="export it again: python -m burn_kernels export FILE",
         ) from error
     timings = [
         Timing(_place(r), r["candidate"], r["config"], tuple(r["samples_ms"]), r["median_ms"], r["eliminated"],

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from burn_kernels.arguments import checked
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 
 __all__ = ["LEVELS", "deterministic", "is_deterministic", "level", "set_level", "using"]
 
@@ -103,11 +103,9 @@ def watch(watcher: Callable[[], None]) -> None:
 def _checked(name: str, prefix: str) -> str:
     if name not in LEVELS:
         raise KernelArgumentError(
-            explain(
-                "autotune: no such level",
-                given=f"{prefix}{name!r}",
-                expected=f"one of {', '.join(LEVELS)}",
-                mend="cached, the default, never measures; off always takes the default config",
-            )
+            "autotune: no such level",
+            given=f"{prefix}{name!r}",
+            expected=f"one of {', '.join(LEVELS)}",
+            mend="cached, the default, never measures; off always takes the default config",
         )
     return name

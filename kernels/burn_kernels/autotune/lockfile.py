@@ -30,7 +30,7 @@ from pathlib import Path
 
 from burn_kernels.autotune.errors import AutotuneWarning, LockfileError
 from burn_kernels.autotune.store import alone, is_config
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 
 __all__ = ["MODES", "Lockfile", "Pin"]
 
@@ -55,24 +55,20 @@ class Lockfile:
     def __init__(self, path: Path, mode: str = "append") -> None:
         if mode not in MODES:
             raise KernelArgumentError(
-                explain(
-                    "autotune: no such mode of a lockfile",
-                    given=repr(mode),
-                    expected=f"one of {', '.join(MODES)}",
-                    mend="append adds what is missing; frozen makes it an error",
-                )
+                "autotune: no such mode of a lockfile",
+                given=repr(mode),
+                expected=f"one of {', '.join(MODES)}",
+                mend="append adds what is missing; frozen makes it an error",
             )
         self.path, self.mode = path, mode
         self._guard = threading.Lock()
         self._warned: set[str] = set()
         if mode == "frozen" and not path.is_file():
             raise LockfileError(
-                explain(
-                    "autotune: there is no lockfile to hold to",
-                    given=f"{path}, mode 'frozen'",
-                    expected="a file that a run in mode 'append' wrote",
-                    mend="run once with mode='append'",
-                )
+                "autotune: there is no lockfile to hold to",
+                given=f"{path}, mode 'frozen'",
+                expected="a file that a run in mode 'append' wrote",
+                mend="run once with mode='append'",
             )
         self.pins = _read(path)
 
@@ -85,23 +81,19 @@ class Lockfile:
         if pin is None:
             if self.mode == "frozen":
                 raise LockfileError(
-                    explain(
-                        "autotune: the lockfile has no choice for this key",
-                        given=f"{key} on {device}, {self.path} in mode 'frozen'",
-                        expected="a choice for every key that is used",
-                        mend="run once with mode='append', and keep the file that it writes",
-                    )
+                    "autotune: the lockfile has no choice for this key",
+                    given=f"{key} on {device}, {self.path} in mode 'frozen'",
+                    expected="a choice for every key that is used",
+                    mend="run once with mode='append', and keep the file that it writes",
                 )
             return None
         if pin.kernel != kernel:
             if self.mode == "frozen":
                 raise LockfileError(
-                    explain(
-                        "autotune: a kernel has changed since the lockfile was written",
-                        given=f"{key}: source {kernel}, {self.path} in mode 'frozen'",
-                        expected=f"source {pin.kernel}",
-                        mend="use the version of burn_kernels that wrote the file, or write it anew",
-                    )
+                    "autotune: a kernel has changed since the lockfile was written",
+                    given=f"{key}: source {kernel}, {self.path} in mode 'frozen'",
+                    expected=f"source {pin.kernel}",
+                    mend="use the version of burn_kernels that wrote the file, or write it anew",
                 )
             self._warn(f"{key}: the kernel's source is {kernel}, pinned was {pin.kernel}; the pinned config holds")
         return pin
@@ -121,12 +113,10 @@ class Lockfile:
     def unusable(self, pin: Pin, why: str) -> LockfileError:
         """The error for a pinned config that cannot run."""
         return LockfileError(
-            explain(
-                "autotune: the pinned config cannot be used",
-                given=f"{pin.key}: {dict(pin.config)} in {self.path}; {why}",
-                expected="a config of this kernel that fits the problem",
-                mend="take the line out of the file; mode='append' then writes another one",
-            )
+            "autotune: the pinned config cannot be used",
+            given=f"{pin.key}: {dict(pin.config)} in {self.path}; {why}",
+            expected="a config of this kernel that fits the problem",
+            mend="take the line out of the file; mode='append' then writes another one",
         )
 
     def _warn(self, message: str) -> None:
@@ -176,12 +166,10 @@ def _fault_of(item: object) -> str:
 
 def _wrong(path: Path, faults: list[str]) -> LockfileError:
     return LockfileError(
-        explain(
-            "autotune: the lockfile cannot be read",
-            given=f"{path}: {'; '.join(faults)}",
-            expected=f"{FORMAT} version {VERSION}, at most {MAX_BYTES} bytes, as burn_kernels writes it",
-            mend="take it away, and a run in mode 'append' writes a new one",
-        )
+        "autotune: the lockfile cannot be read",
+        given=f"{path}: {'; '.join(faults)}",
+        expected=f"{FORMAT} version {VERSION}, at most {MAX_BYTES} bytes, as burn_kernels writes it",
+        mend="take it away, and a run in mode 'append' writes a new one",
     )
 
 

@@ -29,7 +29,7 @@ from burn_kernels.autotune.race import ranking
 from burn_kernels.autotune.store import FILE, Fault, Place, Store, cache_folder, merged
 from burn_kernels.autotune.tunable import Tunable
 from burn_kernels.autotune.tuner import Budget, is_sticky, measure
-from burn_kernels.errors import KernelError, KernelLimitError, explain
+from burn_kernels.errors import KernelError, KernelLimitError
 
 __all__ = ["Decision", "Selector", "current", "lock", "still", "unlock"]
 
@@ -194,12 +194,10 @@ class Selector:
             if tunable.supports(config, facts):
                 return config
         raise KernelLimitError(  # so that callers fall back to the reference, and say so
-            explain(
-                f"autotune: no candidate of {tunable.name} can run",
-                given="; ".join([key, *reasons]),
-                expected="at least one that supports the problem and does not fail",
-                mend="python -m burn_kernels report shows them; passing config= overrides the choice",
-            )
+            f"autotune: no candidate of {tunable.name} can run",
+            given="; ".join([key, *reasons]),
+            expected="at least one that supports the problem and does not fail",
+            mend="python -m burn_kernels report shows them; passing config= overrides the choice",
         )
 
     def fitting(self, tunable: Tunable, decision: Decision, facts: Facts) -> Any:
@@ -231,32 +229,26 @@ class Selector:
             error.add_note(f"in {tunable.name} with {name}, for {decision.place.key}")
             if is_sticky(error):
                 raise CandidateError(
-                    explain(
-                        f"autotune: the device failed under {tunable.name}",
-                        given=f"{name} for {decision.place.key}: {_line(error)}",
-                        expected="a launch, or an error that leaves the device usable",
-                        mend="start the process again; an earlier kernel may be at fault: CUDA_LAUNCH_BLOCKING=1",
-                    )
+                    f"autotune: the device failed under {tunable.name}",
+                    given=f"{name} for {decision.place.key}: {_line(error)}",
+                    expected="a launch, or an error that leaves the device usable",
+                    mend="start the process again; an earlier kernel may be at fault: CUDA_LAUNCH_BLOCKING=1",
                 ) from error
             if decision.source == "locked":
                 raise LockfileError(
-                    explain(
-                        "autotune: the pinned config cannot be launched",
-                        given=f"{name} for {decision.place.key}: {_line(error)}",
-                        expected="a config that runs",
-                        mend="take its line out of the lockfile",
-                    )
+                    "autotune: the pinned config cannot be launched",
+                    given=f"{name} for {decision.place.key}: {_line(error)}",
+                    expected="a config that runs",
+                    mend="take its line out of the lockfile",
                 ) from error
             failed[name] = f"{type(error).__name__}: {_line(error)}"
             if self.capturing(decision.index):
                 self._quarantine(decision, failed)
                 raise CandidateError(
-                    explain(
-                        f"autotune: {tunable.name} could not be launched during the capture of a CUDA graph",
-                        given=f"{name}: {_line(error)}",
-                        expected="a warm-up call before the capture, as torch.cuda.graph asks for",
-                        mend="capture again: the next config is taken then",
-                    )
+                    f"autotune: {tunable.name} could not be launched during the capture of a CUDA graph",
+                    given=f"{name}: {_line(error)}",
+                    expected="a warm-up call before the capture, as torch.cuda.graph asks for",
+                    mend="capture again: the next config is taken then",
                 ) from error
             left = [c for n, c in decision.ranking.items() if n not in failed and tunable.supports(c, facts)]
             if not left:

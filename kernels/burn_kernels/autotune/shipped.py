@@ -29,7 +29,6 @@ from burn_kernels.autotune.cost import choice
 from burn_kernels.autotune.errors import BundleError
 from burn_kernels.autotune.key import Device, Facts
 from burn_kernels.autotune.race import ALIKE
-from burn_kernels.errors import explain
 from burn_kernels.launch import A100, H200, MI300X, Machine
 
 if TYPE_CHECKING:
@@ -187,12 +186,10 @@ def written(sources: Mapping[str, Mapping[str, Any]], tunables: Mapping[str, Tun
     for name, source in sources.items():
         if not isinstance(source, Mapping) or source.get("format") != FORMAT:
             raise BundleError(
-                explain(
-                    "autotune: the table is made of exports only",
-                    given=f"{name}, which is none",
-                    expected="what python -m burn_kernels export wrote",
-                    mend="python -m burn_kernels tune && python -m burn_kernels export FILE, on a GPU",
-                )
+                "autotune: the table is made of exports only",
+                given=f"{name}, which is none",
+                expected="what python -m burn_kernels export wrote",
+                mend="python -m burn_kernels tune && python -m burn_kernels export FILE, on a GPU",
             )
         timings = source["timings"]
         problems |= of_timings(timings, tunables)

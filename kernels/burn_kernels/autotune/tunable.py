@@ -26,7 +26,7 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Candidate, Facts, alignment, key_text, row_facts
 from burn_kernels.autotune.levels import is_deterministic
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.jitted import kernel_hash
 from burn_kernels.launch import Machine, machine_of, recorded
 from burn_kernels.registry import Registry
@@ -152,12 +152,10 @@ def tunable(made: Tunable) -> Tunable:
     """Adds a tunable to the registry and returns it."""
     if TUNABLES.holds(made.name):
         raise KernelArgumentError(
-            explain(
-                f"the tunable {made.name!r} is registered twice",
-                given=f"from {made.trial.__module__}",
-                expected=f"one a name; {made.name!r} is from {TUNABLES[made.name].trial.__module__}",
-                mend="give the new one another name",
-            )
+            f"the tunable {made.name!r} is registered twice",
+            given=f"from {made.trial.__module__}",
+            expected=f"one a name; {made.name!r} is from {TUNABLES[made.name].trial.__module__}",
+            mend="give the new one another name",
         )
     TUNABLES[made.name] = made
     return made

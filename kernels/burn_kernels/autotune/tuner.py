@@ -24,7 +24,6 @@ from burn_kernels.autotune.key import Candidate, Facts
 from burn_kernels.autotune.race import race
 from burn_kernels.autotune.store import Fault, Place, Timing
 from burn_kernels.autotune.tunable import Inputs, Tunable
-from burn_kernels.errors import explain
 from burn_kernels.launch import unobserved
 
 __all__ = ["Budget", "Found", "is_sticky", "measure"]
@@ -116,12 +115,10 @@ def _measure(
         except Exception as lost:
             on_loss(found.faults[-1])
             raise CandidateError(
-                explain(
-                    f"autotune: a candidate of {tunable.name} broke the device",
-                    given=f"{name} for {place.key}: {_reason(error)}",
-                    expected="a kernel that stays within its memory",
-                    mend="start the process again; the candidate is disqualified and will not be tried again",
-                )
+                f"autotune: a candidate of {tunable.name} broke the device",
+                given=f"{name} for {place.key}: {_reason(error)}",
+                expected="a kernel that stays within its memory",
+                mend="start the process again; the candidate is disqualified and will not be tried again",
             ) from lost
 
     def attempt(name: str, work: Callable[[], list[str]]) -> bool:

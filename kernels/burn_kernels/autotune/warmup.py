@@ -16,7 +16,7 @@ from burn_kernels.autotune.errors import CandidateError
 from burn_kernels.autotune.selection import Decision, Selector, current
 from burn_kernels.autotune.trial import fenced
 from burn_kernels.autotune.tunable import TUNABLES, Tunable
-from burn_kernels.errors import KernelArgumentError, KernelDeviceError, KernelLimitError, explain
+from burn_kernels.errors import KernelArgumentError, KernelDeviceError, KernelLimitError
 
 __all__ = ["Measured", "tune", "tune_pending"]
 
@@ -70,12 +70,10 @@ def tune(
     """
     if not torch.cuda.is_available() or device >= torch.cuda.device_count():
         raise KernelDeviceError(
-            explain(
-                "autotune: there is no such GPU to measure on",
-                given=f"device {device}; torch finds {torch.cuda.device_count()} GPUs",
-                expected="a CUDA or ROCm device; CPU tensors use the references, which have no configs",
-                mend="run this on the machine with the GPU, or import timings that one exported",
-            )
+            "autotune: there is no such GPU to measure on",
+            given=f"device {device}; torch finds {torch.cuda.device_count()} GPUs",
+            expected="a CUDA or ROCm device; CPU tensors use the references, which have no configs",
+            mend="run this on the machine with the GPU, or import timings that one exported",
         )
     count = max(1, _cores() - 1) if workers is None else workers
     return tune_with(
@@ -116,12 +114,10 @@ def tune_with(
                            if name.startswith(begin))  # fmt: skip
     if not all(any(name.startswith(begin) for name in TUNABLES) for begin in beginnings):
         raise KernelArgumentError(
-            explain(
-                "autotune: no such op",
-                given=repr(only),
-                expected=f"the beginning of one of {', '.join(sorted(TUNABLES))}",
-                mend="leave it out to measure all",
-            )
+            "autotune: no such op",
+            given=repr(only),
+            expected=f"the beginning of one of {', '.join(sorted(TUNABLES))}",
+            mend="leave it out to measure all",
         )
     plans: dict[str, Decision] = {}
     for made in wanted:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
 from burn_kernels.launch import check, describe, wide_type
 
 ACTIVATIONS = ("none", "relu", "silu")
@@ -120,33 +120,27 @@ def check_norm(
     """
     if x.dim() < 2:
         raise KernelShapeError(
-            explain(
-                f"{op}: the input has no axis of channels",
-                given=describe({"x": x}),
-                expected="x (batch, channels, *space)",
-                mend="add an axis with x.unsqueeze(0)",
-            )
+            f"{op}: the input has no axis of channels",
+            given=describe({"x": x}),
+            expected="x (batch, channels, *space)",
+            mend="add an axis with x.unsqueeze(0)",
         )
     if activation not in ACTIVATIONS:
         raise KernelArgumentError(
-            explain(
-                f"{op}: no such activation",
-                given=f"activation {activation!r}",
-                expected=f"one of {', '.join(ACTIVATIONS)}",
-                mend="apply others by burn_kernels.activation, or in torch",
-            )
+            f"{op}: no such activation",
+            given=f"activation {activation!r}",
+            expected=f"one of {', '.join(ACTIVATIONS)}",
+            mend="apply others by burn_kernels.activation, or in torch",
         )
     check(op, {"x": x, **vectors}, dict.fromkeys(vectors, x.shape[1:2]), alike=["x"])
     there = {name: v for name, v in vectors.items() if v is not None}
     types = {name: (x.dtype, wide_type(x.dtype), *((torch.float64,) if name in more else ())) for name in there}
     if any(v.dtype not in types[name] for name, v in there.items()):
         raise KernelDTypeError(
-            explain(
-                f"{op}: the element types do not fit",
-                given=describe({"x": x, **there}),
-                expected=f"{', '.join(there)} in the type of x or in {str(wide_type(x.dtype)).removeprefix('torch.')}",
-                mend="cast with x.to(dtype)",
-            )
+            f"{op}: the element types do not fit",
+            given=describe({"x": x, **there}),
+            expected=f"{', '.join(there)} in the type of x or in {str(wide_type(x.dtype)).removeprefix('torch.')}",
+            mend="cast with x.to(dtype)",
         )
 
 
@@ -154,12 +148,10 @@ def check_count(op: str, x: torch.Tensor) -> None:
     """Raises KernelShapeError where a channel has one element, of which nothing is left after its mean."""
     if x.shape[0] * math.prod(x.shape[2:]) == 1:
         raise KernelShapeError(
-            explain(
-                f"{op}: more than one value a channel is needed in training",
-                given=describe({"x": x}),
-                expected="x (batch, channels, *space) with batch * space above 1",
-                mend="use a larger batch, or the form that takes statistics: evaluate",
-            )
+            f"{op}: more than one value a channel is needed in training",
+            given=describe({"x": x}),
+            expected="x (batch, channels, *space) with batch * space above 1",
+            mend="use a larger batch, or the form that takes statistics: evaluate",
         )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from burn_kernels import dropout
-from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import check, describe, wide_type
 from burn_kernels.random import Number
 
@@ -138,12 +138,10 @@ def geometry(
     fits = fits and x.shape[1] == groups * w.shape[1] and w.shape[0] % groups == 0 and w.shape[0] > 0 < w[0].numel()
     if not fits:
         raise KernelShapeError(
-            explain(
-                f"{op}: the sizes do not fit",
-                given=f"{describe({'x': x, 'w': w})}, groups {groups}",
-                expected="x (batch, groups * sources, height, width), w (groups * targets, sources, kernel, kernel)",
-                mend="lay the weights out as torch.nn.Conv2d does; other numbers of axes are for torch",
-            )
+            f"{op}: the sizes do not fit",
+            given=f"{describe({'x': x, 'w': w})}, groups {groups}",
+            expected="x (batch, groups * sources, height, width), w (groups * targets, sources, kernel, kernel)",
+            mend="lay the weights out as torch.nn.Conv2d does; other numbers of axes are for torch",
         )
     check(op, {"x": x, "w": w, "b": b}, {"b": w.shape[:1]}, alike=["x", "w", "b"])
     batch, channels, height, width = x.shape
@@ -152,12 +150,10 @@ def geometry(
     made = Geometry(batch, channels, height, width, outs, kernel_h, kernel_w, *steps, groups)
     if min(steps[:2]) < 1 or min(steps[2:4]) < 0 or min(steps[4:]) < 1 or made.out_h < 1 or made.out_w < 1:
         raise KernelArgumentError(
-            explain(
-                f"{op}: the kernel does not fit into the image",
-                given=f"{describe({'x': x, 'w': w})}, stride {stride}, padding {padding}, dilation {dilation}",
-                expected="stride and dilation from 1, padding from 0, an output of at least one pixel",
-                mend="pad more, or take a smaller kernel",
-            )
+            f"{op}: the kernel does not fit into the image",
+            given=f"{describe({'x': x, 'w': w})}, stride {stride}, padding {padding}, dilation {dilation}",
+            expected="stride and dilation from 1, padding from 0, an output of at least one pixel",
+            mend="pad more, or take a smaller kernel",
         )
     return made
 
@@ -170,12 +166,10 @@ def after(
     window = 1 if pool == "none" else window
     if pool not in POOLS or not 1 <= window <= min(MOST_WINDOW, made.out_h, made.out_w):
         raise KernelArgumentError(
-            explain(
-                f"{op}: no such pool",
-                given=f"pool {pool!r} of {window}, an output of {made.out_h} x {made.out_w}",
-                expected=f"one of {', '.join(POOLS)}, windows from 1 to {MOST_WINDOW} that fit into the output",
-                mend="pool by torch.nn.functional, after the convolution",
-            )
+            f"{op}: no such pool",
+            given=f"pool {pool!r} of {window}, an output of {made.out_h} x {made.out_w}",
+            expected=f"one of {', '.join(POOLS)}, windows from 1 to {MOST_WINDOW} that fit into the output",
+            mend="pool by torch.nn.functional, after the convolution",
         )
     return After(relu, pool if window > 1 else "none", window, prob, key, stream)
 

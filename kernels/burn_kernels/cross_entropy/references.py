@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
 from burn_kernels.launch import check, describe, wide_type
 from burn_kernels.spec import Draw, Problem
 
@@ -37,12 +37,10 @@ class Options:
         there = isinstance(z, torch.Tensor) or 0.0 <= z < float("inf")
         if self.reduction not in REDUCTIONS or not 0.0 <= self.smoothing <= 1.0 or not there:
             raise KernelArgumentError(
-                explain(
-                    "cross_entropy: an option is outside its range",
-                    given=f"reduction {self.reduction!r}, smoothing {self.smoothing}, z_loss {z}",
-                    expected=f"reduction one of {', '.join(REDUCTIONS)}; smoothing from 0 to 1; z_loss from 0",
-                    mend="choose one of these",
-                )
+                "cross_entropy: an option is outside its range",
+                given=f"reduction {self.reduction!r}, smoothing {self.smoothing}, z_loss {z}",
+                expected=f"reduction one of {', '.join(REDUCTIONS)}; smoothing from 0 to 1; z_loss from 0",
+                mend="choose one of these",
             )
 
     @property
@@ -74,12 +72,10 @@ def require_one_upstream(reduction: str) -> None:
     """Raises KernelArgumentError where each row has an upstream gradient of its own."""
     if reduction == "none":
         raise KernelArgumentError(
-            explain(
-                "cross_entropy: the gradient in the forward needs one upstream gradient for all rows",
-                given="reduction 'none'",
-                expected="reduction 'mean' or 'sum'",
-                mend="call forward, then backward with the upstream gradients",
-            )
+            "cross_entropy: the gradient in the forward needs one upstream gradient for all rows",
+            given="reduction 'none'",
+            expected="reduction 'mean' or 'sum'",
+            mend="call forward, then backward with the upstream gradients",
         )
 
 
@@ -89,21 +85,17 @@ def check_targets(
     """Raises KernelShapeError or KernelDTypeError where targets or weights are not one a row of x, one a class."""
     if x.dim() != 2 or tuple(targets.shape) != tuple(x.shape[:1]):
         raise KernelShapeError(
-            explain(
-                f"{op}: the sizes do not fit",
-                given=describe({"x": x, "targets": targets}),
-                expected="x (rows, cols), targets (rows,)",
-                mend="flatten with x.reshape(-1, x.shape[-1]) and targets.reshape(-1)",
-            )
+            f"{op}: the sizes do not fit",
+            given=describe({"x": x, "targets": targets}),
+            expected="x (rows, cols), targets (rows,)",
+            mend="flatten with x.reshape(-1, x.shape[-1]) and targets.reshape(-1)",
         )
     if targets.dtype.is_floating_point or targets.dtype == torch.bool or targets.dtype.is_complex:
         raise KernelDTypeError(
-            explain(
-                f"{op}: targets are class numbers",
-                given=describe({"targets": targets}),
-                expected="integers",
-                mend="targets.to(torch.int64)",
-            )
+            f"{op}: targets are class numbers",
+            given=describe({"targets": targets}),
+            expected="integers",
+            mend="targets.to(torch.int64)",
         )
     if options.weight is not None:
         classes = x.shape[1] if classes is None else classes
@@ -223,12 +215,10 @@ def _check_classes(targets: torch.Tensor, counted: torch.Tensor, cols: int) -> N
     wrong = targets[counted & ((targets < 0) | (targets >= cols))]
     if wrong.numel():
         raise KernelArgumentError(
-            explain(
-                "cross_entropy: targets that are no class",
-                given=f"{wrong.numel()} targets, the first {int(wrong[0])}",
-                expected=f"from 0 to {cols - 1}, or ignore_index",
-                mend="check the labels, and ignore_index if some rows are padding",
-            )
+            "cross_entropy: targets that are no class",
+            given=f"{wrong.numel()} targets, the first {int(wrong[0])}",
+            expected=f"from 0 to {cols - 1}, or ignore_index",
+            mend="check the labels, and ignore_index if some rows are padding",
         )
 
 

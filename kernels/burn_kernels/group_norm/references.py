@@ -8,7 +8,7 @@ import torch
 
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.channel_norm.layout import PLAIN, Spread, Tiling, along_channels, slope, statistics_type
-from burn_kernels.errors import KernelShapeError, explain
+from burn_kernels.errors import KernelShapeError
 from burn_kernels.launch import describe, wide_type
 
 Gradients = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -44,12 +44,10 @@ def check_groups(op: str, x: torch.Tensor, groups: int) -> None:
     """Raises KernelShapeError where the channels cannot be cut into so many groups."""
     if groups < 1 or x.shape[1] % groups:
         raise KernelShapeError(
-            explain(
-                f"{op}: the channels cannot be cut into groups",
-                given=f"{describe({'x': x})}, groups {groups}",
-                expected="x (batch, groups * channels of a group, *space)",
-                mend="take a number of groups that divides the channels",
-            )
+            f"{op}: the channels cannot be cut into groups",
+            given=f"{describe({'x': x})}, groups {groups}",
+            expected="x (batch, groups * channels of a group, *space)",
+            mend="take a number of groups that divides the channels",
         )
 
 

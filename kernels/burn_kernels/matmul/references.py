@@ -9,7 +9,7 @@ import torch
 
 from burn_kernels.activation import KINDS as ACTIVATIONS
 from burn_kernels.activation import TWINS, plain
-from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import check, describe, wide_type
 from burn_kernels.spec import Draw, Problem
 
@@ -53,12 +53,10 @@ def check_layer(
     check_kind(op, kind)
     if x.dim() < 1 or w.dim() != 2 or x.shape[-1] != w.shape[1]:
         raise KernelShapeError(
-            explain(
-                f"{op}: the sizes do not fit",
-                given=describe({"x": x, "w": w}),
-                expected="x (*batch, inner), w (features, inner)",
-                mend="w is laid out as in torch.nn.Linear; pass w.T of a weight that is (inner, features)",
-            )
+            f"{op}: the sizes do not fit",
+            given=describe({"x": x, "w": w}),
+            expected="x (*batch, inner), w (features, inner)",
+            mend="w is laid out as in torch.nn.Linear; pass w.T of a weight that is (inner, features)",
         )
     shape = (*x.shape[:-1], w.shape[0])
     tensors = {"x": x, "w": w, **others}
@@ -70,12 +68,10 @@ def check_kind(op: str, kind: str) -> None:
     """Raises KernelArgumentError for a name that is not in KINDS."""
     if kind not in KINDS:
         raise KernelArgumentError(
-            explain(
-                f"{op}: no such activation",
-                given=f"kind {kind!r}",
-                expected=f"one of {', '.join(KINDS)}",
-                mend="gelu is the exact form, gelu_tanh the approximation; gated forms are in burn_kernels.glu",
-            )
+            f"{op}: no such activation",
+            given=f"kind {kind!r}",
+            expected=f"one of {', '.join(KINDS)}",
+            mend="gelu is the exact form, gelu_tanh the approximation; gated forms are in burn_kernels.glu",
         )
 
 
@@ -84,12 +80,10 @@ def check_kept(op: str, dy: torch.Tensor, kept: torch.Tensor | None, kind: str) 
     check_kind(op, kind)
     if (kept is None) != (kind == "none"):
         raise KernelArgumentError(
-            explain(
-                f"{op}: what the forward kept is {'missing' if kept is None else 'not needed'}",
-                given=f"kind {kind!r}, kept {None if kept is None else tuple(kept.shape)}",
-                expected="what forward_kept gave: None without an activation, a tensor with one",
-                mend="pass the second result of forward_kept as it is",
-            )
+            f"{op}: what the forward kept is {'missing' if kept is None else 'not needed'}",
+            given=f"kind {kind!r}, kept {None if kept is None else tuple(kept.shape)}",
+            expected="what forward_kept gave: None without an activation, a tensor with one",
+            mend="pass the second result of forward_kept as it is",
         )
     check(op, {"dy": dy, "kept": kept}, {"kept": dy.shape}, alike=["dy", "kept"])
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import let_next_begin, tl, triton
-from burn_kernels.errors import KernelLimitError, explain
+from burn_kernels.errors import KernelLimitError
 from burn_kernels.launch import describe
 from burn_kernels.norm.kernels_backward import add_both
 from burn_kernels.prims import joined, tile
@@ -39,12 +39,10 @@ def check_words(op: str, x: torch.Tensor) -> None:
     """Raises KernelLimitError where rows of x are not whole words."""
     if x.element_size() != 2 or x.shape[-1] % 2:
         raise KernelLimitError(
-            explain(
-                f"{op}: programs that share a row take two numbers at a time",
-                given=describe({"x": x}),
-                expected="float16 or bfloat16, and an even number of columns",
-                mend="pass a config without `parts`, or none",
-            )
+            f"{op}: programs that share a row take two numbers at a time",
+            given=describe({"x": x}),
+            expected="float16 or bfloat16, and an even number of columns",
+            mend="pass a config without `parts`, or none",
         )
 
 

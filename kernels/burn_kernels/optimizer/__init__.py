@@ -27,7 +27,7 @@ import torch
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.tunable import Tunable
-from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
 from burn_kernels.launch import HALVES, check, describe, launch, runs_kernel
 from burn_kernels.optimizer.configs import Config, candidates, default, step_tunable
 from burn_kernels.optimizer.references import (
@@ -284,12 +284,10 @@ def adamw_held(
     wrong = [name for name, x in given.items() if x.dtype != torch.float32 or x.numel() != 1]
     if wrong:
         raise KernelDTypeError(
-            explain(
-                f"adamw_held: {' and '.join(wrong)} must be read as one float32",
-                given=describe(given),
-                expected="tensors of one float32, on the device of the parameters",
-                mend="make each with torch.tensor(number, dtype=torch.float32, device=device)",
-            )
+            f"adamw_held: {' and '.join(wrong)} must be read as one float32",
+            given=describe(given),
+            expected="tensors of one float32, on the device of the parameters",
+            mend="make each with torch.tensor(number, dtype=torch.float32, device=device)",
         )
     if not _runs_kernel("adamw_held", table):
         params, grads, means, squares = table.inputs
@@ -359,12 +357,10 @@ def _step_adamw(
 ) -> None:
     if step < 1 or not 0.0 <= betas[0] < 1.0 or not 0.0 <= betas[1] < 1.0:
         raise KernelArgumentError(
-            explain(
-                f"{op}: an option is outside its range",
-                given=f"step {step}, betas {betas}",
-                expected="step from 1; betas from 0 up to, not including, 1",
-                mend="count the first step as 1",
-            )
+            f"{op}: an option is outside its range",
+            given=f"step {step}, betas {betas}",
+            expected="step from 1; betas from 0 up to, not including, 1",
+            mend="count the first step as 1",
         )
     _check_table(op, table, (2,), clip)
     if not _runs_kernel(op, table):
@@ -395,12 +391,10 @@ def _step_sgd(
     moving = len(table.inputs) == 3
     if (momentum != 0.0 or nesterov) and not moving:
         raise KernelArgumentError(
-            explain(
-                f"{op}: momentum without velocities",
-                given=f"momentum {momentum}, nesterov {nesterov}, no velocities",
-                expected="velocities, one for each parameter",
-                mend="pass velocities, zeros before the first step",
-            )
+            f"{op}: momentum without velocities",
+            given=f"momentum {momentum}, nesterov {nesterov}, no velocities",
+            expected="velocities, one for each parameter",
+            mend="pass velocities, zeros before the first step",
         )
     if not _runs_kernel(op, table):
         old = table.inputs[2] if moving else None
@@ -468,12 +462,10 @@ def _write(table: Table, new: Sequence[Tensors]) -> None:
 def _check_table(op: str, table: Table, states: tuple[int, ...], clip: torch.Tensor | None) -> None:
     if len(table.inputs) - 2 not in states:
         raise KernelShapeError(
-            explain(
-                f"{op}: the table is of another optimizer",
-                given=f"{len(table.inputs) - 2} states a parameter",
-                expected=" or ".join(str(n) for n in states),
-                mend="make the table with the states of this optimizer",
-            )
+            f"{op}: the table is of another optimizer",
+            given=f"{len(table.inputs) - 2} states a parameter",
+            expected=" or ".join(str(n) for n in states),
+            mend="make the table with the states of this optimizer",
         )
     if clip is not None and table.inputs[0]:
         check(op, {"params[0]": table.inputs[0][0], "clip": clip}, {"clip": ()}, alike=["clip"])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import check, describe, wide_type
 from burn_kernels.spec import Draw, Problem
 
@@ -41,12 +41,10 @@ def axes_of(op: str, x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
     axes = [axis + x.dim() if axis < 0 else axis for axis in given]
     if any(not 0 <= axis < x.dim() for axis in axes) or len(set(axes)) < len(axes):
         raise KernelShapeError(
-            explain(
-                f"{op}: no such axes",
-                given=f"dim {dim} of {describe({'x': x})}",
-                expected=f"different axes from {-x.dim()} to {x.dim() - 1}, or None for all",
-                mend="count axes from 0, or from the end with -1",
-            )
+            f"{op}: no such axes",
+            given=f"dim {dim} of {describe({'x': x})}",
+            expected=f"different axes from {-x.dim()} to {x.dim() - 1}, or None for all",
+            mend="count axes from 0, or from the end with -1",
         )
     return tuple(sorted(axes))
 
@@ -104,12 +102,10 @@ def check_axes(kind: str, x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
     several = kind.startswith("arg") and dim is not None and not isinstance(dim, int)
     if several or (kind in KINDS[4:] and not count_of(x, axes)):
         raise KernelArgumentError(
-            explain(
-                f"{kind}: {'places along several axes' if several else 'of no elements'}",
-                given=f"dim {dim} of {describe({'x': x})}",
-                expected="one axis, or None for a place in x read in order" if several else "at least one element",
-                mend="flatten the axes first" if several else "leave such tensors out",
-            )
+            f"{kind}: {'places along several axes' if several else 'of no elements'}",
+            given=f"dim {dim} of {describe({'x': x})}",
+            expected="one axis, or None for a place in x read in order" if several else "at least one element",
+            mend="flatten the axes first" if several else "leave such tensors out",
         )
     return axes
 

@@ -28,7 +28,7 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.errors import KernelDTypeError, KernelShapeError, explain
+from burn_kernels.errors import KernelDTypeError, KernelShapeError
 from burn_kernels.launch import (
     FLOATS,
     Machine,
@@ -348,14 +348,12 @@ def _check(
         fits = fits and (positions is None or tuple(positions.shape) in ((seq,), (1, seq), (batch, seq)))
     if not fits:
         raise KernelShapeError(
-            explain(
-                f"{op}: the sizes do not fit",
-                given=f"{describe(tensors)}, offset {offset}",
-                expected="q (batch, seq, heads, d_head), k (batch, seq, kv_heads, d_head); turns (pairs,), or cos and "
-                "sin alike (length, pairs), or gathered already (batch or 1, seq, pairs) and then neither positions "
-                "nor an offset; pairs from 1 to d_head / 2; positions (seq,) or (batch or 1, seq)",
-                mend="pass views: q.transpose(1, 2) of (batch, heads, seq, d_head), cos[..., :pairs] of doubled tables",
-            )
+            f"{op}: the sizes do not fit",
+            given=f"{describe(tensors)}, offset {offset}",
+            expected="q (batch, seq, heads, d_head), k (batch, seq, kv_heads, d_head); turns (pairs,), or cos and "
+            "sin alike (length, pairs), or gathered already (batch or 1, seq, pairs) and then neither positions "
+            "nor an offset; pairs from 1 to d_head / 2; positions (seq,) or (batch or 1, seq)",
+            mend="pass views: q.transpose(1, 2) of (batch, heads, seq, d_head), cos[..., :pairs] of doubled tables",
         )
     whole = {"turns": angles[0] if len(angles) == 1 else None, "positions": positions}
     wrong = {name: x for name, x in whole.items() if x is not None and x.is_floating_point()}
@@ -363,12 +361,10 @@ def _check(
     wrong |= {name: x for name, x in tables.items() if not x.is_floating_point()}
     if wrong:
         raise KernelDTypeError(
-            explain(
-                f"{op}: the element types do not fit",
-                given=describe(wrong),
-                expected="turns and positions of integers, cos and sin of floats",
-                mend="make turns with rope.turns, positions with torch.arange",
-            )
+            f"{op}: the element types do not fit",
+            given=describe(wrong),
+            expected="turns and positions of integers, cos and sin of floats",
+            mend="make turns with rope.turns, positions with torch.arange",
         )
     check(op, tensors, {}, alike=["q", "k"])
 

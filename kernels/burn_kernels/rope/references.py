@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import wide_type
 from burn_kernels.spec import Draw, Problem
 
@@ -22,12 +22,10 @@ def turns(
     """The frequencies base^(-2 i / rotary) / scale, as `turns_of` gives them: (rotary / 2,) int64."""
     if rotary % 2 or rotary < 0 or base <= 0.0 or scale <= 0.0:
         raise KernelArgumentError(
-            explain(
-                "rope: frequencies of numbers outside their range",
-                given=f"rotary {rotary}, base {base}, scale {scale}",
-                expected="an even number of rotary columns; base and scale above 0",
-                mend="pass the rotary part of d_head, 10000.0 and 1.0, say",
-            )
+            "rope: frequencies of numbers outside their range",
+            given=f"rotary {rotary}, base {base}, scale {scale}",
+            expected="an even number of rotary columns; base and scale above 0",
+            mend="pass the rotary part of d_head, 10000.0 and 1.0, say",
         )
     return turns_of([base ** (-2 * i / rotary) / scale for i in range(rotary // 2)], device=device)
 
@@ -118,12 +116,10 @@ def _check_positions(place: torch.Tensor, length: int) -> None:
     wrong = place[(place < 0) | (place >= length)]
     if wrong.numel():
         raise KernelArgumentError(
-            explain(
-                "rope: positions outside the tables",
-                given=f"{wrong.numel()} positions, the first {int(wrong[0])}",
-                expected=f"from 0 to {length - 1}, offset included",
-                mend="make the tables longer, or compute the angles with forward_computed",
-            )
+            "rope: positions outside the tables",
+            given=f"{wrong.numel()} positions, the first {int(wrong[0])}",
+            expected=f"from 0 to {length - 1}, offset included",
+            mend="make the tables longer, or compute the angles with forward_computed",
         )
 
 

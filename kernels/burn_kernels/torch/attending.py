@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import describe
 from burn_kernels.torch import attention_ops as _attention_ops  # noqa: F401  # registers its operators
 from burn_kernels.torch.defining import note_fallback
@@ -112,12 +112,10 @@ def scaled_dot_product_attention(
     q, k, v = query[missing], key[missing], value[missing]
     if not enable_gqa and q.shape[1] != k.shape[1]:
         raise KernelShapeError(
-            explain(
-                "scaled_dot_product_attention: query and key have other numbers of heads",
-                given=describe({"query": query, "key": key}),
-                expected="one number of heads, as enable_gqa is False",
-                mend="pass enable_gqa=True, and neighbouring query heads share a head of keys and values",
-            )
+            "scaled_dot_product_attention: query and key have other numbers of heads",
+            given=describe({"query": query, "key": key}),
+            expected="one number of heads, as enable_gqa is False",
+            mend="pass enable_gqa=True, and neighbouring query heads share a head of keys and values",
         )
     seen = attn_mask is not None and attn_mask.dtype == torch.bool
     mask, bias = (attn_mask, None) if seen else (None, attn_mask)
@@ -143,12 +141,10 @@ def _cast(
 def _drawn(dropout: float, seed: torch.Tensor | None) -> torch.Tensor | None:
     if not 0.0 <= dropout <= 1.0:
         raise KernelArgumentError(
-            explain(
-                "attention: the probability is outside its range",
-                given=f"dropout {dropout}",
-                expected="from 0 to 1",
-                mend="pass the share of weights to drop",
-            )
+            "attention: the probability is outside its range",
+            given=f"dropout {dropout}",
+            expected="from 0 to 1",
+            mend="pass the share of weights to drop",
         )
     if dropout == 0.0:
         return None

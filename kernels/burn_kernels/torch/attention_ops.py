@@ -11,7 +11,7 @@ import torch
 
 from burn_kernels import attention
 from burn_kernels.attention.call import room_like
-from burn_kernels.errors import KernelDeviceError, explain
+from burn_kernels.errors import KernelDeviceError
 from burn_kernels.launch import describe, wide_type
 from burn_kernels.torch.defining import define, differentiate, like, nothing, or_reference, present, second
 
@@ -28,12 +28,10 @@ def _options(op: str, seed: torch.Tensor | None, *rule: object) -> dict[str, Any
         return options
     if seed.device.type != "cpu":
         raise KernelDeviceError(
-            explain(
-                f"{op}: the seed lies on a device, and reading it would wait for that",
-                given=describe({"seed": seed}),
-                expected="two int64 numbers, key and stream, on the CPU",
-                mend="seed.cpu(), once, where it is made",
-            )
+            f"{op}: the seed lies on a device, and reading it would wait for that",
+            given=describe({"seed": seed}),
+            expected="two int64 numbers, key and stream, on the CPU",
+            mend="seed.cpu(), once, where it is made",
         )
     key, stream = seed.tolist()
     return options | {"key": key, "stream": stream}

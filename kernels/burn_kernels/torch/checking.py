@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.arguments import checked
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import Launch, observing
 from burn_kernels.spec import Draw
 from burn_kernels.torch import _drawn, _images, _sequences  # noqa: F401  # they fill the tables of _problems
@@ -134,12 +134,10 @@ def check(
         unknown = [name for name in names if name not in DRAWN]
         if unknown:
             raise KernelArgumentError(
-                explain(
-                    "check: no such operation",
-                    given=", ".join(unknown),
-                    expected=f"names of {', '.join(sorted(DRAWN))}",
-                    mend="leave ops out for all of them",
-                )
+                "check: no such operation",
+                given=", ".join(unknown),
+                expected=f"names of {', '.join(sorted(DRAWN))}",
+                mend="leave ops out for all of them",
             )
         calls = []
         for number, name in enumerate(names):
@@ -208,12 +206,10 @@ def _record(
         findings.append(Finding(type(model).__name__, (), "the batch", "any", "the whole model", (fault,)))
     if not recorder.calls:
         raise KernelArgumentError(
-            explain(
-                "check: the model ran none of the fused operations",
-                given=f"{type(model).__name__} with {sum(1 for _ in model.modules())} modules",
-                expected="a model that uses burn_kernels.torch",
-                mend="call patch(model) first, and read its report",
-            )
+            "check: the model ran none of the fused operations",
+            given=f"{type(model).__name__} with {sum(1 for _ in model.modules())} modules",
+            expected="a model that uses burn_kernels.torch",
+            mend="call patch(model) first, and read its report",
         )
     return [replace(call, where=tuple(places)) for call, places in recorder.calls.values()]
 

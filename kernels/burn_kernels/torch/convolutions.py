@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from burn_kernels import convolution, dropout
 from burn_kernels.convolution.references import after as what_follows
 from burn_kernels.convolution.references import pooled_shape
-from burn_kernels.errors import KernelDeviceError, explain
+from burn_kernels.errors import KernelDeviceError
 from burn_kernels.launch import describe
 from burn_kernels.torch.defining import define, differentiate, like, nothing, or_reference, present, second
 
@@ -34,12 +34,10 @@ def _options(values: Any) -> dict[str, Any]:
         return found | {"prob": 0.0}
     if seed.device.type != "cpu":
         raise KernelDeviceError(
-            explain(
-                "convolution: the seed lies on a device, and reading it would wait for that",
-                given=describe({"seed": seed}),
-                expected="two int64 numbers, key and stream, on the CPU",
-                mend="seed.cpu(), once, where it is made",
-            )
+            "convolution: the seed lies on a device, and reading it would wait for that",
+            given=describe({"seed": seed}),
+            expected="two int64 numbers, key and stream, on the CPU",
+            mend="seed.cpu(), once, where it is made",
         )
     key, stream = seed.tolist()
     return found | {"key": key, "stream": stream}

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from burn_kernels.errors import KernelArgumentError, KernelLimitError, explain
+from burn_kernels.errors import KernelArgumentError, KernelLimitError
 
 __all__ = [
     "Operator",
@@ -91,12 +91,10 @@ def _backward_alone(name: str, run: Callable[..., object]) -> Callable[..., obje
     def checked(*arguments: object) -> Any:
         if forward_ad._current_level >= 0:
             raise KernelArgumentError(
-                explain(
-                    f"{name}: no rule for forward-mode differentiation",
-                    given="a call within torch.func.jvp, torch.func.jacfwd or torch.autograd.forward_ad",
-                    expected="gradients of any order by torch.autograd",
-                    mend="take torch's own operation there: burn_kernels.torch.unpatch(model)",
-                )
+                f"{name}: no rule for forward-mode differentiation",
+                given="a call within torch.func.jvp, torch.func.jacfwd or torch.autograd.forward_ad",
+                expected="gradients of any order by torch.autograd",
+                mend="take torch's own operation there: burn_kernels.torch.unpatch(model)",
             )
         return run(*arguments)
 

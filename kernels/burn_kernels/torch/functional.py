@@ -15,7 +15,7 @@ import torch.fx
 from torch.nn import functional as F
 
 from burn_kernels.channel_norm.layout import PLAIN
-from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
+from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import describe
 from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators
 from burn_kernels.torch import convolutions as _convolutions  # noqa: F401  # registers its operators
@@ -173,12 +173,10 @@ def batch_norm(
         return found[0]  # type: ignore[no-any-return]  # an operator of torch
     if running_mean is None or running_var is None:
         raise KernelArgumentError(
-            explain(
-                "batch_norm: no statistics",
-                given=describe({"input": input, "running_mean": running_mean, "running_var": running_var}),
-                expected="running_mean and running_var (channels,) where training is False",
-                mend="pass both, or training=True to take the statistics of the batch",
-            )
+            "batch_norm: no statistics",
+            given=describe({"input": input, "running_mean": running_mean, "running_var": running_var}),
+            expected="running_mean and running_var (channels,) where training is False",
+            mend="pass both, or training=True to take the statistics of the batch",
         )
     return _OPS.batch_norm_eval(input, weight, bias, running_mean, running_var, eps, activation)  # type: ignore[no-any-return]  # an operator of torch
 
@@ -284,12 +282,10 @@ def _padded(
     total = [d * (k - 1) if word == "same" else 0 for d, k in zip(dilation, weight.shape[2:], strict=True)]
     if word not in ("same", "valid") or (word == "same" and any(s != 1 for s in stride)):
         raise KernelArgumentError(
-            explain(
-                "conv2d: no such padding",
-                given=f"padding {word!r}, stride {tuple(stride)}",
-                expected="'valid', or 'same' with stride 1, or numbers",
-                mend="say by numbers how much is padded",
-            )
+            "conv2d: no such padding",
+            given=f"padding {word!r}, stride {tuple(stride)}",
+            expected="'valid', or 'same' with stride 1, or numbers",
+            mend="say by numbers how much is padded",
         )
     odd = [n % 2 for n in total]
     return F.pad(x, [0, odd[1], 0, odd[0]]) if any(odd) else x, [n // 2 for n in total]
@@ -401,45 +397,37 @@ def refuse_options(op: str, options: object, accumulate: torch.dtype | None) -> 
     """Raises for what torch's chunks are told, and for types in which no gradient is summed."""
     if options is not None:
         raise KernelArgumentError(
-            explain(
-                f"{op}: an option without a fused form",
-                given=f"options {options}",
-                expected="None: how many rows a chunk has is known here from the sizes",
-                mend="leave it out; accumulate says in which type the gradient of the weight is summed",
-            )
+            f"{op}: an option without a fused form",
+            given=f"options {options}",
+            expected="None: how many rows a chunk has is known here from the sizes",
+            mend="leave it out; accumulate says in which type the gradient of the weight is summed",
         )
     if accumulate not in (None, torch.float32, torch.float16, torch.bfloat16):
         raise KernelArgumentError(
-            explain(
-                f"{op}: no such type to sum in",
-                given=f"accumulate {accumulate}",
-                expected="torch.float32, torch.float16, torch.bfloat16, or None",
-                mend="leave it out, and gradients are summed in float32, of float64 in float64",
-            )
+            f"{op}: no such type to sum in",
+            given=f"accumulate {accumulate}",
+            expected="torch.float32, torch.float16, torch.bfloat16, or None",
+            mend="leave it out, and gradients are summed in float32, of float64 in float64",
         )
 
 
 def _refuse_z_loss(op: str, z_loss: float, why: str) -> None:
     if z_loss:
         raise KernelArgumentError(
-            explain(
-                f"{op}: z_loss has no form beside what torch computes",
-                given=f"z_loss {z_loss}, {why}",
-                expected="class numbers as targets, and reduction instead of size_average and reduce",
-                mend="add z_loss * torch.logsumexp(logits, 1).square().mean() to the loss",
-            )
+            f"{op}: z_loss has no form beside what torch computes",
+            given=f"z_loss {z_loss}, {why}",
+            expected="class numbers as targets, and reduction instead of size_average and reduce",
+            mend="add z_loss * torch.logsumexp(logits, 1).square().mean() to the loss",
         )
 
 
 def _require_constant(op: str, weight: torch.Tensor | None) -> None:
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
         raise KernelArgumentError(
-            explain(
-                f"{op}: the weights of classes carry no gradient",
-                given=describe({"weight": weight}) + " that requires one",
-                expected="weights that are constants, as of torch.nn.functional.cross_entropy",
-                mend="weight.detach()",
-            )
+            f"{op}: the weights of classes carry no gradient",
+            given=describe({"weight": weight}) + " that requires one",
+            expected="weights that are constants, as of torch.nn.functional.cross_entropy",
+            mend="weight.detach()",
         )
 
 
@@ -468,12 +456,10 @@ def never_in_place(name: str, inplace: bool) -> bool:
     """Raises for what would write to an input."""
     if inplace:
         raise KernelArgumentError(
-            explain(
-                f"{name}: no form in place",
-                given="inplace True",
-                expected="inplace False: no operation here writes to its input",
-                mend="leave it out",
-            )
+            f"{name}: no form in place",
+            given="inplace True",
+            expected="inplace False: no operation here writes to its input",
+            mend="leave it out",
         )
     return inplace
 
@@ -481,12 +467,10 @@ def never_in_place(name: str, inplace: bool) -> bool:
 def _gelu_kind(op: str, approximate: str) -> str:
     if approximate not in ("none", "tanh"):
         raise KernelArgumentError(
-            explain(
-                f"{op}: no such approximation",
-                given=f"approximate {approximate!r}",
-                expected="'none' or 'tanh'",
-                mend="choose one of these, as of torch.nn.GELU",
-            )
+            f"{op}: no such approximation",
+            given=f"approximate {approximate!r}",
+            expected="'none' or 'tanh'",
+            mend="choose one of these, as of torch.nn.GELU",
         )
     return "gelu" if approximate == "none" else "gelu_tanh"
 
@@ -514,12 +498,10 @@ def _gated(gate: torch.Tensor, up: torch.Tensor | None, dim: int, kind: str) -> 
     if up is None:
         if gate.dim() == 0 or gate.shape[dim] % 2:
             raise KernelShapeError(
-                explain(
-                    "gated unit: the axis cannot be halved",
-                    given=describe({"gate": gate}),
-                    expected=f"an even size of axis {dim}: gate and up behind each other",
-                    mend="pass gate and up as two tensors",
-                )
+                "gated unit: the axis cannot be halved",
+                given=describe({"gate": gate}),
+                expected=f"an even size of axis {dim}: gate and up behind each other",
+                mend="pass gate and up as two tensors",
             )
         gate, up = gate.chunk(2, dim)
     if gate.dtype != up.dtype:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.fx import Proxy
 
 from burn_kernels.arguments import checked
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.matmul.references import check_kind
 from burn_kernels.torch import functional as F
 from burn_kernels.torch.defining import note_fallback
@@ -368,12 +368,10 @@ class LinearCrossEntropyLoss(nn.Module):
         refuse_options("LinearCrossEntropyLoss", options, accumulate)
         if out_features != ():
             raise KernelArgumentError(
-                explain(
-                    "LinearCrossEntropyLoss: an option without a fused form",
-                    given=f"out_features {out_features}",
-                    expected="out_features ()",
-                    mend="take torch.nn.LinearCrossEntropyLoss, or Linear and CrossEntropyLoss",
-                )
+                "LinearCrossEntropyLoss: an option without a fused form",
+                given=f"out_features {out_features}",
+                expected="out_features ()",
+                mend="take torch.nn.LinearCrossEntropyLoss, or Linear and CrossEntropyLoss",
             )
         self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
         self.register_buffer("weight", weight)

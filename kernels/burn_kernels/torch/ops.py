@@ -9,7 +9,7 @@ import torch
 
 from burn_kernels import activation, dropout, glu, norm, softmax
 from burn_kernels.activation import TWINS
-from burn_kernels.errors import KernelDeviceError, KernelShapeError, explain
+from burn_kernels.errors import KernelDeviceError, KernelShapeError
 from burn_kernels.launch import describe, wide_type
 from burn_kernels.torch.defining import (
     Operator,
@@ -34,12 +34,10 @@ def last_axes(op: str, x: torch.Tensor, shape: Sequence[int], *vectors: torch.Te
     if not fits or any(t is not None and tuple(t.shape) != shape for t in vectors):
         names = zip(("weight", "bias"), vectors, strict=False)
         raise KernelShapeError(
-            explain(
-                f"{op}: the sizes do not fit",
-                given=f"normalized_shape {shape}, " + describe({"input": x, **dict(names)}),
-                expected=f"input (*batch, {', '.join(map(str, shape))}), weight and bias {shape}",
-                mend="normalize over the last axes of the input",
-            )
+            f"{op}: the sizes do not fit",
+            given=f"normalized_shape {shape}, " + describe({"input": x, **dict(names)}),
+            expected=f"input (*batch, {', '.join(map(str, shape))}), weight and bias {shape}",
+            mend="normalize over the last axes of the input",
         )
     if len(shape) == 1:
         return x, *vectors
@@ -197,12 +195,10 @@ def numbers_of(seed: torch.Tensor) -> tuple[int, int]:
     """Key and stream.  Raises: KernelDeviceError where reading them would wait for a device."""
     if seed.device.type != "cpu":
         raise KernelDeviceError(
-            explain(
-                "dropout: the seed lies on a device, and reading it would wait for that",
-                given=describe({"seed": seed}),
-                expected="two int64 numbers, key and stream, on the CPU",
-                mend="seed.cpu(), once, where it is made",
-            )
+            "dropout: the seed lies on a device, and reading it would wait for that",
+            given=describe({"seed": seed}),
+            expected="two int64 numbers, key and stream, on the CPU",
+            mend="seed.cpu(), once, where it is made",
         )
     key, stream = seed.tolist()
     return key, stream

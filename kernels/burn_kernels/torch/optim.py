@@ -20,7 +20,7 @@ import torch
 from torch._compile import _disable_dynamo
 
 from burn_kernels.arguments import checked
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.torch import steps as _steps  # noqa: F401  # registers adamw_, sgd_, lion_
 
 __all__ = ["SGD", "Adam", "AdamW", "Lion"]
@@ -45,12 +45,10 @@ class _Fused:
     def _set(self, clip_norm: float | None, copies: Copies | None) -> None:
         if clip_norm is not None and not clip_norm > 0.0:
             raise KernelArgumentError(
-                explain(
-                    f"{type(self).__name__}: the norm to clip at is outside its range",
-                    given=f"clip_norm {clip_norm}",
-                    expected="a number above 0, or None",
-                    mend="leave it out to clip nothing",
-                )
+                f"{type(self).__name__}: the norm to clip at is outside its range",
+                given=f"clip_norm {clip_norm}",
+                expected="a number above 0, or None",
+                mend="leave it out to clip nothing",
             )
         # with fused=True torch's classes promise GradScaler to divide by its scale themselves, which these steps do not
         self._step_supports_amp_scaling = False
@@ -59,12 +57,10 @@ class _Fused:
         wrong = [p for p, copy in self.copies.items() if p not in ours or copy.shape != p.shape]
         if wrong:
             raise KernelArgumentError(
-                explain(
-                    f"{type(self).__name__}: copies that fit no parameter",
-                    given=", ".join(f"{tuple(self.copies[p].shape)} for {tuple(p.shape)}" for p in wrong),
-                    expected="for each key a parameter of this optimizer, a tensor of its shape",
-                    mend="copies={p: p.detach().bfloat16() for p in model.parameters()}",
-                )
+                f"{type(self).__name__}: copies that fit no parameter",
+                given=", ".join(f"{tuple(self.copies[p].shape)} for {tuple(p.shape)}" for p in wrong),
+                expected="for each key a parameter of this optimizer, a tensor of its shape",
+                mend="copies={p: p.detach().bfloat16() for p in model.parameters()}",
             )
         self._refuse()
 
@@ -74,12 +70,10 @@ class _Fused:
             given = [name for name in ("amsgrad", "differentiable") if group.get(name)]
             if given:
                 raise KernelArgumentError(
-                    explain(
-                        f"{type(self).__name__}: an option without a fused form",
-                        given=", ".join(f"{name} True" for name in given) + f" in group {number}",
-                        expected="amsgrad and differentiable False",
-                        mend=f"take torch.optim.{type(self).__name__}",
-                    )
+                    f"{type(self).__name__}: an option without a fused form",
+                    given=", ".join(f"{name} True" for name in given) + f" in group {number}",
+                    expected="amsgrad and differentiable False",
+                    mend=f"take torch.optim.{type(self).__name__}",
                 )
 
     def _begin(self, closure: Callable[[], object] | None) -> Any:
@@ -130,12 +124,10 @@ def _flat(row: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         strides = p.stride()
     else:
         raise KernelArgumentError(
-            explain(
-                "optimizer: a parameter with gaps between its elements",
-                given=f"shape {tuple(p.shape)}, strides {p.stride()}",
-                expected="a parameter that fills its memory",
-                mend="make it anew: torch.nn.Parameter(p.detach().clone())",
-            )
+            "optimizer: a parameter with gaps between its elements",
+            given=f"shape {tuple(p.shape)}, strides {p.stride()}",
+            expected="a parameter that fills its memory",
+            mend="make it anew: torch.nn.Parameter(p.detach().clone())",
         )
     if grad.stride() != p.stride():
         grad = torch.empty_like(p, dtype=grad.dtype).copy_(grad)
@@ -143,12 +135,10 @@ def _flat(row: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     for x in others:
         if x.stride() != p.stride():
             raise KernelArgumentError(
-                explain(
-                    "optimizer: a state or copy that lies otherwise than its parameter",
-                    given=f"strides {x.stride()} beside {p.stride()}",
-                    expected="the strides of the parameter",
-                    mend="make it with torch.empty_like(parameter)",
-                )
+                "optimizer: a state or copy that lies otherwise than its parameter",
+                given=f"strides {x.stride()} beside {p.stride()}",
+                expected="the strides of the parameter",
+                mend="make it with torch.empty_like(parameter)",
             )
         found.append(x)
     if strides is None:
@@ -170,12 +160,10 @@ def _gradient(p: torch.Tensor) -> torch.Tensor | None:
     grad = p.grad
     if grad is not None and (grad.is_sparse or p.is_complex()):
         raise KernelArgumentError(
-            explain(
-                "optimizer: a gradient without a fused form",
-                given=f"{'sparse' if grad.is_sparse else 'complex'}, shape {tuple(p.shape)}",
-                expected="dense gradients of real parameters",
-                mend="put such parameters into an optimizer of torch.optim",
-            )
+            "optimizer: a gradient without a fused form",
+            given=f"{'sparse' if grad.is_sparse else 'complex'}, shape {tuple(p.shape)}",
+            expected="dense gradients of real parameters",
+            mend="put such parameters into an optimizer of torch.optim",
         )
     return grad
 
@@ -183,12 +171,10 @@ def _gradient(p: torch.Tensor) -> torch.Tensor | None:
 def _number(value: Any) -> float:
     if isinstance(value, torch.Tensor) and value.device.type != "cpu":
         raise KernelArgumentError(
-            explain(
-                "optimizer: a number that lies on a device, and reading it would wait for that",
-                given=f"lr or beta {value.device}",
-                expected="a Python number, or a tensor on the CPU",
-                mend="group['lr'] = float(group['lr']) once",
-            )
+            "optimizer: a number that lies on a device, and reading it would wait for that",
+            given=f"lr or beta {value.device}",
+            expected="a Python number, or a tensor on the CPU",
+            mend="group['lr'] = float(group['lr']) once",
         )
     return float(value)
 
@@ -379,12 +365,10 @@ class Lion(_Fused, torch.optim.Optimizer):
         inside = all(0.0 <= _number(beta) < 1.0 for beta in betas)
         if not (_number(lr) >= 0.0 and inside and weight_decay >= 0.0):
             raise KernelArgumentError(
-                explain(
-                    "Lion: an option is outside its range",
-                    given=f"lr {lr}, betas {betas}, weight_decay {weight_decay}",
-                    expected="lr and weight_decay from 0; betas from 0 up to, not including, 1",
-                    mend="1e-4, (0.9, 0.99) and 0.0 are the defaults",
-                )
+                "Lion: an option is outside its range",
+                given=f"lr {lr}, betas {betas}, weight_decay {weight_decay}",
+                expected="lr and weight_decay from 0; betas from 0 up to, not including, 1",
+                mend="1e-4, (0.9, 0.99) and 0.0 are the defaults",
             )
         defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach}
         torch.optim.Optimizer.__init__(self, params, defaults)

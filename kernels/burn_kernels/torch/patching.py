@@ -22,7 +22,7 @@ from torch import nn
 
 from burn_kernels.arguments import checked
 from burn_kernels.convolution.references import FEW_CHANNELS
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.torch import grafts, modules
 from burn_kernels.torch.grafts import FORMER
 
@@ -246,12 +246,10 @@ def unpatch(model: nn.Module) -> list[str]:
 def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     if not isinstance(model, nn.Module):
         raise KernelArgumentError(
-            explain(
-                "patch: what is given is no module",
-                given=type(model).__name__,
-                expected="a torch.nn.Module",
-                mend="pass the model itself",
-            )
+            "patch: what is given is no module",
+            given=type(model).__name__,
+            expected="a torch.nn.Module",
+            mend="pass the model itself",
         )
     yield from model.named_modules()
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from burn_kernels import rope as launchers
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.torch.defining import define, differentiate, nothing, or_reference
 
 __all__ = ["rope", "rope_computed"]
@@ -122,10 +122,8 @@ def rope_computed(
 def _require_constant(*tables: torch.Tensor) -> None:
     if torch.is_grad_enabled() and any(table.requires_grad for table in tables):
         raise KernelArgumentError(
-            explain(
-                "rope: the tables carry no gradient",
-                given="cos or sin that requires one",
-                expected="tables that are constants",
-                mend="cos.detach(), sin.detach()",
-            )
+            "rope: the tables carry no gradient",
+            given="cos or sin that requires one",
+            expected="tables that are constants",
+            mend="cos.detach(), sin.detach()",
         )

@@ -12,7 +12,7 @@ import torch
 from burn_kernels import embedding as launchers
 from burn_kernels import tensor_norm
 from burn_kernels.arguments import checked
-from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import describe, wide_type
 from burn_kernels.torch.defining import define, differentiate, leaf, note_fallback, or_reference
 
@@ -171,12 +171,10 @@ def embedding(
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise KernelArgumentError(
-            explain(
-                "embedding: padding_idx is no row of the table",
-                given=f"padding_idx {padding_idx}, {describe({'weight': weight})}",
-                expected=f"from {-rows} to {rows - 1}, or None",
-                mend="pass the row that stands for padding",
-            )
+            "embedding: padding_idx is no row of the table",
+            given=f"padding_idx {padding_idx}, {describe({'weight': weight})}",
+            expected=f"from {-rows} to {rows - 1}, or None",
+            mend="pass the row that stands for padding",
         )
     padding = -1 if padding_idx is None else padding_idx % rows
     found: torch.Tensor = torch.ops.burn_kernels.embedding(input, weight, padding, scale_grad_by_freq)
@@ -230,12 +228,10 @@ def _require_tensors(op: str, listed: list[object]) -> None:
     others = [one for one in listed if not isinstance(one, torch.Tensor)]
     if others:
         raise KernelArgumentError(
-            explain(
-                f"{op}: not all of these are tensors",
-                given=f"a {type(others[0]).__name__} among {len(listed)}",
-                expected="tensors of torch",
-                mend="pass model.parameters(), or a list of tensors",
-            )
+            f"{op}: not all of these are tensors",
+            given=f"a {type(others[0]).__name__} among {len(listed)}",
+            expected="tensors of torch",
+            mend="pass model.parameters(), or a list of tensors",
         )
 
 
@@ -265,11 +261,9 @@ def _norm_and_factor(
         found, factor = ops.clip_factor(listed, most, order)
     if finite and not bool(torch.isfinite(found)):
         raise KernelArgumentError(
-            explain(
-                f"{op}: the norm is not finite",
-                given=f"{found.item()} of {len(listed)} tensors",
-                expected="finite gradients, as error_if_nonfinite asks",
-                mend="look for the NaN with burn_kernels.torch.check, or leave error_if_nonfinite out",
-            )
+            f"{op}: the norm is not finite",
+            given=f"{found.item()} of {len(listed)} tensors",
+            expected="finite gradients, as error_if_nonfinite asks",
+            mend="look for the NaN with burn_kernels.torch.check, or leave error_if_nonfinite out",
         )
     return found, factor
