@@ -43,8 +43,8 @@ def mapped(value: Argument, change: Callable[[Any, str], Any], path: str) -> Any
     if parts is None:
         return change(value, path)
     names, items = parts
-    made = [mapped(item, change, _below(path, value, name)) for name, item in zip(names, items, strict=True)]
-    return value if all(a is b for a, b in zip(made, items, strict=True)) else rebuilder(type(value))(names, made)
+    results = [mapped(item, change, _below(path, value, name)) for name, item in zip(names, items, strict=True)]
+    return value if all(a is b for a, b in zip(results, items, strict=True)) else rebuilder(type(value))(names, results)
 
 
 def paired(value: object, other: object, path: str, what: str) -> Iterator[tuple[str, Any, Any]]:
@@ -57,15 +57,15 @@ def paired(value: object, other: object, path: str, what: str) -> Iterator[tuple
         yield path, value, other
         return
     names, items = parts
-    found = opened(other) if type(other) is type(value) else None
-    if found is None or tuple(found[0]) != tuple(names):
+    opposite = opened(other) if type(other) is type(value) else None
+    if opposite is None or tuple(opposite[0]) != tuple(names):
         raise ArgumentError(
             f"{what} do not have the structure that they belong to",
             given=f"at {path} {_shown(other)}",
             expected=_shown(value),
             mend="give the same containers, with a tensor or None in the place of each tensor",
         )
-    for name, item, beside in zip(names, items, found[1], strict=True):
+    for name, item, beside in zip(names, items, opposite[1], strict=True):
         yield from paired(item, beside, _below(path, value, name), what)
 
 
@@ -85,7 +85,7 @@ def _below(path: str, container: object, name: object) -> str:
     return f"{path}.{name}" if named else f"{path}[{name!r}]"
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     parts = opened(value)
     if isinstance(value, Tensor):
         return f"a tensor {value.spec}"
@@ -124,7 +124,7 @@ class Lifted:
         self._faults: Final[list[tuple[str, Tensor]]] = []
         self._params: Final[dict[int, dict[ParamId, Param]]] = {}
         self._places: Final[list[tuple[int, int, int]]] = []
-        """Of each differentiated argument its position, and where its slots begin and end."""
+        """Holds each differentiated argument's position, and where its slots begin and end."""
         self._has_cut = False
         self.args: Final = list(args)
         for i in chosen:
@@ -199,10 +199,10 @@ class Lifted:
         is_partly = cuts or self._has_cut or any(isinstance(x, CutTensor) for x in directions)
         return partial(cut, kind=cut_kind(None)) if is_partly else None
 
-    def tell_of_unread(self, found: Sequence[Tensor | None]) -> None:
-        """Warns where `found`, one tensor a slot, has none for the parameters of an argument that holds modules."""
+    def tell_of_unread(self, gradients: Sequence[Tensor | None]) -> None:
+        """Warns where `gradients`, one tensor a slot, has none for the parameters of an argument that holds modules."""
         for original, (i, first, end) in zip(self._originals, self._places, strict=True):
-            if any(x is not None for x in found[first:end]):
+            if any(x is not None for x in gradients[first:end]):
                 continue
             modules = [x for x in trees_in(original) if isinstance(x, Module) and self._params[id(x)]]
             if not modules:
@@ -223,13 +223,13 @@ class Lifted:
             )
 
     def derivatives(
-        self, tape: Autodiff, own: bool, found: Sequence[Tensor | None], lost: Callable[[Tensor], Tensor] | None
+        self, tape: Autodiff, own: bool, gradients: Sequence[Tensor | None], lost: Callable[[Tensor], Tensor] | None
     ) -> list[Any]:
         """For each differentiated argument, its derivative, of one tensor a slot, where results of the tape live.
 
         A tensor that has none has zeros; a parameter that has none has no entry.  `lost` is what `losses` gave.
         """
-        results = [x if x is None or not own else settled(tape, x) for x in found]
+        results = [x if x is None or not own else settled(tape, x) for x in gradients]
         if lost is not None:
             results = [x if x is None else lost(x) for x in results]
         left = iter(zip(self.slots, results, strict=True))

@@ -32,17 +32,17 @@ def name_of(primitive: Primitive) -> str | None:
     "model.linear.weight".
     """
     frame: FrameType | None = sys._getframe(1)
-    found: str | None = None
+    known_as: str | None = None
     while frame is not None:
         if is_users(frame.f_code.co_filename):
             names = dict(frame.f_locals)
             names.update({n: frame.f_globals[n] for n in frame.f_code.co_names if n in frame.f_globals})
             paths = (_path_to(primitive, value, name) for name, value in names.items())
-            found = next((path for path in paths if path is not None), found)
-        elif frame.f_code.co_filename == __file__.replace("closed_over", "program") and found is not None:
+            known_as = next((path for path in paths if path is not None), known_as)
+        elif frame.f_code.co_filename == __file__.replace("closed_over", "program") and known_as is not None:
             break  # the traced function's own frame is the last one before: its name for it is the one to tell
         frame = frame.f_back
-    return found
+    return known_as
 
 
 def _path_to(primitive: object, value: object, name: str) -> str | None:
@@ -56,15 +56,15 @@ def _path_to(primitive: object, value: object, name: str) -> str | None:
     if isinstance(fields, dict) and not isinstance(value, type) and not callable(value):
         for field, item in fields.items():
             if isinstance(item, Tensor | Param | RunningState | Tree):
-                found = _path_to(primitive, item, f"{name}.{field}")
-                if found is not None:
-                    return found
+                inner_path = _path_to(primitive, item, f"{name}.{field}")
+                if inner_path is not None:
+                    return inner_path
     if isinstance(value, list | tuple) and len(value) <= 1000:
         for i, item in enumerate(value):
             if isinstance(item, Tensor | Param | Tree):
-                found = _path_to(primitive, item, f"{name}[{i}]")
-                if found is not None:
-                    return found
+                inner_path = _path_to(primitive, item, f"{name}[{i}]")
+                if inner_path is not None:
+                    return inner_path
     return None
 
 
@@ -91,7 +91,7 @@ class Watch:
     def __init__(self, function: Function, trees: Iterable[Tree], arguments: Iterable[tuple[str, Any]] = ()) -> None:
         self._function = function
         outside = [*_outside_of(function), *arguments]
-        found = {id(held): (name, held) for name, value in outside for name, held in _mutable(name, value)}
+        containers = {id(held): (name, held) for name, value in outside for name, held in _mutable(name, value)}
         self._names: list[tuple[Surroundings, Container]] = []
         for kind in {type(node) for tree in trees for node in _nodes(tree)}:
             if not kind.__module__.startswith("burn_torch."):
@@ -99,11 +99,11 @@ class Watch:
                     if inspect.isfunction(method):
                         beside = list(_outside_of(method))
                         outside += beside
-                        found.update((id(held), (name, held)) for name, value in beside
+                        containers.update((id(held), (name, held)) for name, value in beside
                                      for name, held in _mutable(name, value))  # fmt: skip
                         names = Surroundings(method)
                         self._names.append((names, names.key(())))
-        self._before = [(name, held, _state_of(held)) for name, held in found.values()]
+        self._before = [(name, held, _state_of(held)) for name, held in containers.values()]
         objects = {id(value): (name, value) for name, value in outside if _is_plain_object(value)}
         self._numbers = [
             (name, value, {field: item for field, item in vars(value).items() if type(item) in (int, float)})
@@ -216,18 +216,20 @@ def visible_in(function: object) -> Iterator[Any]:
     seen: set[int] = set()
     left = [function]
     while left:
-        found = left.pop()
-        if id(found) in seen:
+        visible = left.pop()
+        if id(visible) in seen:
             continue
-        seen.add(id(found))
-        if isinstance(found, Tensor | Param | Tree) or (isinstance(found, list | tuple | dict) and len(found) <= 1000):
-            yield found
-        elif isinstance(found, partial):
-            left += [found.func, *found.args, *found.keywords.values()]
-        elif isinstance(found, MethodType):
-            left += [found.__func__, found.__self__]
-        elif isinstance(found, FunctionType):
-            left += _outside(found)
+        seen.add(id(visible))
+        if isinstance(visible, Tensor | Param | Tree) or (
+            isinstance(visible, list | tuple | dict) and len(visible) <= 1000
+        ):
+            yield visible
+        elif isinstance(visible, partial):
+            left += [visible.func, *visible.args, *visible.keywords.values()]
+        elif isinstance(visible, MethodType):
+            left += [visible.__func__, visible.__self__]
+        elif isinstance(visible, FunctionType):
+            left += _outside(visible)
 
 
 def _outside(function: FunctionType) -> Iterator[object]:

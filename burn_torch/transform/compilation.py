@@ -50,7 +50,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOUD: Final = 8
-"""So many programs of one function are worth a word, and so many are kept on a GPU, where each holds memory."""
+"""The number of programs of one function that brings a warning, and that is kept on a GPU, where each holds memory."""
 
 _KEPT: Final = 64
 
@@ -211,8 +211,8 @@ class Compiled(Generic[P, R]):
         self._signature: Final = signature(function)
         self._surroundings: Final = Surroundings(function, captures)
         self._positions: Final = {name: i for i, name in enumerate(self._signature.parameters)}
-        self._donate: Final = self._chosen("donate", donate)
-        self._static: Final = self._chosen("static", static)
+        self._donate: Final = self._positions_of("donate", donate)
+        self._static: Final = self._positions_of("static", static)
         self._captures: Final = tuple(captures)
         self._numerics: Final = choice("numerics", numerics, (None, "eager", "fast"))
         self._precision: Final = choice("precision", precision, ("float32", "bfloat16"))
@@ -305,9 +305,9 @@ class Compiled(Generic[P, R]):
         Passes with nodes and bytes, operations and launches, memory, cuts, and why each trace was made.
         """
         walk = Walk()
-        args = _settled(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
+        args = _settle_optimizers(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
         key = self._key(walk, args, kwargs)
-        return explained(self.name, self._missed(key, args, kwargs), tuple(self._history))
+        return explained(self.name, self._trace_missing(key, args, kwargs), tuple(self._history))
 
     def fusing(self) -> Compiled[P, R]:
         """This, if it generates kernels; else the same function compiled so, without donation."""
@@ -329,9 +329,9 @@ class Compiled(Generic[P, R]):
         Traced if it was not yet; it is not run, and nothing is donated.
         """
         walk = Walk()
-        args = _settled(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
+        args = _settle_optimizers(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
         key = self._key(walk, args, kwargs)
-        program = self._missed(key, args, kwargs)
+        program = self._trace_missing(key, args, kwargs)
         structures = [part for part in key[1:] if isinstance(part, Structure)]
         titles: list[str] = [*(self._name(i) for i in range(len(args))), *map(str, kwargs)]
         parts = [part for title, structure in zip(titles, structures, strict=True) for part in structure.parts(title)]
@@ -345,13 +345,15 @@ class Compiled(Generic[P, R]):
         arguments, then the names of those that came with a name.  Their leaves are in `walk`.
         """
         structures: list[Any] = [self._surroundings.key(args)]
-        structures += [self._taken(walk, i, arg) for i, arg in enumerate(args)]
+        structures += [self._structure_of(walk, i, arg) for i, arg in enumerate(args)]
         if kwargs:
-            structures += [self._taken(walk, self._positions.get(name, name), arg) for name, arg in kwargs.items()]
+            structures += [
+                self._structure_of(walk, self._positions.get(name, name), arg) for name, arg in kwargs.items()
+            ]
             structures += kwargs
         return tuple(structures)
 
-    def _taken(self, walk: Walk, position: int | str, arg: object) -> Structure:
+    def _structure_of(self, walk: Walk, position: int | str, arg: object) -> Structure:
         if position in self._static:
             return walk.constant(arg, self._name(position))
         try:
@@ -375,11 +377,11 @@ class Compiled(Generic[P, R]):
         """The arguments to run on, the program of a structure that is met for the first time, what it takes of them,
         and donated optimizers that were given their state: others run in their place.
         """
-        settled = _settled(args)
+        settled = _settle_optimizers(args)
         if settled is None:
-            return args, self._missed(key, args, kwargs), walk, ()
+            return args, self._trace_missing(key, args, kwargs), walk, ()
         walk = Walk()
-        program = self._missed(self._key(walk, settled, kwargs), settled, kwargs)
+        program = self._trace_missing(self._key(walk, settled, kwargs), settled, kwargs)
         replaced = [
             (old, Moved(self.name))
             for i, (old, new) in enumerate(zip(args, settled, strict=True))
@@ -397,14 +399,14 @@ class Compiled(Generic[P, R]):
             variant = (*key, number)
         return variant, program
 
-    def _missed(self, key: tuple[object, ...], args: Sequence[object], kwargs: Mapping[str, object]) -> Program:
+    def _trace_missing(self, key: tuple[object, ...], args: Sequence[object], kwargs: Mapping[str, object]) -> Program:
         with self._lock:  # two threads that miss together trace once
             earlier = self._programs.get(key)
             key, program = self._variant(key)
             if program is None:
                 program = self._programs[key] = self._trace(key, args, list(kwargs), earlier)
-                for found in watchers:
-                    found.append((self.name, program, self._history[-1]))
+                for watched in watchers:
+                    watched.append((self.name, program, self._history[-1]))
                 limit = self._max_programs or (_LOUD if program.settings is not None else _KEPT)
                 if len(self._programs) > limit:
                     _, dropped = self._programs.popitem(last=False)
@@ -480,30 +482,30 @@ class Compiled(Generic[P, R]):
         if program.guard is not None and not program.guard.holds():
             raise _changed_since(self.name, program.guard)
         specs = [spec for spec, there in zip(link.specs, present, strict=True) if there]
-        given: list[Structure] = [interned(Leaf, spec, link.stack.inner, 0) for spec in specs]
+        cotangent_structures: list[Structure] = [interned(Leaf, spec, link.stack.inner, 0) for spec in specs]
 
         def pull(arguments: Sequence[Argument]) -> Any:
-            cotangents, rest = arguments[: len(given)], arguments[len(given) :]
+            cotangents, rest = arguments[: len(cotangent_structures)], arguments[len(cotangent_structures) :]
             return pull_back(link, present, rest, cotangents, call(rest))
 
         with self._lock:
-            every = [*given, *structures]
-            called = [*(f"gradient {i}" for i in range(len(given))), *names]
+            every = [*cotangent_structures, *structures]
+            called = [*(f"gradient {i}" for i in range(len(cotangent_structures))), *names]
             traced = trace(self.function, pull, every, called, self._captures, hand_in=False)
             return self._program(traced, f"backward of {self.name}", every)
 
     def _donated_leaves(self, structures: Sequence[Structure], named: Sequence[str]) -> frozenset[int]:
         """Positions among the leaves that belong to donated arguments."""
-        found: set[int] = set()
+        positions: set[int] = set()
         at, count = 0, len(structures) - len(named)
         for i, structure in enumerate(structures):
             position = i if i < count else self._positions.get(named[i - count], named[i - count])
             if position in self._donate:
-                found.update(range(at, at + structure.size))
+                positions.update(range(at, at + structure.size))
             at += structure.size
-        return frozenset(found)
+        return frozenset(positions)
 
-    def _chosen(self, option: str, wanted: str | int | Collection[str | int]) -> frozenset[str | int]:
+    def _positions_of(self, option: str, wanted: str | int | Collection[str | int]) -> frozenset[str | int]:
         """Arguments by position; by name where the function takes any."""
         wanted = (wanted,) if isinstance(wanted, str | int | Integral) else tuple(wanted)
         parameters = self._signature.parameters
@@ -544,16 +546,16 @@ def _changed_since(name: str, guard: Guard) -> AutodiffError:
 
 def _tree_leaves(structures: Sequence[Structure]) -> frozenset[int]:
     """Positions among the leaves of arguments that are trees."""
-    found: set[int] = set()
+    positions: set[int] = set()
     at = 0
     for structure in structures:
         if isinstance(structure, Root):
-            found.update(range(at, at + structure.size))
+            positions.update(range(at, at + structure.size))
         at += structure.size
-    return frozenset(found)
+    return frozenset(positions)
 
 
-def _settled(args: Sequence[Argument]) -> list[Any] | None:
+def _settle_optimizers(args: Sequence[Argument]) -> list[Any] | None:
     """The arguments with optimizers that have their state; None if they all do, or if none could be made.
 
     An optimizer makes its state in its first step, so the first two steps would be two structures: two traces.

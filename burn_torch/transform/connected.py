@@ -135,10 +135,10 @@ def connect(
     asking = [tensors[n].primitive for n in link.asking]
     edges, saved = tuple([(x.node, x.index) for x in asking]), (leaves, extra)
     node = Node(recording, edges, saved, recording.version(saved))
-    found = list(outputs)
+    results = list(outputs)
     for index, at in enumerate(link.results):
-        found[at] = link.stack.tracked(found[at], node, index)
-    return found
+        results[at] = link.stack.tracked(results[at], node, index)
+    return results
 
 
 class _Op(NamedTuple):
@@ -169,8 +169,8 @@ class Call:
         self.call: Final = _Shown(_Op(f"the compiled {program.name}"), link.specs)
         self.inner: Final = stack.inner
         specs = {"x": [spec for _, spec in program.traced.graph.inputs]}
-        given = [("x", i) for i in range(len(specs["x"]) - len(program.traced.sources))]
-        sum_of = version_sum(specs, given, stack.inner)
+        places = [("x", i) for i in range(len(specs["x"]) - len(program.traced.sources))]
+        sum_of = version_sum(specs, places, stack.inner)
         self.version: Final[Callable[[Any], int]] = lambda saved: sum_of(saved[0])
         """The sum of the versions of all tensors that a call was given."""
 
@@ -178,8 +178,8 @@ class Call:
         """A function (gradients of the results, what the call was given) -> a gradient for each argument that asks."""
 
         def back(gradients: Sequence[object], saved: Any) -> Sequence[Any]:
-            given = [leaf_primitive(self.inner, g) for g, there in zip(gradients, present, strict=True) if there]
-            return self._program.pulled_back(present, given, *saved)
+            cotangents = [leaf_primitive(self.inner, g) for g, there in zip(gradients, present, strict=True) if there]
+            return self._program.pulled_back(present, cotangents, *saved)
 
         return back
 
@@ -193,11 +193,11 @@ def pull_back(
     there = dict(walk.loose)
     tensors = list(tensors_in(arguments))
     stack: Any = tensors[link.asking[0]].backend
-    roots = [there[at] for at, given in zip(link.results, present, strict=True) if given]
-    found, cuts = walk_back(stack, [(y.primitive, g.primitive) for y, g in zip(roots, cotangents, strict=True)])
+    roots = [there[at] for at, is_present in zip(link.results, present, strict=True) if is_present]
+    gradients, cuts = walk_back(stack, [(y.primitive, g.primitive) for y, g in zip(roots, cotangents, strict=True)])
     if cuts:
-        warn_of_cuts(cuts, found)
+        warn_of_cuts(cuts, gradients)
     return tuple(
-        None if (g := found.get(tensors[n].primitive.node.id)) is None else Tensor(stack.inner, g, tensors[n].spec)
+        None if (g := gradients.get(tensors[n].primitive.node.id)) is None else Tensor(stack.inner, g, tensors[n].spec)
         for n in link.asking
     )

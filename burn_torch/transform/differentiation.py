@@ -39,7 +39,7 @@ def grad(fn: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) 
     Raises: AutodiffError unless fn gives one float; DTypeError for integers in a differentiated argument.
     PyTorch: torch.func.grad.  JAX: jax.grad.
     """
-    both = _differentiated("grad", fn, argnums, has_aux)
+    both = _differentiate("grad", fn, argnums, has_aux)
 
     @functools.wraps(fn)
     def gradient(*args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ def value_and_grad(fn: Callable[..., object], argnums: int | Sequence[int] = 0, 
 
     All else is as in `grad`.  JAX: jax.value_and_grad.
     """
-    both = _differentiated("value_and_grad", fn, argnums, has_aux)
+    both = _differentiate("value_and_grad", fn, argnums, has_aux)
 
     @functools.wraps(fn)
     def value_and_gradient(*args: object, **kwargs: object) -> Any:
@@ -90,7 +90,7 @@ def number_of(what: str, result: Argument, has_aux: bool) -> Tensor:
     )
 
 
-def _differentiated(
+def _differentiate(
     transform: str, fn: Callable[..., object], argnums: int | Sequence[int], has_aux: bool
 ) -> Callable[[Sequence[Any], dict[str, Any]], tuple[Any, Any]]:
     what = named(transform, fn)
@@ -108,14 +108,14 @@ def _differentiated(
         with laid(tape, since, own=own):
             result = fn(*lifted.args, **kwargs)
         number = number_of(what, result, has_aux)
-        found: dict[int, Any] = {}
+        by_node: dict[int, Any] = {}
         cuts: Sequence[Cut] = ()
         root = root_on(tape, number)
         if root is not None:
             one = Tensor(tape.inner, None, number.spec).new_full(number.shape, 1.0)
-            found, cuts = walk_back(tape, [(root, one.primitive)], since=since)
+            by_node, cuts = walk_back(tape, [(root, one.primitive)], since=since)
         lost = lifted.losses(own, cuts)
-        reached = [gradient_of(slot.leaf, found) for slot in lifted.slots]
+        reached = [gradient_of(slot.leaf, by_node) for slot in lifted.slots]
         lifted.tell_of_unread(reached)
         gradients = lifted.derivatives(tape, own, reached, lost)
         value = lowered(result, [tape], own=own, lost=lost)

@@ -99,16 +99,16 @@ def refuse_shared(walk: Walk, name: str) -> None:
         if flat.private or not flat.asked:
             continue
         if not seen.isdisjoint(flat.asked):
-            raise _shared(name)
+            raise _shared_error(name)
         seen |= flat.asked
     for _, tensor in walk.loose:
         if getattr(tensor.primitive, "node", None) is not None:
             if id(tensor.primitive) in seen:
-                raise _shared(name)
+                raise _shared_error(name)
             seen.add(id(tensor.primitive))
 
 
-def _shared(name: str) -> TraceError:
+def _shared_error(name: str) -> TraceError:
     return TraceError(
         f"{name}: one tensor that asks for gradients is an argument twice",
         given="the same parameter in two arguments",

@@ -50,17 +50,17 @@ def assert_fused(function: Callable[P, object], /, *, max_kernels: int) -> Calla
     compiled = compiled.fusing()
 
     def check(*args: P.args, **kwargs: P.kwargs) -> Explanation:
-        found = compiled.explain(*args, **kwargs)
-        assert found.fusion is not None
-        if len(found.fusion.kernels) > max_kernels:
+        explanation = compiled.explain(*args, **kwargs)
+        assert explanation.fusion is not None
+        if len(explanation.fusion.kernels) > max_kernels:
             raise AssertionError(
                 worded(
-                    f"{found.function} is more kernels than expected",
-                    given=f"{counted(len(found.fusion.kernels), 'kernel')}\n{found.fusion}",
+                    f"{explanation.function} is more kernels than expected",
+                    given=f"{counted(len(explanation.fusion.kernels), 'kernel')}\n{explanation.fusion}",
                     expected=f"{max_kernels} at most",
                     mend="see what lies between the kernels, and why",
                 )
             )
-        return found
+        return explanation
 
     return check

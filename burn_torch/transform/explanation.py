@@ -61,16 +61,16 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it but the graph, as JSON has it."""
-        found = {
+        entries = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
             if field.name not in ("graph", "fusion")
         }
-        found["passes"] = [dataclasses.asdict(report) for report in self.passes]
-        found["retraces"] = [dataclasses.asdict(retrace) for retrace in self.retraces]
-        found["source"] = None if self.source is None else str(self.source)
-        found["fusion"] = None if self.fusion is None else self.fusion.to_dict()
-        return found
+        entries["passes"] = [dataclasses.asdict(report) for report in self.passes]
+        entries["retraces"] = [dataclasses.asdict(retrace) for retrace in self.retraces]
+        entries["source"] = None if self.source is None else str(self.source)
+        entries["fusion"] = None if self.fusion is None else self.fusion.to_dict()
+        return entries
 
     def to_json(self) -> str:
         """`to_dict` as text."""

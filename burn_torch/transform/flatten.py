@@ -106,10 +106,10 @@ class Flat:
     @property
     def leaves(self) -> tuple[Any, ...]:
         """All of them."""
-        found = self._leaves
-        if found is None:
-            found = self._leaves = tuple(self.handle)
-        return found
+        leaves = self._leaves
+        if leaves is None:
+            leaves = self._leaves = tuple(self.handle)
+        return leaves
 
     def renewed(self) -> Flat:
         """These leaves with the present values of the running states."""
@@ -196,7 +196,7 @@ class Walk:
             self.leaves.append(value)
             return _NUMBERS[spec]
         if isinstance(value, Tree):
-            flat = _listed(value)
+            flat = _flat_of(value)
             if flat.private and self._as_read:
                 flat = _read(value)
             self.roots.append((len(self.leaves) + self._missing, value, flat))
@@ -237,22 +237,22 @@ class Walk:
 
     def changing(self, kept: Collection[int]) -> list[Any]:
         """The leaves, without those of trees at the positions `kept` that last."""
-        found: list[Argument] = []
+        changing: list[Argument] = []
         before = 0
         for (at, flat), (position, _, _) in zip(self._left_out, self.roots, strict=True):
-            found += self.leaves[before:at]
+            changing += self.leaves[before:at]
             before = at
             handle = flat.handle
-            found += handle.changing if position in kept and isinstance(handle, Lent) else flat.leaves
-        found += self.leaves[before:]
-        return found
+            changing += handle.changing if position in kept and isinstance(handle, Lent) else flat.leaves
+        changing += self.leaves[before:]
+        return changing
 
     def cells(self) -> dict[int, RunningState]:
         """The running states by their position: what may have another value later."""
-        found = {at: cell for at, cell, _ in self._cells}
+        cells = {at: cell for at, cell, _ in self._cells}
         for at, _, flat in self.roots:
-            found.update({at + i: cell for i, cell, _ in flat.cells})
-        return found
+            cells.update({at + i: cell for i, cell, _ in flat.cells})
+        return cells
 
     def constant(self, value: Argument, name: str) -> Structure:
         """The structure of a value that is compiled in.  Raises: TraceError for one that cannot be compared."""
@@ -319,11 +319,11 @@ class Walk:
     def _field(self, value: object) -> Structure:
         kind = value.__class__
         if kind is Param:
-            return self._shared(value, self._param)
+            return self._take_once(value, self._param)
         if kind is RunningState:
-            return self._shared(value, self._state)
+            return self._take_once(value, self._state)
         if kind is Tensor or isinstance(value, CutTensor):
-            return self._shared(value, self._tensor)
+            return self._take_once(value, self._tensor)
         if isinstance(value, Tree):
             return self._shared_tree(value) if id(value) in self._several else self.tree(value)
         if kind in (tuple, FieldDict, list, dict) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
@@ -339,7 +339,7 @@ class Walk:
         number = self._seen[id(value)] = -1 - sum(at < 0 for at in self._seen.values())
         return interned(First, number, self.tree(value))
 
-    def _shared(self, value: object, take: Callable[[Any], Structure]) -> Structure:
+    def _take_once(self, value: object, take: Callable[[Any], Structure]) -> Structure:
         first = self._seen.get(id(value))
         if first is not None:
             return interned(Again, first)
@@ -374,7 +374,7 @@ class Walk:
         return Flat(root, self.leaves, False, self._cells, frozenset(self._asked))
 
 
-def _listed(tree: Tree) -> Flat:
+def _flat_of(tree: Tree) -> Flat:
     flat: Flat | None = tree._flat
     if flat is not None:
         return flat.renewed() if flat.cells else flat
@@ -420,9 +420,9 @@ def bare(value: Tensor, hanging: list[Tensor] | None = None) -> tuple[Backend, i
 def opened(value: object) -> tuple[tuple[Any, ...], Sequence[Any]] | None:
     """Names and contents of a container; None for what is none."""
     kind = value.__class__
-    found = CONTAINERS.get(kind)
-    if found is not None:
-        return found[0](value)
+    container = CONTAINERS.get(kind)
+    if container is not None:
+        return container[0](value)
     if isinstance(value, tuple):
         return getattr(kind, "_fields", tuple(range(len(value)))), value
     if dataclasses.is_dataclass(value) and not isinstance(value, type | Config):

@@ -302,12 +302,12 @@ class Guard:
 
     def differences(self) -> Sequence[Difference]:
         """The places that hold something else now."""
-        found = []
+        differences = []
         for place in (*self._entries, *self._absent, *self._others):
             now = place.now()
             if now is not place.before:
-                found.append(Difference(place.name, _shown(place.before), _shown(now)))
-        return found
+                differences.append(Difference(place.name, _shorten(place.before), _shorten(now)))
+        return differences
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -341,7 +341,7 @@ def elements_of(value: Argument) -> Any:
     return bytes(value)
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     if isinstance(value, float) and math.isnan(value):
         return "nan"
     if isinstance(value, tuple) and value and isinstance(value[-1], bytes):

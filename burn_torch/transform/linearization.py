@@ -70,8 +70,8 @@ def vjp(fn: Callable[..., object], *primals: object, has_aux: bool = False) -> A
             for _, y, g in pairs
             if g is not None and (root := root_on(tape, y)) is not None
         ]
-        found, cuts = walk_back(tape, roots, retain_graph=True, since=since)
-        gradients = [gradient_of(slot.leaf, found) for slot in lifted.slots]
+        by_node, cuts = walk_back(tape, roots, retain_graph=True, since=since)
+        gradients = [gradient_of(slot.leaf, by_node) for slot in lifted.slots]
         if any(g is not None for _, _, g in pairs):
             lifted.tell_of_unread(gradients)
         lost = lifted.losses(own, cuts, [g for _, _, g in pairs])
@@ -127,8 +127,8 @@ def jvp(fn: Function, primals: Sequence[Argument], tangents: Sequence[Argument],
     for row, direction in zip(rows, directions, strict=True):
         if row is not None and direction is not None and tape.is_tracked(row.primitive):
             roots.append((row.primitive, _on_level(what, tape, direction).primitive))
-    found, more_cuts = walk_back(tape, roots, since=since)
-    changes = {id(y): gradient_of(u, found) for y, _, u in reached}
+    by_node, more_cuts = walk_back(tape, roots, since=since)
+    changes = {id(y): gradient_of(u, by_node) for y, _, u in reached}
     lost = lifted.losses(own, [*cuts, *more_cuts], directions)
     results = lowered(outputs, [upper, tape], own=own, lost=lost)
 
@@ -185,13 +185,13 @@ def hvp(fn: Callable[..., object], primals: Sequence[object], tangents: Sequence
         if row is not None and direction is not None and tape.is_tracked(row.primitive):
             roots.append((row.primitive, _on_level(what, tape, direction).primitive))
     second, more_cuts = walk_back(tape, roots, since=since)
-    found: list[Tensor | None] = []
+    products: list[Tensor | None] = []
     for slot in lifted.slots:
         change = gradient_of(lower[id(slot.leaf)], second)
         read = change is None and gradient_of(slot.leaf, first) is not None
-        found.append(zeros_like(slot.value) if read else change)
-    lifted.tell_of_unread(found)
-    return tuple(lifted.derivatives(tape, own, found, lifted.losses(own, [*cuts, *more_cuts], directions)))
+        products.append(zeros_like(slot.value) if read else change)
+    lifted.tell_of_unread(products)
+    return tuple(lifted.derivatives(tape, own, products, lifted.losses(own, [*cuts, *more_cuts], directions)))
 
 
 def _with_aux(what: str, result: object, has_aux: bool) -> tuple[object, object]:

@@ -20,14 +20,14 @@ def signature(function: Any) -> inspect.Signature:
             raise TypeError
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        given, mend = f"{function!r:.80}", "write a function of your own around it: compile(lambda x: ...)"
+        refused, mend = f"{function!r:.80}", "write a function of your own around it: compile(lambda x: ...)"
         if isinstance(function, Module):
-            given, mend = f"a module, {type(function).__name__}", "compile(lambda model, x: model.forward(x))"
+            refused, mend = f"a module, {type(function).__name__}", "compile(lambda model, x: model.forward(x))"
     else:
         pauses = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
         if not any(test(plain) for test in pauses):
             return signature
-        given, mend = f"{function!r:.80}, which yields or awaits", "compile what it does between two pauses"
+        refused, mend = f"{function!r:.80}, which yields or awaits", "compile what it does between two pauses"
     raise ArgumentError(
         "compile takes a function that returns its results",
         given=given,

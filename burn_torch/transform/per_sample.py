@@ -86,19 +86,19 @@ def per_sample_grad(
         with batched.samples(count) as looped, laid(tape, since):
             result = loss_fn(*arguments, **kwargs)
             loss = number_of(what, result, has_aux)
-            found: dict[int, Any] = {}
+            by_node: dict[int, Any] = {}
             cuts: Sequence[Cut] = ()
             root = root_on(tape, loss)
             if root is not None:
                 one = Tensor(batched, None, loss.spec).new_full(loss.shape, 1.0)
-                found, cuts = walk_back(tape, [(root, one.primitive)], since=since)
+                by_node, cuts = walk_back(tape, [(root, one.primitive)], since=since)
             names = list(looped)
         _tell(what, names)
         samples.lost = lifted.losses(not samples.is_constant, cuts)
-        reached = [gradient_of(slot.leaf, found) for slot in lifted.slots]
+        reached = [gradient_of(slot.leaf, by_node) for slot in lifted.slots]
         lifted.tell_of_unread(reached)
-        made = lifted.derivatives(tape, False, reached, None)
-        whole = [mapped(gradient, samples.all_of, "") for gradient in made]
+        gradients = lifted.derivatives(tape, False, reached, None)
+        whole = [mapped(gradient, samples.all_of, "") for gradient in gradients]
         answer = whole[0] if isinstance(argnums, int) else tuple(whole)
         return (answer, mapped(result[1], samples.all_of, "")) if has_aux else answer
 
@@ -118,7 +118,7 @@ def _axes(
         axes = list(in_axes)
     wrong = [i for i in chosen if i < len(axes) and axes[i] is not None]
     if len(axes) != len(args) or wrong:
-        given = f"in_axes {in_axes!r} for {len(args)} positional arguments"
+        shown = f"in_axes {in_axes!r} for {len(args)} positional arguments"
         raise ArgumentError(
             f"{what}: in_axes does not fit the arguments",
             given=given + (f"; argument {wrong[0]} is differentiated, so all samples share it" if wrong else ""),
@@ -195,7 +195,7 @@ class _Samples:
     def all_of(self, leaf: Argument, path: str) -> Any:
         """A tensor with the samples in front, for a tensor of one sample; modules, which samples share, as given."""
         if isinstance(leaf, Tree):
-            return rebuild(leaf, self._shared)
+            return rebuild(leaf, self._share_param)
         return self._each(leaf) if isinstance(leaf, Tensor) else leaf
 
     def _each(self, x: Tensor) -> Tensor:
@@ -211,7 +211,7 @@ class _Samples:
         whole = whole.inner() if under else whole
         return whole if self.lost is None else self.lost(whole)
 
-    def _shared(self, leaf: object) -> object:
+    def _share_param(self, leaf: object) -> object:
         if isinstance(leaf, Param) and leaf.is_initialized() and leaf.val().backend is self.tape:
             x = leaf.val()
             return leaf.with_value(Tensor(self._base, self.tape.unwrapped(x.primitive), x.spec))

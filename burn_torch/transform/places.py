@@ -54,7 +54,7 @@ from burn_torch.transform.structure import Argument
 __all__ = ["IMMUTABLE", "LONGEST", "Places"]
 
 LONGEST: Final = 1 << 14
-"""So many items of a list or dict are compared at each call."""
+"""The number of items of a list or dict that are compared at each call."""
 
 IMMUTABLE: Final = (
     bool, int, float, complex, str, bytes, type(None), range, slice, Enum, np.generic, np.dtype, torch.dtype,
@@ -172,7 +172,7 @@ class Places:
                 self.on_generator(path, value)
         elif isinstance(value, Tree):
             fields = value.__dict__
-            for name in _chosen(type(value).__module_fields__, names):
+            for name in _names_of(type(value).__module_fields__, names):
                 self.look(fields.get(name), f"{path}.{name}", names)
             self._class(type(value), names)
         elif isinstance(value, _MEMORY):
@@ -253,23 +253,23 @@ class Places:
 
     def _class(self, kind: type[object], names: frozenset[str] | None) -> set[str]:
         """Attributes and methods of a class: their names."""
-        found: set[str] = set()
+        names_read: set[str] = set()
         below: list[type[object]] = []
         """Classes that come first, where the same name would hide it."""
         for base in kind.__mro__:
             if is_library(base.__module__) or base.__module__ in _CLOSED:
                 continue
-            for name in _chosen(base.__dict__, names):
+            for name in _names_of(base.__dict__, names):
                 value = base.__dict__[name]
                 if name.startswith("__") or (hasattr(value, "__get__") and not isinstance(value, FunctionType)):
                     continue
                 for hiding in below:
                     if name not in hiding.__dict__:
                         self._attribute(hiding, name, names)
-                found.add(name)
+                names_read.add(name)
                 self._attribute(base, name, names)
             below.append(base)
-        return found
+        return names_read
 
     def _attribute(self, kind: type[object], name: str, names: frozenset[str] | None) -> None:
         if (id(kind), name) not in self._known:
@@ -281,7 +281,7 @@ class Places:
         if names is None:
             seen.places.append(Fields(path, fields))
         is_local = type(seen.value).__name__ == "_local"  # a dict for each thread
-        for name in _chosen(fields, names):
+        for name in _names_of(fields, names):
             item, where = fields[name], f"{path}.{name}"
             if not isinstance(item, _TENSORS):
                 seen.places.append(Attribute(where, seen.value, name) if is_local else Entry(where, fields, name))
@@ -303,7 +303,7 @@ class Places:
                  if isinstance(member, types.MemberDescriptorType)}  # fmt: skip
         if isinstance(fields, dict):
             self._fields(seen, path, names, fields)
-        for name in _chosen(slots, names):
+        for name in _names_of(slots, names):
             seen.places.append(Attribute(f"{path}.{name}", value, name))
             self.look(attribute_of(value, name), f"{path}.{name}", names)
         of_class = self._class(kind, names)
@@ -376,7 +376,7 @@ def _value_of(variable: ContextVar[Any]) -> Any:
         return ABSENT
 
 
-def _chosen(present: Any, names: frozenset[str] | None) -> Iterable[str]:
+def _names_of(present: Any, names: frozenset[str] | None) -> Iterable[str]:
     return [*present] if names is None else names.intersection(present)
 
 

@@ -358,7 +358,7 @@ class Program:
         if self.lends_in_parts:
             assert self.recorded is not None
             shares = self._shares = _Shares(self.recorded.takes, list(_trees(self._result)), outputs)
-            return self._lent(shares.of([outputs[i] for i in shares.others]))
+            return self._lend(shares.of([outputs[i] for i in shares.others]))
         if self._public:
             outputs = list(outputs)
             for i in self._public:
@@ -375,7 +375,7 @@ class Program:
             outputs = connect(outputs)
         if self._lender is None:
             return self._result.build(outputs, 0, RESULTS, {})
-        return self._lent(outputs)
+        return self._lend(outputs)
 
     def again(self, given: Sequence[Argument]) -> Any:
         """The results of a call whose donated arguments are what the last one returned, of all other inputs in order.
@@ -385,9 +385,9 @@ class Program:
         assert self.recorded is not None
         shares = self._shares
         assert shares is not None
-        return self._lent(shares.of(self.recorded.again(given)))
+        return self._lend(shares.of(self.recorded.again(given)))
 
-    def _lent(self, outputs: Any) -> Any:
+    def _lend(self, outputs: Any) -> Any:
         assert self._lender is not None
         lending = Lending()
         result = self._result.build(outputs, 0, lending, {})
@@ -421,29 +421,29 @@ class _Shares:
             at = tuple(i - begin for i in changing)
             self._roots[begin, begin + size] = (lasting, at, first, first + len(changing))
 
-    def of(self, found: Sequence[Argument]) -> _Outputs:
+    def of(self, changed: Sequence[Argument]) -> _Outputs:
         """The outputs of a call, of those that change."""
-        return _Outputs(self._index, self._roots, found)
+        return _Outputs(self._index, self._roots, changed)
 
 
 @final
 class _Outputs:
     """Outputs as `Structure.build` takes them: single ones, and those of a tree in one slice."""
 
-    __slots__ = ("_found", "_index", "_roots")
+    __slots__ = ("_changed", "_index", "_roots")
 
     def __init__(
-        self, index: Mapping[int, int], roots: Mapping[tuple[int, int], tuple[Any, ...]], found: Sequence[Argument]
+        self, index: Mapping[int, int], roots: Mapping[tuple[int, int], tuple[Any, ...]], changed: Sequence[Argument]
     ) -> None:
         self._index: Final = index
         self._roots: Final = roots
-        self._found: Final = found
+        self._changed: Final = changed
 
     def __getitem__(self, key: Any) -> Any:
         if key.__class__ is not slice:
-            return self._found[self._index[key]]
+            return self._changed[self._index[key]]
         lasting, at, first, end = self._roots[key.start, key.stop]
-        return Lent(lasting, at, self._found[first:end])
+        return Lent(lasting, at, self._changed[first:end])
 
 
 def trace(
@@ -488,15 +488,15 @@ def trace(
         scope = TraceScope(session, wrap.trees)
         with scope:
             walk, states, before = Walk(of_results=True), Walk(), Walk()
-            given = [before.take(argument) for argument in arguments]
+            taken = [before.take(argument) for argument in arguments]
             readings = Readings(function, arguments)
             begun = next_id()
             with readings if watched else nullcontext():
                 returned = call(arguments)
-            result = _taken(walk, returned)
+            result = _take_result(walk, returned)
             del returned
             after, cells = Walk(), before.cells()
-            for name, argument, structure in zip(names, arguments, given, strict=True):
+            for name, argument, structure in zip(names, arguments, taken, strict=True):
                 at = len(after.leaves)
                 same = after.take(argument) is structure
                 if not same or any(after.leaves[i] is not before.leaves[i] for i in range(at, at + structure.size)
@@ -507,8 +507,8 @@ def trace(
             handed_in = [(*place, states.take(value)) for place, value in new.items()]
         watch.check()
         guard = readings.guard() if watched else None
-        found = walk.leaves + states.leaves
-        slots = [x if isinstance(x, Slot | int | float) else session.leaf.lift(x, session.real) for x in found]
+        leaves_out = walk.leaves + states.leaves
+        slots = [x if isinstance(x, Slot | int | float) else session.leaf.lift(x, session.real) for x in leaves_out]
     literals = [(i, x) for i, x in enumerate(slots) if not isinstance(x, Slot)]
     graph = session.graph([x for x in slots if isinstance(x, Slot)])
     places = [(number, path, leaf) for number, path, leaf in handed_in if isinstance(leaf, Leaf)]
@@ -550,7 +550,7 @@ def _on_device(graph: Graph) -> bool:
     return any(isinstance(spec, TensorSpec) and spec.place != "cpu" for spec in graph.specs().values())
 
 
-def _taken(walk: Walk, result: object) -> Structure:
+def _take_result(walk: Walk, result: object) -> Structure:
     try:
         return walk.take(result)
     except Fault as fault:
@@ -567,17 +567,17 @@ def _input(session: Session, part: Structure) -> Any:
 
 def _leaf_of(structures: Sequence[Structure], names: Sequence[str]) -> Backend:
     """The one leaf under all tensors among the arguments; LibTorch where there is none."""
-    found: dict[Backend, str] = {}
+    paths: dict[Backend, str] = {}
     for name, structure in zip(names, structures, strict=True):
         for path, part in structure.parts(name):
             leaf = leaf_of(part)
             if leaf is not None:
-                found.setdefault(leaf.stack.leaf(), path)
-    if len(found) > 1:
+                paths.setdefault(leaf.stack.leaf(), path)
+    if len(paths) > 1:
         raise TraceError(
             "a compiled function computes on one backend",
             given=", ".join(f"{path} on {leaf.name}" for leaf, path in found.items()),
             expected="arguments on one backend",
             mend="move them first with .to_device(device)",
         )
-    return next(iter(found), LibTorch())
+    return next(iter(paths), LibTorch())

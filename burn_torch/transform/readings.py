@@ -245,7 +245,7 @@ class Readings:
         return Guard(places) if places else None
 
     def _refuse_impure(self, iterators: Sequence[Used]) -> None:
-        found = {reading.where: reading for reading in reversed(self._impure)}
+        impure = {reading.where: reading for reading in reversed(self._impure)}
         called = {reading.what.partition(".")[0] for reading in self._impure}
         drawn = []
         for ident, (path, generator, state, restore) in self._generators.items():
@@ -253,16 +253,16 @@ class Readings:
                 drawn.append(restore)
                 if path not in called:
                     where = line_of(self._codes, path.rpartition(".")[2]) or line_of(self._codes, "rvs")
-                    found.setdefault(where or path, _Reading(f"{path}, a {type(generator).__name__}", where))
+                    impure.setdefault(where or path, _Reading(f"{path}, a {type(generator).__name__}", where))
         for place in iterators:
             where = line_of(self._codes, place.name.rpartition(".")[2])
             kind = type(place.before).__name__
-            found[where or place.name] = _Reading(f"{place.name}, a {kind}, which reading moves on", where)
-        if not found:
+            impure[where or place.name] = _Reading(f"{place.name}, a {kind}, which reading moves on", where)
+        if not impure:
             return
         for restore in drawn:  # what runs instead draws what it would have drawn
             restore()
-        shown = [str(one) for one in found.values()]
+        shown = [str(one) for one in impure.values()]
         raise TraceError(
             "a traced function reads what is another value in each call",
             given="; ".join(shown[:4]) + ("; and more" if len(shown) > 4 else ""),
@@ -287,7 +287,7 @@ _kinds: Final[dict[str, int]] = {}
 
 
 def _kind_of(frame: FrameType) -> int:
-    """Whose code a frame runs."""
+    """Tells if a frame runs our code, a library's or the user's."""
     filename, module = frame.f_code.co_filename, frame.f_globals.get("__name__", "")
     if filename.startswith("<burn_torch"):
         kind = _OURS

@@ -11,13 +11,13 @@ from burn_torch.transform.structure import Structure
 __all__ = ["Difference", "Retrace", "compared"]
 
 _COMPARED: Final = 8
-"""So many earlier structures are looked at, the newest first."""
+"""The number of earlier structures that are compared, the newest first."""
 
 _SHOWN: Final = 20
-"""So many differences are kept: a model with other ids differs in all its parameters."""
+"""The number of differences that are kept: a model with other ids differs in all its parameters."""
 
 _PRINTED: Final = 3
-"""So many of them are printed."""
+"""The number of them that are printed."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Retrace:
 
 def compared(number: int, key: Sequence[object], names: Sequence[str], earlier: Iterable[Sequence[object]]) -> Retrace:
     """The tracing of a key, compared with the keys of earlier programs (the newest last)."""
-    found = [_differences(key, other, names) for other in list(earlier)[-_COMPARED:][::-1]]
-    nearest = min(found, key=len, default=[])
+    candidates = [_differences(key, other, names) for other in list(earlier)[-_COMPARED:][::-1]]
+    nearest = min(candidates, key=len, default=[])
     return Retrace(number, tuple(nearest[:_SHOWN]))
 
 
 def _differences(key: Sequence[object], other: Sequence[object], names: Sequence[str]) -> list[Difference]:
-    found: list[Difference] = []
+    differences: list[Difference] = []
     if len(key) != len(other):
         return [Difference("the arguments", f"{len(other)} of them", f"{len(key)} of them")]
     for i, (now, before) in enumerate(zip(key, other, strict=True)):
@@ -65,7 +65,7 @@ def _differences(key: Sequence[object], other: Sequence[object], names: Sequence
             continue
         name = names[i] if i < len(names) else f"argument {i}"
         if not isinstance(now, Structure) or not isinstance(before, Structure):
-            found.append(Difference(name, str(before), str(now)))
+            differences.append(Difference(name, str(before), str(now)))
             continue
         ours, theirs = dict(now.parts(name)), dict(before.parts(name))
         for path in {**theirs, **ours}:
@@ -73,5 +73,7 @@ def _differences(key: Sequence[object], other: Sequence[object], names: Sequence
             if a is not b:
                 if not name:  # names that the function reads
                     path = path[2:-2]
-                found.append(Difference(path, "absent" if a is None else repr(a), "absent" if b is None else repr(b)))
-    return found
+                differences.append(
+                    Difference(path, "absent" if a is None else repr(a), "absent" if b is None else repr(b))
+                )
+    return differences

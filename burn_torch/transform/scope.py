@@ -96,8 +96,8 @@ class TraceScope(StepScope):
 
     def place_of(self, node: object) -> str | None:
         """The path of a module among the arguments; None for any other object."""
-        found = self._places.get(id(node))
-        return None if found is None else found[1].removeprefix(".")
+        place = self._places.get(id(node))
+        return None if place is None else place[1].removeprefix(".")
 
     def stand_in(self, copies: Mapping[int, object]) -> None:
         """Lets layers draw under the names of others, whose identities are the keys."""

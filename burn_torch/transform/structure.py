@@ -87,13 +87,13 @@ S = TypeVar("S", bound=Structure)
 def interned(kind: type[S], *parts: object) -> S:
     """The one structure of this kind and these parts."""
     key = (kind, *parts)
-    found: S | None = Structure._interned.get(key)
-    if found is None:
+    structure: S | None = Structure._interned.get(key)
+    if structure is None:
         with _lock:
-            found = Structure._interned.get(key)
-            if found is None:
-                found = Structure._interned[key] = kind(*parts)
-    return found
+            structure = Structure._interned.get(key)
+            if structure is None:
+                structure = Structure._interned[key] = kind(*parts)
+    return structure
 
 
 # -- leaves ---------------------------------------------------------------------------------------------
@@ -248,8 +248,8 @@ class First(Structure):
 
     def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
         """The tree."""
-        made = shared[self.number] = self.tree.build(leaves, at, wrap, shared)
-        return made
+        tree = shared[self.number] = self.tree.build(leaves, at, wrap, shared)
+        return tree
 
     def parts(self, path: str) -> Iterator[tuple[str, Structure]]:
         """See `Structure.parts`."""
@@ -360,26 +360,26 @@ def register_container(kind: type[Any], take_apart: _Open, put_together: _Close)
 
 def rebuilder(kind: type[Any]) -> _Close:
     """How a container of this kind is put together of names and values."""
-    found = CONTAINERS.get(kind)
-    if found is not None:
-        return found[1]
+    container = CONTAINERS.get(kind)
+    if container is not None:
+        return container[1]
     if issubclass(kind, tuple):
         return lambda names, values: kind(*values)
 
     def rebuild(
         names: tuple[Any, ...], values: Sequence[Argument]
     ) -> object:  # without its constructor, which may compute
-        made = object.__new__(kind)
+        container = object.__new__(kind)
         for name, value in zip(names, values, strict=True):
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(container, name, value)
+        return container
 
     if issubclass(kind, Tree):
 
         def rebuild_tree(names: tuple[Any, ...], values: Sequence[Argument]) -> object:
-            made = object.__new__(kind)
-            made.__dict__.update(zip(names, values, strict=True))
-            return made
+            tree = object.__new__(kind)
+            tree.__dict__.update(zip(names, values, strict=True))
+            return tree
 
         return rebuild_tree
     return rebuild

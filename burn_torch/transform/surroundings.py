@@ -71,12 +71,12 @@ class Surroundings:
         objects = [arg for arg in (*self._owners, *args) if self._is_plain_object(arg)]
         if not objects:
             self._without_objects.add(kinds)
-        found = [(name, _Capture(value) if id(value) in captures else value)
+        read = [(name, _Capture(value) if id(value) in captures else value)
                  for name, value in zip(self._names, now, strict=True)]  # fmt: skip
-        found += [item for value in objects for item in self._read_of(value)]
-        found = [(name, value) for name, value in found if value is not _UNGUARDED]
-        constants = [interned(Constant, constant_key(value), Held(value)) for _, value in found]
-        key: Container = interned(Container, dict, tuple([name for name, _ in found]), tuple(constants))
+        read += [item for value in objects for item in self._read_of(value)]
+        read = [(name, value) for name, value in read if value is not _UNGUARDED]
+        constants = [interned(Constant, constant_key(value), Held(value)) for _, value in read]
+        key: Container = interned(Container, dict, tuple([name for name, _ in read]), tuple(constants))
         self._last = None if objects or any(map(_may_change, there)) else (there, key)
         return key
 

@@ -158,9 +158,9 @@ def leaf_on(tape: Autodiff, x: Tensor) -> Tensor:
     return Tensor(tape, tape.track(x.primitive, x.spec), x.spec)
 
 
-def gradient_of(leaf: Tensor, found: dict[int, object]) -> Tensor | None:
-    """A leaf's gradient among those that a backward found, on the backend under its tape."""
-    primitive = found.get(leaf.primitive.node.id)
+def gradient_of(leaf: Tensor, by_node: dict[int, object]) -> Tensor | None:
+    """A leaf's gradient among those of a backward, by the ids of nodes, on the backend under its tape."""
+    primitive = by_node.get(leaf.primitive.node.id)
     return None if primitive is None else Tensor(leaf.backend.inner, primitive, leaf.spec)
 
 

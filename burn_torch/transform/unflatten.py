@@ -99,14 +99,14 @@ class _Unread:
         with TURNS:
             present = tree._unread
             if present is None or present is self:
-                return self._made(tree) if present is self else tree.__dict__
+                return self._values_of(tree) if present is self else tree.__dict__
         return present.fields(tree)  # it was taken over, or given copies, while this thread waited
 
-    def _made(self, tree: Tree) -> Mapping[str, object]:
+    def _values_of(self, tree: Tree) -> Mapping[str, object]:
         root = self._root
-        made: dict[int, Any] = {}
-        values = root.tree.values(_copies(root, self._leaves), 0, RESULTS, made)
-        cells = [(at, cell, cell.value()) for at, cell in made.items() if isinstance(cell, RunningState)]
+        shared: dict[int, Any] = {}
+        values = root.tree.values(_copies(root, self._leaves), 0, RESULTS, shared)
+        cells = [(at, cell, cell.value()) for at, cell in shared.items() if isinstance(cell, RunningState)]
         if cells:
             lender = None if tree._flat is None else tree._flat.lender
             _set(tree, "_flat", Flat(root, self._leaves, True, cells, lender=lender))

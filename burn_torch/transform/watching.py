@@ -16,9 +16,9 @@ __all__ = ["watched_programs"]
 @contextmanager
 def watched_programs() -> Iterator[Callable[[], list[Explanation]]]:
     """Gives a function that explains each program that was compiled in the block so far, whoever compiled it."""
-    found: list[tuple[str, Program, Retrace]] = []
-    watchers.append(found)
+    programs: list[tuple[str, Program, Retrace]] = []
+    watchers.append(programs)
     try:
-        yield lambda: [explained(name, program, (retrace,)) for name, program, retrace in found]
+        yield lambda: [explained(name, program, (retrace,)) for name, program, retrace in programs]
     finally:
-        watchers.remove(found)
+        watchers.remove(programs)
