@@ -1,4 +1,4 @@
-"""What rows are made of: their decompositions and expansions as Graphs, derived once for each Call."""
+"""The decompositions of rows and expansions as Graphs, derived once for each Call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["decomposed", "expanded"]
 
 
 def decomposed(call: Call) -> Graph:
-    """What a Call does, written with other rows; its inputs are those that are not None.  Derived once for each Call.
+    """Returns a Call written with other rows; its inputs are those that are not None.  Derived once for each Call.
 
     Raises: TypeError where the row has no decomposition.
     """
@@ -24,13 +24,13 @@ def decomposed(call: Call) -> Graph:
     if graph is None:
         if call.op.decomposition is None:
             raise TypeError(f"{call.op.name} has no decomposition")
-        graph = call.memo["decomposition"] = _traced(call, call.op.decomposition)
+        graph = call.memo["decomposition"] = _trace_body(call, call.op.decomposition)
         assert graph is not None, f"the decomposition of {call.op.name} gives nothing"
     return graph
 
 
 def expanded(call: Call) -> Graph | None:
-    """What a Call does, for whoever looks into it: its expansion, else its decomposition; None where it has neither.
+    """Returns the expansion of a Call, else its decomposition; None where it has neither.
 
     A collective is not opened: half of a transfer, in other rows, would wait for nothing.  Nor is a Call of a tensor
     without elements: there is nothing to gain, and the rows inside may refuse it, as one_hot refuses 0 classes.
@@ -41,16 +41,16 @@ def expanded(call: Call) -> Graph | None:
     if law is None:
         return None if call.op.decomposition is None else decomposed(call)
     if "expansion" not in call.memo:
-        call.memo["expansion"] = _traced(call, law.body)
-    found: Graph | None = call.memo["expansion"]
-    return found
+        call.memo["expansion"] = _trace_body(call, law.body)
+    expansion: Graph | None = call.memo["expansion"]
+    return expansion
 
 
 def _of_nothing(call: Call) -> bool:
     return any(isinstance(spec, TensorSpec) and same_size(spec.numel, 0) for spec in call.specs)
 
 
-def _traced(call: Call, body: Candidate) -> Graph | None:
+def _trace_body(call: Call, body: Candidate) -> Graph | None:
     trace = Trace()
     inputs = [None if spec is None else trace.input(spec) for spec in call.specs]
     outputs = body(*inputs, **call.attrs)

@@ -92,9 +92,9 @@ def _boxes(graph: Graph) -> list[_Box]:
         maker[i] = _Box(f"%{i}", spec_text(spec, "cpu"), f"input %{i}: {spec_text(spec)}", None, "input")
         boxes.append(maker[i])
     for node in graph.nodes:
-        made = ", ".join("_" if i is None else spec_text(specs.get(i), "cpu") for i in node.outputs)
-        tooltip = f"{node_text(node)}\n{made}" + (f"\n{node.origin}" if node.origin is not None else "")
-        box = _Box(_cut(node.call.op.name), _cut(made), tooltip, node.origin, "node")
+        outputs = ", ".join("_" if i is None else spec_text(specs.get(i), "cpu") for i in node.outputs)
+        tooltip = f"{node_text(node)}\n{outputs}" + (f"\n{node.origin}" if node.origin is not None else "")
+        box = _Box(_cut(node.call.op.name), _cut(outputs), tooltip, node.origin, "node")
         for i in dict.fromkeys(i for i in node.inputs if isinstance(i, int)):
             _join(maker[i], box)
         maker.update({i: box for i in node.outputs if i is not None})
@@ -204,7 +204,7 @@ def _svg(boxes: Sequence[_Box], layers: int) -> str:
     for position, group in enumerate(named):
         y = _GAP + 18 * position
         lines.append(f'<rect x="{_GAP}" y="{y}" width="12" height="12" fill="{colours[group]}" stroke="#888"/>')
-        lines.append(f'<text x="{_GAP + 18}" y="{y + 10}">{_written(group)}</text>')
+        lines.append(f'<text x="{_GAP + 18}" y="{y + 10}">{_escape(group)}</text>')
     if len(groups) > len(named):
         y = _GAP + 18 * len(named)
         lines.append(f'<text x="{_GAP + 18}" y="{y + 10}">and {len(groups) - len(named)} more</text>')
@@ -220,10 +220,10 @@ def _svg(boxes: Sequence[_Box], layers: int) -> str:
         round = _HEIGHT / 2 if box.kind != "node" else 4
         y, middle = top + box.layer * _ROW, f"{box.middle:.1f}"
         lines.append(
-            f'<g><title>{_written(box.tooltip)}</title><rect x="{box.left:.1f}" y="{y}" width="{box.width:.1f}" '
+            f'<g><title>{_escape(box.tooltip)}</title><rect x="{box.left:.1f}" y="{y}" width="{box.width:.1f}" '
             f'height="{_HEIGHT}" rx="{round}" fill="{fill}" stroke="#666"/>'
-            f'<text x="{middle}" y="{y + 17}" text-anchor="middle" font-weight="bold">{_written(box.title)}</text>'
-            f'<text x="{middle}" y="{y + 31}" text-anchor="middle">{_written(box.label)}</text></g>'
+            f'<text x="{middle}" y="{y + 17}" text-anchor="middle" font-weight="bold">{_escape(box.title)}</text>'
+            f'<text x="{middle}" y="{y + 31}" text-anchor="middle">{_escape(box.label)}</text></g>'
         )
     return "\n".join([*lines, "</svg>", ""])
 
@@ -234,7 +234,7 @@ def _colour(hue: float, lightness: float) -> str:
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
-def _written(text: str) -> str:
+def _escape(text: str) -> str:
     # XML has no way to write control characters, or halves of surrogate pairs, as file names may have them
     visible = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
     return escape(visible)

@@ -30,15 +30,15 @@ def _interpret(graph: Graph, backend: Executor, inputs: Sequence[Primitive], ori
     for node in graph.nodes:
         if origins is not None:
             origins.given = node.origin or outside
-        made = executed(node, backend, values)
-        for i, x in zip(node.outputs, made, strict=True):
+        outputs = executed(node, backend, values)
+        for i, x in zip(node.outputs, outputs, strict=True):
             if i is not None:
                 values[i] = x
     return [None if i is None else values[i] for i in graph.outputs]
 
 
 def executed(node: Node, backend: Executor, values: Mapping[Any, Any]) -> Sequence[object]:
-    """What a node makes, given the values that it reads."""
+    """Returns the outputs of a node, given the values that it reads."""
     read = [values[i] if isinstance(i, int) else i.value if isinstance(i, Literal) else None for i in node.inputs]
     if node.call.is_number and all(isinstance(x, int | float) for x in read):  # else a trace holds them
         assert node.call.op.scalar is not None
@@ -47,16 +47,16 @@ def executed(node: Node, backend: Executor, values: Mapping[Any, Any]) -> Sequen
 
 
 def stepwise(graph: Graph, backend: Executor, inputs: Sequence[Primitive]) -> Iterator[tuple[Node, Sequence[object]]]:
-    """Runs a graph as `interpret` does and gives each node with what it made, for whoever wants to look at all of it.
+    """Runs a graph as `interpret` does and yields each node with its outputs.
 
     Values are freed at their last use.
     """
     values: dict[int, Primitive] = {i: x for (i, _), x in zip(graph.inputs, inputs, strict=True)}
     last = {i: number for number, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
     for number, node in enumerate(graph.nodes):
-        made = executed(node, backend, values)
-        yield node, made
-        values.update((i, x) for i, x in zip(node.outputs, made, strict=True) if i is not None and i in last)
+        outputs = executed(node, backend, values)
+        yield node, outputs
+        values.update((i, x) for i, x in zip(node.outputs, outputs, strict=True) if i is not None and i in last)
         for i in node.inputs:
             if isinstance(i, int) and last[i] == number:
                 values.pop(i, None)

@@ -115,8 +115,8 @@ class Graph:
         """The same with ids from 0 on, inputs first, then nodes in order: graphs that do the same in the same order
         are equal.
         """
-        made = [i for i, _ in self.inputs] + [i for node in self.nodes for i in node.outputs if i is not None]
-        new = {old: i for i, old in enumerate(made)}
+        ids = [i for i, _ in self.inputs] + [i for node in self.nodes for i in node.outputs if i is not None]
+        new = {old: i for i, old in enumerate(ids)}
         nodes = [
             Node(
                 node.call,

@@ -1,4 +1,4 @@
-"""Where a node comes from: the user's line, and the module that was running there."""
+"""The origin of a node: the user's line, and the module that was running there."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ _BELOW_MODULES: Final = tuple(
 
 
 def _is_method(code: CodeType) -> bool:
-    """Whether `self` may be a module there: f_locals, which makes a dict of all names, is read of no other frame."""
+    """Tells if `self` may be a module there: f_locals, which makes a dict of all names, is read of no other frame."""
     return "self" in code.co_varnames[: code.co_argcount] and not code.co_filename.startswith(_BELOW_MODULES)
 
 

@@ -37,7 +37,7 @@ def spec_text(spec: Spec | None, place: str | None = None) -> str:
 
 def node_text(node: Node) -> str:
     """`%2 = mul(%0, 0.5)`."""
-    return f"{_made(node)} = {_right(node)}"
+    return f"{_outputs(node)} = {_right(node)}"
 
 
 def group_name(origin: Origin | None) -> str:
@@ -58,8 +58,10 @@ def graph_text(graph: Graph, *, origins: bool) -> str:
         (f"%{i}: {spec_text(spec, place)}", "", "input", None) for i, spec in graph.inputs
     ]
     for node in graph.nodes:
-        made = [spec_text(specs.get(i), place) for i in node.outputs if i is not None]
-        rows.append((f"{_made(node)}: {', '.join(made)}" if made else _made(node), "=", _right(node), node.origin))
+        shown = [spec_text(specs.get(i), place) for i in node.outputs if i is not None]
+        rows.append(
+            (f"{_outputs(node)}: {', '.join(shown)}" if shown else _outputs(node), "=", _right(node), node.origin)
+        )
     left = min(max((len(row[0]) for row in rows), default=0), _WIDEST)
     right = min(max((len(row[2]) for row in rows), default=0), 2 * _WIDEST)
     grouped = any(group_name(row[3]) for row in rows)
@@ -76,7 +78,7 @@ def graph_text(graph: Graph, *, origins: bool) -> str:
     return "\n".join(lines)
 
 
-def _made(node: Node) -> str:
+def _outputs(node: Node) -> str:
     return ", ".join("_" if i is None else f"%{i}" for i in node.outputs)
 
 

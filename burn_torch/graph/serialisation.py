@@ -59,7 +59,7 @@ def write(graph: Graph, *, origins: bool) -> str:
     Raises: GraphError for a whole number of more than 4300 digits, or a text that `read` would refuse as too long.
     """
     try:
-        text = _written(graph, origins)
+        text = _text_of(graph, origins)
     except ValueError as error:  # Python writes no more than 4300 digits of a whole number
         raise _not_written(str(error)) from None
     if len(text) > MOST_BYTES:
@@ -76,7 +76,7 @@ def _not_written(given: str) -> GraphError:
     )
 
 
-def _written(graph: Graph, origins: bool) -> str:
+def _text_of(graph: Graph, origins: bool) -> str:
     table = _SpecTable()
     inputs = [[i, table.position(spec)] for i, spec in graph.inputs]
     nodes = [_node_out(node, table, origins) for node in graph.nodes]
@@ -154,7 +154,7 @@ def _origin_out(origin: Origin) -> list[object]:
 
 # -- reading ---------------------------------------------------------------------------------------------------
 class _Fault(Exception):
-    """What is wrong, what is there, what is expected, how to mend it."""
+    """A fault in the text: what is wrong, what is there, what is expected, how to mend it."""
 
 
 def read(text: str | bytes) -> Graph:
@@ -216,7 +216,7 @@ def _document(document: object) -> Graph:
 
 
 def _node_in(row: object, specs: list[Spec], where: str) -> Node:
-    name, read, attrs, made, inputs, outputs, origin = _rows(row, where, 7)
+    name, read, attrs, stored_results, inputs, outputs, origin = _rows(row, where, 7)
     if not isinstance(name, str):
         raise _fault(f"the row of {where}", name, "the name of a row")
     where = f"{where}, {_short(name)},"
@@ -230,10 +230,12 @@ def _node_in(row: object, specs: list[Spec], where: str) -> Node:
             if "::" in name
             else mend_name(name, list(REGISTRY), otherwise="read it with the burn_torch that wrote it"),
         )
-    given = _object(attrs, f"the attributes of {where}")
-    values = {key: _attr_in(value, f"attribute {_short(key)} of {where}") for key, value in given.items()}
+    stored = _object(attrs, f"the attributes of {where}")
+    values = {key: _attr_in(value, f"attribute {_short(key)} of {where}") for key, value in stored.items()}
     wanted = tuple(_optional_spec(i, specs, f"an input of {where}") for i in _rows(read, f"the specs of {where}"))
-    results = tuple(_optional_spec(i, specs, f"a result of {where}") for i in _rows(made, f"the results of {where}"))
+    results = tuple(
+        _optional_spec(i, specs, f"a result of {where}") for i in _rows(stored_results, f"the results of {where}")
+    )
     try:
         call = op.bind(wanted, values)
     except Exception as error:  # rules are written for calls that code makes: on wrong ones they may raise anything
@@ -248,8 +250,8 @@ def _node_in(row: object, specs: list[Spec], where: str) -> Node:
     if call.results != results:
         raise _Fault(
             f"{where} gives other results here",
-            _listed(results),
-            f"{_listed(call.results)}, as the row's rule says",
+            _spec_list(results),
+            f"{_spec_list(call.results)}, as the row's rule says",
             "read it with the burn_torch that wrote it, or trace the function again",
         )
     read_ids = [_input_in(x, where) for x in _rows(inputs, f"the inputs of {where}")]
@@ -375,7 +377,7 @@ def _optional_spec(value: object, specs: list[Spec], where: str) -> Spec | None:
     return None if value is None else _known_spec(value, specs, where)
 
 
-def _listed(specs: Sequence[Spec | None]) -> str:
+def _spec_list(specs: Sequence[Spec | None]) -> str:
     return ", ".join("None" if spec is None else spec_text(spec) for spec in specs) or "none"
 
 

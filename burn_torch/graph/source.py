@@ -52,13 +52,15 @@ def straight_line(
     outputs = {i for i in graph.outputs if i is not None}
     lines: list[str] = []
     for number, node in enumerate(graph.nodes):
-        inputs = [_written(i, name) for i in node.inputs]
+        inputs = [_operand(i, name) for i in node.inputs]
         if node.call.is_number:
             expression = f"{name(node.call.op.scalar)}({', '.join(inputs)})"
         else:
             expression = emit(node, inputs, name)
-        made = ["_" if i is None else f"v{i}" for i in node.outputs]
-        lines.append(f"{made[0]} = {expression}" if not node.call.multiple else f"{', '.join(made)}, = {expression}")
+        targets = ["_" if i is None else f"v{i}" for i in node.outputs]
+        lines.append(
+            f"{targets[0]} = {expression}" if not node.call.multiple else f"{', '.join(targets)}, = {expression}"
+        )
         ended = sorted(
             {i for i in node.inputs if isinstance(i, int) and last_use[i] == number and i not in outputs}
             - {i for i, _ in graph.inputs}
@@ -69,18 +71,18 @@ def straight_line(
     returned = "".join("None, " if i is None else f"v{i}, " for i in graph.outputs)
     if unless is not None:
         test, around = map(name, unless)
-        given = "".join(f"v{i}, " for i, _ in graph.inputs)
-        lines.insert(0, f"if {test}(): return {around}(run, ({given}))")
+        inputs_tuple = "".join(f"v{i}, " for i, _ in graph.inputs)
+        lines.insert(0, f"if {test}(): return {around}(run, ({inputs_tuple}))")
     body = "".join(f"    {line}\n" for line in [*lines, f"return ({returned})"])
     parameters = ", ".join(constants)
     source = f"def make({parameters}):\n  def run({arguments}):\n{body}  return run\n"
     namespace: dict[str, Any] = {}
-    exec(_compiled(source), namespace)
+    exec(_compile(source), namespace)
     made_function: Callable[..., tuple[Any, ...]] = namespace["make"](*constants.values())
     return made_function
 
 
-def _written(i: Input, name: Callable[[Any], str]) -> str:
+def _operand(i: Input, name: Callable[[Any], str]) -> str:
     if isinstance(i, Literal):
         # not its digits: the 1/n of a mean would make each shape a source of its own, to be compiled and kept
         return name(i.value)
@@ -88,7 +90,7 @@ def _written(i: Input, name: Callable[[Any], str]) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _compiled(source: str) -> CodeType:
+def _compile(source: str) -> CodeType:
     filename = f"<burn_torch graph {abs(hash(source)):x}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     return compile(source, filename, "exec")

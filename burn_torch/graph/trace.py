@@ -78,13 +78,13 @@ class Trace:
             slots = [
                 None if spec is None and _computes_not(call, i) else self._slot() for i, spec in enumerate(call.results)
             ]
-            made = [None if slot is None else slot.index for slot in slots]
+            ids = [None if slot is None else slot.index for slot in slots]
             origin = None if self.origins is None else self.origins.find(frame)
-            self._nodes.append(Node(call, [self._input(call, x) for x in inputs], made, origin))
+            self._nodes.append(Node(call, [self._input(call, x) for x in inputs], ids, origin))
         return slots
 
     def graph(self, outputs: Sequence[Value | None]) -> Graph:
-        """What was written so far, with these values as outputs."""
+        """Returns the graph written so far, with these values as outputs."""
         ids = [None if value is None else self._own(value.primitive).index for value in outputs]
         return Graph(self._inputs, self._nodes, ids)
 

@@ -17,14 +17,14 @@ __all__ = ["in_order", "transfers"]
 def transfers(nodes: Sequence[Node]) -> list[int]:
     """Positions of the nodes in which something is sent: collectives without those that wait for one under way."""
     begun: set[Input] = set()
-    found: list[int] = []
+    positions: list[int] = []
     for position, node in enumerate(nodes):
         kind = node.call.op.collective
         if kind == "starts":
             begun.update(node.outputs)
         if kind is not None and (kind == "starts" or begun.isdisjoint(node.inputs)):
-            found.append(position)
-    return found
+            positions.append(position)
+    return positions
 
 
 def in_order(graph: Graph, nodes: list[Node]) -> list[Node]:

@@ -1,4 +1,4 @@
-"""Whether a Graph is what it says it is.
+"""Checks that a Graph is what it says it is.
 
 A Trace writes graphs that are right by construction; what passes make and files hold is checked here.
 """
@@ -80,9 +80,9 @@ def _call(node: Node, where: str) -> Iterator[Fault]:
         return
     if rightly is not call:
         yield _fault(
-            f"its results are {_listed(call.results)}",
+            f"its results are {_spec_list(call.results)}",
             where,
-            f"{_listed(rightly.results)}, as the row's rule says",
+            f"{_spec_list(rightly.results)}, as the row's rule says",
             "make Calls with op.bind(specs, attrs)",
         )
 
@@ -93,7 +93,7 @@ def _reads(node: Node, known: dict[int, Spec | object], later: set[int], where: 
         yield _fault(
             f"it reads {len(node.inputs)} inputs",
             where,
-            f"{len(wanted)}, as its Call has specs: {_listed(wanted)}",
+            f"{len(wanted)}, as its Call has specs: {_spec_list(wanted)}",
             "bind the row to the specs of the inputs",
         )
         return
@@ -108,8 +108,8 @@ def _reads(node: Node, known: dict[int, Spec | object], later: set[int], where: 
             )
             known[x] = _UNKNOWN  # told once
         elif not _fits(x, spec, known):
-            given = (
-                f"is %{x}, {_written(known[x])}"
+            described = (
+                f"is %{x}, {_spec_text(known[x])}"
                 if isinstance(x, int)
                 else "is absent"
                 if x is None
@@ -118,7 +118,7 @@ def _reads(node: Node, known: dict[int, Spec | object], later: set[int], where: 
                 else f"is a {type(x).__name__}"
             )
             yield _fault(
-                f"input {position} {given}",
+                f"input {position} {described}",
                 where,
                 f"{'None' if spec is None else spec_text(spec)}, as its Call says",
                 "bind the row to the specs of the inputs",
@@ -144,7 +144,7 @@ def _makes(node: Node, known: dict[int, Spec | object], where: str) -> Iterator[
         yield _fault(
             f"it makes {len(node.outputs)} outputs",
             where,
-            f"{len(results)}, as the row has: {_listed(results)}",
+            f"{len(results)}, as the row has: {_spec_list(results)}",
             "give one id an output, None for one that nothing reads",
         )
     live = node.call.attrs.get("live")
@@ -171,21 +171,21 @@ def _new_id(i: object, known: dict[int, Spec | object], where: str) -> Iterator[
 
 
 def _gaps(graph: Graph) -> list[Fault]:
-    made = sorted([i for i, _ in graph.inputs] + [i for node in graph.nodes for i in node.outputs if i is not None])
-    missing = sorted(set(range(made[-1] + 1)) - set(made)) if made else []
+    ids = sorted([i for i, _ in graph.inputs] + [i for node in graph.nodes for i in node.outputs if i is not None])
+    missing = sorted(set(range(ids[-1] + 1)) - set(ids)) if ids else []
     if not missing:
         return []
     absent = ", ".join(f"%{i}" for i in missing[:8]) + (", ..." if len(missing) > 8 else "")
-    return [_fault("the ids have gaps", f"no {absent}", f"all ids from 0 to {len(made) - 1}", "graph.dense()")]
+    return [_fault("the ids have gaps", f"no {absent}", f"all ids from 0 to {len(ids) - 1}", "graph.dense()")]
 
 
 def _fault(what: str, given: str, expected: str, mend: str) -> Fault:
     return Fault(what, given, expected, mend)
 
 
-def _listed(specs: Sequence[Spec | None]) -> str:
+def _spec_list(specs: Sequence[Spec | None]) -> str:
     return ", ".join("None" if spec is None else spec_text(spec) for spec in specs) or "none"
 
 
-def _written(spec: object) -> str:
+def _spec_text(spec: object) -> str:
     return spec_text(spec) if isinstance(spec, TensorSpec | NumberSpec) else "of unknown shape"

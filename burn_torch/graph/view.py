@@ -1,4 +1,4 @@
-"""What is asked of a graph and how it is changed: who makes a value, who reads it, which ids are free, and a new graph.
+"""Questions to a graph and changes of it: the node that makes a value, those that read it, free ids, a new graph.
 
 view = GraphView(graph)
 cast = view.made_by(i)                          the node that makes a value, or None
@@ -23,8 +23,8 @@ __all__ = ["GraphView", "first_free_id", "inlined"]
 
 def first_free_id(graph: Graph) -> int:
     """The id from which on none is taken."""
-    made = [i for node in graph.nodes for i in node.outputs if i is not None]
-    return 1 + max([*(i for i, _ in graph.inputs), *made], default=-1)
+    ids = [i for node in graph.nodes for i in node.outputs if i is not None]
+    return 1 + max([*(i for i, _ in graph.inputs), *ids], default=-1)
 
 
 class GraphView:
@@ -51,12 +51,12 @@ class GraphView:
     @cached_property
     def readers(self) -> dict[int, list[int]]:
         """For each value, the positions of the nodes that read it, in order, each once."""
-        found: dict[int, list[int]] = {}
+        readers: dict[int, list[int]] = {}
         for n, node in enumerate(self.graph.nodes):
             for i in dict.fromkeys(node.inputs):
                 if isinstance(i, int):
-                    found.setdefault(i, []).append(n)
-        return found
+                    readers.setdefault(i, []).append(n)
+        return readers
 
     @cached_property
     def returned(self) -> set[int]:
@@ -77,7 +77,7 @@ class GraphView:
         return self.specs.get(i) if isinstance(i, int) else None
 
     def is_read_outside(self, i: Input, nodes: Iterable[Node]) -> bool:
-        """Whether the graph returns a value, or a node that is none of these reads it."""
+        """Tells if the graph returns a value, or a node that is none of these reads it."""
         inside = set(map(id, nodes))
         return i in self.returned or any(id(node) not in inside for node in self.read_by(i))
 
@@ -92,17 +92,17 @@ class GraphView:
             self.specs[i] = spec
         return i
 
-    def replace(self, gone: Iterable[Node], made: Sequence[Node], *, at: Node) -> bool:
-        """Puts `made` in the place of `at` and takes `gone` away; changes nothing where one of them is gone already."""
+    def replace(self, gone: Iterable[Node], nodes: Sequence[Node], *, at: Node) -> bool:
+        """Puts `nodes` in the place of `at` and takes `gone` away; nothing changes if one of them is gone."""
         left = [*gone, at]
         if any(id(node) in self._stands_for for node in left):
             return False
         self._stands_for.update((id(node), ()) for node in left)
-        self._stands_for[id(at)] = made
+        self._stands_for[id(at)] = nodes
         return True
 
     def is_gone(self, node: Node) -> bool:
-        """Whether something stands in the place of a node, or nothing."""
+        """Tells if a node was replaced or taken away."""
         return id(node) in self._stands_for
 
     def rename(self, old: int | None, new: Input) -> None:
@@ -111,7 +111,7 @@ class GraphView:
         self._renamed[old] = new
 
     def renamed(self, node: Node) -> tuple[Input, ...]:
-        """What a node of the old graph reads in the new one."""
+        """Returns what a node of the old graph reads in the new one."""
         renamed = self._renamed
         if not renamed:
             return node.inputs

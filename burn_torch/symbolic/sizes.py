@@ -54,7 +54,7 @@ _scopes: Final = itertools.count()
 @final
 @dataclass(frozen=True)
 class Guard:
-    """What holds here and was asked: `size == 0`, `size < 0`, or that it does not.  `text` has symbols alone."""
+    """A question and its answer here: `size == 0`, `size < 0`, or that it does not.  `text` has symbols alone."""
 
     size: Size
     kind: str
@@ -112,11 +112,11 @@ class Scope:
         return self.symbol(name)
 
     def factor(self, name: str) -> Size:
-        """What kernels know by a name: a symbol, or a quotient or remainder of some."""
+        """A factor that kernels know by a name: a symbol, or a quotient or remainder of some."""
         return Size(self, {(self.factors[name],): 1})
 
     def answer(self, kind: str, size: Size) -> bool:
-        """Whether `size == 0` or `size < 0` here, where it does not follow from what symbols are."""
+        """Tells if `size == 0` or `size < 0` here, where it does not follow from what symbols are."""
         truth = size.hint == 0 if kind == "==" else size.hint < 0
         if self.demanding:
             if kind == "==" and truth and size.key not in self.granted and (-size).key not in self.granted:
@@ -140,7 +140,7 @@ class Scope:
 
     def part(self, sign: str, of: Size | int, by: Size | int) -> Size:
         """of // by, or of % by, where neither is a polynomial."""
-        text = f"({_shown(of)}) {sign} {_in_brackets(by)}"
+        text = f"({_text_of(of)}) {sign} {_in_brackets(by)}"
         factor = self._parts.get(text)
         if factor is None:
             a, b = size_hint(of), size_hint(by)
@@ -159,7 +159,7 @@ class Scope:
 
 
 def _implies(guard: Guard, size: Size, truth: bool) -> bool:
-    """Whether it follows from a guard that `size < 0`, or that it is not."""
+    """Tells if it follows from a guard that `size < 0`, or that it is not."""
     if guard.kind != "<" or guard.holds is not truth:
         return False
     return _never_above(size, guard.size) if truth else _never_above(guard.size, size)
@@ -168,7 +168,7 @@ def _implies(guard: Guard, size: Size, truth: bool) -> bool:
 def _never_above(a: Size | int, b: Size | int) -> bool:
     difference = a - b
     if isinstance(difference, Size) and _high(difference) > 0:
-        difference = _reduced(difference)
+        difference = _reduce(difference)
     return _high(difference) <= 0
 
 
@@ -223,16 +223,16 @@ class Size:
     __rmul__ = __mul__
 
     def __floordiv__(self, by: Size | int) -> Any:
-        return NotImplemented if _terms(by) is None else _divided(self, by)[0]
+        return NotImplemented if _terms(by) is None else _divide(self, by)[0]
 
     def __rfloordiv__(self, of: int) -> Any:
-        return NotImplemented if _terms(of) is None else _divided(of, self)[0]
+        return NotImplemented if _terms(of) is None else _divide(of, self)[0]
 
     def __mod__(self, by: Size | int) -> Any:
-        return NotImplemented if _terms(by) is None else _divided(self, by)[1]
+        return NotImplemented if _terms(by) is None else _divide(self, by)[1]
 
     def __rmod__(self, of: int) -> Any:
-        return NotImplemented if _terms(of) is None else _divided(of, self)[1]
+        return NotImplemented if _terms(of) is None else _divide(of, self)[1]
 
     def __truediv__(self, by: float) -> Real:
         return Real(1.0 / by, self, inverse=False)
@@ -279,30 +279,30 @@ class Size:
     # -- reading ---------------------------------------------------------------------------------
     def symbols(self) -> set[str]:
         """The symbols in it."""
-        found: set[str] = set()
+        symbols: set[str] = set()
         for product in self.terms:
             for factor in product:
                 if factor.parts is None:
-                    found.add(factor.name)
+                    symbols.add(factor.name)
                 else:
                     for part in factor.parts[1:]:
-                        found |= part.symbols() if isinstance(part, Size) else set()
-        return found
+                        symbols |= part.symbols() if isinstance(part, Size) else set()
+        return symbols
 
     def replaced(self, values: Mapping[str, Any]) -> Any:
         """The size with other sizes, perhaps of another scope, or numbers in place of its symbols."""
         total: Any = 0
         for product, count in self.terms.items():
-            made: Any = count
+            term: Any = count
             for factor in product:
                 if factor.parts is None:
-                    made = values[factor.name] * made
+                    term = values[factor.name] * term
                 else:
                     sign, of, by = factor.parts
                     of = of.replaced(values) if isinstance(of, Size) else of
                     by = by.replaced(values) if isinstance(by, Size) else by
-                    made = (of // by if sign == "//" else of % by) * made
-            total = made + total
+                    term = (of // by if sign == "//" else of % by) * term
+            total = term + total
         return total
 
     def factor(self) -> str | None:
@@ -327,7 +327,7 @@ class Size:
         """Two texts whose difference it is, neither with a minus."""
         positive = {p: c for p, c in self.terms.items() if c > 0}
         negative = {p: -c for p, c in self.terms.items() if c < 0}
-        return _shown(size_of(self.scope, positive)), _shown(size_of(self.scope, negative))
+        return _text_of(size_of(self.scope, positive)), _text_of(size_of(self.scope, negative))
 
     def __str__(self) -> str:
         """As kernels write it."""
@@ -428,12 +428,12 @@ def _as_size(value: Size | int) -> Size:
     return value
 
 
-def _shown(value: Size | int) -> str:
+def _text_of(value: Size | int) -> str:
     return value.written(names=False) if isinstance(value, Size) else str(value)
 
 
 def _in_brackets(value: Size | int) -> str:
-    text = _shown(value)
+    text = _text_of(value)
     return f"({text})" if " " in text else text
 
 
@@ -446,14 +446,14 @@ def _is_zero(value: Size | int) -> bool:
         return value == 0
     if value.low > 0 or value.high < 0:
         return False
-    value = _reduced(value)
+    value = _reduce(value)
     content = math.gcd(*(count for product, count in value.terms.items() if product))
     if value.low > 0 or value.high < 0 or value.terms.get((), 0) % content:
         return False
     return value.scope.answer("==", value)
 
 
-def _reduced(value: Size) -> Size:
+def _reduce(value: Size) -> Size:
     """A size of the same sign, without common factors as far as these are positive."""
     common = greatest_divisor(value, value)
     if not isinstance(common, Size) or common.low <= 0 or len(value.terms) < 2:
@@ -469,7 +469,7 @@ def _is_negative(value: Size | int) -> bool:
         return True
     if value.low >= 0:
         return False
-    value = _reduced(value)
+    value = _reduce(value)
     return value.high < 0 or (value.low < 0 and value.scope.answer("<", value))
 
 
@@ -482,7 +482,7 @@ def exact_quotient(of: Size | int, by: Size | int) -> Any:
             return None
         return size_of(of.scope, {product: count // by for product, count in of.terms.items()})
     rest: Any = of
-    found: Any = 0
+    quotient: Any = 0
     product, count = leading(by.terms)
     while not isinstance(rest, int):
         other, times = leading(rest.terms)
@@ -490,8 +490,8 @@ def exact_quotient(of: Size | int, by: Size | int) -> Any:
         if left is None or times % count:
             return None
         part = size_of(by.scope, {left: times // count})
-        rest, found = rest - by * part, found + part
-    return found if rest == 0 else None
+        rest, quotient = rest - by * part, quotient + part
+    return quotient if rest == 0 else None
 
 
 def greatest_divisor(a: Size | int, b: Size | int) -> Any:
@@ -500,9 +500,9 @@ def greatest_divisor(a: Size | int, b: Size | int) -> Any:
         return math.gcd(a, b)
     terms: list[tuple[Product, int]] = []
     for value in (a, b):
-        found = _terms(value)
-        assert found is not None
-        terms += [(product, count) for product, count in found.items() if count]
+        value_terms = _terms(value)
+        assert value_terms is not None
+        terms += [(product, count) for product, count in value_terms.items() if count]
     common = list(terms[0][0])
     for product, _ in terms[1:]:
         left = list(product)
@@ -510,7 +510,7 @@ def greatest_divisor(a: Size | int, b: Size | int) -> Any:
     return size_of(_scope_of(a, b), {tuple(common): math.gcd(*(count for _, count in terms))})
 
 
-def _divided(of: Size | int, by: Size | int, *, turned: bool = False) -> tuple[Any, Any]:
+def _divide(of: Size | int, by: Size | int, *, turned: bool = False) -> tuple[Any, Any]:
     """(of // by, of % by), rounded down.  turned: of an opposite, which is not turned again."""
     if by == 0:
         raise ZeroDivisionError("a size is divided by 0")
@@ -530,24 +530,24 @@ def _divided(of: Size | int, by: Size | int, *, turned: bool = False) -> tuple[A
     if _low(rest) >= 0 and known_below(rest, by):
         return whole, rest
     if _high(rest) <= 0 and _low(rest) < 0 and not turned:  # rounding down is rounding the opposite up
-        upwards = _divided(rest * -1 + by - 1, by, turned=True)[0]
+        upwards = _divide(rest * -1 + by - 1, by, turned=True)[0]
         return whole - upwards, rest + upwards * by
     return whole + scope.part("//", rest, by), scope.part("%", rest, by)
 
 
 # -- questions that note nothing ---------------------------------------------------------------------
 def known_below(a: Size | int, b: Size | int) -> bool:
-    """Whether a < b whatever the symbols are."""
+    """Tells if a < b whatever the symbols are."""
     if a.__class__ is int and b.__class__ is int:
         return a < b
     difference = a - b
     if isinstance(difference, Size) and _high(difference) >= 0:
-        difference = _reduced(difference)
+        difference = _reduce(difference)
     return bool(_high(difference) < 0)
 
 
 def same_size(a: Size | int, b: Size | int) -> bool:
-    """Whether the two are equal whatever the symbols are."""
+    """Tells if the two are equal whatever the symbols are."""
     if a.__class__ is int and b.__class__ is int:
         return a == b
     if isinstance(a, Size):
@@ -556,10 +556,10 @@ def same_size(a: Size | int, b: Size | int) -> bool:
 
 
 def known_multiple(size: Size | int, number: int) -> bool:
-    """Whether `number` divides a size: where it does not follow but is so here, that is noted; else nothing is."""
+    """Tells if `number` divides a size: where it does not follow but is so here, that is noted; else nothing is."""
     if isinstance(size, int):
         return size % number == 0
-    rest = _divided(size, number)[1]
+    rest = _divide(size, number)[1]
     if not isinstance(rest, Size):
         return bool(rest == 0)
     return rest.hint == 0 and rest.scope.answer("==", rest)
@@ -575,7 +575,7 @@ def largest_sizes(sizes: Iterable[Size | int]) -> list[Size | int]:
 
 
 def same_shape(a: Sequence[Size | int], b: Sequence[Size | int]) -> bool:
-    """Whether two shapes are equal whatever the symbols are."""
+    """Tells if two shapes are equal whatever the symbols are."""
     return len(a) == len(b) and all(map(same_size, a, b))
 
 

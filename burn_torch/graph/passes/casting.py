@@ -50,7 +50,7 @@ class _Casting:
         self.nodes: Final[list[Node]] = []
         self.constant: Final = constant_values(graph)
         self.dtype: Final[dict[int, DType]] = {}
-        """Of each float32 value of the old graph: the type in which it was made."""
+        """Each float32 value of the old graph -> the type in which it was made."""
         self.forms: Final[dict[tuple[int, DType], int]] = {}
         """(old value, type) -> the value of the new graph that is it in this type."""
         self.viewed: Final[dict[int, Node]] = {}
@@ -61,7 +61,7 @@ class _Casting:
         """The graph with casts."""
         for i, spec in self.graph.inputs:
             if isinstance(spec, TensorSpec) and spec.dtype is DType.F32:
-                self._made(i, i, DType.F32)
+                self._note(i, i, DType.F32)
         for node in self.graph.nodes:
             self._node(node)
         outputs = [
@@ -70,7 +70,7 @@ class _Casting:
         ]
         return Graph(self.graph.inputs, self.nodes, outputs) if len(self.nodes) != len(self.graph.nodes) else self.graph
 
-    def _made(self, old: int, new: int, dtype: DType) -> None:
+    def _note(self, old: int, new: int, dtype: DType) -> None:
         self.dtype[old] = dtype
         self.forms[old, dtype] = new
 
@@ -78,8 +78,8 @@ class _Casting:
         call = node.call
         kept = call.op.statistics
         floats = [i for at, i in enumerate(node.inputs) if isinstance(i, int) and i in self.dtype and at not in kept]
-        wanted = self._wanted(call, floats)
-        bound = self._bound(call, wanted, node.inputs)
+        wanted = self._dtype_for(call, floats)
+        bound = self._bind(call, wanted, node.inputs)
         if bound is None:
             wanted, bound = DType.F32, call
         inputs = [
@@ -92,11 +92,11 @@ class _Casting:
         self.nodes.append(node if same else Node(bound, inputs, node.outputs, node.origin))
         for i, before, after in zip(node.outputs, call.results, bound.results, strict=True):
             if i is not None and isinstance(before, TensorSpec) and before.dtype is DType.F32:
-                self._made(i, i, after.dtype)
+                self._note(i, i, after.dtype)
                 if call.aliases and not call.multiple:
                     self.viewed[i] = node
 
-    def _wanted(self, call: Call, floats: list[int]) -> DType:
+    def _dtype_for(self, call: Call, floats: list[int]) -> DType:
         mixed = any(
             isinstance(spec, TensorSpec) and spec.dtype.is_float and spec.dtype is not DType.F32 for spec in call.specs
         )
@@ -107,7 +107,7 @@ class _Casting:
         led = [i for i in floats if i not in self.constant] or floats
         return DType.BF16 if all(self.dtype[i] is DType.BF16 for i in led) else DType.F32
 
-    def _bound(self, call: Call, dtype: DType, inputs: tuple[Input, ...]) -> Call | None:
+    def _bind(self, call: Call, dtype: DType, inputs: tuple[Input, ...]) -> Call | None:
         """The Call on inputs of this type; None where the row refuses, or makes something of another shape or kind."""
         if dtype is DType.F32:
             return call
@@ -151,9 +151,9 @@ class _Casting:
         return self._add(call, (form, *node.inputs[1:]), node.origin)
 
     def _add(self, call: Call, inputs: tuple[Input, ...], origin: Any) -> int:
-        made = self.view.fresh()
-        self.nodes.append(Node(call, inputs, (made,), origin))
-        return made
+        new = self.view.fresh()
+        self.nodes.append(Node(call, inputs, (new,), origin))
+        return new
 
 
 def _fits(old: object, new: object) -> bool:

@@ -88,7 +88,7 @@ class _Folding:
         value = self._value(node, inputs)
         if value is not None and self._as_full(node, inputs, value):
             return
-        if self._selected(node, inputs):
+        if self._select(node, inputs):
             return
         kept = self._with_numbers(node, inputs)
         if value is not None and node.outputs[0] is not None and kept.call.result is result:
@@ -106,14 +106,14 @@ class _Folding:
                 self.same[node.outputs[0]] = _Same(value, flat=spec.numel <= 1)
 
     def _value(self, node: Node, inputs: tuple[Input, ...]) -> _Same | None:
-        """What the elements of the result are, if they are all one known number."""
+        """Returns the one known number that all elements of the result are; None if there is none."""
         call, op, result = node.call, node.call.op, node.call.result
         first = self.same.get(inputs[0]) if isinstance(inputs[0], int) else None
         if first is not None and op.law(Moves) is not None and not call.multiple:
             flat = result.numel <= 1 or (first.flat and op.view and op.packed != "input")
             return _Same(first.value, flat)
         if first is not None and op.law(Converts) is not None:
-            value = _converted(first.value, call.specs[0], result.dtype)
+            value = _convert(first.value, call.specs[0], result.dtype)
             return None if value is None else _Same(value, result.numel <= 1)
         equal = op.law(OfEqual)
         if first is not None and equal is not None and not self.exact and result.dtype.is_float:
@@ -122,12 +122,12 @@ class _Folding:
             value = rounded_to(result.dtype, equal.reduce(float(first.value), x.numel // max(result.numel, 1)))
             return None if not x.numel else _Same(value, result.numel <= 1)
         if op.law(OnHost) is not None and op.scalar is not None and result.dtype in (DType.F32, DType.F64):
-            values = [self._held(i, result.dtype) for i in inputs]
+            values = [self._held_number(i, result.dtype) for i in inputs]
             if None not in values:
-                return self._computed(call, op.scalar(*values))
+                return self._compute(call, op.scalar(*values))
         return None
 
-    def _computed(self, call: Call, value: float) -> _Same | None:
+    def _compute(self, call: Call, value: float) -> _Same | None:
         result: TensorSpec = call.result
         law = call.op.law(OnHost)
         assert law is not None
@@ -139,7 +139,7 @@ class _Folding:
             return None
         return _Same(rounded, result.numel <= 1)
 
-    def _held(self, i: Input, dtype: DType) -> Number | None:
+    def _held_number(self, i: Input, dtype: DType) -> Number | None:
         if isinstance(i, Known):
             return held_by(dtype, i.value)
         same = self.same.get(i) if isinstance(i, int) else None
@@ -170,7 +170,7 @@ class _Folding:
         same = self.same.get(i) if isinstance(i, int) else None
         return same is None or same.flat or self.new.layouts.of(i) == CONTIGUOUS
 
-    def _selected(self, node: Node, inputs: tuple[Input, ...]) -> bool:
+    def _select(self, node: Node, inputs: tuple[Input, ...]) -> bool:
         """A choice by a mask that is all true or all false is one of the two sides."""
         law, result = node.call.op.law(Select), node.call.result
         mask = inputs[law.mask] if law is not None else None
@@ -234,7 +234,7 @@ def held_by(dtype: DType, value: Number) -> Number | None:
     return rounded if wide or rounded == value or math.isnan(rounded) else None
 
 
-def _converted(value: Number, start: Any, end: DType) -> Number | None:
+def _convert(value: Number, start: Any, end: DType) -> Number | None:
     if end.is_int and isinstance(value, float):
         return None  # out of range it is not defined
     if end.is_bool:

@@ -23,8 +23,8 @@ def dead_code(graph: Graph) -> Graph:
             continue
         if "live" in node.call.attrs and live != node.call.attrs["live"]:
             call = node.call.op.bind(node.call.specs, {**node.call.attrs, "live": live})
-            made = [i if alive else None for i, alive in zip(node.outputs, live, strict=True)]
-            node = Node(call, node.inputs, made, node.origin)
+            outputs = [i if alive else None for i, alive in zip(node.outputs, live, strict=True)]
+            node = Node(call, node.inputs, outputs, node.origin)
             changed = True
         needed.update([i for i in node.inputs if i.__class__ is int])
         kept.append(node)

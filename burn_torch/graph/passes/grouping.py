@@ -45,7 +45,7 @@ def group_updates(graph: Graph) -> Graph:
     for position, node in enumerate(graph.nodes):
         if position not in members:
             nodes.append(node)
-        nodes += [_joined([graph.nodes[p] for p in group]) for group in last.get(position, ())]
+        nodes += [_join([graph.nodes[p] for p in group]) for group in last.get(position, ())]
     return Graph(graph.inputs, in_order(graph, nodes), graph.outputs)
 
 
@@ -77,14 +77,14 @@ def _parts(node: Node, awaited: set[int]) -> list[Node]:
     late = [any(node.inputs[at] in awaited for at in range(numbers + i, len(node.inputs), n)) for i in range(n)]
     if n == 0 or len(set(late)) == 1:
         return [node]
-    found: list[Node] = []
+    parts: list[Node] = []
     for wanted in (False, True):
         members = [i for i in range(n) if late[i] is wanted]
         inside = [*range(numbers), *(numbers + run * n + i for run in range(len(returned)) for i in members)]
         outside = [run * n + i for run in range(sum(returned)) for i in members]
         call = op.bind([node.call.specs[at] for at in inside], attrs)
-        found.append(Node(call, [node.inputs[at] for at in inside], [node.outputs[at] for at in outside], node.origin))
-    return found
+        parts.append(Node(call, [node.inputs[at] for at in inside], [node.outputs[at] for at in outside], node.origin))
+    return parts
 
 
 def _first_tensor(node: Node) -> int:
@@ -99,7 +99,7 @@ def _kind(node: Node) -> tuple[object, ...]:
     return (node.call.op, tuple(node.call.attrs.items()), node.inputs[:numbers], node.call.specs[:numbers], types)
 
 
-def _joined(nodes: Sequence[Node]) -> Node:
+def _join(nodes: Sequence[Node]) -> Node:
     first = nodes[0]
     op, attrs = first.call.op, first.call.attrs
     assert op.runs is not None

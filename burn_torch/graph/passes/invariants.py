@@ -1,4 +1,4 @@
-"""What no rewrite of a graph may change, checked after each pass where the library proves its own work.
+"""Properties that no rewrite of a graph may change, checked after each pass where the library proves its own work.
 
     after = rewritten("algebra", algebra, graph)      # the pass; with BURN_TORCH_VERIFY, and all of this:
 
@@ -35,7 +35,7 @@ _Draw = tuple[Any, ...]
 
 
 def rewritten(name: str, rewrite: Callable[[Graph], Graph], graph: Graph, body: Body | None = None) -> Graph:
-    """What a pass makes of a graph.
+    """Returns the graph that a pass makes of a graph.
 
     Raises: GraphError, where the library proves its work, for a pass that breaks it.
     """
@@ -141,7 +141,7 @@ def _draws(graph: Graph, body: Body, given: Sequence[object] | None = None) -> d
     """For each value that hangs on random numbers, on which draws; `given` says what the inputs are made of."""
     hangs: dict[int, frozenset[_Draw]] = {}
     source: dict[int, Primitive] = {}
-    """Of what host numbers are made."""
+    """Host numbers -> the values that they are computed from."""
     for position, (i, _) in enumerate(graph.inputs):
         source[i] = ("input", position) if given is None else given[position]
         if isinstance(source[i], frozenset):
@@ -157,22 +157,22 @@ def _draws(graph: Graph, body: Body, given: Sequence[object] | None = None) -> d
         reached = [hangs.get(i) if isinstance(i, int) else None for i in node.inputs]
         if inside is not None:
             pairs_in = zip(node.inputs, reached, call.specs, strict=True)
-            made = _draws(inside, body, [x or origin(i) for i, x, spec in pairs_in if spec is not None])
+            inner = _draws(inside, body, [x or origin(i) for i, x, spec in pairs_in if spec is not None])
             pairs = zip(node.outputs, inside.outputs, strict=True)
-            hangs.update((y, made[i]) for y, i in pairs if y is not None and i is not None and i in made)
+            hangs.update((y, inner[i]) for y, i in pairs if y is not None and i is not None and i in inner)
             continue
-        found = frozenset[_Draw]().union(*(x for x in reached if x))
+        draws = frozenset[_Draw]().union(*(x for x in reached if x))
         if call.is_number:
             source.update((i, _number(node, [origin(i) for i in node.inputs])) for i in node.outputs if i is not None)
         elif any(name == "stream" for name, *_ in call.op.signature.inputs):
-            found |= {(*[origin(i) for i in node.inputs[-2:]], call.attrs.get("start"))}
-        if found:
-            hangs.update((i, found) for i in node.outputs if i is not None)
+            draws |= {(*[origin(i) for i in node.inputs[-2:]], call.attrs.get("start"))}
+        if draws:
+            hangs.update((i, draws) for i in node.outputs if i is not None)
     return hangs
 
 
 def _number(node: Node, given: Sequence[Primitive]) -> object:
-    """What a host number is made of: a number where all that it is made of is known."""
+    """Returns the expression of a host number: a number where all its operands are known."""
     scalar = node.call.op.scalar
     if scalar is not None and all(isinstance(x, Literal) for x in given):
         return Literal(scalar(*(x.value for x in given)))

@@ -26,7 +26,7 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
     donated = frozenset(donated)
     ours = {i for position, (i, _) in enumerate(graph.inputs) if position in donated}
     theirs = {i for i, _ in graph.inputs} - ours
-    repeated = _repeated(graph)
+    repeated = _repeated_views(graph)
     view = GraphView(graph)
     specs = view.specs
     # a value keeps its memory rather than a view of it
@@ -37,17 +37,17 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
 
     nodes = list(graph.nodes)
     outputs: list[int | None] = []
-    given: set[int] = set()  # values that are an output already
+    taken: set[int] = set()  # values that are an output already
     for i in graph.outputs:
         if i is None or isinstance(specs.get(i), NumberSpec):
             outputs.append(i)
             continue
         memory = root[i]
         free = memory not in theirs and memory not in constant and owner[memory] == i
-        free = free and i not in given and i not in repeated
+        free = free and i not in taken and i not in repeated
         if free:
             outputs.append(i)
-            given.add(i)
+            taken.add(i)
             continue
         maker = view.made_by(i)
         origin = maker.origin if maker is not None else None
@@ -56,7 +56,7 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
     return graph if len(nodes) == len(graph.nodes) else Graph(graph.inputs, nodes, outputs)
 
 
-def _repeated(graph: Graph) -> set[int]:
+def _repeated_views(graph: Graph) -> set[int]:
     """Views of which two elements may lie in one place: those that have more elements or axes than their memory."""
     repeated: set[int] = set()
     for node in graph.nodes:

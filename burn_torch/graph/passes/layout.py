@@ -26,7 +26,7 @@ CONTIGUOUS: Final = 2
 
 @final
 class Layouts:
-    """What is known of each value's layout."""
+    """The known layouts of values."""
 
     def __init__(self, graph: Graph, dense: Iterable[int] = ()) -> None:
         self._known: Final[dict[int, int]] = dict.fromkeys(dense, DENSE)
@@ -77,7 +77,7 @@ class Layouts:
                 known[i] = CONTIGUOUS if flat else layout
 
     def is_its_own_copy(self, i: Input, spec: Spec | None) -> bool:
-        """Whether an element-wise copy of a value would lie in memory as the value itself does."""
+        """Tells if an element-wise copy of a value would lie in memory as the value itself does."""
         # the stride of an axis of size 1 means nothing, but a matrix product may choose its code by it
         if not isinstance(spec, TensorSpec):
             return True  # a number

@@ -48,7 +48,7 @@ class Buffer:
 @final
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What memory a graph needs; see `memory_plan`.
+    """The memory that a graph needs; see `memory_plan`.
 
     in_place: node -> (output, input) positions, where the row's `inplace` form may write over the input.
     arena_bytes: (region, place) -> size.  peak_bytes counts inputs too; peak_at is the node where it is reached.
@@ -122,8 +122,8 @@ class _Lives:
     def _inputs(self, graph: Graph, donated: Collection[int]) -> None:
         for position, (i, spec) in enumerate(graph.inputs):
             if isinstance(spec, TensorSpec):
-                given = position in donated
-                self._new(i, spec, "state" if given else "input", -1, -1 if given else self.nodes)
+                is_donated = position in donated
+                self._new(i, spec, "state" if is_donated else "input", -1, -1 if is_donated else self.nodes)
 
     def _last_uses(self, graph: Graph) -> dict[int, int]:
         """For each root the last node that reads it or a view of it; the number of nodes if it is an output."""

@@ -56,9 +56,9 @@ def _without_casts(graph: Graph) -> Graph:
             continue
         inputs, specs = list(node.inputs), list(node.call.specs)
         for at in range(1, len(inputs)):
-            found = uncast(inputs[at], node.call.result)
-            if found is not None:
-                inputs[at], specs[at] = found
+            source = uncast(inputs[at], node.call.result)
+            if source is not None:
+                inputs[at], specs[at] = source
         if inputs != list(node.inputs):
             call = node.call.op.bind(specs, node.call.attrs)
             view.replace([], [Node(call, inputs, node.outputs, node.origin)], at=node)
@@ -92,24 +92,24 @@ def _starting_early(graph: Graph) -> Graph:
         place = earliest
         after.setdefault(place, []).extend(sorted(chain))
         moved |= chain
-    made: list[Node] = [nodes[i] for i in after.get(-1, ())]
+    order: list[Node] = [nodes[i] for i in after.get(-1, ())]
     for i, node in enumerate(nodes):
         if i not in moved:
-            made.append(node)
-        made += [nodes[k] for k in after.get(i, ())]
-    return Graph(graph.inputs, made, graph.outputs)
+            order.append(node)
+        order += [nodes[k] for k in after.get(i, ())]
+    return Graph(graph.inputs, order, graph.outputs)
 
 
 def _late(node: int, place: int, needs: list[list[int]]) -> set[int]:
     """The node and all it needs that is computed behind `place`."""
-    found: set[int] = set()
+    late: set[int] = set()
     waiting = [node]
     while waiting:
         i = waiting.pop()
-        if i > place and i not in found:
-            found.add(i)
+        if i > place and i not in late:
+            late.add(i)
             waiting += needs[i]
-    return found
+    return late
 
 
 # -- waits ------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def _waiting_late(graph: Graph) -> Graph:
     late: dict[Input, Node] = {}
     """Values of waits, and views of these, by id."""
     order: Final = {node: position for position, node in enumerate(graph.nodes)}
-    made: list[Node] = []
+    nodes: list[Node] = []
 
     def demanded(inputs: tuple[Input, ...] | list[Input]) -> Iterator[Node]:
         waiting = list(inputs)
@@ -132,8 +132,8 @@ def _waiting_late(graph: Graph) -> Graph:
                 waiting += node.inputs
 
     def put(inputs: tuple[Input, ...] | list[Input]) -> None:
-        found = sorted(demanded(inputs), key=lambda node: (node.call.op.collective is None, order[node]))
-        made.extend(found)
+        chain = sorted(demanded(inputs), key=lambda node: (node.call.op.collective is None, order[node]))
+        nodes.extend(chain)
 
     for node in graph.nodes:
         waits = node.call.op.collective == "blocks" and any(x in begun for x in node.inputs)
@@ -141,6 +141,6 @@ def _waiting_late(graph: Graph) -> Graph:
             late.update((i, node) for i in node.outputs if i is not None)
             continue
         put(node.inputs)
-        made.append(node)
+        nodes.append(node)
     put([node.outputs[0] for node in graph.nodes if node.outputs[0] in late])
-    return Graph(graph.inputs, made, graph.outputs)
+    return Graph(graph.inputs, nodes, graph.outputs)

@@ -33,14 +33,14 @@ def recompute(graph: Graph, donated: Collection[int] = (), *, target_bytes: int 
     plan.lower(target_bytes)
     if not plan.again:
         return graph
-    after = _written(graph, plan.again)
+    after = _insert(graph, plan.again)
     return after if peak_bytes(after, donated) < before else graph
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What it takes to have values at a later node: nodes to run again, and values to keep until then."""
+    """The cost of having values at a later node: nodes to run again, and values to keep until then."""
 
     nodes: frozenset[int]
     kept: frozenset[int]
@@ -109,18 +109,18 @@ class _Plan:
 
     def _candidates(self, peak: int) -> list[int]:
         """Memories that lie unused across the peak, made by cheap rows."""
-        found = []
+        candidates = []
         for i, uses in self.uses.items():
             if i in self.held or i in self.leaves or i in self.split or i not in self.made_at or not self.bytes[i]:
                 continue
             if self.made_at[i] < peak and uses and uses[-1][0] > peak and all(n != peak for n, _ in uses):
                 late = {x for n, x in uses if n > peak}
                 if all(self._cheap(x) for x in late):
-                    found.append(i)
-        return found
+                    candidates.append(i)
+        return candidates
 
     def _cheap(self, value: int) -> bool:
-        """Whether the value and the views below it, down to its memory, can be computed again at little cost."""
+        """Tells if the value and the views below it, down to its memory, can be computed again at little cost."""
         while True:
             node = self.graph.nodes[self.made_at[value]]
             if node.call.op.cost != "cheap" or node.call.op.barrier:
@@ -206,16 +206,16 @@ def _base(node: Node) -> int:
     return base
 
 
-def _written(graph: Graph, again: dict[int, set[int]]) -> Graph:
+def _insert(graph: Graph, again: dict[int, set[int]]) -> Graph:
     """The graph with the nodes that run again put in; what comes later reads their values."""
     view = GraphView(graph)
     nodes: list[Node] = []
     for position, node in enumerate(graph.nodes):
         for n in sorted(again.get(position, ())):
             old = graph.nodes[n]
-            made = [None if i is None else view.fresh() for i in old.outputs]
-            nodes.append(Node(old.call, view.renamed(old), made, old.origin))
-            for i, x in zip(old.outputs, made, strict=True):
+            outputs = [None if i is None else view.fresh() for i in old.outputs]
+            nodes.append(Node(old.call, view.renamed(old), outputs, old.origin))
+            for i, x in zip(old.outputs, outputs, strict=True):
                 if i is not None:
                     view.rename(i, x)
         nodes.append(Node(node.call, view.renamed(node), node.outputs, node.origin))

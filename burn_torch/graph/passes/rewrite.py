@@ -49,10 +49,10 @@ class Rewriting(GraphView):
 
     def make(self, call: Call, inputs: tuple[Input, ...], origin: Origin | None = None) -> int:
         """Appends a new node of one output; returns its id."""
-        made = self.fresh()
+        new = self.fresh()
         self._changed = True
-        self.keep(Node(call, inputs, (made,), origin), inputs)
-        return made
+        self.keep(Node(call, inputs, (new,), origin), inputs)
+        return new
 
     def exchange(self, position: int, node: Node) -> None:
         """Puts another node in the place of one that was kept, which makes the same values and perhaps more."""

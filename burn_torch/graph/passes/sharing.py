@@ -1,4 +1,4 @@
-"""Which values may lie in the same memory, and which memory a program makes itself."""
+"""Values that may lie in the same memory, and memory that a program makes itself."""
 
 from __future__ import annotations
 
