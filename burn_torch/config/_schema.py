@@ -101,7 +101,7 @@ class Schema:
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], place: Place) -> dict[str, Any]:
         """The checked value of each field, from the arguments of a constructor call."""
         required = self.required()
-        given = dict(zip((field.name for field in required), args, strict=False))
+        arguments = dict(zip((field.name for field in required), args, strict=False))
         if len(args) > len(required):
             place.fault(
                 "too many positional arguments",
@@ -109,10 +109,10 @@ class Schema:
                 expected=f"{len(required)}: {listed(field.name for field in required)}",
                 mend="give fields that have a default by name",
             )
-        for name in kwargs.keys() & given.keys():
+        for name in kwargs.keys() & arguments.keys():
             place.at(name).fault("given twice", given="by position and by name", expected="one value", mend="drop one")
-        given.update(kwargs)
-        return self._complete(given, lambda field: field.name, check_with, place)
+        arguments.update(kwargs)
+        return self._complete(arguments, lambda field: field.name, check_with, place)
 
     def decode(self, value: Mapping[str, Any], place: Place) -> dict[str, Any]:
         """The value of each field, from a JSON object."""
@@ -415,7 +415,7 @@ def _union(args: Iterable[object]) -> Kind:
     if len(alternatives) == 1 and alternatives[0][0] is None:
         members.append(class_kind(alternatives[0][1]))
     elif alternatives:
-        members.append(_tagged(alternatives))
+        members.append(_tagged_kind(alternatives))
     forms = [form for member in members for form in member.forms]
     twice = sorted({form for form in forms if forms.count(form) > 1})
     if twice:
@@ -437,7 +437,7 @@ def _flat(args: Iterable[Any]) -> Iterable[object]:
             yield arg
 
 
-def _tagged(alternatives: Sequence[tuple[str | None, type[object]]]) -> Kind:
+def _tagged_kind(alternatives: Sequence[tuple[str | None, type[object]]]) -> Kind:
     def by_tag() -> dict[str, type[object]]:
         table: dict[str, type[object]] = {}
         for tag, cls in alternatives:

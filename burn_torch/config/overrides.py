@@ -127,13 +127,13 @@ def _below_its_tag(
     """The changes by fields, where a path may name the variant too, as files and `--show-config` have it."""
     tags = kind.alternatives()
     names = {field.key for field in schema_of(type(config)).fields}
-    found: dict[str, list[Edit]] = {}
+    fields: dict[str, list[Edit]] = {}
     for key, edits in by_key.items():
         if key in names or key not in tags or not edits[0].keys:
-            found.setdefault(key, []).extend(edits)
+            fields.setdefault(key, []).extend(edits)
         elif tags[key] is type(config):
             for edit in edits:
-                found.setdefault(edit.keys[0], []).append(edit.below())
+                fields.setdefault(edit.keys[0], []).append(edit.below())
         else:
             present = next(tag for tag, cls in tags.items() if cls is type(config))
             place.at(key).fault(
@@ -142,7 +142,7 @@ def _below_its_tag(
                 expected=f"{place.path}.{present}.FIELD",
                 mend=f"write {place.path}={key} first",
             )
-    return found
+    return fields
 
 
 def _change_fields(config: Config, by_key: Mapping[str, list[Edit]], place: Place) -> FieldValue:

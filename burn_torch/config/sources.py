@@ -74,13 +74,13 @@ def file_edits(path: str | os.PathLike[str], cls: type[Config]) -> list[Edit]:
         text = read_bounded(file, MAX_CONFIG_BYTES).decode("utf-8-sig")
         values = strict_json.parse(text) if file.suffix.lower() == ".json" else _parse_toml(text)
     except OSError as error:
-        given = f"{file.absolute()} ({error.strerror or error})"
-        raise _unreadable(file, given, "check the path") from error
+        shown = f"{file.absolute()} ({error.strerror or error})"
+        raise _unreadable(file, shown, "check the path") from error
     except (ValueError, RecursionError) as error:
-        given = f"{file.absolute()}: {error}"
+        shown = f"{file.absolute()}: {error}"
         kind = "JSON" if file.suffix.lower() == ".json" else "TOML"
         raise _unreadable(
-            file, given, f"mend the line, or give it the ending of what it holds; this is read as {kind}"
+            file, shown, f"mend the line, or give it the ending of what it holds; this is read as {kind}"
         ) from error
     if not isinstance(values, Mapping):
         raise _unreadable(file, f"a {type(values).__name__}", 'write fields: {"num_epochs": 3}')
@@ -115,8 +115,8 @@ def _unreadable(file: Path, given: str, mend: str) -> ConfigError:
 
 def environment_edits(prefix: str, environment: Mapping[str, str]) -> list[Edit]:
     """The changes that variables ask for: with the prefix SET__, `SET__OPTIMIZER__LR=0.1` is `optimizer.lr=0.1`."""
-    found = sorted(name for name in environment if name.startswith(prefix))
-    return [Edit(name.removeprefix(prefix).lower().split("__"), environment[name], origin=name) for name in found]
+    variables = sorted(name for name in environment if name.startswith(prefix))
+    return [Edit(name.removeprefix(prefix).lower().split("__"), environment[name], origin=name) for name in variables]
 
 
 # -- writing -------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def _toml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return '"' + "".join(_escaped(char) for char in value) + '"'
+        return '"' + "".join(_escape(char) for char in value) + '"'
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -166,7 +166,7 @@ def _toml(value: object) -> str:
     return repr(value)
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     if char in '"\\':
         return f"\\{char}"
     return f"\\u{ord(char):04x}" if ord(char) < 32 or ord(char) == 127 else char

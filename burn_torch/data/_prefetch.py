@@ -65,13 +65,13 @@ class Threaded(Generic[T]):
 
     def take(self, number: int) -> T:
         """Waits for the thing; raises what its making raised, with the traceback of the thread."""
-        made = self._shared.take(number)
-        if made.error is not None:
+        outcome = self._shared.take(number)
+        if outcome.error is not None:
             try:
-                raise made.error
+                raise outcome.error
             finally:
-                del made  # the traceback holds this frame: without this line a cycle would keep both alive
-        return made.thing  # type: ignore[return-value]  # None only if T has None
+                del outcome  # the traceback holds this frame: without this line a cycle would keep both alive
+        return outcome.thing  # type: ignore[return-value]  # None only if T has None
 
     def close(self) -> None:
         """Stops the threads and waits for them."""
@@ -97,10 +97,10 @@ class _Shared(Generic[T]):
             self._claimed += 1
             return self._claimed - 1
 
-    def put(self, number: int, made: _Made[T]) -> None:
+    def put(self, number: int, outcome: _Made[T]) -> None:
         """Hands in what was made."""
         with self._changed:
-            self._made[number] = made
+            self._made[number] = outcome
             self._changed.notify_all()
 
     def take(self, number: int) -> _Made[T]:
@@ -123,11 +123,11 @@ class _Shared(Generic[T]):
 def _work(shared: _Shared[T], make: Callable[[int], T]) -> None:
     while (number := shared.claim()) is not None:
         try:
-            made = _Made[T](make(number), None)
+            outcome = _Made[T](make(number), None)
         except BaseException as error:  # whatever it is, the reader must hear of it
-            made = _Made[T](None, error)
-        shared.put(number, made)
-        del made  # while it waits for the next number it must not keep a batch alive
+            outcome = _Made[T](None, error)
+        shared.put(number, outcome)
+        del outcome  # while it waits for the next number it must not keep a batch alive
 
 
 def _stop(shared: _Shared[T], threads: list[threading.Thread]) -> None:

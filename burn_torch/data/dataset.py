@@ -174,8 +174,8 @@ def dataset_at_epoch(dataset: MapStyle[Item], epoch: int) -> MapStyle[Item]:
     at_epoch = getattr(dataset, "at_epoch", None)
     if at_epoch is None:
         return dataset
-    found: MapStyle[Item] = at_epoch(epoch)
-    return found
+    of_epoch: MapStyle[Item] = at_epoch(epoch)
+    return of_epoch
 
 
 def checked_index(index: int, length: int) -> int:

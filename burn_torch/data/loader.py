@@ -138,11 +138,11 @@ class DataLoader(Generic[Item, Batch]):
 
     def slice(self, start: int, end: int) -> DataLoader[Item, Batch]:
         """A loader of the items from `start` up to, not including, `end` of the dataset, shuffled among themselves."""
-        return self._changed(dataset=PartialDataset(self.dataset, start, end))
+        return self._with_changes(dataset=PartialDataset(self.dataset, start, end))
 
     def to_device(self, device: Any) -> DataLoader[Item, Batch]:
         """A loader of the same batches for another device."""
-        return self._changed(device=device)
+        return self._with_changes(device=device)
 
     def share(self, part: int, parts: int) -> DataLoader[Item, Batch]:
         """A loader that reads only part number `part` of each batch; its length and number of items stay the whole's.
@@ -150,9 +150,9 @@ class DataLoader(Generic[Item, Batch]):
         The parts of a batch differ by one item at most, see `burn_torch.core.share.shares`.  Where a batch has fewer
         items than there are parts, those without one give the batch's first item.
         """
-        return self._changed(_part=(part, parts))
+        return self._with_changes(_part=(part, parts))
 
-    def _changed(self, **fields: object) -> DataLoader[Item, Batch]:
+    def _with_changes(self, **fields: object) -> DataLoader[Item, Batch]:
         changed = copy.copy(self)
         changed.__dict__.update(fields)
         changed._lock = threading.Lock()
@@ -162,18 +162,18 @@ class DataLoader(Generic[Item, Batch]):
     def _check(self) -> None:
         place = Place()
         if not callable(getattr(self.batcher, "batch", None)):
-            given = f"batcher={self.batcher!r}"
+            shown = f"batcher={self.batcher!r}"
             mend = "write a class with `def batch(self, items, device)`"
-            place.fault("no batcher", given=given, expected="an object with batch(items, device)", mend=mend)
+            place.fault("no batcher", given=shown, expected="an object with batch(items, device)", mend=mend)
         style = taken_by(MapStyle)
         if style is not None and not holds(style, self.dataset):
-            given = f"dataset={described(self.dataset)}"
+            shown = f"dataset={described(self.dataset)}"
             mend = "write a class with `__len__` and `__getitem__`, or give a list"
-            place.fault("no dataset", given=given, expected="a Dataset, a list or a map-style dataset", mend=mend)
+            place.fault("no dataset", given=shown, expected="a Dataset, a list or a map-style dataset", mend=mend)
         drop_last: object = self.drop_last
         if not isinstance(drop_last, bool | np.bool_):
-            given = f"drop_last={described(drop_last)}"
-            place.fault("no truth value", given=given, expected="drop_last: True or False", mend="give True or False")
+            shown = f"drop_last={described(drop_last)}"
+            place.fault("no truth value", given=shown, expected="drop_last: True or False", mend="give True or False")
         for name in ("batch_size", "num_workers"):
             value = getattr(self, name)
             if not _is_whole(value):
@@ -182,9 +182,9 @@ class DataLoader(Generic[Item, Batch]):
             raise_faults("DataLoader", place.faults, error=DataError)
         self.batch_size, self.num_workers = int(self.batch_size), int(self.num_workers)  # numpy's small ones overflow
         if self.num_workers < 0:
-            given = f"num_workers={self.num_workers}"
+            shown = f"num_workers={self.num_workers}"
             place.fault(
-                "negative number of workers", given=given, expected="num_workers >= 0", mend="0 means no threads"
+                "negative number of workers", given=shown, expected="num_workers >= 0", mend="0 means no threads"
             )
         seed = self.shuffle
         if seed is not None and not (_is_whole(seed) and 0 <= seed < 2**64):
@@ -192,12 +192,12 @@ class DataLoader(Generic[Item, Batch]):
             place.fault("no seed", given=f"shuffle={self.shuffle}", expected="None or 0 <= seed < 2^64", mend=mend)
         total = len(self.dataset)
         if self.batch_size < 1:
-            given = f"batch_size={self.batch_size}"
-            place.fault("empty batches", given=given, expected="batch_size >= 1", mend="give a batch_size of 1 or more")
+            shown = f"batch_size={self.batch_size}"
+            place.fault("empty batches", given=shown, expected="batch_size >= 1", mend="give a batch_size of 1 or more")
         elif self.drop_last and 0 < total < self.batch_size:
-            given = f"{total} items, batch_size={self.batch_size}, drop_last=True"
+            shown = f"{total} items, batch_size={self.batch_size}, drop_last=True"
             mend = "give a smaller batch_size, or drop_last=False"
-            place.fault("the only batch would be dropped", given=given, expected="one full batch at least", mend=mend)
+            place.fault("the only batch would be dropped", given=shown, expected="one full batch at least", mend=mend)
         if total == 0:
             if not place.faults:
                 _raise_empty(self.dataset)

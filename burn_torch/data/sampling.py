@@ -29,15 +29,17 @@ class SelectionDataset(View[Item, Item]):
 
     def __init__(self, dataset: MapStyle[Item], indices: Sequence[int] | NDArray[np.int64]) -> None:
         super().__init__(dataset)
-        given = np.asarray(indices)
-        if given.size and given.dtype.kind not in "iu":  # numpy would cut floats, and take a mask for positions 0 and 1
+        positions = np.asarray(indices)
+        if (
+            positions.size and positions.dtype.kind not in "iu"
+        ):  # numpy would cut floats, and take a mask for positions 0 and 1
             raise DataError(
                 "a selection must hold positions",
                 given=f"values of {given.dtype}",
                 expected=f"whole numbers, 0 <= position < {len(dataset)}",
                 mend="np.flatnonzero(mask) gives the positions of a mask, and .astype(int) those of whole floats",
             )
-        chosen = given.reshape(-1).astype(np.int64)
+        chosen = positions.reshape(-1).astype(np.int64)
         outside = chosen[(chosen < 0) | (chosen >= len(dataset))]
         if outside.size:
             raise DataError(

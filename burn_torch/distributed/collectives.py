@@ -28,8 +28,8 @@ def all_reduce(x: Tensor, reduction: Literal["sum", "mean", "max", "min"] = "sum
             mend="take one of them",
         )
     world = world_size()
-    made = cast(Tensor, ops.all_reduce(x, reduction="sum" if reduction == "mean" else reduction, world=world))
-    return made / world if reduction == "mean" else made
+    total = cast(Tensor, ops.all_reduce(x, reduction="sum" if reduction == "mean" else reduction, world=world))
+    return total / world if reduction == "mean" else total
 
 
 @checked

@@ -122,7 +122,7 @@ class Watchdog:
         if _follows(err):
             self._stop.wait(self._silence_s + 3.0)  # the watching thread ends the process if it finds another's failure
         code = self._code_of(err)
-        self._fail(self.rank, code, f"{type(err).__name__}: {err}", _told(err, code))
+        self._fail(self.rank, code, f"{type(err).__name__}: {err}", _trace_text(err, code))
 
     # -- the thread ------------------------------------------------------------------------------------
     def _watch(self) -> None:
@@ -165,9 +165,9 @@ class Watchdog:
 
     def _fail(self, rank: int, code: int, message: str, trace: str) -> None:
         """Puts the failure down, if it is the first one."""
-        told = json.dumps({"rank": rank, "code": code or 1, "message": message, "trace": trace})
+        failure = json.dumps({"rank": rank, "code": code or 1, "message": message, "trace": trace})
         with contextlib.suppress(RuntimeError), self._lock:
-            self._store.compare_set(f"{self._prefix}/failure", "", told)
+            self._store.compare_set(f"{self._prefix}/failure", "", failure)
 
     def _end(self, failure: dict[str, Any]) -> None:
         """Ends this process because of a failure, unless it is its own: then the exception does."""
@@ -176,7 +176,7 @@ class Watchdog:
             self._stop.set()
             return
         who = "the launcher (torchrun)" if rank == _AGENT else f"rank {rank}"
-        lines = [f"rank {self.rank} ends with code {code}: {who} {_worded(message, failure['trace'])}"]
+        lines = [f"rank {self.rank} ends with code {code}: {who} {_first_words(message, failure['trace'])}"]
         if failure["trace"] and self.rank == (0 if rank else 1):  # one of them shows it, whose screen people watch
             lines.insert(0, f"the first failure, of rank {rank}:\n{failure['trace'].rstrip()}")
         if "imed out" in message or "imeout" in message:
@@ -234,14 +234,14 @@ def _follows(err: BaseException) -> bool:
     return type(err).__name__.startswith("Dist") or any(word in text for word in _CONNECTION_WORDS)
 
 
-def _told(err: BaseException, code: int) -> str:
+def _trace_text(err: BaseException, code: int) -> str:
     """Returns what one of the others shows: of a mistake that has a code of its own our message, else the traceback."""
     if isinstance(err, BurnTorchError) and code != 1:
         return "\n".join([f"error: {err}", *(f"  {note}" for note in getattr(err, "__notes__", ()))])
     return "".join(traceback.format_exception(err))
 
 
-def _worded(message: str, trace: str) -> str:
+def _first_words(message: str, trace: str) -> str:
     return f"failed with {message.splitlines()[0]}" if trace else message
 
 

@@ -88,13 +88,13 @@ def init(
     join_s = _seconds(_JOIN_VARIABLE, os.environ.get(_JOIN_VARIABLE) or _JOIN_S) if join_s is None else join_s
     for label, value in (("timeout_s", timeout_s), ("silence_s", silence_s), ("join_s", join_s)):
         _seconds(label, value)
-    found = _environment(os.environ)
-    if found is None:
+    position = _environment(os.environ)
+    if position is None:
         return _ALONE
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore  # where torch.distributed has it from
 
-    at, size, local = found
+    at, size, local = position
     gpu = torch.cuda.is_available()
     name = backend or ("cpu:gloo,cuda:nccl" if gpu else "gloo")
     if gpu and "nccl" in name:
@@ -137,7 +137,7 @@ def _environment(variables: Mapping[str, str]) -> tuple[int, int, int] | None:
         if not 0 <= numbers[0] < numbers[1]:
             raise ValueError("a rank outside its world")
     except ValueError as err:
-        given = ", ".join(f"{name}={variables[name]}" for name in present)
+        shown = ", ".join(f"{name}={variables[name]}" for name in present)
         raise ConfigError(
             "the environment does not say which process this is",
             given=f"{given} ({err})",

@@ -99,7 +99,7 @@ def _refuse_attribute(cls: type[Tree], base: type, name: str, value: object) -> 
     kind = type(value).__name__
     _refuse_untrained(
         f"class {cls.__name__}: {name}",
-        given=f"{name} = {_shown(value)}, a class attribute{where} that no annotation declares as a field",
+        given=f"{name} = {_describe(value)}, a class attribute{where} that no annotation declares as a field",
         expected=_DECLARED,
         mend=f"declare `{name}: {kind}` and pass the value to the constructor: {cls.__name__}({name}=...)",
     )
@@ -177,9 +177,9 @@ def _check_by_configuration(layer: Tree) -> None:
         kinds[name].check(value, place.at(name))
     if place.faults:
         raise_faults(cls.__name__, place.faults)
-    whole = [size for size in _flattened(values.values()) if size.__class__ is int and 0 < size < 1 << 20]
+    whole = [size for size in _flatten(values.values()) if size.__class__ is int and 0 < size < 1 << 20]
     common = min(math.lcm(*whole), 1 << 40) if whole else 1  # a number of channels that groups and heads divide
-    missing = {name: _filled(kind, common) for name, kind in needed.items() if name not in values}
+    missing = {name: _example_of(kind, common) for name, kind in needed.items() if name not in values}
     if None in missing.values():
         return
     try:
@@ -203,7 +203,7 @@ def _fields_of_both(cls: type[Tree]) -> tuple[Any, dict[str, Any], dict[str, Any
     return config, {name: kind for name, kind in kinds.items() if name not in nodes}, needed
 
 
-def _filled(kind: object, number: int) -> object:
+def _example_of(kind: object, number: int) -> object:
     """A value of a kind of whole numbers; None where it is of another."""
     if isinstance(kind, BoolKind):
         return True
@@ -214,10 +214,10 @@ def _filled(kind: object, number: int) -> object:
     return None
 
 
-def _flattened(values: Iterable[object]) -> Iterator[object]:
+def _flatten(values: Iterable[object]) -> Iterator[object]:
     for value in values:
         if isinstance(value, tuple | list):
-            yield from _flattened(value)
+            yield from _flatten(value)
         else:
             yield value
 
@@ -229,7 +229,7 @@ def require_declared(module: Tree) -> None:
         if name not in cls.__module_fields__ and is_trainable(value):
             _refuse_untrained(
                 f"{cls.__name__}: {name}",
-                given=f"{name} = {_shown(value)}, an attribute that no annotation declares as a field",
+                given=f"{name} = {_describe(value)}, an attribute that no annotation declares as a field",
                 expected=_DECLARED,
                 mend=f"declare `{name}: {type(value).__name__}` in the class and pass it to the constructor",
             )
@@ -248,17 +248,17 @@ def _require_reached(cls: type[Tree], name: str, value: object, path: str) -> No
     elif isinstance(value, dict):
         for key, item in value.items():
             if is_trainable(key):
-                _refuse_hidden(cls, path, f"a key of a dict, {_shown(key)}", key)
+                _refuse_hidden(cls, path, f"a key of a dict, {_describe(key)}", key)
             _require_reached(cls, name, item, f"{path}[{key!r}]")
     elif isinstance(value, torch.nn.Module | torch.Tensor) or is_torch(value):
-        _refuse_torch(cls, name, f"{path} = {_shown(value)}")
+        _refuse_torch(cls, name, f"{path} = {_describe(value)}")
     elif isinstance(value, _READ_ONCE):
         _refuse_hidden(cls, path, f"a {type(value).__name__}, which is read once: what it gives is in no tree", value)
     else:
         inside = next(hidden_in(value, set(), 0), None)
         if inside is not None:
             what = "torch " if isinstance(inside, torch.nn.Module) else ""
-            _refuse_hidden(cls, path, f"{what}{_shown(inside)} inside of a {type(value).__name__}", inside)
+            _refuse_hidden(cls, path, f"{what}{_describe(inside)} inside of a {type(value).__name__}", inside)
 
 
 def _refuse_hidden(cls: type[Tree], path: str, what: str, inside: object) -> NoReturn:
@@ -341,9 +341,9 @@ def _refuse_value(module: Tree, name: str, value: object) -> NoReturn:
     cls = type(module)
     hint = text_of(hints_of(cls)[name])
     if isinstance(value, torch.nn.Module | torch.Tensor):
-        _refuse_torch(cls, name, f"{name} = {_shown(value)}")
-    given = tuple(module.__dict__[field] for field in cls.__module_fields__ if module.__dict__[field] is not None)
-    mend = _config_call(cls, given) or f"pass a {hint}"
+        _refuse_torch(cls, name, f"{name} = {_describe(value)}")
+    sizes = tuple(module.__dict__[field] for field in cls.__module_fields__ if module.__dict__[field] is not None)
+    mend = _config_call(cls, sizes) or f"pass a {hint}"
     if type(value).__module__ == "numpy":
         mend = "Param.from_data(array, device) makes a parameter of an array, Tensor.from_data a constant"
     elif isinstance(value, Tensor) and "Param" in hint:
@@ -357,7 +357,7 @@ def _refuse_value(module: Tree, name: str, value: object) -> NoReturn:
 
 
 def _refuse_arguments(cls: type[Tree], args: tuple[object, ...], kwargs: dict[str, object], err: TypeError) -> NoReturn:
-    written = ", ".join([*map(_shown, args), *(f"{name}={_shown(value)}" for name, value in kwargs.items())])
+    written = ", ".join([*map(_describe, args), *(f"{name}={_describe(value)}" for name, value in kwargs.items())])
     named = ", ".join(cls.__module_fields__)
     without = f"{cls.__name__}(); a class of your own, class Net(Module), declares fields: `linear: nn.Linear`"
     raise DTypeError(
@@ -399,7 +399,7 @@ def _config_call(
     return f"{home}{config.__name__}({', '.join(written)}).init({device})"
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     kind = f"{type(value).__module__.split('.')[0]} {type(value).__name__}"
     if isinstance(value, Tensor | torch.Tensor):
         return f"a {kind} {tuple(value.shape)}"

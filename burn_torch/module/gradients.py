@@ -40,10 +40,10 @@ def trainable_params(tree: Tree) -> dict[ParamId, Param]:
     # a transform's own tape over a plain device does not count
     taped = [param.val().backend.trains for param in params]
     among = [param for param, is_taped in zip(params, taped, strict=True) if is_taped] if any(taped) else params
-    found = {param.id: param for param in among if param.require_grad}
-    if len(found) < len([param for param in among if param.require_grad]):
+    by_id = {param.id: param for param in among if param.require_grad}
+    if len(by_id) < len([param for param in among if param.require_grad]):
         _by_id(tree, lambda param: param in among and param.require_grad)  # words the error
-    return found
+    return by_id
 
 
 def _by_id(module: Module, trainable: Callable[[Param], bool]) -> dict[ParamId, Param]:
@@ -54,9 +54,9 @@ def _by_id(module: Module, trainable: Callable[[Param], bool]) -> dict[ParamId, 
             expected="a Module",
             mend="pass the model: step(lr, model, grads), from_grads(grads, model)",
         )
-    found: dict[ParamId, Param] = {}
+    by_id: dict[ParamId, Param] = {}
     for path, param in module.named_params():
-        other = found.setdefault(param.id, param)
+        other = by_id.setdefault(param.id, param)
         if other is param or not trainable(param):
             continue
         if trainable(other):
@@ -68,8 +68,8 @@ def _by_id(module: Module, trainable: Callable[[Param], bool]) -> dict[ParamId, 
                 mend="give one part new ids: part.map_params(lambda p: Param.from_tensor(p.val())),"
                 " or freeze it: part.no_grad()",
             )
-        found[param.id] = param
-    return found
+        by_id[param.id] = param
+    return by_id
 
 
 def _is_trainable(param: Param) -> bool:
@@ -121,7 +121,7 @@ class GradientsParams:
         none of these parameters, and where the module has no parameters at all.
         """
         wanted = None if ids is None else set(ids)
-        found: dict[ParamId, Tensor] = {}
+        reached: dict[ParamId, Tensor] = {}
         with unwatched():
             params = {
                 ident: param
@@ -131,13 +131,13 @@ class GradientsParams:
             for ident, param in params.items():
                 gradient = gradients.remove(param.val())
                 if gradient is not None:
-                    found[ident] = gradient
+                    reached[ident] = gradient
         if len(gradients):  # those of other modules, or of what was made of these parameters
             newer = [param for param in params.values() if gradients.has_leaf(param.newest_leaf())]
             is_bare = wanted is None and not module.num_params()
-            if newer or (params and not found) or is_bare:
+            if newer or (params and not reached) or is_bare:
                 _warn_of_lost(module, newer or list(params.values()), len(gradients), newer=bool(newer))
-        return GradientsParams(found)
+        return GradientsParams(reached)
 
     def get(self, id: ParamId) -> Tensor | None:
         """The gradient of a parameter; None if it has none."""

@@ -62,20 +62,20 @@ class Initializer(Config, enum=True):
         """
         sizes = tuple(shape)
         count_elements(sizes)
-        row, numbers = self._drawn(sizes, fan_in, fan_out)
+        row, numbers = self._row_and_numbers(sizes, fan_in, fan_out)
         if row is not ops.full:
             numbers = (*numbers, *ambient.next_key())
 
         def make(device: Device, require_grad: bool) -> Tensor:
-            return self._made(row, numbers, sizes, device)
+            return self._make(row, numbers, sizes, device)
 
         return Param.uninitialized(ParamId.new(), make, device, True, sizes, DType.F32)
 
     @abstractmethod
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
         """The row that makes the elements, and its parameters."""
 
-    def _made(self, row: Any, numbers: tuple[Any, ...], shape: Shape, device: Device) -> Tensor:
+    def _make(self, row: Any, numbers: tuple[Any, ...], shape: Shape, device: Device) -> Tensor:
         return _run(row, numbers, shape, DType.F32, device)
 
     def _fan(self, name: str, fan: int | None) -> int:
@@ -90,8 +90,8 @@ class Initializer(Config, enum=True):
 
 
 def _run(row: Any, numbers: tuple[Any, ...], shape: Shape, dtype: DType, device: Device) -> Tensor:
-    made: Tensor = row.run(device.backend, Tensor, numbers, {"shape": shape, "dtype": dtype, "place": device.place})
-    return made
+    tensor: Tensor = row.run(device.backend, Tensor, numbers, {"shape": shape, "dtype": dtype, "place": device.place})
+    return tensor
 
 
 class Constant(Initializer):
@@ -99,21 +99,27 @@ class Constant(Initializer):
 
     value: float
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(
+        self, shape: Shape, fan_in: int | None, fan_out: int | None
+    ) -> tuple[object, tuple[float, ...]]:
         return ops.full, (self.value,)
 
 
 class Ones(Initializer):
     """Every element is 1."""
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(
+        self, shape: Shape, fan_in: int | None, fan_out: int | None
+    ) -> tuple[object, tuple[float, ...]]:
         return ops.full, (1.0,)
 
 
 class Zeros(Initializer):
     """Every element is 0."""
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(
+        self, shape: Shape, fan_in: int | None, fan_out: int | None
+    ) -> tuple[object, tuple[float, ...]]:
         return ops.full, (0.0,)
 
 
@@ -132,7 +138,9 @@ class Uniform(Initializer):
                 mend="name the lower end first, or take Initializer.Constant(value)",
             )
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(
+        self, shape: Shape, fan_in: int | None, fan_out: int | None
+    ) -> tuple[object, tuple[float, ...]]:
         return ops.uniform, (self.min, self.max)
 
 
@@ -151,7 +159,9 @@ class Normal(Initializer):
                 mend="take its absolute value",
             )
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(
+        self, shape: Shape, fan_in: int | None, fan_out: int | None
+    ) -> tuple[object, tuple[float, ...]]:
         return ops.normal, (self.mean, self.std)
 
 
@@ -169,7 +179,9 @@ class KaimingUniform(Initializer):
     gain: float
     fan_out_only: bool
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(
+        self, shape: Shape, fan_in: int | None, fan_out: int | None
+    ) -> tuple[object, tuple[float, ...]]:
         fan = self._fan("fan_out", fan_out) if self.fan_out_only else self._fan("fan_in", fan_in)
         return _evenly(abs(self.gain) * math.sqrt(3.0 / fan))
 
@@ -183,7 +195,9 @@ class KaimingNormal(Initializer):
     gain: float
     fan_out_only: bool
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(
+        self, shape: Shape, fan_in: int | None, fan_out: int | None
+    ) -> tuple[object, tuple[float, ...]]:
         fan = self._fan("fan_out", fan_out) if self.fan_out_only else self._fan("fan_in", fan_in)
         return ops.normal, (0.0, abs(self.gain) / math.sqrt(fan))
 
@@ -196,7 +210,9 @@ class XavierUniform(Initializer):
 
     gain: float
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(
+        self, shape: Shape, fan_in: int | None, fan_out: int | None
+    ) -> tuple[object, tuple[float, ...]]:
         fans = self._fan("fan_in", fan_in) + self._fan("fan_out", fan_out)
         return _evenly(abs(self.gain) * math.sqrt(6.0 / fans))
 
@@ -209,7 +225,9 @@ class XavierNormal(Initializer):
 
     gain: float
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(
+        self, shape: Shape, fan_in: int | None, fan_out: int | None
+    ) -> tuple[object, tuple[float, ...]]:
         fans = self._fan("fan_in", fan_in) + self._fan("fan_out", fan_out)
         return ops.normal, (0.0, abs(self.gain) * math.sqrt(2.0 / fans))
 
@@ -225,7 +243,9 @@ class Orthogonal(Initializer):
 
     gain: float
 
-    def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(
+        self, shape: Shape, fan_in: int | None, fan_out: int | None
+    ) -> tuple[object, tuple[float, ...]]:
         if len(shape) < 2:
             raise ConfigError(
                 f"{self!r} needs a matrix",
@@ -235,7 +255,7 @@ class Orthogonal(Initializer):
             )
         return ops.normal, (0.0, 1.0)
 
-    def _made(self, row: Any, numbers: tuple[Any, ...], shape: Shape, device: Device) -> Tensor:
+    def _make(self, row: Any, numbers: tuple[Any, ...], shape: Shape, device: Device) -> Tensor:
         rows, cols = shape[0], math.prod(shape[1:])
         tall = (max(rows, cols), min(rows, cols))
         drawn = np.asarray(_run(row, numbers, tall, DType.F64, Device.ndarray()).into_data())

@@ -121,13 +121,13 @@ class Module(Tree):
         of its data leaves the other as it was.
         """
         there = all(param.device is device for _, param in self.named_params())
-        return self._placed(device) if there else self._copied(device, Param.on_device)
+        return self._move_to(device) if there else self._copy_to(device, Param.on_device)
 
     def fork(self, device: Device) -> Self:
         """A copy on `device` for a worker: new leaves and cells, apart from any tape."""
-        return self._copied(device)
+        return self._copy_to(device)
 
-    def _placed(self, device: Device) -> Self:
+    def _move_to(self, device: Device) -> Self:
         """Moves what lies elsewhere; the rest is the same object."""
         host = device.no_grad()
         return tree.rebuild(
@@ -139,7 +139,7 @@ class Module(Tree):
             ),
         )
 
-    def _copied(self, device: Device, move: Callable[[Param, Device], Param] = Param.fork) -> Self:
+    def _copy_to(self, device: Device, move: Callable[[Param, Device], Param] = Param.fork) -> Self:
         """New leaves and cells; constants are shared where they lie there already."""
         host = device.no_grad()
 
@@ -176,24 +176,24 @@ class Module(Tree):
                 expected="a module of a device.autodiff()",
                 mend="use it as it is",
             )
-        return self._copied(device.inner())
+        return self._copy_to(device.inner())
 
     def train(self) -> Self:
         """The module for training again: on the same place with gradients."""
         device = self._only_device("train")
-        return self if device is None or device.is_autodiff() else self._copied(device.autodiff())
+        return self if device is None or device.is_autodiff() else self._copy_to(device.autodiff())
 
     def _only_device(self, what: str) -> Device | None:
-        found = list(dict.fromkeys(param.device for _, param in self.named_params()))
-        found = found or self.devices()
-        if len(found) > 1:
+        devices = list(dict.fromkeys(param.device for _, param in self.named_params()))
+        devices = devices or self.devices()
+        if len(devices) > 1:
             raise DeviceError(
                 f"{what}: the parameters lie on several devices",
                 given=", ".join(map(repr, found)),
                 expected="one device",
                 mend="move the module first: module.to_device(device)",
             )
-        return found[0] if found else None
+        return devices[0] if devices else None
 
     # -- records ---------------------------------------------------------------------------------
     def into_record(self) -> ModuleRecord:

@@ -212,8 +212,8 @@ class Param(metaclass=Named):
                         expected=f"{lazy.shape} {lazy.dtype or ''}".rstrip(),
                         mend="return a tensor of the shape and dtype that Param.uninitialized was given",
                     )
-                self.require_grad = self.require_grad and made.dtype.is_float
-                value = self._value = _as_leaf(made, self.require_grad)
+                self.require_grad = self.require_grad and initial.dtype.is_float
+                value = self._value = _as_leaf(initial, self.require_grad)
                 self._lazy = None
         return value
 
@@ -227,7 +227,7 @@ class Param(metaclass=Named):
         if lazy is None:
             return self.val().spec
         if lazy.dtype is None:
-            return _followed(lazy.device, lambda _: lazy.make(lazy.device, False)) or self.val().spec
+            return _spec_of(lazy.device, lambda _: lazy.make(lazy.device, False)) or self.val().spec
         return TensorSpec.of(lazy.shape, lazy.dtype, lazy.device.place)
 
     @checked
@@ -243,7 +243,7 @@ class Param(metaclass=Named):
         spec = TensorSpec.of(lazy.shape, DType.F32, lazy.device.place) if believed else self.spec()
         if save is None:
             return spec
-        return _followed(lazy.device, lambda session: save(_input(session, spec))) or self.transform_for_save().spec
+        return _spec_of(lazy.device, lambda session: save(_input(session, spec))) or self.transform_for_save().spec
 
     @property
     def shape(self) -> Shape:
@@ -433,7 +433,7 @@ def _rebuild(value: Tensor, id: ParamId, require_grad: bool, mapper: ParamMapper
     return Param(value, id, require_grad=require_grad, mapper=mapper)
 
 
-def _followed(device: Device, function: Callable[[Session], Tensor]) -> TensorSpec | None:
+def _spec_of(device: Device, function: Callable[[Session], Tensor]) -> TensorSpec | None:
     """Returns what a function would give, without computing it; None where that depends on numbers."""
     with suspended():
         session = Session(device.backend.leaf())

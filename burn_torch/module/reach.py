@@ -61,11 +61,11 @@ def hidden_in(value: object, seen: set[int], depth: int) -> Iterator[Any]:
         if any(parameter.requires_grad for parameter in value.parameters()):
             yield value
         return
-    for part in _attached(value):
+    for part in _contents_of(value):
         yield from hidden_in(part, seen, depth + 1)
 
 
-def _attached(value: object) -> Iterator[object]:
+def _contents_of(value: object) -> Iterator[object]:
     if isinstance(value, types.FunctionType):
         for cell in value.__closure__ or ():
             try:

@@ -66,8 +66,8 @@ class RecordEntry:
 
     def peek(self) -> TensorData:
         """The data for one look at it, without a copy where `read` can do that: `read.peek`."""
-        found: TensorData = getattr(self.read, "peek", self.read)()
-        return found
+        data: TensorData = getattr(self.read, "peek", self.read)()
+        return data
 
     def tensor(self, host: Device, dtype: DType | None = None) -> Tensor:
         """The data as a tensor; it keeps the memory of a file where `read` lends that: `read.lend`."""
@@ -255,8 +255,8 @@ class ModuleRecord:
         """Every fault between this record and a module, in words; empty if it fits."""
         wanted = _savable(module)
         faults: list[str] = []
-        given = {id(leaf) for key, leaf in wanted.items() if key in self.entries}  # under one of its names
-        missing = [] if self.partial else [key for key, leaf in wanted.items() if id(leaf) not in given]
+        covered = {id(leaf) for key, leaf in wanted.items() if key in self.entries}  # under one of its names
+        missing = [] if self.partial else [key for key, leaf in wanted.items() if id(leaf) not in covered]
         extra = [] if self.unused else [key for key in self.entries if key not in wanted]
         hints = len(missing) * len(extra) <= _MOST_PAIRS
         faults += [f"missing key {key}{_nearest(key, extra) if hints else ''}" for key in missing]
@@ -265,14 +265,14 @@ class ModuleRecord:
             entry = self.entries.get(key)
             if entry is None:
                 continue
-            shape, dtype = _expected(leaf, entry)
+            shape, dtype = _expected_spec(leaf, entry)
             if entry.shape != shape:
                 faults.append(f"{key} has shape {entry.shape}, the module wants {shape}")
             if entry.dtype is not dtype and self.dtypes is DTypePolicy.Strict:
                 faults.append(f"{key} has type {entry.dtype}, the module wants {dtype}")
-        return faults + self._divided(wanted)
+        return faults + self._divided_params(wanted)
 
-    def _divided(self, wanted: Mapping[str, object]) -> list[str]:
+    def _divided_params(self, wanted: Mapping[str, object]) -> list[str]:
         """The parameters that the module has in several places, and this record with several values."""
         faults: list[str] = []
         first: dict[int, str] = {}
@@ -315,11 +315,11 @@ class ModuleRecord:
         taken: set[ParamId] = set()
         for key, leaf in _savable(module).items():
             if key in self.entries and id(leaf) not in new:
-                new[id(leaf)] = self._loaded(leaf, self.entries[key], taken)
+                new[id(leaf)] = self._load_leaf(leaf, self.entries[key], taken)
         return tree.rebuild(module, lambda leaf: new.get(id(leaf), leaf))
 
-    def _loaded(self, leaf: Any, entry: RecordEntry, taken: set[ParamId]) -> object:
-        dtype = entry.dtype if self.dtypes is DTypePolicy.FromRecord else _expected(leaf, entry)[1]
+    def _load_leaf(self, leaf: Any, entry: RecordEntry, taken: set[ParamId]) -> object:
+        dtype = entry.dtype if self.dtypes is DTypePolicy.FromRecord else _expected_spec(leaf, entry)[1]
         device: Device = leaf.device
         host = device.no_grad()
         tensor = entry.tensor(host, dtype)
@@ -363,19 +363,19 @@ class ModuleRecord:
 
 
 def _savable(module: Module) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for path, leaf in tree.walk(module):
-        if isinstance(leaf, Param | RunningState) and found.setdefault(path, leaf) is not leaf:
+        if isinstance(leaf, Param | RunningState) and leaves.setdefault(path, leaf) is not leaf:
             raise RecordError(
                 f"two values of {type(module).__name__} have one path",
                 given=f"{path} twice",
                 expected="a path of its own for each parameter",
                 mend="give the dict other keys: text without dots, no number beside the same number as text",
             )
-    return found
+    return leaves
 
 
-def _expected(leaf: Any, entry: RecordEntry) -> tuple[Shape, DType]:
+def _expected_spec(leaf: Any, entry: RecordEntry) -> tuple[Shape, DType]:
     if isinstance(leaf, Param):
         saved = leaf.record_spec(entry.dtype)
         return saved.shape, saved.dtype
@@ -408,9 +408,9 @@ def _of_each_kind(faults: list[str]) -> list[str]:
         kinds.setdefault(kind, []).append(fault)
     share = 20 // max(1, len(kinds))
     lines = []
-    for kind, found in kinds.items():
-        left = len(found) - share
-        lines += found if len(faults) <= 20 or left <= 0 else [*found[:share], f"and {left} more {kind}s"]
+    for kind, of_kind in kinds.items():
+        left = len(of_kind) - share
+        lines += of_kind if len(faults) <= 20 or left <= 0 else [*of_kind[:share], f"and {left} more {kind}s"]
     return lines
 
 

@@ -102,8 +102,8 @@ class StepScope:
 
     def pending(self, state: RunningState, otherwise: object) -> Any:
         """The value that `state` was given in this scope, else `otherwise`."""
-        found = self._pending.get(state.id)
-        return otherwise if found is None or found[0] is not state else found[1]
+        entry = self._pending.get(state.id)
+        return otherwise if entry is None or entry[0] is not state else entry[1]
 
     def hand_in(self, state: RunningState, value: object) -> None:
         """Keeps the next value of a running state.
@@ -111,8 +111,8 @@ class StepScope:
         Raises: ArgumentError where another cell of the same id has handed in one: two copies of a module, such as a
         student and its teacher, would overwrite each other's statistics.
         """
-        found = self._pending.get(state.id)
-        if found is not None and found[0] is not state:
+        entry = self._pending.get(state.id)
+        if entry is not None and entry[0] is not state:
             raise ArgumentError(
                 "StepScope: two running states with one id were updated in one step",
                 given=f"id {state.id!s}, held by two modules, one a copy of the other",
@@ -173,9 +173,9 @@ def _paths_of_roots(roots: HasChildren | Mapping[str, HasChildren] | None) -> Ma
 
 def paths_below(root: HasChildren) -> Mapping[int, str]:
     """The path of each node under a root, by identity; the first of several.  A module never changes: walked once."""
-    found = _walked.get(id(root))
-    if found is not None and found[0]() is root:
-        return found[1]
+    walked = _walked.get(id(root))
+    if walked is not None and walked[0]() is root:
+        return walked[1]
     paths: dict[int, str] = {}
     _walk(root, "module:", paths)
 

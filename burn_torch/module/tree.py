@@ -102,10 +102,10 @@ class Tree:
         return children(self)
 
     def _with_fields(self, changed: Mapping[str, Any]) -> Self:
-        made = object.__new__(type(self))
-        made.__dict__.update(self._fields())
-        made.__dict__.update(changed)
-        return made
+        node = object.__new__(type(self))
+        node.__dict__.update(self._fields())
+        node.__dict__.update(changed)
+        return node
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), dict(self._fields())))
@@ -138,9 +138,9 @@ def _is_scalar(annotation: object) -> bool:
 
 
 def _rebuild(cls: type[Tree], fields: dict[str, object]) -> Tree:
-    made = object.__new__(cls)
-    made.__dict__.update(fields)
-    return made
+    node = object.__new__(cls)
+    node.__dict__.update(fields)
+    return node
 
 
 def _refuse_assignment(self: Tree, name: str, value: Any) -> NoReturn:

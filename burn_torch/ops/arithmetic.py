@@ -195,7 +195,7 @@ def _divides(candidate: Callable[..., torch.Tensor] | PerCall) -> PerCall:
     return held(PerCall(build))
 
 
-def _checked(candidate: Callable[..., np.ndarray] | PerCall) -> PerCall:
+def _refuse_zero(candidate: Callable[..., np.ndarray] | PerCall) -> PerCall:
     def build(call: Call) -> Candidate:
         function = candidate.build(call) if isinstance(candidate, PerCall) else candidate
 
@@ -216,7 +216,7 @@ def _reciprocal(y: float) -> float | None:
 
 @op(
     torch=_divides(PerCall(_torch_div)),
-    numpy=_checked(PerCall(_numpy_div)),
+    numpy=_refuse_zero(PerCall(_numpy_div)),
     scalar=special.divide,
     inplace=lambda x, y: torch.Tensor.div_(x, y, rounding_mode=None if x.is_floating_point() else "trunc"),
     pointwise="({0} / {1})",  # of floats; an integer kernel truncates toward zero, as `/` of C does
@@ -275,7 +275,7 @@ def _whole_in_place(function: Callable[..., torch.Tensor]) -> PerCall:
 
 @op(
     torch=_divides(_exact_rest(torch.remainder, toward_zero=False)),
-    numpy=_checked(np.remainder),
+    numpy=_refuse_zero(np.remainder),
     scalar=special.modulo,
     inplace=_whole_in_place(torch.Tensor.remainder_),
     pointwise="remainder({0}, {1})",
@@ -283,7 +283,7 @@ def _whole_in_place(function: Callable[..., torch.Tensor]) -> PerCall:
     samples=_QUOTIENT,
 )
 def remainder(x: Operand, y: Operand) -> TensorSpec:
-    """What x leaves when divided by y: x - floor(x / y) * y.  It has the sign of y, as Python's % has.
+    """The rest of x when divided by y: x - floor(x / y) * y.  It has the sign of y, as Python's % has.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
     Raises: ArgumentError for an integer modulo 0, on the CPU; floats give NaN.  At multiples of y the gradient is that
@@ -299,14 +299,14 @@ def _(g, z, x, y):
 
 @op(
     torch=_divides(_exact_rest(torch.fmod, toward_zero=True)),
-    numpy=_checked(np.fmod),
+    numpy=_refuse_zero(np.fmod),
     inplace=_whole_in_place(torch.Tensor.fmod_),
     pointwise="fmod({0}, {1})",
     cost="cheap",
     samples=_QUOTIENT,
 )
 def fmod(x: Operand, y: Operand) -> TensorSpec:
-    """What x leaves when divided by y toward zero: x - trunc(x / y) * y.  It has the sign of x, as C's fmod has.
+    """The rest of x when divided by y toward zero: x - trunc(x / y) * y.  It has the sign of x, as C's fmod has.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
     Raises: ArgumentError for an integer modulo 0, on the CPU; floats give NaN.
@@ -427,7 +427,7 @@ _DISTINCT_PAIR = [
 ]
 
 
-def _shared(g: Value, x: Value, y: Value, wins: Op, loses: Op) -> tuple[Primitive, ...]:
+def _share_gradient(g: Value, x: Value, y: Value, wins: Op, loses: Op) -> tuple[Primitive, ...]:
     # all of g where one side wins, half of it at equal values
     half = mask_where(g, equal(x, y), g * 0.5)
     return sum_to(mask_where(half, loses(x, y), 0.0), x), sum_to(mask_where(half, wins(x, y), 0.0), y)
@@ -463,7 +463,7 @@ def maximum(x: Operand, y: Operand) -> TensorSpec:
 
 @maximum.gradient
 def _(g, z, x, y):
-    return _shared(g, x, y, greater, lower)
+    return _share_gradient(g, x, y, greater, lower)
 
 
 @op(
@@ -487,7 +487,7 @@ def minimum(x: Operand, y: Operand) -> TensorSpec:
 
 @minimum.gradient
 def _(g, z, x, y):
-    return _shared(g, x, y, lower, greater)
+    return _share_gradient(g, x, y, lower, greater)
 
 
 @op(torch=PerCall(_on_tensors(torch.atan2)), numpy=np.arctan2, pointwise="atan2({0}, {1})", cost="cheap", samples=_PAIR)

@@ -67,7 +67,7 @@ def _without_pairs(query: Value, key: Value, value: Value) -> bool:
     return query.spec.numel == 0 or key.spec.numel == 0 or value.spec.numel == 0
 
 
-def _shared(query: Value, key: Value) -> tuple[int, int, int]:
+def _grouped_shape(query: Value, key: Value) -> tuple[int, int, int]:
     # neighbouring query heads that share a key head stand as one longer sequence: keys and values are not repeated
     batch, heads, seq_q, _ = query.shape
     return (batch, key.shape[1], heads // key.shape[1] * seq_q)
@@ -87,7 +87,7 @@ def _scores(
     # the scores, and what the softcap's tanh gave
     batch, heads, seq_q, d_head = query.shape
     seq_k = key.shape[2]
-    scores = matmul(reshape(query, shape=(*_shared(query, key), d_head)), transposed(key)) * scale
+    scores = matmul(reshape(query, shape=(*_grouped_shape(query, key), d_head)), transposed(key)) * scale
     scores = reshape(scores, shape=(batch, heads, seq_q, seq_k))
     turned = None
     if softcap is not None:
@@ -164,7 +164,7 @@ def attention(
     causal: bool,
     offset: int = 0,
 ) -> tuple[TensorSpec, TensorSpec]:
-    """What each query reads of the values, softmax(scores) @ value, and lse, the logarithm of sum(exp(scores)).
+    """The values that each query reads, softmax(scores) @ value, and lse, the logarithm of sum(exp(scores)).
 
         scores = query @ key^T * scale
         scores = softcap * tanh(scores / softcap)     if there is a softcap
@@ -216,7 +216,7 @@ def _(query, key, value, mask, bias, scale, softcap, *, causal, offset):
         lse = mask_where(lse, equal(lse, -math.inf), 0.0)
     lse = reshape(lse, shape=(batch, heads, seq_q))
     weights = like(value, _weights(scores, lse))
-    context = matmul(reshape(weights, shape=(*_shared(query, key), seq_k)), value)
+    context = matmul(reshape(weights, shape=(*_grouped_shape(query, key), seq_k)), value)
     return reshape(context, shape=(batch, heads, seq_q, d_value)), lse
 
 
@@ -306,7 +306,7 @@ def _(g, query, key, value, y, lse, mask, bias, scale, softcap, *, causal, offse
         inputs = (query, key, value, *(() if bias is None else (bias,)))
         return tuple(x.new_full(x.shape, 0.0) if used else None for x, used in zip(inputs, live, strict=True))
     scores, turned = _scores(query, key, mask, bias, scale, softcap, causal=causal, offset=offset)
-    shared, seq_k = _shared(query, key), key.shape[2]
+    shared, seq_k = _grouped_shape(query, key), key.shape[2]
     # 0 at most, but scores of 1e19 that are computed again may lie hundreds above those of lse: exp would be infinite
     weights = exp(clamp_max(_beside(scores, lse), 1.0))
     upstream = reshape(g, shape=(*shared, value.shape[3]))

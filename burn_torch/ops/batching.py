@@ -29,7 +29,7 @@ _sum_to_shape: Final = REGISTRY["sum_to_shape"]
 
 # -- helpers -----------------------------------------------------------------------------------------------
 def is_tensor(x: Primitive) -> bool:
-    """Whether an input of a rule is a tensor: no number, not absent."""
+    """Tells if an input of a rule is a tensor: no number, not absent."""
     return isinstance(x, Value) and not x.is_number
 
 
@@ -70,10 +70,10 @@ _MOVED: Final[dict[str, Callable[[Any, int], Any]]] = {
     "padding": lambda padding, n: ((0, 0), *padding),
     "times": lambda times, n: (1, *times),
 }
-"""What becomes of an attribute that names axes when one more stands in front."""
+"""How an attribute that names axes changes when one more axis stands in front."""
 
 
-def _shifted(row: Op) -> Candidate:
+def _shift_axes(row: Op) -> Candidate:
     def rule(n: int, many: Primitive, *inputs: Primitive, **attrs: Primitive) -> Primitive:
         moved = {name: _MOVED[name](value, n) if name in _MOVED else value for name, value in attrs.items()}
         return row(*[beside(n, m, x) for m, x in zip(many, inputs, strict=True)], **moved)
@@ -92,7 +92,7 @@ def _leading(row: Op, *items: int) -> Candidate:
     return rule
 
 
-def _folded(row: Op, *items: int) -> Candidate:
+def _fold_samples(row: Op, *items: int) -> Candidate:
     """Inputs at `items`, and all outputs, have an axis of items in front; the other inputs must be shared."""
 
     def rule(n: int, many: Primitive, *inputs: Primitive, **attrs: Primitive) -> Primitive:
@@ -150,11 +150,11 @@ _FOLDED: Final[dict[str, tuple[int, ...]]] = {
 }
 
 for _name in _SHIFTED.split():
-    REGISTRY[_name].batched(_shifted(REGISTRY[_name]))
+    REGISTRY[_name].batched(_shift_axes(REGISTRY[_name]))
 for _name, _items in _LEADING.items():
     REGISTRY[_name].batched(_leading(REGISTRY[_name], *_items))
 for _name, _items in _FOLDED.items():
-    REGISTRY[_name].batched(_folded(REGISTRY[_name], *_items))
+    REGISTRY[_name].batched(_fold_samples(REGISTRY[_name], *_items))
 
 
 # -- shapes -----------------------------------------------------------------------------------------------------
@@ -199,14 +199,14 @@ def _(n, many, x, weight, bias):
 
 
 _prelu: Final = REGISTRY["prelu"]
-_prelu_folded: Final = _folded(_prelu, 0)
+_prelu_folded: Final = _fold_samples(_prelu, 0)
 
 
 @_prelu.batched
 def _(n, many, x, alpha):
-    made = _prelu_folded(n, many, x, alpha)
-    if made is not NotImplemented:
-        return made
+    result = _prelu_folded(n, many, x, alpha)
+    if result is not NotImplemented:
+        return result
     x, alpha = beside(n, many[0], x), beside(n, many[1], alpha)
     axes, channels = x.ndim - 1, alpha.shape[1]
     around = (1,) * axes if channels == 1 else (1, channels, *(1,) * (axes - 2))
@@ -217,8 +217,8 @@ def _(n, many, x, alpha):
 _conv: Final = REGISTRY["conv"]
 _input_gradient: Final = REGISTRY["conv_input_gradient"]
 _weight_gradient: Final = REGISTRY["conv_weight_gradient"]
-_conv_folded: Final = _folded(_conv, 0)
-_input_gradient_folded: Final = _folded(_input_gradient, 0)
+_conv_folded: Final = _fold_samples(_conv, 0)
+_input_gradient_folded: Final = _fold_samples(_input_gradient, 0)
 
 
 def _side_by_side(x: Primitive) -> Primitive:
@@ -316,7 +316,7 @@ def _(n, many, indices, *, sizes):
 
 
 # -- attention: masks that differ from item to item go the long way ---------------------------------------------
-_attention_folded: Final = _folded(REGISTRY["attention"], 0, 1, 2)
+_attention_folded: Final = _fold_samples(REGISTRY["attention"], 0, 1, 2)
 
 
 @REGISTRY["attention"].batched
@@ -326,7 +326,7 @@ def _(n, many, query, key, value, mask, bias, *numbers, **attrs):
     return _attention_folded(n, many, query, key, value, mask, bias, *numbers, **attrs)
 
 
-_attention_backward_folded: Final = _folded(REGISTRY["attention_backward"], 0, 1, 2, 3, 4, 5)
+_attention_backward_folded: Final = _fold_samples(REGISTRY["attention_backward"], 0, 1, 2, 3, 4, 5)
 
 
 @REGISTRY["attention_backward"].batched
@@ -338,7 +338,7 @@ def _(n, many, *inputs, **attrs):
 
 
 # -- random numbers: each sample has its own, those that the whole batch would draw --------------------------------
-def _drawn(row: Op) -> Candidate:
+def _draw_samples(row: Op) -> Candidate:
     return lambda n, many, *numbers, shape, **attrs: _draw(row, numbers, {"shape": (n, *shape), **attrs})
 
 
@@ -348,7 +348,7 @@ def _draw(row: Op, numbers: Sequence[object], attrs: dict[str, Any]) -> Any:
 
 
 for _name in ("random_bits", "uniform", "normal", "bernoulli", "randint", "dropout_mask"):
-    REGISTRY[_name].batched(_drawn(REGISTRY[_name]))
+    REGISTRY[_name].batched(_draw_samples(REGISTRY[_name]))
 
 
 @REGISTRY["dropout"].batched
@@ -357,7 +357,7 @@ def _(n, many, x, *numbers, start):
 
 
 # -- rows that mix samples -----------------------------------------------------------------------------------------
-def _refused(row: Op) -> Candidate:
+def _refuse(row: Op) -> Candidate:
     def rule(n: int, many: Primitive, x: Primitive, *others: Primitive, **attrs: Primitive) -> Primitive:
         raise ArgumentError(
             "per_sample_grad: batch normalisation in training mixes the samples",
@@ -370,4 +370,4 @@ def _refused(row: Op) -> Candidate:
 
 
 for _name in ("batch_norm", "batch_norm_backward"):
-    REGISTRY[_name].batched(_refused(REGISTRY[_name]))
+    REGISTRY[_name].batched(_refuse(REGISTRY[_name]))

@@ -28,7 +28,7 @@ def require_indices(indices: TensorSpec) -> TensorSpec:
 
 
 def on_host(call: Call) -> bool:
-    """Whether the first input lies in host memory."""
+    """Tells if the first input lies in host memory."""
     spec = call.specs[0]
     return isinstance(spec, TensorSpec) and spec.place == "cpu"
 

@@ -69,7 +69,7 @@ def rehearsal() -> Iterator[None]:
 
 
 class _Rehearsal:
-    """What the rows use of torch.distributed, for a process that is alone with its copies."""
+    """The part of torch.distributed that the rows use, for a process that is alone with its copies."""
 
     def __getattr__(self, name: str) -> Any:
         import torch.distributed as dist
@@ -108,7 +108,7 @@ def _gather_by(dist: Any, y: torch.Tensor, x: torch.Tensor) -> None:
     (newer or dist.all_gather_into_tensor)(y, x)
 
 
-def _sent(x: torch.Tensor) -> torch.Tensor:
+def _as_bytes(x: torch.Tensor) -> torch.Tensor:
     """The same bytes in a type that every transport knows."""
     return x.view(torch.uint8) if x.dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64) else x
 
@@ -153,14 +153,14 @@ def _check(world: int, **ranks: int) -> None:
 
 
 # -- rows ----------------------------------------------------------------------------------------------
-def _reduced(dist: Primitive, x: Primitive, *, reduction: Primitive, world: Primitive) -> Primitive:
+def _reduce(dist: Primitive, x: Primitive, *, reduction: Primitive, world: Primitive) -> Primitive:
     dist.all_reduce(x, op=getattr(dist.ReduceOp, reduction.upper()))
     return x
 
 
 @op(
-    torch=_torch(_reduced),
-    numpy=_numpy(_reduced),
+    torch=_torch(_reduce),
+    numpy=_numpy(_reduce),
     collective="blocks",
     samples=[sample(uniform(-2, 2, (3, 4)), reduction=word, world=1) for word in _REDUCTIONS],
 )
@@ -188,15 +188,15 @@ def _(g, y, x, *, reduction, world):
     return total * hit / all_reduce(hit, reduction="sum", world=world)
 
 
-def _gathered(dist: Primitive, x: Primitive, *, world: Primitive) -> Primitive:
+def _gather(dist: Primitive, x: Primitive, *, world: Primitive) -> Primitive:
     y = x.new_empty((world, *x.shape))
-    _gather_by(dist, _sent(y).reshape(-1), _sent(x).reshape(-1))
+    _gather_by(dist, _as_bytes(y).reshape(-1), _as_bytes(x).reshape(-1))
     return y
 
 
 @op(
-    torch=_torch(_gathered, lambda x: x[None].clone()),
-    numpy=_numpy(_gathered, lambda x: x[None].copy()),
+    torch=_torch(_gather, lambda x: x[None].clone()),
+    numpy=_numpy(_gather, lambda x: x[None].copy()),
     collective="blocks",
     samples=[sample(uniform(-2, 2, (3, 4)), world=1), sample(uniform(-2, 2, ()), world=1)],
 )
@@ -215,7 +215,7 @@ def _(g, y, x, *, world):
     return reduce_scatter(g, world=world)
 
 
-def _scattered(dist: Primitive, x: Primitive, *, world: Primitive) -> Primitive:
+def _scatter(dist: Primitive, x: Primitive, *, world: Primitive) -> Primitive:
     y = x.new_empty(x.shape[1:])
     if dist.get_backend() == "gloo" or x.device.type == "cpu":  # gloo has it in new versions of torch only
         dist.all_reduce(x)
@@ -226,8 +226,8 @@ def _scattered(dist: Primitive, x: Primitive, *, world: Primitive) -> Primitive:
 
 
 @op(
-    torch=_torch(_scattered, lambda x: x[0].clone()),
-    numpy=_numpy(_scattered, lambda x: x[0].copy()),
+    torch=_torch(_scatter, lambda x: x[0].clone()),
+    numpy=_numpy(_scatter, lambda x: x[0].copy()),
     collective="blocks",
     samples=[sample(uniform(-2, 2, (1, 3, 4)), world=1), sample(uniform(-2, 2, (1,)), world=1)],
 )
@@ -253,7 +253,7 @@ def _(g, y, x, *, world):
 
 
 def _broadcast(dist: Primitive, x: Primitive, *, source: Primitive, world: Primitive) -> Primitive:
-    dist.broadcast(_sent(x), src=source)
+    dist.broadcast(_as_bytes(x), src=source)
     return x
 
 
@@ -305,7 +305,7 @@ def _(g, y, x, *, target, world):
 
 # -- the mean over all processes' items, in two halves -----------------------------------------------------
 _works: Final[Any] = WeakTensorKeyDictionary()
-"""What is under way, by the tensor that it will be in."""
+"""Works under way, by the tensor that their result will be in."""
 
 
 def _packed_type(specs: Iterable[TensorSpec]) -> DType:

@@ -54,7 +54,7 @@ def _truths(x: Operand, y: Operand) -> TensorSpec:
     samples=_PAIR,
 )
 def equal(x: Operand, y: Operand) -> TensorSpec:
-    """Whether x = y, element by element.  NaN equals nothing; -0 equals 0.
+    """True where x = y, element by element.  NaN equals nothing; -0 equals 0.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: numbers or bool, both the same -> bool.
     """
@@ -73,7 +73,7 @@ def equal(x: Operand, y: Operand) -> TensorSpec:
     samples=_PAIR,
 )
 def not_equal(x: Operand, y: Operand) -> TensorSpec:
-    """Whether x differs from y, element by element.  NaN differs from everything, itself too.
+    """True where x differs from y, element by element.  NaN differs from everything, itself too.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: numbers or bool, both the same -> bool.
     """
@@ -91,7 +91,7 @@ def not_equal(x: Operand, y: Operand) -> TensorSpec:
     samples=_PAIR,
 )
 def greater(x: Operand, y: Operand) -> TensorSpec:
-    """Whether x > y, element by element; false where either is NaN.
+    """True where x > y, element by element; false where either is NaN.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same -> bool.
     """
@@ -109,7 +109,7 @@ def greater(x: Operand, y: Operand) -> TensorSpec:
     samples=_PAIR,
 )
 def greater_equal(x: Operand, y: Operand) -> TensorSpec:
-    """Whether x >= y, element by element; false where either is NaN.
+    """True where x >= y, element by element; false where either is NaN.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same -> bool.
     """
@@ -127,7 +127,7 @@ def greater_equal(x: Operand, y: Operand) -> TensorSpec:
     samples=_PAIR,
 )
 def lower(x: Operand, y: Operand) -> TensorSpec:
-    """Whether x < y, element by element; false where either is NaN.
+    """True where x < y, element by element; false where either is NaN.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same -> bool.
     """
@@ -145,7 +145,7 @@ def lower(x: Operand, y: Operand) -> TensorSpec:
     samples=_PAIR,
 )
 def lower_equal(x: Operand, y: Operand) -> TensorSpec:
-    """Whether x <= y, element by element; false where either is NaN.
+    """True where x <= y, element by element; false where either is NaN.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same -> bool.
     """
@@ -170,7 +170,7 @@ _KINDS = [
     samples=_KINDS,
 )
 def is_nan(x: TensorSpec) -> TensorSpec:
-    """Whether each element is NaN.
+    """True where an element is NaN.
 
     Shapes: x (*s) -> (*s).  Dtypes: float -> bool.
     """
@@ -186,7 +186,7 @@ def is_nan(x: TensorSpec) -> TensorSpec:
     samples=_KINDS,
 )
 def is_inf(x: TensorSpec) -> TensorSpec:
-    """Whether each element is infinite, of either sign.
+    """True where an element is infinite, of either sign.
 
     Shapes: x (*s) -> (*s).  Dtypes: float -> bool.
     """
@@ -202,7 +202,7 @@ def is_inf(x: TensorSpec) -> TensorSpec:
     samples=_KINDS,
 )
 def is_finite(x: TensorSpec) -> TensorSpec:
-    """Whether each element is neither infinite nor NaN.
+    """True where an element is neither infinite nor NaN.
 
     Shapes: x (*s) -> (*s).  Dtypes: float -> bool.
     """

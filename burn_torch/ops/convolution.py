@@ -48,7 +48,7 @@ _convolution_backward = torch.ops.aten.convolution_backward.default
 
 # -- conv ------------------------------------------------------------------------------------------------
 def _split(padding: Pairs) -> tuple[Primitive, ...]:
-    """What aten pads by itself (as much on both sides), and the rest in the order of torch's pad, or None."""
+    """Splits padding into what aten pads itself (equal on both sides) and the rest in torch's order, or None."""
     inner = [max(0, min(pair)) for pair in padding]
     rest = [(before - p, after - p) for (before, after), p in zip(padding, inner, strict=True)]
     return inner, ([n for pair in reversed(rest) for n in pair] if any(map(any, rest)) else None)
@@ -235,7 +235,7 @@ def _check_bias(faults: Primitive, bias: TensorSpec | None, channels: int) -> No
 
 
 # -- its transposes --------------------------------------------------------------------------------------
-def _padded(size: Shape, rest: list[int] | None) -> tuple[Primitive, ...]:
+def _padded_size(size: Shape, rest: list[int] | None) -> tuple[Primitive, ...]:
     """The spatial sizes after what torch's pad adds."""
     added = [0] * len(size) if rest is None else [a + b for a, b in zip(rest[::2], rest[1::2], strict=True)]
     return tuple(s + n for s, n in zip(size, reversed(added), strict=True))
@@ -247,7 +247,7 @@ def _torch_input_gradient(call: Call) -> Primitive:
     assert isinstance(weight, TensorSpec)
     size, stride, padding, dilation, groups = call.attrs.values()
     inner, rest = _split(padding)
-    padded, kernel = _padded(size, rest), weight.shape[2:]
+    padded, kernel = _padded_size(size, rest), weight.shape[2:]
     if groups == 1:
         # A transposed convolution runs the same kernel without the dispatch of convolution_backward: 4 against 9 us on
         # one 4x4 image.  With groups its kernel is the slower: 224 against 188 us, 32 channels of 28x28 (x86 CPU).

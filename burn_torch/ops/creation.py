@@ -19,7 +19,7 @@ from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Primitive
 
 
-def _made(shape: Shape, dtype: DType, place: str) -> TensorSpec:
+def _constant(shape: Shape, dtype: DType, place: str) -> TensorSpec:
     if any(size < 0 for size in shape):
         raise shape_fault(
             f"a negative size in {shape}", expected="sizes of 0 or more", mend="check how the shape is worked out"
@@ -56,7 +56,7 @@ def full(value: Number, *, shape: Shape, dtype: DType, place: str) -> TensorSpec
             expected=f"a number that {dtype} can hold",
             mend="take a float type, or round the number first: int(number)",
         )
-    return _made(shape, dtype, place)
+    return _constant(shape, dtype, place)
 
 
 def _torch_arange(call: Call) -> Candidate:
@@ -112,7 +112,7 @@ def arange(start: Number, step: Number, *, length: int, dtype: DType, place: str
     Raises: ArgumentError for a range that leaves the type.
     PyTorch: torch.arange, which takes the end instead of the length.
     """
-    y = _made((length,), dtype, place)
+    y = _constant((length,), dtype, place)
     if dtype not in NUMERIC:
         raise dtype_fault(f"a range of {dtype}", expected="a float or integer type", mend="cast the range instead")
     wrong = [
@@ -155,4 +155,4 @@ def eye(*, size: int, dtype: DType, place: str) -> TensorSpec:
 
     Shapes: () -> (size, size).  Dtypes: any.
     """
-    return _made((size, size), dtype, place)
+    return _constant((size, size), dtype, place)

@@ -53,7 +53,7 @@ Form = Callable[[Call, Sequence[Primitive]], "DeviceForm | None"]
 
 
 def run_time_numbers(known: Sequence[object]) -> list[int]:
-    """Which inputs are numbers that change."""
+    """The positions of inputs that are numbers that change."""
     return [i for i, value in enumerate(known) if value is RUN_TIME]
 
 
@@ -86,7 +86,7 @@ def operands(function: Candidate, dtypes: Sequence[DType]) -> Form:
         wide = dtype in _HALF and not call.result.dtype.is_bool
         computed = _in_float32(function, call) if wide else function
         return DeviceForm(
-            (slot,) * len(at), partial(_held, call, dtype), lambda *inputs: computed(*[inputs[i] for i in order])
+            (slot,) * len(at), partial(_check_held, call, dtype), lambda *inputs: computed(*[inputs[i] for i in order])
         )
 
     return form
@@ -101,7 +101,7 @@ def _in_float32(function: Candidate, call: Call) -> Callable[..., torch.Tensor]:
     return run
 
 
-def _held(call: Call, dtype: DType, *numbers: object) -> Sequence[Primitive]:
+def _check_held(call: Call, dtype: DType, *numbers: object) -> Sequence[Primitive]:
     if dtype.is_int or is_stored(call):
         require_numbers(call, dtype, numbers)
     return numbers
@@ -145,7 +145,9 @@ def _mask_where(call: Call, known: Sequence[object]) -> DeviceForm | None:
         return None
     # the number is rounded to the type of x, half types too
     slot, kind = DType.F32 if dtype in _HALF else dtype, TO_TORCH[dtype]
-    return DeviceForm((slot,), partial(_held, call, dtype), lambda value, x, mask: torch.where(mask, value.to(kind), x))
+    return DeviceForm(
+        (slot,), partial(_check_held, call, dtype), lambda value, x, mask: torch.where(mask, value.to(kind), x)
+    )
 
 
 REGISTRY["mask_where"].device_numbers = _mask_where
@@ -159,7 +161,9 @@ def _full(call: Call, known: Sequence[object]) -> DeviceForm | None:
     slot = DType.F32 if dtype in _HALF else dtype
     theirs, device = TO_TORCH[dtype], torch.device(call.attrs["place"])
     return DeviceForm(
-        (slot,), partial(_held, call, dtype), lambda value: torch.empty(shape, dtype=theirs, device=device).copy_(value)
+        (slot,),
+        partial(_check_held, call, dtype),
+        lambda value: torch.empty(shape, dtype=theirs, device=device).copy_(value),
     )
 
 

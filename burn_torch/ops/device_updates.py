@@ -55,10 +55,10 @@ def writing(
     def compute(*inputs: Primitive) -> Sequence[torch.Tensor]:
         # kernels go by addresses: a transposed gradient would be a wrong one
         dense = [*inputs[:tensors], *(x.contiguous() for x in inputs[tensors:])]
-        given = _groups(dense[tensors:], groups)
+        runs = _groups(dense[tensors:], groups)
         if not narrow:
-            given[1] = [g if g.dtype == p.dtype else g.to(p.dtype) for p, g in zip(*given[:2], strict=True)]
-        step(dense[: len(dtypes)], given)
+            runs[1] = [g if g.dtype == p.dtype else g.to(p.dtype) for p, g in zip(*runs[:2], strict=True)]
+        step(dense[: len(dtypes)], runs)
         written = [inputs[i] for i in over]
         for i, x in zip(over, written, strict=True):
             if dense[i] is not x:
@@ -102,8 +102,8 @@ def _momentum(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
     slot, nesterov = _slot(call), call.attrs["nesterov"]
 
     def pack(*numbers: float) -> Sequence[float]:
-        given = iter(numbers)
-        return [next(given) if value is RUN_TIME else value for value in (lr, share)]
+        next_numbers = iter(numbers)
+        return [next(next_numbers) if value is RUN_TIME else value for value in (lr, share)]
 
     def step(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
         params, grads, velocities = groups

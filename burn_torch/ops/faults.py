@@ -1,4 +1,4 @@
-"""What a rule of shapes and types raises where its inputs do not fit."""
+"""Faults that a rule of shapes and types raises where its inputs do not fit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["RuleFault", "dtype_fault", "shape_fault"]
 
 
 class RuleFault(Exception):
-    """What a rule of shapes and types finds wrong; `bind` adds the op's name and what was given."""
+    """A fault that a rule of shapes and types reports; `bind` adds the op's name and what was given."""
 
     def __init__(self, error: type[BurnTorchError], what: str, expected: str, mend: str) -> None:
         super().__init__(what)

@@ -54,7 +54,7 @@ def _integers(x: Primitive) -> Primitive:
     return x.long() if isinstance(x, torch.Tensor) else x.astype(np.int64)
 
 
-def _reflected(xp: ModuleType, p: Primitive, size: int, align_corners: bool) -> tuple[Primitive, ...]:
+def _reflect(xp: ModuleType, p: Primitive, size: int, align_corners: bool) -> tuple[Primitive, ...]:
     """Coordinates mirrored at the outer elements, or at their outer edges, and the sign of their slope."""
     low, span = (0.0, float(size - 1)) if align_corners else (-0.5, float(size))
     if span == 0:
@@ -71,7 +71,7 @@ def _inside(xp: ModuleType, p: Primitive, size: int, padding_mode: str, align_co
     """Coordinates after padding, and the slope of that: 0 where they are clamped to an end."""
     slope = xp.ones_like(p)
     if padding_mode == "reflection":
-        p, slope = _reflected(xp, p, size, align_corners)
+        p, slope = _reflect(xp, p, size, align_corners)
     if padding_mode != "zeros":
         slope = xp.where((p <= 0) | (p >= size - 1), xp.zeros_like(p), slope)
         p = xp.clip(p, 0, size - 1)
@@ -96,7 +96,7 @@ def _axis_taps(
     first = xp.round(p) if mode == "nearest" else xp.floor(p)
     t = p - first
     offset, polynomials = _KERNELS[mode]
-    found = []
+    tap_list = []
     for i, polynomial in enumerate(polynomials, offset):
         index = first + i
         if mode == "bicubic":
@@ -108,8 +108,8 @@ def _axis_taps(
             for c in reversed(_derivative(polynomial, order)):
                 weight = weight * t + c
             weights[order] = xp.where(held, weight * (slope * scale) ** order, xp.zeros_like(t))
-        found.append((_integers(xp.where(held, index, xp.zeros_like(index))), held, weights))
-    return found
+        tap_list.append((_integers(xp.where(held, index, xp.zeros_like(index))), held, weights))
+    return tap_list
 
 
 def _taps(
@@ -146,12 +146,12 @@ def _precise(x: Primitive) -> Primitive:
 
 
 def _split_off_nowhere(xp: ModuleType, grid: Primitive) -> tuple[Primitive, ...]:
-    """Which positions are not finite (batch, 1, height, width, 1), and the grid with others in their place."""
+    """A mask of positions that are not finite (batch, 1, height, width, 1), and the grid with zeros in their place."""
     nowhere = ~xp.isfinite(grid).all(-1)
     return nowhere[:, None, :, :, None], xp.where(nowhere[..., None], xp.zeros_like(grid), grid)
 
 
-def _sampled(
+def _sample(
     xp: ModuleType, x: Primitive, grid: Primitive, *, order: int, mode: str, padding_mode: str, align_corners: bool
 ) -> Primitive:
     nowhere, grid = _split_off_nowhere(xp, grid)
@@ -169,7 +169,7 @@ def _sampled(
     return xp.where(nowhere, xp.full_like(y, 0.0 if order else math.nan), y)
 
 
-def _scattered(
+def _scatter(
     xp: ModuleType,
     g: Primitive,
     grid: Primitive,
@@ -270,7 +270,7 @@ def _torch_settings(call: Call) -> tuple[int, int, bool]:
 
 
 def _torch_positions(call: Call, grid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which positions are not finite, where torch reads memory that is not its own, and positions that it reads."""
+    """A mask of positions that are not finite, where torch would read foreign memory, and positions that it reads."""
     nowhere, grid = _split_off_nowhere(torch, grid)
     # reflections repeat every 4: exact here, while torch's pixel coordinates of 1e9 have no fraction left
     return nowhere, grid.fmod(4.0) if call.attrs["padding_mode"] == "reflection" else grid
@@ -287,7 +287,7 @@ def _torch_grid_sample(call: Call) -> Candidate:
 
 
 def _numpy_grid_sample(x: Array, grid: Array, **settings: Any) -> Array:
-    return _sampled(np, x, grid, order=0, **settings)[..., 0]
+    return _sample(np, x, grid, order=0, **settings)[..., 0]
 
 
 @op(
@@ -405,8 +405,8 @@ _SECOND = [(2, case) for case in _SMOOTH_CASES if case[2]["padding_mode"] != "re
 
 
 @op(
-    torch=_like(_sampled),
-    numpy=lambda x, grid, **settings: _sampled(np, x, grid, **settings),
+    torch=_like(_sample),
+    numpy=lambda x, grid, **settings: _sample(np, x, grid, **settings),
     samples=[
         sample(uniform(-1, 1, x), _grid(x, places, **settings), order=order, **settings)
         for order, (x, places, settings) in [*_FIRST, *_SECOND]
@@ -435,8 +435,8 @@ def _(g, y, x, grid, *, order, **settings):
 
 
 @op(
-    torch=_like(_scattered),
-    numpy=lambda g, grid, **settings: _scattered(np, g, grid, **settings),
+    torch=_like(_scatter),
+    numpy=lambda g, grid, **settings: _scatter(np, g, grid, **settings),
     samples=[
         sample(
             uniform(-1, 1, (*x[:2], *places, 2**order)),

@@ -37,14 +37,14 @@ __all__ = [
 
 
 class NumberRange(NamedTuple):
-    """What the number at input `position` may be.  Infinities and NaN are elements of every float type."""
+    """The range of the number at input `position`.  Infinities and NaN are elements of every float type."""
 
     position: int
     low: int | float
     high: int | float
 
     def holds(self, number: Primitive) -> bool:
-        """Whether the number is in the range, or no finite one beside floats."""
+        """Tells if the number is in the range, or no finite one beside floats."""
         return bool(self.low <= number <= self.high) or (isinstance(self.low, float) and not math.isfinite(number))
 
 
@@ -175,7 +175,7 @@ def _ranges(call: Call, *, stored: bool = False) -> list[NumberRange]:
 
 
 def is_stored(call: Call) -> bool:
-    """Whether the numbers of a row become elements of its result."""
+    """Tells if the numbers of a row become elements of its result."""
     return isinstance(call.op.torch, Held) and call.op.torch.stored
 
 
@@ -245,7 +245,7 @@ def division_by_zero(call: Call) -> ArgumentError:
     )
 
 
-def _shown(number: int | float) -> str:
+def _digits(number: int | float) -> str:
     # Python itself refuses to write thousands of digits
     is_short = isinstance(number, float) or number.bit_length() < 128
     return str(number) if is_short else f"a number of {int(number).bit_length()} bits"

@@ -53,7 +53,7 @@ _SHIFTS = [
     samples=[booleans(), booleans(()), booleans((0, 2))],
 )
 def bool_not(x: TensorSpec) -> TensorSpec:
-    """Whether x is false.
+    """True where x is false.
 
     Shapes: x (*s) -> (*s).  Dtypes: bool in, bool out.
     """
@@ -72,7 +72,7 @@ def bool_not(x: TensorSpec) -> TensorSpec:
     samples=_TRUTHS,
 )
 def bool_and(x: TensorSpec, y: TensorSpec) -> TensorSpec:
-    """Whether both are true.
+    """True where both are true.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: bool in, bool out.
     """
@@ -91,7 +91,7 @@ def bool_and(x: TensorSpec, y: TensorSpec) -> TensorSpec:
     samples=_TRUTHS,
 )
 def bool_or(x: TensorSpec, y: TensorSpec) -> TensorSpec:
-    """Whether one or both are true.
+    """True where one or both are true.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: bool in, bool out.
     """
@@ -110,7 +110,7 @@ def bool_or(x: TensorSpec, y: TensorSpec) -> TensorSpec:
     samples=_TRUTHS,
 )
 def bool_xor(x: TensorSpec, y: TensorSpec) -> TensorSpec:
-    """Whether exactly one is true.
+    """True where exactly one is true.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: bool in, bool out.
     """

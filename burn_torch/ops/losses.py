@@ -170,7 +170,7 @@ def _numpy_negative_log_likelihood(call: Call) -> Candidate:
 
     def run(logs: Array, targets: Array, weight: Array | None, smoothing: float | None) -> Array:
         return _numpy_nll(
-            wide_array(logs), targets, weight, smoothing, pads, lambda found: check_numpy(call, found, classes)
+            wide_array(logs), targets, weight, smoothing, pads, lambda indices: check_numpy(call, indices, classes)
         )
 
     return run

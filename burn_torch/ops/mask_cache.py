@@ -20,7 +20,7 @@ from burn_torch.ops.sampling import Map, on_host
 __all__ = ["ENTRY_BYTES", "MASKS", "PackedMasks"]
 
 ENTRY_BYTES: Final = 600
-"""Of the array, its name of five numbers and their place, beside the mask itself: 550 measured, Python 3.11."""
+"""The array, its name of five numbers and their place, beside the mask itself: 550 measured, Python 3.11."""
 
 
 @final

@@ -80,7 +80,7 @@ def _torch_avg_pool(call: Call) -> Candidate:
 
 
 def _is_small(size: Shape, kernel: Shape) -> bool:
-    """Whether torch's kernels over three axes refuse the input: padded to the kernel's size, but smaller itself."""
+    """Tells if torch's kernels over three axes refuse the input: padded to the kernel's size, but smaller itself."""
     return len(size) == 3 and any(s < k for s, k in zip(size, kernel, strict=True))
 
 
@@ -238,7 +238,7 @@ _ADAPTIVE_CASES = [
 
 
 def bins(size: int, count: int) -> list[tuple[int, int]]:
-    """Where each of `count` bins over `size` elements starts and ends: floor and ceiling, so bins may overlap."""
+    """The start and the end of each of `count` bins over `size` elements: floor and ceiling, so bins may overlap."""
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""What the rows of normalisation share: the type of statistics, checks, and the steps that they are composed of."""
+"""Shared parts of the rows of normalisation: the type of statistics, checks, and the steps that compose them."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def in_float32(build: Callable[[Call], Candidate], *, everywhere: bool = False) 
         dtypes = [None if spec is None else TO_TORCH[spec.dtype] for spec in call.results]
 
         def run_wide(*inputs: Primitive) -> Any:
-            made = run(*(x.float() if isinstance(x, torch.Tensor) else x for x in inputs))
-            outputs = made if call.multiple else (made,)
+            wide = run(*(x.float() if isinstance(x, torch.Tensor) else x for x in inputs))
+            outputs = wide if call.multiple else (wide,)
             narrow = tuple(
                 y if y is None or dtype is None else y.to(dtype) for y, dtype in zip(outputs, dtypes, strict=True)
             )

@@ -92,7 +92,7 @@ class Call:
 
     @property
     def is_number(self) -> bool:
-        """Whether it computes a host number from host numbers."""
+        """Tells if it computes a host number from host numbers."""
         return isinstance(self.result, NumberSpec)
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ def pairing_of(specs: Sequence[Spec | None]) -> tuple[TensorSpec, TensorSpec] | 
 
 
 def _is_pairing(x: TensorSpec, y: TensorSpec) -> bool:
-    """Whether an axis of the tensor of fewer axes lies along a 1 of the other, which has an axis of that size too."""
+    """Tells if an axis of the tensor of fewer axes lies along a 1 of the other, which has an axis of that size too."""
     if x.ndim == y.ndim:
         return False
     small, large = (x.shape, y.shape) if x.ndim < y.ndim else (y.shape, x.shape)
@@ -147,7 +147,7 @@ class Op:
         self.only_if_same: Final[bool] = fields["view"] == "same"
         self.same: Final[Callable[[Call], bool] | None] = fields["same"]
         self.merge: Final[Callable[[Call, Call, bool], Mapping[str, Any] | None] | None] = fields["merge"]
-        self.packed: Final[str] = fields["packed"] or _packed(fields)
+        self.packed: Final[str] = fields["packed"] or _packed_by_default(fields)
         self.laws: Final[dict[type, Law]] = {type(law): law for law in fields["laws"]}
         self.runs: Final[Callable[[Mapping[str, Any]], tuple[bool, ...]] | None] = fields["runs"]
         self.precision: Final[str] = fields["precision"]
@@ -166,7 +166,7 @@ class Op:
         self.device_numbers: Callable[[Call, Sequence[Any]], Any] | None = fields["device_numbers"]
         self.signature: Final = Signature(rule)
         self.__signature__: Final = self.signature.python
-        """What `help` and `inspect.signature` show: that of the rule."""
+        """The rule's signature, which `help` and `inspect.signature` show."""
         if namespace and self.pointwise is not None:
             require_template(self.name, self.pointwise, [name for name, _ in self.signature.inputs])
         self.calls: Final[dict[Any, Call]] = {}
@@ -259,8 +259,8 @@ class Op:
                 )
             results = self.rule(*specs, **attrs)
         except RuleFault as fault:
-            given = self.signature.describe(specs, attrs)
-            message = explain(f"{self.name}: {fault.what}", given=given, expected=fault.expected, mend=fault.mend)
+            described = self.signature.describe(specs, attrs)
+            message = explain(f"{self.name}: {fault.what}", given=described, expected=fault.expected, mend=fault.mend)
             raise at_user_line(fault.error(message)) from None
         except DTypeFault as fault:
             spec, dtypes = fault.args
@@ -273,11 +273,11 @@ class Op:
             )
             raise at_user_line(DTypeError(message)) from None
         multiple = isinstance(results, tuple)
-        made = results if multiple else (results,)
-        for spec in made:
+        specs_out = results if multiple else (results,)
+        for spec in specs_out:
             if isinstance(spec, TensorSpec) and spec.numel.__class__ is int and spec.numel * spec.dtype.itemsize >> 63:
                 raise self._too_many(spec, specs, attrs)
-        return made, multiple
+        return specs_out, multiple
 
     def _too_many(self, result: TensorSpec, specs: tuple[Spec | None, ...], attrs: dict[str, Any]) -> ShapeError:
         return at_user_line(
@@ -396,7 +396,7 @@ class Op:
 
 
 def _outranks(one: Executor, other: Executor) -> bool:
-    """Whether `one` takes the values of `other` as constants: a traced stack before real ones, a higher before a lower.
+    """Tells if `one` takes the values of `other` as constants: a traced stack before real ones, then the higher.
 
     A trace refuses tensors from outside in words of its own.
     """
@@ -420,7 +420,7 @@ def _cast_hint(dtypes: DTypeClass) -> str:
     return "int()" if DType.I64 in dtypes else "bool()"
 
 
-def _packed(fields: Mapping[str, Any]) -> str:
+def _packed_by_default(fields: Mapping[str, Any]) -> str:
     if fields["view"] is True:
         return "any"
     return "follows" if fields["pointwise"] is not None else "contiguous"

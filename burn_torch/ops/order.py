@@ -24,7 +24,7 @@ def _line(x: TensorSpec, dim: int) -> int:
     return x.require(NUMERIC).shape[front_axis(dim, x.ndim)]
 
 
-def _resized(x: TensorSpec, dim: int, size: int) -> tuple[TensorSpec, TensorSpec]:
+def _resize(x: TensorSpec, dim: int, size: int) -> tuple[TensorSpec, TensorSpec]:
     y = x.with_shape((*x.shape[:dim], size, *x.shape[dim + 1 :]))
     return y, y.with_dtype(DType.I64)
 
@@ -62,7 +62,7 @@ def sort_with_indices(x: TensorSpec, *, dim: int, descending: bool) -> tuple[Ten
 
     Shapes: x (*s) -> twice (*s).  Dtypes: numbers -> the same, and i64.  PyTorch: torch.sort with stable=True.
     """
-    return _resized(x, dim, _line(x, dim))
+    return _resize(x, dim, _line(x, dim))
 
 
 # -- topk --------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def topk_with_indices(x: TensorSpec, *, k: int, dim: int, largest: bool) -> tupl
         raise shape_fault(
             f"the axis has no {k} elements", expected=f"k from 0 to {size}", mend="take min(k, size), or another axis"
         )
-    return _resized(x, dim, k)
+    return _resize(x, dim, k)
 
 
 # -- median ------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def median_with_indices(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorS
             expected="at least one element to choose from",
             mend="check for emptiness first, or take another axis",
         )
-    return _resized(x, dim, 1)
+    return _resize(x, dim, 1)
 
 
 @sort_with_indices.gradient

@@ -1,4 +1,4 @@
-"""Where the windows of a pooling lie, over one, two or three spatial axes, and what settings they may have."""
+"""Positions of the windows of a pooling over one, two or three spatial axes, and checks of their settings."""
 
 from __future__ import annotations
 

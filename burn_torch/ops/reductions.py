@@ -53,12 +53,12 @@ def _dims_of(call: Call) -> tuple[TensorSpec, tuple[int, ...]]:
 
 
 def unchanged(x: torch.Tensor) -> torch.Tensor:
-    """What a reduction over no axes computes."""
+    """Computes a reduction over no axes: x itself."""
     return x
 
 
 def is_input(call: Call) -> bool:
-    """Whether a reduction over `dims` gives its input itself."""
+    """Tells if a reduction over `dims` gives its input itself."""
     return not call.attrs["dims"] and call.result is call.specs[0]
 
 
@@ -330,7 +330,7 @@ def _numpy_truth(reduce: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
     samples=_TRUTHS,
 )
 def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
-    """Whether any element over axes is true: not zero, so NaN is; of nothing it is false.
+    """True where any element over axes is true: not zero, so NaN is; of nothing it is false.
 
     Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: any -> bool.
     """
@@ -347,7 +347,7 @@ def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
     samples=_TRUTHS,
 )
 def all(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
-    """Whether all elements over axes are true: not zero, so NaN is; of nothing it is true.
+    """True where all elements over axes are true: not zero, so NaN is; of nothing it is true.
 
     Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: any -> bool.
     """

@@ -1,4 +1,4 @@
-"""What a leaf's library refuses at run time, in our words: numbers that a type cannot hold, and want of memory."""
+"""Refusals of a leaf's library at run time, in our words: numbers that a type cannot hold, and want of memory."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 # -- taps ------------------------------------------------------------------------------------------------
 def nearest_index(n: int, m: int, *, exact: bool) -> np.ndarray:
-    """Which of n elements each of m outputs takes: floor(i n / m), or with `exact` floor((i + 1/2) n / m)."""
+    """The index that each of m outputs takes of n elements: floor(i n / m), or with `exact` floor((i + 1/2) n / m)."""
     i = np.arange(m)
     return (2 * i + 1) * n // (2 * m) if exact else i * n // m
 
@@ -131,7 +131,7 @@ _BACKWARD = {
 
 
 def _torch_rounds_right(size: Shape, output_size: Shape, mode: str) -> bool:
-    """Whether torch's nearest kernels pick the exact indices: they multiply by n / m rounded to float32 or float64.
+    """Tells if torch's nearest kernels pick the exact indices: they multiply by n / m rounded to float32 or float64.
 
     From 2 to 82 elements, for one, they are off at output 41.
     """

@@ -1,4 +1,4 @@
-"""What rules of shape and type share, and what gradient rules share."""
+"""Shared parts of rules of shape and type, and of gradient rules."""
 
 from __future__ import annotations
 

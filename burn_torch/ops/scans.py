@@ -21,7 +21,7 @@ from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Value
 
 
-def _scanned(x: TensorSpec, dim: int) -> TensorSpec:
+def _check_scan(x: TensorSpec, dim: int) -> TensorSpec:
     front_axis(dim, x.require(NUMERIC).ndim)
     return x
 
@@ -37,7 +37,7 @@ def _torch_scan(scan: Candidate) -> PerCall:
     return PerCall(build)
 
 
-def _reversed(scan: Candidate, x: Value, dim: int) -> Value:
+def _scan_backwards(scan: Candidate, x: Value, dim: int) -> Value:
     return flip(scan(flip(x, axes=(dim,))), axes=(dim,))
 
 
@@ -56,12 +56,12 @@ def cumsum(x: TensorSpec, *, dim: int) -> TensorSpec:
 
     Shapes: x (*s) -> (*s).  Dtypes: numbers in, the same out.
     """
-    return _scanned(x, dim)
+    return _check_scan(x, dim)
 
 
 @cumsum.gradient
 def _(g, y, x, *, dim):
-    return _reversed(lambda g: cumsum(g, dim=dim), g, dim)
+    return _scan_backwards(lambda g: cumsum(g, dim=dim), g, dim)
 
 
 # -- product -----------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def cumprod(x: TensorSpec, *, dim: int) -> TensorSpec:
 
         dx[k] = x[0] ... x[k - 1] * s[k],   s[k] = g[k] + x[k + 1] * s[k + 1]
     """
-    return _scanned(x, dim)
+    return _check_scan(x, dim)
 
 
 @cumprod.gradient
@@ -177,7 +177,7 @@ def _numpy_running(extreme: np.ufunc) -> Candidate:
 
 
 def _running(x: TensorSpec, dim: int) -> tuple[TensorSpec, TensorSpec]:
-    _scanned(x, dim)
+    _check_scan(x, dim)
     return x, x.with_dtype(DType.I64)
 
 
@@ -229,7 +229,7 @@ def cummax(x: TensorSpec, *, dim: int) -> TensorSpec:
     Shapes: x (*s) -> (*s).  Dtypes: numbers in, the same out.
     The gradient goes to the latest of equal maxima, as `cummax_with_indices`.
     """
-    return _scanned(x, dim)
+    return _check_scan(x, dim)
 
 
 @cummax.decomposes
@@ -248,7 +248,7 @@ def cummin(x: TensorSpec, *, dim: int) -> TensorSpec:
     Shapes: x (*s) -> (*s).  Dtypes: numbers in, the same out.
     The gradient goes to the latest of equal minima, as `cummin_with_indices`.
     """
-    return _scanned(x, dim)
+    return _check_scan(x, dim)
 
 
 @cummin.decomposes

@@ -38,7 +38,7 @@ _TORCH_REDUCTION = {"mul": "prod", "min": "amin", "max": "amax"}
 _NUMPY_AT = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
-def _updated(x: TensorSpec, values: TensorSpec, update: str, shape: Shape) -> TensorSpec:
+def _check_update(x: TensorSpec, values: TensorSpec, update: str, shape: Shape) -> TensorSpec:
     """Checks what all these rows share."""
     accepts = _ACCEPTS.get(update)
     if accepts is None:
@@ -161,7 +161,7 @@ def scatter(x: TensorSpec, indices: TensorSpec, values: TensorSpec, *, dim: int,
     PyTorch: torch.scatter, torch.scatter_add, torch.scatter_reduce (prod, amin, amax).
     """
     fits_beside(x, indices, dim)
-    return _updated(x, values, update, indices.shape)
+    return _check_update(x, values, update, indices.shape)
 
 
 @scatter.gradient
@@ -245,7 +245,7 @@ def _numpy_last_writer(call: Call) -> Candidate:
     ],
 )
 def last_writer(indices: TensorSpec, *, dim: int, size: int) -> TensorSpec:
-    """Whether no later index along `dim` names the same place: whose value stays when all are assigned in order.
+    """True where no later index along `dim` names the same place: its value stays when all are assigned in order.
 
     Shapes: indices (*s) -> (*s).  Dtypes: integers -> bool.
     """
@@ -383,15 +383,15 @@ def select_assign(x: TensorSpec, indices: TensorSpec, values: TensorSpec, *, dim
             expected="indices (n,)",
             mend="flatten them, or use scatter for an index of each value",
         )
-    return _updated(x, values, update, (*x.shape[:dim], indices.shape[0], *x.shape[dim + 1 :]))
+    return _check_update(x, values, update, (*x.shape[:dim], indices.shape[0], *x.shape[dim + 1 :]))
 
 
 @select_assign.decomposes
 def _(x, indices, values, *, dim, update):
-    return scatter(x, _repeated(indices, values, dim), values, dim=dim, update=update)
+    return scatter(x, _repeat_indices(indices, values, dim), values, dim=dim, update=update)
 
 
-def _repeated(indices: Value, values: Value, dim: int) -> Value:
+def _repeat_indices(indices: Value, values: Value, dim: int) -> Value:
     line = reshape(indices, shape=tuple(indices.shape[0] if i == dim else 1 for i in range(values.ndim)))
     return expand(line, shape=values.shape)
 
@@ -403,7 +403,7 @@ def _(g, y, x, indices, values, *, dim, update):
     if update == "assign":
         kept = select_assign(g, indices, g.new_full(values.shape, 0.0), dim=dim, update="assign")
         wins = ops.cast(last_writer(indices, dim=0, size=x.shape[dim]), dtype=g.dtype)
-        return kept, None, select(g, indices, dim=dim) * _repeated(wins, values, dim)
+        return kept, None, select(g, indices, dim=dim) * _repeat_indices(wins, values, dim)
     return NotImplemented
 
 
@@ -434,7 +434,7 @@ def scatter_nd(x: TensorSpec, indices: TensorSpec, values: TensorSpec, *, update
     Raises: BoundsError for an index outside its axis.  Source: ONNX ScatterND.
     """
     k = leading_axes(x, indices)
-    return _updated(x, values, update, (*indices.shape[:-1], *x.shape[k:]))
+    return _check_update(x, values, update, (*indices.shape[:-1], *x.shape[k:]))
 
 
 @scatter_nd.decomposes

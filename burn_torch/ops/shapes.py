@@ -77,11 +77,11 @@ def _reshaped_from(call: Call, output: int, index: Sequence[object]) -> list[Pri
     flat: Primitive = 0
     for i, size in zip(index, call.attrs["shape"], strict=True):
         flat = i + flat * size
-    made: list[Primitive] = []
+    source: list[Primitive] = []
     for size in reversed(_input(call).shape):
-        made.append(flat % max(size, 1))
+        source.append(flat % max(size, 1))
         flat = flat // max(size, 1)
-    return made[::-1]
+    return source[::-1]
 
 
 def _permuted_from(call: Call, output: int, index: Sequence[object]) -> list[Primitive]:
@@ -101,11 +101,11 @@ def _flipped_from(call: Call, output: int, index: Sequence[Primitive]) -> list[P
 
 
 def _rolled_from(call: Call, output: int, index: Sequence[object]) -> list[Primitive]:
-    made = list(index)
+    source = list(index)
     for shift, dim in zip(call.attrs["shifts"], call.attrs["dims"], strict=True):
         size = max(_input(call).shape[dim], 1)
-        made[dim] = (made[dim] + (-shift) % size) % size
-    return made
+        source[dim] = (source[dim] + (-shift) % size) % size
+    return source
 
 
 @op(

@@ -1,4 +1,4 @@
-"""What a row takes: its inputs and attributes, read off the signature of its rule."""
+"""The inputs and attributes of a row, read off the signature of its rule."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KINDS: Final[dict[str, tuple[Any, str]]] = {
     "Operand": (Operand, "operand"),
     "Operand | None": (Operand | None, "optional operand"),
 }
-"""What positional parameters may be annotated with: as it is written here, or anything that means the same."""
+"""Annotations of positional parameters: as it is written here, or anything that means the same."""
 
 
 def _known_text(
@@ -52,7 +52,7 @@ def _known_text(
     return next((text for text, (kind, _) in known.items() if kind == resolved), None)
 
 
-def _refused(function: Callable[..., object], name: str, annotation: object, what: str, expected: str) -> ArgumentError:
+def _refuse(function: Callable[..., object], name: str, annotation: object, what: str, expected: str) -> ArgumentError:
     empty = annotation is inspect.Parameter.empty
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     return ArgumentError(
@@ -78,12 +78,12 @@ class Signature:
             if parameter.kind is parameter.KEYWORD_ONLY:
                 text = _known_text(annotation, rule, _COERCIONS)
                 if text is None:
-                    raise _refused(rule, name, annotation, "an attribute", f"{name}: {' or '.join(_COERCIONS)}")
+                    raise _refuse(rule, name, annotation, "an attribute", f"{name}: {' or '.join(_COERCIONS)}")
                 self.attrs[name] = (text, parameter.default)
             else:
                 text = _known_text(annotation, rule, _KINDS)
                 if text is None or parameter.kind is parameter.VAR_KEYWORD:
-                    raise _refused(rule, name, annotation, "an input", f"{name}: {' or '.join(_KINDS)}")
+                    raise _refuse(rule, name, annotation, "an input", f"{name}: {' or '.join(_KINDS)}")
                 self.variadic = self.variadic or parameter.kind is parameter.VAR_POSITIONAL
                 self.inputs.append((name, _KINDS[text][1]))
 
@@ -214,4 +214,4 @@ _COERCIONS: Final[dict[str, tuple[Any, Callable[[Any], Any]]]] = {
     "int | None": (int | None, _optional(_no_float)),
     "Shape | None": (Shape | None, _optional(_integers)),
 }
-"""What attributes may be annotated with, and how a value becomes one."""
+"""Annotations of attributes, and how a value becomes one."""

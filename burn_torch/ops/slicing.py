@@ -29,7 +29,7 @@ Ranges = tuple[tuple[int, int, int], ...]
 
 
 # -- slice ------------------------------------------------------------------------------------------
-def _sliced(x: TensorSpec, ranges: Ranges) -> Shape:
+def _slice_shape(x: TensorSpec, ranges: Ranges) -> Shape:
     faults = []
     if len(ranges) != x.ndim:
         faults.append(f"{len(ranges)} ranges for {x.ndim} axes")
@@ -102,7 +102,7 @@ def slice(x: TensorSpec, *, ranges: tuple[tuple[int, int, int], ...]) -> TensorS
 
     Shapes: x (*s) -> the number of steps on each axis.  Dtypes: any.
     """
-    return x.with_shape(_sliced(x, ranges))
+    return x.with_shape(_slice_shape(x, ranges))
 
 
 @slice.gradient
@@ -130,7 +130,7 @@ def _numpy_slice_assign(x: Array, values: Array, *, ranges: tuple[Primitive, ...
     return y
 
 
-def _assigned(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]] | None:
+def _assigned_parts(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]] | None:
     """The values in their range, x around it; None where the range has steps."""
     ranges, x = call.attrs["ranges"], call.specs[0]
     assert isinstance(x, TensorSpec)
@@ -142,7 +142,7 @@ def _assigned(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]]
 @op(
     torch=PerCall(_torch_slice_assign),
     numpy=_numpy_slice_assign,
-    laws=[Regions(_assigned)],
+    laws=[Regions(_assigned_parts)],
     samples=[
         sample(uniform(-1, 1, (5, 4)), uniform(-1, 1, (2, 4)), ranges=((1, 3, 1), (0, 4, 1))),
         sample(uniform(-1, 1, (7, 4)), uniform(-1, 1, (3, 1)), ranges=((1, 6, 2), (3, 4, 3))),
@@ -155,7 +155,7 @@ def slice_assign(x: TensorSpec, values: TensorSpec, *, ranges: tuple[tuple[int, 
     Shapes: x (*s), values as slice(x, ranges) -> (*s).  Dtypes: any, both the same.
     """
     same_dtype(x, values)
-    shape = _sliced(x, ranges)
+    shape = _slice_shape(x, ranges)
     if values.shape != shape:
         raise shape_fault(
             "the values do not fill the range",
@@ -171,22 +171,22 @@ def _(g, y, x, values, *, ranges):
 
 
 # -- cat -------------------------------------------------------------------------------------------------
-def _joined(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]]:
+def _joined_parts(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]]:
     """Each part behind the one before it."""
-    found: list[tuple[int, list[tuple[Primitive, Primitive]]]] = []
+    parts: list[tuple[int, list[tuple[Primitive, Primitive]]]] = []
     start: Any = 0
     for i, x in enumerate(call.specs):
         assert isinstance(x, TensorSpec)
         dim = call.attrs["dim"]
-        found.append((i, [(start if axis == dim else 0, size) for axis, size in enumerate(x.shape)]))
+        parts.append((i, [(start if axis == dim else 0, size) for axis, size in enumerate(x.shape)]))
         start = start + x.shape[dim]
-    return found
+    return parts
 
 
 @op(
     torch=PerCall(lambda call: TorchCode("cat(({all},), {dim})", cat=torch.cat, dim=call.attrs["dim"])),
     numpy=lambda *xs, dim: np.concatenate(xs, dim),
-    laws=[Regions(_joined)],
+    laws=[Regions(_joined_parts)],
     samples=[
         sample(uniform(-1, 1, (2, 3)), uniform(-1, 1, (1, 3)), uniform(-1, 1, (4, 3)), dim=0),
         sample(uniform(-1, 1, (2, 3, 1)), uniform(-1, 1, (2, 0, 1)), uniform(-1, 1, (2, 2, 1)), dim=1),
@@ -324,7 +324,7 @@ def _numpy_pad(x: Array, value: float, *, padding: tuple[tuple[int, int], ...], 
     return np.pad(x, padding, mode=mode) if padding else np.array(x)
 
 
-def _surrounded(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]] | None:
+def _padded_parts(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]] | None:
     """x, and the number around it; None where elements of x are repeated."""
     x, y = call.specs[0], call.result
     assert isinstance(x, TensorSpec)
@@ -338,7 +338,7 @@ def _surrounded(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]
 @op(
     torch=held(PerCall(_torch_pad), stored=True),
     numpy=held(_numpy_pad, stored=True),
-    laws=[Regions(_surrounded)],
+    laws=[Regions(_padded_parts)],
     samples=[
         sample(uniform(-1, 1, (2, 3)), 1.5, padding=((1, 0), (2, 3)), mode="constant"),
         sample(uniform(-1, 1, (0, 3)), 0.0, padding=((1, 1), (0, 0)), mode="constant"),
@@ -391,11 +391,11 @@ def _(g, y, x, value, *, padding, mode):
         return slice(g, ranges=inner), None
     for dim, (before, after) in enumerate(padding):
         if before or after:
-            g = _folded(g, dim, x.shape[dim], before, after, mode)
+            g = _fold_copies(g, dim, x.shape[dim], before, after, mode)
     return g, None
 
 
-def _folded(g: Value, dim: int, size: int, before: int, after: int, mode: str) -> Value:
+def _fold_copies(g: Value, dim: int, size: int, before: int, after: int, mode: str) -> Value:
     """Adds the gradient of the copies beside an axis to that of their originals.  Without atomics: deterministic."""
     total = narrow(g, dim, before, before + size)
     for copies, length, at_front in (

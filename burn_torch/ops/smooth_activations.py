@@ -344,7 +344,7 @@ def _(h, z, g, x):
 
 
 _CURVED = (-40.0, 40.0)
-"""Where gelu is neither x nor 0 lies within: beyond, the density is 0 in float64 too, and powers of x leave halves."""
+"""Beyond these gelu is x or 0: the density is 0 in float64 too, and powers of x leave the range of halves."""
 
 
 def _numpy_gelu_approximate(x: Array) -> Array:

@@ -46,7 +46,7 @@ def moving(call: Call, function: Callable[..., torch.Tensor]) -> Callable[..., t
     unsigned = TO_TORCH[dtype]
 
     def run(*inputs: Primitive) -> torch.Tensor:
-        made = function(*(x.view(signed) if getattr(x, "dtype", None) is unsigned else x for x in inputs))
-        return made.view(unsigned)
+        result = function(*(x.view(signed) if getattr(x, "dtype", None) is unsigned else x for x in inputs))
+        return result.view(unsigned)
 
     return run

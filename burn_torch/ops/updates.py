@@ -57,14 +57,14 @@ def _spec_groups(xs: tuple[TensorSpec, ...], kinds: int) -> list[list[TensorSpec
 
 
 def _fits(spec: TensorSpec, parameter: TensorSpec) -> bool:
-    """Whether the two are equal.  Symbolic sizes are asked: n + (512 - n) may be 512."""
+    """Tells if the two are equal.  Symbolic sizes are asked: n + (512 - n) may be 512."""
     return spec is parameter or (
         (spec.dtype, spec.place) == (parameter.dtype, parameter.place) and spec.shape == parameter.shape
     )
 
 
 def _narrow(gradient: TensorSpec, parameter: TensorSpec) -> bool:
-    """Whether it is what a product in half precision gives for a float32 parameter."""
+    """Tells if it is what a product in half precision gives for a float32 parameter."""
     return parameter.dtype is DType.F32 and gradient.dtype in HALF and _fits(gradient.with_dtype(DType.F32), parameter)
 
 
@@ -131,7 +131,7 @@ _WIDE = (torch.float32, torch.float64)
 """The types of `_fused_sgd_`: on the CPU it is wrong for 16 and more elements of a half type (torch 2.13)."""
 
 
-def _penalised(penalty: float, params: Tensors, grads: Tensors) -> Tensors:
+def _add_penalty(penalty: float, params: Tensors, grads: Tensors) -> Tensors:
     return torch._foreach_add(grads, params, alpha=penalty) if penalty else grads
 
 
@@ -143,7 +143,7 @@ def _torch_sgd(lr: float, penalty: float, params: Tensors, grads: Tensors) -> No
             maximize=False, is_first_step=False,
         )  # fmt: skip
     else:
-        torch._foreach_add_(params, _penalised(penalty, params, grads), alpha=-lr)
+        torch._foreach_add_(params, _add_penalty(penalty, params, grads), alpha=-lr)
 
 
 _sgd_kernel, _sgd_over = _fused(_torch_sgd, 2, lambda call: 2)
@@ -198,7 +198,7 @@ def _torch_momentum(
             nesterov=nesterov, maximize=False, is_first_step=False,
         )  # fmt: skip
         return
-    grads = _penalised(penalty, params, grads)
+    grads = _add_penalty(penalty, params, grads)
     torch._foreach_mul_(velocities, momentum)
     torch._foreach_add_(velocities, grads, alpha=share)
     steps = torch._foreach_add(grads, velocities, alpha=momentum) if nesterov else velocities
@@ -331,7 +331,7 @@ def _torch_adam(
     params: Tensors, grads: Tensors, means: Tensors, squares: Tensors, *largest: Tensors, amsgrad: bool, cautious: bool,
 ) -> None:  # fmt: skip
     if penalty and decay:  # a kernel knows one of them
-        grads = _penalised(penalty, params, grads)
+        grads = _add_penalty(penalty, params, grads)
         penalty = 0.0
     if decay and cautious:
         _shrink_where_agreeing(lr * decay, beta_1, params, grads, means)

@@ -28,7 +28,7 @@ Attrs: TypeAlias = Mapping[str, Any]
 
 
 class Executor(Protocol):
-    """What a value needs of its backend; `burn_torch.backend.Backend` is the whole of it."""
+    """The part of a backend that a value needs; `burn_torch.backend.Backend` is the whole of it."""
 
     @property
     def name(self) -> str:
@@ -107,12 +107,12 @@ class Value:
 
     @property
     def place(self) -> str:
-        """Where the data lies: "cpu", "cuda:0"."""
+        """The place of the data: "cpu", "cuda:0"."""
         return self.spec.place
 
     @property
     def is_number(self) -> bool:
-        """Whether this is a number that is known only at run time, not a tensor."""
+        """Tells if this is a number that is known only at run time, not a tensor."""
         return self.spec.__class__ is not TensorSpec
 
     # -- arithmetic --------------------------------------------------------------
@@ -247,7 +247,7 @@ class Value:
         )
 
     @staticmethod
-    def _folded(key: object, number: object) -> Any:
+    def _fold(key: object, number: object) -> Any:
         """`core.philox.fold` where one of the two is traced."""
         return _rows().fold_key(key, number)
 

@@ -71,7 +71,7 @@ class _AdamBase(Optimizer):
         """Means of gradients and of their squares; with amsgrad the largest square too."""
         return ("mean", "square", "largest") if self.amsgrad else ("mean", "square")
 
-    def _updated(
+    def _update_with(
         self, lr: object, penalty: float, decay: float, cautious: bool, time: object, params: Sequence[Tensor],
         grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]],
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:  # fmt: skip
@@ -94,7 +94,7 @@ class Adam(_AdamBase):
         self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
         """See `Optimizer.update`."""
-        return self._updated(lr, self.penalty, 0.0, False, time, params, grads, slots)
+        return self._update_with(lr, self.penalty, 0.0, False, time, params, grads, slots)
 
 
 class AdamW(_AdamBase):
@@ -107,4 +107,4 @@ class AdamW(_AdamBase):
         self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
         """See `Optimizer.update`."""
-        return self._updated(lr, 0.0, self.decay, self.cautious, time, params, grads, slots)
+        return self._update_with(lr, 0.0, self.decay, self.cautious, time, params, grads, slots)

@@ -142,9 +142,9 @@ class LearningRates(float):
                 expected="a mapping of names of groups to numbers, of one group at least",
                 mend='LearningRates({"all": 0.1})',
             )
-        made = super().__new__(cls, next(iter(groups.values())))
-        made.groups = dict(groups)
-        return made
+        rates = super().__new__(cls, next(iter(groups.values())))
+        rates.groups = dict(groups)
+        return rates
 
 
 @checked(but=("step", "is_settled", "settled"))
@@ -168,7 +168,7 @@ class GroupedOptimizer(Tree):
         Raises: ConfigError that lists parameters in no group or in several, and groups without parameters.
         """
         place = Place()
-        found: dict[str, list[ParamId]] = {name: [] for name in groups}
+        members: dict[str, list[ParamId]] = {name: [] for name in groups}
         left: list[ParamId] = []
         seen: set[ParamId] = set()
         for path, param in model.named_params():
@@ -177,28 +177,28 @@ class GroupedOptimizer(Tree):
             seen.add(param.id)
             names = [name for name, (group, _) in groups.items() if group.matches(param.id, path)]
             for name in names:
-                found[name].append(param.id)
+                members[name].append(param.id)
             if len(names) > 1:
-                given = f"{path} in {', '.join(names)}"
+                shown = f"{path} in {', '.join(names)}"
                 mend = f"leave it out of the others: group - ParamGroup.from_path({path!r})"
-                place.fault("in several groups", given=given, expected="one group", mend=mend)
+                place.fault("in several groups", given=shown, expected="one group", mend=mend)
             if not names:
                 left.append(param.id)
                 if rest is None:
                     place.fault("in no group", given=path, expected="one group", mend="add it to one, or give `rest`")
-        for name, ids in found.items():
+        for name, ids in members.items():
             if not ids:
-                given = f"{name}: {groups[name][0]!r}"
+                shown = f"{name}: {groups[name][0]!r}"
                 mend = "look at the paths: model.named_params()"
-                place.fault("a group without parameters", given=given, expected="a trainable parameter", mend=mend)
+                place.fault("a group without parameters", given=shown, expected="a trainable parameter", mend=mend)
         if rest_name in groups and rest is not None:
             place.fault("two groups of one name", given=rest_name, expected="names that differ", mend="give rest_name")
         if place.faults:
             raise_faults("GroupedOptimizer", place.faults, error=ConfigError)
         optimizers = {name: optim for name, (_, optim) in groups.items()}
         if left:
-            optimizers[rest_name], found[rest_name] = rest, left
-        return GroupedOptimizer(optimizers, tuple(map(tuple, found.values())))
+            optimizers[rest_name], members[rest_name] = rest, left
+        return GroupedOptimizer(optimizers, tuple(map(tuple, members.values())))
 
     def is_settled(self) -> bool:
         """Returns whether all of them have their states."""
@@ -206,11 +206,11 @@ class GroupedOptimizer(Tree):
 
     def settled(self, model: Module) -> Self:
         """It, with the states that the first step with `model` starts from."""
-        made = {}
+        settled = {}
         for (name, optim), ids in zip(self.optimizers.items(), self.members, strict=True):
             mine = frozenset(ids)
-            made[name] = optim.settled(_only(model, mine))
-        return self._with_fields({"optimizers": made})
+            settled[name] = optim.settled(_only(model, mine))
+        return self._with_fields({"optimizers": settled})
 
     def step(self, lr: Any, model: Any, gradients: GradientsParams) -> tuple[Any, Self]:
         """The model and the optimizer after one update of the parameters that have a gradient.
@@ -230,15 +230,15 @@ class GroupedOptimizer(Tree):
                 expected="gradients of the parameters that the groups were made of",
                 mend="make it anew: GroupedOptimizer.of(model, ...)",
             )
-        made = {}
+        stepped = {}
         for (name, optim), ids in zip(self.optimizers.items(), self.members, strict=True):
             part = GradientsParams({i: g for i in ids if (g := gradients.get(i)) is not None})
             if part.is_empty():
-                made[name] = optim
+                stepped[name] = optim
                 continue
             rate = rates[name] if isinstance(rates, Mapping) else rates
-            model, made[name] = optim.step(rate, model, part)
-        return model, self._with_fields({"optimizers": made})
+            model, stepped[name] = optim.step(rate, model, part)
+        return model, self._with_fields({"optimizers": stepped})
 
     def with_ids(self, ids: Mapping[ParamId, ParamId]) -> Self:
         """It, for the same parameters under other ids, given by those that they had."""
@@ -265,11 +265,11 @@ class GroupedOptimizer(Tree):
                 expected=f"a record of {self._kind()}",
                 mend="resume with the groups that the run was started with",
             )
-        made = {}
+        restored = {}
         for (name, optim), ids in zip(self.optimizers.items(), self.members, strict=True):
             states = {ident: record.states[ident] for ident in ids if ident in record.states}
-            made[name] = optim.load_record(OptimizerRecord(type(optim).__name__, states), device)
-        return self._with_fields({"optimizers": made})
+            restored[name] = optim.load_record(OptimizerRecord(type(optim).__name__, states), device)
+        return self._with_fields({"optimizers": restored})
 
 
 @checked(error=ConfigError)

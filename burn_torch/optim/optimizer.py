@@ -117,28 +117,30 @@ class Optimizer(Tree):
         values: dict[ParamId, Tensor] = {}
         for group in self.groups:
             known.update(group.ids)
-            groups += self._stepped(lr, group, params, gradients, clip, values)
+            groups += self._step_group(lr, group, params, gradients, clip, values)
         fresh = [ident for ident in params if ident not in known]
         if fresh:
             empty = StateGroup(tuple(fresh), 0, self.new_slots([_bare(params[ident]) for ident in fresh]))
-            groups += self._stepped(lr, empty, params, gradients, clip, values)
+            groups += self._step_group(lr, empty, params, gradients, clip, values)
         connected = any(_is_tracked(x) for x in (lr, *self.__dict__.values()))
         if connected:  # the parameters and their gradients are constants beside what is tracked
             leaves = {leaf_id(x) for param in params.values() if (x := param.val()).is_require_grad()}
             values = {ident: cut_from(x, leaves.__contains__) if _is_tracked(x) else x for ident, x in values.items()}
-        new = {id(params[ident]): _replaced(params[ident], value, connected) for ident, value in values.items()}
+        new = {id(params[ident]): _replace_value(params[ident], value, connected) for ident, value in values.items()}
         stepped = model.map_params(lambda param: new.get(id(param), param))
         return stepped, self._with_fields({"groups": tuple(groups)})
 
-    def _stepped(
+    def _step_group(
         self, lr: object, group: StateGroup, params: dict[ParamId, Param], gradients: GradientsParams, clip: Any,
         values: dict[ParamId, Tensor],
     ) -> list[StateGroup]:  # fmt: skip
         here = [i for i, ident in enumerate(group.ids) if ident in params]
         if len(here) < len(group.ids):  # some have no gradient now: their count of steps parts from the others'
             left = [i for i in range(len(group.ids)) if i not in set(here)]
-            kept = [_picked(group, left)]
-            return kept + (self._stepped(lr, _picked(group, here), params, gradients, clip, values) if here else [])
+            kept = [_pick_members(group, left)]
+            return kept + (
+                self._step_group(lr, _pick_members(group, here), params, gradients, clip, values) if here else []
+            )
         time = group.time + 1
         devices: dict[tuple[Any, str], list[int]] = {}
         for i, ident in enumerate(group.ids):
@@ -147,8 +149,8 @@ class Optimizer(Tree):
         slots: list[list[Any]] = [[None] * len(group.ids) for _ in group.slots]
         for members in devices.values():  # one row call a device
             bare = [_bare(params[group.ids[i]]) for i in members]
-            found: list[Any] = [gradients.get(group.ids[i]) for i in members]
-            grads = found if clip is None else [clip(g) for g in found]
+            raw_grads: list[Any] = [gradients.get(group.ids[i]) for i in members]
+            grads = raw_grads if clip is None else [clip(g) for g in raw_grads]
             states = [[_beside(slot[i], x) for i, x in zip(members, bare, strict=True)] for slot in group.slots]
             new_params, new_states = self.update(lr, time, bare, grads, states)
             for i, value in zip(members, new_params, strict=True):
@@ -193,7 +195,7 @@ class Optimizer(Tree):
         groups = []
         for time, idents in by_time.items():
             slots = tuple(
-                tuple(_placed(record.states[ident][1][name], device) for ident in idents) for name in self.slot_names
+                tuple(_move_to(record.states[ident][1][name], device) for ident in idents) for name in self.slot_names
             )
             groups.append(StateGroup(tuple(idents), time, slots))
         return self._with_fields({"groups": tuple(groups)})
@@ -209,11 +211,11 @@ def _not_a_step(optimizer: object, *given: object) -> ArgumentError:
     )
 
 
-def _placed(tensor: Tensor, device: Device | None) -> Tensor:
+def _move_to(tensor: Tensor, device: Device | None) -> Tensor:
     return tensor if device is None else tensor.to_device(device.no_grad())
 
 
-def _picked(group: StateGroup, members: Sequence[int]) -> StateGroup:
+def _pick_members(group: StateGroup, members: Sequence[int]) -> StateGroup:
     slots = tuple(tuple(slot[i] for i in members) for slot in group.slots)
     return StateGroup(tuple(group.ids[i] for i in members), group.time, slots)
 
@@ -244,7 +246,7 @@ def _is_tracked(x: Any) -> bool:
     return backend is not None and backend.is_autodiff and backend.is_tracked(x.primitive)
 
 
-def _replaced(param: Param, value: Tensor, connected: bool) -> Param:
+def _replace_value(param: Param, value: Tensor, connected: bool) -> Param:
     """The parameter after its update, which lies on its device.
 
     connected: a tensor that the user tracks, such as the learning rate, is among the numbers; it stays on its tape.

@@ -135,16 +135,16 @@ class LrSchedulerRecord(_Kept, dict[str, Any]):
         texts = {
             name.removeprefix("value."): text for name, text in record.metadata.items() if name.startswith("value.")
         }
-        found = cls()
+        values = cls()
         for path, value in {**texts, **record.scalars}.items():
             *folders, name = path.split(".")
-            here: dict[str, Any] = found
+            here: dict[str, Any] = values
             for folder in folders:
                 here = here.setdefault(folder, cls())
                 if not isinstance(here, dict):
                     raise _no_record("lr_scheduler", f"one where {folder} is a number and a record")
             here[name] = value
-        return found
+        return values
 
 
 def _flat(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, object]]:
@@ -158,12 +158,12 @@ def _flat(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, object]]:
 def _require_kind(record: ModuleRecord, wanted: str) -> None:
     kind = record.metadata.get("record")
     if kind != wanted:
-        given = (
+        shown = (
             f"a record of kind {kind}"
             if kind
             else f"the record of a module, {record.metadata.get('module', 'unnamed')}"
         )
-        raise _no_record(wanted, given)
+        raise _no_record(wanted, shown)
 
 
 def _no_record(wanted: str, given: str) -> RecordError:

@@ -80,9 +80,9 @@ def scheduler_of(lr: LrScheduler | Config | float) -> LrScheduler:
     rate: object = lr
     if not isinstance(rate, bool) and isinstance(rate, Real):  # numpy's numbers are such too
         return ConstantLr(_trainable_rate(rate))
-    made = lr.init() if isinstance(lr, Config) and hasattr(lr, "init") else None
-    if isinstance(made, LrScheduler):
-        return made
+    schedule = lr.init() if isinstance(lr, Config) and hasattr(lr, "init") else None
+    if isinstance(schedule, LrScheduler):
+        return schedule
     mend = "pass 1e-3, or CosineAnnealingLrSchedulerConfig(1e-3, num_iters=1000)"
     raise ConfigError(
         "this is not a learning-rate schedule",

@@ -44,9 +44,9 @@ class CreationMethods(DataMethods):
             wanted = wanted or chosen  # of the data as they came: floats that became f32 would be rounded twice
         else:
             device = options
-        made = TensorData.of(data, wanted)
-        spec = TensorSpec.of(made.shape, made.dtype, device.place)
-        return cls(device.backend, device.backend.from_data(made, device.place), spec)
+        values = TensorData.of(data, wanted)
+        spec = TensorSpec.of(values.shape, values.dtype, device.place)
+        return cls(device.backend, device.backend.from_data(values, device.place), spec)
 
     @classmethod
     def from_floats(cls, floats: object, options: object) -> Self:
@@ -106,8 +106,8 @@ class CreationMethods(DataMethods):
                 expected="a dense array with __dlpack__ and __dlpack_device__, of numbers that torch has",
                 mend="Tensor.from_data(values, device) takes lists, numbers and arrays, by a copy",
             ) from err
-        made = cls.from_torch(tensor)
-        return made if device is None else made.to_device(device)
+        shared = cls.from_torch(tensor)
+        return shared if device is None else shared.to_device(device)
 
     # -- of one value --------------------------------------------------------------------------
     @classmethod
@@ -138,7 +138,7 @@ class CreationMethods(DataMethods):
 
     @classmethod
     def empty(cls, shape: object, options: object) -> Self:
-        """Of this shape; what is in it is not promised.  It is zeros here, so that no run depends on old memory."""
+        """A tensor of this shape with any elements: zeros here, so that no run depends on old memory."""
         return cls.zeros(shape, options)
 
     @classmethod
@@ -153,8 +153,8 @@ class CreationMethods(DataMethods):
                 mend="count the elements first; -1 is for reshape",
             )
         attrs = {"shape": wanted, "dtype": dtype, "place": device.place}
-        made: Self = ops.full.run(device.backend, cls, (fitting(dtype, value),), attrs)
-        return made
+        full: Self = ops.full.run(device.backend, cls, (fitting(dtype, value),), attrs)
+        return full
 
     def full_like(self, fill_value: float) -> Self:
         """One number everywhere, with the shape, element type and device of x."""
@@ -179,8 +179,8 @@ class CreationMethods(DataMethods):
         numbers = _range(range)
         device, dtype = creation(options, DType.I64)
         attrs = {"length": len(numbers), "dtype": dtype, "place": device.place}
-        made: Self = ops.arange.run(device.backend, cls, (numbers.start, numbers.step), attrs)
-        return made
+        counted: Self = ops.arange.run(device.backend, cls, (numbers.start, numbers.step), attrs)
+        return counted
 
     @classmethod
     def arange_step(cls, range: object, step: int, options: object) -> Self:
@@ -201,8 +201,8 @@ class CreationMethods(DataMethods):
         """The identity matrix, of f32 unless the options say otherwise."""
         device, dtype = creation(options, DType.F32)
         attrs = {"size": integer(size, "size"), "dtype": dtype, "place": device.place}
-        made: Self = ops.eye.run(device.backend, cls, (), attrs)
-        return made
+        matrix: Self = ops.eye.run(device.backend, cls, (), attrs)
+        return matrix
 
     @classmethod
     def cartesian_grid(cls, shape: object, options: object) -> Self:
@@ -232,7 +232,7 @@ class CreationMethods(DataMethods):
 
     @classmethod
     def _diagonals(cls, shape: object, options: object) -> Self:
-        """Of each element of a matrix, the number of its diagonal."""
+        """The number of the diagonal of each element of a matrix."""
         wanted = sizes(shape)
         if len(wanted) < 2:
             raise told(
@@ -265,16 +265,16 @@ class CreationMethods(DataMethods):
                 mend="check how it was computed",
             )
         attrs = {"shape": drawn, "dtype": dtype, "place": device.place, "start": first_element(drawn)}
-        made: Self = row.run(device.backend, cls, (*parameters, *next_key()), attrs)
-        return made
+        tensor: Self = row.run(device.backend, cls, (*parameters, *next_key()), attrs)
+        return tensor
 
     def random_like(self, distribution: Distribution) -> Self:
         """Drawn from a distribution, with the shape, element type and device of x."""
         row, parameters = _row_of(distribution, self.spec.dtype)
         spec = self.spec
         attrs = {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place, "start": first_element(spec.shape)}
-        made: Self = row.run(self.backend, self.__class__, (*parameters, *next_key()), attrs)
-        return made
+        tensor: Self = row.run(self.backend, self.__class__, (*parameters, *next_key()), attrs)
+        return tensor
 
     def categorical(self, num_samples: int) -> Self:
         """Indices drawn, with replacement, with the weights along the last axis (which need not sum to 1).
@@ -301,9 +301,9 @@ class CreationMethods(DataMethods):
         weights = unary(ops.categorical_weights, self).cast(dtype)
         edges = weights.cumsum(-1).reshape(*batch, 1, classes)
         total = edges.narrow(-1, classes - 1, 1)
-        found = edges.lower_equal(even.mul(total)).cast(DType.I64).sum_dim(-1)
+        indices = edges.lower_equal(even.mul(total)).cast(DType.I64).sum_dim(-1)
         last = edges.lower(total).cast(DType.I64).sum_dim(-1)  # rounding must not reach a class without weight
-        return found.min_pair(last.expand(found.spec.shape)).reshape(*batch, count)
+        return indices.min_pair(last.expand(indices.spec.shape)).reshape(*batch, count)
 
 
 def _range(numbers: object) -> range:

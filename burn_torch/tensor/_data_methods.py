@@ -177,7 +177,7 @@ class DataMethods(FloatMethods):
     def __reduce__(self) -> tuple[Any, ...]:
         backend: Any = self._backend()
         asked = backend.is_autodiff and backend.is_leaf(self.primitive)
-        return (_restored, (self.__class__, self.into_data(), self.device, asked))
+        return (_restore, (self.__class__, self.into_data(), self.device, asked))
 
     # -- text ----------------------------------------------------------------------------------------
     def __format__(self, format_spec: str) -> str:
@@ -220,7 +220,7 @@ class DataMethods(FloatMethods):
         return self.into_scalar()
 
 
-def _restored(kind: type[Value], data: TensorData, device: Device, asked: bool) -> Value:
+def _restore(kind: type[Value], data: TensorData, device: Device, asked: bool) -> Value:
     spec = TensorSpec.of(data.shape, data.dtype, device.place)
     backend: Any = device.backend
     primitive = backend.from_data(data, device.place)

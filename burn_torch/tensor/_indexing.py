@@ -64,8 +64,8 @@ def ranges_of(x: Value, slices: object) -> Ranges:
     ranges: list[Range] = []
     flips: list[int] = []
     for i, size in enumerate(x.spec.shape):
-        found, backwards = _range(items[i], size, x, i) if i < len(items) else ((0, size, 1), False)
-        ranges.append(found)
+        part, backwards = _range(items[i], size, x, i) if i < len(items) else ((0, size, 1), False)
+        ranges.append(part)
         if backwards:
             flips.append(i)
     return Ranges(tuple(ranges), tuple(flips))
@@ -88,12 +88,12 @@ class _Plan:
     shape: list[int] = field(default_factory=list)
     tensors: list[tuple[int, IndexMethods]] = field(default_factory=list)
 
-    def keep(self, found: Range, backwards: bool) -> None:
+    def keep(self, taken: Range, backwards: bool) -> None:
         """Another axis of x, of which a range is taken."""
         if backwards:
             self.flips.append(len(self.ranges))
-        self.ranges.append(found)
-        self.shape.append(len(range(*found)))
+        self.ranges.append(taken)
+        self.shape.append(len(range(*taken)))
 
     def steps(self, x: IndexMethods) -> _Steps:
         """Returns what is done before tensors of indices are read."""
@@ -113,7 +113,7 @@ def index(x: IndexMethods, item: object) -> IndexMethods:
     spec = x.spec
     steps = _steps.get((spec.shape, key))
     if steps is None:
-        plan = _planned(x, parts, item)
+        plan = _plan_index(x, parts, item)
         if len(_steps) >= _STEPS:
             _steps.clear()
         steps = _steps[spec.shape, key] = plan.steps(x)
@@ -164,7 +164,7 @@ def _index(x: IndexMethods, parts: tuple[object, ...], item: object) -> IndexMet
     items = [_as_tensor(x, part) for part in parts]
     if len(items) == 1 and _is_mask(items[0]) and items[0].spec.ndim == x.spec.ndim > 0:
         return x.mask_select(items[0])
-    plan = _planned(x, items, item)
+    plan = _plan_index(x, items, item)
     y = _run(x, plan.steps(x))
     if not plan.tensors:
         return y
@@ -174,7 +174,7 @@ def _index(x: IndexMethods, parts: tuple[object, ...], item: object) -> IndexMet
     return _gather(y, plan.tensors)
 
 
-def _planned(x: IndexMethods, items: Sequence[object], item: object) -> _Plan:
+def _plan_index(x: IndexMethods, items: Sequence[object], item: object) -> _Plan:
     plan = _Plan()
     for part in _without_ellipsis(x, items):
         at = len(plan.ranges)
@@ -185,8 +185,8 @@ def _planned(x: IndexMethods, items: Sequence[object], item: object) -> _Plan:
         elif isinstance(part, slice):
             plan.keep(*_range(part, _size(x, at, item), x, at))
         else:
-            found, _ = _range(part, _size(x, at, item), x, at)
-            plan.ranges.append(found)
+            taken, _ = _range(part, _size(x, at, item), x, at)
+            plan.ranges.append(taken)
     for size in x.spec.shape[len(plan.ranges) :]:
         plan.keep((0, size, 1), False)
     return plan
@@ -231,14 +231,14 @@ def _gather(y: IndexMethods, tensors: list[tuple[int, IndexMethods]]) -> IndexMe
     columns = [i if i.spec.shape == shape else unary(ops.expand, i, shape) for _, i in tensors]
     rest = [i for i in range(y.spec.ndim) if i not in places]
     moved = unary(ops.permute, y, (*places, *rest)) if places != list(range(len(places))) else y
-    found = moved.gather_nd(type(y).stack(columns, len(shape)))
+    gathered = moved.gather_nd(type(y).stack(columns, len(shape)))
     first = places[0]
     if first == 0 or places != list(range(first, first + len(places))):
-        return found
+        return gathered
     new = list(range(len(shape)))
     left = [len(shape) + i for i in range(first)]
     right = [len(shape) + i for i in range(first, len(rest))]
-    return unary(ops.permute, found, (*left, *new, *right))
+    return unary(ops.permute, gathered, (*left, *new, *right))
 
 
 def _as_tensor(x: IndexMethods, part: object) -> Any:

@@ -66,7 +66,9 @@ class Protocols(Value):
             other = next((x for x in operands if not isinstance(x, (Value, *NUMBERS))), None)
             return compute(*operands) if other is None else compute(self, other)  # which refuses it
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-        raise _refused("numpy", name, f"a tensor {self.spec}", "np.asarray(x) is an array of numpy's", type(self))
+        raise _refuse_function(
+            "numpy", name, f"a tensor {self.spec}", "np.asarray(x) is an array of numpy's", type(self)
+        )
 
     def __array_function__(self, function: Any, types: object, args: Any, options: Any) -> Any:
         if function in _OF_SHAPE and len(args) == 1 and not options:
@@ -75,11 +77,11 @@ class Protocols(Value):
 
     @classmethod
     def __torch_function__(cls, function: Any, types: object, args: object = (), options: object = None) -> object:
-        given, otherwise = f"a {cls.__name__} of burn_torch", "x.into_torch() is torch's, without gradients"
-        raise _refused("torch", function.__name__, given, otherwise, cls)
+        shown, otherwise = f"a {cls.__name__} of burn_torch", "x.into_torch() is torch's, without gradients"
+        raise _refuse_function("torch", function.__name__, shown, otherwise, cls)
 
 
-def _refused(library: str, name: str, given: str, otherwise: str, kind: type[object]) -> DTypeError:
+def _refuse_function(library: str, name: str, given: str, otherwise: str, kind: type[object]) -> DTypeError:
     from burn_torch.tensor import activation, functional  # made of tensors
 
     home = next((home for home in (activation, functional) if name in home.__all__), None)

@@ -49,7 +49,7 @@ class ShapeMethods(Protocols):
             if size.__class__ is not int or size <= 0:
                 wanted = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else _flat(shape)
                 if not wanted or min(wanted) <= 0:
-                    wanted = _filled(self, wanted)
+                    wanted = _fill_shape(self, wanted)
                 break
         return unary(ops.reshape, self, wanted)
 
@@ -169,7 +169,7 @@ class ShapeMethods(Protocols):
                 expected="a tensor of at least two axes",
                 mend="insert an axis with unsqueeze_dim",
             )
-        return unary(ops.permute, self, _SWAPPED[ndim] if ndim < len(_SWAPPED) else _swapped(ndim))
+        return unary(ops.permute, self, _SWAPPED[ndim] if ndim < len(_SWAPPED) else _swap_last(ndim))
 
     t = transpose
 
@@ -209,8 +209,8 @@ class ShapeMethods(Protocols):
 
     def roll(self, shifts: Sequence[int], dims: Sequence[int]) -> Self:
         """The elements shifted along axes; what leaves at the end enters at the front."""
-        given = shifts if isinstance(shifts, list | tuple | range) else (shifts,)
-        steps = tuple([integer(shift, "a shift") for shift in given])  # of any size: it goes around
+        shift_list = shifts if isinstance(shifts, list | tuple | range) else (shifts,)
+        steps = tuple([integer(shift, "a shift") for shift in shift_list])  # of any size: it goes around
         moved = _axes(self, dims)
         if len(steps) != len(moved):
             raise told(
@@ -286,27 +286,27 @@ class ShapeMethods(Protocols):
     @classmethod
     def cat(cls, tensors: Sequence[Self], dim: int = 0) -> Self:
         """The tensors one after the other along an axis.  PyTorch: torch.cat."""
-        items = cls._listed(tensors)
+        items = cls._check_list(tensors)
         result: Self = apply(ops.cat, items, axis(items[0], dim))
         return result
 
     @classmethod
     def stack(cls, tensors: Sequence[Self], dim: int = 0) -> Self:
         """The tensors one after the other along a new axis.  PyTorch: torch.stack."""
-        return cls.cat([x.unsqueeze_dim(dim) for x in cls._listed(tensors)], dim)
+        return cls.cat([x.unsqueeze_dim(dim) for x in cls._check_list(tensors)], dim)
 
     @classmethod
-    def _listed(cls, tensors: Sequence[Self]) -> list[Self]:
-        given: Any = tensors
+    def _check_list(cls, tensors: Sequence[Self]) -> list[Self]:
+        one_or_many: Any = tensors
         try:
-            items: list[Any] = [given] if isinstance(given, Value) else list(given)
+            items: list[Any] = [one_or_many] if isinstance(one_or_many, Value) else list(one_or_many)
         except TypeError:
-            items = [given]
-        if isinstance(given, Value):
+            items = [one_or_many]
+        if isinstance(one_or_many, Value):
             raise told(
                 DTypeError,
                 "a list of tensors is needed",
-                given=f"one tensor {given.spec}",
+                given=f"one tensor {one_or_many.spec}",
                 expected="a list of one or more tensors",
                 mend="pass [a, b]; list(x) are the rows of x",
             )
@@ -384,11 +384,11 @@ class ShapeMethods(Protocols):
         return list(apply(ops.split, (self,), lengths, at)) if lengths else []
 
 
-def _swapped(ndim: int) -> tuple[int, ...]:
+def _swap_last(ndim: int) -> tuple[int, ...]:
     return (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
-_SWAPPED = [_swapped(n) if n >= 2 else () for n in range(9)]
+_SWAPPED = [_swap_last(n) if n >= 2 else () for n in range(9)]
 
 
 def _flat(shape: tuple[Any, ...]) -> Shape:
@@ -405,7 +405,7 @@ def _axes(x: Value, dims: Any) -> tuple[int, ...]:
     return axes(x, dims)
 
 
-def _filled(x: Value, shape: Shape) -> Shape:
+def _fill_shape(x: Value, shape: Shape) -> Shape:
     """A shape with its 0 and -1 worked out; what cannot be is left for the row to refuse."""
     own = x.spec.shape
     if x.spec.numel:

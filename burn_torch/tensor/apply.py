@@ -51,7 +51,7 @@ def unary(op: Op, x: T, *attrs: object) -> T:
     except AttributeError:
         raise no_tensor(x) from None
     key = (spec, attrs) if attrs else spec
-    call = op.calls.get(key) or _bound(op, key, (spec,), attrs)
+    call = op.calls.get(key) or _bind(op, key, (spec,), attrs)
     backend = x.backend
     y = _new(x.__class__)
     y.backend = backend
@@ -72,7 +72,7 @@ def binary(op: Op, x: T, y: Any) -> T:
         if y.backend is not backend:
             return _lift(op, (x, y), ())  # type: ignore[no-any-return]  # a tensor of the same class
         key = (spec, y.spec)
-        call = op.calls.get(key) or _met(op, key)
+        call = op.calls.get(key) or _first_call(op, key)
         z = _new(kind)
         z.backend = backend
         z.primitive = backend.execute(call, (x.primitive, y.primitive))[0]
@@ -92,7 +92,7 @@ def binary(op: Op, x: T, y: Any) -> T:
     return z
 
 
-def _met(op: Op, key: tuple[Spec, Spec]) -> Call:
+def _first_call(op: Op, key: tuple[Spec, Spec]) -> Call:
     """The Call of two tensors that is met for the first time, or that pairs their elements, which may be unmeant."""
     call = op.bind(key, {})
     if call.pairing is not None:
@@ -175,7 +175,7 @@ def apply(op: Op, inputs: Sequence[Any], *attrs: Any) -> Any:
             specs.append(spec)
             primitives.append(x)
     key = (*specs, *attrs)
-    call = op.calls.get(key) or _bound(op, key, specs, attrs)
+    call = op.calls.get(key) or _bind(op, key, specs, attrs)
     outputs = backend.execute(call, primitives)
     if not call.multiple:
         return kind(backend, outputs[0], call.result or backend.spec(outputs[0]))
@@ -229,7 +229,7 @@ def _named(op: Op, attrs: Sequence[object]) -> dict[str, object]:
     return dict(zip(op.signature.attrs, attrs, strict=True))
 
 
-def _bound(op: Op, key: object, specs: Sequence[Spec | None], attrs: Sequence[object]) -> Call:
+def _bind(op: Op, key: object, specs: Sequence[Spec | None], attrs: Sequence[object]) -> Call:
     try:
         call = op.bind(specs, _named(op, attrs))
         if call.pairing is not None:

@@ -275,8 +275,8 @@ def max_pool2d_with_indices(
 
 def _max_pool(x: Tensor, n: int, *settings: Any) -> tuple[Tensor, Tensor]:
     _spatial(x, n)
-    found: tuple[Tensor, Tensor] = apply(ops.max_pool_with_indices, (x,), *_max_pool_attrs(n, *settings))
-    return found
+    pooled: tuple[Tensor, Tensor] = apply(ops.max_pool_with_indices, (x,), *_max_pool_attrs(n, *settings))
+    return pooled
 
 
 def _max_pool_attrs(
@@ -491,8 +491,8 @@ def _attention(
     attn_bias: Tensor | None,
     options: AttentionModuleOptions | None,
 ) -> tuple[tuple[object, ...], bool]:
-    for name, given in (("query", query), ("key", key), ("value", value)):
-        require_tensor(given, name)
+    for name, required in (("query", query), ("key", key), ("value", value)):
+        require_tensor(required, name)
     for name, extra in (("mask", mask), ("attn_bias", attn_bias)):
         if extra is not None:
             require_tensor(extra, name)

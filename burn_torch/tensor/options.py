@@ -193,7 +193,7 @@ def creation(options: object, dtype: DType) -> tuple[Device, DType]:
 @final
 @dataclass(frozen=True)
 class ConvOptions:
-    """Of a convolution.  A number stands for all spatial axes; `padding` also takes (before, after) pairs."""
+    """Options of a convolution.  A number stands for all spatial axes; `padding` also takes (before, after) pairs."""
 
     stride: int | tuple[int, ...] = 1
     padding: int | tuple[int, ...] | tuple[tuple[int, int], ...] = 0
@@ -208,7 +208,7 @@ PaddedConvOptions: Final = ConvOptions
 @final
 @dataclass(frozen=True)
 class ConvTransposeOptions:
-    """Of a transposed convolution.  `padding_out` is added to one side of the result.  PyTorch: output_padding."""
+    """Options of a transposed convolution.  `padding_out` widens one side of the result.  PyTorch: output_padding."""
 
     stride: int | tuple[int, ...] = 1
     padding: int | tuple[int, ...] = 0
@@ -220,7 +220,7 @@ class ConvTransposeOptions:
 @final
 @dataclass(frozen=True)
 class UnfoldOptions:
-    """Of unfold4d and fold4d."""
+    """Options of unfold4d and fold4d."""
 
     stride: int | tuple[int, int] = 1
     padding: int | tuple[int, int] = 0
@@ -230,7 +230,7 @@ class UnfoldOptions:
 @final
 @dataclass(frozen=True)
 class InterpolateOptions:
-    """Of interpolate.  `align_corners` is true, as in Burn; PyTorch's default is false."""
+    """Options of interpolate.  `align_corners` is true, as in Burn; PyTorch's default is false."""
 
     mode: InterpolateMode | str = InterpolateMode.Nearest
     align_corners: bool = True
@@ -239,7 +239,7 @@ class InterpolateOptions:
 @final
 @dataclass(frozen=True)
 class GridSampleOptions:
-    """Of grid_sample_2d."""
+    """Options of grid_sample_2d."""
 
     mode: InterpolateMode | str = InterpolateMode.Bilinear
     padding_mode: GridSamplePaddingMode | str = GridSamplePaddingMode.Zeros
@@ -249,7 +249,7 @@ class GridSampleOptions:
 @final
 @dataclass(frozen=True)
 class AttentionModuleOptions:
-    """Of attention: scale (None is 1 / sqrt(d_head)), softcap (None is none), is_causal."""
+    """Options of attention: scale (None is 1 / sqrt(d_head)), softcap (None is none), is_causal."""
 
     scale: float | None = None
     softcap: float | None = None

@@ -55,15 +55,15 @@ def options_for(format_spec: str) -> PrintOptions:
     """The options of a format such as ".2f".  Raises: ArgumentError for any other."""
     if not format_spec:
         return _options
-    found = _PRECISION.fullmatch(format_spec)
-    if found is None:
+    precision = _PRECISION.fullmatch(format_spec)
+    if precision is None:
         raise ArgumentError(
             "a tensor has no such format",
             given=repr(format_spec),
             expected="a precision such as '.2f'",
             mend="format single numbers with x.into_scalar()",
         )
-    return replace(_options, precision=int(found[1]))
+    return replace(_options, precision=int(precision[1]))
 
 
 def shown_axes(spec: TensorSpec, options: PrintOptions) -> tuple[bool, ...]:
@@ -75,7 +75,7 @@ def shown_axes(spec: TensorSpec, options: PrintOptions) -> tuple[bool, ...]:
 def block(spec: TensorSpec, data: TensorData, backend: str, options: PrintOptions) -> str:
     """The whole text; `data` has only the ends of the axes of which only the ends are shown."""
     kind = "Bool" if spec.dtype.is_bool else "Float" if spec.dtype.is_float else "Int"
-    text = _nested(data.values, shown_axes(spec, options), options.edge_items, _element(spec.dtype, options), 1)
+    text = _write_nested(data.values, shown_axes(spec, options), options.edge_items, _element(spec.dtype, options), 1)
     return (
         f"Tensor {{\n  data:\n{text},\n  shape:  {list(spec.shape)},\n  device:  {_device(spec.place)},\n"
         f'  backend:  "{backend}",\n  kind:  "{kind}",\n  dtype:  "{spec.dtype}",\n}}'
@@ -87,13 +87,15 @@ def _device(place: str) -> str:
     return kind.capitalize() + (f"({index})" if index else "")
 
 
-def _nested(values: NDArray[Any], short: tuple[bool, ...], edge: int, element: Callable[[Any], str], depth: int) -> str:
+def _write_nested(
+    values: NDArray[Any], short: tuple[bool, ...], edge: int, element: Callable[[Any], str], depth: int
+) -> str:
     if not values.ndim:
         return element(values[()])
     if values.ndim == 1:
         words = [element(x) for x in values]
         return f"[{', '.join([*words[:edge], '...', *words[-edge:]] if short[0] else words)}]"
-    rows = [_nested(row, short[1:], edge, element, depth + 1) for row in values]
+    rows = [_write_nested(row, short[1:], edge, element, depth + 1) for row in values]
     indent = "\n" + " " * depth
     if not short[0]:
         return f"[{(',' + indent).join(rows)}]"

@@ -39,7 +39,7 @@ class RemoteFile:
     size_bytes: int
     """Unpacked."""
     sha256: str
-    """Of the unpacked bytes: the same file, packed by another program, is the same file."""
+    """The digest of the unpacked bytes: the same file, packed by another program, is the same file."""
 
 
 @checked(error=DataError)
@@ -64,9 +64,9 @@ def find_file(
     """
     names = (file.name, f"{file.name}.gz")
     folder = cache_dir(dataset) if data_dir is None else Path(data_dir)
-    found = next((folder / name for name in names if (folder / name).is_file()), None)
-    if found is not None:
-        return found
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is not None:
+        return path
     if data_dir is not None:
         raise DataError(
             f"{dataset}: {file.name} is not in the data directory",
@@ -129,9 +129,9 @@ def _verify(packed: Path, file: RemoteFile, url: str) -> None:
             while size <= file.size_bytes and (chunk := inflated.read(_CHUNK)):
                 digest.update(chunk)
                 size += len(chunk)
-        found = f"{size} bytes with sha256 {digest.hexdigest()}"
+        received = f"{size} bytes with sha256 {digest.hexdigest()}"
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        found = f"damaged gzip data ({error})"
+        received = f"damaged gzip data ({error})"
     if size != file.size_bytes or digest.hexdigest() != file.sha256:
         raise DataError(
             f"{file.name}: the downloaded file is not the right one",

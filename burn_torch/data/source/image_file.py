@@ -50,7 +50,7 @@ def read_grey_images(paths: Sequence[Path], size: tuple[int, int], white: float)
     place = Place()
     for path in paths:
         try:
-            read.append(_shaped(path, _values(path, white), size))
+            read.append(_shape(path, _values(path, white), size))
         except DataError as err:
             if len(paths) == 1:
                 raise
@@ -113,9 +113,9 @@ def _values(path: Path, white: float) -> NDArray[Any]:
         if ending == ".csv":
             return _csv(path)
         if ending == ".pgm":
-            return _scaled(*_pgm(read_bounded(path, MAX_PICTURE_BYTES)), white)
+            return _scale(*_pgm(read_bounded(path, MAX_PICTURE_BYTES)), white)
         if ending in (".png", ".jpg", ".jpeg"):
-            return _scaled(*_picture(path), white)
+            return _scale(*_picture(path), white)
         if path.name.endswith("-ubyte") or ending == ".gz":
             return read_idx(path)
     except DataError:
@@ -127,13 +127,13 @@ def _values(path: Path, white: float) -> NDArray[Any]:
     raise _fault(path, f"an ending {ending or 'of nothing'}", FORMATS, "convert the image first")
 
 
-def _scaled(pixels: NDArray[Any], pixel_white: int, white: float) -> Images:
+def _scale(pixels: NDArray[Any], pixel_white: int, white: float) -> Images:
     """Pixels of 0 to `pixel_white` as 0 to `white`."""
     image = pixels.astype(np.float32)
     return np.divide(image, np.float32(pixel_white / white), out=image)
 
 
-def _shaped(path: Path, values: Any, size: tuple[int, int]) -> Images:
+def _shape(path: Path, values: Any, size: tuple[int, int]) -> Images:
     height, width = size
     shape = values.shape
     fits = shape == size or shape[1:] == size or (len(shape) == 2 and shape[1] == height * width)
