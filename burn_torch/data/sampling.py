@@ -35,7 +35,7 @@ class SelectionDataset(View[Item, Item]):
         ):  # numpy would cut floats, and take a mask for positions 0 and 1
             raise DataError(
                 "a selection must hold positions",
-                given=f"values of {given.dtype}",
+                given=f"values of {positions.dtype}",
                 expected=f"whole numbers, 0 <= position < {len(dataset)}",
                 mend="np.flatnonzero(mask) gives the positions of a mask, and .astype(int) those of whole floats",
             )

@@ -140,7 +140,7 @@ def _environment(variables: Mapping[str, str]) -> tuple[int, int, int] | None:
         shown = ", ".join(f"{name}={variables[name]}" for name in present)
         raise ConfigError(
             "the environment does not say which process this is",
-            given=f"{given} ({err})",
+            given=f"{shown} ({err})",
             expected="RANK from 0 below WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
             mend="start the program with torchrun, or unset RANK and WORLD_SIZE to run it alone",
         ) from None

@@ -66,7 +66,7 @@ def check_class(cls: type[Tree]) -> None:
         if field.default is not MISSING and is_trainable(field.default):
             raise ArgumentError(
                 f"class {cls.__name__}: all its instances would share the parameters of {name}",
-                given=f"{name} = {_shown(field.default)}, a default of the class",
+                given=f"{name} = {_describe(field.default)}, a default of the class",
                 expected="parameters of its own for each instance",
                 mend=f"declare `{name}: {type(field.default).__name__}` without a default and pass it:"
                 f" {cls.__name__}({name}=...)",
@@ -350,7 +350,7 @@ def _refuse_value(module: Tree, name: str, value: object) -> NoReturn:
         mend = "Param.from_tensor(tensor) makes a parameter of it"
     raise DTypeError(
         f"{cls.__name__}: the field {name} is of another type",
-        given=f"{name} = {_shown(value)}",
+        given=f"{name} = {_describe(value)}",
         expected=f"{name}: {hint}",
         mend=mend,
     )

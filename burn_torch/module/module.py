@@ -189,7 +189,7 @@ class Module(Tree):
         if len(devices) > 1:
             raise DeviceError(
                 f"{what}: the parameters lie on several devices",
-                given=", ".join(map(repr, found)),
+                given=", ".join(map(repr, devices)),
                 expected="one device",
                 mend="move the module first: module.to_device(device)",
             )

@@ -204,11 +204,11 @@ class Param(metaclass=Named):
                         mend="make the module outside and pass it as an argument",
                     )
                 with suspended():  # a function that is traced reads a parameter; it does not make it
-                    made = lazy.make(lazy.device, self.require_grad)
-                if made.shape != lazy.shape or lazy.dtype not in (None, made.dtype):
-                    raise (ShapeError if made.shape != lazy.shape else DTypeError)(
+                    initial = lazy.make(lazy.device, self.require_grad)
+                if initial.shape != lazy.shape or lazy.dtype not in (None, initial.dtype):
+                    raise (ShapeError if initial.shape != lazy.shape else DTypeError)(
                         "an initializer made another shape or type than the parameter has",
-                        given=f"{made.shape} {made.dtype}",
+                        given=f"{initial.shape} {initial.dtype}",
                         expected=f"{lazy.shape} {lazy.dtype or ''}".rstrip(),
                         mend="return a tensor of the shape and dtype that Param.uninitialized was given",
                     )

@@ -226,7 +226,7 @@ def too_large(call: Call, inputs: Sequence[object]) -> ArgumentError:
     return at_user_line(
         ArgumentError(
             f"{call.op.name}: a number does not fit the element type",
-            given=f"{', '.join(map(_shown, numbers))} in {call.op.signature.describe(call.specs, call.attrs)}",
+            given=f"{', '.join(map(_digits, numbers))} in {call.op.signature.describe(call.specs, call.attrs)}",
             expected=expected,
             mend=mend,
         )

@@ -61,8 +61,8 @@ def paired(value: object, other: object, path: str, what: str) -> Iterator[tuple
     if opposite is None or tuple(opposite[0]) != tuple(names):
         raise ArgumentError(
             f"{what} do not have the structure that they belong to",
-            given=f"at {path} {_shown(other)}",
-            expected=_shown(value),
+            given=f"at {path} {_describe(other)}",
+            expected=_describe(value),
             mend="give the same containers, with a tensor or None in the place of each tensor",
         )
     for name, item, beside in zip(names, items, opposite[1], strict=True):
@@ -275,7 +275,7 @@ class Lifted:
         if unknown is None or unknown:
             raise ArgumentError(
                 f"{self._what}: the {what} of a module are a GradientsParams of its parameters",
-                given=f"at {path} " + (f"ids {', '.join(map(str, unknown))}" if unknown else _shown(given)),
+                given=f"at {path} " + (f"ids {', '.join(map(str, unknown))}" if unknown else _describe(given)),
                 expected=f"GradientsParams with ids of {type(tree).__name__}; those that are absent count as zeros",
                 mend="take what grad gives for this module, or GradientsParams({param.id: tensor})",
             )
@@ -288,7 +288,7 @@ def fits(owner: str, what: str, pairs: Sequence[tuple[str, Tensor, Any]]) -> Non
     if foreign:
         raise ArgumentError(
             f"{owner}: the {what} are tensors",
-            given=", ".join(f"at {path} {_shown(x)}" for path, x in foreign),
+            given=", ".join(f"at {path} {_describe(x)}" for path, x in foreign),
             expected="a tensor, or None for zeros",
             mend="wrap numbers: Tensor.full(shape, number, device)",
         )

@@ -30,7 +30,7 @@ def signature(function: Any) -> inspect.Signature:
         refused, mend = f"{function!r:.80}, which yields or awaits", "compile what it does between two pauses"
     raise ArgumentError(
         "compile takes a function that returns its results",
-        given=given,
+        given=refused,
         expected="a function, a method or a callable object with a signature, without yield and await",
         mend=mend,
     )

@@ -121,7 +121,7 @@ def _axes(
         shown = f"in_axes {in_axes!r} for {len(args)} positional arguments"
         raise ArgumentError(
             f"{what}: in_axes does not fit the arguments",
-            given=given + (f"; argument {wrong[0]} is differentiated, so all samples share it" if wrong else ""),
+            given=shown + (f"; argument {wrong[0]} is differentiated, so all samples share it" if wrong else ""),
             expected="one entry for each positional argument, None for those that are differentiated",
             mend="per_sample_grad(loss_fn, in_axes=(None, 0, 0)) takes (model, images, targets)",
         )

@@ -576,7 +576,7 @@ def _leaf_of(structures: Sequence[Structure], names: Sequence[str]) -> Backend:
     if len(paths) > 1:
         raise TraceError(
             "a compiled function computes on one backend",
-            given=", ".join(f"{path} on {leaf.name}" for leaf, path in found.items()),
+            given=", ".join(f"{path} on {leaf.name}" for leaf, path in paths.items()),
             expected="arguments on one backend",
             mend="move them first with .to_device(device)",
         )

@@ -135,7 +135,7 @@ def _verify(packed: Path, file: RemoteFile, url: str) -> None:
     if size != file.size_bytes or digest.hexdigest() != file.sha256:
         raise DataError(
             f"{file.name}: the downloaded file is not the right one",
-            given=f"{url}: {found}",
+            given=f"{url}: {received}",
             expected=f"{file.size_bytes} bytes with sha256 {file.sha256}, unpacked",
             mend="try again, or another mirror; nothing was kept",
         )
