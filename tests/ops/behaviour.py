@@ -37,8 +37,8 @@ class Where(NamedTuple):
         if "place" in row.signature.attrs:
             attrs["place"] = self.place
         fed = [x if isinstance(x, int | float | Value) else self.value(x) for x in inputs]
-        made = row.run(self.leaf, Value, fed, attrs)
-        return tuple(map(read, made)) if isinstance(made, tuple) else read(made)
+        outputs = row.run(self.leaf, Value, fed, attrs)
+        return tuple(map(read, outputs)) if isinstance(outputs, tuple) else read(outputs)
 
 
 def read(x: Value) -> Array:
@@ -67,9 +67,9 @@ def gradients(
 ) -> dict[int, Array]:
     """Gradients of sum(upstream * output), by position of the float inputs; absent where there is none."""
     stack = Autodiff(where.leaf)
-    leaves, fed = _tracked(stack, where, inputs)
-    found = stack.backward(_roots(stack, where, row.run(stack, Value, fed, attrs), upstreams))
-    return {i: where.leaf.into_data(found[x.node.id]).values for i, x in leaves.items() if x.node.id in found}
+    leaves, fed = _track_inputs(stack, where, inputs)
+    slots = stack.backward(_roots(stack, where, row.run(stack, Value, fed, attrs), upstreams))
+    return {i: where.leaf.into_data(slots[x.node.id]).values for i, x in leaves.items() if x.node.id in slots}
 
 
 def check_gradients(where: Where, row: Op, *inputs: Any, **attrs: Any) -> None:
@@ -86,10 +86,10 @@ def check_gradients(where: Where, row: Op, *inputs: Any, **attrs: Any) -> None:
         outputs = _several(where.run(row, *point, **attrs))
         return float(sum(np.sum(y * u) for y, u in zip(outputs, upstreams, strict=True) if u is not None))
 
-    found = gradients(where, row, inputs, upstreams, **attrs)
+    grads = gradients(where, row, inputs, upstreams, **attrs)
     weights = {i: generator.normal(size=x.shape) for i, x in enumerate(inputs) if _is_float(x)}
     for i in weights:
-        np.testing.assert_allclose(found[i], _slopes(total, inputs, i), rtol=1e-6, atol=1e-7, err_msg=f"input {i}")
+        np.testing.assert_allclose(grads[i], _slopes(total, inputs, i), rtol=1e-6, atol=1e-7, err_msg=f"input {i}")
 
     def weighted(point: Sequence[Any]) -> float:
         first = gradients(where, row, point, upstreams, **attrs)
@@ -111,17 +111,17 @@ def _second(
 ) -> dict[int, Array]:
     inner = Autodiff(where.leaf)
     outer = Autodiff(inner)
-    low, fed = _tracked(inner, where, inputs)
+    low, fed = _track_inputs(inner, where, inputs)
     high = {i: outer.track(x, fed[i].spec) for i, x in low.items()}
     fed = [
         Value(outer, high.get(i, getattr(x, "primitive", None)), x.spec) if isinstance(x, Value) else x
         for i, x in enumerate(fed)
     ]
-    found = outer.backward(_roots(outer, where, row.run(outer, Value, fed, attrs), upstreams))
+    slots = outer.backward(_roots(outer, where, row.run(outer, Value, fed, attrs), upstreams))
     roots = [
-        (found[x.node.id], where.value(weights[i]).primitive)
+        (slots[x.node.id], where.value(weights[i]).primitive)
         for i, x in high.items()
-        if x.node.id in found and inner.is_tracked(found[x.node.id])
+        if x.node.id in slots and inner.is_tracked(slots[x.node.id])
     ]
     twice = inner.backward(roots) if roots else {}
     return {
@@ -130,7 +130,7 @@ def _second(
     }
 
 
-def _tracked(stack: Autodiff, where: Where, inputs: Sequence[Any]) -> tuple[dict[int, Any], list[Any]]:
+def _track_inputs(stack: Autodiff, where: Where, inputs: Sequence[Any]) -> tuple[dict[int, Any], list[Any]]:
     leaves: dict[int, Any] = {}
     fed: list[Any] = []
     for i, x in enumerate(inputs):
@@ -145,8 +145,8 @@ def _tracked(stack: Autodiff, where: Where, inputs: Sequence[Any]) -> tuple[dict
     return leaves, fed
 
 
-def _roots(stack: Autodiff, where: Where, made: Any, upstreams: Sequence[Array | None]) -> list[tuple[Any, Any]]:
-    outputs = made if isinstance(made, tuple) else (made,)
+def _roots(stack: Autodiff, where: Where, output: Any, upstreams: Sequence[Array | None]) -> list[tuple[Any, Any]]:
+    outputs = output if isinstance(output, tuple) else (output,)
     return [
         (y.primitive, where.value(g, y.dtype).primitive)
         for y, g in zip(outputs, upstreams, strict=True)
@@ -158,8 +158,8 @@ def _is_float(x: Any) -> bool:
     return not isinstance(x, int | float | bool) and np.asarray(x).dtype.kind == "f"
 
 
-def _several(made: Any) -> tuple[Array, ...]:
-    return made if isinstance(made, tuple) else (made,)
+def _several(output: Any) -> tuple[Array, ...]:
+    return output if isinstance(output, tuple) else (output,)
 
 
 def _slopes(function: Callable[[Sequence[Any]], float], inputs: Sequence[Any], i: int, step: float = 1e-5) -> Array:

@@ -51,14 +51,14 @@ def torch_errors(row: Op, place: str) -> dict[int, float]:
     for case in table.cases(row.name):
         variant = table.typed(case, DType.F32)
         if case.own and variant.floats():
-            made = table.arrays(TORCH, table.execute(TORCH, variant, place)[2])
-            for j, (y, expected) in enumerate(zip(made, table.reference(variant), strict=True)):
+            outputs = table.arrays(TORCH, table.execute(TORCH, variant, place)[2])
+            for j, (y, expected) in enumerate(zip(outputs, table.reference(variant), strict=True)):
                 errors[j] = max(errors.get(j, 0.0), table.part(y, expected))
     return errors
 
 
 def wide_gradient(variant: Typed) -> dict[int, Array]:
-    return table.gradients(Autodiff(TORCH), variant.widened(), widened(table.upstream(variant))).found
+    return table.gradients(Autodiff(TORCH), variant.widened(), widened(table.upstream(variant))).grads
 
 
 @functools.cache
@@ -88,7 +88,7 @@ def stable_gradient(variant: Typed, dtype: DType, i: int) -> float:
     key = (variant, dtype)
     if key not in _changes:
         wide = variant.widened()
-        start = table.gradients(Autodiff(TORCH), wide, widened(table.upstream(variant))).found
+        start = table.gradients(Autodiff(TORCH), wide, widened(table.upstream(variant))).grads
         generator = variant.case.generator("gradient sensitivity")
         changes = dict.fromkeys(start, 0.0)
         for _ in range(2):
@@ -97,7 +97,7 @@ def stable_gradient(variant: Typed, dtype: DType, i: int) -> float:
                 None if g is None else TensorData(table._moved(g.convert(DType.F64), dtype, generator), DType.F64)
                 for g in table.upstream(variant)
             ]
-            end = table.gradients(Autodiff(TORCH), moved, seeds).found
+            end = table.gradients(Autodiff(TORCH), moved, seeds).grads
             for k in start:
                 changes[k] = max(changes[k], table.largest(start[k], end[k]))
         _changes[key] = {k: table.stable(start[k], changes[k], dtype) for k in start}

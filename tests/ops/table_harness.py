@@ -144,17 +144,17 @@ def _automatic(row: Op, drawn: Sequence[Case]) -> list[Case]:
     if count > 1:
         rest = ((3,),) * (count - 2)
         shapes += [((2, 1, 3), (4, 1), *rest), ((4, 1), (2, 1, 3), *rest), ((), (2, 3), *rest), ((0, 3), (1,), *rest)]
-    made: list[Case] = []
+    cases: list[Case] = []
     for chosen in shapes:
         left = iter(chosen)
         inputs = tuple(np.resize(x, next(left)) if isinstance(x, np.ndarray) else x for x in model.inputs)
-        case = Case(row, len(drawn) + len(made), inputs, model.attrs, own=False)
+        case = Case(row, len(drawn) + len(cases), inputs, model.attrs, own=False)
         try:
             next(variants(case)).call("cpu")
         except ShapeError:  # this row does not broadcast
             continue
-        made.append(case)
-    return made
+        cases.append(case)
+    return cases
 
 
 def variants(case: Case) -> Iterator[Typed]:
@@ -162,24 +162,24 @@ def variants(case: Case) -> Iterator[Typed]:
     kinds = {x.dtype.kind for x in case.inputs if isinstance(x, np.ndarray)}
     if "f" in kinds:
         for dtype in (*FLOATS, *HALVES, *EXACT):
-            yield from _accepted(case, dtype, DType.I64, optional=dtype not in FLOATS)
+            yield from _accepted_variants(case, dtype, DType.I64, optional=dtype not in FLOATS)
         if "i" in kinds:
-            yield from _accepted(case, DType.F32, DType.I32, optional=True)
+            yield from _accepted_variants(case, DType.F32, DType.I32, optional=True)
     elif "i" in kinds:
         for dtype in EXACT:
-            yield from _accepted(case, None, dtype, optional=dtype is not DType.I64)
+            yield from _accepted_variants(case, None, dtype, optional=dtype is not DType.I64)
     else:
-        yield from _accepted(case, None, DType.I64, optional=False)
+        yield from _accepted_variants(case, None, DType.I64, optional=False)
 
 
 def typed(case: Case, dtype: DType) -> Typed:
     """The case with its float inputs in one float type."""
-    data = tuple(_converted(x, dtype, DType.I64) for x in case.inputs)
+    data = tuple(_convert_input(x, dtype, DType.I64) for x in case.inputs)
     return Typed(case, dtype, data, case.attrs)
 
 
-def _accepted(case: Case, floats: DType | None, integers: DType, *, optional: bool) -> Iterator[Typed]:
-    data = tuple(_converted(x, floats, integers) for x in case.inputs)
+def _accepted_variants(case: Case, floats: DType | None, integers: DType, *, optional: bool) -> Iterator[Typed]:
+    data = tuple(_convert_input(x, floats, integers) for x in case.inputs)
     attempts = [data]
     if floats is not None and not floats.is_float:
         attempts.insert(0, tuple(_number(x, floats) for x in data))
@@ -195,7 +195,7 @@ def _accepted(case: Case, floats: DType | None, integers: DType, *, optional: bo
             return
 
 
-def _converted(x: Any, floats: DType | None, integers: DType) -> Data:
+def _convert_input(x: Any, floats: DType | None, integers: DType) -> Data:
     if not isinstance(x, np.ndarray):
         return x  # type: ignore[no-any-return]  # a number or None
     dtype = DType.BOOL
@@ -349,20 +349,20 @@ def upstream(variant: Typed, purpose: str = "upstream") -> list[TensorData | Non
     """Random gradients of the float outputs, the same draw for each element type (rounded to it)."""
     generator = variant.case.generator(purpose)
     call = variant.call("cpu")
-    made: list[TensorData | None] = []
+    seeds: list[TensorData | None] = []
     for spec in call.results:
         if isinstance(spec, TensorSpec) and spec.dtype.is_float:
-            made.append(TensorData.of(np.asarray(generator.normal(size=spec.shape))).convert(spec.dtype))
+            seeds.append(TensorData.of(np.asarray(generator.normal(size=spec.shape))).convert(spec.dtype))
         else:
-            made.append(None)
-    return made
+            seeds.append(None)
+    return seeds
 
 
 @dataclass
 class Backward:
-    """A first-order gradient: by input position, what the tape found; and the inputs and outputs it was found with."""
+    """A first-order gradient: the gradients by input position, and the inputs and outputs that it was taken at."""
 
-    found: dict[int, Array]
+    grads: dict[int, Array]
     inputs: list[Any]
     outputs: list[Any]
 
@@ -378,7 +378,7 @@ def gradients(
 ) -> Backward:
     """Gradients of sum(upstream * output) over the outputs that have an upstream, for the inputs in `needs`.
 
-    `found` has those that the rule gives: an input that it has none for is left out, though the tape gives it zeros.
+    `grads` has those that the rule gives: an input that it has none for is left out, though the tape gives it zeros.
     """
     call = variant.call(place)
     needs = variant.floats() if needs is None else needs
@@ -397,8 +397,8 @@ def gradients(
     nodes = [y.node for y, _ in roots if y.node.recording is not None]
     flat = set.intersection(*(set(node.recording.flat) for node in nodes)) if nodes else set()  # the tape's own zeros
     slots = stack.backward(roots) if roots else {}
-    found = {i: arrays(stack, [slots[fed[i].node.id]])[0] for i in needs if fed[i].node.id in slots and i not in flat}
-    return Backward(found, inputs, [stack.unwrapped(y) for y in outputs])
+    grads = {i: arrays(stack, [slots[fed[i].node.id]])[0] for i in needs if fed[i].node.id in slots and i not in flat}
+    return Backward(grads, inputs, [stack.unwrapped(y) for y in outputs])
 
 
 def second_gradients(
@@ -420,10 +420,10 @@ def second_gradients(
     for j, g in enumerate(upstreams):
         if g is not None and outer.is_tracked(outputs[j]):
             seeds[j] = inner.track(primitive(leaf, g, place), call.results[j])
-    found = outer.backward([(outputs[j], seed) for j, seed in seeds.items()]) if seeds else {}
+    firsts = outer.backward([(outputs[j], seed) for j, seed in seeds.items()]) if seeds else {}
     roots = []
     for i in variant.floats():
-        first = found.get(fed[i].node.id)
+        first = firsts.get(fed[i].node.id)
         if first is not None and inner.is_tracked(first):
             roots.append((first, primitive(leaf, TensorData(weights[i], DType.F64), place)))
     slots = inner.backward(roots) if roots else {}
@@ -444,10 +444,10 @@ def through_torch(
         inputs[i].requires_grad_()
     try:
         with torch.enable_grad():
-            made = TORCH.plan(call)(*inputs)
+            output = TORCH.plan(call)(*inputs)
     except RuntimeError:  # a candidate that has no derivative in torch says so here
         return None
-    outputs = made if call.multiple else (made,)
+    outputs = output if call.multiple else (output,)
     roots = [
         (y, primitive(TORCH, g, place))
         for y, g in zip(outputs, upstreams, strict=True)
@@ -457,12 +457,12 @@ def through_torch(
         return None
     wanted = variant.floats()
     try:
-        found = torch.autograd.grad(
+        grads = torch.autograd.grad(
             [y for y, _ in roots], [inputs[i] for i in wanted], [g for _, g in roots], allow_unused=True
         )
     except RuntimeError:
         return None
-    return {i: arrays(TORCH, [g])[0] for i, g in zip(wanted, found, strict=True) if g is not None}
+    return {i: arrays(TORCH, [g])[0] for i, g in zip(wanted, grads, strict=True) if g is not None}
 
 
 _STEP: Final = 1e-4
@@ -480,7 +480,7 @@ class Numeric:
 
     @property
     def tolerance(self) -> float:
-        """Of a difference of 4 points: rounding gives 1e-12 of the values; a wrong rule is off by its own size."""
+        """The bound on a difference of 4 points: rounding gives 1e-12 of the values, a wrong rule errs by its size."""
         return 1e-7 * max(1.0, self.scale, float(np.abs(self.values).max()) if self.values.size else 0.0)
 
 
@@ -524,7 +524,7 @@ def differentiate(
 
 @functools.cache
 def numeric_gradients(variant: Typed) -> dict[int, Numeric]:
-    """Of each float input of a float64 variant, on torch on the CPU."""
+    """Returns the numeric gradient of each float input of a float64 variant, on torch on the CPU."""
     wanted = variant.floats()
     weights = [None if g is None else g.values for g in upstream(variant)]
 
@@ -534,5 +534,5 @@ def numeric_gradients(variant: Typed) -> dict[int, Numeric]:
         return [y if w is not None else None for y, w in zip(outputs, weights, strict=True)]
 
     points = [x.values for i in wanted if isinstance(x := variant.data[i], TensorData)]
-    found = differentiate(function, points, weights, variant.case.generator("numeric"), most=32)
-    return dict(zip(wanted, found, strict=True))
+    slopes = differentiate(function, points, weights, variant.case.generator("numeric"), most=32)
+    return dict(zip(wanted, slopes, strict=True))

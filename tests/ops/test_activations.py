@@ -67,11 +67,11 @@ def test_half_types_round_once(name: str, dtype: DType) -> None:
     numbers = TWINS[name][1] if name in TWINS else ()
     attrs: dict[str, Any] = {} if name in TWINS else {"dim": 1}
     half = 2.0**-11 if dtype is DType.F16 else 2.0**-8
-    found = run(LEAVES[0], name, x, *numbers, dtype=dtype, **attrs)
+    output = run(LEAVES[0], name, x, *numbers, dtype=dtype, **attrs)
     rounded = read(values(LEAVES[0], [x], dtype)[0]).astype(np.float64)
     expected = run(LEAVES[0], name, rounded, *numbers, **attrs)
     # one rounding of the result (torch's log_softmax adds a fraction), and float32 steps, which may cancel
-    np.testing.assert_allclose(found, expected, rtol=1.3 * half, atol=32 * 2.0**-24)
+    np.testing.assert_allclose(output, expected, rtol=1.3 * half, atol=32 * 2.0**-24)
 
 
 def test_gradient_at_kinks() -> None:
@@ -91,9 +91,9 @@ def test_gradient_at_kinks() -> None:
     }
     for leaf in LEAVES:
         for (name, x, numbers), expected in kinks.items():
-            (found,) = gradients(leaf, name, [np.array(x), *numbers], [ones], {})
-            assert found is not None
-            np.testing.assert_array_equal(found, expected, err_msg=f"{leaf} {name}")
+            (grad,) = gradients(leaf, name, [np.array(x), *numbers], [ones], {})
+            assert grad is not None
+            np.testing.assert_array_equal(grad, expected, err_msg=f"{leaf} {name}")
 
 
 def test_softplus_has_no_jump_at_twenty() -> None:
@@ -151,17 +151,17 @@ def test_quiet_softmax_is_softmax_with_one_more_zero(seed: np.random.Generator) 
     compare(seed, "quiet_softmax", twin, seed.uniform(-9, 9, (5, 4)), dim=1)
     compare(seed, "quiet_softmax", twin, LINES[[0, 1, 2, 5]], dim=1)
     for leaf in LEAVES:
-        found = run(leaf, "quiet_softmax", LINES, dim=1)
-        assert not found[2].any(), "a line that is -inf everywhere selects nothing"
-        assert np.isnan(found[4]).all()
+        outputs = run(leaf, "quiet_softmax", LINES, dim=1)
+        assert not outputs[2].any(), "a line that is -inf everywhere selects nothing"
+        assert np.isnan(outputs[4]).all()
 
 
 def test_softmax_over_strided_lines(seed: np.random.Generator) -> None:
     x = seed.uniform(-3, 3, (4, 6))
     for leaf in LEAVES:
         turned = REGISTRY["permute"](*values(leaf, [x]), axes=(1, 0))
-        found = REGISTRY["softmax"](turned, dim=0)
-        close("softmax of a transposed input", read(found), run(leaf, "softmax", x.T.copy(), dim=0))
+        outputs = REGISTRY["softmax"](turned, dim=0)
+        close("softmax of a transposed input", read(outputs), run(leaf, "softmax", x.T.copy(), dim=0))
 
 
 # -- errors -----------------------------------------------------------------------------------------------

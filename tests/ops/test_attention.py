@@ -100,10 +100,10 @@ def test_a_query_that_sees_nothing_reads_zeros_and_gets_no_gradient(
         assert not y[:, :, 1].any()
         assert not lse[:, :, 1].any()
         assert y[:, :, [0, 2]].all()
-        found = gradients(leaf, "attention", inputs, [seed.standard_normal(y.shape), None], {"causal": False})
-        assert all(g is not None and np.isfinite(g).all() for g in found)
-        assert found[0] is not None
-        assert not found[0][:, :, 1].any()
+        grads = gradients(leaf, "attention", inputs, [seed.standard_normal(y.shape), None], {"causal": False})
+        assert all(g is not None and np.isfinite(g).all() for g in grads)
+        assert grads[0] is not None
+        assert not grads[0][:, :, 1].any()
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -137,11 +137,11 @@ def test_large_scores_do_not_overflow(seed: np.random.Generator) -> None:
     expected = torch.autograd.grad(_formula(*wanted, *inputs[3:]), wanted, torch.from_numpy(g))
     for leaf in LEAVES:
         # the backward takes exp(scores - lse): scores of up to 2e5 round by 3e-11, and meet queries of up to 2e4
-        for found, exact in zip(
+        for grad, exact in zip(
             gradients(leaf, "attention", inputs, [g, None], {"causal": False}), expected, strict=True
         ):
-            assert found is not None
-            np.testing.assert_allclose(found, exact.numpy(), atol=3e-11 * 2e4)
+            assert grad is not None
+            np.testing.assert_allclose(grad, exact.numpy(), atol=3e-11 * 2e4)
 
 
 def test_without_keys_all_is_zero() -> None:
@@ -158,10 +158,10 @@ def test_half_types(masked: bool, dtype: DType, seed: np.random.Generator) -> No
     mask = seed.random((2, 4, 3, 6)) < 0.3 if masked else None
     inputs = [*_draw(seed, Q, K, V), mask, None, 0.5, None]
     expected = run(LEAVES[0], "attention", *inputs, causal=False)[0]
-    found = run(LEAVES[0], "attention", *inputs, dtype=dtype, causal=False)[0]
+    output = run(LEAVES[0], "attention", *inputs, dtype=dtype, causal=False)[0]
     unit = 2.0**-11 if dtype is DType.F16 else 2.0**-8
     # inputs of size 2 round, scores are sums of 5 products of them, and the values round again
-    np.testing.assert_allclose(found, expected, atol=32 * unit)
+    np.testing.assert_allclose(output, expected, atol=32 * unit)
 
 
 def test_strided_inputs(seed: np.random.Generator) -> None:
@@ -169,13 +169,13 @@ def test_strided_inputs(seed: np.random.Generator) -> None:
     turned = [np.swapaxes(x, 1, 2) for x in (query, key, value)]
     for leaf in LEAVES:
         expected = run(leaf, "attention", *[x.copy() for x in turned], None, None, 0.4, None, causal=True)
-        found = run(leaf, "attention", *turned, None, None, 0.4, None, causal=True)
-        for y, z in zip(found, expected, strict=True):
+        outputs = run(leaf, "attention", *turned, None, None, 0.4, None, causal=True)
+        for y, z in zip(outputs, expected, strict=True):
             close("strided", y, z)
 
 
 # -- errors ------------------------------------------------------------------------------------------------
-def _refused(*shapes: tuple[int, ...], mask: Any = None, softcap: Any = None) -> None:
+def _expect_refusal(*shapes: tuple[int, ...], mask: Any = None, softcap: Any = None) -> None:
     run(LEAVES[0], "attention", *map(np.zeros, shapes), mask, None, 1.0, softcap, causal=False)
 
 
@@ -183,29 +183,29 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(
         ShapeError, match=r"(?s)attention: query, key and value need four axes.*given: .*expected: .*mend: "
     ):
-        _refused((3, 5), (6, 5), (6, 5))
+        _expect_refusal((3, 5), (6, 5), (6, 5))
     with pytest.raises(
         ShapeError, match=r"(?s)attention: query, key and value do not fit.*given:    query \(2, 4, 3, 5\).*mend: "
     ):
-        _refused(Q, (2, 4, 6, 4), V)
+        _expect_refusal(Q, (2, 4, 6, 4), V)
     with pytest.raises(
         ShapeError,
         match=r"(?s)attention: 4 query heads cannot share 3 key heads.*expected: .*mend:     choose n_heads_kv",
     ):
-        _refused(Q, (2, 3, 6, 5), (2, 3, 6, 7))
+        _expect_refusal(Q, (2, 3, 6, 5), (2, 3, 6, 7))
     with pytest.raises(
         ShapeError, match=r"(?s)attention: mask does not fit the scores.*expected: .*\(2, 4, 3, 6\).*mend: "
     ):
-        _refused(Q, K, V, mask=np.zeros((2, 4, 6, 6), bool)[:, :, :5])
+        _expect_refusal(Q, K, V, mask=np.zeros((2, 4, 6, 6), bool)[:, :, :5])
 
 
 def test_types_that_do_not_fit_are_refused() -> None:
     with pytest.raises(
         DTypeError, match=r"(?s)attention: mask has an element type.*expected: mask of type bool.*mend: "
     ):
-        _refused(Q, K, V, mask=np.zeros((3, 6)))
+        _expect_refusal(Q, K, V, mask=np.zeros((3, 6)))
     with pytest.raises(DTypeError, match=r"(?s)attention: softcap is a tensor.*expected: softcap: a number or None"):
-        _refused(Q, K, V, softcap=np.ones(()))
+        _expect_refusal(Q, K, V, softcap=np.ones(()))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -218,6 +218,6 @@ def test_second_gradients_at_huge_scores_are_finite(leaf: Device, dtype: Any, se
         y, pull = vjp(lambda q, k, v: attention(q, k, v, None, None, 0.35, None, causal=False, offset=0)[0], *inputs)
         return pull(y.new_full(y.shape, 0.3))
 
-    made, pull = vjp(first, query, key, value)
-    for gradient in pull(tuple(y.new_full(y.shape, 1.0) for y in made)):
+    outputs, pull = vjp(first, query, key, value)
+    for gradient in pull(tuple(y.new_full(y.shape, 1.0) for y in outputs)):
         assert np.isfinite(gradient.into_data().values).all()

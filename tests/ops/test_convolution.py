@@ -73,8 +73,8 @@ def test_conv_agrees_with_torch(case: dict[str, Any]) -> None:
     _, expected = by_torch(lambda *inputs: padded_conv(*inputs, case), x, weight, bias, g=g)
     for leaf in LEAVES:
         assert_close(run(leaf, "conv", x, weight, bias, **attrs)[0], y, f"{leaf}")
-        found = gradients(leaf, "conv", x, weight, bias, g=g, **attrs)
-        for name, ours, theirs in zip(("x", "weight", "bias"), found, expected, strict=True):
+        grads = gradients(leaf, "conv", x, weight, bias, g=g, **attrs)
+        for name, ours, theirs in zip(("x", "weight", "bias"), grads, expected, strict=True):
             assert (ours is None) == (theirs is None)
             if ours is not None and theirs is not None:
                 assert_close(ours, theirs, f"{leaf} gradient of {name}")
@@ -117,8 +117,8 @@ def test_conv_transpose_agrees_with_torch(case: dict[str, Any], data: st.DataObj
     _, expected = by_torch(theirs, x, weight, bias, g=g)
     for leaf in LEAVES:
         assert_close(run(leaf, "conv_transpose", x, weight, bias, **attrs)[0], y, f"{leaf}")
-        found = gradients(leaf, "conv_transpose", x, weight, bias, g=g, **attrs)
-        for name, ours, other in zip(("x", "weight", "bias"), found, expected, strict=True):
+        grads = gradients(leaf, "conv_transpose", x, weight, bias, g=g, **attrs)
+        for name, ours, other in zip(("x", "weight", "bias"), grads, expected, strict=True):
             assert (ours is None) == (other is None)
             if ours is not None and other is not None:
                 assert_close(ours, other, f"{leaf} gradient of {name}")
@@ -185,9 +185,9 @@ def test_unfold4d_and_fold4d_agree_with_torch(case: dict[str, Any]) -> None:
     for leaf in LEAVES:
         assert_close(run(leaf, "unfold4d", x, **attrs)[0], columns)
         assert_close(run(leaf, "fold4d", g, output_size=case["size"], **attrs)[0], image)
-        found = gradients(leaf, "unfold4d", x, g=g, **attrs)[0]
-        assert found is not None
-        assert_close(found, image)
+        grad = gradients(leaf, "unfold4d", x, g=g, **attrs)[0]
+        assert grad is not None
+        assert_close(grad, image)
 
 
 # -- messages ----------------------------------------------------------------------------------------------

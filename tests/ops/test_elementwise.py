@@ -159,17 +159,17 @@ def test_integers_to_negative_powers_are_truncated(where: Where) -> None:
 @everywhere
 def test_power_at_zero_and_below(where: Where) -> None:
     base, exponent = f64([0, 0, 0, -8, -2, -2]), f64([0, 2, -1, 1 / 3, 3, -2])
-    made = where.run(ops.pow, base, exponent)
-    assert made[[0, 1, 2, 4, 5]].tolist() == [1, 0, INF, -8, 0.25]
-    assert np.isnan(made[3])
+    powers = where.run(ops.pow, base, exponent)
+    assert powers[[0, 1, 2, 4, 5]].tolist() == [1, 0, INF, -8, 0.25]
+    assert np.isnan(powers[3])
 
 
 @everywhere
 def test_power_gradient_is_zero_where_the_formula_has_no_value(where: Where) -> None:
     one = [np.ones(3)]
-    found = gradients(where, ops.pow, [f64([0, 0, 2]), f64([0, 2, 0])], one)
-    assert found[0].tolist() == [0, 0, 0], "0^0 and x^0 are constant in x"
-    assert found[1].tolist() == [0, 0, math.log(2)], "0^y is constant in y"
+    grads = gradients(where, ops.pow, [f64([0, 0, 2]), f64([0, 2, 0])], one)
+    assert grads[0].tolist() == [0, 0, 0], "0^0 and x^0 are constant in x"
+    assert grads[1].tolist() == [0, 0, math.log(2)], "0^y is constant in y"
     assert gradients(where, ops.pow, [f64([0, 1, 2]), 0.0], one)[0].tolist() == [0, 0, 0]
     assert gradients(where, ops.pow, [f64([0, 1, 2]), 1], one)[0].tolist() == [1, 1, 1]
     assert gradients(where, ops.pow, [0.0, f64([1, 2, 3])], one)[1].tolist() == [0, 0, 0]
@@ -187,10 +187,10 @@ def test_extreme_of_nan_is_nan(where: Where, row: Any) -> None:
 @everywhere
 @pytest.mark.parametrize("row", [ops.maximum, ops.minimum], ids=lambda row: row.name)
 def test_extreme_splits_the_gradient_at_equal_values(where: Where, row: Any) -> None:
-    found = gradients(where, row, [f64([1, 2, 3]), f64([1, 5, -5])], [f64([8, 8, 8])])
+    grads = gradients(where, row, [f64([1, 2, 3]), f64([1, 5, -5])], [f64([8, 8, 8])])
     first = [4, 0, 8] if row is ops.maximum else [4, 8, 0]
-    assert found[0].tolist() == first
-    assert found[1].tolist() == [8 - g for g in first]
+    assert grads[0].tolist() == first
+    assert grads[1].tolist() == [8 - g for g in first]
     assert gradients(where, row, [f64([2.0]), 2.0], [f64([8])])[0].tolist() == [4]
 
 
@@ -271,18 +271,18 @@ def test_logaddexp_of_large_and_infinite_numbers(where: Where) -> None:
 
 def test_erf_of_odd_arrays() -> None:
     x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
-    made = special.erf(x.transpose(2, 0, 1)[::2])
-    assert made.shape == (2, 2, 3)
-    assert made.dtype == np.float32
-    assert made[1, 0, 2] == np.float32(math.erf(x[0, 2, 2]))
+    erfs = special.erf(x.transpose(2, 0, 1)[::2])
+    assert erfs.shape == (2, 2, 3)
+    assert erfs.dtype == np.float32
+    assert erfs[1, 0, 2] == np.float32(math.erf(x[0, 2, 2]))
     assert special.erf(np.array(0.5)).shape == ()
     assert special.erf(np.zeros((0, 3), np.float16)).dtype == np.float16
 
 
 @everywhere
 def test_atan2_knows_the_quadrants(where: Where) -> None:
-    made = where.run(ops.atan2, f64([1, 1, -1, -1, 0, -0.0]), f64([1, -1, -1, 1, -1, -1]))
-    assert np.allclose(made / math.pi, [0.25, 0.75, -0.75, -0.25, 1, -1], rtol=1e-15)
+    angles = where.run(ops.atan2, f64([1, 1, -1, -1, 0, -0.0]), f64([1, -1, -1, 1, -1, -1]))
+    assert np.allclose(angles / math.pi, [0.25, 0.75, -0.75, -0.25, 1, -1], rtol=1e-15)
 
 
 @everywhere
@@ -336,8 +336,8 @@ def test_bits_of_negative_numbers(where: Where) -> None:
 def test_nan_that_is_not_chosen_spoils_no_gradient(where: Where) -> None:
     x, mask, value = f64([NAN, 1.0]), np.array([True, False]), f64([2.0, NAN])
     assert where.run(ops.mask_where, x, mask, value).tolist() == [2, 1]
-    found = gradients(where, ops.mask_where, [x, mask, value], [f64([3, 5])])
-    assert (found[0].tolist(), found[2].tolist()) == ([0, 5], [3, 0])
+    grads = gradients(where, ops.mask_where, [x, mask, value], [f64([3, 5])])
+    assert (grads[0].tolist(), grads[2].tolist()) == ([0, 5], [3, 0])
 
 
 @everywhere
@@ -351,9 +351,9 @@ def test_cast_goes_toward_zero_and_to_not_zero(where: Where) -> None:
 @everywhere
 def test_gradient_comes_back_in_the_type_of_the_input(where: Where) -> None:
     x = np.array([1.5, -2.5], np.float32)
-    found = gradients(where, ops.cast, [x], [f64([0.1, 0.2])], dtype=DType.F64)[0]
-    assert found.dtype == np.float32
-    assert found.tolist() == np.array([0.1, 0.2], np.float32).tolist()
+    grad = gradients(where, ops.cast, [x], [f64([0.1, 0.2])], dtype=DType.F64)[0]
+    assert grad.dtype == np.float32
+    assert grad.tolist() == np.array([0.1, 0.2], np.float32).tolist()
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------------
@@ -449,6 +449,6 @@ def test_half_types_round_once() -> None:
         primitive = leaf.from_data(x, "cpu")
         for row, exact in ((ops.sqrt, np.sqrt), (ops.exp, np.exp), (ops.log, np.log), (ops.tanh, np.tanh)):
             call = row.bind((leaf.spec(primitive),), {})
-            made = leaf.into_data(leaf.execute(call, [primitive])[0])
+            output = leaf.into_data(leaf.execute(call, [primitive])[0])
             expected = TensorData.of(exact(x.values.astype(np.float64))).convert(dtype)
-            assert made.array.tobytes() == expected.array.tobytes(), f"{row.name} {dtype}"
+            assert output.array.tobytes() == expected.array.tobytes(), f"{row.name} {dtype}"

@@ -121,13 +121,13 @@ def test_last_writer_names_who_stays(where: Where) -> None:
 def test_overwritten_values_get_no_gradient(where: Where) -> None:
     x, at, values = np.zeros(3), np.array([0, 2, 0, 0]), np.ones(4)
     g = [np.array([10.0, 20.0, 30.0])]
-    found = gradients(where, ops.scatter, (x, at, values), g, dim=0, update="assign")
-    assert found[0].tolist() == [0, 20, 0]
-    assert found[2].tolist() == [0, 30, 0, 10]
-    found = gradients(where, ops.select_assign, (x, at, values), g, dim=0, update="assign")
-    assert found[2].tolist() == [0, 30, 0, 10]
-    found = gradients(where, ops.scatter_nd, (x, at[:, None], values), g, update="assign")
-    assert found[2].tolist() == [0, 30, 0, 10]
+    grads = gradients(where, ops.scatter, (x, at, values), g, dim=0, update="assign")
+    assert grads[0].tolist() == [0, 20, 0]
+    assert grads[2].tolist() == [0, 30, 0, 10]
+    grads = gradients(where, ops.select_assign, (x, at, values), g, dim=0, update="assign")
+    assert grads[2].tolist() == [0, 30, 0, 10]
+    grads = gradients(where, ops.scatter_nd, (x, at[:, None], values), g, update="assign")
+    assert grads[2].tolist() == [0, 30, 0, 10]
 
 
 @everywhere
@@ -157,13 +157,13 @@ def test_gradient_of_products_is_exact_at_zeros(where: Where) -> None:
 @everywhere
 def test_equal_extremes_share_the_gradient(where: Where) -> None:
     x, at, values = np.array([2.0, 5.0]), np.array([0, 0, 0, 1]), np.array([2.0, 1.0, 2.0, 5.0])
-    found = gradients(where, ops.scatter, (x, at, values), [np.array([6.0, 8.0])], dim=0, update="max")
-    assert found[0].tolist() == [2, 4]
-    assert found[2].tolist() == [2, 0, 2, 4]
+    grads = gradients(where, ops.scatter, (x, at, values), [np.array([6.0, 8.0])], dim=0, update="max")
+    assert grads[0].tolist() == [2, 4]
+    assert grads[2].tolist() == [2, 0, 2, 4]
     theirs = [torch.from_numpy(a).requires_grad_() for a in (x, values)]
     y = theirs[0].scatter_reduce(0, torch.from_numpy(at), theirs[1], "amax")
     expected = torch.autograd.grad(y, theirs, torch.tensor([6.0, 8.0], dtype=torch.float64))
-    assert [found[0].tolist(), found[2].tolist()] == [e.tolist() for e in expected]
+    assert [grads[0].tolist(), grads[2].tolist()] == [e.tolist() for e in expected]
 
 
 @everywhere
@@ -263,9 +263,9 @@ def test_nothing_is_read_or_written_at_no_indices(where: Where) -> None:
         np.testing.assert_array_equal(y, x)
         y = where.run(ops.scatter_nd, x, np.zeros((0, 1), np.int64), np.zeros((0, 2)), update=update)
         np.testing.assert_array_equal(y, x)
-        found = gradients(where, ops.scatter, (x[:, 0], none, np.zeros(0)), [np.ones(3)], dim=0, update=update)
-        assert found[0].tolist() == [1, 1, 1]
-        assert found[2].shape == (0,)
+        grads = gradients(where, ops.scatter, (x[:, 0], none, np.zeros(0)), [np.ones(3)], dim=0, update=update)
+        assert grads[0].tolist() == [1, 1, 1]
+        assert grads[2].shape == (0,)
 
 
 @everywhere
@@ -295,8 +295,8 @@ def test_elements_selected_by_mask_have_gradients(where: Where) -> None:
     leaf = stack.track(x.primitive, x.spec)
     y = selected_by_mask(Value(stack, leaf, x.spec), Value(stack, mask.primitive, mask.spec))
     assert read(y).tolist() == [0, 2, 4]
-    found = stack.backward([(y.primitive, where.value(np.array([1.0, 2.0, 3.0])).primitive)])
-    assert where.leaf.into_data(found[leaf.node.id]).values.tolist() == [[1, 0, 2], [0, 3, 0]]
+    slots = stack.backward([(y.primitive, where.value(np.array([1.0, 2.0, 3.0])).primitive)])
+    assert where.leaf.into_data(slots[leaf.node.id]).values.tolist() == [[1, 0, 2], [0, 3, 0]]
     with pytest.raises(ShapeError, match=one_message("mask_select: the mask", "given", r"mask \(2, 3\)", "expand")):
         selected_by_mask(Value(stack, leaf, x.spec), ops.reshape(mask, shape=(6,)))
 
@@ -335,9 +335,9 @@ def test_an_index_out_of_range_is_told_in_three_parts(where: Where, name: str, w
         "last_writer": ((at,), {"dim": 0, "size": 3}, "last_writer"),
     }
     inputs, attrs, says = cases[name]
-    given = f"indices from {min(0, wrong)} to {max(0, wrong)} into an axis of size 3"
+    complaint = f"indices from {min(0, wrong)} to {max(0, wrong)} into an axis of size 3"
     mend = "do not count from the end" if wrong < 0 else "check how"
-    with pytest.raises(BoundsError, match=one_message(f"{says}: an index is out of range", given, "0 to 2", mend)):
+    with pytest.raises(BoundsError, match=one_message(f"{says}: an index is out of range", complaint, "0 to 2", mend)):
         where.run(ops.REGISTRY[name], *inputs, **attrs)
 
 

@@ -51,5 +51,5 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 def test_an_index_without_a_row_adds_nothing() -> None:
     g = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     for leaf in LEAVES:
-        found = run(leaf, "embedding_backward", g, np.array([1, 2, -1]), rows=2)
-        np.testing.assert_array_equal(found, [[0.0, 0.0], [1.0, 2.0]])
+        grad = run(leaf, "embedding_backward", g, np.array([1, 2, -1]), rows=2)
+        np.testing.assert_array_equal(grad, [[0.0, 0.0], [1.0, 2.0]])

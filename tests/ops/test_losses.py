@@ -88,13 +88,13 @@ def test_every_pad_token_counts_for_nothing(smoothing: float | None, seed: np.ra
         assert not losses[[1, 2, 4, 5]].any()
         assert losses[[0, 3]].all()
         inputs = [logits, targets, None, smoothing]
-        (found,) = gradients(leaf, "cross_entropy", inputs, [np.ones(6)], {"pad_tokens": pads})
-        assert found is not None
-        assert not found[[1, 2, 4, 5]].any()
+        (grad,) = gradients(leaf, "cross_entropy", inputs, [np.ones(6)], {"pad_tokens": pads})
+        assert grad is not None
+        assert not grad[[1, 2, 4, 5]].any()
         alone = [logits[[0, 3]], targets[[0, 3]], None, smoothing]
         (expected,) = gradients(leaf, "cross_entropy", alone, [np.ones(2)], {"pad_tokens": ()})
         assert expected is not None
-        close("items that count", found[[0, 3]], expected)
+        close("items that count", grad[[0, 3]], expected)
 
 
 IMPOSSIBLE = np.array([[1.0, -math.inf, 2.0], [-math.inf, 0.5, -math.inf], [3.0, 1.0, -math.inf]])
@@ -107,9 +107,9 @@ def test_impossible_classes_leave_no_nan(smoothing: float | None, seed: np.rando
     for leaf in LEAVES:
         inputs = [IMPOSSIBLE, targets, None, smoothing]
         assert np.isfinite(run(leaf, "cross_entropy", *inputs)).all()
-        (found,) = gradients(leaf, "cross_entropy", inputs, [np.ones(3)], {})
-        assert found is not None
-        assert np.isfinite(found).all()
+        (grad,) = gradients(leaf, "cross_entropy", inputs, [np.ones(3)], {})
+        assert grad is not None
+        assert np.isfinite(grad).all()
 
 
 def test_an_impossible_target_costs_infinity(seed: np.random.Generator) -> None:
@@ -142,16 +142,16 @@ def test_targets_of_small_integer_types(seed: np.random.Generator) -> None:
     for leaf in LEAVES:
         expected = run(leaf, "cross_entropy", logits, targets, None, 0.1, pad_tokens=(1,))
         for small in (np.int32, np.int16, np.int8, np.uint8):
-            found = run(leaf, "cross_entropy", logits, targets.astype(small), None, 0.1, pad_tokens=(1,))
-            np.testing.assert_array_equal(found, expected)
+            losses = run(leaf, "cross_entropy", logits, targets.astype(small), None, 0.1, pad_tokens=(1,))
+            np.testing.assert_array_equal(losses, expected)
 
 
 def test_half_types_compute_in_float32(seed: np.random.Generator) -> None:
     logits, targets = seed.integers(-16, 16, (6, 50)) / 4, seed.integers(0, 50, 6)  # exact in every type
     expected = run(LEAVES[0], "cross_entropy", logits, targets, None, 0.1)
     for dtype, unit in ((DType.F16, 2.0**-11), (DType.BF16, 2.0**-8)):
-        found = run(LEAVES[0], "cross_entropy", logits, targets, None, 0.1, dtype=dtype)
-        np.testing.assert_allclose(found, expected, rtol=1.01 * unit)
+        losses = run(LEAVES[0], "cross_entropy", logits, targets, None, 0.1, dtype=dtype)
+        np.testing.assert_allclose(losses, expected, rtol=1.01 * unit)
 
 
 # -- with probabilities, and of pairs -----------------------------------------------------------------------
@@ -171,9 +171,9 @@ def test_a_class_of_probability_zero_adds_nothing() -> None:
         losses = run(leaf, "cross_entropy_with_probabilities", IMPOSSIBLE, probabilities)
         assert np.isfinite(losses).all()
         inputs = [IMPOSSIBLE, probabilities]
-        found = gradients(leaf, "cross_entropy_with_probabilities", inputs, [np.ones(3)], {})
-        assert found[0] is not None
-        assert np.isfinite(found[0]).all()
+        grads = gradients(leaf, "cross_entropy_with_probabilities", inputs, [np.ones(3)], {})
+        assert grads[0] is not None
+        assert np.isfinite(grads[0]).all()
 
 
 def test_binary_cross_entropy_is_the_twin(seed: np.random.Generator) -> None:
@@ -199,10 +199,10 @@ def test_binary_cross_entropy_of_probabilities_is_the_twin(seed: np.random.Gener
     x = torch.tensor(certain, requires_grad=True)
     (expected,) = torch.autograd.grad(twin(x, torch.tensor(targets)).sum(), x)
     for leaf in LEAVES:
-        found, odds = gradients(leaf, "binary_cross_entropy", [certain, targets], [np.ones(6)], {})
-        assert found is not None
+        grad, odds = gradients(leaf, "binary_cross_entropy", [certain, targets], [np.ones(6)], {})
+        assert grad is not None
         assert odds is not None
-        np.testing.assert_allclose(found, expected, rtol=1e-8)  # torch keeps its 1e-12 in float32
+        np.testing.assert_allclose(grad, expected, rtol=1e-8)  # torch keeps its 1e-12 in float32
         np.testing.assert_allclose(odds, [100, 100, -100, -100, 100, 0], rtol=1e-14)
         assert np.isnan(run(leaf, "binary_cross_entropy", np.array([-0.1, 1.1, np.nan]), np.zeros(3))).all()
 
@@ -243,9 +243,9 @@ def test_a_nan_gradient_of_a_padded_item_stays_out(leaf: Any, seed: np.random.Ge
     """hypot of a loss of 0 gives such a gradient; torch leaves the item out, numpy multiplied it by 0."""
     logits = seed.normal(size=(2, 3))
     g = np.array([0.5, np.nan])
-    found = run(leaf, "cross_entropy_backward", g, logits, np.array([1, -100]), None, None, pad_tokens=(-100,))
-    assert not found[1].any()
-    assert np.isfinite(found).all()
+    grad = run(leaf, "cross_entropy_backward", g, logits, np.array([1, -100]), None, None, pad_tokens=(-100,))
+    assert not grad[1].any()
+    assert np.isfinite(grad).all()
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
@@ -259,5 +259,5 @@ def test_an_infinite_gradient_stays_infinite(
     attrs: dict[str, Any] = {"pad_tokens": ()}
     slopes = run(leaf, "cross_entropy_backward", np.ones(2), logits, np.array([1, 2]), weight, smoothing, **attrs)
     g = np.array([np.inf, -np.inf])
-    found = run(leaf, "cross_entropy_backward", g, logits, np.array([1, 2]), weight, smoothing, **attrs)
-    np.testing.assert_array_equal(found, np.sign(slopes) * g[:, None])
+    grad = run(leaf, "cross_entropy_backward", g, logits, np.array([1, 2]), weight, smoothing, **attrs)
+    np.testing.assert_array_equal(grad, np.sign(slopes) * g[:, None])

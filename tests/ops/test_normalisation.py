@@ -168,9 +168,9 @@ def test_second_gradient(name: str, leaf: Any, seed: np.random.Generator) -> Non
     first = REGISTRY[name](*above, EPS, **attrs)[0]
     upstream = values(leaf, [g])[0].primitive
     slope = outer.backward([(first.primitive, upstream)])[above[0].primitive.node.id]
-    found = inner.backward([(slope, values(leaf, [h])[0].primitive)])
+    slots = inner.backward([(slope, values(leaf, [h])[0].primitive)])
     for value, e in zip(below, expected, strict=False):
-        close(f"second gradient of {name}", leaf.into_data(found[value.primitive.node.id]).values, e.numpy())
+        close(f"second gradient of {name}", leaf.into_data(slots[value.primitive.node.id]).values, e.numpy())
 
 
 # -- edges ------------------------------------------------------------------------------------------------
@@ -200,9 +200,9 @@ def test_an_empty_batch_gives_zero_parameter_gradients() -> None:
         for name, x, attrs in cases:
             y, *_ = run(leaf, name, x, np.ones(3), np.ones(3), EPS, **attrs)
             assert y.shape == x.shape
-            found = gradients(leaf, name, [x, np.ones(3), np.ones(3), EPS], [x, None, None], attrs)
-            assert [g is not None and g.shape for g in found] == [x.shape, (3,), (3,)]
-            assert not any(g.any() for g in found if g is not None)
+            grads = gradients(leaf, name, [x, np.ones(3), np.ones(3), EPS], [x, None, None], attrs)
+            assert [g is not None and g.shape for g in grads] == [x.shape, (3,), (3,)]
+            assert not any(g.any() for g in grads if g is not None)
 
 
 def test_batch_norm_of_nothing_has_finite_statistics() -> None:
@@ -227,14 +227,14 @@ def test_statistics_of_half_types_are_float32(name: str, dtype: DType, seed: np.
     inputs: list[Any] = [seed.uniform(-2, 3, (3, 4, 8)), *_parameters(seed, 8 if name[0] in "lr" else 4, (True, True))]
     inputs = [*(inputs[:2] if name == "rms_norm" else inputs), EPS]
     leaf = LEAVES[0]
-    made = REGISTRY[name](*values(leaf, inputs, dtype), **attrs)
-    assert [y.dtype for y in made] == [dtype] + [DType.F32] * (len(made) - 1)
+    results = REGISTRY[name](*values(leaf, inputs, dtype), **attrs)
+    assert [y.dtype for y in results] == [dtype] + [DType.F32] * (len(results) - 1)
     rounded = [read(x).astype(np.float64) if isinstance(x, Value) else x for x in values(leaf, inputs, dtype)]
     expected = run(leaf, name, *rounded, **attrs)
-    found = run(leaf, name, *inputs, dtype=dtype, **attrs)
+    outputs = run(leaf, name, *inputs, dtype=dtype, **attrs)
     unit = 2.0**-11 if dtype is DType.F16 else 2.0**-8
-    np.testing.assert_allclose(found[0], expected[0], rtol=1.01 * unit, atol=1e-5)  # one rounding, float32 steps
-    for a, e in zip(found[1:], expected[1:], strict=True):
+    np.testing.assert_allclose(outputs[0], expected[0], rtol=1.01 * unit, atol=1e-5)  # one rounding, float32 steps
+    for a, e in zip(outputs[1:], expected[1:], strict=True):
         np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
 
 
@@ -283,11 +283,11 @@ def test_batch_norm_backward_reads_strided_statistics_where_they_are(
     """torch's own function takes the statistics and gamma for contiguous where x is: it read their neighbours."""
     x, g = (torch.from_numpy(seed.normal(size=(5, 3))) for _ in range(2))
     kept = [torch.from_numpy(seed.uniform(0.5, 1.5, (3,))) for _ in range(3)]
-    given = [torch.full((3, 2), float("nan"), dtype=torch.float64)[:, 0].copy_(y) if i + 1 in strided else y
+    statistics = [torch.full((3, 2), float("nan"), dtype=torch.float64)[:, 0].copy_(y) if i + 1 in strided else y
              for i, y in enumerate(kept)]  # fmt: skip
-    wanted, found = (
+    wanted, actual = (
         [y.into_torch() for y in REGISTRY["batch_norm_backward"](*map(Tensor.from_torch, (g, x, *ys)), 1e-5)]
-        for ys in (kept, given)
+        for ys in (kept, statistics)
     )
-    for y, z in zip(found, wanted, strict=True):
+    for y, z in zip(actual, wanted, strict=True):
         torch.testing.assert_close(y, z, rtol=1e-13, atol=1e-14)

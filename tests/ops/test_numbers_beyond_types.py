@@ -74,9 +74,9 @@ def test_no_number_raises_an_error_of_torch(name: str, dtype: DType, seed: np.ra
         arrays = sample.draw(seed)
         for i in _numbers(sample.inputs):
             for number in EXTREMES:
-                given = [*arrays[:i], number, *arrays[i + 1 :]]
+                arguments = [*arrays[:i], number, *arrays[i + 1 :]]
                 for device in STACKS.values():
-                    outcome(row, device(), given, sample.attrs, dtype)  # an error of torch or numpy is not caught
+                    outcome(row, device(), arguments, sample.attrs, dtype)  # an error of torch or numpy is not caught
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -90,8 +90,8 @@ def test_stacks_agree_on_a_number_that_becomes_an_element(name: str, dtype: DTyp
         arrays = sample.draw(seed)
         for i in _numbers(sample.inputs):
             for number in EXTREMES:
-                given = [*arrays[:i], number, *arrays[i + 1 :]]
-                answers = [outcome(row, device(), given, sample.attrs, dtype) for device in STACKS.values()]
+                arguments = [*arrays[:i], number, *arrays[i + 1 :]]
+                answers = [outcome(row, device(), arguments, sample.attrs, dtype) for device in STACKS.values()]
                 for other in answers[1:]:
                     if isinstance(answers[0], type):
                         assert other is answers[0], (number, sample, answers)
@@ -271,6 +271,6 @@ def test_numbers_compared_with_halves_are_rounded_to_them(name: str, dtype: DTyp
         x = Tensor.from_data(near, Device.cpu(fused=False)).cast(dtype)
         wanted = run(x.cast(DType.F64), [rounded_to(dtype, number) for number in numbers])
         written = compile(lambda x, numbers=tuple(numbers): run(x, list(numbers)), fuse=True)
-        for given in (run(x, numbers), compile(run, fuse=True)(x, numbers), written(x)):
-            for y, z in zip(given, wanted, strict=True):
+        for outputs in (run(x, numbers), compile(run, fuse=True)(x, numbers), written(x)):
+            for y, z in zip(outputs, wanted, strict=True):
                 np.testing.assert_allclose(y.float().into_data().values, z.float().into_data().values, 0.02, 0.02)

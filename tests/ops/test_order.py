@@ -70,8 +70,8 @@ def test_topk_of_equal_elements_names_each_once(where: Where) -> None:
 def test_gradient_goes_where_each_element_was(where: Where, row: str) -> None:
     attrs = {"descending": True} if row.startswith("sort") else {"k": 3, "largest": True}
     x = np.array([[3.0, 1.0, 2.0]])
-    found = gradients(where, ops.REGISTRY[row], (x,), [np.array([[10.0, 20.0, 30.0]]), None], dim=1, **attrs)
-    assert found[0].tolist() == [[10, 30, 20]]
+    grads = gradients(where, ops.REGISTRY[row], (x,), [np.array([[10.0, 20.0, 30.0]]), None], dim=1, **attrs)
+    assert grads[0].tolist() == [[10, 30, 20]]
 
 
 # -- median ----------------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def test_gradient_of_a_long_cumulative_product(where: Where, seed: np.random.Gen
     x, g = seed.uniform(0.9, 1.1, (2, 300)), seed.normal(size=(2, 300))
     theirs = torch.from_numpy(x).requires_grad_()
     (expected,) = torch.autograd.grad(theirs.cumprod(1), theirs, torch.from_numpy(g))
-    found = gradients(where, ops.cumprod, (x,), [g], dim=1)
-    np.testing.assert_allclose(found[0], expected.numpy(), rtol=1e-10, atol=1e-12)
+    grads = gradients(where, ops.cumprod, (x,), [g], dim=1)
+    np.testing.assert_allclose(grads[0], expected.numpy(), rtol=1e-10, atol=1e-12)
 
 
 @everywhere
@@ -171,8 +171,8 @@ def test_running_extremes_give_the_gradient_to_the_latest_of_equals(where: Where
     x = sign * np.array([1.0, 3.0, 3.0, 2.0])
     g = np.array([1.0, 10.0, 100.0, 1000.0])
     assert gradients(where, ops.REGISTRY[row], (x,), [g], dim=0)[0].tolist() == [1, 10, 1100, 0]
-    found = gradients(where, ops.REGISTRY[f"{row}_with_indices"], (x,), [g, None], dim=0)
-    assert found[0].tolist() == [1, 10, 1100, 0]
+    grads = gradients(where, ops.REGISTRY[f"{row}_with_indices"], (x,), [g, None], dim=0)
+    assert grads[0].tolist() == [1, 10, 1100, 0]
 
 
 @everywhere

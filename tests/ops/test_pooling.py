@@ -59,14 +59,14 @@ def test_max_pool_agrees_with_torch(case: dict[str, Any]) -> None:
     g = np.random.default_rng(1).normal(size=values.shape)
     _, expected = by_torch(theirs, x, g=g)
     for leaf in LEAVES:
-        made = run(leaf, "max_pool_with_indices", x, **attrs)
-        np.testing.assert_array_equal(made[0], values.numpy())
-        np.testing.assert_array_equal(made[1], indices.numpy())
-        assert made[1].dtype == np.int64
-        found = gradients(leaf, "max_pool_with_indices", x, g=g, **attrs)[0]
-        assert found is not None
+        outputs = run(leaf, "max_pool_with_indices", x, **attrs)
+        np.testing.assert_array_equal(outputs[0], values.numpy())
+        np.testing.assert_array_equal(outputs[1], indices.numpy())
+        assert outputs[1].dtype == np.int64
+        grad = gradients(leaf, "max_pool_with_indices", x, g=g, **attrs)[0]
+        assert grad is not None
         assert expected[0] is not None
-        assert_close(found, expected[0])
+        assert_close(grad, expected[0])
 
 
 def torch_avg_pool(x: Any, case: dict[str, Any], count_include_pad: bool) -> Any:
@@ -101,10 +101,10 @@ def test_avg_pool_agrees_with_torch(case: dict[str, Any], count_include_pad: boo
     _, expected = by_torch(theirs, x, g=g)
     for leaf in LEAVES:
         assert_close(run(leaf, "avg_pool", x, count_include_pad=count_include_pad, **attrs)[0], y)
-        found = gradients(leaf, "avg_pool", x, g=g, count_include_pad=count_include_pad, **attrs)[0]
-        assert found is not None
+        grad = gradients(leaf, "avg_pool", x, g=g, count_include_pad=count_include_pad, **attrs)[0]
+        assert grad is not None
         assert expected[0] is not None
-        assert_close(found, expected[0])
+        assert_close(grad, expected[0])
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -120,10 +120,10 @@ def test_adaptive_avg_pool_agrees_with_torch(axes: list[tuple[int, int]], batch:
     _, expected = by_torch(lambda x: ADAPTIVE[len(size)](x, output_size), x, g=g)
     for leaf in LEAVES:
         assert_close(run(leaf, "adaptive_avg_pool", x, output_size=output_size)[0], y)
-        found = gradients(leaf, "adaptive_avg_pool", x, g=g, output_size=output_size)[0]
-        assert found is not None
+        grad = gradients(leaf, "adaptive_avg_pool", x, g=g, output_size=output_size)[0]
+        assert grad is not None
         assert expected[0] is not None
-        assert_close(found, expected[0])
+        assert_close(grad, expected[0])
 
 
 WINDOW = {"kernel": (2,), "stride": (2,), "padding": (0,), "dilation": (1,), "ceil_mode": False}
@@ -146,9 +146,9 @@ def test_max_pool_at_ties_and_nan(leaf: Any, window: list[float], value: float, 
     values, indices = run(leaf, "max_pool_with_indices", x, **attrs)
     np.testing.assert_array_equal(values, [[[value]]])
     assert indices.tolist() == [[[index]]]
-    found = gradients(leaf, "max_pool_with_indices", x, g=np.array([[[2.5]]]), **attrs)[0]
-    assert found is not None
-    assert found[0, 0].tolist() == [2.5 if i == index else 0.0 for i in range(3)]
+    grad = gradients(leaf, "max_pool_with_indices", x, g=np.array([[[2.5]]]), **attrs)[0]
+    assert grad is not None
+    assert grad[0, 0].tolist() == [2.5 if i == index else 0.0 for i in range(3)]
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=repr)

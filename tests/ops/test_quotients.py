@@ -68,8 +68,8 @@ def test_grid_sample_at_a_position_that_is_not_finite_is_nan(
     x = seed.normal(size=(2, 3, 5, 4))
     from burn_torch import ops
 
-    given = [Tensor.from_data(v, make()) for v in (x, grid)]
-    y = np.asarray(ops.grid_sample_2d(*given, mode=mode, padding_mode=padding_mode, align_corners=False))
+    tensors = [Tensor.from_data(v, make()) for v in (x, grid)]
+    y = np.asarray(ops.grid_sample_2d(*tensors, mode=mode, padding_mode=padding_mode, align_corners=False))
     nowhere = ~np.isfinite(grid).all(-1)
     assert np.isnan(y.transpose(0, 2, 3, 1)[nowhere]).all()
     assert np.isfinite(y.transpose(0, 2, 3, 1)[~nowhere]).all()
@@ -90,12 +90,12 @@ def test_grid_sample_takes_no_gradient_at_a_position_that_is_not_finite(
     settings = {"mode": mode, "padding_mode": padding_mode, "align_corners": False}
 
     def gradients(g: np.ndarray, grid: np.ndarray) -> list[np.ndarray]:  # torch's own ended the process at NaN
-        given = [Tensor.from_data(v, make()) for v in (g, x, grid)]
-        return [np.asarray(d) for d in ops.grid_sample_2d_backward(*given, live=(True, True), **settings)]
+        tensors = [Tensor.from_data(v, make()) for v in (g, x, grid)]
+        return [np.asarray(d) for d in ops.grid_sample_2d_backward(*tensors, live=(True, True), **settings)]
 
     for upstream in (g, np.where(nowhere[:, None], np.nan, g)):  # of a y that is NaN it mostly is NaN
-        for found, expected in zip(gradients(upstream, grid), gradients(without, elsewhere), strict=True):
-            np.testing.assert_allclose(found, expected, atol=1e-14)
+        for grad, expected in zip(gradients(upstream, grid), gradients(without, elsewhere), strict=True):
+            np.testing.assert_allclose(grad, expected, atol=1e-14)
     x = np.full_like(x, -np.inf)  # 0 times these is NaN
     assert not any(d.any() for d in gradients(g, np.full_like(grid, np.nan)))
     partials = ops.grid_sample_2d_derivative(*(Tensor.from_data(v, make()) for v in (x, grid)), order=1, **settings)
@@ -114,9 +114,9 @@ def test_grid_sample_is_reflected_far_away_as_it_is_near(make, mode: str, align_
     settings = {"mode": mode, "padding_mode": "reflection", "align_corners": align_corners}
     results = []
     for shift in (0, 2**17):
-        given = [Tensor.from_data(v, make()) for v in (g, x, grid + np.float32(shift))]
-        results.append([ops.grid_sample_2d(*given[1:], **settings)])
-        results[-1] += ops.grid_sample_2d_backward(*given, live=(True, True), **settings)
+        tensors = [Tensor.from_data(v, make()) for v in (g, x, grid + np.float32(shift))]
+        results.append([ops.grid_sample_2d(*tensors[1:], **settings)])
+        results[-1] += ops.grid_sample_2d_backward(*tensors, live=(True, True), **settings)
     for far, near in zip(results[1], results[0], strict=True):
         np.testing.assert_allclose(np.asarray(far), np.asarray(near), rtol=1e-4, atol=1e-5)
 
@@ -126,9 +126,9 @@ def test_attention_with_a_negative_scale_hides_what_is_hidden(causal: bool, seed
     q, k, v = (torch.from_numpy(seed.normal(size=(2, 3, 5, 8))) for _ in range(3))
     hidden = torch.from_numpy(seed.random((5, 5)) < 0.3) & ~torch.eye(5, dtype=torch.bool)
     device = Device.cpu(fused=False).autodiff()
-    given = [Tensor.from_torch(x).to_device(device).require_grad() for x in (q, k, v)]
+    tensors = [Tensor.from_torch(x).to_device(device).require_grad() for x in (q, k, v)]
     mask = Tensor.from_torch(hidden).to_device(device).reshape(1, 1, 5, 5)
-    y = F.attention(*given, mask, None, AttentionModuleOptions(scale=-0.7, is_causal=causal))
+    y = F.attention(*tensors, mask, None, AttentionModuleOptions(scale=-0.7, is_causal=causal))
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
     scores = leaves[0] @ leaves[1].transpose(-1, -2) * -0.7
     scores = scores.masked_fill(hidden | (torch.ones(5, 5).triu(1).bool() if causal else hidden), -torch.inf)
@@ -137,7 +137,7 @@ def test_attention_with_a_negative_scale_hides_what_is_hidden(causal: bool, seed
     expected.backward(g)
     np.testing.assert_allclose(np.asarray(y.inner()), expected.detach().numpy(), rtol=1e-10)
     grads = (y * Tensor.from_torch(g).to_device(device)).sum().backward()
-    for ours, theirs in zip(given, leaves, strict=True):
+    for ours, theirs in zip(tensors, leaves, strict=True):
         assert theirs.grad is not None
         np.testing.assert_allclose(np.asarray(ours.grad(grads)), theirs.grad.numpy(), rtol=1e-8, atol=1e-12)
 

@@ -44,8 +44,8 @@ def test_variance_of_too_few_elements(where: Where) -> None:
     variance, mean = where.run(ops.var_mean, np.array([[3.0]]), dims=(1,), correction=1)
     assert np.isnan(variance).all()
     assert mean.tolist() == [[3]]
-    found = gradients(where, ops.var, (np.array([3.0]),), [np.ones(1)], dims=(0,), correction=1)
-    assert np.isnan(found[0]).all()
+    grads = gradients(where, ops.var, (np.array([3.0]),), [np.ones(1)], dims=(0,), correction=1)
+    assert np.isnan(grads[0]).all()
 
 
 @everywhere
@@ -53,8 +53,8 @@ def test_no_axes_reduce_nothing(where: Where, seed: np.random.Generator) -> None
     x = seed.normal(size=(2, 3))
     for row in (ops.sum, ops.mean, ops.prod, ops.amax, ops.amin, ops.logsumexp):
         np.testing.assert_array_equal(where.run(row, x, dims=()), x, err_msg=row.name)
-        found = gradients(where, row, (x,), [2 * x], dims=())
-        np.testing.assert_array_equal(found[0], 2 * x, err_msg=row.name)
+        grads = gradients(where, row, (x,), [2 * x], dims=())
+        np.testing.assert_array_equal(grads[0], 2 * x, err_msg=row.name)
     assert where.run(ops.any, x, dims=()).tolist() == [[True] * 3] * 2
 
 
@@ -74,9 +74,9 @@ FACTORS = np.array([[300.0, 300.0, 0.01, 0.5, 0.1]], np.float16)
 @everywhere
 @pytest.mark.parametrize("dims", [(1,), (0, 1)])
 def test_gradient_of_product_of_halves_whose_first_factors_overflow(where: Where, dims: tuple[int, ...]) -> None:
-    found = gradients(where, ops.prod, (FACTORS,), [np.ones((1, 1), np.float16)], dims=dims)
+    grads = gradients(where, ops.prod, (FACTORS,), [np.ones((1, 1), np.float16)], dims=dims)
     wide = FACTORS.astype(np.float64)
-    np.testing.assert_allclose(found[0], wide.prod() / wide, rtol=1e-3)
+    np.testing.assert_allclose(grads[0], wide.prod() / wide, rtol=1e-3)
 
 
 @everywhere
@@ -85,8 +85,8 @@ def test_gradient_of_product_with_zeros_equals_that_of_torch(where: Where) -> No
     g = np.array([[1.0], [2.0], [3.0]])
     theirs = torch.from_numpy(x).requires_grad_()
     (expected,) = torch.autograd.grad(theirs.prod(1, keepdim=True), theirs, torch.from_numpy(g))
-    found = gradients(where, ops.prod, (x,), [g], dims=(1,))
-    assert found[0].tolist() == expected.tolist() == [[0, 6, 0], [0, 0, 0], [24, 6, 12]]
+    grads = gradients(where, ops.prod, (x,), [g], dims=(1,))
+    assert grads[0].tolist() == expected.tolist() == [[0, 6, 0], [0, 0, 0], [24, 6, 12]]
 
 
 # -- ties ----------------------------------------------------------------------------------------------------
@@ -94,8 +94,8 @@ def test_gradient_of_product_with_zeros_equals_that_of_torch(where: Where) -> No
 @pytest.mark.parametrize(("row", "extreme"), [("amax", 3.0), ("amin", -3.0)])
 def test_equal_extremes_share_the_gradient_evenly(where: Where, row: str, extreme: float) -> None:
     x = np.array([[extreme, 0, extreme], [0, extreme, 1]])
-    found = gradients(where, ops.REGISTRY[row], (x,), [np.array([[6.0]])], dims=(0, 1))
-    assert found[0].tolist() == [[2, 0, 2], [0, 2, 0]]
+    grads = gradients(where, ops.REGISTRY[row], (x,), [np.array([[6.0]])], dims=(0, 1))
+    assert grads[0].tolist() == [[2, 0, 2], [0, 2, 0]]
 
 
 @everywhere
@@ -105,8 +105,8 @@ def test_indices_name_the_first_of_equal_extremes(where: Where) -> None:
     assert where.run(ops.argmin, x, dim=1).tolist() == [[3]]
     assert where.run(ops.max_with_indices, x, dim=1)[1].tolist() == [[1]]
     assert where.run(ops.min_with_indices, x, dim=1)[1].tolist() == [[3]]
-    found = gradients(where, ops.max_with_indices, (x,), [np.array([[7.0]]), None], dim=1)
-    assert found[0].tolist() == [[0, 7, 0, 0, 0]]
+    grads = gradients(where, ops.max_with_indices, (x,), [np.array([[7.0]]), None], dim=1)
+    assert grads[0].tolist() == [[0, 7, 0, 0, 0]]
 
 
 @everywhere
@@ -125,8 +125,8 @@ def test_extremes_pass_nan_on(where: Where) -> None:
     x = np.array([[1.0, NAN, 3.0, NAN], [1.0, 2.0, 3.0, 0.0]])
     for row in (ops.amax, ops.amin):
         assert np.isnan(where.run(row, x, dims=(1,))).ravel().tolist() == [True, False]
-        found = gradients(where, row, (x,), [np.ones((2, 1))], dims=(1,))
-        assert np.isnan(found[0]).any(axis=1).tolist() == [True, False]
+        grads = gradients(where, row, (x,), [np.ones((2, 1))], dims=(1,))
+        assert np.isnan(grads[0]).any(axis=1).tolist() == [True, False]
     for row in (ops.argmax, ops.argmin):
         assert where.run(row, x, dim=1)[0].tolist() == [1]
     for row in (ops.max_with_indices, ops.min_with_indices):
@@ -148,10 +148,10 @@ def test_logsumexp_at_infinities(where: Where) -> None:
     y = where.run(ops.logsumexp, x, dims=(1,))
     expected = torch.logsumexp(torch.from_numpy(x), 1, keepdim=True).numpy()
     np.testing.assert_allclose(y, expected, rtol=1e-15)
-    found = gradients(where, ops.logsumexp, (x[:1],), [np.ones((1, 1))], dims=(1,))
-    assert found[0].tolist() == [[0, 0, 0]]  # torch: NaN
-    found = gradients(where, ops.logsumexp, (x[2:4],), [np.ones((2, 1))], dims=(1,))
-    np.testing.assert_allclose(found[0], np.array([[0, 0.5, 0.5], [1, 1, 0]]))  # at 1e300 log(2) is lost in rounding
+    grads = gradients(where, ops.logsumexp, (x[:1],), [np.ones((1, 1))], dims=(1,))
+    assert grads[0].tolist() == [[0, 0, 0]]  # torch: NaN
+    grads = gradients(where, ops.logsumexp, (x[2:4],), [np.ones((2, 1))], dims=(1,))
+    np.testing.assert_allclose(grads[0], np.array([[0, 0.5, 0.5], [1, 1, 0]]))  # at 1e300 log(2) is lost in rounding
 
 
 # -- element types -----------------------------------------------------------------------------------------------

@@ -56,10 +56,10 @@ def test_interpolate_agrees_with_torch(
     attrs = {"output_size": wanted, "mode": name, "align_corners": align_corners}
     for leaf in LEAVES:
         assert_close(run(leaf, "interpolate", x, **attrs)[0], y, f"{leaf}")
-        found = gradients(leaf, "interpolate", x, g=g, **attrs)[0]
-        assert found is not None
+        grad = gradients(leaf, "interpolate", x, g=g, **attrs)[0]
+        assert grad is not None
         assert expected[0] is not None
-        assert_close(found, expected[0], f"{leaf} gradient")
+        assert_close(grad, expected[0], f"{leaf} gradient")
 
 
 @pytest.mark.parametrize("align_corners", [True, False])
@@ -120,11 +120,11 @@ def test_nearest_from_2_to_82_takes_the_second_element_at_41(dtype: Any) -> None
     for leaf in LEAVES:
         y = run(leaf, "interpolate", x, output_size=(82,), mode="nearest", align_corners=False)[0][0, 0]
         assert y.tolist() == [10.0] * 41 + [20.0] * 41
-        found = gradients(
+        grad = gradients(
             leaf, "interpolate", x, g=np.ones((1, 1, 82), dtype), output_size=(82,), mode="nearest", align_corners=False
         )[0]
-        assert found is not None
-        assert found.tolist() == [[[41.0, 41.0]]]
+        assert grad is not None
+        assert grad.tolist() == [[[41.0, 41.0]]]
 
 
 def test_nearest_index_is_the_exact_floor() -> None:
@@ -187,8 +187,8 @@ def test_grid_sample_agrees_with_torch(
     _, expected = by_torch(theirs, x, grid, g=g)
     for leaf in LEAVES:
         np.testing.assert_allclose(run(leaf, "grid_sample_2d", x, grid, **attrs)[0], y, rtol=1e-9, atol=1e-9)
-        found = gradients(leaf, "grid_sample_2d", x, grid, g=g, **attrs)
-        for name, ours, other in zip(("x", "grid"), found, expected, strict=True):
+        grads = gradients(leaf, "grid_sample_2d", x, grid, g=g, **attrs)
+        for name, ours, other in zip(("x", "grid"), grads, expected, strict=True):
             assert other is not None
             if ours is None:
                 assert (name, mode) == ("grid", "nearest")
@@ -209,7 +209,7 @@ def test_nearest_takes_the_even_pixel_at_halves(leaf: Any) -> None:
 def test_a_position_at_the_border_has_no_slope(leaf: Any) -> None:
     x = np.arange(4.0).reshape(1, 1, 1, 4)
     grid = np.array([[[[-1.5, 0.0], [-1.0, 0.0], [0.1, 0.0], [1.0, 0.0]]]])
-    found = gradients(
+    grad = gradients(
         leaf,
         "grid_sample_2d",
         x,
@@ -219,8 +219,8 @@ def test_a_position_at_the_border_has_no_slope(leaf: Any) -> None:
         padding_mode="border",
         align_corners=True,
     )[1]
-    assert found is not None
-    assert_close(found[0, 0, :, 0], np.array([0.0, 0.0, 1.5, 0.0]))
+    assert grad is not None
+    assert_close(grad[0, 0, :, 0], np.array([0.0, 0.0, 1.5, 0.0]))
 
 
 def test_the_mixed_derivative_of_a_saddle() -> None:

@@ -139,8 +139,8 @@ def test_gradient_of_padding_equals_that_of_torch(seed: np.random.Generator) -> 
     (expected,) = torch.autograd.grad(padded, x, torch.from_numpy(g))
     where = Where(LibTorch(), "cpu")
     padding = ((0, 0), (1, 2), (3, 2))
-    found = gradients(where, ops.pad, (x.detach().numpy(), 0.0), [g], padding=padding, mode="reflect")
-    np.testing.assert_allclose(found[0], expected.numpy(), rtol=1e-14)
+    grads = gradients(where, ops.pad, (x.detach().numpy(), 0.0), [g], padding=padding, mode="reflect")
+    np.testing.assert_allclose(grads[0], expected.numpy(), rtol=1e-14)
 
 
 @everywhere

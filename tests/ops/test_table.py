@@ -165,11 +165,13 @@ def test_scalar_inplace_and_commutative_agree_with_the_row(row: Op) -> None:
         form = in_place_form(call)
         if form is not None:
             function, over = form
-            given = [x.clone() if i in over else x for i, x in enumerate(inputs)]
-            written = function(*given) if call.multiple else (function(*given),)
-            for i, (made, plain) in enumerate(zip(written, outputs, strict=True)):
-                assert made.data_ptr() == given[over[i]].data_ptr(), f"{case!r}: result {i} is not written in place"
-                table.judge(f"in place {case!r}", table.arrays(TORCH, [made])[0], table.arrays(TORCH, [plain])[0], 0)
+            overwritten = [x.clone() if i in over else x for i, x in enumerate(inputs)]
+            written = function(*overwritten) if call.multiple else (function(*overwritten),)
+            for i, (result, plain) in enumerate(zip(written, outputs, strict=True)):
+                assert result.data_ptr() == overwritten[over[i]].data_ptr(), (
+                    f"{case!r}: result {i} is not written in place"
+                )
+                table.judge(f"in place {case!r}", table.arrays(TORCH, [result])[0], table.arrays(TORCH, [plain])[0], 0)
         if row.scalar is not None:
             count = expected.size
             columns = [
@@ -219,10 +221,10 @@ def test_inputs_stay_as_they_were(row: Op, place: str) -> None:
         if case.own and variant.floats():
             wide = float64_of(case)
             for leaf, where in leaves(place):
-                made = table.gradients(Autodiff(leaf), wide, table.upstream(wide), place=where)
-                _assert_unchanged(f"{leaf} {case!r} backward", leaf, wide.data, made.inputs)
+                backward = table.gradients(Autodiff(leaf), wide, table.upstream(wide), place=where)
+                _assert_unchanged(f"{leaf} {case!r} backward", leaf, wide.data, backward.inputs)
                 expected = table.arrays(leaf, table.execute(leaf, wide, where)[2])
-                for y, z in zip(table.arrays(leaf, made.outputs), expected, strict=True):
+                for y, z in zip(table.arrays(leaf, backward.outputs), expected, strict=True):
                     table.judge(f"{leaf} {case!r}: an output after the backward", y, z, _between_runs(row, place, z))
 
 
@@ -258,8 +260,8 @@ def _check_forward(variant: Typed, place: str) -> None:
     first = next(iter(results.values()))
     exact = viewed or variant.dtype not in table.EPS
     wide = table.reference(variant) if floats else first
-    for what, made in results.items():
-        for j, y in enumerate(made):
+    for what, ys in results.items():
+        for j, y in enumerate(ys):
             spec = call.results[j]
             dtype = DType.from_numpy(y.dtype) if spec is None else spec.dtype
             if exact or not dtype.is_float:
@@ -298,15 +300,15 @@ def test_samples_have_a_gradient_to_check(row: Op) -> None:
     flat: set[int] = set()
     for variant in float64(row, own=True):
         seeds = table.upstream(variant)
-        found = table.gradients(Autodiff(TORCH), variant, seeds).found
+        grads = table.gradients(Autodiff(TORCH), variant, seeds).grads
         if not any(g is not None and g.array.size for g in seeds):
             continue
         for i, numeric in table.numeric_gradients(variant).items():
-            if i in found and found[i].size:
+            if i in grads and grads[i].size:
                 slope = np.abs(numeric.values).max() > 1e-8
                 (steep if slope else flat).add(i)
                 # one element may be what is replaced or cut off; then another sample has to show the slope
-                assert slope or found[i].size == 1, (
+                assert slope or grads[i].size == 1, (
                     f"{variant!r}: the true gradient of input {i} is zero: a wrong rule would pass"
                 )
     assert flat <= steep, f"row {row.name}: in no sample have inputs {flat - steep} a gradient that is not zero"
@@ -319,13 +321,13 @@ def test_gradient_against_central_differences(row: Op, place: str) -> None:
         if not variant.case.own and any(numeric.kink for numeric in numerics.values()):
             continue  # values of a sample, put into another shape, can meet where the function has no derivative
         for leaf, where in leaves(place):
-            found = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
+            grads = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).grads
             for i, numeric in numerics.items():
-                _judge_numeric(f"{leaf} {variant!r}: gradient of input {i}", found.get(i), numeric)
+                _judge_numeric(f"{leaf} {variant!r}: gradient of input {i}", grads.get(i), numeric)
 
 
-def _judge_numeric(what: str, found: Array | None, numeric: table.Numeric) -> None:
-    actual = np.zeros(numeric.values.shape) if found is None else found.reshape(-1)[numeric.positions]
+def _judge_numeric(what: str, grad: Array | None, numeric: table.Numeric) -> None:
+    actual = np.zeros(numeric.values.shape) if grad is None else grad.reshape(-1)[numeric.positions]
     table.judge(what, actual, numeric.values, numeric.tolerance)
 
 
@@ -338,10 +340,10 @@ def test_gradient_against_torch_in_float64(row: Op, place: str) -> None:
         if expected is None:
             continue
         for leaf, where in leaves(place):
-            found = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
+            grads = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).grads
             for i, g in expected.items():
                 what = f"{leaf} {variant!r}: gradient of input {i} against torch"
-                actual = found.get(i, np.zeros_like(g))
+                actual = grads.get(i, np.zeros_like(g))
                 table.judge(what, actual, g, stable_gradient(variant, DType.F64, i))
 
 
@@ -351,15 +353,15 @@ def test_gradient_in_float32(row: Op, place: str) -> None:
         variant = table.typed(wide.case, DType.F32)
         expected = wide_gradient(variant)
         for leaf, where in leaves(place):
-            found = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
-            assert found.keys() == expected.keys()
+            grads = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).grads
+            assert grads.keys() == expected.keys()
             for i, g in expected.items():
                 what = f"{leaf} {variant!r}: gradient of input {i}"
-                table.judge(what, found[i], g, stable_gradient(variant, DType.F32, i))
+                table.judge(what, grads[i], g, stable_gradient(variant, DType.F32, i))
                 error = torch_gradient_errors(row, place).get(i)
                 if error is not None and g.size >= _FEW:
                     allowed = table.twice(g, error * table.size(g), DType.F32)
-                    table.judge(f"{what} against twice torch's error", found[i], g, allowed)
+                    table.judge(f"{what} against twice torch's error", grads[i], g, allowed)
 
 
 def test_gradient_through_each_output(row: Op, place: str) -> None:
@@ -371,13 +373,13 @@ def test_gradient_through_each_output(row: Op, place: str) -> None:
             continue
         for leaf, where in leaves(place):
             stack = Autodiff(leaf)
-            together = table.gradients(stack, variant, seeds, place=where).found
+            together = table.gradients(stack, variant, seeds, place=where).grads
             total = {i: np.zeros_like(g) for i, g in together.items()}
             for j in live:
                 alone = table.gradients(
                     stack, variant, [g if k == j else None for k, g in enumerate(seeds)], place=where
                 )
-                for i, g in alone.found.items():
+                for i, g in alone.grads.items():
                     total[i] += g
             for i, g in together.items():
                 scale = max(1.0, table.size(g))
@@ -396,11 +398,11 @@ def test_gradient_for_each_subset_of_inputs(row: Op, place: str) -> None:
             subsets += list(itertools.combinations(wanted, 2))[number % 3 :: min(3, len(variants))]
         for leaf, where in leaves(place):
             stack = Autodiff(leaf)
-            whole = table.gradients(stack, variant, table.upstream(variant), place=where).found
+            whole = table.gradients(stack, variant, table.upstream(variant), place=where).grads
             for needs in subsets:
-                found = table.gradients(stack, variant, table.upstream(variant), place=where, needs=needs).found
-                assert found.keys() == whole.keys() & set(needs), f"{leaf} {variant!r}: {needs} alone gives {[*found]}"
-                for i, g in found.items():
+                grads = table.gradients(stack, variant, table.upstream(variant), place=where, needs=needs).grads
+                assert grads.keys() == whole.keys() & set(needs), f"{leaf} {variant!r}: {needs} alone gives {[*grads]}"
+                for i, g in grads.items():
                     # a row with `live` may use another kernel for fewer outputs
                     allowed = 1e-13 * max(1.0, table.size(g))
                     table.judge(f"{leaf} {variant!r}: input {i} with {needs} tracked", g, whole[i], allowed)
@@ -410,8 +412,8 @@ def test_balanced_checkpointing_changes_no_bit(row: Op, place: str) -> None:
     _skip_unless_differentiable(row)
     for variant in float64(row, own=True):
         for leaf, where in leaves(place):
-            saved = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
-            again = table.gradients(Autodiff(leaf, "balanced"), variant, table.upstream(variant), place=where).found
+            saved = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).grads
+            again = table.gradients(Autodiff(leaf, "balanced"), variant, table.upstream(variant), place=where).grads
             assert saved.keys() == again.keys()
             for i, g in saved.items():
                 # on a GPU some reductions add in an order of their own each time
@@ -452,8 +454,8 @@ def _first_gradients(
     for j, g in zip(outputs, points[len(wanted) :], strict=True):
         upstreams[j] = TensorData(g, DType.F64)
     moved = variant.replaced(dict(zip(wanted, points, strict=False)))
-    found = table.gradients(Autodiff(TORCH), moved, upstreams).found
-    return [found.get(i) for i in wanted]
+    grads = table.gradients(Autodiff(TORCH), moved, upstreams).grads
+    return [grads.get(i) for i in wanted]
 
 
 def _skip_unless_differentiable(row: Op) -> None:
@@ -472,8 +474,8 @@ def test_decomposition_agrees_with_candidates_and_rule(row: Op, place: str) -> N
         variant = float64_of(case) if variant.floats() else variant
         for leaf, where in leaves(place):
             call, inputs, outputs = table.execute(leaf, variant, where)
-            made = interpret(decomposed(call), leaf, [x for x in inputs if x is not None])
-            pairs = zip(table.arrays(leaf, made), table.arrays(leaf, outputs), strict=True)
+            composed = interpret(decomposed(call), leaf, [x for x in inputs if x is not None])
+            pairs = zip(table.arrays(leaf, composed), table.arrays(leaf, outputs), strict=True)
             for j, (y, z) in enumerate(pairs):
                 spec = call.results[j]
                 allowed = 0.0
@@ -483,10 +485,10 @@ def test_decomposition_agrees_with_candidates_and_rule(row: Op, place: str) -> N
             if variant.floats() and row.gradient_rule is not None:
                 stack = Autodiff(leaf)
                 seeds = table.upstream(variant)
-                rule = table.gradients(stack, variant, seeds, place=where).found
-                found = table.gradients(stack, variant, seeds, place=where, run=_decomposition_on(stack)).found
+                rule = table.gradients(stack, variant, seeds, place=where).grads
+                grads = table.gradients(stack, variant, seeds, place=where, run=_decomposition_on(stack)).grads
                 for i in variant.floats():
-                    g = found.get(i, np.zeros(1))
+                    g = grads.get(i, np.zeros(1))
                     allowed = stable_gradient(variant, DType.F64, i)
                     table.judge(
                         f"{leaf} {variant!r}: gradient {i} by decomposition",
@@ -510,21 +512,21 @@ def test_traced_row_gives_the_same_bits(row: Op, place: str) -> None:
                 call, inputs, outputs = table.execute(leaf, variant, where)
                 trace = Trace()
                 fed: list[Any] = []
-                given: list[Any] = []
+                primitives: list[Any] = []
                 for x, spec in zip(inputs, call.specs, strict=True):
                     number = x is not None and not isinstance(spec, TensorSpec)
                     if x is None or (number and not symbolic):
                         fed.append(x)
                     else:
                         fed.append(trace.input(NUMBER_SPECS[type(x)] if number else spec))  # type: ignore[arg-type]  # no None here
-                        given.append(x)
-                made = row.run(trace, Value, fed, call.attrs)
-                graph = trace.graph(made if call.multiple else (made,))
+                        primitives.append(x)
+                output = row.run(trace, Value, fed, call.attrs)
+                graph = trace.graph(output if call.multiple else (output,))
                 expected = table.arrays(leaf, outputs)
-                for how, run in (("interpreted", _interpreted(leaf, graph)), ("compiled", leaf.compile(graph))):
-                    for y, z in zip(table.arrays(leaf, run(*given)), expected, strict=True):
+                for how, run in (("interpreted", _interpret_graph(leaf, graph)), ("compiled", leaf.compile(graph))):
+                    for y, z in zip(table.arrays(leaf, run(*primitives)), expected, strict=True):
                         table.judge(f"{leaf} {case!r} {how}", y, z, _between_runs(row, place, z))
 
 
-def _interpreted(leaf: Any, graph: Any) -> Callable[..., Sequence[Any]]:
+def _interpret_graph(leaf: Any, graph: Any) -> Callable[..., Sequence[Any]]:
     return lambda *inputs: interpret(graph, leaf, inputs)

@@ -95,7 +95,7 @@ def _stepping(x: Any) -> Any:
     return (x - 1) * 2
 
 
-def _kept(x: Any) -> Any:
+def _cached_double(x: Any) -> Any:
     return _cache.setdefault((x.shape, x.dtype), x * 2)
 
 
@@ -114,15 +114,19 @@ def _half_as_wide(x: TensorSpec) -> TensorSpec:
 _half_as_wide.__name__ = "plain"
 
 
-def _undocumented(x: TensorSpec) -> TensorSpec:
+def _undocumented_rule(x: TensorSpec) -> TensorSpec:
     """Twice x."""
     return x.require(FLOAT)
 
 
-_undocumented.__name__ = "plain"
+_undocumented_rule.__name__ = "plain"
 
 FAULTS: dict[str, tuple[Any, Callable[[], Op], str]] = {
-    "no docstring parts": (EVERY[0], lambda: twice(rule=_undocumented), r"lacks Shapes: in its docstring, Dtypes:"),
+    "no docstring parts": (
+        EVERY[0],
+        lambda: twice(rule=_undocumented_rule),
+        r"lacks Shapes: in its docstring, Dtypes:",
+    ),
     "no samples": (EVERY[0], lambda: twice(samples=()), "lacks samples"),
     "no candidate": (EVERY[0], lambda: twice(numpy=None), r"lacks numpy= or a decomposition"),
     "no gradient": (EVERY[0], lambda: twice(None), "lacks a gradient"),
@@ -133,7 +137,7 @@ FAULTS: dict[str, tuple[Any, Callable[[], Op], str]] = {
     "wrong inplace": (EVERY[2], lambda: twice(inplace=lambda x: x.mul_(3)), "in place"),
     "hidden view": (EVERY[3], lambda: twice(torch=lambda x: x, numpy=lambda x: x), "shares memory with input 0"),
     "claimed view": (EVERY[3], lambda: twice(view=True), "no result shares memory"),
-    "kept result": (EVERY[3], lambda: twice(torch=_kept), "shares memory with another output"),
+    "kept result": (EVERY[3], lambda: twice(torch=_cached_double), "shares memory with another output"),
     "writes to input": (EVERY[4], lambda: twice(torch=_stepping), "wrote to input 0"),
     "leaves differ": (EVERY[5], lambda: twice(numpy=lambda x: x * 2 + 1e-3), "NdArray"),
     "leaves differ by rounding": (EVERY[5], lambda: twice(numpy=_off_by_rounding), "twice torch's error"),

@@ -33,7 +33,7 @@ ROWS: Final = [
 ]
 
 STEP: Final = 1e-4
-"""Of central differences, extrapolated once: they err by 1e-16 / STEP and by the fifth derivative times STEP^4."""
+"""The step of central differences, extrapolated once: errors are 1e-16 / STEP and the fifth derivative times STEP^4."""
 
 ORDERS: Final = (1, 2, 3)
 
@@ -130,8 +130,8 @@ def difference(f: Callable[..., Tensor], sample: Sample, order: int) -> tuple[fl
 
 
 def samples(row: Op, most: int | None = None) -> list[Sample]:
-    found = [Sample(row, variant) for variant in float64(row, own=True)]
-    return [s for s in found if any(x.size for x in s.points) and any(map(_is_float, s.variant.call("cpu").results))][
+    drawn = [Sample(row, variant) for variant in float64(row, own=True)]
+    return [s for s in drawn if any(x.size for x in s.points) and any(map(_is_float, s.variant.call("cpu").results))][
         :most
     ]
 
@@ -148,12 +148,12 @@ def check_orders(sample: Sample, orders: Sequence[int]) -> None:
     for order in orders:
         below = derivative(sample.function(CPU), sample, CPU, order - 1)
         above = derivative(sample.function(CPU), sample, CPU, order)
-        found = number(above(*sample.at(CPU)))
+        slope = number(above(*sample.at(CPU)))
         expected, apart = difference(below, sample, order)
         scale = max(1.0, abs(expected), abs(number(below(*sample.at(CPU)))))
         if apart < 1e-3 * scale:  # else a kink, or a pole, is nearer than the step
             what = f"{sample.variant!r}: derivative {order}"
-            judge(what, found, expected, 1e-7 * scale + 0.1 * apart)
+            judge(what, slope, expected, 1e-7 * scale + 0.1 * apart)
 
 
 def ways(sample: Sample, device: Device) -> dict[str, Callable[[], tuple[int, Tensor]]]:
@@ -173,8 +173,8 @@ def ways(sample: Sample, device: Device) -> dict[str, Callable[[], tuple[int, Te
             leaves.append(now)
         y = f(*now)
         for k, (asked, along) in enumerate(zip(reversed(leaves), (v, u, w), strict=False)):
-            found = y.backward()
-            grads = [x.grad(found) for x in asked]
+            slots = y.backward()
+            grads = [x.grad(slots) for x in asked]
             parts = [(g, d) for g, d in zip(grads, along, strict=True) if g is not None]
             if not parts:
                 return one * 0.0
@@ -184,10 +184,10 @@ def ways(sample: Sample, device: Device) -> dict[str, Callable[[], tuple[int, Te
         return y
 
     def together(*xs: Tensor) -> Tensor:
-        found = per_sample_grad(lambda *a: dot(gradient(*a[:-1]), v) * a[-1].sum(), argnums=positions)(
+        mixed = per_sample_grad(lambda *a: dot(gradient(*a[:-1]), v) * a[-1].sum(), argnums=positions)(
             *xs, Tensor.ones((2, 1), (device, "f64"))
         )
-        return dot(found, u) * 0.5
+        return dot(mixed, u) * 0.5
 
     return {
         "hvp": lambda: (2, dot(hvp(f, xs, v), u)),
@@ -207,8 +207,8 @@ def check_ways(sample: Sample, device: Device) -> None:
     expected = {k: number(derivative(sample.function(CPU), sample, CPU, k)(*sample.at(CPU))) for k in ORDERS}
     scale = max(1.0, *map(abs, expected.values()))
     for name, way in ways(sample, device).items():
-        order, found = way()
-        judge(f"{device} {sample.variant!r}: {name}", number(found), expected[order], 1e-9 * scale)
+        order, derived = way()
+        judge(f"{device} {sample.variant!r}: {name}", number(derived), expected[order], 1e-9 * scale)
 
 
 def check_compiled(sample: Sample, device: Device, *, fuse: bool = False) -> None:
@@ -218,8 +218,8 @@ def check_compiled(sample: Sample, device: Device, *, fuse: bool = False) -> Non
             return derivative(sample.function(device), sample, device, order)(*xs)
 
         expected = number(f(*sample.at(device)))
-        found = number(compile(f, fuse=fuse)(*sample.at(device)))
-        judge(f"compiled, fuse={fuse}, {sample.variant!r}: {order}", found, expected, 1e-9 * max(1.0, abs(expected)))
+        slope = number(compile(f, fuse=fuse)(*sample.at(device)))
+        judge(f"compiled, fuse={fuse}, {sample.variant!r}: {order}", slope, expected, 1e-9 * max(1.0, abs(expected)))
 
 
 @pytest.mark.parametrize("name", ROWS)

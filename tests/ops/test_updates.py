@@ -59,8 +59,8 @@ def test_float64_agrees_with_numpy(kind: str, seed: np.random.Generator) -> None
     call = bound(kind, xs)
     numbers = ROWS[kind][1]
     expected = HOST.execute(call, [*numbers, *(x.numpy() for x in xs)])
-    for found, wanted in zip(LEAF.execute(call, [*numbers, *xs]), expected, strict=True):
-        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-14)
+    for updated, wanted in zip(LEAF.execute(call, [*numbers, *xs]), expected, strict=True):
+        np.testing.assert_allclose(updated.numpy(), wanted, rtol=1e-12, atol=1e-14)
 
 
 def test_eager_writes_to_nothing_and_in_place_gives_its_bits(kind: str, seed: np.random.Generator) -> None:
@@ -73,10 +73,10 @@ def test_eager_writes_to_nothing_and_in_place_gives_its_bits(kind: str, seed: np
     assert form is not None
     function, over = form
     n = len(SHAPES)
-    made = function(*numbers, *xs)
-    for i, (found, wanted) in enumerate(zip(made, expected, strict=True)):
-        assert torch.equal(found, wanted)
-        assert found is xs[over[i] - len(numbers)]
+    updated = function(*numbers, *xs)
+    for i, (new, wanted) in enumerate(zip(updated, expected, strict=True)):
+        assert torch.equal(new, wanted)
+        assert new is xs[over[i] - len(numbers)]
     assert all(torch.equal(x, y) for x, y in zip(xs[n : 2 * n], before[n : 2 * n], strict=True)), "a gradient changed"
 
 
@@ -90,8 +90,8 @@ def test_strides_do_not_matter(kind: str, seed: np.random.Generator) -> None:
     form = in_place_form(call)
     assert form is not None
     for run in (lambda: LEAF.execute(call, [*numbers, *strided]), lambda: form[0](*numbers, *strided)):
-        for found, wanted in zip(run(), expected, strict=True):
-            assert torch.equal(found, wanted)
+        for updated, wanted in zip(run(), expected, strict=True):
+            assert torch.equal(updated, wanted)
 
 
 def test_expanded_gradients_and_states(kind: str, seed: np.random.Generator) -> None:
@@ -99,10 +99,10 @@ def test_expanded_gradients_and_states(kind: str, seed: np.random.Generator) -> 
     narrow = [xs[0], *(x[:1].expand(4, 3) for x in xs[1:])]
     dense = [x.contiguous() for x in narrow]
     call, numbers = bound(kind, xs), ROWS[kind][1]
-    for found, wanted in zip(
+    for updated, wanted in zip(
         LEAF.execute(call, [*numbers, *narrow]), LEAF.execute(call, [*numbers, *dense]), strict=True
     ):
-        assert torch.equal(found, wanted)
+        assert torch.equal(updated, wanted)
 
 
 def test_parameters_of_several_types_in_one_call(kind: str, seed: np.random.Generator) -> None:
@@ -112,9 +112,9 @@ def test_parameters_of_several_types_in_one_call(kind: str, seed: np.random.Gene
     mixed: list[torch.Tensor] = []
     for i in range(runs):
         mixed += [single[2 * i], double[2 * i], single[2 * i + 1], double[2 * i + 1]]
-    found = LEAF.execute(bound(kind, mixed), [*numbers, *mixed])
+    updated = LEAF.execute(bound(kind, mixed), [*numbers, *mixed])
     apart = [list(LEAF.execute(bound(kind, xs), [*numbers, *xs])) for xs in (single, double)]
-    for i, value in enumerate(found):
+    for i, value in enumerate(updated):
         wanted = apart[i % 2][i // 2]
         assert value.dtype is wanted.dtype
         assert torch.equal(value, wanted)
@@ -126,10 +126,10 @@ def test_half_types_are_right_to_a_few_roundings(kind: str, dtype: Any, seed: np
     numbers = ROWS[kind][1]
     wide = [x.double() for x in xs]
     expected = LEAF.execute(bound(kind, wide), [*numbers, *wide])
-    for found, wanted in zip(LEAF.execute(bound(kind, xs), [*numbers, *xs]), expected, strict=True):
-        assert found.dtype is dtype
+    for updated, wanted in zip(LEAF.execute(bound(kind, xs), [*numbers, *xs]), expected, strict=True):
+        assert updated.dtype is dtype
         # the kernels keep the moments in the narrow type before they divide by them: three roundings of a part each
-        error = (found.double() - wanted).abs().max() / wanted.abs().max()
+        error = (updated.double() - wanted).abs().max() / wanted.abs().max()
         assert error < 4 * torch.finfo(dtype).eps
 
 
@@ -138,9 +138,9 @@ def test_time_and_rate_may_be_tensors(seed: np.random.Generator) -> None:
     _, numbers, _, _ = ROWS["adam"]
     call = bound("adam", xs)
     expected = LEAF.execute(call, [*numbers, *xs])
-    given = [torch.tensor(numbers[0]), *numbers[1:6], torch.tensor(float(numbers[6])), *xs]
-    for found, wanted in zip(LEAF.execute(call, given), expected, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-7)
+    arguments = [torch.tensor(numbers[0]), *numbers[1:6], torch.tensor(float(numbers[6])), *xs]
+    for updated, wanted in zip(LEAF.execute(call, arguments), expected, strict=True):
+        torch.testing.assert_close(updated, wanted, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)

@@ -26,7 +26,7 @@ LEAVES: Final = [LibTorch(), NdArray()]
 
 def values(leaf: Any, inputs: Sequence[Any], dtype: DType | None = None) -> list[Any]:
     """Arrays as values on a leaf (floats converted to dtype); numbers and None as they are."""
-    made: list[Any] = []
+    operands: list[Any] = []
     for x in inputs:
         if isinstance(x, np.ndarray):
             data = TensorData.of(x)
@@ -34,8 +34,8 @@ def values(leaf: Any, inputs: Sequence[Any], dtype: DType | None = None) -> list
                 data = data.convert(dtype)
             primitive = leaf.from_data(data, "cpu")
             x = Value(leaf, primitive, leaf.spec(primitive))
-        made.append(x)
-    return made
+        operands.append(x)
+    return operands
 
 
 def read(value: Value) -> Array:
@@ -59,16 +59,16 @@ def gradients(
         Value(tape, tape.track(x.primitive, x.spec), x.spec) if isinstance(x, Value) and x.dtype.is_float else x
         for x in values(leaf, inputs)
     ]
-    made = REGISTRY[name](*tracked, **attrs)
-    outputs = made if isinstance(made, tuple) else (made,)
+    output = REGISTRY[name](*tracked, **attrs)
+    outputs = output if isinstance(output, tuple) else (output,)
     roots = [
         (y.primitive, values(leaf, [g])[0].primitive)
         for y, g in zip(outputs, upstream, strict=True)
         if g is not None and tape.is_tracked(y.primitive)
     ]
-    found = tape.backward(roots)
+    slots = tape.backward(roots)
     return [
-        np.asarray(leaf.into_data(found[x.primitive.node.id]).values) if x.primitive.node.id in found else None
+        np.asarray(leaf.into_data(slots[x.primitive.node.id]).values) if x.primitive.node.id in slots else None
         for x in tracked
         if isinstance(x, Value) and x.dtype.is_float
     ]
@@ -96,8 +96,8 @@ def compare(
     """
     references = [torch.from_numpy(x.copy()) if isinstance(x, np.ndarray) else x for x in inputs]
     wanted = [x.requires_grad_() for x in references if isinstance(x, torch.Tensor) and x.is_floating_point()]
-    made = twin(*references)
-    outputs = made if isinstance(made, tuple) else (made,)
+    output = twin(*references)
+    outputs = output if isinstance(output, tuple) else (output,)
     upstream = [generator.standard_normal(tuple(y.shape)) for y in outputs]
     expected: list[Any] = []
     if differentiate:
@@ -105,11 +105,11 @@ def compare(
             torch.autograd.grad(outputs, wanted, [torch.from_numpy(g) for g in upstream], allow_unused=True)
         )
     for leaf in LEAVES:
-        found = run(leaf, name, *inputs, **attrs)
-        found = found if isinstance(found, list) else [found]
+        outputs_of_row = run(leaf, name, *inputs, **attrs)
+        outputs_of_row = outputs_of_row if isinstance(outputs_of_row, list) else [outputs_of_row]
         for i, y in enumerate(outputs):
-            close(f"{leaf} {name}: output {i}", found[i], y.detach().numpy())
+            close(f"{leaf} {name}: output {i}", outputs_of_row[i], y.detach().numpy())
         if differentiate:
-            starts = [*upstream, *[None] * (len(found) - len(upstream))]
+            starts = [*upstream, *[None] * (len(outputs_of_row) - len(upstream))]
             for i, (g, e) in enumerate(zip(gradients(leaf, name, inputs, starts, attrs), expected, strict=True)):
                 close(f"{leaf} {name}: gradient {i}", g, np.zeros(wanted[i].shape) if e is None else e.numpy())

@@ -33,8 +33,8 @@ def host(x: Value) -> Array:
 
 def run(leaf: Any, name: str, *inputs: Array | None, **attrs: Any) -> list[Array]:
     """The outputs of a row."""
-    made = REGISTRY[name](*[None if x is None else value(leaf, x) for x in inputs], **attrs)
-    return [host(y) for y in (made if isinstance(made, tuple) else (made,))]
+    output = REGISTRY[name](*[None if x is None else value(leaf, x) for x in inputs], **attrs)
+    return [host(y) for y in (output if isinstance(output, tuple) else (output,))]
 
 
 def gradients(leaf: Any, name: str, *inputs: Array | None, g: Array, **attrs: Any) -> list[Array | None]:
@@ -45,13 +45,13 @@ def gradients(leaf: Any, name: str, *inputs: Array | None, g: Array, **attrs: An
         if x is None:
             fed.append(None)
             continue
-        made = value(leaf, x)
-        fed.append(Value(stack, stack.track(made.primitive, made.spec), made.spec))
+        tensor = value(leaf, x)
+        fed.append(Value(stack, stack.track(tensor.primitive, tensor.spec), tensor.spec))
     y = REGISTRY[name](*fed, **attrs)
     first = y[0] if isinstance(y, tuple) else y
-    found = stack.backward([(first.primitive, value(leaf, g).primitive)])
+    slots = stack.backward([(first.primitive, value(leaf, g).primitive)])
     return [
-        None if x is None or x.primitive.node.id not in found else leaf.into_data(found[x.primitive.node.id]).array
+        None if x is None or x.primitive.node.id not in slots else leaf.into_data(slots[x.primitive.node.id]).array
         for x in fed
     ]
 
@@ -63,8 +63,8 @@ def by_torch(function: Any, *inputs: Array | None, g: Array | None = None) -> tu
     if g is None:
         return y.detach().numpy(), []
     wanted = [x for x in tensors if x is not None]
-    found = iter(torch.autograd.grad(y, wanted, torch.from_numpy(g)))
-    return y.detach().numpy(), [None if x is None else next(found).numpy() for x in tensors]
+    grads = iter(torch.autograd.grad(y, wanted, torch.from_numpy(g)))
+    return y.detach().numpy(), [None if x is None else next(grads).numpy() for x in tensors]
 
 
 def assert_close(actual: Array, expected: Array, what: str = "") -> None:
