@@ -131,11 +131,11 @@ def make_training(directory: Any, epochs: int = 3, workers: int = 0) -> Supervis
 
 def digest(module: Module) -> str:
     """A hash of every bit of a model's parameters and statistics."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for path, entry in module.into_record().entries.items():
-        found.update(path.encode())
-        found.update(entry.read().array.tobytes())
-    return found.hexdigest()
+        checksum.update(path.encode())
+        checksum.update(entry.read().array.tobytes())
+    return checksum.hexdigest()
 
 
 class Slow(Net):

@@ -97,11 +97,11 @@ def learner(program, fault, from_step=0):
     return program.Learner(net, program.AdamConfig().init(), 1e-3)
 
 
-def train(program, folder, fault, from_step, *, compiled=True, steps=24, accumulation=1, made=None):
+def train(program, folder, fault, from_step, *, compiled=True, steps=24, accumulation=1, prepared=None):
     device = Device.cpu().autodiff()
     training = program.SupervisedTraining(folder, batches(steps, device), None).renderer(program.SilentRenderer())
     training = training.compile(compiled).detect_anomaly().grads_accumulation(accumulation)
-    return training.launch(learner(program, fault, from_step) if made is None else made)
+    return training.launch(learner(program, fault, from_step) if prepared is None else prepared)
 
 
 FAULTS = {
@@ -126,11 +126,11 @@ def test_a_planted_fault_is_found_and_replayed(program, tmp_path, fault, compile
     [file] = (tmp_path / "run/anomaly").iterdir()
     assert file.name == "step-6.safetensors"
     assert f"burn-torch replay {file}" in text
-    found = replay(file)
-    assert found.reproduced
-    assert FAULTS[fault] in str(found.fault)
-    assert str(found).endswith(f"the same fault: {found.fault}")
-    assert found.fault.values.nan or found.fault.values.infinite
+    replayed = replay(file)
+    assert replayed.reproduced
+    assert FAULTS[fault] in str(replayed.fault)
+    assert str(replayed).endswith(f"the same fault: {replayed.fault}")
+    assert replayed.fault.values.nan or replayed.fault.values.infinite
     assert Replay.load(file).position == {"epoch": 1, "batch": 6, "step": 6}
 
 
@@ -151,15 +151,15 @@ def test_with_accumulation_too(program, tmp_path, from_step, compiled):
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_watched_run_has_the_same_bits(program, tmp_path, compiled):
-    found = [
+    results = [
         program.make_training(tmp_path / f"{flag}", 2)
         .compile(compiled)
         .detect_anomaly(flag)
         .launch(program.make_learner())
         for flag in (True, False)
     ]
-    assert program.digest(found[0].model) == program.digest(found[1].model)
-    assert found[0].history.to_state() == found[1].history.to_state()
+    assert program.digest(results[0].model) == program.digest(results[1].model)
+    assert results[0].history.to_state() == results[1].history.to_state()
     assert not (tmp_path / "True/anomaly").exists()
 
 
@@ -178,9 +178,9 @@ def test_an_optimizer_that_overflows_is_found_before_a_checkpoint(program, tmp_p
     unused = LinearConfig(2, 2).init(Device.cpu().autodiff())
     net = Idle(base.linear1, base.norm, base.dropout, base.activation, base.linear2, unused)
     training = program.make_training(tmp_path / "run", 1).detect_anomaly()
-    made = program.Learner(net, program.AdamConfig().init(), 1e38)
+    prepared = program.Learner(net, program.AdamConfig().init(), 1e38)
     with pytest.raises(NonFiniteError, match=r"infinity from |NaN from "):
-        training.launch(made)
+        training.launch(prepared)
     assert not (tmp_path / "run/checkpoint").exists()
 
 
@@ -206,12 +206,12 @@ def test_an_infinite_gradient_that_clipping_hides_is_found(program, tmp_path, co
     optim: Any = program.AdamConfig(grad_clipping=GradientClippingConfig.Value(1.0)).init()
     if grouped:
         optim = GroupedOptimizer.of(net, {"scale": (ParamGroup.from_path("scale"), optim)}, SgdConfig().init())
-    made = program.Learner(net, optim, 1e-3)
+    prepared = program.Learner(net, optim, 1e-3)
     training = program.SupervisedTraining(tmp_path / "blind", batches(24, device), None).compile(compiled)
     training = training.grads_accumulation(accumulation).renderer(program.SilentRenderer())
-    assert training.launch(made).status == "completed"  # nothing else shows it
+    assert training.launch(prepared).status == "completed"  # nothing else shows it
     with pytest.raises(NonFiniteError, match=r"infinity from .* in epoch 1, batch (8|9) ") as caught:
-        train(program, tmp_path / "run", "none", 7, compiled=compiled, accumulation=accumulation, made=made)
+        train(program, tmp_path / "run", "none", 7, compiled=compiled, accumulation=accumulation, prepared=prepared)
     assert re.search(r"line .*test_anomaly.py:\d+ in classify: ", str(caught.value))
     assert replay(next((tmp_path / "run/anomaly").iterdir())).reproduced
 
@@ -226,8 +226,8 @@ def test_large_gradients_that_are_finite_are_no_fault(program, tmp_path):
 
     base = learner(program, "none").model
     optim = program.AdamConfig(grad_clipping=GradientClippingConfig.Value(1.0)).init()
-    made = program.Learner(Large(base.linear1, base.planted, base.linear2), optim, 1e-3)
-    assert train(program, tmp_path / "run", "none", 0, steps=2, made=made).status == "completed"
+    prepared = program.Learner(Large(base.linear1, base.planted, base.linear2), optim, 1e-3)
+    assert train(program, tmp_path / "run", "none", 0, steps=2, prepared=prepared).status == "completed"
 
 
 def test_an_input_that_holds_nan_is_named(program, tmp_path):
@@ -251,11 +251,11 @@ def test_a_step_that_cannot_be_traced_says_which_values_and_why(program, tmp_pat
             return TrainOutput.new(self, (item.loss * scale).backward(), item)
 
     base = learner(program, "log", 2).model
-    made = program.Learner(Reads(base.linear1, base.planted, base.linear2), program.AdamConfig().init(), 1e-3)
+    prepared = program.Learner(Reads(base.linear1, base.planted, base.linear2), program.AdamConfig().init(), 1e-3)
     with pytest.raises(
         NonFiniteError, match=r"the loss, .*batch 3 \(step 3.*cannot be traced[\s\S]*expected: [\s\S]*mend: "
     ):
-        train(program, tmp_path / "run", "log", 2, made=made)
+        train(program, tmp_path / "run", "log", 2, prepared=prepared)
 
 
 def test_a_disk_that_is_full_hides_no_fault(program, tmp_path, monkeypatch):
@@ -306,24 +306,24 @@ def test_what_is_finite_has_no_fault():
 
 
 def test_an_infinity_that_became_nan_is_told_with_both():
-    found = searched(lambda x: x.exp() - x.exp() * 1.0 - x.exp(), [200.0, 1.0])
-    assert str(found.fault) == "infinity from exp"
-    assert found.fault.became.startswith("sub at ")
-    assert "test_anomaly.py" in found.fault.where
+    fault = searched(lambda x: x.exp() - x.exp() * 1.0 - x.exp(), [200.0, 1.0])
+    assert str(fault.fault) == "infinity from exp"
+    assert fault.fault.became.startswith("sub at ")
+    assert "test_anomaly.py" in fault.fault.where
 
 
 def test_the_part_that_is_kept_is_what_leads_to_the_fault():
-    found = searched(lambda x, y: ((x * 2).log(), (y * 3).exp().sum()), [-1.0], [1.0, 2.0])
-    assert [node.call.op.name for node in found.graph.nodes] == ["mul", "log"]
-    assert found.inputs == (0,)
+    fault = searched(lambda x, y: ((x * 2).log(), (y * 3).exp().sum()), [-1.0], [1.0, 2.0])
+    assert [node.call.op.name for node in fault.graph.nodes] == ["mul", "log"]
+    assert fault.inputs == (0,)
 
 
 def test_unsound_names_what_is_not_finite(program):
-    made = learner(program, "none")
-    assert list(unsound(made)) == []
-    broken = made.model.linear1.weight.map(lambda x: x / (x * 0))
-    model = dataclasses.replace(made.model, linear1=dataclasses.replace(made.model.linear1, weight=broken))
-    assert list(unsound(made.with_model(model))) == ["model.linear1.weight"]
+    sound = learner(program, "none")
+    assert list(unsound(sound)) == []
+    broken = sound.model.linear1.weight.map(lambda x: x / (x * 0))
+    model = dataclasses.replace(sound.model, linear1=dataclasses.replace(sound.model.linear1, weight=broken))
+    assert list(unsound(sound.with_model(model))) == ["model.linear1.weight"]
 
 
 # -- files ------------------------------------------------------------------------------------------------
@@ -351,10 +351,10 @@ def test_a_replay_that_gives_another_result_says_so(program, tmp_path):
     [file] = (tmp_path / "run/anomaly").iterdir()
     held = Replay.load(file)
     sound = dataclasses.replace(held, inputs=tuple(_zeros(x) for x in held.inputs))
-    found = sound.run()
-    assert not found.reproduced
-    assert found.fault is None
-    assert str(found).endswith("another result: all is finite; it was NaN from log in planted")
+    replayed = sound.run()
+    assert not replayed.reproduced
+    assert replayed.fault is None
+    assert str(replayed).endswith("another result: all is finite; it was NaN from log in planted")
 
 
 def _zeros(x: Any) -> Any:

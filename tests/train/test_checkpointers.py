@@ -67,7 +67,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def made(program, tmp_path_factory):
+def record(program, tmp_path_factory):
     """A sound checkpoint's record."""
     folder = tmp_path_factory.mktemp("made") / "run"
     program.make_training(folder, 1).launch(program.make_learner())
@@ -76,29 +76,29 @@ def made(program, tmp_path_factory):
 
 # -- files -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("background", [False, True])
-def test_save_restore_and_delete(made, tmp_path, background):
+def test_save_restore_and_delete(record, tmp_path, background):
     checkpointer: Checkpointer = FileCheckpointer(tmp_path / "checkpoint")
     if background:
         checkpointer = AsyncCheckpointer(checkpointer)
     assert isinstance(checkpointer, Checkpointer)
     assert checkpointer.newest(pytest.fail) is None
     partial, whole = Position(epoch=2, batch=7), Position(epoch=2, complete=True)
-    first = checkpointer.save(made, partial)
+    first = checkpointer.save(record, partial)
     assert first.name == "epoch-2-batch-7.safetensors"
-    second = checkpointer.save(made, whole)
+    second = checkpointer.save(record, whole)
     assert [file.path for file in checkpointer.files()] == [first, second]
     checkpointer.wait()
     assert checkpointer.finished() == [first, second]
     assert checkpointer.finished() == []
     path, checkpoint = checkpointer.restore(2)
     assert path == second
-    assert checkpoint.position == Checkpoint.from_record(made).position
+    assert checkpoint.position == Checkpoint.from_record(record).position
     assert checkpointer.newest(pytest.fail)[0] == second
     checkpointer.delete(2)
     assert [file.path for file in checkpointer.files()] == [first]
     with pytest.raises(RecordError, match=r"no checkpoint of epoch 2\n  given: .* with none\n  expected: .*\n  mend: "):
         checkpointer.restore(2)
-    checkpointer.save(made, Position(epoch=3, complete=True), superseded=[first])
+    checkpointer.save(record, Position(epoch=3, complete=True), superseded=[first])
     checkpointer.wait()
     assert [file.epoch for file in checkpointer.files()] == [3]
     checkpointer.close()
@@ -116,12 +116,12 @@ def test_a_slow_disk_stops_no_step(program, tmp_path):
                 assert not gate.open.is_set()  # the disk has been busy since step 2
                 gate.open.set()
 
-        told = Told(then)
-        result = training.renderer(told).launch(program.make_learner())
+        events = Told(then)
+        result = training.renderer(events).launch(program.make_learner())
     assert result.status == "completed"
-    assert told.saved[0][0] == "epoch-1-batch-2.safetensors"
-    assert told.saved[0][1] >= 4
-    assert {name for name, _ in told.saved} >= {"epoch-1-batch-4.safetensors", "epoch-1.safetensors"}
+    assert events.saved[0][0] == "epoch-1-batch-2.safetensors"
+    assert events.saved[0][1] >= 4
+    assert {name for name, _ in events.saved} >= {"epoch-1-batch-4.safetensors", "epoch-1.safetensors"}
     assert (tmp_path / "run/checkpoint/epoch-1.safetensors").exists()
 
 
@@ -133,29 +133,29 @@ def test_what_is_written_later_is_what_was_then(program, tmp_path, compiled):
         def remove(self, path):
             pass
 
-    found = {}
+    saved_tensors = {}
     for background in (True, False):
         gate, folder = Keeping(), tmp_path / f"{background}"
         training = program.make_training(folder, 1).compile(compiled).async_checkpoints(background)
-        told = Told(lambda step, gate=gate: gate.open.set() if step == 3 else None)
+        events = Told(lambda step, gate=gate: gate.open.set() if step == 3 else None)
         with files.using(gate):
-            training.checkpoint_every(steps=1).renderer(told).launch(program.make_learner())
+            training.checkpoint_every(steps=1).renderer(events).launch(program.make_learner())
         paths = sorted((folder / "checkpoint").glob("epoch-1-batch-*.safetensors"))
-        found[background] = {path.name: load_file(path) for path in paths}
-    assert len(found[True]) == 5
-    assert found[True].keys() == found[False].keys()
-    for name, tensors in found[True].items():
+        saved_tensors[background] = {path.name: load_file(path) for path in paths}
+    assert len(saved_tensors[True]) == 5
+    assert saved_tensors[True].keys() == saved_tensors[False].keys()
+    for name, tensors in saved_tensors[True].items():
         for key, values in tensors.items():
-            assert values.tobytes() == found[False][name][key].tobytes(), (name, key)
+            assert values.tobytes() == saved_tensors[False][name][key].tobytes(), (name, key)
 
 
 def test_an_error_of_the_writer_ends_the_run_at_the_next_step(program, tmp_path):
     gate = Gate(OSError(28, "No space left on device"))
-    told = Told(lambda step: (gate.begun.wait(10), gate.open.set(), time.sleep(0.2)) if step == 3 else None)
-    training = program.make_training(tmp_path / "run", 3).checkpoint_every(steps=2).renderer(told)
+    events = Told(lambda step: (gate.begun.wait(10), gate.open.set(), time.sleep(0.2)) if step == 3 else None)
+    training = program.make_training(tmp_path / "run", 3).checkpoint_every(steps=2).renderer(events)
     with files.using(gate), pytest.raises(ArtifactError, match=r"No space left on device") as caught:
         training.launch(program.make_learner())
-    assert told.steps in (3, 4)
+    assert events.steps in (3, 4)
     notes = " ".join(caught.value.__notes__)
     assert "while epoch-1-batch-2.safetensors was written beside the training" in notes
     assert "there is no" not in notes
@@ -213,13 +213,15 @@ def test_a_run_that_is_broken_off_keeps_its_directory_until_nothing_more_is_writ
     assert program.digest(result.model) == program.digest(whole.model)
 
 
-def test_closing_drops_what_is_not_begun_and_says_when_nothing_is_written_any_more(made, tmp_path, monkeypatch, caplog):
+def test_closing_drops_what_is_not_begun_and_says_when_nothing_is_written_any_more(
+    record, tmp_path, monkeypatch, caplog
+):
     monkeypatch.setattr("burn_torch.train.checkpoint.background._PATIENCE_S", 0.05)
     gate, heard = Gate(), threading.Event()
     checkpointer = AsyncCheckpointer(FileCheckpointer(tmp_path))
     with files.using(gate), caplog.at_level("WARNING"):
         for epoch in (1, 2):
-            checkpointer.save(made, Position(epoch=epoch, complete=True))
+            checkpointer.save(record, Position(epoch=epoch, complete=True))
         assert gate.begun.wait(10)
         checkpointer.close(heard.set)
         assert "epoch-2.safetensors is not written: the run was broken off" in caplog.text
@@ -233,16 +235,16 @@ def test_closing_drops_what_is_not_begun_and_says_when_nothing_is_written_any_mo
         assert heard.is_set()
 
 
-def test_a_disk_that_is_slower_than_the_run_is_waited_for(made, tmp_path, caplog):
+def test_a_disk_that_is_slower_than_the_run_is_waited_for(record, tmp_path, caplog):
     gate = Gate()
     checkpointer = AsyncCheckpointer(FileCheckpointer(tmp_path))
     with files.using(gate), caplog.at_level("WARNING"):
         for epoch in range(1, MAX_WAITING + 1):
-            checkpointer.save(made, Position(epoch=epoch, complete=True))
+            checkpointer.save(record, Position(epoch=epoch, complete=True))
         assert len(checkpointer.waiting) == MAX_WAITING
         threading.Timer(1.2, gate.open.set).start()
         begun = time.monotonic()
-        checkpointer.save(made, Position(epoch=9, complete=True))
+        checkpointer.save(record, Position(epoch=9, complete=True))
         assert time.monotonic() - begun > 1
         checkpointer.wait()
     assert "waited 1." in caplog.text
@@ -253,10 +255,10 @@ def test_a_disk_that_is_slower_than_the_run_is_waited_for(made, tmp_path, caplog
 
 # -- when ------------------------------------------------------------------------------------------------
 def test_checkpoints_by_steps_count_from_the_start_of_the_run(program, tmp_path):
-    told = Told()
+    events = Told()
     training = program.make_training(tmp_path / "run", 2).checkpoint_every(steps=3).async_checkpoints(False)
-    training.renderer(told).launch(program.make_learner())
-    assert [name for name, _ in told.saved] == [
+    training.renderer(events).launch(program.make_learner())
+    assert [name for name, _ in events.saved] == [
         "epoch-1-batch-3.safetensors",
         "epoch-1-batch-5.safetensors",  # before it validates
         "epoch-1.safetensors",
@@ -265,7 +267,7 @@ def test_checkpoints_by_steps_count_from_the_start_of_the_run(program, tmp_path)
         "epoch-2-batch-5.safetensors",
         "epoch-2.safetensors",
     ]
-    assert [step for _, step in told.saved] == [3, 5, 5, 6, 9, 10, 10]
+    assert [step for _, step in events.saved] == [3, 5, 5, 6, 9, 10, 10]
     assert [path.name for path in sorted((tmp_path / "run/checkpoint").iterdir())] == [
         "epoch-1.safetensors",
         "epoch-2.safetensors",
@@ -273,10 +275,10 @@ def test_checkpoints_by_steps_count_from_the_start_of_the_run(program, tmp_path)
 
 
 def test_checkpoints_wait_for_the_end_of_an_accumulation_window(program, tmp_path):
-    told = Told()
+    events = Told()
     training = program.make_training(tmp_path / "run", 1).checkpoint_every(steps=3).grads_accumulation(2)
-    training.async_checkpoints(False).renderer(told).launch(program.make_learner())
-    assert told.saved[0] == ("epoch-1-batch-4.safetensors", 4)
+    training.async_checkpoints(False).renderer(events).launch(program.make_learner())
+    assert events.saved[0] == ("epoch-1-batch-4.safetensors", 4)
 
 
 def test_checkpoints_by_time(program, tmp_path, monkeypatch):
@@ -286,10 +288,10 @@ def test_checkpoints_by_time(program, tmp_path, monkeypatch):
     def then(step):
         clock[0] += 30
 
-    told = Told(then)
+    events = Told(then)
     training = program.make_training(tmp_path / "run", 1).checkpoint_every(minutes=1).async_checkpoints(False)
-    training.renderer(told).launch(program.make_learner())
-    assert [step for _, step in told.saved] == [2, 4, 5, 5]
+    training.renderer(events).launch(program.make_learner())
+    assert [step for _, step in events.saved] == [2, 4, 5, 5]
 
 
 def test_never_is_refused():
@@ -315,10 +317,10 @@ def test_times_and_steps_as_people_write_them():
 
 
 # -- which ones stay ---------------------------------------------------------------------------------------
-def saved(tmp_path, made, strategy, positions, history=None):
+def saved(tmp_path, record, strategy, positions, history=None):
     """The names in a folder after checkpoints at these (epoch, batch or None)."""
     store = CheckpointStore(FileCheckpointer(tmp_path), strategy)
-    checkpoint = Checkpoint.from_record(made)
+    checkpoint = Checkpoint.from_record(record)
     names = []
     for epoch, batch in positions:
         position = Position(epoch=epoch, batch=batch or 5, complete=batch is None)
@@ -335,9 +337,9 @@ class _Nameless:
         return []
 
 
-def test_inside_of_an_epoch_the_one_before_stays(made, tmp_path):
+def test_inside_of_an_epoch_the_one_before_stays(record, tmp_path):
     positions = [(1, 2), (1, 4), (1, 6), (1, None), (2, 2), (2, 4), (2, 6), (2, None), (3, 2), (3, None)]
-    assert saved(tmp_path, made, KeepLastNCheckpoints(2), positions) == [
+    assert saved(tmp_path, record, KeepLastNCheckpoints(2), positions) == [
         ["1-batch-2"],
         ["1-batch-2", "1-batch-4"],
         ["1-batch-4", "1-batch-6"],
@@ -351,12 +353,12 @@ def test_inside_of_an_epoch_the_one_before_stays(made, tmp_path):
     ]
 
 
-def test_what_lies_ahead_goes(made, tmp_path):
+def test_what_lies_ahead_goes(record, tmp_path):
     positions = [(1, None), (2, None), (3, 2), (2, 3)]
-    assert saved(tmp_path, made, KeepLastNCheckpoints(2), positions)[-1] == ["1", "2-batch-3"]
+    assert saved(tmp_path, record, KeepLastNCheckpoints(2), positions)[-1] == ["1", "2-batch-3"]
 
 
-def test_best_and_last_together(made, tmp_path):
+def test_best_and_last_together(record, tmp_path):
     from burn_torch.train.history import EpochSummary, MetricValue
 
     history = History()
@@ -364,7 +366,7 @@ def test_best_and_last_together(made, tmp_path):
         history.finish(EpochSummary(Split.VALID, epoch, (MetricValue("Loss", loss),)))
     strategy = ComposedCheckpointingStrategy(KeepLastNCheckpoints(1), MetricCheckpointingStrategy("Loss", "lowest"))
     positions = [(epoch, None) for epoch in range(1, 6)]
-    assert saved(tmp_path, made, strategy, positions, history)[-1] == ["2", "5"]
+    assert saved(tmp_path, record, strategy, positions, history)[-1] == ["2", "5"]
     assert strategy.keep([1, 2], history) == {2}
     assert MetricCheckpointingStrategy(aggregate=Aggregate.MEAN).keep([1, 2, 3], history) == {2}
 

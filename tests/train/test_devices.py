@@ -22,16 +22,16 @@ CPU = Device.cpu()
     "options", [{}, pytest.param({"compiled": False, "accumulation": 2}, marks=pytest.mark.slow)], ids=str
 )
 def test_three_devices_train_as_one_does(tmp_path: Any, optim: MultiDeviceOptim, options: dict[str, Any]) -> None:
-    found = small.run({"dir": tmp_path / "many", **options}, MultiDevice([CPU, CPU, CPU], optim))
-    require_equal(found, small.run({"dir": tmp_path / "one", **options}, SingleDevice()))
-    assert found["states"] == 4
+    result = small.run({"dir": tmp_path / "many", **options}, MultiDevice([CPU, CPU, CPU], optim))
+    require_equal(result, small.run({"dir": tmp_path / "one", **options}, SingleDevice()))
+    assert result["states"] == 4
 
 
 def test_a_run_goes_on_with_other_devices(tmp_path: Any) -> None:
     wanted = small.run({"dir": tmp_path / "whole", "epochs": 2}, SingleDevice())
     small.run({"dir": tmp_path / "parts", "epochs": 1}, MultiDevice([CPU, CPU], "sharded"))
-    found = small.run({"dir": tmp_path / "parts", "epochs": 2, "resume": True}, MultiDevice([CPU, CPU, CPU]))
-    require_equal(found, wanted)
+    result = small.run({"dir": tmp_path / "parts", "epochs": 2, "resume": True}, MultiDevice([CPU, CPU, CPU]))
+    require_equal(result, wanted)
 
 
 def test_no_device_and_unknown_optim_are_refused() -> None:
@@ -64,6 +64,6 @@ def test_a_batch_whose_tensors_disagree_is_refused() -> None:
 
 @pytest.mark.parametrize(("total", "parts"), [(8, 3), (2, 3), (0, 2), (7, 1)])
 def test_shares_cover_a_batch_in_order(total: int, parts: int) -> None:
-    found = shares(total, parts)
-    assert [i for share in found for i in range(share.first, share.first + share.count)] == list(range(total))
-    assert max(share.count for share in found) - min(share.count for share in found) <= 1
+    pieces = shares(total, parts)
+    assert [i for share in pieces for i in range(share.first, share.first + share.count)] == list(range(total))
+    assert max(share.count for share in pieces) - min(share.count for share in pieces) <= 1

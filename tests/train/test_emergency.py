@@ -251,5 +251,5 @@ def test_a_limit_of_nothing_is_refused(program, tmp_path):
 
 
 def test_a_deadline_in_words():
-    found = [str(Deadline(seconds)).removeprefix("the time limit of ") for seconds in (7200, 5400, 61.5, 0.25)]
-    assert found == ["2 h", "1 h 30 min", "1 min 1.5 s", "0.25 s"]
+    texts = [str(Deadline(seconds)).removeprefix("the time limit of ") for seconds in (7200, 5400, 61.5, 0.25)]
+    assert texts == ["2 h", "1 h 30 min", "1 min 1.5 s", "0.25 s"]

@@ -74,18 +74,18 @@ def expected(net, count=37):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_values_are_those_of_all_items(net, tmp_path, compiled):
     evaluator = EvaluatorBuilder(tmp_path).metrics(AccuracyMetric(), LossMetric()).compile(compiled).build(net)
-    found = evaluator.eval("clean", loader())  # the last batch has 5 items of 37
+    evaluation = evaluator.eval("clean", loader())  # the last batch has 5 items of 37
     accuracy, loss = expected(net)
-    assert (found.items, found.batches, found.name) == (37, 5, "clean")
-    assert found.value("Accuracy") == pytest.approx(accuracy, rel=1e-12)
-    assert found.value("Loss") == pytest.approx(loss, rel=1e-6)  # float32 logits
+    assert (evaluation.items, evaluation.batches, evaluation.name) == (37, 5, "clean")
+    assert evaluation.value("Accuracy") == pytest.approx(accuracy, rel=1e-12)
+    assert evaluation.value("Loss") == pytest.approx(loss, rel=1e-6)  # float32 logits
     folder = tmp_path / "test" / "clean"
     column = [float(line) for line in (folder / "Loss.log").read_text().split()]
-    assert column == list(found.columns["Loss"])
+    assert column == list(evaluation.columns["Loss"])
     assert np.average(column, weights=[8, 8, 8, 8, 5]) == pytest.approx(loss, rel=1e-6)
     kept = json.loads((folder / "result.json").read_text())
-    assert kept == {"name": "clean", "items": 37, "batches": 5,
-                    "metrics": {"Accuracy": found.value("Accuracy"), "Loss": found.value("Loss")}}  # fmt: skip
+    values = {name: evaluation.value(name) for name in ("Accuracy", "Loss")}
+    assert kept == {"name": "clean", "items": 37, "batches": 5, "metrics": values}
     assert "clean: {'Accuracy'" in (tmp_path / "evaluation.log").read_text()
 
 
@@ -103,11 +103,11 @@ def test_several_sets_and_any_number_of_workers(net, tmp_path):
 def test_who_follows_sees_batches_values_and_the_table(net, tmp_path):
     reader = Reader()
     builder = EvaluatorBuilder(tmp_path).metrics([AccuracyMetric()]).renderer(reader).summary()
-    found = builder.with_application_logger(None).build(net).eval("clean", loader())
+    evaluation = builder.with_application_logger(None).build(net).eval("clean", loader())
     kinds = [type(event) for event in reader.events]
     assert kinds == [SplitStarted, *[StepDone] * 5, SplitDone, RunEnded]
     assert reader.events[5].items_done == 37
-    assert reader.events[-2].summary.values == found.values
+    assert reader.events[-2].summary.values == evaluation.values
     assert "| clean | Accuracy | " in reader.events[-1].summary
     assert not (tmp_path / "evaluation.log").exists()
 
@@ -121,8 +121,10 @@ class Uncompilable(Net):
 def test_what_cannot_be_compiled_runs_eagerly_and_says_so(net, tmp_path):
     reader = Reader()
     model = Uncompilable(net.linear)
-    found = EvaluatorBuilder(tmp_path).metrics(AccuracyMetric()).renderer(reader).build(model).eval("clean", loader())
-    assert found.value("Accuracy") == pytest.approx(expected(net)[0])
+    evaluation = (
+        EvaluatorBuilder(tmp_path).metrics(AccuracyMetric()).renderer(reader).build(model).eval("clean", loader())
+    )
+    assert evaluation.value("Accuracy") == pytest.approx(expected(net)[0])
     (notice,) = [event for event in reader.events if isinstance(event, Notice)]
     assert notice.text.startswith("evaluation runs eagerly, it cannot be compiled: ")
 
@@ -136,11 +138,11 @@ class Empty(NumericMetric):
 
 
 def test_a_value_of_no_items_is_nan_and_null_in_the_file(net, tmp_path):
-    found = EvaluatorBuilder(tmp_path).metrics(Empty()).build(net).eval("clean", loader())
-    assert math.isnan(found.value("Empty"))
+    evaluation = EvaluatorBuilder(tmp_path).metrics(Empty()).build(net).eval("clean", loader())
+    assert math.isnan(evaluation.value("Empty"))
     assert json.loads((tmp_path / "test/clean/result.json").read_text())["metrics"] == {"Empty": None}
     with pytest.raises(ConfigError, match=r"Loss was not measured[\s\S]*expected: one of Empty"):
-        found.value("Loss")
+        evaluation.value("Loss")
 
 
 def test_what_cannot_be_evaluated(net, tmp_path):

@@ -37,9 +37,9 @@ BESIDE = (LogLine, Resources, StopRequested, Notice)
 
 
 def events(folder):
-    found = read_events(folder / "events.jsonl")
-    got = list(found)
-    assert found.damaged == found.skipped == 0
+    log = read_events(folder / "events.jsonl")
+    got = list(log)
+    assert log.damaged == log.skipped == 0
     assert [stamped.number for stamped in got] == list(range(len(got)))
     times = [stamped.time for stamped in got]
     assert times == sorted(times)
@@ -87,20 +87,20 @@ def whole(program, tmp_path_factory):
 
 
 def test_a_whole_run(program, whole):
-    found = events(whole[0])
-    started = found[0]
+    logged = events(whole[0])
+    started = logged[0]
     assert (started.total_epochs, started.starting_epoch, started.train_items, started.valid_items) == (3, 1, 37, 13)
     assert [definition.name for definition in started.train_metrics] == ["Loss", "Accuracy", "Learning Rate"]
     assert started.resumed_from is None
     assert started.run_id
     assert set(started.versions) >= {"burn_torch", "torch", "python"}
     for epoch in range(1, EPOCHS + 1):
-        steps = [event for event in found if isinstance(event, StepDone) and event.epoch == epoch]
+        steps = [event for event in logged if isinstance(event, StepDone) and event.epoch == epoch]
         assert [step.items_done for step in steps] == [8, 16, 24, 32, 37, 5, 10, 13]
         assert [step.split for step in steps] == [Split.TRAIN] * 5 + [Split.VALID] * 3
-    assert [event.epoch for event in found if isinstance(event, EpochDone)] == [1, 2, 3]
-    assert isinstance(found[-1], RunEnded)
-    assert (found[-1].status, found[-1].exit_code) == ("completed", 0)
+    assert [event.epoch for event in logged if isinstance(event, EpochDone)] == [1, 2, 3]
+    assert isinstance(logged[-1], RunEnded)
+    assert (logged[-1].status, logged[-1].exit_code) == ("completed", 0)
 
 
 def test_a_view_of_the_log_agrees_with_the_history(program, tmp_path):
@@ -109,9 +109,9 @@ def test_a_view_of_the_log_agrees_with_the_history(program, tmp_path):
     assert view.status == "ended"
     for split in Split:
         for name in result.history.names(split):
-            found = view.metrics[name].splits[split]
-            assert found.epochs == result.history.series(name, split)
-            values = [y for _, y in found.series.points()]
+            series = view.metrics[name].splits[split]
+            assert series.epochs == result.history.series(name, split)
+            values = [y for _, y in series.series.points()]
             assert values == [value for epoch in (1, 2) for value in result.history.values(name, split, epoch)]
 
 
@@ -242,9 +242,9 @@ def test_checkpoints_of_before_there_were_events_still_load(program, tmp_path):
     (folder / "events.jsonl").unlink()
     assert Checkpoint.from_record(ModuleRecord.load(path)).events == (0, 0)
     program.make_training(folder, 2).resume().launch(program.make_learner())
-    found = events(folder)
-    assert found[0].resumed_from == "epoch-1.safetensors"
-    assert [event.epoch for event in found if isinstance(event, EpochDone)] == [2]
+    logged = events(folder)
+    assert logged[0].resumed_from == "epoch-1.safetensors"
+    assert [event.epoch for event in logged if isinstance(event, EpochDone)] == [2]
 
 
 # -- what happens beside the loop --------------------------------------------------------------------------
@@ -326,10 +326,10 @@ def test_what_the_machine_does_is_told(program, tmp_path, monkeypatch):
     waiter = Waiter()
     threading.Thread(target=lambda: (waiter.there.wait(20.0), time.sleep(0.3), waiter.go.set())).start()
     program.make_training(tmp_path / "run", 1).renderer(waiter).launch(program.make_learner())
-    found = [event for event in events(tmp_path / "run") if isinstance(event, Resources)]
-    assert len(found) > 3
+    samples = [event for event in events(tmp_path / "run") if isinstance(event, Resources)]
+    assert len(samples) > 3
     if Path("/proc/meminfo").exists():
-        last = found[-1]
+        last = samples[-1]
         assert 0 <= last.cpu_percent <= 100
         assert 1 << 20 < last.process_memory_bytes < last.memory_bytes < last.memory_total_bytes
 
@@ -371,12 +371,12 @@ def test_tensorboard_files_are_written_while_the_run_goes_on(program, tmp_path):
 def _scalars(path):
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-    found = {}
+    scalars = {}
     for event in LegacyEventFileLoader(str(path)).Load():
         for value in event.summary.value:
             if value.HasField("simple_value"):
-                found.setdefault(value.tag, []).append((event.step, value.simple_value))
-    return found
+                scalars.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return scalars
 
 
 def test_a_reader_that_fails_does_not_harm_the_run(program, whole, tmp_path, monkeypatch):

@@ -177,8 +177,8 @@ def whole(program, tmp_path_factory):
     disk = FaultyDisk(folder)
     with files.using(disk):
         result = make(program, folder).launch(program.make_learner())
-    found = json.loads((folder / "result.json").read_text())
-    return program.digest(result.model), tree(folder), found, disk
+    report = json.loads((folder / "result.json").read_text())
+    return program.digest(result.model), tree(folder), report, disk
 
 
 def go_on(program, folder, whole, acknowledged):
@@ -200,8 +200,8 @@ def go_on(program, folder, whole, acknowledged):
     assert result.status == "completed"
     assert program.digest(result.model) == whole[0]
     assert tree(folder) == whole[1]
-    found = json.loads((folder / "result.json").read_text())
-    assert found == whole[2]
+    report = json.loads((folder / "result.json").read_text())
+    assert report == whole[2]
     assert not list((folder / "checkpoint").glob(".*.part"))
 
 

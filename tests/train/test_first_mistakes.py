@@ -88,11 +88,11 @@ def training(folder: Any, reader: Any = None) -> SupervisedTraining:
     [(GivesLoss, "a Tensor"), (GivesItem, "a LossInput"), (GivesNothing, "None"), (YieldsNothing, "a LossInput")],
 )
 def test_a_train_step_without_a_train_output_is_told(tmp_path, kind, what, compiled):
-    told = (
+    complaint = (
         rf"(?s)returned no TrainOutput.*given: +{what} from {kind.__name__}\.train_step"
         r".*expected: a TrainOutput.*mend: +return TrainOutput\.new"
     )
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=complaint):
         training(tmp_path / "run").compile(compiled).launch(learner(kind))
 
 
@@ -131,11 +131,11 @@ class WithWrongTypeInside(Net):
 )
 def test_steps_that_take_no_batch_are_told_before_the_run(tmp_path, kind, train, valid):
     run = SupervisedTraining(tmp_path / "run", batches(), batches()).renderer(SilentRenderer())
-    told = rf"(?s)given: +{kind.__name__}\.({train}).*expected: .*train_step\(batch\).*mend: .*self, batch"
-    with pytest.raises(ConfigError, match=rf"{told}") as caught:
+    complaint = rf"(?s)given: +{kind.__name__}\.({train}).*expected: .*train_step\(batch\).*mend: .*self, batch"
+    with pytest.raises(ConfigError, match=rf"{complaint}") as caught:
         run.launch(learner(kind))
     assert re.search(valid, str(caught.value))
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=complaint):
         learner(kind).train_step(batches(1)[0], 1)
     with pytest.raises(ConfigError, match=r"(?s)given: .*expected: .*valid_step\(batch\).*mend: .*self, batch"):
         EvaluatorBuilder(tmp_path / "evaluation").metrics(LossMetric()).build(learner(kind).model)
@@ -187,7 +187,7 @@ def test_a_model_in_the_place_of_a_learner_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "complaint"),
     [
         (lambda t: t.num_epochs(2.5), r"num_epochs\(2\.5\)"),
         (lambda t: t.num_epochs("2"), r"num_epochs\('2'\)"),
@@ -197,8 +197,8 @@ def test_a_model_in_the_place_of_a_learner_is_told(tmp_path):
         (lambda t: t.checkpoint_every(steps="2"), r"steps='2'"),
     ],
 )
-def test_counts_that_are_none_are_told(tmp_path, change, told):
-    with pytest.raises(ConfigError, match=rf"(?s){told}.*expected: .*mend: "):
+def test_counts_that_are_none_are_told(tmp_path, change, complaint):
+    with pytest.raises(ConfigError, match=rf"(?s){complaint}.*expected: .*mend: "):
         change(training(tmp_path / "run")).launch(learner())
 
 
@@ -303,8 +303,10 @@ class ValidatesAsItTrains(Net):
 @pytest.mark.parametrize(("kind", "what"), [(ValidatesNothing, "None"), (ValidatesAsItTrains, "a TrainOutput")])
 def test_a_valid_step_without_an_item_is_told(tmp_path, kind, what, compiled):
     run = SupervisedTraining(tmp_path / "run", batches(), [Tensor.ones((2, 1), Device.cpu())]).metrics(LossMetric())
-    told = rf"(?s)this valid_step returned no item.*given: +{what} from {kind.__name__}\.valid_step.*expected: .*mend: "
-    with pytest.raises(ConfigError, match=told):
+    complaint = (
+        rf"(?s)this valid_step returned no item.*given: +{what} from {kind.__name__}\.valid_step.*expected: .*mend: "
+    )
+    with pytest.raises(ConfigError, match=complaint):
         run.compile(compiled).renderer(SilentRenderer()).launch(learner(kind))
 
 

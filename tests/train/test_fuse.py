@@ -24,7 +24,7 @@ def test_a_resumed_run_keeps_the_bits_of_fused_steps(program, tmp_path):
     assert program.digest(parts.learner.model) == program.digest(whole.learner.model)
     plain = program.make_training(tmp_path / "plain", 2).launch(program.make_learner())
     for split in Split:
-        fused, unfused = (found.history.values("Loss", split, 2) for found in (whole, plain))
+        fused, unfused = (run.history.values("Loss", split, 2) for run in (whole, plain))
         assert fused == pytest.approx(unfused, rel=1e-4)
 
 

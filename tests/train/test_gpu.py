@@ -27,8 +27,8 @@ from burn_torch.train.stepping import Steps
 @pytest.mark.gpu
 def test_training_on_a_gpu_resumes_with_the_same_bits(program, tmp_path):
     def training(name, epochs):
-        made = program.make_training(tmp_path / name, epochs)
-        return made.with_training_strategy(SingleDevice(Device.cuda(0).autodiff()))
+        run = program.make_training(tmp_path / name, epochs)
+        return run.with_training_strategy(SingleDevice(Device.cuda(0).autodiff()))
 
     whole = training("whole", 3).launch(program.make_learner())
     assert whole.model.devices() == [Device.cuda(0)]
@@ -100,13 +100,13 @@ def test_between_two_readings_the_loop_waits_for_no_device(program, tmp_path, mo
 def test_numbers_wait_on_an_accelerator_and_not_on_the_host(program):
     assert patience_of("cpu") == 0
     assert patience_of("cuda:0") > 0
-    told = []
-    meter = Meter(Split.TRAIN, [LossMetric()], patience_s=1e9, watch=True, on_step=lambda *args: told.append(args))
+    calls = []
+    meter = Meter(Split.TRAIN, [LossMetric()], patience_s=1e9, watch=True, on_step=lambda *args: calls.append(args))
     net = program.make_net()
     item = net.classify(program.Batcher().batch(program.make_items(4), Device.cpu().autodiff()))
     for number in range(MAX_WAITING + 3):
         meter.add(item, MetricMetadata(Split.TRAIN, 1, number + 1, 4, 0.1, 0.0), number + 1, 0)
-        assert len(told) == (MAX_WAITING if number + 1 >= MAX_WAITING else 0)
+        assert len(calls) == (MAX_WAITING if number + 1 >= MAX_WAITING else 0)
     meter.drain()
-    assert [event.iteration for event, _ in told] == list(range(1, MAX_WAITING + 4))
-    assert all(loss == event.values[0].value for event, loss in told)
+    assert [event.iteration for event, _ in calls] == list(range(1, MAX_WAITING + 4))
+    assert all(loss == event.values[0].value for event, loss in calls)

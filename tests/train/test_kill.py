@@ -44,12 +44,12 @@ def events(folder) -> list:
 def moments(count: int) -> list[dict]:
     """Random ones, in turn after a training step, during the writing of a checkpoint, after a validation step."""
     rng = random.Random(6)
-    made = []
+    kills = []
     for i in range(count):
         where = ("train", "write", "valid")[i % 3]
         after = rng.randint(1, {"train": 14, "write": 60, "valid": 8}[where])
-        made.append({"where": where, "after": after, "delay_s": rng.uniform(0, 0.02)})
-    return made
+        kills.append({"where": where, "after": after, "delay_s": rng.uniform(0, 0.02)})
+    return kills
 
 
 def killed(start, folder, kill, **options) -> bool:
@@ -80,13 +80,13 @@ def test_killed_in_the_middle_of_a_write(program, start, whole, tmp_path):
 
 @pytest.mark.slow
 def test_killed_at_twenty_random_moments(program, start, whole, tmp_path, capsys):
-    found = []
+    same = []
     for i, kill in enumerate(moments(20)):
         workers = (WORKERS[i % 3], WORKERS[(i // 3) % 3])
-        found.append(check(program, start, tmp_path / str(i), whole, kill, workers))
+        same.append(check(program, start, tmp_path / str(i), whole, kill, workers))
     with capsys.disabled():
-        print(f"\n{len(found)} of 20 the same bits, {sum(found)} of them killed before their end")
-    assert sum(found) >= 18
+        print(f"\n{len(same)} of 20 the same bits, {sum(same)} of them killed before their end")
+    assert sum(same) >= 18
 
 
 @pytest.mark.slow

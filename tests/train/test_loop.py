@@ -97,8 +97,8 @@ def test_accumulated_ragged_batches_are_one_large_batch(seed):
         window = window.add(grads, item)
     together = tuple(Tensor.cat([part[i] for part in parts], 0) for i in (0, 1))
     _, expected, _ = train_step(model, together, 0)
-    found = window.take().get(model.weight.id).into_data().array
-    np.testing.assert_allclose(found, expected.get(model.weight.id).into_data().array, rtol=1e-13)
+    grad = window.take().get(model.weight.id).into_data().array
+    np.testing.assert_allclose(grad, expected.get(model.weight.id).into_data().array, rtol=1e-13)
 
 
 def test_accumulation_weighs_by_a_count_on_the_device(seed):

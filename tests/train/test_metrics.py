@@ -107,9 +107,9 @@ def test_learning_rate_is_the_last_one():
 
 def test_iteration_speed_leaves_out_the_first_batch():
     metric = IterationSpeedMetric()
-    found = [metric.update(None, at(time_s=t)).value for t in (10.0, 10.5, 11.5)]
-    assert math.isnan(found[0])
-    assert found[1:] == [2.0, 1.0]
+    speeds = [metric.update(None, at(time_s=t)).value for t in (10.0, 10.5, 11.5)]
+    assert math.isnan(speeds[0])
+    assert speeds[1:] == [2.0, 1.0]
     assert metric.value() == pytest.approx(2 / 1.5, rel=1e-15)
 
 

@@ -128,8 +128,8 @@ def test_stop_waits_for_the_end_of_an_accumulation_window(program, tmp_path):
 def test_validation_after_a_resume_shows_the_learning_rate_of_the_last_update(program, tmp_path, split, after, window):
     def training(folder):
         loaders = program.make_loaders()
-        made = SupervisedTraining(folder, *loaders).metrics(LossMetric(), LearningRateMetric()).seed(7)
-        return made.num_epochs(2).grads_accumulation(window).renderer(SilentRenderer())
+        run = SupervisedTraining(folder, *loaders).metrics(LossMetric(), LearningRateMetric()).seed(7)
+        return run.num_epochs(2).grads_accumulation(window).renderer(SilentRenderer())
 
     training(tmp_path / "whole").launch(program.make_learner())
     stopped = training(tmp_path / "run")

@@ -53,8 +53,8 @@ def test_runs_in_two_threads_do_not_hear_each_other(program, tmp_path, capsys):
     assert [results[name].status for name in names] == ["completed"] * 2
     for name, other in (names, names[::-1]):
         log = (tmp_path / name / "experiment.log").read_text()
-        told = [one.event for one in read_events(tmp_path / name / "events.jsonl")]
-        lines = [event.text for event in told if isinstance(event, LogLine)]
+        logged = [one.event for one in read_events(tmp_path / name / "events.jsonl")]
+        lines = [event.text for event in logged if isinstance(event, LogLine)]
         for text in (f"{name} warns", f"{name} loads"):
             assert text in log
             assert text in lines

@@ -71,8 +71,8 @@ def test_a_resume_validates_with_the_rates_of_the_groups(tmp_path: Any) -> None:
             """Nothing is open."""
 
     def made(**options: Any) -> Any:
-        found = small.training({"dir": tmp_path, "epochs": 1, **options}, SingleDevice())
-        return found.metrics(GroupLearningRateMetric("first"), GroupLearningRateMetric("second"))
+        run = small.training({"dir": tmp_path, "epochs": 1, **options}, SingleDevice())
+        return run.metrics(GroupLearningRateMetric("first"), GroupLearningRateMetric("second"))
 
     training = made().renderer(StopsInValidation())
     assert training.launch(grouped(small.net())).status == "stopped"
@@ -142,9 +142,9 @@ class Halved(small.Net):
 def test_a_model_may_update_itself(tmp_path: Any) -> None:
     net = small.net()
     half = Halved(net.linear1, net.noise, net.dropout, net.linear2)
-    found = small.training({"dir": tmp_path / "own"}, SingleDevice()).launch(Learner(half, SgdConfig().init(), 0.2))
+    run = small.training({"dir": tmp_path / "own"}, SingleDevice()).launch(Learner(half, SgdConfig().init(), 0.2))
     wanted = small.training({"dir": tmp_path / "plain"}, SingleDevice()).launch(Learner(net, SgdConfig().init(), 0.1))
-    for (path, a), (_, b) in zip(found.model.named_params(), wanted.model.named_params(), strict=True):
+    for (path, a), (_, b) in zip(run.model.named_params(), wanted.model.named_params(), strict=True):
         np.testing.assert_allclose(a.val().into_data().array, b.val().into_data().array, rtol=1e-5, err_msg=path)
     with pytest.raises(ConfigError, match=r"updates itself cannot have its optimizer in shards"):
         small.training({"dir": tmp_path / "no"}, MultiDevice([Device.cpu()], "sharded")).launch(

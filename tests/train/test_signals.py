@@ -108,7 +108,7 @@ def test_a_run_in_another_thread_leaves_the_handlers_alone(program, tmp_path):
     thread.start()
     thread.join()
     assert results[0].status == "completed"
-    assert all(found == before for found in seen)
+    assert all(handlers == before for handlers in seen)
 
 
 def test_a_signal_is_done_with_when_the_run_is(program, tmp_path):

@@ -91,21 +91,21 @@ def losses(folder, kind, *, compiled, each=EpochDone, batches=4, epochs=3, valid
     training = SupervisedTraining(folder, data, [Tensor.zeros((2, 1), device.inner())] if valid else None)
     training = training.metrics(LossMetric()).num_epochs(epochs).compile(compiled).renderer(reader)
     result = training.launch(Learner(kind(LinearConfig(1, 1).init(device)), SgdConfig().init(), 0.1))
-    found = [
+    values = [
         value
         for split in (("train", "valid") if valid else ("train",))
         for epoch in range(1, epochs + 1)
         for value in result.history.values("Loss", split, epoch)
     ]
-    return found, reader.texts
+    return values, reader.texts
 
 
 @pytest.mark.parametrize("kind", [Random, Global, Attribute])
 def test_a_compiled_run_reads_what_an_eager_one_reads(kind, tmp_path):
-    found, texts = losses(tmp_path / "compiled", kind, compiled=True)
+    values, texts = losses(tmp_path / "compiled", kind, compiled=True)
     wanted, none = losses(tmp_path / "eager", kind, compiled=False)
-    assert found == wanted
-    assert len(set(found)) >= 3
+    assert values == wanted
+    assert len(set(values)) >= 3
     assert not none
     if kind is Random:
         assert any("training runs eagerly" in text and "random.random at" in text and "noise" in text for text in texts)
@@ -116,9 +116,11 @@ def test_a_compiled_run_reads_what_an_eager_one_reads(kind, tmp_path):
 
 def test_a_step_whose_readings_change_each_time_runs_eagerly_and_says_which(tmp_path):
     with pytest.warns(UserWarning, match=r"values outside \(KL: "):
-        found, texts = losses(tmp_path / "run", Global, compiled=True, each=StepDone, batches=30, epochs=1, valid=False)
+        values, texts = losses(
+            tmp_path / "run", Global, compiled=True, each=StepDone, batches=30, epochs=1, valid=False
+        )
     assert any("training runs eagerly" in text and "KL: " in text for text in texts)
-    assert len(set(found)) > 8
+    assert len(set(values)) > 8
 
 
 def test_a_step_that_prints_says_so_once(tmp_path, capsys):

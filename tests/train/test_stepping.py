@@ -54,11 +54,11 @@ def run(program, folder, *, compiled, epochs=3, optimizer="adam", accumulation=1
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_a_compiled_run_has_the_bits_of_one_that_is_not(program, tmp_path, optimizer, accumulation):
     options = {"optimizer": optimizer, "accumulation": accumulation}
-    found = run(program, tmp_path / "compiled", compiled=True, **options)
+    actual = run(program, tmp_path / "compiled", compiled=True, **options)
     wanted = run(program, tmp_path / "eager", compiled=False, **options)
-    assert found == wanted
-    assert found[3] == []
-    assert len(found[2]) > 10  # parameters, statistics, states of the optimizer
+    assert actual == wanted
+    assert actual[3] == []
+    assert len(actual[2]) > 10  # parameters, statistics, states of the optimizer
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
@@ -72,16 +72,16 @@ def test_runs_go_on_from_checkpoints_of_each_other(program, tmp_path, accumulati
 
 
 def test_a_step_is_traced_once_for_each_shape_of_batch(program, tmp_path, monkeypatch):
-    made: list[Steps] = []
+    created: list[Steps] = []
     init = Steps.__init__
 
     def kept(self, *args, **kwargs):
         init(self, *args, **kwargs)
-        made.append(self)
+        created.append(self)
 
     monkeypatch.setattr(Steps, "__init__", kept)
     run(program, tmp_path / "run", compiled=True, epochs=4)
-    assert [(s._step.traces, s._valid.traces) for s in made] == [(2, 2)]  # whole batches, and the last one
+    assert [(s._step.traces, s._valid.traces) for s in created] == [(2, 2)]  # whole batches, and the last one
 
 
 # -- what cannot be compiled -------------------------------------------------------------------------------
@@ -99,10 +99,10 @@ def test_a_model_that_reads_a_value_runs_eagerly_and_says_so(program, tmp_path, 
             scale = 0.5 if float(item.loss) > 1.0 else 1.0
             return TrainOutput.new(self, (item.loss * scale).backward(), item)
 
-    found = run(program, tmp_path / "a", compiled=True, net=program.make_net(cls=Reads), accumulation=accumulation)
+    actual = run(program, tmp_path / "a", compiled=True, net=program.make_net(cls=Reads), accumulation=accumulation)
     wanted = run(program, tmp_path / "b", compiled=False, net=program.make_net(cls=Reads), accumulation=accumulation)
-    assert found[:3] == wanted[:3]
-    line = eager_line(found[3])
+    assert actual[:3] == wanted[:3]
+    line = eager_line(actual[3])
     assert "was read" in line
     assert "test_stepping.py:" in line
     assert "scale = 0.5 if float(item.loss)" in line
@@ -128,9 +128,9 @@ def test_a_validation_that_reads_a_value_is_told_apart(program, tmp_path):
             item = self.classify(batch)
             return item if float(item.loss) > 0 else self.classify(batch)
 
-    found = run(program, tmp_path / "run", compiled=True, net=program.make_net(cls=Reads))
-    assert "float(item.loss)" in eager_line(found[3], "validation")
-    assert len(found[3]) == 1
+    actual = run(program, tmp_path / "run", compiled=True, net=program.make_net(cls=Reads))
+    assert "float(item.loss)" in eager_line(actual[3], "validation")
+    assert len(actual[3]) == 1
 
 
 def test_a_model_that_counts_its_steps_runs_eagerly_and_counts_all_of_them(program, tmp_path):
@@ -142,8 +142,8 @@ def test_a_model_that_counts_its_steps_runs_eagerly_and_counts_all_of_them(progr
             steps += 1
             return super().train_step(batch)
 
-    found = run(program, tmp_path / "run", compiled=True, net=program.make_net(cls=Counts))
-    assert "steps, an int, changed" in eager_line(found[3])
+    actual = run(program, tmp_path / "run", compiled=True, net=program.make_net(cls=Counts))
+    assert "steps, an int, changed" in eager_line(actual[3])
     assert steps == 15 + 1  # the trace that failed ran it too
 
 
@@ -162,10 +162,10 @@ def test_an_optimizer_of_ones_own_runs_eagerly_and_says_so(program, tmp_path):
         def load_record(self, record, device=None):
             return Own(self.inner.load_record(record, device))
 
-    found = run(program, tmp_path / "a", compiled=True, optim=Own(AdamWConfig().init()))
+    actual = run(program, tmp_path / "a", compiled=True, optim=Own(AdamWConfig().init()))
     wanted = run(program, tmp_path / "b", compiled=False, optim=AdamWConfig().init())
-    assert found[0] == wanted[0]
-    assert "the optimizer is a Own, which is no immutable Optimizer" in eager_line(found[3])
+    assert actual[0] == wanted[0]
+    assert "the optimizer is a Own, which is no immutable Optimizer" in eager_line(actual[3])
 
 
 def test_a_batch_of_a_plain_class_runs_eagerly_and_says_so(program, tmp_path):
@@ -175,8 +175,8 @@ def test_a_batch_of_a_plain_class_runs_eagerly_and_says_so(program, tmp_path):
 
     class Batcher(program.Batcher):
         def batch(self, items, device):
-            made = super().batch(items, device)
-            return Plain(made.inputs, made.targets)
+            batch = super().batch(items, device)
+            return Plain(batch.inputs, batch.targets)
 
     notices = Notices()
     train, valid = (
@@ -207,9 +207,9 @@ def test_a_strategy_of_ones_own_is_not_compiled(program, tmp_path):
     strategy = Counting(SingleDevice())
     assert isinstance(strategy, ExecutionStrategy)
     wanted = program.make_training(tmp_path / "a", 1).launch(program.make_learner())
-    found = program.make_training(tmp_path / "b", 1).with_training_strategy(strategy).launch(program.make_learner())
+    run = program.make_training(tmp_path / "b", 1).with_training_strategy(strategy).launch(program.make_learner())
     assert strategy.steps == 5
-    assert program.digest(found.model) == program.digest(wanted.model)
+    assert program.digest(run.model) == program.digest(wanted.model)
     training = program.make_training(tmp_path / "c", 1).with_training_strategy(strategy)
     with pytest.raises(ConfigError, match=r"computes in float32[\s\S]*precision\('bfloat16'\) with Counting"):
         training.precision("bfloat16").launch(program.make_learner())

@@ -43,9 +43,9 @@ def test_models_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_processes_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     values = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     for name, value in values.items():
         monkeypatch.setenv(name, value)
@@ -112,8 +112,8 @@ def test_torch_states_that_cannot_be_kept() -> None:
 
 def test_owners_have_as_much_as_they_can() -> None:
     sizes = [100, 1, 60, 50, 40, 3]
-    found = owners(sizes, 3)
-    loads = [sum(size for size, owner in zip(sizes, found, strict=True) if owner == i) for i in range(3)]
-    assert found == owners(sizes, 3)
+    owner_of = owners(sizes, 3)
+    loads = [sum(size for size, owner in zip(sizes, owner_of, strict=True) if owner == i) for i in range(3)]
+    assert owner_of == owners(sizes, 3)
     assert max(loads) == 100
     np.testing.assert_array_equal(sorted(loads), [64, 90, 100])

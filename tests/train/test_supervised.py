@@ -62,10 +62,10 @@ def test_artifact_directory(program, tmp_path):
     assert RunConfig.load(folder / "config.json") == RunConfig(2)
     loaded = program.make_net().load_file(folder / "model.safetensors")
     assert program.digest(loaded) == program.digest(result.learner.model)
-    found = json.loads((folder / "result.json").read_text())
-    assert found["status"] == "completed"
-    assert found["metrics"]["valid"]["Loss"] == [value for _, value in result.history.series("Loss")]
-    assert found["checkpoint"] == "epoch-2.safetensors"
+    report = json.loads((folder / "result.json").read_text())
+    assert report["status"] == "completed"
+    assert report["metrics"]["valid"]["Loss"] == [value for _, value in result.history.series("Loss")]
+    assert report["checkpoint"] == "epoch-2.safetensors"
 
 
 def test_epoch_values_are_exact_over_items(program, tmp_path):
@@ -315,9 +315,9 @@ def test_a_loss_that_is_no_number(program, tmp_path, metrics):
         r"  expected: a finite loss\n  mend:     lower the learning rate[\s\S]*checkpoint is .*epoch-1.safetensors",
     ):
         training.renderer(SilentRenderer()).launch(poisoned(program, 7))
-    found = json.loads((folder / "result.json").read_text())
-    assert found["status"] == "diverged"
-    assert found["message"].startswith("the loss is not finite")
+    report = json.loads((folder / "result.json").read_text())
+    assert report["status"] == "diverged"
+    assert report["message"].startswith("the loss is not finite")
     assert not (folder / "model.safetensors").exists()
     assert "NonFiniteError" in (folder / "experiment.log").read_text()
     assert training.renderer(SilentRenderer()).resume().launch(program.make_learner()).status == "completed"
@@ -350,8 +350,8 @@ def test_an_error_of_the_user_passes_through_with_a_note(program, tmp_path):
     assert where.startswith("in train batch 3 of epoch 2 (step 8 of the run); the last checkpoint is ")
     assert where.endswith("epoch-1.safetensors")
     assert "epoch-2-batch-2.safetensors: --resume, or resume(), goes on from there" in saved
-    found = json.loads((folder / "result.json").read_text())
-    assert (found["status"], found["message"]) == ("failed", "mine")
+    report = json.loads((folder / "result.json").read_text())
+    assert (report["status"], report["message"]) == ("failed", "mine")
     whole = program.make_training(tmp_path / "whole", 3).launch(program.make_learner())
     again = program.make_training(folder, 3).resume().launch(program.make_learner())
     assert program.digest(again.model) == program.digest(whole.model)

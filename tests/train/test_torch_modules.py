@@ -61,12 +61,12 @@ def net() -> Any:
 
 def batches(sizes: tuple[int, ...] = (8, 8, 8, 5)) -> list[Batch]:
     rng = np.random.default_rng(0)
-    found = []
+    cuts = []
     for size in sizes:
         inputs = rng.normal(size=(size, 6)).astype(np.float32)
         targets = torch.tensor((inputs[:, 0] > 0).astype(int) + (inputs[:, 1] > 0))
-        found.append(Batch(torch.from_numpy(inputs), targets))
-    return found
+        cuts.append(Batch(torch.from_numpy(inputs), targets))
+    return cuts
 
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -76,8 +76,8 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 def training(folder: Any, epochs: int) -> SupervisedTraining:
-    made = SupervisedTraining(folder, batches(), batches((7,))).metrics(LossMetric(), AccuracyMetric())
-    return made.num_epochs(epochs).seed(7).renderer(SilentRenderer())
+    run = SupervisedTraining(folder, batches(), batches((7,))).metrics(LossMetric(), AccuracyMetric())
+    return run.num_epochs(epochs).seed(7).renderer(SilentRenderer())
 
 
 def state(model: Any) -> dict[str, Any]:
@@ -108,8 +108,8 @@ def test_a_run_has_the_bits_of_a_raw_loop(tmp_path: Any, name: str) -> None:
         optim.zero_grad()
         losses.append(loss.item())
     require_same_bits(state(result.model), state(TorchModel(raw)))
-    found = [value for epoch in (1, 2) for value in result.history.values("Loss", "train", epoch)]
-    np.testing.assert_allclose(found, losses, rtol=1e-7)
+    losses_of_run = [value for epoch in (1, 2) for value in result.history.values("Loss", "train", epoch)]
+    np.testing.assert_allclose(losses_of_run, losses, rtol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["momentum", pytest.param("adamw", marks=pytest.mark.slow)])
@@ -137,9 +137,9 @@ def test_accumulated_batches_are_one_large_batch(tmp_path: Any) -> None:
         for size in sizes:
             cuts.append(Batch(whole.inputs[at : at + size], whole.targets[at : at + size]))
             at += size
-        made = SupervisedTraining(tmp_path / folder, cuts, None).metrics(LossMetric()).num_epochs(3)
-        made = made.grads_accumulation(accumulation).renderer(SilentRenderer())
-        return state(made.launch(Learner(model, torch.optim.SGD(module.parameters(), lr=0.5), 0.5)).model)
+        run = SupervisedTraining(tmp_path / folder, cuts, None).metrics(LossMetric()).num_epochs(3)
+        run = run.grads_accumulation(accumulation).renderer(SilentRenderer())
+        return state(run.launch(Learner(model, torch.optim.SGD(module.parameters(), lr=0.5), 0.5)).model)
 
     one, parts = run("one", (21,), 1), run("parts", (8, 8, 5), 3)
     for name, value in one.items():
@@ -199,9 +199,9 @@ def test_an_evaluator_measures_a_torch_module_as_its_run_validates(tmp_path: Any
     builder = EvaluatorBuilder(tmp_path / "evaluation").metrics(LossMetric(), AccuracyMetric())
     for model in (result.model, result.model.module.train()):
         before = state(result.model)
-        found = builder.build(model).eval("valid", batches((7,)))
-        assert found.columns["Loss"] == result.history.values("Loss", "valid", 1)
-        assert found.value("Accuracy") == result.history.values("Accuracy", "valid", 1)[0]
+        evaluation = builder.build(model).eval("valid", batches((7,)))
+        assert evaluation.columns["Loss"] == result.history.values("Loss", "valid", 1)
+        assert evaluation.value("Accuracy") == result.history.values("Accuracy", "valid", 1)[0]
         require_same_bits(state(result.model), before)
         assert result.model.module.training
     with pytest.raises(ConfigError, match="Linear without valid_step"):

@@ -15,20 +15,20 @@ LOCK = f'{{\n "format": "burn_kernels.lock",\n "version": 1,\n "choices": [\n  {
 
 
 def test_a_checkpoint_holds_the_choices_and_a_resume_begins_with_them(program, tmp_path, monkeypatch):
-    given = []
+    calls = []
 
     @contextlib.contextmanager
     def pinned(self, path, place, text):
-        given.append((path.name, place, text))
+        calls.append((path.name, place, text))
         yield lambda: LOCK
 
     monkeypatch.setattr(TorchCapabilities, "pinned", pinned)
     program.make_training(tmp_path / "run", 1).launch(program.make_learner())
-    assert given == [("autotune.lock", "cpu", None)]
+    assert calls == [("autotune.lock", "cpu", None)]
     _, checkpoint = FileCheckpointer(tmp_path / "run/checkpoint").restore(1)
     assert checkpoint.tuning == LOCK
     program.make_training(tmp_path / "run", 2).resume().launch(program.make_learner())
-    assert given[1:] == [("autotune.lock", "cpu", LOCK)]
+    assert calls[1:] == [("autotune.lock", "cpu", LOCK)]
 
 
 def test_on_the_host_there_is_nothing_to_choose(tmp_path):
@@ -98,16 +98,16 @@ def test_checkpoints_beside_the_training_hold_the_same_bits_on_a_gpu(program, tm
             if path.suffix != ".safetensors":
                 super().remove(path)
 
-    found = {}
+    saved_tensors = {}
     for background in (True, False):
         folder = tmp_path / f"{background}"
         training = program.make_training(folder, 2).checkpoint_every(steps=1).async_checkpoints(background)
         with files.using(Keeping()):
             training.with_training_strategy(SingleDevice(Device.cuda(0).autodiff())).launch(program.make_learner())
-        found[background] = {
+        saved_tensors[background] = {
             path.name: load_file(path) for path in sorted((folder / "checkpoint").glob("*.safetensors"))
         }
-    assert len(found[True]) == 12
-    for name, tensors in found[True].items():
+    assert len(saved_tensors[True]) == 12
+    for name, tensors in saved_tensors[True].items():
         for key, values in tensors.items():
-            assert values.tobytes() == found[False][name][key].tobytes(), (name, key)
+            assert values.tobytes() == saved_tensors[False][name][key].tobytes(), (name, key)

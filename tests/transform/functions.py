@@ -95,13 +95,13 @@ def by_path(module: Module, grads: Any) -> dict[str, Array]:
     return {path: array(grads.get(param.id)) for path, param in module.named_params() if param.id in grads}
 
 
-def close(found: Any, expected: Any, tolerance: float = 1e-10) -> None:
+def close(actual: Any, expected: Any, tolerance: float = 1e-10) -> None:
     """Equal up to `tolerance` of the largest element: sums of float64 in another order differ by about 1e-14."""
-    found = array(found) if isinstance(found, Tensor) else np.asarray(found)
+    actual = array(actual) if isinstance(actual, Tensor) else np.asarray(actual)
     expected = array(expected) if isinstance(expected, Tensor) else np.asarray(expected)
-    assert found.shape == expected.shape, f"{found.shape} and {expected.shape}"
+    assert actual.shape == expected.shape, f"{actual.shape} and {expected.shape}"
     scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
 
 
 def twin(model: Any) -> dict[str, torch.Tensor]:
@@ -118,8 +118,8 @@ def twin_loss(values: dict[str, torch.Tensor], x: Array, y: Array) -> torch.Tens
     return (twin_forward(values, torch.from_numpy(x)) - torch.from_numpy(y)).square().mean()
 
 
-def judge(model: Any, found: Any, expected: dict[str, Array]) -> None:
-    ours = by_path(model, found)
+def judge(model: Any, grads: Any, expected: dict[str, Array]) -> None:
+    ours = by_path(model, grads)
     assert set(ours) == set(expected)
     for path, gradient in expected.items():
         close(ours[path], gradient)

@@ -52,19 +52,19 @@ def _by_samples(m: Any, x: Tensor) -> Tensor:
     return per_sample_grad(lambda s, x: m.forward(x + s).sum())(shift, x).reshape((4, 3))  # type: ignore[no-any-return]
 
 
-def _hidden(m: Any, x: Tensor) -> Tensor:
+def _by_hidden_holder(m: Any, x: Tensor) -> Tensor:
     class Holder:
         kept = m
 
     return grad(lambda x, h: h.kept.forward(x).sum())(x, Holder)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("slope", [_closing_over, _as_argument, _by_keyword, _by_vjp, _by_samples, _hidden])
+@pytest.mark.parametrize("slope", [_closing_over, _as_argument, _by_keyword, _by_vjp, _by_samples, _by_hidden_holder])
 @pytest.mark.parametrize("device", [CPU, TAPE], ids=str)
 def test_backward_around_a_gradient_penalty(
     slope: Callable[[Any, Tensor], Tensor], device: Device, seed: np.random.Generator
 ) -> None:
-    if slope is _hidden and device is CPU:
+    if slope is _by_hidden_holder and device is CPU:
         pytest.skip("refused in words: nobody sees that the model trains")
     model, x = drawn(Mlp.make(TAPE), seed), normal(seed, 4, 3)
     values, leaf = twin(model), torch.from_numpy(x).requires_grad_()
@@ -77,21 +77,21 @@ def test_backward_around_a_gradient_penalty(
         loss = (norms - 1.0).square().mean() + model.forward(x).mean()
         return loss.detach(), GradientsParams.from_grads(loss.backward(), model)
 
-    for run in (step, compile(step), compile(step, fuse=True)) if slope is not _hidden else (step,):
-        value, found = run(model, tensor(x, device))
+    for run in (step, compile(step), compile(step, fuse=True)) if slope is not _by_hidden_holder else (step,):
+        value, grads = run(model, tensor(x, device))
         close(value, loss.detach().numpy().reshape(1))
-        judge(model, found, {p: g.numpy() for p, g in zip(values, expected, strict=True)})
+        judge(model, grads, {p: g.numpy() for p, g in zip(values, expected, strict=True)})
 
 
 def test_backward_around_a_gradient_by_what_was_computed(seed: np.random.Generator) -> None:
     w, values = tensor(normal(seed, 3), TAPE).require_grad(), normal(seed, 3)
     hidden = (w * tensor(values)).tanh()
     slope = grad(lambda h: (h * h * h).sum())(hidden)
-    found = w.grad((slope.square().sum() + hidden.sum()).backward())
+    grad_of_w = w.grad((slope.square().sum() + hidden.sum()).backward())
     leaf = torch.from_numpy(array(w).copy()).requires_grad_()
     theirs = (leaf * torch.from_numpy(values)).tanh()
     (expected,) = torch.autograd.grad((3 * theirs**2).square().sum() + theirs.sum(), leaf)
-    close(found, expected.numpy())
+    close(grad_of_w, expected.numpy())
     second = grad(lambda w: (w * w * w).sum())(w)  # by the leaf itself
     close(w.grad((second.square().sum() + w.sum()).backward()), 36 * array(w) ** 3 + 1)
 
@@ -118,9 +118,9 @@ def test_gradients_that_stop_at_a_newer_version_of_a_parameter_are_told(seed: np
     ):
         loss = mean_square(new(), x, y)
         gradients = (loss + mean_square(model, x, y) if part else loss).backward()
-        given = "gradients of 4 other leaves, among them newer versions of inner.weight, .* and 1 more"
+        complaint = "gradients of 4 other leaves, among them newer versions of inner.weight, .* and 1 more"
         with pytest.warns(
-            UntrainedWarning, match=said("gradients stop before parameters of this Mlp", given, "", mend)
+            UntrainedWarning, match=said("gradients stop before parameters of this Mlp", complaint, "", mend)
         ):
             assert len(GradientsParams.from_grads(gradients, model)) == (4 if part else 0)
     half = tensor([[0.5]], TAPE).require_grad()
@@ -174,14 +174,14 @@ def test_backward_inside_of_a_transform_is_told(seed: np.random.Generator) -> No
 
     def by_backward(x: Tensor) -> Tensor:
         leaf = x.require_grad()
-        found = leaf.grad((leaf * leaf * leaf).sum().backward())
-        assert found is not None
-        return found
+        grad = leaf.grad((leaf * leaf * leaf).sum().backward())
+        assert grad is not None
+        return grad
 
     mend = "call grad, or value_and_grad, here; for constants detach what it gives"
     match = said("backward: its gradients are constants", r"\(1,\) f64 cpu, which a running grad", "", mend)
     with pytest.warns(ConstantGradientsWarning, match=match):
-        found = grad(outer)(x, by_backward)
+        grads = grad(outer)(x, by_backward)
     cubes = grad(lambda x: (x * x * x).sum())
-    close(found, grad(outer)(x, lambda x: cubes(x).detach()))
+    close(grads, grad(outer)(x, lambda x: cubes(x).detach()))
     close(grad(outer)(x, cubes), 9 * array(x) ** 2)

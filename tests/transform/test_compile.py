@@ -55,9 +55,9 @@ def test_on_ndarray_too() -> None:
 def test_gradients_can_be_results() -> None:
     @compile
     def gradient(x: Tensor) -> Tensor:
-        found = x.grad((x * x).sum().backward())
-        assert found is not None
-        return found
+        grad = x.grad((x * x).sum().backward())
+        assert grad is not None
+        return grad
 
     assert gradient(vector(1.0, -3.0, device=TAPE).require_grad()).tolist() == [2.0, -6.0]
 
@@ -75,11 +75,11 @@ def test_gradients_params_go_in_and_out() -> None:
         return GradientsParams({ident: g * factor for ident, g in grads.items()})
 
     burn_torch.seed(1)
-    found = scaled(grads_of(model, x, y), 2.0)
+    doubled = scaled(grads_of(model, x, y), 2.0)
     burn_torch.seed(1)
     wanted = GradientsParams.from_grads(((model.forward(x) - y) ** 2).mean().backward(), model)
-    assert list(found) == list(wanted)
-    assert all(equal(found.get(i), wanted.get(i) * 2.0) for i in wanted)  # type: ignore[arg-type, operator]
+    assert list(doubled) == list(wanted)
+    assert all(equal(doubled.get(i), wanted.get(i) * 2.0) for i in wanted)  # type: ignore[arg-type, operator]
 
 
 @pytest.mark.parametrize("value", [-0.0, float("inf"), float("nan"), 1e-45])
@@ -170,16 +170,16 @@ def test_containers_of_all_kinds() -> None:
         }
 
     x = vector(1.0, 2.0)
-    found = function(Pair(x, 7), Batch(x, 3), [x, True], {"one": x, "two": 4})
-    assert type(found["pair"]) is Pair
-    assert found["pair"].a.tolist() == [2.0, 4.0]
-    assert found["pair"].b == 7
-    assert found["batch"].x.tolist() == [3.0, 6.0]
-    assert (found["batch"].size, found["batch"].name) == (4, "batch")
-    assert found["list"][1:] == [None, "word"]
-    assert found["names"]["one"].tolist() == [3.0, 6.0]
-    assert found["names"]["two"] == 12
-    assert found["constant"] == 5
+    outputs = function(Pair(x, 7), Batch(x, 3), [x, True], {"one": x, "two": 4})
+    assert type(outputs["pair"]) is Pair
+    assert outputs["pair"].a.tolist() == [2.0, 4.0]
+    assert outputs["pair"].b == 7
+    assert outputs["batch"].x.tolist() == [3.0, 6.0]
+    assert (outputs["batch"].size, outputs["batch"].name) == (4, "batch")
+    assert outputs["list"][1:] == [None, "word"]
+    assert outputs["names"]["one"].tolist() == [3.0, 6.0]
+    assert outputs["names"]["two"] == 12
+    assert outputs["constant"] == 5
 
 
 def test_keyword_and_positional_arguments() -> None:
@@ -206,8 +206,8 @@ def test_many_structures_are_bounded_and_said_aloud() -> None:
     with pytest.warns(
         RetraceWarning, match=r"was traced for 8 structures of arguments: pad batches to one size.*explain"
     ):
-        found = [function(Tensor.ones((size,), CPU)).tolist() for size in sizes]
-    assert found == [[2.0] * size for size in sizes]
+        outputs = [function(Tensor.ones((size,), CPU)).tolist() for size in sizes]
+    assert outputs == [[2.0] * size for size in sizes]
     assert len(function._programs) == 4
     assert function(Tensor.ones((30,), CPU)).tolist() == [2.0] * 30
     assert function.traces == 30
@@ -228,20 +228,20 @@ def test_draws_are_those_of_the_eager_function_outside_and_inside_a_scope() -> N
     burn_torch.seed(11)
     wanted = [*eager(model, x), *eager(model, x)]
     burn_torch.seed(11)
-    found = [*forward(model, x), *forward(model, x)]
-    assert all(equal(a.detach(), b) for a, b in zip(wanted, found, strict=True))
-    assert not equal(found[0], found[1])
-    assert not equal(found[0], found[3])
+    outputs = [*forward(model, x), *forward(model, x)]
+    assert all(equal(a.detach(), b) for a, b in zip(wanted, outputs, strict=True))
+    assert not equal(outputs[0], outputs[1])
+    assert not equal(outputs[0], outputs[3])
     with StepScope(5, model):
         wanted = [*eager(model, x), *eager(model, x)]
     with StepScope(5, model):
-        found = [*forward(model, x), *forward(model, x)]
-    assert all(equal(a.detach(), b) for a, b in zip(wanted, found, strict=True))
+        outputs = [*forward(model, x), *forward(model, x)]
+    assert all(equal(a.detach(), b) for a, b in zip(wanted, outputs, strict=True))
     with StepScope(5, {"net": model}):
         wanted = list(eager(model, x))
     with StepScope(5, {"net": model}):
-        found = list(forward(model, x))
-    assert all(equal(a.detach(), b) for a, b in zip(wanted, found, strict=True))
+        outputs = list(forward(model, x))
+    assert all(equal(a.detach(), b) for a, b in zip(wanted, outputs, strict=True))
     assert forward.traces == 1
 
 
@@ -296,8 +296,8 @@ def test_running_states_leave_with_the_model_that_is_returned() -> None:
     eager, compiled = Normed(BatchNormConfig(4).init(TAPE)), Normed(BatchNormConfig(4).init(TAPE))
     for _ in range(3):
         eager, wanted = function(eager, x)
-        compiled, found = step(compiled, x)
-        assert equal(wanted, found)
+        compiled, output = step(compiled, x)
+        assert equal(wanted, output)
     assert equal(eager.norm.running_var.value(), compiled.norm.running_var.value())
 
 
@@ -337,9 +337,9 @@ def test_shared_parameters_stay_shared() -> None:
         return optim.step(0.1, model, GradientsParams.from_grads(loss.backward(), model))  # type: ignore[no-any-return]
 
     wanted, _ = function(model, SgdConfig().init())
-    found, _ = compile(function)(model, SgdConfig().init())
-    assert found.one is found.two
-    assert equal(found.one.val(), wanted.one.val())
+    tied, _ = compile(function)(model, SgdConfig().init())
+    assert tied.one is tied.two
+    assert equal(tied.one.val(), wanted.one.val())
 
 
 def test_many_threads_call_one_function() -> None:
@@ -349,9 +349,9 @@ def test_many_threads_call_one_function() -> None:
     def work(number: int) -> None:
         x = Tensor.full((number % 4 + 1,), 2.0, CPU)
         for n in range(50):
-            found = function(x, float(n)).into_scalar()
-            if found != 2.0 * n * (number % 4 + 1):
-                errors.append(f"{number} {n} {found}")
+            total = function(x, float(n)).into_scalar()
+            if total != 2.0 * n * (number % 4 + 1):
+                errors.append(f"{number} {n} {total}")
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for thread in threads:

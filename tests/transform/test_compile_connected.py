@@ -22,8 +22,8 @@ def leaf(data: Any, device: Device = TAPE) -> Tensor:
 
 
 def gradient(x: Tensor, gradients: Any) -> Any:
-    found = x.grad(gradients)
-    return None if found is None else array(found)
+    gradient_of_x = x.grad(gradients)
+    return None if gradient_of_x is None else array(gradient_of_x)
 
 
 def several(x: Tensor, w: Tensor, scale: float) -> dict[str, Any]:
@@ -95,9 +95,9 @@ def test_a_loss_of_which_a_part_is_compiled_has_all_of_its_gradient(seed: np.ran
         return penalty
 
     expected = by_path(model, grad(lambda m: total(m, mean_square))(model))
-    found = by_path(model, GradientsParams.from_grads(total(model, compile(mean_square)).backward(), model))
+    grads = by_path(model, GradientsParams.from_grads(total(model, compile(mean_square)).backward(), model))
     for path, g in expected.items():
-        close(found[path], g)
+        close(grads[path], g)
 
 
 class Noisy(Module):

@@ -82,8 +82,8 @@ def test_one_tensor_donated_under_two_names_counts_twice() -> None:
 
     step = compile(function, donate=("a", "b"))
     zeros = vector(1.0, 2.0)
-    found = step(zeros, zeros)
-    assert [t.tolist() for t in found] == [t.tolist() for t in function(vector(1.0, 2.0), vector(1.0, 2.0))]
+    outputs = step(zeros, zeros)
+    assert [t.tolist() for t in outputs] == [t.tolist() for t in function(vector(1.0, 2.0), vector(1.0, 2.0))]
 
 
 def test_a_result_that_is_an_argument_shares_nothing_with_it() -> None:

@@ -39,8 +39,8 @@ def test_a_closed_over_tensor_is_named() -> None:
         compile(lambda x: model.forward(x))(batch()[0])
     with pytest.raises(TraceError, match=r"given:    mask "):
         compile(lambda x: (x, mask))(vector(1.0, 2.0))
-    found = compile(lambda x: x * mask, captures=[mask])
-    assert found(vector(3.0, 4.0)).tolist() == [3.0, 0.0]
+    compiled = compile(lambda x: x * mask, captures=[mask])
+    assert compiled(vector(3.0, 4.0)).tolist() == [3.0, 0.0]
     assert compile(lambda x: model.forward(x), captures=[model])(batch()[0]).shape == (6, 2)
 
 

@@ -71,9 +71,9 @@ def test_a_program_runs_a_plainer_way(
     c_kernels.c_function.cache_clear()
     run = compile(function, fuse=True)
     with pytest.warns((FusionWarning, c_kernels.CompilerWarning)):
-        found = run(x, y, 0.5)
+        outputs = run(x, y, 0.5)
     assert called
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(ours.into_data().values, theirs.into_data().values, rtol=1e-9)
     shown = str(run.explain(x, y, 0.5))
     said = type(FAULTS[fault]).__name__

@@ -46,14 +46,14 @@ class Net(Module):
 
 def net(device: Device, prob: float = 0.25) -> Net:
     burn_torch.seed(1)
-    made = Net(
+    layers = Net(
         Conv2dConfig((1, 8), (3, 3)).init(Device.cpu().autodiff()),
         BatchNormConfig(8).init(Device.cpu().autodiff()),
         MaxPool2dConfig((2, 2)).init(),
         DropoutConfig(prob).init(),
         LinearConfig(8 * 6 * 6, 10).init(Device.cpu().autodiff()),
     )
-    return made.to_device(device)
+    return layers.to_device(device)
 
 
 def training_step(model: Net, optim: Any, x: Tensor, y: Tensor, lr: float) -> tuple[Net, Any, Tensor]:
@@ -85,11 +85,11 @@ def test_training_is_as_near_to_float64_as_eager_training(device: Device) -> Non
     step = compile(training_step, donate=("model", "optim"))
     _, exact = trained(training_step, Device.cpu().autodiff(), 30, dtype=DType.F64)
     _, eager = trained(training_step, device, 30)
-    _, found = trained(step, device, 30)
+    _, losses = trained(step, device, 30)
     assert step.traces == 1
     bound = 4 * max(abs(a - b) for a, b in zip(eager, exact, strict=True)) + 1e-5
-    assert max(abs(a - b) for a, b in zip(found, exact, strict=True)) <= bound
-    assert found[-1] < 0.5 * found[0]
+    assert max(abs(a - b) for a, b in zip(losses, exact, strict=True)) <= bound
+    assert losses[-1] < 0.5 * losses[0]
 
 
 def test_results_are_never_overwritten(device: Device) -> None:
@@ -117,12 +117,12 @@ def test_two_states_take_turns_in_one_program(device: Device) -> None:
             model, optim, _ = step(model, optim, x, y, lr)
             states[lr] = (model, optim)
     assert step.traces == 1
-    for lr, (found, _) in states.items():
+    for lr, (trained_model, _) in states.items():
         model, optim = start.fork(device), SgdConfig().init()
         for _ in range(4):
             model, optim, _ = training_step(model, optim, x, y, lr)
         wanted = model.linear.weight.val().into_data().values
-        assert abs(found.linear.weight.val().into_data().values - wanted).max() < 1e-5
+        assert abs(trained_model.linear.weight.val().into_data().values - wanted).max() < 1e-5
 
 
 def test_shapes_take_turns_over_one_state(device: Device) -> None:
@@ -152,8 +152,8 @@ def test_masks_are_those_of_the_cpu(device: Device) -> None:
         burn_torch.seed(3)
         wanted = layer.forward(Tensor.ones((33, 7), Device.cpu().autodiff())).into_data().values
         burn_torch.seed(3)
-        found = drop(layer, Tensor.ones((33, 7), device)).into_data().values
-        assert (found == wanted).all()
+        masked = drop(layer, Tensor.ones((33, 7), device)).into_data().values
+        assert (masked == wanted).all()
 
 
 def test_evaluation_reads_the_weights_that_training_returns(device: Device) -> None:
@@ -188,8 +188,8 @@ def test_another_precision_is_another_program(device: Device) -> None:
 def test_without_replay(device: Device) -> None:
     step = compile(training_step, donate=("model", "optim"), replay=False)
     _, wanted = trained(compile(training_step, donate=("model", "optim")), device, 5)
-    _, found = trained(step, device, 5)
-    assert found == pytest.approx(wanted, abs=1e-4)
+    _, losses = trained(step, device, 5)
+    assert losses == pytest.approx(wanted, abs=1e-4)
     explanation = step.explain(net(device), AdamWConfig().init(), *batch(device), 1e-3)
     assert explanation.source is not None
 

@@ -238,10 +238,10 @@ def trained(step: Any, name: str, optimizer: str, schedule: str, steps: int = ST
 
 def require_equal(name: str, optimizer: str, schedule: str) -> None:
     compiled = compile(training_step, donate=("model", "optim"))
-    found, wanted = trained(compiled, name, optimizer, schedule), trained(training_step, name, optimizer, schedule)
+    actual, wanted = trained(compiled, name, optimizer, schedule), trained(training_step, name, optimizer, schedule)
     assert compiled.traces == 1
     assert len(set(wanted.losses)) > STEPS // 2  # it learns something: the comparison is of numbers that change
-    assert found == wanted
+    assert actual == wanted
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -302,8 +302,8 @@ def gan(step: Any, optimizer: str) -> tuple[Run, Run]:
     losses_g, losses_c = [], []
     for i in range(STEPS):
         burn_torch.seed(100 + i)
-        *found, loss_g, loss_c = step(*state, random(8, 3), random(8, 4), 0.02 * 0.98**i)
-        state = tuple(found)
+        *states, loss_g, loss_c = step(*state, random(8, 3), random(8, 4), 0.02 * 0.98**i)
+        state = tuple(states)
         losses_g.append(loss_g)
         losses_c.append(loss_c)
     return outcome(losses_g, state[0], state[2]), outcome(losses_c, state[1], state[3])
@@ -312,7 +312,7 @@ def gan(step: Any, optimizer: str) -> tuple[Run, Run]:
 @pytest.mark.parametrize("optimizer", ["adam", "nesterov, decay, clipped by norm"])
 def test_a_step_of_two_models_that_play_against_each_other_has_the_bits_of_eager(optimizer: str) -> None:
     compiled = compile(gan_step, donate=("generator", "critic", "optim_g", "optim_c"))
-    found, wanted = gan(compiled, optimizer), gan(gan_step, optimizer)
-    assert found == wanted
+    actual, wanted = gan(compiled, optimizer), gan(gan_step, optimizer)
+    assert actual == wanted
     assert compiled.traces <= 2  # the first with fresh optimizers, whose models nobody can tell
     assert len(set(wanted[0].losses)) == STEPS

@@ -75,8 +75,8 @@ def test_arithmetic_of_numbers_is_that_of_python(n: float, m: float) -> None:
     def function(n: Any, m: Any) -> tuple[Any, ...]:
         return n + m, n - m, n * m, n / m, n % m, n**2, -n, +n, abs(n), 3 - n, True + n
 
-    found, wanted = compile(function)(n, m), function(n, m)
-    assert repr(found) == repr(wanted)
+    actual, wanted = compile(function)(n, m), function(n, m)
+    assert repr(actual) == repr(wanted)
 
 
 def test_a_number_keeps_its_kind() -> None:
@@ -159,15 +159,15 @@ def test_static_constants_that_are_equal_and_not_the_same_are_told_apart(make: C
         return float(value[0] if isinstance(value, tuple) else value)
 
     function = compile(lambda x, by: x * number(by), static="by")
-    found = [function(vector(1.0), make(by)).item() for by in (0.0, -0.0, 0.0)]
-    assert [math.copysign(1.0, value) for value in found] == [1.0, -1.0, 1.0]
+    signed = [function(vector(1.0), make(by)).item() for by in (0.0, -0.0, 0.0)]
+    assert [math.copysign(1.0, value) for value in signed] == [1.0, -1.0, 1.0]
     assert function.traces == 2
 
 
 def test_names_of_a_dict_that_are_equal_and_not_the_same_are_told_apart() -> None:
     function = compile(lambda named: [x * by for by, x in named.items()])
-    found = [function({by: vector(1.0)})[0].item() for by in (0.0, -0.0, 0.0)]
-    assert [math.copysign(1.0, value) for value in found] == [1.0, -1.0, 1.0]
+    signed = [function({by: vector(1.0)})[0].item() for by in (0.0, -0.0, 0.0)]
+    assert [math.copysign(1.0, value) for value in signed] == [1.0, -1.0, 1.0]
     kinds = compile(lambda named: next(iter(named)))
     assert [repr(kinds({name: vector(1.0)})) for name in (1, True, 1.0)] == ["1", "True", "1.0"]
 
@@ -349,8 +349,8 @@ def test_results_without_tensors() -> None:
         _ = x + 1
 
     assert compile(nothing)(vector(1.0)) is None
-    found: Any = compile(lambda x: (1, 2.5, True, "a", None, -0.0, 2**70, (), [], {}))(vector(1.0))
-    assert repr(found) == repr((1, 2.5, True, "a", None, -0.0, 2**70, (), [], {}))
+    outputs: Any = compile(lambda x: (1, 2.5, True, "a", None, -0.0, 2**70, (), [], {}))(vector(1.0))
+    assert repr(outputs) == repr((1, 2.5, True, "a", None, -0.0, 2**70, (), [], {}))
     assert compile(lambda: Tensor.ones((2,), CPU))().tolist() == [1.0, 1.0]
     assert compile(lambda n: n * 2 + 1)(3) == 7
 
@@ -375,7 +375,7 @@ class _Holder:
     x: Tensor
 
 
-def _held(x: Tensor) -> _Holder:
+def _make_holder(x: Tensor) -> _Holder:
     holder = _Holder()
     holder.x = x * 2
     return holder
@@ -388,7 +388,7 @@ def _held(x: Tensor) -> _Holder:
         (lambda x: {"g": [(x * x).sum().backward()]}, r"the result\['g'\]\[0\]: Gradients"),
         (lambda x: (x * i for i in range(3)), r"the result: a generator, which is used up(?s:.*)a list or a tuple"),
         (lambda x: iter([x]), r"the result: a list_iterator"),
-        (_held, r"the result: a _Holder with a value of the traced function in \.x(?s:.*)register_container"),
+        (_make_holder, r"the result: a _Holder with a value of the traced function in \.x(?s:.*)register_container"),
     ],
 )
 def test_what_cannot_leave_a_program_is_named(function: Callable[..., Any], words: str) -> None:
@@ -513,9 +513,9 @@ def test_second_order_and_kept_tapes_inside() -> None:
     x = Tensor.from_data([2.0, -3.0], twice).require_grad()
 
     def second(x: Tensor) -> Tensor:
-        found = x.grad((x**3).sum().backward())
-        assert found is not None
-        return found
+        slope = x.grad((x**3).sum().backward())
+        assert slope is not None
+        return slope
 
     assert compile(second)(x).tolist() == second(x).tolist() == [12.0, 27.0]
 

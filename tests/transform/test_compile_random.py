@@ -70,12 +70,12 @@ def _product(x: Tensor, y: Tensor, z: Tensor, n: Any) -> Tensor | None:
     return x.matmul(y) if fits else None
 
 
-def _selected(x: Tensor, y: Tensor, z: Tensor, n: Any) -> Tensor | None:
+def _select_by_mask(x: Tensor, y: Tensor, z: Tensor, n: Any) -> Tensor | None:
     fits = x.dtype.is_bool and x.shape == y.shape == z.shape and y.dtype is z.dtype and not y.dtype.is_bool
     return y.mask_where(x, z) if fits else None
 
 
-def _filled(x: Tensor, y: Tensor, z: Tensor, n: Any) -> Tensor | None:
+def _fill_by_mask(x: Tensor, y: Tensor, z: Tensor, n: Any) -> Tensor | None:
     return y.mask_fill(x, n) if x.dtype.is_bool and x.shape == y.shape and _is_float(y) else None
 
 
@@ -83,7 +83,7 @@ def _cast(to: DType, *kinds: str) -> Operation:
     return lambda x, y, z, n: x.cast(to) if x.dtype.kind in kinds and x.dtype is not to else None
 
 
-def _joined(x: Tensor, y: Tensor, z: Tensor, n: Any) -> Tensor | None:
+def _join_pair(x: Tensor, y: Tensor, z: Tensor, n: Any) -> Tensor | None:
     fits = x.shape == y.shape and x.dtype is y.dtype and x.ndim > 0 and x.spec.numel <= 16
     return Tensor.cat([x, y], 0) if fits else None
 
@@ -132,9 +132,9 @@ OPERATIONS: dict[str, Operation] = {
     "argmax": _of_axes(1, lambda x: x.argmax(0), floats=True),
     "cumsum": _of_axes(1, lambda x: x.cumsum(0), floats=True),
     "matmul": _product,
-    "mask_where": _selected,
-    "mask_fill": _filled,
-    "cat": _joined,
+    "mask_where": _select_by_mask,
+    "mask_fill": _fill_by_mask,
+    "cat": _join_pair,
     "to f64": _cast(DType.F64, "float", "int", "bool"),
     "to f32": _cast(DType.F32, "float", "int", "bool"),
     "to i64": _cast(DType.I64, "bool"),
@@ -162,21 +162,21 @@ class Program:
         pool = list(xs)
         for name, i, j, k in self.steps:
             a, b, c = [pool[-1 - at % len(pool)] for at in (i, j, k)]
-            made = OPERATIONS[name](a, b, c, n)
-            if made is not None:
-                pool.append(made)
-        found = [pool[-1 - at % len(pool)] for at in self.returned]
+            output = OPERATIONS[name](a, b, c, n)
+            if output is not None:
+                pool.append(output)
+        outputs = [pool[-1 - at % len(pool)] for at in self.returned]
         asking = [x for x in xs if x.device.is_autodiff() and x.is_require_grad()]
         if asking:
             loss = sum(
                 ((x * 0.5).sum().cast(asking[0].dtype) for x in asking),
                 start=Tensor.zeros((1,), TAPE).cast(asking[0].dtype),
             )
-            for y in [pool[-1], *found]:
+            for y in [pool[-1], *outputs]:
                 loss = loss + y.cast(loss.dtype).sum() if y.dtype.is_float else loss
             gradients = loss.backward()
-            found += [x.grad(gradients) for x in asking]  # type: ignore[misc]  # each of them is in the loss
-        return [y.detach() if y.device.is_autodiff() else y for y in found]
+            outputs += [x.grad(gradients) for x in asking]  # type: ignore[misc]  # each of them is in the loss
+        return [y.detach() if y.device.is_autodiff() else y for y in outputs]
 
     def arguments(self) -> list[Tensor]:
         """The inputs as fresh tensors."""
@@ -242,9 +242,9 @@ def test_donated_arguments_change_no_bit_and_others_are_left_alone(program: Prog
         before = [bits(x) for x in xs]
         views = [x.reshape((-1,)) for x in xs[:2]]  # of a part of them somebody holds more
         seen = [bits(view) for view in views]
-        found = compiled(program.number, *xs)
-        assert [bits(y) for y in found] == wanted
-        for y in found:  # results share nothing with each other or with what goes in
+        outputs = compiled(program.number, *xs)
+        assert [bits(y) for y in outputs] == wanted
+        for y in outputs:  # results share nothing with each other or with what goes in
             y.into_torch().zero_()
         assert [bits(view) for view in views] == seen
         for i, x in enumerate(xs):

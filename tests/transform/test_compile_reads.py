@@ -271,7 +271,7 @@ def test_what_a_compiled_function_reads_is_never_stale(form: str, monkeypatch: p
 
 
 class Proxy:
-    """Of something that is not there yet: it fails to say what it has."""
+    """A stand-in for a value that is not there yet: it fails to say what it has."""
 
     __slots__ = ()
 
@@ -321,11 +321,11 @@ def test_a_value_that_comes_back_needs_no_trace_and_an_equal_one_neither() -> No
     x = Tensor.from_floats([1.0], CPU)
     schedule = Schedule()
     compiled = burn_torch.compile(lambda x: x * schedule.value())
-    found = []
+    values = []
     for value in (1.0, 2.0, 1.0, float("2"), float("1")):
         schedule.weight = value
-        found.append(compiled(x).item())
-    assert found == [1.0, 2.0, 1.0, 2.0, 1.0]
+        values.append(compiled(x).item())
+    assert values == [1.0, 2.0, 1.0, 2.0, 1.0]
     assert compiled.traces == 2
     schedule.weight = -0.0
     assert np.signbit(compiled(x).item())

@@ -109,7 +109,7 @@ class _Collects(ModuleVisitor):
         self.seen.append(bits(param.val()))
 
 
-def _visited(model: Net) -> list[bytes]:
+def _visit_params(model: Net) -> list[bytes]:
     collects = _Collects()
     model.visit(collects)
     return collects.seen
@@ -128,7 +128,7 @@ def _visited(model: Net) -> list[bytes]:
         lambda model: params(model.valid()),
         lambda model: params(model.map(_Doubles()).map(_Halves())),
         lambda model: params(compile(lambda m: m)(model)),
-        _visited,
+        _visit_params,
     ],
 )
 def test_a_tree_that_nobody_has_read_is_read_as_any_other(read: Callable[[Net], Any], wanted: list[bytes]) -> None:
@@ -173,16 +173,16 @@ def test_reading_between_steps_changes_nothing() -> None:
 
 
 # -- donation --------------------------------------------------------------------------------------------------------
-def _scaled(model: Any, by: float) -> Any:
+def _scale_params(model: Any, by: float) -> Any:
     return model.map_params(lambda param: param.map(lambda x: x * by))
 
 
 def test_one_tree_in_two_donated_arguments_is_two() -> None:
-    both = compile(lambda a, b: (_scaled(a, 2.0), _scaled(b, 3.0)), donate=("a", "b"))
-    one = compile(lambda a, b: (_scaled(a, 2.0), _scaled(b, 3.0)), donate="a")
-    packed = compile(lambda a, b: (_scaled(a["it"], 2.0), _scaled(b[0], 3.0)), donate=("a", "b"))
+    both = compile(lambda a, b: (_scale_params(a, 2.0), _scale_params(b, 3.0)), donate=("a", "b"))
+    one = compile(lambda a, b: (_scale_params(a, 2.0), _scale_params(b, 3.0)), donate="a")
+    packed = compile(lambda a, b: (_scale_params(a["it"], 2.0), _scale_params(b[0], 3.0)), donate=("a", "b"))
     frozen = compile(lambda model: model.no_grad())
-    doubled, tripled = params(_scaled(net().no_grad(), 2.0)), params(_scaled(net().no_grad(), 3.0))
+    doubled, tripled = params(_scale_params(net().no_grad(), 2.0)), params(_scale_params(net().no_grad(), 3.0))
     for function, wrap in ((both, lambda m: (m, m)), (one, lambda m: (m, m)), (packed, lambda m: ({"it": m}, [m]))):
         model = frozen(net())  # private to the program: nothing is copied unless it must be
         a, b = function(*wrap(model))
@@ -213,14 +213,14 @@ def test_a_result_is_used_twice_if_it_is_not_donated() -> None:
     keeps, takes = compile(training_step), compile(training_step, donate=("model", "optim"))
     x, y = batch()
     model, optim = fresh()
-    found = [keeps(model, optim, x, y, 1e-2)[0] for _ in range(2)]
-    found.append(takes(model, optim, x, y, 1e-2)[0])
-    assert params(found[0]) == params(found[1]) == params(found[2])
+    models = [keeps(model, optim, x, y, 1e-2)[0] for _ in range(2)]
+    models.append(takes(model, optim, x, y, 1e-2)[0])
+    assert params(models[0]) == params(models[1]) == params(models[2])
 
 
 def test_a_failed_trace_takes_nothing_away(wanted: list[bytes]) -> None:
     def fails(model: Any, optim: Any, again: Any) -> Any:
-        _scaled(model, 2.0)
+        _scale_params(model, 2.0)
         raise KeyError("mine")
 
     model, optim = fresh()
@@ -253,7 +253,7 @@ def test_state_in_a_dataclass_and_containers_of_models() -> None:
 
     def function(state: State, others: list[dict[str, Any]], x: Tensor, y: Tensor) -> tuple[State, list[Any]]:
         model, optim, _ = training_step(state.model, state.optim, x, y, 1e-2)
-        return State(model, optim, state.steps + 1), [{"it": _scaled(others[0]["it"], 0.5)}]
+        return State(model, optim, state.steps + 1), [{"it": _scale_params(others[0]["it"], 0.5)}]
 
     step = compile(function, donate=("state", "others"))
     x, y = batch()
@@ -263,7 +263,7 @@ def test_state_in_a_dataclass_and_containers_of_models() -> None:
         state, others = step(state, others, x, y)
     assert state.steps == 4
     assert params(state.model) == params(stepped(training_step, net(), AdamWConfig().init(), 4)[0])
-    assert params(others[0]["it"]) == params(_scaled(net(), 0.5**4))
+    assert params(others[0]["it"]) == params(_scale_params(net(), 0.5**4))
     with pytest.raises(MovedError, match="this Net was used after"):
         _ = first.first
 
@@ -294,12 +294,12 @@ def test_frozen_and_tied_parameters_and_an_average_of_the_model() -> None:
             state = step(*state, batch()[0])
         return state
 
-    found, wanted = run(compile(function, donate=("model", "average", "optim"))), run(function)
-    assert params(found[0]) == params(wanted[0])
-    assert params(found[1]) == params(wanted[1])
-    assert found[0].one.weight is found[0].two.weight
-    assert params(found[0])[:2] == params(tied())[:2]
-    assert len(found[2].to_record()) == len(wanted[2].to_record()) == 2
+    actual, wanted = run(compile(function, donate=("model", "average", "optim"))), run(function)
+    assert params(actual[0]) == params(wanted[0])
+    assert params(actual[1]) == params(wanted[1])
+    assert actual[0].one.weight is actual[0].two.weight
+    assert params(actual[0])[:2] == params(tied())[:2]
+    assert len(actual[2].to_record()) == len(wanted[2].to_record()) == 2
 
 
 def test_a_parameter_that_no_gradient_reaches_is_in_no_record() -> None:
@@ -331,8 +331,8 @@ def test_gradients_are_accumulated_inside() -> None:
 
     x, y = batch()
     xs = [x, x * 0.5, x * -2.0]
-    found, _ = compile(function, donate=("model", "optim"))(net(), SgdConfig().init(), xs, y)
-    assert params(found) == params(function(net(), SgdConfig().init(), xs, y)[0])
+    trained, _ = compile(function, donate=("model", "optim"))(net(), SgdConfig().init(), xs, y)
+    assert params(trained) == params(function(net(), SgdConfig().init(), xs, y)[0])
 
 
 # -- scopes, random numbers, running states ------------------------------------------------------------------------
@@ -342,8 +342,8 @@ def test_random_numbers_leave_the_stream_where_eager_leaves_it() -> None:
 
     def numbers(function: Any) -> list[bytes]:
         burn_torch.seed(1)
-        found = [bits(function(Tensor.zeros((4,), CPU))) for _ in range(3)]
-        return [*found, bits(Tensor.random((4,), Distribution.Default, CPU))]
+        draws = [bits(function(Tensor.zeros((4,), CPU))) for _ in range(3)]
+        return [*draws, bits(Tensor.random((4,), Distribution.Default, CPU))]
 
     assert numbers(compile(function)) == numbers(function)
 
@@ -357,13 +357,13 @@ def test_a_scope_inside_whose_key_is_an_argument(key: int) -> None:
 
     step = compile(function, donate="model")
     x = batch()[0]
-    found, wanted = noisy(), noisy()
+    actual, wanted = noisy(), noisy()
     for i in range(3):
-        found, *ours = step(found, x, key + i)
+        actual, *ours = step(actual, x, key + i)
         wanted, *theirs = function(wanted, x, key + i)
         assert list(map(bits, ours)) == list(map(bits, theirs))
     assert step.traces == 1
-    assert bits(found.norm.running_var.value()) == bits(wanted.norm.running_var.value())
+    assert bits(actual.norm.running_var.value()) == bits(wanted.norm.running_var.value())
 
 
 def test_a_scope_around_names_layers_as_in_eager() -> None:
@@ -395,18 +395,18 @@ def test_running_states_in_all_combinations(returned: bool, donated: bool, aroun
         return (model, y) if returned else y
 
     def run(step: Any) -> list[bytes]:
-        model, found = noisy(), []
+        model, outputs = noisy(), []
         for i in range(4):
             x = batch()[0] * float(i + 1)
             with _scope(StepScope(i, model) if around else None) as scope:
-                made = step(model, x)
-                model, y = made if returned else (model, made)
+                result = step(model, x)
+                model, y = result if returned else (model, result)
             if scope is not None:
                 model = model.with_states(scope.states)
             if i == 1:  # changed by hand between the steps
                 model.norm.running_mean.update(model.norm.running_mean.value() + 1.0)
-            found += [bits(y), bits(model.norm.running_mean.value()), bits(model.valid().norm.forward(x.inner()))]
-        return found
+            outputs += [bits(y), bits(model.norm.running_mean.value()), bits(model.valid().norm.forward(x.inner()))]
+        return outputs
 
     assert run(compile(function, donate="model" if donated else ())) == run(function)
 
@@ -440,8 +440,8 @@ def test_a_layer_that_stands_in_two_places_is_one() -> None:
     with StepScope(3, model):
         wanted = bits(function(model, x)[1])
     with StepScope(3, model):
-        same, found = compiled(model, x)
-    assert bits(found) == wanted
+        same, output = compiled(model, x)
+    assert bits(output) == wanted
     assert same.one is same.two
     assert same.inner[0] is same.inner[1]
     with StepScope(3, same):
@@ -469,8 +469,8 @@ def test_a_scope_within_a_scope() -> None:
         burn_torch.seed(4)
         model, x = noisy(), batch()[0]
         with StepScope(9, model) as scope:
-            found = [bits(y) for _ in range(2) for y in step(model, x)]
-        return found, [bits(value) for value in scope.states.values()]
+            outputs = [bits(y) for _ in range(2) for y in step(model, x)]
+        return outputs, [bits(value) for value in scope.states.values()]
 
     assert run(compile(function)) == run(function)
 

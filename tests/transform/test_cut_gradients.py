@@ -224,9 +224,9 @@ def is_right_or_told(route: str, outer: str, device: Device, rng: np.random.Gene
     expected = torch.autograd.grad(total, [A, B], allow_unused=True)
     right = True
     for param, g in zip((m.a, m.b), expected, strict=True):
-        found = param.val().grad(gradients)
+        grad = param.val().grad(gradients)
         zeros = np.zeros(param.shape)
-        ours, wanted = zeros if found is None else array(found), zeros if g is None else g.numpy()
+        ours, wanted = zeros if grad is None else array(grad), zeros if g is None else g.numpy()
         right &= bool(np.allclose(ours, wanted, rtol=1e-8, atol=1e-10))
     return right, bool(caught)
 
@@ -234,8 +234,8 @@ def is_right_or_told(route: str, outer: str, device: Device, rng: np.random.Gene
 def check(route: str, outer: str, rng: np.random.Generator) -> None:
     if (route, outer) == ("tensors", "as a weight"):
         return  # a frozen Param of a connected tensor is a constant: that is what freezing is
-    right, told = is_right_or_told(route, outer, [TAPE, FUSED][rng.integers(2)], rng)
-    assert right or (told and route != "tensors"), "gradients by tensors stay connected"
+    right, warned = is_right_or_told(route, outer, [TAPE, FUSED][rng.integers(2)], rng)
+    assert right or (warned and route != "tensors"), "gradients by tensors stay connected"
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -361,10 +361,12 @@ def test_a_transform_whose_function_reads_no_parameter_is_told(unread: Callable[
         lambda: hvp(lambda m: number(m, x), (m,), (ones,))[0],
     ]
     for call in calls:
-        with pytest.warns(UntrainedWarning, match=r"depends on no parameter of argument 0[^$]*a, b of the Two") as told:
+        with pytest.warns(
+            UntrainedWarning, match=r"depends on no parameter of argument 0[^$]*a, b of the Two"
+        ) as warned:
             assert call().is_empty()
-        assert "constants to it" in str(told[0].message)
-        assert "compute with the argument itself" in str(told[0].message)
+        assert "constants to it" in str(warned[0].message)
+        assert "compute with the argument itself" in str(warned[0].message)
     with pytest.warns(UntrainedWarning, match="depends on no parameter of argument 0"):
         jvp(lambda m: unread(m, x), (m,), (ones,))
     with pytest.warns(UntrainedWarning, match="depends on no parameter of argument 0"):

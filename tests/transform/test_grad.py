@@ -49,8 +49,8 @@ def torch_grads(case: Case, *arrays: Array) -> list[Array]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gradients_are_those_of_torch(case: Case, device: Device, seed: np.random.Generator) -> None:
     x, y = normal(seed, 3, 4), normal(seed, 3, 4)
-    found = grad(case.ours, argnums=(0, 1))(tensor(x, device), tensor(y, device))
-    for ours, theirs in zip(found, torch_grads(case, x, y), strict=True):
+    grads = grad(case.ours, argnums=(0, 1))(tensor(x, device), tensor(y, device))
+    for ours, theirs in zip(grads, torch_grads(case, x, y), strict=True):
         close(ours, theirs)
         assert ours.device is (device.inner() if device.is_autodiff() else device)
 
@@ -63,10 +63,10 @@ def test_gradients_of_broadcast_shapes(shape: tuple[int, int], fewer: bool, ones
     case = CASES[number % 3]
     theirs = torch_grads(case, x, y)
     if y.ndim == 1:  # of two axes in burn_torch, as its operators take equal numbers of axes
-        found = grad(lambda x, y: case.ours(x, y.reshape((1, shape[1]))), argnums=(0, 1))(tensor(x), tensor(y))
+        grads = grad(lambda x, y: case.ours(x, y.reshape((1, shape[1]))), argnums=(0, 1))(tensor(x), tensor(y))
     else:
-        found = grad(case.ours, argnums=(0, 1))(tensor(x), tensor(y))
-    for ours, expected in zip(found, theirs, strict=True):
+        grads = grad(case.ours, argnums=(0, 1))(tensor(x), tensor(y))
+    for ours, expected in zip(grads, theirs, strict=True):
         close(ours, expected)
 
 
@@ -117,8 +117,8 @@ def test_a_tape_of_ones_own_is_neither_walked_nor_used_up() -> None:
     w = tensor([2.0, 3.0], TAPE).require_grad()
     hidden = w * w
     assert grad(lambda y: (y * hidden).sum())(hidden).tolist() == [4.0, 9.0]
-    found = hidden.sum().backward()
-    gradient = w.grad(found)
+    tape = hidden.sum().backward()
+    gradient = w.grad(tape)
     assert gradient is not None
     assert gradient.tolist() == [4.0, 6.0]
 
@@ -133,10 +133,10 @@ def test_an_mlp_has_the_gradients_of_torch(seed: np.random.Generator) -> None:
     expected = dict(zip(values, torch.autograd.grad(loss, list(values.values())), strict=True))
     value, grads = value_and_grad(mean_square)(model, tensor(x), tensor(t))
     close(value, loss.detach().numpy().reshape(1))
-    found = by_path(model, grads)
-    assert set(found) == set(expected)
+    gradients = by_path(model, grads)
+    assert set(gradients) == set(expected)
     for path, gradient in expected.items():
-        close(found[path], gradient.numpy())
+        close(gradients[path], gradient.numpy())
 
 
 class Cnn(Module):
@@ -165,7 +165,7 @@ def test_a_cnn_has_the_gradients_of_torch(seed: np.random.Generator) -> None:
     model = drawn(Cnn.make(TAPE), seed)
     x, targets = normal(seed, 3, 2, 8, 8), seed.integers(0, 3, 3)
     loss_fn = nn.loss.CrossEntropyLossConfig().init(CPU)
-    found = by_path(model, grad(lambda m: loss_fn.forward(m.forward(tensor(x)), tensor(targets)))(model))
+    gradients = by_path(model, grad(lambda m: loss_fn.forward(m.forward(tensor(x)), tensor(targets)))(model))
     values = {path: torch.from_numpy(v.copy()).requires_grad_() for path, v in values_of(model).items()}
     f = torch.nn.functional
     y = f.conv2d(torch.from_numpy(x), values["conv.weight"], values["conv.bias"])
@@ -175,7 +175,7 @@ def test_a_cnn_has_the_gradients_of_torch(seed: np.random.Generator) -> None:
     )
     for (path, leaf), gradient in zip(values.items(), torch.autograd.grad(loss, list(values.values())), strict=True):
         assert leaf.shape == gradient.shape
-        close(found[path], gradient.numpy())
+        close(gradients[path], gradient.numpy())
 
 
 def test_an_lstm_has_the_gradients_of_torch(seed: np.random.Generator) -> None:
@@ -187,9 +187,9 @@ def test_an_lstm_has_the_gradients_of_torch(seed: np.random.Generator) -> None:
     grads = grad(lambda m, x: (m.forward(x, None)[0] * tensor(g)).sum())(model, tensor(x))
     loss = (twin(torch.from_numpy(x))[0] * torch.from_numpy(g)).sum()
     expected = dict(zip(dict(twin.named_parameters()), torch.autograd.grad(loss, list(twin.parameters())), strict=True))
-    found = recurrent_layout("lstm", by_path(model, grads), both=False)
+    gradients = recurrent_layout("lstm", by_path(model, grads), both=False)
     for name, gradient in expected.items():
-        close(found[name], gradient.numpy())
+        close(gradients[name], gradient.numpy())
 
 
 def test_a_transformer_encoder_has_the_gradients_of_torch(seed: np.random.Generator) -> None:
@@ -202,9 +202,9 @@ def test_a_transformer_encoder_has_the_gradients_of_torch(seed: np.random.Genera
     grads = grad(lambda m, x: (m.forward(nn.TransformerEncoderInput(x)) * tensor(g)).sum())(model, tensor(x))
     loss = (twin(torch.from_numpy(x)) * torch.from_numpy(g)).sum()
     expected = torch.autograd.grad(loss, list(twin.parameters()))
-    found = encoder_layout(by_path(model, grads), norm_first=False)
+    gradients = encoder_layout(by_path(model, grads), norm_first=False)
     for (name, _), gradient in zip(twin.named_parameters(), expected, strict=True):
-        close(found[name], gradient.numpy())
+        close(gradients[name], gradient.numpy())
 
 
 def test_the_gradients_are_those_of_a_step_written_by_hand_bit_for_bit(seed: np.random.Generator) -> None:
@@ -214,12 +214,12 @@ def test_the_gradients_are_those_of_a_step_written_by_hand_bit_for_bit(seed: np.
         loss = mean_square(model, x, t)
         expected = GradientsParams.from_grads(loss.backward(), model)
     with StepScope(7, model) as scope:
-        value, found = value_and_grad(mean_square)(model, x, t)
+        value, grads = value_and_grad(mean_square)(model, x, t)
     assert value.tolist() == loss.tolist()
-    assert list(found) == list(expected)
+    assert list(grads) == list(expected)
     for ident, gradient in expected.items():
-        assert found.get(ident).tolist() == gradient.tolist()
-        assert found.get(ident).device is gradient.device
+        assert grads.get(ident).tolist() == gradient.tolist()
+        assert grads.get(ident).device is gradient.device
     assert {i: s.tolist() for i, s in scope.states.items()} == {i: s.tolist() for i, s in by_hand.states.items()}
     assert len(scope.states) == 2
 
@@ -336,23 +336,23 @@ def test_a_gradient_has_the_structure_of_its_argument() -> None:
         total = tree["pair"].x * tree["pair"].y + tree["list"][0].square() + tree["batch"].x
         return total.sum()  # type: ignore[no-any-return]
 
-    found = grad(loss)(tree)
-    assert list(found) == ["pair", "list", "batch"]
-    assert isinstance(found["pair"], Pair)
-    assert found["pair"].x.tolist() == [3.0, 3.0]
-    assert found["pair"].y is None
-    assert found["list"][0].tolist() == [4.0, 8.0]
-    assert found["list"][1:] == [None, None]
-    assert isinstance(found["batch"], Batch)
-    assert found["batch"].x.tolist() == [1.0, 1.0]
+    grads = grad(loss)(tree)
+    assert list(grads) == ["pair", "list", "batch"]
+    assert isinstance(grads["pair"], Pair)
+    assert grads["pair"].x.tolist() == [3.0, 3.0]
+    assert grads["pair"].y is None
+    assert grads["list"][0].tolist() == [4.0, 8.0]
+    assert grads["list"][1:] == [None, None]
+    assert isinstance(grads["batch"], Batch)
+    assert grads["batch"].x.tolist() == [1.0, 1.0]
 
 
 def test_modules_in_containers_and_tensors_beside_them() -> None:
     models = {"a": Mlp.make(TAPE), "b": [Mlp.make(TAPE)]}
     x = tensor(np.ones((2, 3), np.float32))
-    found, dx = grad(lambda m, x: (m["a"].forward(x) * m["b"][0].forward(x)).sum(), argnums=(0, 1))(models, x)
-    assert isinstance(found["a"], GradientsParams)
-    assert len(found["b"][0]) == 4
+    grads, dx = grad(lambda m, x: (m["a"].forward(x) * m["b"][0].forward(x)).sum(), argnums=(0, 1))(models, x)
+    assert isinstance(grads["a"], GradientsParams)
+    assert len(grads["b"][0]) == 4
     assert dx.shape == (2, 3)
 
 
@@ -387,26 +387,26 @@ def test_what_is_not_read_has_zeros_or_no_entry() -> None:
     assert (dx.tolist(), dy.tolist()) == ([1.0, 1.0], [0.0, 0.0])
     assert grad(lambda x: tensor([5.0]))(x).tolist() == [0.0, 0.0]
     model = Mlp.make(TAPE)
-    found = grad(lambda m: m.inner.weight.val().sum())(model)
-    assert list(found) == [model.inner.weight.id]
+    grads = grad(lambda m: m.inner.weight.val().sum())(model)
+    assert list(grads) == [model.inner.weight.id]
 
 
 def test_frozen_parameters_have_no_entry() -> None:
     model = Mlp.make(TAPE)
     frozen = Mlp(model.inner.no_grad(), model.outer)
     x = tensor(np.ones((2, 3), np.float32))
-    found = grad(lambda m: m.forward(x).sum())(frozen)
-    assert set(found) == {param.id for _, param in model.outer.named_params()}
+    grads = grad(lambda m: m.forward(x).sum())(frozen)
+    assert set(grads) == {param.id for _, param in model.outer.named_params()}
 
 
 def test_a_shared_parameter_has_one_gradient() -> None:
     layer = nn.LinearConfig(3, 3).init(TAPE)
     x = tensor(np.ones((2, 3), np.float32))
     tied = Tied(layer, layer)
-    found = grad(lambda m: m.second.forward(m.first.forward(x)).sum())(tied)
+    grads = grad(lambda m: m.second.forward(m.first.forward(x)).sum())(tied)
     loss = tied.second.forward(tied.first.forward(x)).sum()
     expected = GradientsParams.from_grads(loss.backward(), tied)
-    assert {i: g.tolist() for i, g in found.items()} == {i: g.tolist() for i, g in expected.items()}
+    assert {i: g.tolist() for i, g in grads.items()} == {i: g.tolist() for i, g in expected.items()}
 
 
 class Tied(Module):
@@ -434,9 +434,9 @@ def test_a_parameter_and_half_types() -> None:
     param = Param(tensor([1.0, 2.0], TAPE))
     assert grad(lambda p: p.val().square().sum())(param).tolist() == [2.0, 4.0]
     x = tensor([1.0, 2.0]).cast(DType.BF16)
-    found = grad(lambda x: x.square().sum())(x)
-    assert found.dtype is DType.BF16
-    assert found.float().tolist() == [2.0, 4.0]
+    slope = grad(lambda x: x.square().sum())(x)
+    assert slope.dtype is DType.BF16
+    assert slope.float().tolist() == [2.0, 4.0]
 
 
 def test_batch_norm_under_a_tape_over_a_tape_keeps_plain_statistics() -> None:

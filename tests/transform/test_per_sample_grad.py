@@ -38,17 +38,17 @@ DEVICES = [CPU, TAPE, Device.ndarray()]
 def loop(loss_fn: Callable[..., Tensor], model: Any, *batch: Tensor) -> dict[str, Array]:
     """The gradients of batches of one sample, one after the other."""
     each = [by_path(model, grad(loss_fn)(model, *(x.narrow(0, i, 1) for x in batch))) for i in range(batch[0].shape[0])]
-    return {path: np.stack([found[path] for found in each]) for path in each[0]}
+    return {path: np.stack([grads[path] for grads in each]) for path in each[0]}
 
 
 def assert_as_loop(loss_fn: Callable[..., Tensor], model: Any, *batch: Tensor, tolerance: float = 1e-10) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a loop would be told
-        found = by_path(model, per_sample_grad(loss_fn)(model, *batch))
+        gradients = by_path(model, per_sample_grad(loss_fn)(model, *batch))
     expected = loop(loss_fn, model, *batch)
-    assert set(found) == set(expected) != set()
+    assert set(gradients) == set(expected) != set()
     for path, gradient in expected.items():
-        close(found[path], gradient, tolerance)
+        close(gradients[path], gradient, tolerance)
 
 
 # -- layers: none is looped over ------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_a_cnn_equals_the_loop_and_torch_vmap(seed: np.random.Generator) -> None
     x, targets = normal(seed, 4, 2, 8, 8), seed.integers(0, 3, 4)
     loss = nn.loss.CrossEntropyLossConfig().init(CPU)
     assert_as_loop(lambda m, x, t: loss.forward(m.forward(x), t), model, tensor(x), tensor(targets))
-    found = by_path(
+    gradients = by_path(
         model, per_sample_grad(lambda m, x, t: loss.forward(m.forward(x), t))(model, tensor(x), tensor(targets))
     )
     values = {path: torch.from_numpy(array(p.val())) for path, p in model.named_params()}
@@ -122,7 +122,7 @@ def test_a_cnn_equals_the_loop_and_torch_vmap(seed: np.random.Generator) -> None
 
     each = torch.func.vmap(torch.func.grad(torch_loss), in_dims=(None, 0, 0))
     for path, gradient in each(values, torch.from_numpy(x), torch.from_numpy(targets)).items():
-        close(found[path], gradient.numpy())
+        close(gradients[path], gradient.numpy())
 
 
 class Cnn(Module):
@@ -188,10 +188,10 @@ def test_results_lie_under_the_tape_with_the_samples_in_front(seed: np.random.Ge
     x, t = tensor(normal(seed, 5, 3)), tensor(normal(seed, 5, 2))
     for device in (CPU, TAPE):
         model = drawn(Mlp.make(device), seed)
-        found = per_sample_grad(mean_square)(model, x, t)
-        assert isinstance(found, GradientsParams)
+        grads = per_sample_grad(mean_square)(model, x, t)
+        assert isinstance(grads, GradientsParams)
         for _, param in model.named_params():
-            gradient = found.get(param.id)
+            gradient = grads.get(param.id)
             assert gradient is not None
             assert gradient.shape == (5, *param.shape)
             assert gradient.device is CPU
@@ -220,19 +220,19 @@ def test_what_is_not_read_has_zeros_or_no_entry() -> None:
     dx = per_sample_grad(lambda x, y: y.sum())(x, y)
     assert dx.tolist() == [[0.0, 0.0]] * 3
     model = Mlp.make(TAPE)
-    found = per_sample_grad(lambda m, y: m.inner.weight.val().sum() * y)(model, tensor([3.0, 4.0]).float())
-    assert list(found) == [model.inner.weight.id]
-    assert found.get(model.inner.weight.id)[1].tolist() == [[4.0] * 5] * 3
+    grads = per_sample_grad(lambda m, y: m.inner.weight.val().sum() * y)(model, tensor([3.0, 4.0]).float())
+    assert list(grads) == [model.inner.weight.id]
+    assert grads.get(model.inner.weight.id)[1].tolist() == [[4.0] * 5] * 3
 
 
 def test_a_module_beside_is_shared(seed: np.random.Generator) -> None:
     student, teacher = drawn(Mlp.make(TAPE), seed), drawn(Mlp.make(TAPE), seed)
     x = tensor(normal(seed, 4, 3))
-    found = per_sample_grad(lambda m, teacher, x: (m.forward(x) - teacher.forward(x)).square().sum())(
+    grads = per_sample_grad(lambda m, teacher, x: (m.forward(x) - teacher.forward(x)).square().sum())(
         student, teacher.valid(), x
     )
     expected = loop(lambda m, x: (m.forward(x) - teacher.forward(x)).square().sum(), student, x)
-    for path, gradient in by_path(student, found).items():
+    for path, gradient in by_path(student, grads).items():
         close(gradient, expected[path])
 
 
@@ -271,10 +271,10 @@ def test_it_nests(seed: np.random.Generator) -> None:
             each: Tensor = per_sample_grad(lambda w, x: (x * w.reshape((1, 3))).sum().sin())(w, data)
             return each.square().sum()
 
-        found = grad(norms)(d)
+        gradient = grad(norms)(d)
         t = torch.from_numpy(w.copy()).requires_grad_()
         loss = ((torch.from_numpy(x) @ t).cos()[:, None] * torch.from_numpy(x)).square().sum()
-        close(found, torch.autograd.grad(loss, t)[0].numpy())
+        close(gradient, torch.autograd.grad(loss, t)[0].numpy())
         inside = per_sample_grad(lambda w, x: grad(lambda v: (v * w * x.reshape((3,))).sin().sum())(w).square().sum())(
             d, data
         )
@@ -320,11 +320,11 @@ def test_a_row_of_ones_own_is_looped_over_and_told() -> None:
     with pytest.warns(
         PerSampleLoopWarning, match=r"per_sample_grad\(loss\): test_per_sample::turned is computed sample by sample"
     ) as caught:
-        found = per_sample_grad(loss)(w, x)
+        grads = per_sample_grad(loss)(w, x)
     assert len(caught) == 1
     assert caught[0].filename == __file__
     for i in range(2):
-        close(array(found)[i], array(grad(loss)(w, x.narrow(0, i, 1))))
+        close(array(grads)[i], array(grad(loss)(w, x.narrow(0, i, 1))))
 
 
 class Counting(Module):

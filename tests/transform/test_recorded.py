@@ -27,7 +27,7 @@ TAPE = Device.cpu().autodiff()
 @pytest.fixture(autouse=True)
 def programs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """All programs are recorded, in one arena; the list has them."""
-    arena, made = HostArena(), []
+    arena, recordings = HostArena(), []
 
     def recorded(
         self: LibTorch,
@@ -37,15 +37,15 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         hold: Collection[int] = (),
         before_overwriting: Callable[[Sequence[Any]], None],
     ) -> Any:
-        found = capture(
+        recording = capture(
             graph, donate, hold=hold, arena=arena, compile=compiled(arena), before_overwriting=before_overwriting
         )
-        made.append(found)
-        return found
+        recordings.append(recording)
+        return recording
 
     monkeypatch.setattr(TorchCapabilities, "recorded", recorded)
     monkeypatch.setattr(program, "_on_device", lambda graph: True)
-    return made
+    return recordings
 
 
 def weights(model: Net) -> Any:
@@ -57,11 +57,11 @@ def test_a_state_that_comes_back_is_neither_copied_nor_looked_at(programs: list[
     x, y = batch(TAPE)
     model, optim = net(TAPE), AdamWConfig().init()
     model, optim, _ = step(model, optim, x, y, 1e-3)
-    recorded, given = programs[0], []
+    recorded, counts = programs[0], []
     call = recorded.again
 
     def seen(others: Any) -> Any:
-        given.append(len(others))
+        counts.append(len(others))
         return call(others)
 
     recorded.again = seen
@@ -70,7 +70,7 @@ def test_a_state_that_comes_back_is_neither_copied_nor_looked_at(programs: list[
         for _ in range(3):
             model, optim, _ = step(model, optim, x, y, 1e-3)
     tensors = len(recorded._recorded._owned)
-    assert given == [len(recorded.graph.inputs) - tensors] * 3
+    assert counts == [len(recorded.graph.inputs) - tensors] * 3
     buffers = {id(x) for x in recorded._recorded._owned}
     assert {id(leaf) for leaf in model._flat.leaves} <= buffers
 
@@ -78,14 +78,14 @@ def test_a_state_that_comes_back_is_neither_copied_nor_looked_at(programs: list[
 def test_training_equals_eager_training(programs: list[Any]) -> None:
     step = compile(training_step, donate=("model", "optim"), numerics="eager")
     x, y = batch(TAPE)
-    found: list[Any] = []
+    results: list[Any] = []
     for function in (training_step, step):
         model, optim = net(TAPE), AdamWConfig().init()
         burn_torch.seed(5)
         for i in range(6):
             model, optim, _ = function(model, optim, x, y, 1e-3 * (i + 1))
-        found.append(weights(model))
-    assert abs(found[0] - found[1]).max() < 1e-6
+        results.append(weights(model))
+    assert abs(results[0] - results[1]).max() < 1e-6
 
 
 def test_two_states_take_turns() -> None:
@@ -98,24 +98,24 @@ def test_two_states_take_turns() -> None:
             model, optim, _ = step(model, optim, x, y, lr)
             states[lr] = (model, optim)
     assert step.traces == 1
-    for lr, (found, _) in states.items():
+    for lr, (model_of_rate, _) in states.items():
         model, optim = start.fork(TAPE), SgdConfig().init()
         for _ in range(4):
             model, optim, _ = training_step(model, optim, x, y, lr)
-        assert abs(weights(found) - weights(model)).max() < 1e-6
+        assert abs(weights(model_of_rate) - weights(model)).max() < 1e-6
 
 
 def test_shapes_take_turns_over_one_state() -> None:
     step = compile(training_step, donate=("model", "optim"))
     batches = [batch(TAPE, size) for size in (8, 5, 8, 3)]
-    found: list[Any] = []
+    results: list[Any] = []
     for function in (training_step, step):
         model, optim = net(TAPE, 0.0), AdamWConfig().init()
         for x, y in batches * 2:
             model, optim, _ = function(model, optim, x, y, 1e-3)
-        found.append(weights(model))
+        results.append(weights(model))
     assert step.traces == 3
-    assert abs(found[0] - found[1]).max() < 1e-6
+    assert abs(results[0] - results[1]).max() < 1e-6
 
 
 def test_what_was_read_and_what_was_lent_keep_their_values() -> None:
@@ -143,25 +143,25 @@ def test_threads_with_states_of_their_own() -> None:
     step = compile(training_step, donate=("model", "optim"))
     x, y = batch(TAPE)
     start = net(TAPE, 0.0)
-    found: dict[float, Any] = {}
+    weights_of_rate: dict[float, Any] = {}
 
     def work(lr: float) -> None:
         model, optim = start.fork(TAPE), SgdConfig().init()
         for _ in range(10):
             model, optim, _ = step(model, optim, x, y, lr)
-        found[lr] = weights(model)
+        weights_of_rate[lr] = weights(model)
 
     threads = [threading.Thread(target=work, args=(0.01 * (i + 1),)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for lr, value in found.items():
+    for lr, value in weights_of_rate.items():
         model, optim = start.fork(TAPE), SgdConfig().init()
         for _ in range(10):
             model, optim, _ = training_step(model, optim, x, y, lr)
         assert abs(value - weights(model)).max() < 1e-5
-    assert len(found) == 4
+    assert len(weights_of_rate) == 4
 
 
 def test_a_state_outlives_the_program_that_returned_it() -> None:
@@ -184,11 +184,11 @@ def test_a_fresh_optimizer_beside_a_model_whose_running_state_was_set() -> None:
     step = compile(training_step, donate=("model", "optim"))
     x, y = batch(TAPE)
     start = net(TAPE, 0.0)
-    found = []
+    states = []
     for function in (training_step, step):
         model, _, _ = function(start.fork(TAPE), AdamWConfig().init(), x, y, 1e-2)
         mean = model.norm.running_mean
         mean.update(mean.value() * 2.0)
         model, _, _ = function(model, AdamWConfig().init(), x, y, 1e-2)
-        found.append((weights(model), model.norm.running_mean.value().into_data().values))
-    assert all(abs(a - b).max() < 1e-6 for a, b in zip(*found, strict=True))
+        states.append((weights(model), model.norm.running_mean.value().into_data().values))
+    assert all(abs(a - b).max() < 1e-6 for a, b in zip(*states, strict=True))

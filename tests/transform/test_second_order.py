@@ -50,8 +50,8 @@ def test_straight_through_estimator_has_its_second_and_third_derivative(device: 
         return (y * y * y).sum()
 
     def second(x: Tensor) -> Tensor:
-        found: Tensor = grad(lambda x: grad(cubes)(x).sum())(x)
-        return found
+        slope: Tensor = grad(lambda x: grad(cubes)(x).sum())(x)
+        return slope
 
     assert grad(cubes)(x).tolist() == [3.0, 3.0]  # 3 q(x)², where q is 1 and -1
     assert second(x).tolist() == [6.0, -6.0]
@@ -102,8 +102,8 @@ def test_detach_in_many_samples_at_once_cuts_the_tapes_beneath() -> None:
     w, x = tensor([2.0]), tensor([[1.0], [3.0]])
 
     def total(w: Tensor) -> Tensor:  # the sum over samples of d/dw (w x · const(w x)) = w x²
-        found: Tensor = per_sample_grad(lambda w, x: (w * x * (w * x).detach()).sum())(w, x)
-        return found.sum()
+        slopes: Tensor = per_sample_grad(lambda w, x: (w * x * (w * x).detach()).sum())(w, x)
+        return slopes.sum()
 
     assert total(w).tolist() == [20.0]
     assert grad(total)(w).tolist() == [0.0]
@@ -162,20 +162,20 @@ def test_new_parameters_inside_a_transform_stay_connected(how: str, device: Devi
 
     def outer(m: Any, f: Tensor) -> Tensor:
         new = NEW[how](m, f)
-        found = grad(mean_square)(new, tensor(x), tensor(y))
+        inner_grads = grad(mean_square)(new, tensor(x), tensor(y))
         total: Tensor = mean_square(new, tensor(x), tensor(y))
-        for _, g in found.items():  # noqa: PERF102  # no dict
+        for _, g in inner_grads.items():  # noqa: PERF102  # no dict
             total = total + g.square().sum()
         return total
 
-    found, slope = grad(outer, argnums=(0, 1))(model, factor)
+    grads, slope = grad(outer, argnums=(0, 1))(model, factor)
     values, leaf = twin(model), torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     new = {path: v * leaf for path, v in values.items()}
     loss = twin_loss(new, x, y)
     slopes = torch.autograd.grad(loss, list(new.values()), create_graph=True)
     loss = loss + sum(g.square().sum() for g in slopes)
     expected = torch.autograd.grad(loss, [*values.values(), leaf])
-    judge(model, found, {p: g.numpy() for p, g in zip(values, expected, strict=False)})
+    judge(model, grads, {p: g.numpy() for p, g in zip(values, expected, strict=False)})
     close(slope, expected[-1].numpy().reshape(1, 1))
 
 
@@ -274,12 +274,12 @@ def test_an_optimizer_step_is_differentiated_with_its_learning_rate(name: str, s
         both = value_and_grad(outer, argnums=(0, 1))
         lr = tensor([0.05], device)
         for run in (both, compile(both)) if device is TAPE else (both,):
-            value, (found, slope) = run(model, lr, tensor(x), tensor(y))
+            value, (grads, slope) = run(model, lr, tensor(x), tensor(y))
             close(value, loss.detach().numpy().reshape(1))
-            judge(model, found, dict(zip(values, expected, strict=False)))
+            judge(model, grads, dict(zip(values, expected, strict=False)))
             close(slope, expected[-1].reshape(1))
-        value, found = value_and_grad(outer)(model, 0.05, tensor(x), tensor(y))  # a rate that is a plain number
-        judge(model, found, dict(zip(values, expected, strict=False)))
+        value, grads = value_and_grad(outer)(model, 0.05, tensor(x), tensor(y))  # a rate that is a plain number
+        judge(model, grads, dict(zip(values, expected, strict=False)))
 
 
 @pytest.mark.slow  # some 10 s of planning and of the C compiler each
@@ -290,8 +290,8 @@ def test_a_fused_step_of_maml_is_that_of_torch(name: str, seed: np.random.Genera
     model = drawn(Mlp.make(TAPE), np.random.default_rng(3))
     values, rate = twin(model), torch.tensor(0.05, dtype=torch.float64, requires_grad=True)
     expected = torch.autograd.grad(twin_unrolled(config, 2, values, rate, x, y), [*values.values(), rate])
-    _, (found, slope) = both(model, tensor([0.05]), tensor(x), tensor(y))
-    judge(model, found, {p: g.numpy() for p, g in zip(values, expected, strict=False)})
+    _, (grads, slope) = both(model, tensor([0.05]), tensor(x), tensor(y))
+    judge(model, grads, {p: g.numpy() for p, g in zip(values, expected, strict=False)})
     close(slope, expected[-1].numpy().reshape(1))
 
 
@@ -308,8 +308,8 @@ def test_a_tracked_learning_rate_has_its_gradient_by_backward(name: str, seed: n
 
     lr = tensor([0.05], TAPE)
     for run in (hyper, compile(hyper)):
-        found = run(model, lr, tensor(x), tensor(y))
-        close(found, expected.numpy().reshape(1))
+        rate_grad = run(model, lr, tensor(x), tensor(y))
+        close(rate_grad, expected.numpy().reshape(1))
 
 
 def test_numbers_of_an_optimizer_are_differentiated_too(seed: np.random.Generator) -> None:
@@ -335,8 +335,8 @@ def test_numbers_of_an_optimizer_are_differentiated_too(seed: np.random.Generato
         velocity = [m * a + b for a, b in zip(velocity, decayed, strict=True)] if velocity else decayed
         values = {path: v - 0.1 * s for (path, v), s in zip(values.items(), velocity, strict=True)}
     expected = torch.autograd.grad(twin_loss(values, x, y), (m, p))
-    found = grad(outer, argnums=(0, 1))(tensor([0.9]), tensor([0.2]))
-    for ours, theirs in zip(found, expected, strict=True):
+    slopes = grad(outer, argnums=(0, 1))(tensor([0.9]), tensor([0.2]))
+    for ours, theirs in zip(slopes, expected, strict=True):
         close(ours, theirs.numpy().reshape(1))
 
 
@@ -382,7 +382,7 @@ def test_a_step_at_gradients_of_zeros_is_differentiated_without_nan(name: str) -
         return config.init().step(lr, m, g)[0].w.val().square().sum()  # type: ignore[no-any-return]
 
     model = Own(Param(tensor([0.5, 0.7], TAPE)))
-    found, slope = grad(outer, argnums=(0, 1))(model, tensor([0.1]))
+    grads, slope = grad(outer, argnums=(0, 1))(model, tensor([0.1]))
     step = 1e-6
 
     def value(by: Array) -> float:
@@ -391,7 +391,7 @@ def test_a_step_at_gradients_of_zeros_is_differentiated_without_nan(name: str) -
 
     for i, direction in enumerate(np.eye(2)):
         expected = (value(step * direction) - value(-step * direction)) / (2 * step)
-        np.testing.assert_allclose(array(found.get(model.w.id))[i], expected, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(array(grads.get(model.w.id))[i], expected, rtol=1e-6, atol=1e-8)
     assert np.isfinite(array(slope)).all()
 
 
@@ -404,9 +404,9 @@ def test_a_part_that_is_differentiated_leaves_the_other_part_trainable(
 
     def adapted(inner: Any, outer: Any) -> Tensor:
         whole = Mlp(inner, outer)
-        found = grad(mean_square)(whole, x, y)
-        assert len(found) == 4
-        return mean_square(optim.SgdConfig().init().step(0.3, whole, found)[0], x, y)
+        grads = grad(mean_square)(whole, x, y)
+        assert len(grads) == 4
+        return mean_square(optim.SgdConfig().init().step(0.3, whole, grads)[0], x, y)
 
     alone = grad(lambda inner: adapted(inner, model.outer))(model.inner)
     whole = grad(lambda m: adapted(m.inner, m.outer))(model)

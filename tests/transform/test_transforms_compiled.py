@@ -142,11 +142,11 @@ def test_per_sample_grad_with_dropout_draws_as_in_eager(seed: np.random.Generato
     run = per_sample_grad(mean_square)
     compiled = compile(run)
     x, t = single(seed, 6, 3), single(seed, 6, 2)
-    found = []
+    draws = []
     for function in (run, compiled, compiled):
         with StepScope(9, model):
-            found.append(bits(function(model, x, t)))
-    assert found[0] == found[1] == found[2]
+            draws.append(bits(function(model, x, t)))
+    assert draws[0] == draws[1] == draws[2]
 
 
 class Noisy(Module):
@@ -198,9 +198,9 @@ def test_no_loop_over_linear_conv_embedding_and_norm_in_a_program(seed: np.rando
         words, targets = tensor(seed.integers(0, 7, (batch, 5))), single(seed, batch, 2)
         with warnings.catch_warnings():
             warnings.simplefilter("error", PerSampleLoopWarning)
-            found = compiled(model, words, targets)
+            grads = compiled(model, words, targets)
         counts.append(len(graph_of(compiled).nodes))
-        assert bits(found) == bits(per_sample_grad(words_loss)(model, words, targets))
+        assert bits(grads) == bits(per_sample_grad(words_loss)(model, words, targets))
     assert counts[0] == counts[1]  # as many operations for 16 samples as for 2
 
 
@@ -217,10 +217,10 @@ def test_batch_norm_in_training_is_refused_in_a_program_too(seed: np.random.Gene
 def test_a_layer_with_parameters_that_draws_has_its_own_name_in_a_program(seed: np.random.Generator) -> None:
     model = Drawing.make(TAPE)
     x, t = single(seed, 6, 3), single(seed, 6, 2)
-    found = []
+    draws = []
     for run in (grad(mean_square), compile(grad(mean_square))):
         with StepScope(4, model):
-            found.append(bits(run(model, x, t)))
+            draws.append(bits(run(model, x, t)))
     with StepScope(4, model):
         by_hand = GradientsParams.from_grads(mean_square(model, x, t).backward(), model)
-    assert found[0] == found[1] == bits(by_hand)
+    assert draws[0] == draws[1] == bits(by_hand)

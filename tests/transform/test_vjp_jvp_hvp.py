@@ -79,11 +79,13 @@ def test_jvp_is_that_of_torch(device: Device, seed: np.random.Generator) -> None
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_hvp_is_that_of_torch(case: Case, device: Device, seed: np.random.Generator) -> None:
     x, y, v, w = (normal(seed, 3, 4) for _ in range(4))
-    found = hvp(case.ours, (tensor(x, device), tensor(y, device)), (tensor(v, under(device)), tensor(w, under(device))))
+    products = hvp(
+        case.ours, (tensor(x, device), tensor(y, device)), (tensor(v, under(device)), tensor(w, under(device)))
+    )
     _, expected = torch.autograd.functional.hvp(  # type: ignore[no-untyped-call]
         case.torch, (torch.from_numpy(x), torch.from_numpy(y)), (torch.from_numpy(v), torch.from_numpy(w))
     )
-    for ours, wanted in zip(found, expected, strict=True):
+    for ours, wanted in zip(products, expected, strict=True):
         close(ours, wanted.numpy())
         assert ours.device is under(device)
 
@@ -94,8 +96,8 @@ STEP = 1e-5
 
 
 def difference(function: Callable[[Array], Array], x: Array, v: Array) -> Array:
-    found: Array = (function(x + STEP * v) - function(x - STEP * v)) / (2 * STEP)
-    return found
+    quotient: Array = (function(x + STEP * v) - function(x - STEP * v)) / (2 * STEP)
+    return quotient
 
 
 @settings(max_examples=20, deadline=None)
@@ -151,11 +153,11 @@ def test_directions_of_modules_are_central_differences(name: str, seed: np.rando
 
     (turned,) = hvp(loss, (model,), (direction,))
     above, below = by_path(model, grad(loss)(moved(STEP))), by_path(model, grad(loss)(moved(-STEP)))
-    found = by_path(model, turned)
-    assert set(found) == set(above)
+    products = by_path(model, turned)
+    assert set(products) == set(above)
     for path, gradient in above.items():
         scale = max(1.0, np.abs(gradient).max())
-        np.testing.assert_allclose(found[path], (gradient - below[path]) / (2 * STEP), rtol=1e-5, atol=1e-5 * scale)
+        np.testing.assert_allclose(products[path], (gradient - below[path]) / (2 * STEP), rtol=1e-5, atol=1e-5 * scale)
 
 
 # -- structures -------------------------------------------------------------------------------------------
@@ -202,9 +204,9 @@ def test_outputs_that_do_not_move_have_tangents_of_zeros_and_integers_none() -> 
 def test_a_parameter_without_second_derivative_has_zeros_and_one_not_read_no_entry() -> None:
     model = Mlp.make(TAPE)
     x = tensor(np.ones((2, 3), np.float32))
-    (found,) = hvp(lambda m: m.inner.forward(x).sum(), (model,), (GradientsParams(),))
-    assert set(found) == {param.id for _, param in model.inner.named_params()}
-    assert not any(array(v).any() for _, v in found.items())
+    (product,) = hvp(lambda m: m.inner.forward(x).sum(), (model,), (GradientsParams(),))
+    assert set(product) == {param.id for _, param in model.inner.named_params()}
+    assert not any(array(v).any() for _, v in product.items())
 
 
 def test_mixed_derivatives_of_several_primals() -> None:
@@ -228,8 +230,8 @@ def test_they_nest(device: Device, seed: np.random.Generator) -> None:
     reverse_over_forward = grad(lambda y: jvp(cubes, (y,), (e,))[1].sum())(d)
     through_vjp = grad(lambda y: vjp(cubes, y)[1](tensor([1.0]))[0].mul(e).sum())(d)
     third = grad(lambda y: hvp(cubes, (y,), (e,))[0].sum())(d)
-    for found in (forward_over_reverse, reverse_over_forward, through_vjp, *hvp(cubes, (d,), (e,))):
-        close(found, (6 * t * u).numpy())
+    for product in (forward_over_reverse, reverse_over_forward, through_vjp, *hvp(cubes, (d,), (e,))):
+        close(product, (6 * t * u).numpy())
     close(third, 6 * u.numpy())
     by_direction = grad(lambda e: jvp(cubes, (d,), (e,))[1].sum())(e)
     close(by_direction, (3 * t * t).numpy())

@@ -43,18 +43,18 @@ def check(feed: Callable[..., list[float]]) -> Callable[..., None]:
     In one go; after a clear; broken off after each batch and gone on from its state; shared between two workers.
     """
 
-    def same(found: float, expected: float) -> None:
+    def same(actual: float, expected: float) -> None:
         if math.isnan(expected):
-            assert math.isnan(found)
+            assert math.isnan(actual)
         else:
-            assert found == pytest.approx(expected, rel=1e-6, abs=1e-9)
+            assert actual == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
     def checked(make: Callable[[], Any], items: list[Any], batches: list[float] | None, whole: float) -> None:
         metric = make()
         assert math.isnan(metric.value())
-        found = feed(metric, items)
+        values = feed(metric, items)
         if batches is not None:
-            for one, expected in zip(found, batches, strict=True):
+            for one, expected in zip(values, batches, strict=True):
                 same(one, expected)
         same(metric.value(), whole)
         exact = metric.value()

@@ -73,8 +73,8 @@ class RelativeBias(AdditiveMetric):
             "items": item.targets.shape[0],
         }
 
-    def compute(self, found):
-        return ratio(found["error"], found["target"])
+    def compute(self, columns):
+        return ratio(columns["error"], columns["target"])
 
 
 class MedianError(CollectingMetric):
@@ -86,8 +86,8 @@ class MedianError(CollectingMetric):
     def measure(self, item, metadata):
         return {"error": (item.output - item.targets).abs()}
 
-    def compute(self, found):
-        return float(np.median(found["error"])) if found["error"].size else math.nan
+    def compute(self, columns):
+        return float(np.median(columns["error"])) if columns["error"].size else math.nan
 
 
 def test_metrics_of_ones_own(seed, tensor, check):
@@ -122,8 +122,8 @@ def test_sums_are_exact_where_float32_is_not(tensor, feed):
         def measure(self, item, metadata):
             return {"items": item}
 
-        def compute(self, found):
-            return float(found["items"].sum())
+        def compute(self, columns):
+            return float(columns["items"].sum())
 
     metric = Items()
     feed(metric, [tensor(2**24, np.int64), tensor(1, np.int64), tensor(1, np.int64)])
@@ -338,8 +338,8 @@ def test_a_resume_in_the_middle_of_an_epoch_gives_the_same_values(program, tmp_p
             TopKAccuracyMetric(2),
             MedianScore(),
         ]
-        made = SupervisedTraining(folder, *program.make_loaders()).metrics(metrics).num_epochs(2).seed(3)
-        return made.renderer(SilentRenderer())
+        run = SupervisedTraining(folder, *program.make_loaders()).metrics(metrics).num_epochs(2).seed(3)
+        return run.renderer(SilentRenderer())
 
     whole = training(tmp_path / "whole").launch(program.make_learner()).history
     stopped = training(tmp_path / "run")
@@ -364,8 +364,8 @@ class MedianScore(CollectingMetric):
     def measure(self, item, metadata):
         return {"score": item.output}  # tracked while training
 
-    def compute(self, found):
-        return float(np.median(found["score"]))
+    def compute(self, columns):
+        return float(np.median(columns["score"]))
 
 
 def test_a_checkpoint_keeps_arrays_of_states_as_tensors(program, tmp_path, seed):
@@ -389,9 +389,9 @@ def test_a_checkpoint_keeps_arrays_of_states_as_tensors(program, tmp_path, seed)
     path = checkpoint.to_record(learner.model).save(tmp_path / "saved")
     record = ModuleRecord.load(path)
     assert len(record.metadata["checkpoint"]) < 2000
-    found = Checkpoint.from_record(record).metrics
-    np.testing.assert_equal(found, states)
-    assert [found["a"][name].dtype for name in ("score", "true", "count")] == [np.float32, np.bool_, np.int64]
+    restored = Checkpoint.from_record(record).metrics
+    np.testing.assert_equal(restored, states)
+    assert [restored["a"][name].dtype for name in ("score", "true", "count")] == [np.float32, np.bool_, np.int64]
 
 
 @pytest.mark.gpu

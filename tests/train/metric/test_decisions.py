@@ -106,8 +106,8 @@ def test_multiclass(kind, reduction, data, k, seed, check, make):
     batches = [expected(rows) for rows in cut(np.arange(n))]
 
     def build():
-        made = metric.multiclass(**options, top_k=k, class_reduction=reduction)
-        return made.with_pad_token(-100) if data == "padded" else made
+        built = metric.multiclass(**options, top_k=k, class_reduction=reduction)
+        return built.with_pad_token(-100) if data == "padded" else built
 
     check(build, items, batches, expected(np.arange(n)))
 
@@ -139,8 +139,8 @@ def test_multilabel(kind, reduction, data, seed, check, multilabel):
     batches = [expected(rows) for rows in cut(np.arange(n))]
 
     def build():
-        made = metric.multilabel(**options, class_reduction=reduction)
-        return made.with_pad_token(-1) if data == "padded" else made
+        built = metric.multilabel(**options, class_reduction=reduction)
+        return built.with_pad_token(-1) if data == "padded" else built
 
     check(build, items, batches, expected(np.arange(n)))
 
@@ -157,8 +157,8 @@ def test_names_are_burns():
 def test_confusion_stats_by_hand(tensor):
     # row by row: decided 0 / 1 / 1 / 2, true 0 / 1 / 2 / 0
     scores = tensor([[3, 1, 1], [0, 2, 1], [0, 2, 1], [0, 1, 2]])
-    given = ConfusionStatsInput(scores, tensor(np.eye(3)[[0, 1, 2, 0]], np.bool_))
-    macro = ConfusionStats(given, ClassificationMetricConfig(DecisionRule.TopK(1)))
+    decisions = ConfusionStatsInput(scores, tensor(np.eye(3)[[0, 1, 2, 0]], np.bool_))
+    macro = ConfusionStats(decisions, ClassificationMetricConfig(DecisionRule.TopK(1)))
     assert macro.true_positive().tolist() == [1, 1, 0]
     assert macro.false_positive().tolist() == [0, 1, 1]
     assert macro.false_negative().tolist() == [1, 0, 1]
@@ -168,7 +168,7 @@ def test_confusion_stats_by_hand(tensor):
     assert macro.predicted_positive().tolist() == [1, 2, 1]
     assert macro.support().tolist() == [4, 4, 4]
     assert macro.ratio_of_support(macro.true_positive()).tolist() == [0.25, 0.25, 0.0]
-    micro = ConfusionStats(given, ClassificationMetricConfig(DecisionRule.TopK(1), ClassReduction.Micro))
+    micro = ConfusionStats(decisions, ClassificationMetricConfig(DecisionRule.TopK(1), ClassReduction.Micro))
     counts = (micro.true_positive(), micro.false_positive(), micro.false_negative(), micro.true_negative())
     assert [count.tolist() for count in counts] == [[2], [2], [2], [6]]
 

@@ -103,9 +103,9 @@ def test_the_sampler_of_a_run_reads_the_same(tmp_path):
     write(tmp_path, "proc/meminfo", "MemTotal: 2000000 kB\nMemFree: 1 kB\nMemAvailable: 1500000 kB\n")
     sampler = Sampler(tmp_path)
     stat(tmp_path, 160, 10, 70, 900, 55, 0, 0, 5, 65, 0)
-    found = sampler.sample()
-    assert (found.cpu_percent, found.memory_bytes, found.memory_total_bytes) == (42.5, 512_000_000, 2_048_000_000)
-    assert found.process_memory_bytes is None
+    sample = sampler.sample()
+    assert (sample.cpu_percent, sample.memory_bytes, sample.memory_total_bytes) == (42.5, 512_000_000, 2_048_000_000)
+    assert sample.process_memory_bytes is None
     (tmp_path / "proc/stat").unlink()
     assert sampler.sample().cpu_percent is None
 
@@ -219,11 +219,11 @@ def no_driver():
     ],
 )
 def test_cuda_is_not_available(metric, why, feed, caplog):
-    made = metric()
+    meter = metric()
     with caplog.at_level(logging.INFO, "burn_torch.train"):
-        assert all(map(math.isnan, feed(made, [None, None])))
+        assert all(map(math.isnan, feed(meter, [None, None])))
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith(f"{made.name}: not available")
+    assert line.startswith(f"{meter.name}: not available")
     assert re.search(why, line)
 
 

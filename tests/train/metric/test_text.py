@@ -217,9 +217,9 @@ def test_perplexity_of_a_uniform_guess_of_a_sure_error_and_of_no_class(tensor, f
         return ClassificationOutput(tensor(0.0), tensor(logits), tensor(targets, np.int64))
 
     uniform, wrong, none = of(np.zeros((2, 5)), [0, 4]), of([[0.0, 2000.0]], [0]), of(np.zeros((1, 5)), [5])
-    found = feed(PerplexityMetric(), [uniform, wrong, none])
-    assert found[:2] == [pytest.approx(5), math.inf]
-    assert math.isnan(found[2])
+    perplexities = feed(PerplexityMetric(), [uniform, wrong, none])
+    assert perplexities[:2] == [pytest.approx(5), math.inf]
+    assert math.isnan(perplexities[2])
 
 
 def test_predictions_come_from_the_logits_unless_given(tensor, feed, seed):
@@ -227,8 +227,8 @@ def test_predictions_come_from_the_logits_unless_given(tensor, feed, seed):
     best, other = logits.argmax(-1), (logits.argmax(-1) + 1) % 5
     shown = SequenceOutput(tensor(0.0), tensor(logits), tensor(best, np.int64))
     assert feed(CharErrorRate(), [shown]) == [0.0]
-    given = SequenceOutput(tensor(0.0), tensor(logits), tensor(best, np.int64), predictions=tensor(other, np.int64))
-    assert feed(CharErrorRate(), [given])[0] > 0
+    output = SequenceOutput(tensor(0.0), tensor(logits), tensor(best, np.int64), predictions=tensor(other, np.int64))
+    assert feed(CharErrorRate(), [output])[0] > 0
     device = Device.cpu().autodiff()
     tracked = SequenceOutput(tensor(0.0, device=device), tensor(logits, device=device), tensor(best, np.int64, device))
     assert feed(BleuScore(2), [tracked]) == [pytest.approx(100.0)]
