@@ -153,12 +153,12 @@ def _write_data(folder: Path) -> None:
     labels = np.arange(48, dtype=np.uint8) % 10
 
     def data(name: str, train: tuple[Any, Any] = (images, labels)) -> Path:
-        made = folder / name
-        made.mkdir()
+        directory = folder / name
+        directory.mkdir()
         for split, (x, y) in (("train", train), ("t10k", (images[:16], labels[:16]))):
-            write_idx(made / f"{split}-images-idx3-ubyte", x)
-            write_idx(made / f"{split}-labels-idx1-ubyte", y)
-        return made
+            write_idx(directory / f"{split}-images-idx3-ubyte", x)
+            write_idx(directory / f"{split}-labels-idx1-ubyte", y)
+        return directory
 
     data("mnist")
     data("no-images", (images[:0], labels[:0]))
@@ -166,8 +166,12 @@ def _write_data(folder: Path) -> None:
     data("swapped", (labels, images))
     data("eleven-classes", (images, labels + 1))
     name = "train-images-idx3-ubyte"
-    for made, change in (("cut", lambda b: b[:-1]), ("web-page", lambda b: b"<html>"), ("longer", lambda b: b + b"0")):
-        path = data(made) / name
+    for variant, change in (
+        ("cut", lambda b: b[:-1]),
+        ("web-page", lambda b: b"<html>"),
+        ("longer", lambda b: b + b"0"),
+    ):
+        path = data(variant) / name
         path.write_bytes(change(path.read_bytes()))
     path = data("cut-gzip") / name
     path.with_name(f"{name}.gz").write_bytes(gzip.compress(path.read_bytes())[:-20])
@@ -205,11 +209,11 @@ def bits() -> Callable[[Path], str]:
         size = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + size])
         header.pop("__metadata__")
-        found = hashlib.sha256()
+        checksum = hashlib.sha256()
         for name, tensor in sorted(header.items()):
             start, end = tensor["data_offsets"]
-            found.update(f"{name} {tensor['dtype']} {tensor['shape']}".encode())
-            found.update(content[8 + size + start : 8 + size + end])
-        return found.hexdigest()
+            checksum.update(f"{name} {tensor['dtype']} {tensor['shape']}".encode())
+            checksum.update(content[8 + size + start : 8 + size + end])
+        return checksum.hexdigest()
 
     return hashed

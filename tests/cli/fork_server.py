@@ -59,7 +59,7 @@ def child(request: dict[str, Any]) -> None:
 
 
 def end_process(code: Any) -> None:
-    """What an interpreter does at its end, but for the clearing of torch's modules: that is most of a short command."""
+    """Ends as an interpreter does, but clears no modules of torch: that would be most of a short command."""
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
         code = 1

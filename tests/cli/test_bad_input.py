@@ -176,9 +176,9 @@ def check(done, case, left):
     assert CONTROL.search(done.err) is None
     position = 0
     for pattern in case.says:
-        found = re.compile(pattern, re.MULTILINE).search(done.err, position)
-        assert found, f"{pattern!r} is not there, or not in this order:\n{done.err}"
-        position = found.end()
+        match = re.compile(pattern, re.MULTILINE).search(done.err, position)
+        assert match, f"{pattern!r} is not there, or not in this order:\n{done.err}"
+        position = match.end()
     assert left == {}
 
 
@@ -231,11 +231,11 @@ def test_settings_of_a_wider_model(command, burn, tree, trained, files, tmp_path
     before = tree(tmp_path)
     if command == "predict":
         done = burn("predict", copy, files / "one.npy", cwd=tmp_path)
-        told = done.out
+        printed = done.out
     else:
         done = burn("train", "digits", "--resume", "--artifact-dir", copy, "--epochs", 3, cwd=tmp_path)
-        told = done.out.removeprefix(f"resumes digits on cpu, kept in {copy}\n")
-    assert (done.code, told) == (5, "")
+        printed = done.out.removeprefix(f"resumes digits on cpu, kept in {copy}\n")
+    assert (done.code, printed) == (5, "")
     assert THREE_PARTS.match(done.err)
     assert "conv1.weight has shape (4, 1, 3, 3), the module wants (8, 1, 3, 3)" in done.err
     assert "linear1.weight has shape (32, 16), the module wants (64, 16)" in done.err

@@ -45,10 +45,10 @@ def script(burn, tmp_path_factory):
 
 
 def shell(name, text, cwd):
-    found = shutil.which(name)
-    if found is None:
+    program = shutil.which(name)
+    if program is None:
         pytest.skip(f"{name} is not installed")
-    ran = subprocess.run([found, "-c", text], cwd=cwd, capture_output=True, text=True, check=False)
+    ran = subprocess.run([program, "-c", text], cwd=cwd, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     return ran.stdout
 
@@ -99,8 +99,8 @@ def test_every_command_and_option_is_in_the_script(name, script):
 def test_fish_completes(script, tmp_path):
     path = script("fish")
     for line, words in COMPLETED[:4]:
-        found = shell("fish", f"source {path}; complete -C 'burn-torch {line}'", tmp_path).splitlines()
-        assert {one.split("\t")[0] for one in found} == words
+        candidates = shell("fish", f"source {path}; complete -C 'burn-torch {line}'", tmp_path).splitlines()
+        assert {one.split("\t")[0] for one in candidates} == words
 
 
 def test_a_folder_is_completed_by_folders_alone_and_recipes_also_by_files(script, tmp_path):

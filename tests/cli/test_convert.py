@@ -46,13 +46,13 @@ def test_every_format_becomes_every_other(tmp_path, before, after):
 
 
 def test_names_choice_and_types():
-    found = changed(record(), remap=[(r"^enc\.", "encoder."), ("b$", "c")], only=["^enc", "^n$"], dtype=DType.F16)
-    assert {key: entry.dtype for key, entry in found.entries.items()} == {
+    converted = changed(record(), remap=[(r"^enc\.", "encoder."), ("b$", "c")], only=["^enc", "^n$"], dtype=DType.F16)
+    assert {key: entry.dtype for key, entry in converted.entries.items()} == {
         "encoder.a": DType.F16, "encoder.c": DType.F16, "n": DType.I64,
     }  # fmt: skip
-    assert found.entries["encoder.a"] is found.entries["encoder.c"]
+    assert converted.entries["encoder.a"] is converted.entries["encoder.c"]
     assert np.array_equal(
-        found.entries["encoder.a"].read().array, record().entries["enc.a"].read().array.astype(np.float16)
+        converted.entries["encoder.a"].read().array, record().entries["enc.a"].read().array.astype(np.float16)
     )
     with pytest.raises(RecordError, match=r"enc.a and enc.b both become enc.x[\s\S]*mend:     make the pattern say"):
         changed(record(), remap=[(r"\.[ab]$", ".x")])
@@ -81,7 +81,7 @@ def test_the_command(burn, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "complaint"),
     [
         (["m.bpk", "there.bpk"], 2, "error: the output file exists already"),
         (["m.bpk", "out.pt"], 5, "mend:     write out.safetensors: safetensors.torch.load_file gives it to PyTorch"),
@@ -93,12 +93,12 @@ def test_the_command(burn, tmp_path):
         (["m.bpk", "nowhere/out.bpk"], 2, "error: the record cannot be written"),
     ],
 )
-def test_mistakes_are_told_and_leave_nothing(burn, tmp_path, words, code, told):
+def test_mistakes_are_told_and_leave_nothing(burn, tmp_path, words, code, complaint):
     record().save(tmp_path / "m.bpk")
     (tmp_path / "there.bpk").write_bytes(b"mine")
     done = burn("convert", *words, cwd=tmp_path)
     assert done.code == code
-    assert told in done.err
+    assert complaint in done.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.bpk", "there.bpk"]
     assert (tmp_path / "there.bpk").read_bytes() == b"mine"
 
@@ -139,7 +139,7 @@ def test_the_weights_of_an_onnx_file(burn, tmp_path):
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     done = burn("convert", "m.onnx", "m.safetensors", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
-    found = load_file(tmp_path / "m.safetensors")
-    assert {proto.name for proto in model.graph.initializer} == set(found)
+    tensors = load_file(tmp_path / "m.safetensors")
+    assert {proto.name for proto in model.graph.initializer} == set(tensors)
     for proto in model.graph.initializer:
-        assert np.array_equal(found[proto.name].numpy(), numpy_helper.to_array(proto))
+        assert np.array_equal(tensors[proto.name].numpy(), numpy_helper.to_array(proto))

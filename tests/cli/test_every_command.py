@@ -234,8 +234,8 @@ def workplace(burn, trained, files, recipe, tmp_path_factory):
     assert burn("train", "digits", "--epochs", 1, *small, "--artifact-dir", "other", cwd=folder).code == 0
     words = ["--detect-anomaly", "--set", "optimizer.lr=1e30", "--artifact-dir", "broken"]
     assert burn("train", "digits", *small, *words, cwd=folder).code == 4
-    (found,) = (folder / "broken/anomaly").iterdir()
-    found.rename(folder / "nan.safetensors")
+    (report_file,) = (folder / "broken/anomaly").iterdir()
+    report_file.rename(folder / "nan.safetensors")
     if find_spec("onnx") is not None:
         assert burn("export", "run", "--to", "onnx", "--out", "tiny.onnx", cwd=folder).code == 0
     (folder / "good.toml").write_text("num_epochs = 3\nbatch_size = 8\n[optimizer]\nlr = 0.5\n")
@@ -249,9 +249,9 @@ def workplace(burn, trained, files, recipe, tmp_path_factory):
 def in_order(patterns, text):
     position = 0
     for pattern in patterns:
-        found = re.compile(pattern, re.MULTILINE).search(text, position)
-        assert found, f"{pattern!r} is not there, or not in this order:\n{text}"
-        position = found.end()
+        match = re.compile(pattern, re.MULTILINE).search(text, position)
+        assert match, f"{pattern!r} is not there, or not in this order:\n{text}"
+        position = match.end()
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.command) for case in CASES])
@@ -292,10 +292,10 @@ def test_every_command_helps_and_refuses_what_it_does_not_know(command, burn, tr
 
 
 def test_the_table_has_every_command_with_good_and_bad_input(burn, tmp_path):
-    told = {command: commands_in(burn(*command, "--help", cwd=tmp_path).out) for command in ((), ("runs",))}
-    listed = told[()]
+    listed_commands = {command: commands_in(burn(*command, "--help", cwd=tmp_path).out) for command in ((), ("runs",))}
+    listed = listed_commands[()]
     assert listed == sorted(registry.commands())
-    wanted = [name for name in listed if name != "runs"] + [f"runs {view}" for view in told[("runs",)]]
+    wanted = [name for name in listed if name != "runs"] + [f"runs {view}" for view in listed_commands[("runs",)]]
     assert len(wanted) == len(listed) + 2
     for name in wanted:
         rows = [case for case in CASES if f"{case.command} ".startswith(f"{name} ")]
@@ -310,15 +310,15 @@ def commands_in(help):
 
 def test_a_run_that_has_not_ended_is_measured_by_a_checkpoint(burn, workplace, tmp_path):
     place = shutil.copytree(workplace / "no-model", tmp_path / "run")
-    found = {}
+    losses = {}
     for which in (1, 2, "newest"):
         done = burn("evaluate", "run", "--checkpoint", which, "--json", cwd=tmp_path)
         number = 2 if which == "newest" else which
         assert (done.code, done.err) == (0, f"the model of run/checkpoint/epoch-{number}.safetensors\n")
-        found[which] = json.loads(done.out)["metrics"]["Loss"]
+        losses[which] = json.loads(done.out)["metrics"]["Loss"]
     measured = json.loads((place / "result.json").read_text())["metrics"]["valid"]["Loss"]
-    assert [found[1], found[2]] == pytest.approx(measured, rel=1e-6)
-    assert found["newest"] == found[2]
+    assert [losses[1], losses[2]] == pytest.approx(measured, rel=1e-6)
+    assert losses["newest"] == losses[2]
     done = burn("predict", "run", workplace / "one.npy", "--checkpoint", "newest", cwd=tmp_path)
     assert (done.code, done.out.count("\n")) == (0, 1)
 

@@ -70,10 +70,10 @@ def test_as_json_with_nothing_else_on_the_stream(burn, script, tmp_path):
     done = burn("explain", "both.py", "--json", "--html", "page.html", cwd=tmp_path)
     assert done.code == 0
     assert "printed []" in done.err
-    found = json.loads(done.out)
-    assert [stream["place"] for stream in found["streams"]] == ["cpu", "cpu"]
-    assert found["fault"] is None
-    assert found["functions"][0]["if_fused"]["kernels"][0]["rows"] == ["mul", "tanh", "mul", "sub"]
+    report = json.loads(done.out)
+    assert [stream["place"] for stream in report["streams"]] == ["cpu", "cpu"]
+    assert report["fault"] is None
+    assert report["functions"][0]["if_fused"]["kernels"][0]["rows"] == ["mul", "tanh", "mul", "sub"]
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
 
 
@@ -120,7 +120,7 @@ def test_the_variable_decides_what_is_fused(burn, script, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "complaints"),
     [
         (["both.py", "--html", "both.py"], ("a file that is there", "ends in .html")),
         (["both.py", "--html", "nowhere/page.html"], ("cannot be written", "No such file")),
@@ -130,11 +130,11 @@ def test_the_variable_decides_what_is_fused(burn, script, tmp_path):
         (["nowhere.py"], ("this recipe file does not exist", "nowhere.py")),
     ],
 )
-def test_words_that_do_not_fit_run_nothing(burn, script, tmp_path, words, told):
+def test_words_that_do_not_fit_run_nothing(burn, script, tmp_path, words, complaints):
     done = burn("explain", *words, cwd=tmp_path)
     assert done.code in (2, 5)
     assert done.out == ""
-    assert all(part in done.err for part in told), done.err
+    assert all(part in done.err for part in complaints), done.err
     assert script.read_text() == BOTH
 
 

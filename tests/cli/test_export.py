@@ -121,8 +121,8 @@ def test_the_default_place_is_beside_what_is_exported(burn, trained, tree, tmp_p
 )
 def test_what_does_not_fit(words, code, text, burn, trained, tree, tmp_path):
     before = tree(trained)
-    given = [str(word).replace("RUN", str(trained)) for word in words]
-    done = burn("export", *given, cwd=tmp_path)
+    arguments = [str(word).replace("RUN", str(trained)) for word in words]
+    done = burn("export", *arguments, cwd=tmp_path)
     assert done.code == code, done.err
     assert text in done.err
     assert "mend:" in done.err

@@ -48,9 +48,9 @@ def test_digits_learn_in_few_epochs(digits, tmp_path):
 def test_accuracy_of_the_digits(split, median, each, digits, tmp_path):
     for seed in range(5):
         digits(f"{seed}", "--seed", seed, "--set", f"split={split}")
-    found = [accuracy(tmp_path / f"{seed}") for seed in range(5)]
-    assert statistics.median(found) >= median, found
-    assert min(found) >= each, found
+    accuracies = [accuracy(tmp_path / f"{seed}") for seed in range(5)]
+    assert statistics.median(accuracies) >= median, accuracies
+    assert min(accuracies) >= each, accuracies
 
 
 @pytest.mark.slow
@@ -64,13 +64,13 @@ def test_accuracy_of_mnist_after_three_epochs(seed, burn, shared_data, tmp_path)
 
 @pytest.mark.slow
 def test_mnist_has_the_same_bits_whatever_the_number_of_workers(burn, bits, shared_data, tmp_path):
-    found = set()
+    models = set()
     for i, workers in enumerate([0, 0, 1, 4]):
         words = ["--epochs", 1, "--seed", 5, "--set", f"num_workers={workers}", "--artifact-dir", f"run-{i}"]
         done = burn("train", "mnist", *words, "--data-dir", shared_data / "mnist", cwd=tmp_path)
         assert (done.code, done.err) == (0, "")
-        found.add(bits(tmp_path / f"run-{i}" / "model.safetensors"))
-    assert len(found) == 1
+        models.add(bits(tmp_path / f"run-{i}" / "model.safetensors"))
+    assert len(models) == 1
 
 
 @pytest.mark.slow

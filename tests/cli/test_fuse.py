@@ -26,9 +26,9 @@ def test_a_run_keeps_the_setting_and_its_bits(burn, tmp_path):
     assert done.out.splitlines()[0] == "resumes digits on cpu, fused, kept in parts"
     parts, whole = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("parts", "whole"))
     assert parts == whole
-    found = json.loads(burn("evaluate", "whole", "--json", cwd=tmp_path).out)
+    report = json.loads(burn("evaluate", "whole", "--json", cwd=tmp_path).out)
     kept = json.loads((tmp_path / "whole/result.json").read_text())["metrics"]["valid"]["Loss"][-1]
-    assert found["metrics"]["Loss"] == pytest.approx(kept, rel=1e-6)
+    assert report["metrics"]["Loss"] == pytest.approx(kept, rel=1e-6)
 
 
 def test_settings_say_it_too(burn, tmp_path):

@@ -50,14 +50,14 @@ def test_the_lines_are_the_facts(burn, tmp_path):
     facts = json.loads(burn("info", "--json", cwd=tmp_path).out)
     done = burn("info", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
-    found = {}
+    sections = {}
     for line in done.out.splitlines():
         if line.startswith("  "):
             name, _, value = line.strip().partition(" ")
-            list(found.values())[-1][name] = value.strip()
+            list(sections.values())[-1][name] = value.strip()
         else:
-            found[line] = {}
-    assert found == facts
+            sections[line] = {}
+    assert sections == facts
 
 
 def test_data_is_found_in_its_folder(burn, tmp_path):

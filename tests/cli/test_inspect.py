@@ -42,13 +42,13 @@ def test_a_record_in_words(burn, file):
 
 def test_a_record_as_json(burn, file):
     done = burn("inspect", file, "--json", "--check", cwd=file.parent)
-    found = json.loads(done.out)
-    assert found["format"] == "burnpack"
-    assert found["checksum"] == "fits"
-    assert found["tensors"][0] == {
+    listing = json.loads(done.out)
+    assert listing["format"] == "burnpack"
+    assert listing["checksum"] == "fits"
+    assert listing["tensors"][0] == {
         "name": "weight", "dtype": "f32", "shape": [3, 2], "bytes": 24, "same_as": None, "about": "",
     }  # fmt: skip
-    assert found["totals"] == {"tensors": 2, "elements": 8, "bytes": 32, "dtypes": {"f32": 2}}
+    assert listing["totals"] == {"tensors": 2, "elements": 8, "bytes": 32, "dtypes": {"f32": 2}}
 
 
 class Evil:

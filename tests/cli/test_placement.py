@@ -12,9 +12,9 @@ SMALL = ["--epochs", "1", "--set", "channels=4", "--set", "hidden=8", "--set", "
 
 
 def losses(folder):
-    found = json.loads((folder / "result.json").read_text())
-    assert found["status"] == "completed"
-    return [found["metrics"][split]["Loss"] for split in ("train", "valid")]
+    report = json.loads((folder / "result.json").read_text())
+    assert report["status"] == "completed"
+    return [report["metrics"][split]["Loss"] for split in ("train", "valid")]
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def test_several_devices_and_several_processes_train_alike(burn, torchrun, tree,
     assert out.count("Learner Summary") == out.count("epoch 1/1  train") == 1
     wanted = losses(tmp_path / "main")
     for name in ("sharded", "processes"):
-        for found, expected in zip(losses(tmp_path / name), wanted, strict=True):
-            assert found == pytest.approx(expected, rel=1e-5)
+        for actual, expected in zip(losses(tmp_path / name), wanted, strict=True):
+            assert actual == pytest.approx(expected, rel=1e-5)
     assert {path.name for path in (tmp_path / "processes").iterdir()} == {
         path.name for path in (tmp_path / "main").iterdir()
     }
@@ -55,11 +55,11 @@ def test_a_mistake_of_one_process_is_told_in_words_by_all(torchrun, tmp_path):
     (tmp_path / "taken" / "model.safetensors").write_bytes(b"")
     code, out, err = torchrun("train", "digits", *SMALL, "--artifact-dir", "taken", cwd=tmp_path)
     assert (code, out) == (1, "")  # torchrun's own code
-    told = err.partition("torch/distributed/elastic")[0]
-    assert "error: the artifact directory holds another run\n  given:    taken with model.safetensors\n" in told
-    assert "the first failure, of rank 0:\nerror: the artifact directory holds another run" in told
-    assert "rank 1 ends with code 2: rank 0 failed with ArtifactError: the artifact directory holds" in told
-    assert "Traceback" not in told
+    printed = err.partition("torch/distributed/elastic")[0]
+    assert "error: the artifact directory holds another run\n  given:    taken with model.safetensors\n" in printed
+    assert "the first failure, of rank 0:\nerror: the artifact directory holds another run" in printed
+    assert "rank 1 ends with code 2: rank 0 failed with ArtifactError: the artifact directory holds" in printed
+    assert "Traceback" not in printed
     assert "exitcode  : 2" in err
 
 

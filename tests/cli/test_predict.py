@@ -20,11 +20,11 @@ def seen(burn, trained, files, tmp_path_factory):
 
 
 def test_one_json_object_an_image(seen, files):
-    assert [found["source"] for found in seen] == [f"{files / 'three.npy'}[{i}]" for i in range(3)]
-    for found in seen:
-        assert found.keys() == {"source", "label", "confidence"}
-        assert re.fullmatch(r"\d", found["label"])
-        assert 0.1 <= found["confidence"] <= 1.0
+    assert [prediction["source"] for prediction in seen] == [f"{files / 'three.npy'}[{i}]" for i in range(3)]
+    for answer in seen:
+        assert answer.keys() == {"source", "label", "confidence"}
+        assert re.fullmatch(r"\d", answer["label"])
+        assert 0.1 <= answer["confidence"] <= 1.0
 
 
 def test_confidence_is_the_softmax_of_the_model(seen, trained, files):
@@ -37,23 +37,23 @@ def test_confidence_is_the_softmax_of_the_model(seen, trained, files):
     images = (np.load(files / "three.npy").astype(np.float32) - np.float32(RECIPE.mean)) / np.float32(RECIPE.std)
     logits = model.forward(Tensor.from_data(images, Device.cpu())).into_data().values.astype(np.float64)
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    assert [int(found["label"]) for found in seen] == list(shares.argmax(1))
+    assert [int(prediction["label"]) for prediction in seen] == list(shares.argmax(1))
     # float32 over 10 classes: a few units in the last place
-    np.testing.assert_allclose([found["confidence"] for found in seen], shares.max(1), rtol=1e-6)
+    np.testing.assert_allclose([prediction["confidence"] for prediction in seen], shares.max(1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["one.npy", "one.pgm", "plain.pgm", "two.csv", "three-ubyte"])
 def test_formats_agree(name, burn, trained, files, seen, tmp_path):
     done = burn("predict", trained, files / name, "--json", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
-    found = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["label"] for one in found] == [one["label"] for one in seen[: len(found)]]
+    predictions = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["label"] for one in predictions] == [one["label"] for one in seen[: len(predictions)]]
     # other batch sizes add up in another order
     np.testing.assert_allclose(
-        [one["confidence"] for one in found], [one["confidence"] for one in seen[: len(found)]], rtol=1e-5
+        [one["confidence"] for one in predictions], [one["confidence"] for one in seen[: len(predictions)]], rtol=1e-5
     )
-    one = len(found) == 1
-    assert found[0]["source"] == str(files / name) + ("" if one else "[0]")
+    one = len(predictions) == 1
+    assert predictions[0]["source"] == str(files / name) + ("" if one else "[0]")
 
 
 def test_png_and_jpg_with_pillow(burn, trained, files, seen, tmp_path):
@@ -69,7 +69,7 @@ def test_lines_for_people(burn, trained, files, seen, tmp_path):
     done = burn("predict", trained, files / "one.npy", files / "two.csv", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     expected = [files / "one.npy", f"{files / 'two.csv'}[0]", f"{files / 'two.csv'}[1]"]
-    lines = [f"{source}: {found['label']} ({found['confidence']:.1%})" for source, found in
+    lines = [f"{source}: {prediction['label']} ({prediction['confidence']:.1%})" for source, prediction in
              zip(expected, [seen[0], *seen[:2]], strict=True)]  # fmt: skip
     assert done.out.splitlines() == lines
 
@@ -96,12 +96,12 @@ def test_more_images_than_one_batch(burn, trained, files, seen, tmp_path):
     np.save(tmp_path / "many.npy", np.concatenate([images] * 100))
     assert PREDICT_BATCH < 300
     done = burn("predict", trained, "many.npy", "--json", cwd=tmp_path)
-    found = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["source"] for one in found] == [f"many.npy[{i}]" for i in range(300)]
-    assert [one["label"] for one in found] == [one["label"] for one in seen] * 100
+    predictions = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["source"] for one in predictions] == [f"many.npy[{i}]" for i in range(300)]
+    assert [one["label"] for one in predictions] == [one["label"] for one in seen] * 100
 
 
 def test_predictions_on_numpy(burn, trained, files, seen, tmp_path):
     done = burn("predict", trained, files / "three.npy", "--devices", "ndarray", "--json", cwd=tmp_path)
-    found = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["label"] for one in found] == [one["label"] for one in seen]
+    predictions = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["label"] for one in predictions] == [one["label"] for one in seen]

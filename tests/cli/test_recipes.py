@@ -154,9 +154,9 @@ def test_text_classification(burn, data, tmp_path):
     assert (origins["classes"], origins["data_dir"], origins["d_model"]) == ("data", "data", "--set")
     texts = ["The TEAM won the match!", "Bank profit &lt;b&gt; up", ""]
     done = run(burn, tmp_path, "predict", "run", *texts, "--json")
-    found = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["label"] for one in found[:2]] == ["Sports", "Business"]
-    assert [one["source"] for one in found] == texts
+    predictions = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["label"] for one in predictions[:2]] == ["Sports", "Business"]
+    assert [one["source"] for one in predictions] == texts
     run(burn, tmp_path, "evaluate", "run")  # where the data was is kept
 
 
@@ -176,7 +176,7 @@ def test_text_generation(tokens, burn, data, tmp_path):
     words = ["--set", f"tokens={tokens}", "--set", "vocabulary=270", "--set", "d_model=16", "--set", "n_heads=2"]
     words += ["--set", "n_layers=1", "--set", "context=16", "--batch-size", 8, "--epochs", 2, "--artifact-dir", "run"]
     done = run(burn, tmp_path, "train", "text-generation", "--data", data / "tiny-shakespeare", *words)
-    bits = [float(found) for found in re.findall(r"valid .* Bits per Byte ([\d.]+)", done.out)]
+    bits = [float(figure) for figure in re.findall(r"valid .* Bits per Byte ([\d.]+)", done.out)]
     assert bits[-1] < bits[0] < 8
     config = json.loads((tmp_path / "run/config.json").read_text())
     assert (config["merges"] is None) == (tokens == "bytes")
@@ -184,10 +184,10 @@ def test_text_generation(tokens, burn, data, tmp_path):
     assert again[0] == again[1]
     assert again[0].startswith("the ")
     other = run(burn, tmp_path, "predict", "run", "the ", "--set", "length=30", "--set", "seed=9", "--json")
-    found = json.loads(other.out)
-    assert found["source"] == "the "
+    generated = json.loads(other.out)
+    assert generated["source"] == "the "
     if tokens == "bytes":
-        assert len(found["text"].encode(errors="replace")) >= 34
+        assert len(generated["text"].encode(errors="replace")) >= 34
     evaluated = json.loads(run(burn, tmp_path, "evaluate", "run", "--data", data / "tiny-shakespeare", "--json").out)
     assert evaluated["metrics"]["Bits per Byte"] < 8
     done = run(burn, tmp_path, "predict", "run", "x", "--set", "temperature=0", code=2)

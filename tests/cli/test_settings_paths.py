@@ -13,10 +13,10 @@ from burn_torch.core.errors import ConfigError, DistributedError, explain
 
 
 def paths(values: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+    leaves: list[tuple[str, Any]] = []
     for name, value in values.items():
-        found += paths(value, f"{before}{name}.") if isinstance(value, dict) else [(f"{before}{name}", value)]
-    return found
+        leaves += paths(value, f"{before}{name}.") if isinstance(value, dict) else [(f"{before}{name}", value)]
+    return leaves
 
 
 def test_every_path_of_the_shown_settings_can_be_set_as_it_is_shown():

@@ -56,7 +56,7 @@ def test_one_signal_writes_a_checkpoint_and_a_resume_has_the_same_bits(
     assert not (run / "model.safetensors").exists()
     assert not list(run.rglob("*.part"))
 
-    epochs = 1 + max(int(found) for found in re.findall(r"^epoch (\d+)/200 ", "epoch 1/200 \n" + out, re.MULTILINE))
+    epochs = 1 + max(int(epoch) for epoch in re.findall(r"^epoch (\d+)/200 ", "epoch 1/200 \n" + out, re.MULTILINE))
     done = burn("train", "digits", "--resume", "--epochs", epochs, "--artifact-dir", "run", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     whole = burn("train", "digits", "--epochs", epochs, *SMALL, "--artifact-dir", "whole", cwd=tmp_path)

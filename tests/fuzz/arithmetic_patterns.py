@@ -52,15 +52,15 @@ def repeated(d: Builder) -> bool:
     """A row of one operand, the same one or its partner behind it: views, casts, maxima that passes join or drop."""
     names = [name for name in drawable() if _of_one(name)]
     x = d.pick(lambda v: True)
-    made = 0
+    steps = 0
     name = d.random.choice(names if d.chance(0.5) else _PARTNERS)
     for _ in range(d.random.choice((2, 2, 3))):
-        y = _applied(d, name, x)
+        y = _apply_operation(d, name, x)
         if y is not None:
-            x, made = y, made + 1
+            x, steps = y, steps + 1
         if d.chance(0.2):
             name = d.random.choice(_PARTNERS)
-    return made > 1
+    return steps > 1
 
 
 def both_orders(d: Builder) -> bool:
@@ -88,7 +88,7 @@ def _of_one(name: str) -> bool:
     return row.pointwise is not None and len(inputs) == 1 and not row.signature.attrs
 
 
-def _applied(d: Builder, name: str, x: Value | None) -> Value | None:
+def _apply_operation(d: Builder, name: str, x: Value | None) -> Value | None:
     if x is None:
         return None
     row = REGISTRY[name]
@@ -113,21 +113,21 @@ def integers_at_limits(d: Builder) -> bool:
     dtype = d.random.choice(_INTEGERS)
     shape = d.random.choice(((5,), (3, 4), (2, 3, 4), (17,), (1, 7), (4, 1), (0, 3)))
     xs = [_at_limits(d, dtype, shape), _at_limits(d, dtype, d.random.choice((shape, shape[1:], (1,) * len(shape))))]
-    made = 0
+    steps = 0
     for step in range(d.random.randint(2, 4)):
         name = d.random.choice(_INTEGER_ROWS if step else _GATHERING)
         row = REGISTRY[name]
         x = d.random.choice(xs)
         if attributes_known(row):
-            y = _applied(d, name, x)
+            y = _apply_operation(d, name, x)
         else:
             kinds = row.signature.kinds(2)
             wanted = 1 if len(kinds) == 1 else 2
             y = d.one(name, *([x, d.random.choice(xs)][:wanted]))
         if y is not None:
             xs.append(y)
-            made += 1
-    return made > 0
+            steps += 1
+    return steps > 0
 
 
 def _at_limits(d: Builder, dtype: DType, shape: tuple[int, ...]) -> Value:

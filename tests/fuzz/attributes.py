@@ -39,12 +39,12 @@ def _shape(d: Builder, x: TensorSpec, _: Any) -> tuple[int, ...]:
 
 
 def draw_ranges(d: Builder, x: TensorSpec, _: Any) -> tuple[tuple[int, int, int], ...]:
-    made = []
+    ranges = []
     for size in x.shape:
         start = d.random.randint(0, size) if d.chance(0.5) else 0
         stop = d.random.randint(start, size) if d.chance(0.6) else size
-        made.append((start, stop, d.random.choice((1, 1, 1, 2, 3))))
-    return tuple(made)
+        ranges.append((start, stop, d.random.choice((1, 1, 1, 2, 3))))
+    return tuple(ranges)
 
 
 def draw_sizes(d: Builder, x: Any, dim: int) -> tuple[int, ...]:

@@ -85,7 +85,7 @@ class Builder:
         self.wild = self.random.random() < 0.03
         """Says whether values may be infinite, NaN or large."""
         self.scale = 1.0
-        """Of what layers read."""
+        """The scale of the values that layers read."""
 
     # -- values ---------------------------------------------------------------------------------
     def chance(self, probability: float) -> bool:
@@ -138,18 +138,18 @@ class Builder:
     # -- steps ----------------------------------------------------------------------------------
     def emit(self, name: str, *operands: Any, **attrs: Any) -> list[Value | None] | None:
         """Adds a step and computes it; None where it raises, or its result is too large."""
-        given = [
+        arguments = [
             x.tensor if isinstance(x, Value) else self.numbers[x.at] if isinstance(x, Number) else x for x in operands
         ]
         try:
-            made: Any = compute(name, given, attrs, self.values[0].tensor)
+            output: Any = compute(name, arguments, attrs, self.values[0].tensor)
         except (BurnTorchError, ZeroDivisionError):
             return None
-        results = list(made) if isinstance(made, tuple) else [made]
+        results = list(output) if isinstance(output, tuple) else [output]
         values = [None if y is None else Value(y, None) for y in results]
         if name in ORDER_OF_TIES_IS_OPEN and isinstance(operands[0], Value) and _has_ties(operands[0]):
             return None
-        if name == "remainder" and _jumps_often(*given[:2]):
+        if name == "remainder" and _jumps_often(*arguments[:2]):
             return None
         for v in values:
             if v is not None and not self._small(v, LARGEST_LAYER if name.startswith(LAYER) else MOST_ELEMENTS):
@@ -168,8 +168,8 @@ class Builder:
         return max(abs(low), abs(high)) < LARGEST
 
     def one(self, name: str, *operands: Any, **attrs: Any) -> Value | None:
-        made = self.emit(name, *operands, **attrs)
-        return made[0] if made else None
+        outputs = self.emit(name, *operands, **attrs)
+        return outputs[0] if outputs else None
 
     # -- bringing values into a form -------------------------------------------------------------
     def in_dtype(self, x: Value | None, dtype: DType) -> Value | None:
@@ -188,15 +188,15 @@ class Builder:
             return self.one("clamp", x, low, high)
         middle, half = (low + high) / 2, (high - low) / 2
         if way == "sigmoid":
-            return self._scaled(self.one("sigmoid", x), high - low, low)
+            return self._scale_to(self.one("sigmoid", x), high - low, low)
         if way == "softsign":
             size = self.one("abs", x)
             size = self.one("add", size, 1.0) if size else None
             x = self.one("div", x, size) if size else None
-            return self._scaled(x, half, middle)
-        return self._scaled(self.one(way, x), half, middle)
+            return self._scale_to(x, half, middle)
+        return self._scale_to(self.one(way, x), half, middle)
 
-    def _scaled(self, x: Value | None, factor: float, shift: float) -> Value | None:
+    def _scale_to(self, x: Value | None, factor: float, shift: float) -> Value | None:
         x = self.one("mul", x, round(factor, 4)) if x else None
         return self.one("add", x, round(shift, 4)) if x else None
 

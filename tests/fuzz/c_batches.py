@@ -59,15 +59,15 @@ class Builder:
     # -- what programs call ------------------------------------------------------------------------
     def build_apart(self, name: str, source: str, *, lines: Sequence[str] = ()) -> Future[Path]:
         """Takes the place of `c_kernels.build_apart`."""
-        made = _Library(self)
+        library = _Library(self)
         with self._changed:
             self._last = time.monotonic()
             known = self._built.get(name)
             if known is not None:
-                _settle(made, known)
+                _settle(library, known)
             else:
-                self._pending.setdefault(name, (source, []))[1].append(made)
-        return made
+                self._pending.setdefault(name, (source, []))[1].append(library)
+        return library
 
     def wait_for(self, library: _Library) -> None:
         """Returns when the library is there."""
@@ -107,16 +107,16 @@ class Builder:
         pending, self._pending = self._pending, {}
         self._building = True
         self._changed.release()
-        made: Path | Exception = RuntimeError("was not built")
+        outcome: Path | Exception = RuntimeError("was not built")
         try:
-            made = self._compile([source for source, _ in pending.values()])
+            outcome = self._compile([source for source, _ in pending.values()])
         finally:
             self._changed.acquire()
             self._building = False
             for name, (_, waiting) in pending.items():
-                self._built[name] = made
+                self._built[name] = outcome
                 for library in waiting:
-                    _settle(library, made)
+                    _settle(library, outcome)
             self._changed.notify_all()
 
     def _compile(self, sources: Sequence[str]) -> Path | Exception:
@@ -135,11 +135,11 @@ class Builder:
         return library
 
 
-def _settle(library: _Library, made: Path | Exception) -> None:
-    if isinstance(made, Exception):
-        library.set_exception(made)
+def _settle(library: _Library, outcome: Path | Exception) -> None:
+    if isinstance(outcome, Exception):
+        library.set_exception(outcome)
     else:
-        library.set_result(made)
+        library.set_result(outcome)
 
 
 def one_unit(sources: Sequence[str]) -> str:

@@ -93,7 +93,7 @@ class Case:
         sizes = sorted({n for x in self.program.inputs for n in x.data.shape if n})
         for size in sizes:
             if all(x.dtype.is_float or size not in x.data.shape for x in self.program.inputs):  # indices stay
-                inputs = [replace(x, data=_lengthened(x.data, size)) for x in self.program.inputs]
+                inputs = [replace(x, data=_lengthen_axes(x.data, size)) for x in self.program.inputs]
                 yield Case(replace(self.program, inputs=tuple(inputs)), self.second, self.seed + 4)
 
     @cached_property
@@ -104,7 +104,7 @@ class Case:
     # -- the reference -----------------------------------------------------------------------------
     @cached_property
     def judge(self) -> Judge:
-        """Of values and first gradients."""
+        """The judge of values and first gradients."""
         return Judge(
             self.first_on(PLAIN),
             lambda seed: self.first_on(Device(Noisy().seeded(seed))),
@@ -114,7 +114,7 @@ class Case:
 
     @cached_property
     def second_judge(self) -> Judge:
-        """Of second gradients."""
+        """The judge of second gradients."""
         names = [f"second gradient of x{i}" for i in self.program.wanted]
         names += [f"second gradient of upstream {i}" for i, g in enumerate(self.upstream) if g is not None]
         return Judge(
@@ -137,8 +137,10 @@ class Case:
                 self.program.wanted
             )
         tape = device.autodiff()
-        made = first_by_tape(self.program, self.program.tensors(tape), self.program.numbers, self.upstream_on(device))
-        return data_of(made)
+        results = first_by_tape(
+            self.program, self.program.tensors(tape), self.program.numbers, self.upstream_on(device)
+        )
+        return data_of(results)
 
     def second_on(self, device: Device) -> Results:
         """Second gradients by two nested transforms on a plain device."""
@@ -154,7 +156,7 @@ def _normal(generator: np.random.Generator, shape: Sequence[int], dtype: DType) 
     return TensorData.of(np.asarray(generator.uniform(-1.5, 1.5, tuple(shape)))).convert(dtype)
 
 
-def _lengthened(data: Array, size: int) -> Array:
+def _lengthen_axes(data: Array, size: int) -> Array:
     for axis, n in enumerate(data.shape):
         if n == size:
             data = np.take(data, range(size + 1), axis, mode="wrap")
@@ -204,10 +206,10 @@ def second_by_transforms(
     count = len(wanted)
 
     def first(*args: Tensor) -> list[Tensor]:
-        given = iter(args[count:])
+        seeds = iter(args[count:])
         _, pull = vjp(_function(program, xs, numbers), *args[:count])
-        made: list[Tensor] = list(pull([None if g is None else next(given) for g in upstream]))
-        return made
+        grads: list[Tensor] = list(pull([None if g is None else next(seeds) for g in upstream]))
+        return grads
 
     _, pull = vjp(first, *wanted, *floats)
     return list(pull(list(weights)))

@@ -83,7 +83,9 @@ class Noisy(Backend):
         moved = [self._moved(x) if isinstance(x, torch.Tensor) and not compares else x for x in inputs]
         outputs = [self._moved(y) if isinstance(y, torch.Tensor) else y for y in self.under.execute(call, moved)]
         if call.op.name in _DIFFERENCES and self.noise.seed % 3 == 2:
-            outputs = [_flushed(y, moved, call.attrs.get("dim")) for y in outputs if y.is_floating_point()] or outputs
+            outputs = [
+                _flush_roundings(y, moved, call.attrs.get("dim")) for y in outputs if y.is_floating_point()
+            ] or outputs
         cancelled = _CANCELLED.get(call.op.name)
         if cancelled is not None:
             outputs[0] = outputs[0] + (self._moved(inputs[cancelled]) - inputs[cancelled])
@@ -162,7 +164,7 @@ def _noise_of(dtype: DType) -> tuple[torch.Tensor, torch.Tensor]:
     return 1.0 + noise, TINY[dtype] * noise
 
 
-def _flushed(y: torch.Tensor, inputs: Sequence[Any], dim: int | None) -> torch.Tensor:
+def _flush_roundings(y: torch.Tensor, inputs: Sequence[Any], dim: int | None) -> torch.Tensor:
     """0 where a difference is no more than the rounding of what is subtracted: it may as well be none.
 
     dim  of a cross product: the axis of which products are subtracted
@@ -254,19 +256,19 @@ class Judge:
             return [f"{len(results)} results, expected {len(self.reference)}"]
         apart = [i for i, (y, z) in enumerate(zip(results, self.reference, strict=True)) if not same_bits(y, z)]
         if bits or not apart:
-            return [self._worded(i, results[i], None) for i in apart]
+            return [self._describe_difference(i, results[i], None) for i in apart]
         for runs in (1, RUNS, CONFIRMING_RUNS):  # more noise explains no less
-            apart = [i for i in apart if not self._explained(i, results[i], runs)]
+            apart = [i for i in apart if not self._is_explained(i, results[i], runs)]
             if not apart:
                 return []
-        return [self._worded(i, results[i], self._bound(i)) for i in apart]
+        return [self._describe_difference(i, results[i], self._compute_bound(i)) for i in apart]
 
     def noisy_runs(self) -> Sequence[Results]:
         """The reference with noise, a few times."""
         self._run(RUNS)
         return self._runs
 
-    def _explained(self, i: int, y: TensorData | None, runs: int) -> bool:
+    def _is_explained(self, i: int, y: TensorData | None, runs: int) -> bool:
         z = self.reference[i]
         if y is None or z is None:  # no gradient is a gradient of zeros
             x = z if y is None else y
@@ -275,10 +277,10 @@ class Judge:
             return False
         if not z.dtype.is_float:
             return np.array_equal(y.array, z.array) or self._moves(i, runs)
-        if _near(y, z, self._bound(i)):  # often before any noise is known
+        if _near(y, z, self._compute_bound(i)):  # often before any noise is known
             return True
         self._run(runs)
-        if _near(y, z, self._bound(i), self._overflowed(i)):
+        if _near(y, z, self._compute_bound(i), self._find_overflow(i)):
             return True
         if runs > 1 and self._moves(i, runs):
             self.unstable += 1
@@ -289,7 +291,7 @@ class Judge:
         while len(self._runs) < runs:
             self._runs.append(self._noisy(len(self._runs)))
 
-    def _bound(self, i: int) -> float:
+    def _compute_bound(self, i: int) -> float:
         z = self.reference[i]
         if z is None or not z.dtype.is_float or not z.array.size:
             return 0.0
@@ -297,7 +299,7 @@ class Judge:
         moved = max((_largest(_apart(_wide(run[i]), wide)) for run in self._runs if run[i] is not None), default=0.0)
         return self.factor * moved + 4 * EPS[z.dtype] * _largest(wide) + TINY[z.dtype]
 
-    def _overflowed(self, i: int) -> Any:
+    def _find_overflow(self, i: int) -> Any:
         """Returns where the reference is infinite or NaN and float64 is not: a narrow type overflowed on the way."""
         z = self.reference[i]
         if self._wide is None or z is None or z.dtype is DType.F64 or np.isfinite(z.values).all():
@@ -330,11 +332,11 @@ class Judge:
                 return True
         return False
 
-    def _worded(self, i: int, y: TensorData | None, bound: float | None) -> str:
+    def _describe_difference(self, i: int, y: TensorData | None, bound: float | None) -> str:
         z = self.reference[i]
         what = self.names[i]
         if y is None or z is None:
-            return f"{what}: {_shown(y)}, expected {_shown(z)}"
+            return f"{what}: {_show_start(y)}, expected {_show_start(z)}"
         if y.shape != z.shape or y.dtype is not z.dtype:
             return f"{what}: {y.dtype} {y.shape}, expected {z.dtype} {z.shape}"
         a, b = _wide(y), _wide(z)
@@ -362,7 +364,7 @@ def _near(y: TensorData, z: TensorData, bound: float, unknown: Any = False) -> b
     return bool((near | unknown).all())
 
 
-def _shown(x: TensorData | None) -> str:
+def _show_start(x: TensorData | None) -> str:
     return "no gradient" if x is None else f"{x.values.ravel()[:4].tolist()}..."
 
 

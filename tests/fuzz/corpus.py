@@ -58,8 +58,8 @@ def save(folder: Path, name: str, phase: str, failure: Any) -> Path:
     """Writes a shrunk failure as a file of the corpus."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    made = {"phase": phase, "door": failure.door, "words": failure.words, "second": True, "seed": failure.seed}
-    path.write_text(json.dumps({**made, "program": json.loads(failure.program)}) + "\n", encoding="utf-8")
+    saved = {"phase": phase, "door": failure.door, "words": failure.words, "second": True, "seed": failure.seed}
+    path.write_text(json.dumps({**saved, "program": json.loads(failure.program)}) + "\n", encoding="utf-8")
     return path
 
 
@@ -72,5 +72,5 @@ def load(path: Path) -> tuple[str, Case]:
     """The phase that failed once, and the case."""
     from tests.fuzz.case import Case
 
-    made = json.loads(path.read_text(encoding="utf-8"))
-    return made["phase"], Case(Program.from_json(json.dumps(made["program"])), made["second"], made["seed"])
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    return saved["phase"], Case(Program.from_json(json.dumps(saved["program"])), saved["second"], saved["seed"])

@@ -66,7 +66,7 @@ class Door:
         )
 
 
-def _shared(name: str, *doors: tuple[Door, float]) -> tuple[Door, ...]:
+def _share_programs(name: str, *doors: tuple[Door, float]) -> tuple[Door, ...]:
     """Doors of which each program goes through one."""
     first, placed = 0.0, []
     for door, share in doors:
@@ -81,21 +81,21 @@ def _tape(case: Case) -> Outcome:
         return skip("no gradients")
     balanced = PLAIN.autodiff("balanced")
     program = case.program
-    made = first_by_tape(program, program.tensors(balanced), program.numbers, case.upstream_on(PLAIN))
-    found = case.judge.differences(data_of(made))
+    results = first_by_tape(program, program.tensors(balanced), program.numbers, case.upstream_on(PLAIN))
+    differences = case.judge.differences(data_of(results))
     values = case.judge.reference[: len(case.values)]
     for i, (y, z) in enumerate(zip(values, case.values, strict=True)):
         if y is None or y.array.tobytes() != z.array.tobytes():
-            found.append(f"result {i} differs between a plain device and one with gradients")
-    return Outcome(tuple(found))
+            differences.append(f"result {i} differs between a plain device and one with gradients")
+    return Outcome(tuple(differences))
 
 
 def _vjp(case: Case) -> Outcome:
     if not case.differentiates:
         return skip("no gradients")
     program = case.program
-    made = first_by_vjp(program, program.tensors(PLAIN), program.numbers, case.upstream_on(PLAIN))
-    return Outcome(tuple(case.judge.differences(data_of(made))))
+    results = first_by_vjp(program, program.tensors(PLAIN), program.numbers, case.upstream_on(PLAIN))
+    return Outcome(tuple(case.judge.differences(data_of(results))))
 
 
 _LARGE_HALVES: Final = "halves that overflow where a row is composed of others"
@@ -121,8 +121,8 @@ def _wide(case: Case) -> Outcome:
     if not all(np.isfinite(x.into_data().values).all() for x in pool if x is not None and x.dtype.is_float):
         return skip("leaves the range of its type")
     wide = case.widened()
-    made = data_of(wide.program(wide.program.tensors(PLAIN), program.numbers))
-    values = [None if y is None else y.convert(z.dtype) for y, z in zip(made, case.values, strict=True)]
+    results = data_of(wide.program(wide.program.tensors(PLAIN), program.numbers))
+    values = [None if y is None else y.convert(z.dtype) for y, z in zip(results, case.values, strict=True)]
     gradients = case.judge.reference[len(values) :]
     return Outcome(tuple(case.judge.differences([*values, *gradients])))
 
@@ -130,20 +130,20 @@ def _wide(case: Case) -> Outcome:
 # -- compiled -----------------------------------------------------------------------------------------------
 def compiled(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
     """Values and gradients as one program, which is then called with other data, or other shapes and these again."""
-    function = _compiled(case, {**_drawn_options(case, device), **options})
-    found = case.judge.differences(_call(function, case, device))
-    if found:
-        return Outcome(tuple(found))
+    function = _compile_program(case, {**_drawn_options(case, device), **options})
+    differences = case.judge.differences(_call(function, case, device))
+    if differences:
+        return Outcome(tuple(differences))
     traces = 1
     for what, other in _others(case):
-        found += [f"{what}: {words}" for words in other.judge.differences(_call(function, other, device))]
+        differences += [f"{what}: {words}" for words in other.judge.differences(_call(function, other, device))]
         if what == OTHER_SHAPES:
             traces = 2
             again = case.judge.differences(_call(function, case, device))
-            found += [f"with the first shapes again: {words}" for words in again]
+            differences += [f"with the first shapes again: {words}" for words in again]
     if function.traces != traces:
-        found.append(f"traced {function.traces} times, expected {traces}")
-    return Outcome(tuple(found))
+        differences.append(f"traced {function.traces} times, expected {traces}")
+    return Outcome(tuple(differences))
 
 
 def _drawn_options(case: Case, device: Device) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _others(case: Case) -> list[tuple[str, Case]]:
     return []
 
 
-def _compiled(case: Case, options: dict[str, Any]) -> Any:
+def _compile_program(case: Case, options: dict[str, Any]) -> Any:
     program = case.program
     if not case.differentiates:
         return compile(lambda xs, numbers, upstream: program(xs, numbers), **options)
@@ -187,8 +187,8 @@ def _call(function: Any, case: Case, device: Device) -> Results:
 
 def _results(case: Case, tensors: Sequence[Tensor | None]) -> Results:
     """Returns what was computed, with None for gradients that are not asked for."""
-    found = data_of(tensors)
-    return found + [None] * (len(case.names) - len(found))
+    arrays = data_of(tensors)
+    return arrays + [None] * (len(case.names) - len(arrays))
 
 
 def donated(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
@@ -203,11 +203,11 @@ def donated(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
         return first_by_vjp(program, xs, numbers, upstream) if case.differentiates else program(xs, numbers)
 
     xs = program.tensors(device)
-    given = [xs[i] for i in gone]
+    donated_inputs = [xs[i] for i in gone]
     kept = [x for i, x in enumerate(xs) if i not in gone]
     run = compile(function, donate=("given", "upstream"), **options)
     differences = case.judge.differences(
-        _results(case, run(given, kept, list(program.numbers), case.upstream_on(device)))
+        _results(case, run(donated_inputs, kept, list(program.numbers), case.upstream_on(device)))
     )
     for i, x in enumerate(xs):
         if i in gone:
@@ -224,10 +224,10 @@ def donated(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
 # -- lazy -----------------------------------------------------------------------------------------------------
 def eager(case: Case, device: Device) -> Outcome:
     """Values and gradients on another device, then on other data or shapes: a fused device keeps plans."""
-    found = case.judge.differences(case.first_on(device))
-    for what, other in _others(case) if not found else []:
-        found += [f"{what}: {words}" for words in other.judge.differences(other.first_on(device))]
-    return Outcome(tuple(found))
+    differences = case.judge.differences(case.first_on(device))
+    for what, other in _others(case) if not differences else []:
+        differences += [f"{what}: {words}" for words in other.judge.differences(other.first_on(device))]
+    return Outcome(tuple(differences))
 
 
 # -- many samples -----------------------------------------------------------------------------------------------
@@ -290,12 +290,12 @@ def _vmap(case: Case) -> Outcome:
             if "mixes the samples" not in str(why):
                 raise
             return skip("batch normalisation mixes the samples")
-    found: list[str] = []
-    made = data_of([*ys, *gradients])
+    differences: list[str] = []
+    results = data_of([*ys, *gradients])
     for k, one in enumerate(cases):
-        part = [None if y is None else _sample(y, k, z) for y, z in zip(made, one.judge.reference, strict=True)]
-        found += [f"sample {k}: {words}" for words in one.judge.differences(part)]
-    return Outcome(tuple(found))
+        part = [None if y is None else _sample(y, k, z) for y, z in zip(results, one.judge.reference, strict=True)]
+        differences += [f"sample {k}: {words}" for words in one.judge.differences(part)]
+    return Outcome(tuple(differences))
 
 
 def _sample(many: TensorData, k: int, like: TensorData | None) -> TensorData:
@@ -319,13 +319,13 @@ def _in_numpy(check: Callable[[Case], Outcome]) -> Callable[[Case], Outcome]:
 # -- training ------------------------------------------------------------------------------------------------------
 def steps(case: Case, device: Device) -> Outcome:
     """Some steps of a random training on another device."""
-    return _trained(case, device, lambda step: step)
+    return _train_on(case, device, lambda step: step)
 
 
 def steps_compiled(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
     """Steps as one program: the model and the optimizer are arguments, and of half of them donated ones."""
     donated = ("net", "optimizer") if case.training.plan["donated"] else ()
-    return _trained(case, device, lambda step: compile(step, donate=donated, **options))
+    return _train_on(case, device, lambda step: compile(step, donate=donated, **options))
 
 
 def _steps_by_torch(case: Case) -> Outcome:
@@ -335,14 +335,14 @@ def _steps_by_torch(case: Case) -> Outcome:
     why = why_not_by_torch(case.training)
     if why is not None:
         return skip(why)
-    return _compared(case, trained_by_torch(case.training))
+    return _compare_training(case, trained_by_torch(case.training))
 
 
-def _trained(case: Case, device: Device, wrap: Callable[[Any], Any]) -> Outcome:
-    return _compared(case, case.training.run(device, wrap)) if case.trains else skip("one program in 24")
+def _train_on(case: Case, device: Device, wrap: Callable[[Any], Any]) -> Outcome:
+    return _compare_training(case, case.training.run(device, wrap)) if case.trains else skip("one program in 24")
 
 
-def _compared(case: Case, trained: Results) -> Outcome:
+def _compare_training(case: Case, trained: Results) -> Outcome:
     return Outcome(tuple(f"{words} of {case.training}" for words in case.training.judge.differences(trained)[:1]))
 
 
@@ -357,11 +357,11 @@ def _on_gpu(fused: bool) -> Device:
 
 DOORS: Final[dict[str, tuple[Door, ...]]] = {
     "eager": (
-        *_shared("tapes", (Door("tape", _tape), 0.5), (Door("vjp", _vjp), 0.5)),
+        *_share_programs("tapes", (Door("tape", _tape), 0.5), (Door("vjp", _vjp), 0.5)),
         Door("ndarray", _in_numpy(lambda case: eager(case, Device.ndarray()))),
         Door("numeric", numeric, 0.4),
         Door("wide", _wide),
-        *_shared("compiled", (Door("compile", compiled), 0.75), (Door("donate", donated), 0.25)),
+        *_share_programs("compiled", (Door("compile", compiled), 0.75), (Door("donate", donated), 0.25)),
         Door("lazy", lambda case: eager(case, _fused()), 0.12),
         Door("vmap", _vmap, 0.15),
         Door("second", second),
@@ -374,7 +374,7 @@ DOORS: Final[dict[str, tuple[Door, ...]]] = {
         Door("steps lazy", lambda case: steps(case, _fused()), 0.5),
     ),
     "c": (
-        *_shared(
+        *_share_programs(
             "c",
             (Door("c", lambda case: compiled(case, fuse=True)), 0.75),
             (Door("c donate", lambda case: donated(case, fuse=True)), 0.25),
@@ -383,7 +383,7 @@ DOORS: Final[dict[str, tuple[Door, ...]]] = {
         Door("steps c", lambda case: steps_compiled(case, fuse=True), 0.3),
     ),
     "interpreter": (
-        *_shared(
+        *_share_programs(
             "interpreter",
             (Door("interpreter", lambda case: compiled(case, fuse=True)), 0.6),
             (Door("interpreter donate", lambda case: donated(case, fuse=True)), 0.2),
@@ -393,19 +393,19 @@ DOORS: Final[dict[str, tuple[Door, ...]]] = {
         Door("steps interpreter", lambda case: steps_compiled(case, fuse=True), 0.3),
     ),
     "cuda": (
-        *_shared(
+        *_share_programs(
             "cuda",
             (Door("cuda", lambda case: eager(case, _on_gpu(True))), 0.4),
             (Door("cuda compile", lambda case: compiled(case, _on_gpu(True))), 0.4),
             (Door("cuda donate", lambda case: donated(case, _on_gpu(True))), 0.2),
         ),
         Door("cuda unfused", lambda case: eager(case, _on_gpu(False)), 0.3),
-        *_shared(
+        *_share_programs(
             "second cuda",
             (Door("second cuda", lambda case: second_eager(case, _on_gpu(True))), 0.5),
             (Door("second cuda compile", lambda case: second_compiled(case, _on_gpu(True))), 0.5),
         ),
-        *_shared(
+        *_share_programs(
             "steps cuda",
             (Door("steps cuda", lambda case: steps(case, _on_gpu(True))), 0.4),
             (Door("steps cuda compile", lambda case: steps_compiled(case, _on_gpu(True))), 0.6),

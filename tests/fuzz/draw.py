@@ -69,11 +69,11 @@ class Drawer(Builder):
             if kind.endswith("operand") and array_kind != "b" and position == number_at:
                 operands.append(self.number(self._value_in(low, high, whole=whole or array_kind == "i")))
                 continue
-            made = self._operand(name, array_kind, low, high, shape, floats, whole)
-            if made is None:
+            operand = self._operand(name, array_kind, low, high, shape, floats, whole)
+            if operand is None:
                 return False
-            operands.append(made)
-            shape = made.shape if shape is None else tuple(np.broadcast_shapes(shape, made.shape))
+            operands.append(operand)
+            shape = operand.shape if shape is None else tuple(np.broadcast_shapes(shape, operand.shape))
         return self.emit(name, *operands, **attrs) is not None
 
     def _value_in(self, low: float, high: float, *, whole: bool) -> float | int:
@@ -146,7 +146,7 @@ class Drawer(Builder):
                 operands.append(self.number(x) if isinstance(x, int | float) and not is_stream(x) else x)
                 continue
             kind = x.dtype.kind
-            made: Value | None = None
+            operand: Value | None = None
             if kind == "f" and self.scale != 1.0:
                 x = x.astype(np.float64) * self.scale
             elif kind == "f" and x.size and np.isfinite(x).all() and self.chance(0.7):
@@ -155,10 +155,10 @@ class Drawer(Builder):
                     low, high = low - 0.2 * (low < 0), high + 0.2
                 same = self.pick(lambda v, s=x.shape: v.dtype.is_float and v.shape == s) if self.chance(0.6) else None
                 source = same or self.pick(lambda v: v.dtype.is_float)
-                made = self.in_range(self.in_shape(self.in_dtype(source, self.float), x.shape), low, high)
-            if made is None:
-                made = self.add_input(x, self._dtype_of(x))
-            operands.append(made)
+                operand = self.in_range(self.in_shape(self.in_dtype(source, self.float), x.shape), low, high)
+            if operand is None:
+                operand = self.add_input(x, self._dtype_of(x))
+            operands.append(operand)
         attrs = placed(sample.attrs)
         if name == "attention_backward":  # y and lse are those of its scores: exp(score - lse) of others has no bound
             forward = {key: value for key, value in attrs.items() if key in ("causal", "offset")}
@@ -174,13 +174,13 @@ class Drawer(Builder):
         operands: list[Any] = [self.add_input(x, self.float) for x in parameters]
         operands += [self.add_input(x, self._dtype_of(x), may_want_grad=False) for x in constants]
         for x in inputs:
-            made = None
+            operand = None
             if x.dtype.kind == "f":
                 source = self.in_dtype(self.pick(lambda v: v.dtype.is_float), self.float)
                 x = x.astype(np.float64) * self.scale
                 low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 1.0)
-                made = self.in_range(self.in_shape(source, x.shape), low, high) if self.scale == 1.0 else None
-            operands.append(made or self.add_input(x, self._dtype_of(x)))
+                operand = self.in_range(self.in_shape(source, x.shape), low, high) if self.scale == 1.0 else None
+            operands.append(operand or self.add_input(x, self._dtype_of(x)))
         return self.emit(LAYER + name, *operands) is not None
 
     def _dtype_of(self, x: Array) -> DType:
@@ -192,10 +192,10 @@ class Drawer(Builder):
             return self.alone()
         for _ in range(self.random.choice((1, 1, 2, 2, 3))):
             self.fresh(self.random.choices("fib", (8, 1, 1))[0], self.some_shape(), -2.0, 2.0)
-        made = attempts = 0
-        while made < picks and attempts < 3 * picks:
+        steps = attempts = 0
+        while steps < picks and attempts < 3 * picks:
             attempts += 1
-            made += self.step()
+            steps += self.step()
         return self.finished()
 
     def alone(self) -> Program:
@@ -233,9 +233,9 @@ class Drawer(Builder):
         read: set[int] = set()
         dtypes: dict[int, DType] = {}
         for name, operands, attrs, results in self.steps:
-            given = tuple(Ref(places[id(x)]) if isinstance(x, Value) else x for x in operands)
-            read.update(x.at for x in given if isinstance(x, Ref))
-            steps.append(Step(name, given, attrs, len(results)))
+            references = tuple(Ref(places[id(x)]) if isinstance(x, Value) else x for x in operands)
+            read.update(x.at for x in references if isinstance(x, Ref))
+            steps.append(Step(name, references, attrs, len(results)))
             for v in results:
                 if v is not None:
                     places[id(v)] = count

@@ -53,12 +53,12 @@ def _edit(patch: Any, place: str, *texts: str) -> None:
         if source.count(old) != 1:
             raise LookupError(f"{place} has {source.count(old)} times {old!r}: the fault must be planted anew")
         source = source.replace(old, new)
-    made: dict[str, Any] = {}
+    namespace: dict[str, Any] = {}
     exec(compile("from __future__ import annotations\n" + source, f"<fault in {place}>", "exec"),
-         module.__dict__, made)  # fmt: skip
-    patch.setattr(owner, name, made[name])
+         module.__dict__, namespace)  # fmt: skip
+    patch.setattr(owner, name, namespace[name])
     if owner is module:  # others have imported it by its name
-        _everywhere(patch, function, made[name])
+        _everywhere(patch, function, namespace[name])
 
 
 def _everywhere(patch: Any, before: Any, after: Any) -> None:
@@ -68,7 +68,7 @@ def _everywhere(patch: Any, before: Any, after: Any) -> None:
             patch.setattr(module, before.__name__, after)
 
 
-def _edited(place: str, *texts: str) -> Callable[[Any], None]:
+def _make_edit(place: str, *texts: str) -> Callable[[Any], None]:
     return lambda patch: _edit(patch, place, *texts)
 
 
@@ -80,11 +80,11 @@ def _all(*plants: Callable[[Any], None]) -> Callable[[Any], None]:
     return plant
 
 
-def _part(row: str, part: str, made: Callable[[Any], Any]) -> Callable[[Any], None]:
+def _part(row: str, part: str, change: Callable[[Any], Any]) -> Callable[[Any], None]:
     """Exchanges a part of a row: `made(the part as it is)`."""
 
     def plant(patch: Any) -> None:
-        patch.setattr(REGISTRY[row], part, made(getattr(REGISTRY[row], part)))
+        patch.setattr(REGISTRY[row], part, change(getattr(REGISTRY[row], part)))
 
     return plant
 
@@ -94,7 +94,7 @@ def _row(name: str) -> Any:
 
 
 # -- faults of rows ------------------------------------------------------------------------------------------------
-def _averaged(rule: Any) -> Any:
+def _average_gradients(rule: Any) -> Any:
     def gradient(g: Any, y: Any, a: Any, b: Any) -> Any:
         parts = rule(g, y, a, b)
         return tuple(
@@ -130,7 +130,7 @@ def _last_of_ties(candidate: Any) -> Any:
     return argmax
 
 
-def _unshifted(patch: Any) -> None:
+def _unshift_axes(patch: Any) -> None:
     moved = importlib.import_module("burn_torch.ops.batching")._MOVED
     patch.setitem(moved, "dim", lambda dim, n: dim)
     patch.setitem(moved, "dims", lambda dims, n: dims)
@@ -222,7 +222,7 @@ def _another_stream(candidate: Any) -> Any:
     return PerCall(build)
 
 
-def _swapped(candidate: Any) -> Any:
+def _swap_operands(candidate: Any) -> Any:
     return lambda y, x: candidate(x, y)
 
 
@@ -271,24 +271,24 @@ _TAPES: Final = (
     Fault("a-second-order-term-is-lost", "second", 1500, _part(
         "tanh_backward", "gradient_rule", lambda rule: lambda *args: (rule(*args)[0], None),
     )),
-    Fault("a-second-contribution-overwrites", "numeric", 600, _edited(
+    Fault("a-second-contribution-overwrites", "numeric", 600, _make_edit(
         "burn_torch.backend.autodiff.decorator:Autodiff._walk",
         "slots[index] = _summed(recording, parent, index, slots[index], gradient)", "slots[index] = gradient",
     )),
 )  # fmt: skip
 _RULES: Final = (
-    Fault("broadcast-gradients-are-averaged", "numeric", 600, _part("mul", "gradient_rule", _averaged)),
+    Fault("broadcast-gradients-are-averaged", "numeric", 600, _part("mul", "gradient_rule", _average_gradients)),
     Fault("mean-divides-by-another-axis", "numeric", 600, _part("mean", "gradient_rule", _of_first_axis)),
     Fault("slice-gradient-off-by-one", "numeric", 600, _part("slice", "gradient_rule", _moved_by_one)),
     Fault("second-results-gradient-is-lost", "numeric", 2000, _part("var_mean", "gradient_rule", _first_only)),
     Fault("cumsum-gradient-runs-forward", "numeric", 600, _part("cumsum", "gradient_rule", _reversed_not)),
     Fault("cosine-overflows", "wide", 20_000, _squares_overflow),
-    Fault("vmap-names-the-wrong-axis", "vmap", 1500, _unshifted),
+    Fault("vmap-names-the-wrong-axis", "vmap", 1500, _unshift_axes),
     Fault(
         "vmap-takes-samples-along-the-first-axis",
         "vmap",
         1500,
-        _edited(
+        _make_edit(
             "burn_torch.transform.per_sample:_Samples.one",
             "if axis:",
             "if axis > 1:",
@@ -298,7 +298,7 @@ _RULES: Final = (
         "a-running-mean-stays",
         "steps torch",
         600,
-        _edited(
+        _make_edit(
             "burn_torch.nn.norm:BatchNorm._train",
             "self._move(self.running_mean, mean, 1.0)",
             "pass",
@@ -306,33 +306,33 @@ _RULES: Final = (
     ),
 )
 _LEAVES: Final = (
-    Fault("operands-swapped-in-numpy", "ndarray", 1500, _part("atan2", "numpy", _swapped)),
+    Fault("operands-swapped-in-numpy", "ndarray", 1500, _part("atan2", "numpy", _swap_operands)),
     Fault("last-of-ties", "ndarray", 6000, _part("argmax", "numpy", _last_of_ties)),
     Fault("integers-are-summed-in-32-bits", "ndarray", 6000, _part("sum", "numpy", _summed_in_32_bits)),
     Fault("a-part-is-written-into-its-source", "ndarray", 1500, _part("slice_assign", "torch", _written_into)),
     Fault("another-stream-of-random-numbers", "ndarray", 1500, _part("uniform", "numpy", _another_stream)),
-    Fault("numpy-keeps-its-own-types", "ndarray", 600, _edited(
+    Fault("numpy-keeps-its-own-types", "ndarray", 600, _make_edit(
         "burn_torch.backend.ndarray.leaf:_as_array", "array.dtype != spec.dtype.numpy", "False",
     )),
     Fault("a-lazy-plan-of-other-attributes", "lazy", 1500, _stale_plan),
 )  # fmt: skip
 _PASSES: Final = (
-    Fault("a-live-output-is-dropped", "compile", 3000, _edited(
+    Fault("a-live-output-is-dropped", "compile", 3000, _make_edit(
         "burn_torch.graph.passes.dead:dead_code", "live = tuple([i in needed for i in node.outputs])",
         "live = tuple([i in needed and i == next(j for j in node.outputs if j in needed) for i in node.outputs])",
     )),
     Fault("a-program-of-other-shapes", "compile", 600, _stale_program),
-    Fault("equal-but-for-the-key", "compile", 1500, _edited(
+    Fault("equal-but-for-the-key", "compile", 1500, _make_edit(
         "burn_torch.graph.passes.subexpressions:_key", "    return (call, inputs)\n",
         "    return (call,) if call.op.random else (call, inputs)\n",
     )),
-    Fault("kept-arguments-are-donated", "donate", 600, _edited(
+    Fault("kept-arguments-are-donated", "donate", 600, _make_edit(
         f"{_MEMORY}:_Lives._inputs", "given = position in donated", "given = True",
     )),
-    Fault("written-over-before-its-last-use", "compile", 1500, _edited(
+    Fault("written-over-before-its-last-use", "compile", 1500, _make_edit(
         f"{_MEMORY}:_Lives._overwritten", "last_use.get(base) != position or", "",
     )),
-    Fault("written-over-an-expanded-view", "compile", 3000, _edited(
+    Fault("written-over-an-expanded-view", "compile", 3000, _make_edit(
         f"{_MEMORY}:_Lives._overwritten", "old not in self._whole or", "",
         "all(layouts.of(i) == CONTIGUOUS for i in node.inputs)", "True",
     )),
@@ -340,29 +340,29 @@ _PASSES: Final = (
     Fault("permutes-joined-in-the-wrong-order", "compile", 6000, _part("permute", "merge", _merged_in_the_wrong_order)),
 )  # fmt: skip
 _KERNELS: Final = (
-    Fault("c-writes-before-it-reads", "c", 3000, _edited(
+    Fault("c-writes-before-it-reads", "c", 3000, _make_edit(
         f"{_FUSION}.c_iteration:Iteration.may_cover", "read_at == at and read_in <= stretch", "read_at == at",
     )),
     Fault("c-covers-what-it-reads-elsewhere", "c", 1500, _all(  # the pairs come from Triton's writer, C takes some
-        _edited(f"{_FUSION}.c_iteration:Iteration.may_cover", "read_at == at and read_in <= stretch", "True"),
-        _edited(f"{_FUSION}.lowering:Writer._over", "self.read_at[i] == {at} and ", ""),
+        _make_edit(f"{_FUSION}.c_iteration:Iteration.may_cover", "read_at == at and read_in <= stretch", "True"),
+        _make_edit(f"{_FUSION}.lowering:Writer._over", "self.read_at[i] == {at} and ", ""),
     )),
     Fault("c-remainder-by-floor", "c", 3000, _remainder_by_floor),
-    Fault("c-maximum-starts-at-zero", "c", 1500, _edited(
+    Fault("c-maximum-starts-at-zero", "c", 1500, _make_edit(
         f"{_FUSION}.c_totals:Total.neutral", 'float("-inf") if self.kind == "max"', '0.0 if self.kind == "max"',
     )),
-    Fault("c-takes-strided-for-contiguous", "c", 1500, _edited(
+    Fault("c-takes-strided-for-contiguous", "c", 1500, _make_edit(
         "burn_torch.backend.libtorch.generated.c_kernels:CFunction._strided",
         "None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride()", "None",
     )),
-    Fault("c-computes-doubles-as-floats", "c", 600, _edited(
+    Fault("c-computes-doubles-as-floats", "c", 600, _make_edit(
         f"{_FUSION}.expressions:computed_in", "dtype in _HALF else dtype",
         "dtype in _HALF or dtype is DType.F64 else dtype",
     )),
-    Fault("triton-takes-strided-for-contiguous", "interpreter", 300, _edited(
+    Fault("triton-takes-strided-for-contiguous", "interpreter", 300, _make_edit(
         f"{_FUSION}.values:Values._load", "if layout is None else strided_index", "if spec else strided_index",
     )),
-    Fault("triton-reduces-lanes-beyond-the-edge", "interpreter", 600, _edited(
+    Fault("triton-reduces-lanes-beyond-the-edge", "interpreter", 600, _make_edit(
         f"{_FUSION}.values:Values._computed", 'f"tl.where(inside, {given}, {neutral})"', "given",
     )),
 )  # fmt: skip

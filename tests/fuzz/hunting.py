@@ -30,40 +30,42 @@ def hunt(fault: Any, seed: int, numbers: Sequence[int], *, planted: bool) -> lis
     from tests.fuzz.opened import opened
 
     door = next(door for door in DOORS[fault.phase] if door.name == fault.door)
-    found: list[tuple[int, str]] = []
+    disagreements: list[tuple[int, str]] = []
 
     def check(number: int) -> None:
         own = case_seed(seed, number)
         case = Case(draw_program(own), second=True, seed=own % (1 << 31), trains=True)
         words, skipped = try_door(door, case)
         if words and skipped is None:
-            found.append((number, words))
+            disagreements.append((number, words))
 
     with opened(fault.phase, fault.name if planted else None) as (at_once, run_all), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for start in range(0, len(numbers), at_once):
             run_all(check, numbers[start : start + at_once])
-            if found:
+            if disagreements:
                 break
-    return sorted(found)
+    return sorted(disagreements)
 
 
 def _first_found(fault: Any, seed: int) -> tuple[int | None, str]:
     """The first program that disagrees under a fault and passes without it, and the words; None if there is none."""
     start = 0
     for _ in range(_CANDIDATES):
-        found = _forked(fault, seed, range(start, fault.budget), planted=True)
-        clean = {number for number, _ in _forked(fault, seed, [n for n, _ in found if n >= 0], planted=False)}
-        for number, words in found:
+        disagreements = _hunt_in_fork(fault, seed, range(start, fault.budget), planted=True)
+        clean = {
+            number for number, _ in _hunt_in_fork(fault, seed, [n for n, _ in disagreements if n >= 0], planted=False)
+        }
+        for number, words in disagreements:
             if number not in clean:
                 return number, words
-        if not found:
+        if not disagreements:
             break
-        start = found[-1][0] + 1
+        start = disagreements[-1][0] + 1
     return None, "not found"
 
 
-def _forked(fault: Any, seed: int, numbers: Sequence[int], *, planted: bool) -> list[tuple[int, str]]:
+def _hunt_in_fork(fault: Any, seed: int, numbers: Sequence[int], *, planted: bool) -> list[tuple[int, str]]:
     """`hunt` in a forked process.  Raises: RuntimeError where that ends otherwise."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
@@ -78,16 +80,16 @@ def _forked(fault: Any, seed: int, numbers: Sequence[int], *, planted: bool) -> 
     child.start()
     theirs.close()
     try:
-        made = ours.recv()
+        answer = ours.recv()
     except EOFError:
-        made = [(-1, "the process ended")]  # a fault may crash it: that is seen too
+        answer = [(-1, "the process ended")]  # a fault may crash it: that is seen too
     child.join()
-    if isinstance(made, str):
-        raise RuntimeError(f"{fault.name}: {made}")
-    return list(made)
+    if isinstance(answer, str):
+        raise RuntimeError(f"{fault.name}: {answer}")
+    return list(answer)
 
 
-def _work(phase: str, names: Sequence[str], seed: int, told: Any) -> None:
+def _work(phase: str, names: Sequence[str], seed: int, answers: Any) -> None:
     os.environ.update(PHASES[phase].environment)
     import tests.fuzz.doors
     import tests.fuzz.draw
@@ -97,9 +99,9 @@ def _work(phase: str, names: Sequence[str], seed: int, told: Any) -> None:
     for name in names:
         began = time.time()
         try:
-            told.put((name, *_first_found(FAULTS[name], seed), time.time() - began))
+            answers.put((name, *_first_found(FAULTS[name], seed), time.time() - began))
         except RuntimeError as fault:
-            told.put((name, None, str(fault), time.time() - began))
+            answers.put((name, None, str(fault), time.time() - began))
 
 
 def run_faults(names: Sequence[str], seed: int) -> list[str]:
@@ -115,17 +117,17 @@ def run_faults(names: Sequence[str], seed: int) -> list[str]:
             print(f"{phase}: not run: {why}", flush=True)
             missed += own
             continue
-        told = context.Queue()
+        answers = context.Queue()
         before = dict(os.environ)
         os.environ.update(PHASES[phase].environment)
-        worker = context.Process(target=_work, args=(phase, own, seed, told))
+        worker = context.Process(target=_work, args=(phase, own, seed, answers))
         try:
             worker.start()
         finally:
             os.environ.clear()
             os.environ.update(before)
         for _ in own:
-            name, number, words, seconds = told.get()
+            name, number, words, seconds = answers.get()
             fault = FAULTS[name]
             where = "NOT FOUND" if number is None else f"program {number:5}"
             print(f"{name:40} {fault.door:12} {where} of {fault.budget:6}, {seconds:5.0f} s: {words[:100]}", flush=True)

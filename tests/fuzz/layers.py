@@ -38,7 +38,9 @@ def _without_dropout(x: Any) -> Any:
     if not isinstance(x, Module):
         return x
     fields = {field.name: getattr(x, field.name) for field in dataclasses.fields(x)}  # type: ignore[arg-type]
-    changed = {name: made for name, value in fields.items() if (made := _without_dropout(value)) is not value}
+    changed = {
+        name: changed_value for name, value in fields.items() if (changed_value := _without_dropout(value)) is not value
+    }
     return dataclasses.replace(x, **changed) if changed else x  # type: ignore[type-var]
 
 
@@ -118,10 +120,10 @@ def layer_function(name: str) -> Callable[..., Any]:
         taken: Any = operands[count:]
         if not plain:
             taken = _with(arguments, {id(x): y for x, y in zip(inputs, taken, strict=True)})
-        made = rebuild(template, leaf).forward(*taken)
-        if isinstance(made, Tensor):
-            return made
-        results = tuple(_walk(made))
+        output = rebuild(template, leaf).forward(*taken)
+        if isinstance(output, Tensor):
+            return output
+        results = tuple(_walk(output))
         return results if len(results) > 1 else results[0]
 
     return compute

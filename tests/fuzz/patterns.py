@@ -17,7 +17,7 @@ from tests.fuzz.rows import LARGE, drawable, drawn_samples, placed
 __all__ = ["MAKERS"]
 
 
-def _detached(d: Builder) -> bool:
+def _detach(d: Builder) -> bool:
     """A constant made of a value, most often beside the value itself: each tape must see it as one."""
     x = d.pick(lambda v: v.dtype.is_float)
     constant = d.one("detach", d.elementwise_of(x) or x) if x else None
@@ -68,7 +68,7 @@ def _over_expanded(d: Builder) -> bool:
     return part is not None and d.emit("slice_assign", wide, part, ranges=ranges) is not None
 
 
-def _windowed(d: Builder) -> bool:
+def _gather(d: Builder) -> bool:
     """Values through indices that another value gives."""
     x = d.pick(lambda v: v.dtype.is_float and len(v.shape) > 0 and 0 not in v.shape)
     if x is None:
@@ -102,7 +102,7 @@ def _at_edges(d: Builder) -> bool:
     return d.elementwise_of(d.one(name, *operands)) is not None
 
 
-def _turned(d: Builder) -> bool:
+def _turn(d: Builder) -> bool:
     """Returns what a library computes, read where it lies and turned: it may not be written over."""
     x = d.pick(lambda v: v.dtype is d.float and len(v.shape) == 2 and 0 < v.tensor.spec.numel <= 64)
     y = d.one("permute", x, axes=(1, 0)) if x else None
@@ -113,7 +113,7 @@ def _turned(d: Builder) -> bool:
     )
 
 
-def _normalised(d: Builder) -> bool:
+def _normalise(d: Builder) -> bool:
     x = d.pick(lambda v: v.dtype.is_float and len(v.shape) > 0 and v.tensor.spec.numel > 0)
     if x is None:
         return False
@@ -129,10 +129,10 @@ def _several_results(d: Builder) -> bool:
         return False
     dim = d.random.randrange(len(x.shape))
     if d.chance(0.5):
-        made = d.emit("var_mean", x, dims=(dim,), correction=0)
+        outputs = d.emit("var_mean", x, dims=(dim,), correction=0)
     else:
-        made = d.emit("split", x, sizes=draw_sizes(d, x, dim), dim=dim)
-    last = made[-1] if made else None
+        outputs = d.emit("split", x, sizes=draw_sizes(d, x, dim), dim=dim)
+    last = outputs[-1] if outputs else None
     return last is not None and d.elementwise_of(last) is not None
 
 
@@ -150,6 +150,6 @@ def _drawn_random(d: Builder) -> bool:
 
 
 MAKERS: Final = (
-    _detached, _straight_through, _product, _updated_part, _over_expanded, _windowed, _normalised, _several_results,
-    _drawn_random, _at_edges, _turned, turned_results, remainders, ragged_rows, *ARITHMETIC,
+    _detach, _straight_through, _product, _updated_part, _over_expanded, _gather, _normalise, _several_results,
+    _drawn_random, _at_edges, _turn, turned_results, remainders, ragged_rows, *ARITHMETIC,
 )  # fmt: skip

@@ -210,18 +210,18 @@ class Program:
     @staticmethod
     def from_json(text: str) -> Program:
         """The program of a line of JSON."""
-        made = json.loads(text)
+        fields = json.loads(text)
         return Program(
             tuple(
                 Input(_array(values, shape, DType.of(name)), DType.of(name), bool(wants))
-                for name, shape, values, wants in made["inputs"]
+                for name, shape, values, wants in fields["inputs"]
             ),
-            tuple(_value(n) for n in made["numbers"]),
+            tuple(_value(n) for n in fields["numbers"]),
             tuple(
                 Step(name, tuple(_operand_of(x) for x in inputs), {k: _attr_of(v) for k, v in attrs.items()}, results)
-                for name, inputs, attrs, results in made["steps"]
+                for name, inputs, attrs, results in fields["steps"]
             ),
-            tuple(made["outputs"]),
+            tuple(fields["outputs"]),
         )
 
     def source(self) -> str:

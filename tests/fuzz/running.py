@@ -132,7 +132,7 @@ class _PhaseRun:
             for connection, (process, place) in list(self.workers.items()):
                 if now - self.shared.running[2 * place + 1] > HANGS_AFTER_S:
                     process.kill()
-                    self._lost(connection, f"no answer in {HANGS_AFTER_S:.0f} s")
+                    self._restart_after(connection, f"no answer in {HANGS_AFTER_S:.0f} s")
             if now - printed > PROGRESS_S:
                 printed = now
                 self.report.print_progress(self.phase.name, self.counts, now - self.began)
@@ -161,7 +161,7 @@ class _PhaseRun:
             process, _ = self.workers[connection]
             process.join()
             if process.exitcode:
-                self._lost(connection, f"the process ended with {process.exitcode}")
+                self._restart_after(connection, f"the process ended with {process.exitcode}")
             else:
                 del self.workers[connection]
             return
@@ -172,7 +172,7 @@ class _PhaseRun:
         else:
             self.report.add_shrunk(self.phase.name, value)
 
-    def _lost(self, connection: Any, words: str) -> None:
+    def _restart_after(self, connection: Any, words: str) -> None:
         """A program ended its process: the rest goes to another one."""
         process, place = self.workers.pop(connection)
         process.join()

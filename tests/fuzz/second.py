@@ -18,16 +18,16 @@ def second(case: Case) -> Outcome:
     if not case.second or not case.differentiates:
         return skip("one program in ten")
     program = case.program
-    found = case.second_judge.differences(_second_by_devices(case))
-    if found:
-        return Outcome(tuple(f"by devices: {words}" for words in found))
+    differences = case.second_judge.differences(_second_by_devices(case))
+    if differences:
+        return Outcome(tuple(f"by devices: {words}" for words in differences))
     if not is_double(case):
         return Outcome()
     pins, upstream = pins_of(program), case.upstream_on(PLAIN)
 
     def value(xs: Sequence[Tensor]) -> float:
-        made = first_by_vjp(program, xs, program.numbers, upstream, lambda n, y: pins[n])
-        return weighted(data_of(made[len(program.outputs) :]), [w.values for w in case.weights])
+        results = first_by_vjp(program, xs, program.numbers, upstream, lambda n, y: pins[n])
+        return weighted(data_of(results[len(program.outputs) :]), [w.values for w in case.weights])
 
     return along(case, value, lambda case: case.second_judge, slice(len(program.wanted)), "second gradient")
 
@@ -72,10 +72,10 @@ def second_compiled(case: Case, device: Device = PLAIN, **options: Any) -> Outco
     def function(xs: list[Tensor], numbers: list[Any], upstream: list[Any], weights: list[Tensor]) -> Any:
         return second_by_transforms(program, xs, numbers, upstream, weights)
 
-    made = compile(function, **options)(
+    results = compile(function, **options)(
         program.tensors(device), list(program.numbers), case.upstream_on(device), case.weights_on(device)
     )
-    return Outcome(tuple(case.second_judge.differences(data_of(made))))
+    return Outcome(tuple(case.second_judge.differences(data_of(results))))
 
 
 def second_eager(case: Case, device: Device) -> Outcome:

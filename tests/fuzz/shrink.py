@@ -80,17 +80,17 @@ def _without(program: Program, number: int, values: list[Tensor | None]) -> Iter
     if step.results == 1 and values[first] is not None:
         for x in step.inputs:
             if isinstance(x, Ref) and _same_spec(values[x.at], values[first]):
-                yield _renamed(program, {first: x.at}).pruned()
-    made = [values[first + j] for j in range(step.results)]
-    if all(y is not None for y in made):
-        yield _as_inputs(program, number, [y for y in made if y is not None])
+                yield _renumber_values(program, {first: x.at}).pruned()
+    outputs = [values[first + j] for j in range(step.results)]
+    if all(y is not None for y in outputs):
+        yield _as_inputs(program, number, [y for y in outputs if y is not None])
 
 
 def _same_spec(a: Tensor | None, b: Tensor | None) -> bool:
     return a is not None and b is not None and a.spec is b.spec
 
 
-def _renamed(program: Program, places: dict[int, int]) -> Program:
+def _renumber_values(program: Program, places: dict[int, int]) -> Program:
     steps = tuple(
         replace(s, inputs=tuple(Ref(places.get(x.at, x.at)) if isinstance(x, Ref) else x for x in s.inputs))
         for s in program.steps
@@ -98,17 +98,17 @@ def _renamed(program: Program, places: dict[int, int]) -> Program:
     return replace(program, steps=steps, outputs=tuple(places.get(i, i) for i in program.outputs))
 
 
-def _as_inputs(program: Program, number: int, made: list[Tensor]) -> Program:
+def _as_inputs(program: Program, number: int, produced: list[Tensor]) -> Program:
     """With a step's results as further inputs."""
     count, first = len(program.inputs), program.first_result(number)
-    added = tuple(Input(_held(y), y.dtype, wants_grad=y.dtype.is_float) for y in made)
+    added = tuple(Input(_read_array(y), y.dtype, wants_grad=y.dtype.is_float) for y in produced)
 
     def place(i: int) -> int:
         if i < count:
             return i
-        if first <= i < first + len(made):
+        if first <= i < first + len(produced):
             return count + i - first
-        return i + len(made) if i < first else i
+        return i + len(produced) if i < first else i
 
     steps: list[Step] = []
     for n, s in enumerate(program.steps):
@@ -118,7 +118,7 @@ def _as_inputs(program: Program, number: int, made: list[Tensor]) -> Program:
     return replace(program, inputs=program.inputs + added, steps=tuple(steps), outputs=outputs).pruned()
 
 
-def _held(y: Tensor) -> Any:
+def _read_array(y: Tensor) -> Any:
     values = y.into_data().values
     return np.asarray(values, np.float64 if y.dtype.is_float else np.bool_ if y.dtype.is_bool else np.int64)
 
@@ -143,7 +143,8 @@ def _shorter(program: Program) -> Iterator[Program]:
             if less < size:
                 inputs = tuple(replace(x, data=_cut(x.data, size, less)) for x in program.inputs)
                 steps = tuple(
-                    replace(s, attrs={k: _resized(v, size, less) for k, v in s.attrs.items()}) for s in program.steps
+                    replace(s, attrs={k: _resize_attribute(v, size, less) for k, v in s.attrs.items()})
+                    for s in program.steps
                 )
                 yield replace(program, inputs=inputs, steps=steps)
     for i, x in enumerate(program.inputs):
@@ -159,9 +160,9 @@ def _cut(data: Any, size: int, less: int) -> Any:
     return data
 
 
-def _resized(value: Any, size: int, less: int) -> Any:
+def _resize_attribute(value: Any, size: int, less: int) -> Any:
     if isinstance(value, tuple):
-        return tuple(_resized(v, size, less) for v in value)
+        return tuple(_resize_attribute(v, size, less) for v in value)
     return less if value == size and type(value) is int else value
 
 

@@ -87,9 +87,9 @@ def test_a_seed_draws_one_program_and_json_keeps_it() -> None:
 def test_a_row_that_gives_a_tuple_of_one_is_a_step_of_one_result(name: str) -> None:
     drawer = Drawer(0)
     x = drawer.fresh("f", (3, 4))
-    made = drawer.emit(name, x, sizes=(3,), dim=0) if name == "split" else drawer.emit(name, 0.1, 0.0, x, x)
-    assert made is not None
-    assert drawer.one("neg", made[0]) is not None
+    outputs = drawer.emit(name, x, sizes=(3,), dim=0) if name == "split" else drawer.emit(name, 0.1, 0.0, x, x)
+    assert outputs is not None
+    assert drawer.one("neg", outputs[0]) is not None
     assert Case(drawer.finished()).values
 
 
@@ -100,8 +100,8 @@ def test_a_program_as_python_computes_the_same() -> None:
         header = "import numpy as np\nfrom burn_torch import Device, DType, Tensor, ops\n"
         exec(header + program.source(), names)
         xs = names["arguments"](names["Device"].cpu(fused=False))  # type: ignore[operator, attr-defined]
-        found = [y.into_data() for y in names["f"](xs, names["ns"])]  # type: ignore[operator]
-        for y, z in zip(found, Case(program).values, strict=True):
+        results = [y.into_data() for y in names["f"](xs, names["ns"])]  # type: ignore[operator]
+        for y, z in zip(results, Case(program).values, strict=True):
             assert y.array.tobytes() == z.array.tobytes()
 
 
@@ -110,8 +110,10 @@ def test_a_few_programs_agree_on_every_door(second: bool) -> None:
     counts: collections.Counter[str] = collections.Counter()
     for seed in random.Random(int(second)).sample(range(10_000), 10):
         case = Case(draw_program(seed), second, seed, trains=second)
-        found = check_program(case, EAGER, counts)
-        assert not found, f"program {seed}: {[(door.name, words) for door, words in found]}\n{case.program.source()}"
+        disagreements = check_program(case, EAGER, counts)
+        assert not disagreements, (
+            f"program {seed}: {[(door.name, words) for door, words in disagreements]}\n{case.program.source()}"
+        )
     assert all(counts[f"{door.name}|run"] for door in EAGER if second or not door.name.startswith(("se", "st"))), counts
 
 
@@ -142,8 +144,8 @@ def test_each_part_of_training_is_drawn() -> None:
 @pytest.mark.parametrize("path", kept(), ids=lambda path: path.stem)
 def test_what_disagreed_once_agrees(path: Path) -> None:
     _, case = load(path)
-    found = check_program(case, EAGER, collections.Counter())
-    assert not found, [(door.name, words) for door, words in found]
+    disagreements = check_program(case, EAGER, collections.Counter())
+    assert not disagreements, [(door.name, words) for door, words in disagreements]
 
 
 @pytest.mark.skipif(PHASES["c"].missing() is not None, reason="there is no C compiler with OpenMP")
@@ -151,14 +153,14 @@ def test_what_disagreed_once_in_c_agrees() -> None:
     cases = {path.stem: case for path in kept() for phase, case in [load(path)] if phase == "c"}
     assert cases
     doors = [replace(door, share=1.0) for door in DOORS["c"]]
-    found: dict[str, list[str]] = {}
+    disagreements: dict[str, list[str]] = {}
 
     def check(name: str) -> None:
-        found[name] = [words for _, words in check_program(cases[name], doors, collections.Counter())]
+        disagreements[name] = [words for _, words in check_program(cases[name], doors, collections.Counter())]
 
     with opened("c") as (_, run_all):
         run_all(check, list(cases))
-    assert found == {name: [] for name in cases}
+    assert disagreements == {name: [] for name in cases}
 
 
 def test_what_eager_refuses_is_no_program() -> None:

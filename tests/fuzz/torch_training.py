@@ -86,15 +86,15 @@ def _update(plan: dict[str, Any], params: list[torch.Tensor]) -> Callable[[float
     if kind in ("Sgd", "momentum", "nesterov"):
         step = _descent(params, decay, 0.0 if kind == "Sgd" else 0.8, kind == "nesterov")
     else:
-        made: Any = (
+        optimizer: Any = (
             torch.optim.AdamW(params, eps=1e-5, weight_decay=1e-4)
             if kind == "AdamW"
             else torch.optim.Adam(params, eps=1e-5, weight_decay=decay, amsgrad=kind == "amsgrad")
         )
 
         def step(rate: float) -> None:
-            made.param_groups[0]["lr"] = rate
-            made.step()
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.step()
 
     def update(rate: float) -> None:
         for param in params:

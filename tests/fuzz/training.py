@@ -24,8 +24,8 @@ __all__ = ["Training"]
 
 _ACTIVATIONS: Final = ("Relu", "Gelu", "Tanh", "Sigmoid", "Softplus", "HardSigmoid")
 FACTOR_OF_STEPS: Final = 64.0
-"""Of a judge: over three steps of an optimizer that divides by roots of squares, an H200's sums in another order left
-up to 1.8 times what `compare.FACTOR` allows (4 of 117 trainings)."""
+"""The factor of a judge: over three steps of an optimizer that divides by roots of squares, an H200's sums in another
+order left up to 1.8 times what `compare.FACTOR` allows (4 of 117 trainings)."""
 _BATCHES: Final = (5, 5, 3)
 """Items of the batches: the last one is shorter, so a compiled step is traced again."""
 
@@ -103,15 +103,15 @@ class Training:
         if kind in ("Sgd", "momentum", "nesterov"):
             momentum = optim.MomentumConfig(momentum=0.8, dampening=0.1, nesterov=kind == "nesterov")
             used = None if kind == "Sgd" else momentum
-            made: Any = optim.SgdConfig(weight_decay=decay, momentum=used, gradient_clipping=clip).init()
+            optimizer: Any = optim.SgdConfig(weight_decay=decay, momentum=used, gradient_clipping=clip).init()
         elif kind in ("Adam", "amsgrad"):
-            made = optim.AdamConfig(amsgrad=kind == "amsgrad", weight_decay=decay, grad_clipping=clip).init()
+            optimizer = optim.AdamConfig(amsgrad=kind == "amsgrad", weight_decay=decay, grad_clipping=clip).init()
         else:
-            made = optim.AdamWConfig(cautious_weight_decay=kind == "cautious", grad_clipping=clip).init()
+            optimizer = optim.AdamWConfig(cautious_weight_decay=kind == "cautious", grad_clipping=clip).init()
         if not plan["groups"]:
-            return made
+            return optimizer
         first = optim.ParamGroup.from_path("layers.0.weight")
-        return optim.GroupedOptimizer.of(net, {"first": (first, optim.SgdConfig().init())}, made)
+        return optim.GroupedOptimizer.of(net, {"first": (first, optim.SgdConfig().init())}, optimizer)
 
     @cached_property
     def rates(self) -> list[float]:
@@ -199,7 +199,7 @@ class Training:
 
     @cached_property
     def judge(self) -> Judge:
-        """Of all results: the reference is the tape over LibTorch."""
+        """The judge of all results: the reference is the tape over LibTorch."""
         plain = self.run(Device.cpu(fused=False))
         names = [f"value {i}" for i in range(len(plain))]
         return Judge(plain, lambda seed: self.run(Device(Noisy().seeded(seed))), names, FACTOR_OF_STEPS)
@@ -207,8 +207,8 @@ class Training:
 
 def _layer(name: str, numbers: Sequence[Any], device: Device) -> Module:
     config = getattr(nn, f"{name}Config", None)
-    made: Module = getattr(nn, name)() if config is None else config(*numbers).init(device)
-    return made
+    layer: Module = getattr(nn, name)() if config is None else config(*numbers).init(device)
+    return layer
 
 
 def _tensor(values: Any, dtype: DType, device: Device) -> Tensor:

@@ -23,8 +23,8 @@ def differentiated(loss: Any, *inputs: Any, forward: str = "forward_no_reduction
     tracked = [tensor(x).require_grad() if np.asarray(x).dtype.kind == "f" else tensor(x) for x in inputs]
     losses = getattr(loss, forward)(*tracked)
     grads = losses.sum().backward()
-    found = [x.grad(grads) for x in tracked if x.is_require_grad()]
-    return array(losses), [None if g is None else array(g) for g in found]
+    input_grads = [x.grad(grads) for x in tracked if x.is_require_grad()]
+    return array(losses), [None if g is None else array(g) for g in input_grads]
 
 
 def signs(rng: Rng, shape: tuple[int, ...]) -> np.ndarray:

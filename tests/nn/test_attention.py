@@ -79,10 +79,10 @@ def test_context_weights_and_all_gradients_equal_torch(
     pad, attn = masks(seed, seq_q, seq_k)
 
     ours = {name: tensor(x) for name, x in arrays.items()}
-    given = MhaInput.new(*ours.values())
-    given = given.mask_pad(tensor(pad)) if "pad" in masked else given
-    given = given.mask_attn(tensor(attn)) if "attn" in masked else given
-    output = layer.forward(given)
+    mha_input = MhaInput.new(*ours.values())
+    mha_input = mha_input.mask_pad(tensor(pad)) if "pad" in masked else mha_input
+    mha_input = mha_input.mask_attn(tensor(attn)) if "attn" in masked else mha_input
+    output = layer.forward(mha_input)
     leaves = {name: torch.from_numpy(x).requires_grad_() for name, x in arrays.items()}
     context, weights = twin(
         *leaves.values(),
@@ -93,8 +93,8 @@ def test_context_weights_and_all_gradients_equal_torch(
     np.testing.assert_allclose(array(output.context), context.detach().numpy(), rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(array(output.weights), weights.detach().numpy(), rtol=1e-12, atol=1e-14)
     upstream = [seed.standard_normal(context.shape), seed.standard_normal(weights.shape)]
-    found = gradients(layer, [output.context, output.weights], upstream, ours)
-    packed = {name: found.pop(name) for name in ours} | torch_attention(found)
+    grads = gradients(layer, [output.context, output.weights], upstream, ours)
+    packed = {name: grads.pop(name) for name in ours} | torch_attention(grads)
     assert_equal(packed, torch_gradients([context, weights], upstream, leaves | dict(twin.named_parameters())))
 
 
@@ -106,9 +106,9 @@ def test_self_attention_reads_itself_and_gradients_add_up(seed: np.random.Genera
     x, leaf = tensor(values), torch.from_numpy(values).requires_grad_()
     context, _ = twin(leaf, leaf, leaf)
     upstream = [seed.standard_normal(context.shape)]
-    found = gradients(layer, [layer.forward(MhaInput.self_attn(x)).context], upstream, {"x": x})
+    grads = gradients(layer, [layer.forward(MhaInput.self_attn(x)).context], upstream, {"x": x})
     wanted = torch_gradients([context], upstream, {"x": leaf} | dict(twin.named_parameters()))
-    assert_equal({"x": found.pop("x")} | torch_attention(found), wanted)
+    assert_equal({"x": grads.pop("x")} | torch_attention(grads), wanted)
 
 
 def test_quiet_softmax_may_read_nothing(seed: np.random.Generator) -> None:
@@ -174,28 +174,28 @@ def test_dropout_drops_weights_while_training_only(seed: np.random.Generator) ->
 def test_context_alone_and_its_gradients_are_those_of_forward(masked: str, seed: np.random.Generator) -> None:
     layer = drawn(MultiHeadAttentionConfig(D_MODEL, HEADS, dropout=0.0).init(TRAINING), seed)
     query, key, value = (tensor(seed.standard_normal((BATCH, n, D_MODEL))) for n in (4, 7, 7))
-    given = MhaInput.new(query, key, value)
+    mha_input = MhaInput.new(query, key, value)
     pad, attn = masks(seed, 4, 7)
     if "pad" in masked:
-        given = given.mask_pad(tensor(pad))
+        mha_input = mha_input.mask_pad(tensor(pad))
     if "attn" in masked:
         attn[0, 1] = True  # a query that sees nothing, among others
-        given = given.mask_attn(tensor(attn))
+        mha_input = mha_input.mask_attn(tensor(attn))
     if masked == "all":
-        given = given.mask_pad(tensor(np.ones_like(pad)))
-    wanted, found = layer.forward(given).context, layer.context(given)
-    np.testing.assert_allclose(array(found), array(wanted), rtol=1e-12, atol=1e-14)
+        mha_input = mha_input.mask_pad(tensor(np.ones_like(pad)))
+    wanted, alone = layer.forward(mha_input).context, layer.context(mha_input)
+    np.testing.assert_allclose(array(alone), array(wanted), rtol=1e-12, atol=1e-14)
     upstream, inputs = [seed.standard_normal(wanted.shape)], {"query": query, "key": key, "value": value}
-    assert_equal(gradients(layer, [found], upstream, inputs), gradients(layer, [wanted], upstream, inputs))
+    assert_equal(gradients(layer, [alone], upstream, inputs), gradients(layer, [wanted], upstream, inputs))
 
 
 def test_context_alone_drops_weights_as_forward_does(seed: np.random.Generator) -> None:
     layer = drawn(MultiHeadAttentionConfig(D_MODEL, HEADS, dropout=0.25).init(TRAINING), seed)
-    given = MhaInput.self_attn(tensor(seed.standard_normal((2, 5, D_MODEL))))
+    mha_input = MhaInput.self_attn(tensor(seed.standard_normal((2, 5, D_MODEL))))
     with StepScope(7, layer):
-        wanted = array(layer.forward(given).context)
+        wanted = array(layer.forward(mha_input).context)
     with StepScope(7, layer):
-        np.testing.assert_array_equal(array(layer.context(given)), wanted)
+        np.testing.assert_array_equal(array(layer.context(mha_input)), wanted)
 
 
 # -- caches ------------------------------------------------------------------------------------------------
@@ -225,9 +225,9 @@ def test_cached_cross_attention_reads_its_memory_once(seed: np.random.Generator)
     wanted = layer.forward(MhaInput.new(x, memory, memory).mask_pad(pad).mask_attn(attn)).context
     cache = MhaCache.autoregressive_cross_attention()
     for n in range(1, 5):
-        told = memory if n == 1 else memory.zeros_like()
-        given = MhaInput.new(x.narrow(1, 0, n), told, told).mask_pad(pad).mask_attn(attn.narrow(1, 0, n))
-        output = layer.forward_cache(given, cache)
+        source = memory if n == 1 else memory.zeros_like()
+        mha_input = MhaInput.new(x.narrow(1, 0, n), source, source).mask_pad(pad).mask_attn(attn.narrow(1, 0, n))
+        output = layer.forward_cache(mha_input, cache)
     np.testing.assert_allclose(array(output.context), array(wanted), rtol=1e-12, atol=1e-13)
     assert output.weights.shape == (BATCH, HEADS, 1, 5)
 
@@ -265,8 +265,8 @@ def test_tensor_cache_grows_or_stays(seed: np.random.Generator) -> None:
 
     growing, full = TensorCache.empty(), TensorCache.empty()
     for n in (2, 3, 3, 5):
-        found = growing.forward_autoregressive(tensor(x[:, :n], device=CPU), 1, doubled)
-        np.testing.assert_array_equal(array(found), 2 * x[:, :n])
+        output = growing.forward_autoregressive(tensor(x[:, :n], device=CPU), 1, doubled)
+        np.testing.assert_array_equal(array(output), 2 * x[:, :n])
     assert seen == [2, 1, 2]
     np.testing.assert_array_equal(array(full.forward_full(tensor(x, device=CPU), doubled)), 2 * x)
     np.testing.assert_array_equal(array(full.forward_full(tensor(-x, device=CPU), doubled)), 2 * x)
@@ -286,8 +286,8 @@ def test_cross_attention_and_all_gradients_equal_torch(
     leaves = {"x": torch.from_numpy(x).requires_grad_(), "context": torch.from_numpy(context).requires_grad_()}
 
     def heads(name: str, source: str, count: int) -> torch.Tensor:
-        made = leaves[source] @ w[f"{name}.weight"] + w[f"{name}.bias"]
-        return made.reshape(BATCH, -1, count, 3).transpose(1, 2)
+        projected = leaves[source] @ w[f"{name}.weight"] + w[f"{name}.bias"]
+        return projected.reshape(BATCH, -1, count, 3).transpose(1, 2)
 
     read = functional.scaled_dot_product_attention(
         heads("query", "x", 4),
@@ -327,8 +327,8 @@ def test_cross_attention_starts_even_within_its_bound() -> None:
 
 # -- masks --------------------------------------------------------------------------------------------------
 def test_autoregressive_mask_hides_what_comes_later() -> None:
-    found = array(generate_autoregressive_mask(2, 3, CPU))
-    np.testing.assert_array_equal(found, [[[False, True, True], [False, False, True], [False, False, False]]] * 2)
+    mask = array(generate_autoregressive_mask(2, 3, CPU))
+    np.testing.assert_array_equal(mask, [[[False, True, True], [False, False, True], [False, False, False]]] * 2)
 
 
 @pytest.mark.parametrize(
@@ -345,10 +345,10 @@ def test_autoregressive_mask_hides_what_comes_later() -> None:
 )
 def test_padding_mask_fills_up_and_cuts(option: Any, size: int) -> None:
     tokens = [[3, 3], [7], [5, 6, 7, 8], []]
-    made = generate_padding_mask(9, tokens, option, CPU)
+    padding = generate_padding_mask(9, tokens, option, CPU)
     wanted = [[*row[:size], *[9] * (size - len(row))] for row in tokens]
-    np.testing.assert_array_equal(array(made.tensor), wanted)
-    np.testing.assert_array_equal(array(made.mask), np.array(wanted) == 9)
+    np.testing.assert_array_equal(array(padding.tensor), wanted)
+    np.testing.assert_array_equal(array(padding.mask), np.array(wanted) == 9)
 
 
 def test_padding_mask_of_no_sequences() -> None:
@@ -400,25 +400,25 @@ def test_heads_that_do_not_divide_the_model_are_refused() -> None:
 )
 def test_masks_of_other_shapes_are_refused(name: str, shape: tuple[int, ...], axes: str) -> None:
     layer = MultiHeadAttentionConfig(6, 2).init(CPU)
-    given = getattr(MhaInput.self_attn(Tensor.ones((2, 5, 6), CPU)), name)(Tensor.full(shape, True, CPU))
+    mha_input = getattr(MhaInput.self_attn(Tensor.ones((2, 5, 6), CPU)), name)(Tensor.full(shape, True, CPU))
     for call in (layer.forward, layer.context):
         with pytest.raises(
             ShapeError,
             match=rf"MultiHeadAttention: {name} does not fit the input\n  given: .*\n  expected: {name} {axes}",
         ) as caught:
-            call(given)
+            call(mha_input)
         assert "in MultiHeadAttention(d_model=6, n_heads=2" in caught.value.__notes__[0]
 
 
 def test_inputs_of_other_widths_are_named_with_the_layer() -> None:
     layer = MultiHeadAttentionConfig(6, 2).init(CPU)
     for shape in ((6,), (5, 6)):
-        given, cache = MhaInput.self_attn(Tensor.ones(shape, CPU)), MhaCache.autoregressive()
+        mha_input, cache = MhaInput.self_attn(Tensor.ones(shape, CPU)), MhaCache.autoregressive()
         for call in (layer.forward, layer.context, lambda x, cache=cache: layer.forward_cache(x, cache)):
             with pytest.raises(
                 ShapeError, match=r"the input has . axes\n  given:.*\n  expected: \(batch, seq, d_model\)"
             ):
-                call(given)
+                call(mha_input)
     with pytest.raises(ShapeError, match=r"linear: the input does not fit the weight") as caught:
         layer.forward(MhaInput.self_attn(Tensor.ones((2, 5, 4), CPU)))
     assert any("in MultiHeadAttention" in note for note in caught.value.__notes__)

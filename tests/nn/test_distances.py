@@ -24,11 +24,11 @@ def test_cosine_does_not_depend_on_the_lengths(make, dtype: str, scale: float, s
     if scale > {"f16": 6e4, "f32": 3e38, "f64": 1e300}[dtype] or (dtype == "f16" and scale < 1e-3):
         pytest.skip("beyond the type")
     x1, x2 = seed.uniform(0.2, 1.0, (2, 4, 7)) * seed.choice([-1.0, 1.0], (2, 4, 7))
-    given = [Tensor.from_data(x * scale, make(), dtype) for x in (x1, x2)]
-    exact = [np.asarray(x.into_data().values, np.float64) / scale for x in given]
+    tensors = [Tensor.from_data(x * scale, make(), dtype) for x in (x1, x2)]
+    exact = [np.asarray(x.into_data().values, np.float64) / scale for x in tensors]
     expected = (exact[0] * exact[1]).sum(1) / np.sqrt((exact[0] ** 2).sum(1) * (exact[1] ** 2).sum(1))
     unit = {"f16": 2.0**-11, "f32": 2.0**-21, "f64": 2.0**-50}[dtype]
-    np.testing.assert_allclose(cosine_of(*given), expected, rtol=0, atol=unit * 2)
+    np.testing.assert_allclose(cosine_of(*tensors), expected, rtol=0, atol=unit * 2)
 
 
 def test_cosine_and_its_gradients_are_those_of_the_formula_also_of_short_and_zero_vectors(
@@ -53,11 +53,11 @@ def test_cosine_and_its_gradients_are_those_of_the_formula_also_of_short_and_zer
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
 def test_distances_of_half_types_are_summed_in_f32(p: float, seed: np.random.Generator) -> None:
     x1, x2 = (seed.uniform(200, 600, (4, 3)).astype(np.float16) for _ in range(2))
-    given = [Tensor.from_data(x, Device.cpu()) for x in (x1, -x2)]
+    tensors = [Tensor.from_data(x, Device.cpu()) for x in (x1, -x2)]
     apart = np.abs(x1.astype(np.float64) + x2 + 1e-6)
     expected = apart.max(1) if math.isinf(p) else (apart**p).sum(1) ** (1 / p)
-    np.testing.assert_allclose(nn.PairwiseDistance(p, 1e-6).forward(*given).tolist(), expected, rtol=1e-3)
-    loss = nn.TripletMarginLoss(1.0, p).forward_no_reduction(given[0], given[1], given[0])
+    np.testing.assert_allclose(nn.PairwiseDistance(p, 1e-6).forward(*tensors).tolist(), expected, rtol=1e-3)
+    loss = nn.TripletMarginLoss(1.0, p).forward_no_reduction(tensors[0], tensors[1], tensors[0])
     np.testing.assert_allclose(loss.tolist(), expected + 1.0, rtol=1e-3)
 
 

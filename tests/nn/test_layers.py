@@ -300,9 +300,9 @@ def test_a_layer_of_the_inner_device_takes_tracked_inputs(seed: Rng) -> None:
     layer = double(nn.LinearConfig(3, 2).init(CPU))
     x = tensor(seed.standard_normal((4, 3))).require_grad()
     grads = ops.sum(layer.forward(x), dims=(0, 1)).backward()
-    found = x.grad(grads)
-    assert found is not None
-    close(found, np.tile(array(layer.weight.val()).sum(1), (4, 1)))
+    grad = x.grad(grads)
+    assert grad is not None
+    close(grad, np.tile(array(layer.weight.val()).sum(1), (4, 1)))
 
 
 def test_forward_is_the_same_on_both_leaves(seed: Rng) -> None:

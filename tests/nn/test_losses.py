@@ -126,7 +126,7 @@ def test_each_element_equals_the_twin(
 
 @pytest.mark.parametrize(("loss", "twin", "inputs"), ELEMENTS, ids=NAMES)
 def test_every_reduction_is_one_number(loss: Any, twin: Callable[..., torch.Tensor], inputs: Inputs, seed: Rng) -> None:
-    made = inputs(seed, (3, 4))
+    arrays = inputs(seed, (3, 4))
     auto = 3 if isinstance(loss, nn.KLDivLoss) else 12
     for reduction, divisor in (
         (Reduction.Mean, 12),
@@ -141,8 +141,8 @@ def test_every_reduction_is_one_number(loss: Any, twin: Callable[..., torch.Tens
         def expected(*xs: torch.Tensor, divisor: int = divisor) -> torch.Tensor:
             return twin(*xs).sum().reshape(1) / divisor
 
-        compare(seed, loss, expected, *made, forward=reduced, tolerance=TIGHT)
-    close(loss.forward(*map(tensor, made)), twin(*map(torch.tensor, made)).sum().reshape(1) / auto, TIGHT)
+        compare(seed, loss, expected, *arrays, forward=reduced, tolerance=TIGHT)
+    close(loss.forward(*map(tensor, arrays)), twin(*map(torch.tensor, arrays)).sum().reshape(1) / auto, TIGHT)
 
 
 def test_soft_margin_is_the_twin_where_torch_does_not_overflow(seed: Rng) -> None:
@@ -404,9 +404,9 @@ def test_a_loss_moves_with_its_model_and_its_weights_are_constants(seed: Rng) ->
 
 @pytest.mark.parametrize(("loss", "twin", "inputs"), ELEMENTS, ids=NAMES)
 def test_the_numpy_leaf_agrees(loss: Any, twin: Callable[..., torch.Tensor], inputs: Inputs, seed: Rng) -> None:
-    made = inputs(seed, (3, 4))
+    arrays = inputs(seed, (3, 4))
     host = Device.ndarray()
-    close(loss.forward_no_reduction(*(tensor(x, host) for x in made)), twin(*map(torch.tensor, made)), TIGHT)
+    close(loss.forward_no_reduction(*(tensor(x, host) for x in arrays)), twin(*map(torch.tensor, arrays)), TIGHT)
 
 
 def test_the_focal_loss_is_exact_far_from_0_and_counts_easy_elements_little() -> None:

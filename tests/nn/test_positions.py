@@ -18,24 +18,24 @@ from tests.nn.twin_modules import CPU, TRAINING, Array, array, tensor
 
 # -- sinusoids ----------------------------------------------------------------------------------------------
 def test_sinusoids_are_those_of_the_paper() -> None:
-    found = array(generate_sinusoids(50, 6, 10_000, CPU))
-    assert found.dtype == np.float32
+    sinusoids = array(generate_sinusoids(50, 6, 10_000, CPU))
+    assert sinusoids.dtype == np.float32
     for t in (0, 1, 17, 49):
         for k in range(3):
             angle = t / 10_000 ** (2 * k / 6)
-            assert found[t, 2 * k] == np.float32(math.sin(angle))
-            assert found[t, 2 * k + 1] == np.float32(math.cos(angle))
+            assert sinusoids[t, 2 * k] == np.float32(math.sin(angle))
+            assert sinusoids[t, 2 * k + 1] == np.float32(math.cos(angle))
 
 
 def test_positional_encoding_adds_them(seed: np.random.Generator) -> None:
     layer = PositionalEncodingConfig(6, max_sequence_size=20, max_timescale=100).init(TRAINING)
     x = seed.standard_normal((2, 5, 6))
-    given = tensor(x)
-    output = layer.forward(given)
+    tracked = tensor(x)
+    output = layer.forward(tracked)
     wanted = x + array(generate_sinusoids(20, 6, 100, CPU))[:5].astype(np.float64)
     np.testing.assert_array_equal(array(output), wanted)
     g = seed.standard_normal(x.shape)
-    gradient = given.grad((output * Tensor.from_data(g, TRAINING)).sum().backward())
+    gradient = tracked.grad((output * Tensor.from_data(g, TRAINING)).sum().backward())
     assert gradient is not None
     np.testing.assert_array_equal(array(gradient), g)
     assert layer.num_params() == 0
@@ -83,14 +83,14 @@ def rotated(x: Array, start: int, theta: float = 10_000.0) -> Array:
 def test_rotation_equals_complex_multiplication(shape: tuple[int, ...], start: int, seed: np.random.Generator) -> None:
     layer = RotaryEncodingConfig(12, 8, theta=500.0).init(TRAINING)
     x = seed.standard_normal(shape)
-    given = tensor(x)
-    output = layer.apply(given, start)
+    tracked = tensor(x)
+    output = layer.apply(tracked, start)
     # the table holds cosine and sine in float32
     np.testing.assert_allclose(array(output), rotated(x, start, 500.0), rtol=0, atol=4 * 2.0**-24 * 4)
     if start == 0:
-        np.testing.assert_array_equal(array(layer.forward(given)), array(output))
+        np.testing.assert_array_equal(array(layer.forward(tracked)), array(output))
     g = seed.standard_normal(shape)
-    gradient = given.grad((output * Tensor.from_data(g, TRAINING)).sum().backward())
+    gradient = tracked.grad((output * Tensor.from_data(g, TRAINING)).sum().backward())
     assert gradient is not None
     leaf = torch.from_numpy(x).requires_grad_()
     pairs = leaf.reshape(*shape[:-1], 4, 2)

@@ -104,9 +104,9 @@ def test_outputs_states_and_all_gradients_equal_torch(
 
     upstream = [seed.standard_normal(tuple(y.shape)) for y in expected]
     own_upstream = [upstream[0], *(u if both else u[0] for u in upstream[1:])]
-    for found, wanted in zip(outputs, expected, strict=True):
+    for output, wanted in zip(outputs, expected, strict=True):
         value = wanted.detach().numpy()
-        np.testing.assert_allclose(array(found), value.reshape(found.shape), rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(array(output), value.reshape(output.shape), rtol=1e-12, atol=1e-13)
     ours = gradients(layer, outputs, own_upstream, ours_in)
     inputs = {name: ours.pop(name) for name in ours_in}
     packed = torch_layout(kind, ours, both=both) | {n: g if both or n == "x" else g[None] for n, g in inputs.items()}
@@ -122,8 +122,8 @@ def test_reverse_runs_from_the_last_step_to_the_first(kind: str, seed: np.random
     outputs = call(kind, back, tensor(x, device=CPU), None)
     turned = call(kind, ahead, tensor(x[:, ::-1].copy(), device=CPU), None)
     np.testing.assert_allclose(array(outputs[0]), array(turned[0])[:, ::-1], rtol=1e-12)
-    for found, wanted in zip(outputs[1:], turned[1:], strict=True):
-        np.testing.assert_allclose(array(found), array(wanted), rtol=1e-12)
+    for output, wanted in zip(outputs[1:], turned[1:], strict=True):
+        np.testing.assert_allclose(array(output), array(wanted), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_batch_first_false_swaps_the_first_two_axes(kind: str, both: bool, seed:
     other = filled(config.with_batch_first(False).init(CPU), values_of(layer))
     x = seed.standard_normal((BATCH, SEQ, D_INPUT)).astype(np.float64)
     wanted = call(kind, layer, tensor(x, device=CPU), None)
-    found = call(kind, other, tensor(x.swapaxes(0, 1).copy(), device=CPU), None)
-    np.testing.assert_allclose(array(found[0]), array(wanted[0]).swapaxes(0, 1), rtol=1e-12)
-    for a, b in zip(found[1:], wanted[1:], strict=True):
+    swapped = call(kind, other, tensor(x.swapaxes(0, 1).copy(), device=CPU), None)
+    np.testing.assert_allclose(array(swapped[0]), array(wanted[0]).swapaxes(0, 1), rtol=1e-12)
+    for a, b in zip(swapped[1:], wanted[1:], strict=True):
         np.testing.assert_allclose(array(a), array(b), rtol=1e-12)
 
 
@@ -310,8 +310,8 @@ def test_gate_product_is_the_sum_of_both_transforms(seed: np.random.Generator) -
     x, h = seed.standard_normal((4, 2)), seed.standard_normal((4, 3))
     w = values_of(gate)
     wanted = x @ w["input_transform.weight"] + w["input_transform.bias"] + h @ w["hidden_transform.weight"]
-    found = gate.gate_product(tensor(x, device=CPU), tensor(h, device=CPU))
-    np.testing.assert_allclose(array(found), wanted, rtol=1e-13, atol=1e-14)
+    product = gate.gate_product(tensor(x, device=CPU), tensor(h, device=CPU))
+    np.testing.assert_allclose(array(product), wanted, rtol=1e-13, atol=1e-14)
 
 
 def test_lstm_state_maps_slices_stacks_and_chunks(seed: np.random.Generator) -> None:
@@ -336,9 +336,9 @@ def test_lstm_state_maps_slices_stacks_and_chunks(seed: np.random.Generator) -> 
 # -- configurations, records, display, errors ---------------------------------------------------------------
 @pytest.mark.parametrize("config", list(itertools.chain.from_iterable(CONFIGS.values())))
 def test_config_goes_through_json(config: Any) -> None:
-    made = config(2, 3, False, clip=1.5, initializer=Initializer.Uniform(-0.5, 0.5))
-    made = made.with_hidden_activation(ActivationConfig.Relu)
-    assert config.from_json(made.to_json()) == made
+    settings = config(2, 3, False, clip=1.5, initializer=Initializer.Uniform(-0.5, 0.5))
+    settings = settings.with_hidden_activation(ActivationConfig.Relu)
+    assert config.from_json(settings.to_json()) == settings
     assert config.from_json('{"d_input": 2, "d_hidden": 3, "bias": true}') == config(2, 3, True)
 
 
@@ -388,11 +388,11 @@ def test_input_of_other_axes_is_refused_with_a_state_too(config: Any, shape: tup
     state = (
         LstmState(zeros, zeros) if "Lstm" in config.__name__ else RnnState(zeros) if "Rnn" in config.__name__ else zeros
     )
-    for given in (None, state):
+    for initial in (None, state):
         with pytest.raises(
             ShapeError, match=r": the input has . axes\n  given:.*\n  expected: \(batch, seq, d_input\)"
         ):
-            layer.forward(Tensor.ones(shape, CPU), given)
+            layer.forward(Tensor.ones(shape, CPU), initial)
 
 
 @pytest.mark.parametrize(("kind", "both"), list(itertools.product(["lstm", "gru", "rnn"], [False, True])))

@@ -45,9 +45,9 @@ def test_dropout_is_the_identity_where_nothing_trains(seed: Rng) -> None:
 def test_dropout_gradient_has_the_mask_of_the_forward(seed: Rng) -> None:
     x = tensor(seed.standard_normal((20, 30))).require_grad()
     y = nn.DropoutConfig(0.3).init().forward(x)
-    found = x.grad(y.sum().backward())
-    assert found is not None
-    np.testing.assert_allclose(array(found) * array(x), array(y), rtol=1e-14)
+    grad = x.grad(y.sum().backward())
+    assert grad is not None
+    np.testing.assert_allclose(array(grad) * array(x), array(y), rtol=1e-14)
 
 
 def test_gaussian_noise_has_the_deviation_asked_for() -> None:
@@ -56,9 +56,9 @@ def test_gaussian_noise_has_the_deviation_asked_for() -> None:
     noise = array(y) - 3.0
     assert abs(noise.mean()) < 5 * 0.5 / 100
     assert abs(noise.std() - 0.5) < 5 * 0.5 / (2 * 10_000) ** 0.5
-    found = x.grad(y.sum().backward())
-    assert found is not None
-    assert array(found).tolist() == [1.0] * 10_000
+    grad = x.grad(y.sum().backward())
+    assert grad is not None
+    assert array(grad).tolist() == [1.0] * 10_000
 
 
 # -- batch norm --------------------------------------------------------------------------------------------------

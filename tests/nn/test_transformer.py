@@ -109,17 +109,17 @@ def test_encoder_and_all_gradients_equal_torch(
     pad, attn = masks(seed, SEQ, SEQ)
 
     x, leaf = tensor(values), torch.from_numpy(values).requires_grad_()
-    given = TransformerEncoderInput.new(x)
+    encoder_input = TransformerEncoderInput.new(x)
     if masked:
-        given = given.mask_pad(tensor(pad)).mask_attn(tensor(attn))
+        encoder_input = encoder_input.mask_pad(tensor(pad)).mask_attn(tensor(attn))
         wanted = twin(leaf, mask=each_head(attn), src_key_padding_mask=torch.from_numpy(pad))
     else:
         wanted = twin(leaf)
-    output = encoder.forward(given)
+    output = encoder.forward(encoder_input)
     np.testing.assert_allclose(array(output), wanted.detach().numpy(), rtol=1e-11, atol=1e-12)
     upstream = [seed.standard_normal(output.shape)]
-    found = gradients(encoder, [output], upstream, {"x": x})
-    packed = {"x": found.pop("x")} | torch_layout(found, norm_first=norm_first)
+    grads = gradients(encoder, [output], upstream, {"x": x})
+    packed = {"x": grads.pop("x")} | torch_layout(grads, norm_first=norm_first)
     assert_equal(packed, torch_gradients([wanted], upstream, {"x": leaf} | dict(twin.named_parameters())))
 
 
@@ -137,10 +137,10 @@ def test_decoder_and_all_gradients_equal_torch(norm_first: bool, masked: bool, s
 
     inputs = {name: tensor(value) for name, value in arrays.items()}
     leaves = {name: torch.from_numpy(value).requires_grad_() for name, value in arrays.items()}
-    given = TransformerDecoderInput.new(**inputs)
+    decoder_input = TransformerDecoderInput.new(**inputs)
     if masked:
-        given = given.target_mask_pad(tensor(pad)).target_mask_attn(tensor(attn))
-        given = given.memory_mask_pad(tensor(memory_pad)).memory_mask_attn(tensor(memory_attn))
+        decoder_input = decoder_input.target_mask_pad(tensor(pad)).target_mask_attn(tensor(attn))
+        decoder_input = decoder_input.memory_mask_pad(tensor(memory_pad)).memory_mask_attn(tensor(memory_attn))
         wanted = twin(
             leaves["target"],
             leaves["memory"],
@@ -151,11 +151,11 @@ def test_decoder_and_all_gradients_equal_torch(norm_first: bool, masked: bool, s
         )
     else:
         wanted = twin(leaves["target"], leaves["memory"])
-    output = decoder.forward(given)
+    output = decoder.forward(decoder_input)
     np.testing.assert_allclose(array(output), wanted.detach().numpy(), rtol=1e-11, atol=1e-12)
     upstream = [seed.standard_normal(output.shape)]
-    found = gradients(decoder, [output], upstream, inputs)
-    packed = {name: found.pop(name) for name in inputs} | torch_layout(found, norm_first=norm_first)
+    grads = gradients(decoder, [output], upstream, inputs)
+    packed = {name: grads.pop(name) for name in inputs} | torch_layout(grads, norm_first=norm_first)
     assert_equal(packed, torch_gradients([wanted], upstream, leaves | dict(twin.named_parameters())))
 
 
@@ -181,8 +181,8 @@ def test_encoder_with_a_cache_equals_the_causal_forward(
     for n in steps:
         mask = generate_autoregressive_mask(BATCH, n, CPU)
         part, padding = x.narrow(1, 0, n), pad.narrow(1, 0, n)
-        given = TransformerEncoderInput(part).mask_attn(mask).mask_pad(padding)
-        output = encoder.forward_autoregressive_inference(given, cache)
+        encoder_input = TransformerEncoderInput(part).mask_attn(mask).mask_pad(padding)
+        output = encoder.forward_autoregressive_inference(encoder_input, cache)
         np.testing.assert_allclose(array(output), wanted[:, :n], rtol=1e-11, atol=1e-12)
         for layer, layer_cache in zip(encoder.layers, layer_caches, strict=True):
             part = layer.forward_autoregressive_inference(part, padding, mask, layer_cache)
@@ -200,9 +200,9 @@ def test_decoder_with_a_cache_equals_the_causal_forward(
     memory_pad, memory_attn = (tensor(mask, device=CPU) for mask in masks(seed, SEQ, MEMORY))
 
     def given(n: int) -> TransformerDecoderInput:
-        told = TransformerDecoderInput(target.narrow(1, 0, n), memory).target_mask_pad(pad.narrow(1, 0, n))
-        told = told.target_mask_attn(generate_autoregressive_mask(BATCH, n, CPU))
-        return told.memory_mask_pad(memory_pad).memory_mask_attn(memory_attn.narrow(1, 0, n))
+        decoder_input = TransformerDecoderInput(target.narrow(1, 0, n), memory).target_mask_pad(pad.narrow(1, 0, n))
+        decoder_input = decoder_input.target_mask_attn(generate_autoregressive_mask(BATCH, n, CPU))
+        return decoder_input.memory_mask_pad(memory_pad).memory_mask_attn(memory_attn.narrow(1, 0, n))
 
     wanted = array(decoder.forward(given(SEQ)))
     cache = decoder.new_autoregressive_cache()
@@ -217,15 +217,15 @@ def test_decoder_with_a_cache_equals_the_causal_forward(
 
 
 def test_a_cache_computes_new_positions_only(seed: np.random.Generator) -> None:
-    """What is changed in earlier positions after they were computed is never looked at."""
+    """The cache never reads earlier positions again: changes to them after their step have no effect."""
     encoder = drawn(TransformerEncoderConfig(*SIZES).init(CPU), seed)
     values = seed.standard_normal((BATCH, SEQ, D_MODEL))
     cache = encoder.new_autoregressive_cache()
 
     def run(x: Array) -> Array:
         mask = generate_autoregressive_mask(BATCH, x.shape[1], CPU)
-        given = TransformerEncoderInput(tensor(x, device=CPU)).mask_attn(mask)
-        return array(encoder.forward_autoregressive_inference(given, cache))
+        encoder_input = TransformerEncoderInput(tensor(x, device=CPU)).mask_attn(mask)
+        return array(encoder.forward_autoregressive_inference(encoder_input, cache))
 
     run(values[:, :4])
     changed = values.copy()
@@ -241,10 +241,10 @@ def test_numpy_and_the_host_decode_alike(seed: np.random.Generator) -> None:
     target, memory = (tensor(seed.standard_normal((BATCH, n, D_MODEL)), device=CPU) for n in (SEQ, MEMORY))
     causal = generate_autoregressive_mask(BATCH, SEQ, CPU)
     numpy = Device.ndarray()
-    given = TransformerDecoderInput(target.to_device(numpy), memory.to_device(numpy))
-    found = decoder.to_device(numpy).forward(given.target_mask_attn(causal.to_device(numpy)))
+    decoder_input = TransformerDecoderInput(target.to_device(numpy), memory.to_device(numpy))
+    decoded = decoder.to_device(numpy).forward(decoder_input.target_mask_attn(causal.to_device(numpy)))
     wanted = decoder.forward(TransformerDecoderInput(target, memory).target_mask_attn(causal))
-    np.testing.assert_allclose(array(found), array(wanted), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(array(decoded), array(wanted), rtol=1e-11, atol=1e-12)
 
 
 # -- feed-forward, dropout, records -----------------------------------------------------------------------------
@@ -291,8 +291,8 @@ def test_record_restores_the_same_stack(config: Any) -> None:
 # -- configurations, display, errors ---------------------------------------------------------------------------
 @pytest.mark.parametrize("config", [TransformerEncoderConfig, TransformerDecoderConfig])
 def test_config_goes_through_json_with_burns_defaults(config: Any) -> None:
-    made = config(*SIZES, dropout=0.5, norm_first=True, quiet_softmax=True, activation=ActivationConfig.Relu)
-    assert config.from_json(made.to_json()) == made
+    settings = config(*SIZES, dropout=0.5, norm_first=True, quiet_softmax=True, activation=ActivationConfig.Relu)
+    assert config.from_json(settings.to_json()) == settings
     plain = config(*SIZES)
     assert (plain.dropout, plain.norm_first, plain.quiet_softmax, plain.layer_norm_eps) == (0.1, False, False, 1e-5)
     assert plain.activation == ActivationConfig.Gelu

@@ -45,8 +45,8 @@ def values_of(module: Module) -> dict[str, Array]:
 
 def tensor(array: Array, *, device: Device = TRAINING) -> Tensor:
     """A tensor; of floats, one that asks for its gradient where the device has them."""
-    made = Tensor.from_data(array, device)
-    return made.require_grad() if made.dtype.is_float and device.is_autodiff() else made
+    leaf = Tensor.from_data(array, device)
+    return leaf.require_grad() if leaf.dtype.is_float and device.is_autodiff() else leaf
 
 
 def array(x: Tensor) -> Array:
@@ -56,17 +56,17 @@ def array(x: Tensor) -> Array:
 def gradients(
     module: Module, outputs: Sequence[Tensor], upstream: Sequence[Array], inputs: Mapping[str, Tensor]
 ) -> dict[str, Array]:
-    """Of sum(output * upstream): the gradient of each parameter by path, and of each input by name."""
+    """Returns the gradients of sum(output * upstream): of each parameter by path, and of each input by name."""
     total = None
     for output, g in zip(outputs, upstream, strict=True):
         term = (output * Tensor.from_data(g, TRAINING)).sum()
         total = term if total is None else total + term
     assert total is not None
-    found = total.backward()
+    grads = total.backward()
     leaves = {path: param.val() for path, param in module.named_params()} | dict(inputs)
     result = {}
     for name, leaf in leaves.items():
-        gradient = leaf.grad(found)
+        gradient = leaf.grad(grads)
         assert gradient is not None, f"no gradient reached {name}"
         result[name] = gradient.into_data().array
     return result
@@ -89,8 +89,8 @@ def load_torch(module: torch.nn.Module, values: Mapping[str, Array]) -> None:
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(values[name])))
 
 
-def assert_equal(found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+def assert_equal(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
     """Equal names and, up to float64 rounding of sums of some hundred terms near 1, equal values."""
-    assert set(found) == set(expected), sorted(set(found) ^ set(expected))
+    assert set(actual) == set(expected), sorted(set(actual) ^ set(expected))
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-10, atol=1e-11, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=1e-10, atol=1e-11, err_msg=name)

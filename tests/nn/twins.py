@@ -100,13 +100,13 @@ def compare(
     y, want = call(*ours), twin(*theirs)
     close(y, want, tolerance)
     upstream = rng.standard_normal(want.shape)
-    found = gradients(y, upstream)
+    grads = gradients(y, upstream)
     leaves = [x for x in theirs if x.requires_grad] + [value for value, _ in params.values()]
     expected: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
         want, leaves, torch.from_numpy(upstream), allow_unused=True
     )
-    mine = [x.grad(found) for x in ours if x.is_require_grad()]
-    mine += [dict(layer.named_params())[path].val().grad(found) for path in params]
+    mine = [x.grad(grads) for x in ours if x.is_require_grad()]
+    mine += [dict(layer.named_params())[path].val().grad(grads) for path in params]
     changes = [same] * (len(leaves) - len(params)) + [change for _, change in params.values()]
     for got, grad, change in zip(mine, expected, changes, strict=True):
         if grad is None:

@@ -42,10 +42,10 @@ class ControlModel:
         self.count = 0
         shapes: list[tuple[int | str, ...]] = [("n", 3), (4, 3), (3,), ()]
         chosen = [shapes[i] for i in self.rng.permutation(4)[: self.rng.integers(1, 4)]]
-        given = [Value(f"x{i}", F, shape) for i, shape in enumerate([("n", 3), *chosen])]
-        given += [Value("flag", B, ()), Value("times", L, ()), Value("ids", L, ("n",))]
-        self.given = given
-        main = Scope(self, given, 0)
+        arguments = [Value(f"x{i}", F, shape) for i, shape in enumerate([("n", 3), *chosen])]
+        arguments += [Value("flag", B, ()), Value("times", L, ()), Value("ids", L, ("n",))]
+        self.given = arguments
+        main = Scope(self, arguments, 0)
         for _ in range(self.rng.integers(3, 9)):
             main.step()
         for _ in range(self.rng.integers(1, 3)):
@@ -56,21 +56,21 @@ class ControlModel:
         last = main.own[-1]
         results = [main.node("Identity", [value], value.dtype, value.shape) for value in dict.fromkeys([*tops, last])]
         graph = helper.make_graph(
-            main.nodes, "main", [value.info() for value in given], [value.info() for value in results], main.weights
+            main.nodes, "main", [value.info() for value in arguments], [value.info() for value in results], main.weights
         )
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("mine", 1)]
         self.proto = helper.make_model(graph, opset_imports=opsets, functions=self.functions, ir_version=8)
 
     def inputs(self, n: int) -> dict[str, Any]:
         """Values of the inputs: whole numbers, so few that comparisons go either way."""
-        found: dict[str, Any] = {}
+        feeds: dict[str, Any] = {}
         for value in self.given:
             shape = tuple(n if size == "n" else size for size in value.shape)
             if value.name == "times":
-                found[value.name] = np.array(self.rng.integers(0, 4), np.int64)
+                feeds[value.name] = np.array(self.rng.integers(0, 4), np.int64)
             else:
-                found[value.name] = np.asarray(self.rng.integers(-3, 4, shape)).astype(NUMPY[value.dtype])
-        return found
+                feeds[value.name] = np.asarray(self.rng.integers(-3, 4, shape)).astype(NUMPY[value.dtype])
+        return feeds
 
     def size(self) -> str:
         """A name for a size that is not known."""
@@ -98,22 +98,22 @@ class Scope:
 
     def node(self, op: str, inputs: list[Value | None], dtype: int, shape: Any, **attributes: Any) -> Value:
         """Appends a node of one output."""
-        made = Value(self.name(), dtype, tuple(shape))
+        result = Value(self.name(), dtype, tuple(shape))
         names = ["" if x is None else x.name for x in inputs]
-        self.nodes.append(helper.make_node(op, names, [made.name], **attributes))
-        self.own.append(made)
-        return made
+        self.nodes.append(helper.make_node(op, names, [result.name], **attributes))
+        self.own.append(result)
+        return result
 
     def constant(self, array: Any) -> Value:
         """A weight of this graph, or a Constant node."""
         data = np.asarray(array)
         kind = {"f": F, "i": L, "b": B}[data.dtype.kind]
-        made = Value(self.name(), kind, data.shape)
+        result = Value(self.name(), kind, data.shape)
         if self.rng.random() < 0.5:
-            self.weights.append(numpy_helper.from_array(data, made.name))
+            self.weights.append(numpy_helper.from_array(data, result.name))
         else:
-            self.nodes.append(helper.make_node("Constant", [], [made.name], value=numpy_helper.from_array(data)))
-        return made
+            self.nodes.append(helper.make_node("Constant", [], [result.name], value=numpy_helper.from_array(data)))
+        return result
 
     def numbers(self, shape: tuple[int, ...], dtype: int = F) -> Value:
         """A constant of whole numbers."""
@@ -265,10 +265,10 @@ class Scope:
 
     def results(self, op: str, inputs: list[Value | None], kinds: list[tuple[int, Any]], **attributes: Any) -> None:
         """Appends a node of several outputs."""
-        made = [Value(self.name(), dtype, tuple(shape)) for dtype, shape in kinds]
+        outputs = [Value(self.name(), dtype, tuple(shape)) for dtype, shape in kinds]
         names = ["" if x is None else x.name for x in inputs]
-        self.nodes.append(helper.make_node(op, names, [value.name for value in made], **attributes))
-        self.own += made
+        self.nodes.append(helper.make_node(op, names, [value.name for value in outputs], **attributes))
+        self.own += outputs
 
     def control(self) -> None:
         """An If, a Loop, a Scan, or a call of a function with one within."""
@@ -373,9 +373,9 @@ class Scope:
         self.model.functions.append(
             helper.make_function("mine", name, [scope.own[0].name], [y.name], scope.nodes, opsets)
         )
-        made = Value(self.name(), F, x.shape)
-        self.nodes.append(helper.make_node(name, [x.name], [made.name], domain="mine"))
-        self.own.append(made)
+        result = Value(self.name(), F, x.shape)
+        self.nodes.append(helper.make_node(name, [x.name], [result.name], domain="mine"))
+        self.own.append(result)
 
 
 # -- names ---------------------------------------------------------------------------------------------------------

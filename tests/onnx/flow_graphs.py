@@ -48,8 +48,8 @@ class FlowModel:
         for _ in range(self.rng.integers(1, 4)):
             main.control()
             main.step()
-        made = [x for x in main.own if x not in self.given]
-        chosen = [made[i] for i in self.rng.permutation(len(made))[:5]]
+        computed = [x for x in main.own if x not in self.given]
+        chosen = [computed[i] for i in self.rng.permutation(len(computed))[:5]]
         graph = helper.make_graph(
             main.nodes, "main", [info(x) for x in self.given], [info(x) for x in chosen], main.weights
         )
@@ -86,21 +86,21 @@ class Scope:
 
     def node(self, op: str, inputs: list[Value | str], kind: str, **attributes: Any) -> Value:
         """Appends a node of one output."""
-        made = Value(self.name(), kind)
+        result = Value(self.name(), kind)
         names = [x if isinstance(x, str) else x.name for x in inputs]
-        self.nodes.append(helper.make_node(op, names, [made.name], **attributes))
-        self.own.append(made)
-        return made
+        self.nodes.append(helper.make_node(op, names, [result.name], **attributes))
+        self.own.append(result)
+        return result
 
     def constant(self, kind: str, values: Any) -> Value:
         """A weight or a Constant node, which is not drawn again."""
         array = np.asarray(values, helper.tensor_dtype_to_np_dtype(ELEMENTS[kind]))
-        made = Value(self.name(), kind)
+        result = Value(self.name(), kind)
         if self.rng.random() < 0.5:
-            self.weights.append(numpy_helper.from_array(array, made.name))
+            self.weights.append(numpy_helper.from_array(array, result.name))
         else:
-            self.nodes.append(helper.make_node("Constant", [], [made.name], value=numpy_helper.from_array(array)))
-        return made
+            self.nodes.append(helper.make_node("Constant", [], [result.name], value=numpy_helper.from_array(array)))
+        return result
 
     def pick(self, kind: str) -> Value:
         """A value of a kind: of this graph, of one around, or a new constant."""
@@ -256,10 +256,10 @@ class Scope:
         return helper.make_graph(self.nodes, name, [info(x) for x in inputs], [info(x) for x in outputs], self.weights)
 
     def results(self, op: str, inputs: list[Any], kinds: list[str], **attributes: Any) -> None:
-        made = [Value(self.name(), kind) for kind in kinds]
+        outputs = [Value(self.name(), kind) for kind in kinds]
         names = [x if isinstance(x, str) else x.name for x in inputs]
-        self.nodes.append(helper.make_node(op, names, [x.name for x in made], **attributes))
-        self.own += made
+        self.nodes.append(helper.make_node(op, names, [x.name for x in outputs], **attributes))
+        self.own += outputs
 
     def control(self) -> None:
         """An If, a Loop or a Scan."""

@@ -55,8 +55,8 @@ def case(make: Any, *drawn: Any, dynamic: bool = True, wrap: Callable[..., Any] 
         return make if isinstance(make, Module) else make.init(CPU)
 
     def inputs(rng: np.random.Generator) -> tuple[Any, ...]:
-        found = [x(rng) for x in drawn]
-        return (wrap(*found),) if wrap is not None else tuple(found)
+        inputs_of_case = [x(rng) for x in drawn]
+        return (wrap(*inputs_of_case),) if wrap is not None else tuple(inputs_of_case)
 
     return Case(made, inputs, dynamic)
 
@@ -217,5 +217,5 @@ WITHOUT_FORWARD = {"GateController"}
 
 def classes() -> set[str]:
     """The layers of nn that compute something."""
-    found = {name for name in nn.__all__ if isinstance(kind := getattr(nn, name), type) and issubclass(kind, Module)}
-    return found - WITHOUT_FORWARD
+    layers = {name for name in nn.__all__ if isinstance(kind := getattr(nn, name), type) and issubclass(kind, Module)}
+    return layers - WITHOUT_FORWARD

@@ -251,9 +251,9 @@ def vision(g: G, op: str) -> None:
     else:
         boxes = g.rng.uniform(0, 4, (n, 5, 4)).astype(np.float32)
         scores = g.rng.permutation(n * c * 5).reshape(n, c, 5).astype(np.float32) / 10
-        given = [maybe(g, 0.8, g.known([g.number(0, 4)]))]
-        given += [maybe(g, p, g.known([threshold], np.float32)) for p, threshold in ((0.7, 0.3), (0.5, 0.4))]
-        g.node(op, [g.value(boxes), g.value(scores), *given], center_point_box=g.one_of(None, 0, 1))
+        limits = [maybe(g, 0.8, g.known([g.number(0, 4)]))]
+        limits += [maybe(g, p, g.known([threshold], np.float32)) for p, threshold in ((0.7, 0.3), (0.5, 0.4))]
+        g.node(op, [g.value(boxes), g.value(scores), *limits], center_point_box=g.one_of(None, 0, 1))
 
 
 # -- quantised --------------------------------------------------------------------------------------------------------

@@ -63,10 +63,10 @@ def run(case: Any) -> Verdict:
     try:
         model = load(case.model.SerializeToString())
         for inputs, outputs in case.data_sets:
-            found = model.forward(*[value_of(x) for x in inputs])
-            found = found if isinstance(found, tuple) else (found,)
-            assert len(found) == len(outputs), f"{len(found)} outputs for {len(outputs)}"
-            for got, want in zip(found, outputs, strict=True):
+            results = model.forward(*[value_of(x) for x in inputs])
+            results = results if isinstance(results, tuple) else (results,)
+            assert len(results) == len(outputs), f"{len(results)} outputs for {len(outputs)}"
+            for got, want in zip(results, outputs, strict=True):
                 compare(got, want, case.rtol, case.atol)
     except AssertionError as err:
         return Verdict(case.name, "wrong", str(err).strip()[:500], operator)
@@ -106,9 +106,9 @@ def compare(got: Any, want: Any, rtol: float, atol: float) -> None:
     data = got.into_data()
     values = data.values
     if hasattr(want, "data_type"):
-        given = tensor_data(want, None)
-        assert data.dtype is given.dtype, f"{data.dtype} for {given.dtype}"
-        want = given.values
+        expected = tensor_data(want, None)
+        assert data.dtype is expected.dtype, f"{data.dtype} for {expected.dtype}"
+        want = expected.values
     want = np.asarray(want)
     if want.dtype.name == "bfloat16":
         assert data.dtype is DType.BF16, data.dtype
@@ -137,11 +137,11 @@ def verdicts() -> Iterator[Verdict]:
 
 
 if __name__ == "__main__":
-    found = list(verdicts())
-    good = sorted(verdict.name for verdict in found if verdict.kind == "pass")
-    for verdict in found:
+    judged = list(verdicts())
+    good = sorted(verdict.name for verdict in judged if verdict.kind == "pass")
+    for verdict in judged:
         if verdict.kind != "pass":
             print(verdict.kind, verdict.name, verdict.operator, verdict.why.replace("\n", " | ")[:300])
-    print(f"{len(good)} of {len(found)} cases pass")
+    print(f"{len(good)} of {len(judged)} cases pass")
     if "--write" in sys.argv:
         PASSING.write_text("\n".join(good) + "\n")

@@ -272,10 +272,10 @@ def pad(g: G, op: str) -> None:
         g.node(op, [x], pads=pads, mode=mode_, value=maybe(g, 0.5, 1.5))
         return
     value = maybe(g, 0.5, g.value(np.array(2, g.values[x].dtype), constant=0.7))
-    given = None
+    padded_axes = None
     if len(axes) < rank or (g.opset >= 18 and g.chance(0.2)):
-        given = g.known([a - (rank if g.chance(0.3) else 0) for a in axes])
-    g.node(op, [x, g.known(pads), value, given], mode=mode_)
+        padded_axes = g.known([a - (rank if g.chance(0.3) else 0) for a in axes])
+    g.node(op, [x, g.known(pads), value, padded_axes], mode=mode_)
 
 
 @draws("Expand", "Tile")
@@ -444,8 +444,8 @@ def reduce(g: G, op: str) -> None:
     if g.opset < (13 if op == "ReduceSum" else 18):
         g.node(op, [x], axes=axes or None, keepdims=keep)
         return
-    given = None if axes is None else g.known(axes)
-    g.node(op, [x, given], keepdims=keep, noop_with_empty_axes=g.one_of(None, 0, 1))
+    reduced_axes = None if axes is None else g.known(axes)
+    g.node(op, [x, reduced_axes], keepdims=keep, noop_with_empty_axes=g.one_of(None, 0, 1))
 
 
 @draws("Softmax", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization")
@@ -491,11 +491,14 @@ def normalisation(g: G, op: str) -> None:
     if op == "GroupNormalization":
         groups = int(g.one_of(*[n for n in range(1, channels + 1) if channels % n == 0]))
         width = channels if g.opset >= 21 else groups
-    given = [g.tensor(np.float32, (width,), constant=0.8) for _ in range(2)]
+    weights = [g.tensor(np.float32, (width,), constant=0.8) for _ in range(2)]
     if op != "BatchNormalization":
-        g.node(op, [x, *given], epsilon=epsilon, num_groups=groups)
+        g.node(op, [x, *weights], epsilon=epsilon, num_groups=groups)
         return
-    given += [g.tensor(np.float32, (channels,), constant=0.8), g.tensor(np.float32, (channels,), low=0.5, constant=0.8)]
+    weights += [
+        g.tensor(np.float32, (channels,), constant=0.8),
+        g.tensor(np.float32, (channels,), low=0.5, constant=0.8),
+    ]
     if g.chance(0.2) and g.rank(x) > 2:
         x = g.tensor(np.float32, (3, channels))
     train = g.opset >= 14 and g.chance(0.25)
@@ -503,7 +506,7 @@ def normalisation(g: G, op: str) -> None:
     momentum = maybe(g, 0.5, 0.75)
     g.node(
         op,
-        [x, *given],
+        [x, *weights],
         3 if train else 1,
         only=only,
         epsilon=epsilon,

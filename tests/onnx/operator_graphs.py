@@ -271,11 +271,11 @@ def compute(node: Any, feeds: dict[str, Any], opset: int) -> list[Any]:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     try:
         session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
-        found = session.run(None, feeds)
+        arrays = session.run(None, feeds)
     except Exception as error:  # onnxruntime's errors have no common base that it exports
         raise Rejected(str(error)[:200]) from error
-    if any(not isinstance(y, np.ndarray) or y.dtype not in ONNX_TYPES for y in found):
+    if any(not isinstance(y, np.ndarray) or y.dtype not in ONNX_TYPES for y in arrays):
         raise Rejected("no tensor")
-    if sum(y.size for y in found) > 50_000:
+    if sum(y.size for y in arrays) > 50_000:
         raise Rejected("large")
-    return list(found)
+    return list(arrays)

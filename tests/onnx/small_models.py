@@ -30,9 +30,9 @@ def model(
     tensors = [numpy_helper.from_array(np.asarray(value), key) for key, value in (weights or {}).items()]
     graph = helper.make_graph(nodes, name, inputs, outputs, tensors)
     opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid("mine", 1)] if functions else [])
-    made = helper.make_model(graph, opset_imports=opsets, functions=functions or [], ir_version=8)
-    onnx.checker.check_model(made)
-    return made
+    proto = helper.make_model(graph, opset_imports=opsets, functions=functions or [], ir_version=8)
+    onnx.checker.check_model(proto)
+    return proto
 
 
 def _rng() -> np.random.Generator:
@@ -53,8 +53,8 @@ def mlp() -> tuple[Any, list[Any]]:
         helper.make_node("Add", ["m", "b2"], ["s"], "bias"),
         helper.make_node("Softmax", ["s"], ["y"], "softmax", axis=-1),
     ]
-    made = model(nodes, [info("x", ["n", 8])], [info("y", ["n", 4])], weights)
-    return made, [_draw(rng, 3, 8)]
+    proto = model(nodes, [info("x", ["n", 8])], [info("y", ["n", 4])], weights)
+    return proto, [_draw(rng, 3, 8)]
 
 
 def cnn() -> tuple[Any, list[Any]]:
@@ -79,8 +79,8 @@ def cnn() -> tuple[Any, list[Any]]:
         helper.make_node("Reshape", ["p", "shape"], ["f"], "flat"),
         helper.make_node("MatMul", ["f", "fc"], ["y"], "head"),
     ]
-    made = model(nodes, [info("x", ["n", 3, 7, 7])], [info("y", ["n", 5])], weights)
-    return made, [_draw(rng, 2, 3, 7, 7)]
+    proto = model(nodes, [info("x", ["n", 3, 7, 7])], [info("y", ["n", 5])], weights)
+    return proto, [_draw(rng, 2, 3, 7, 7)]
 
 
 def transformer() -> tuple[Any, list[Any]]:
@@ -129,8 +129,8 @@ def transformer() -> tuple[Any, list[Any]]:
         helper.make_node("MatMul", ["f2", "w2"], ["f3"], "down"),
         helper.make_node("Add", ["ln", "f3"], ["y"], "residual2"),
     ]
-    made = model(nodes, [info("x", ["n", "t", d])], [info("y", ["n", "t", d])], weights)
-    return made, [_draw(rng, 2, 5, d)]
+    proto = model(nodes, [info("x", ["n", "t", d])], [info("y", ["n", "t", d])], weights)
+    return proto, [_draw(rng, 2, 5, d)]
 
 
 def lstm() -> tuple[Any, list[Any]]:
@@ -156,8 +156,8 @@ def gru() -> tuple[Any, list[Any]]:
     rng = _rng()
     weights = {"W": _draw(rng, 1, 12, 3), "R": _draw(rng, 1, 12, 4), "B": _draw(rng, 1, 24)}
     nodes = [helper.make_node("GRU", ["x", "W", "R", "B"], ["Y", "H"], "gru", hidden_size=4, direction="reverse")]
-    made = model(nodes, [info("x", [5, 2, 3])], [info("Y", [5, 1, 2, 4]), info("H", [1, 2, 4])], weights)
-    return made, [_draw(rng, 5, 2, 3)]
+    proto = model(nodes, [info("x", [5, 2, 3])], [info("Y", [5, 1, 2, 4]), info("H", [1, 2, 4])], weights)
+    return proto, [_draw(rng, 5, 2, 3)]
 
 
 def branches() -> tuple[Any, list[Any]]:
@@ -187,8 +187,8 @@ def loop() -> tuple[Any, list[Any]]:
     )
     nodes = [helper.make_node("Loop", ["trips", "", "x"], ["last", "stages"], "loop", body=body)]
     weights = {"trips": np.array(4, np.int64), "w": np.array([[0.5, 1], [0, 1]], np.float32)}
-    made = model(nodes, [info("x", [2, 2])], [info("last", [2, 2]), info("stages", [4])], weights)
-    return made, [np.array([[1, 2], [3, 4]], np.float32)]
+    proto = model(nodes, [info("x", [2, 2])], [info("last", [2, 2]), info("stages", [4])], weights)
+    return proto, [np.array([[1, 2], [3, 4]], np.float32)]
 
 
 def scan() -> tuple[Any, list[Any]]:
@@ -207,10 +207,10 @@ def scan() -> tuple[Any, list[Any]]:
             "Scan", ["start", "x"], ["end", "all"], "scan", body=body, num_scan_inputs=1, scan_input_directions=[1]
         )
     ]
-    made = model(
+    proto = model(
         nodes, [info("x", [3, 2])], [info("end", [2]), info("all", [3, 2])], {"start": np.zeros(2, np.float32)}
     )
-    return made, [np.arange(6, dtype=np.float32).reshape(3, 2)]
+    return proto, [np.arange(6, dtype=np.float32).reshape(3, 2)]
 
 
 def quantised() -> tuple[Any, list[Any]]:
@@ -238,7 +238,7 @@ def function() -> tuple[Any, list[Any]]:
         helper.make_node("Elu", ["ab"], ["c"]),
     ]
     body[1].attribute.append(onnx.AttributeProto(name="alpha", type=1, ref_attr_name="strength"))
-    made = helper.make_function(
+    scaled_elu = helper.make_function(
         "mine", "scaled_elu", ["a", "b"], ["c"], body, [helper.make_opsetid("", 18)], ["strength"]
     )
     nodes = [
@@ -246,7 +246,7 @@ def function() -> tuple[Any, list[Any]]:
         helper.make_node("scaled_elu", ["h", "x"], ["y"], "second", domain="mine", strength=2.0),
     ]
     weights = {"w": np.array([1, -2, 3], np.float32)}
-    return model(nodes, [info("x", [3])], [info("y", [3])], weights, functions=[made]), [
+    return model(nodes, [info("x", [3])], [info("y", [3])], weights, functions=[scaled_elu]), [
         np.array([1, 1, -1], np.float32)
     ]
 
@@ -264,6 +264,6 @@ def positions() -> tuple[Any, list[Any]]:
 
 
 MODELS: dict[str, Callable[[], tuple[Any, list[Any]]]] = {
-    made.__name__: made
-    for made in (mlp, cnn, transformer, lstm, gru, branches, loop, scan, quantised, function, positions)
+    maker.__name__: maker
+    for maker in (mlp, cnn, transformer, lstm, gru, branches, loop, scan, quantised, function, positions)
 }

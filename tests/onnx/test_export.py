@@ -100,15 +100,15 @@ def test_containers_are_several_inputs_and_outputs(tmp_path):
     def both(pair, more):
         return {"sum": pair.left + pair.right, "parts": (more["mask"], pair.left * 2.0)}
 
-    given = (Pair(floats(2, 3), floats(2, 3, seed=1)), {"mask": floats(4)})
-    report = export(both, given, tmp_path / "m.onnx")
+    example = (Pair(floats(2, 3), floats(2, 3, seed=1)), {"mask": floats(4)})
+    report = export(both, example, tmp_path / "m.onnx")
     assert report.inputs == ("pair.left", "pair.right", "more.mask")
     assert report.outputs == ("sum", "parts.0", "parts.1")
-    arrays = [values(given[0].left), values(given[0].right), values(given[1]["mask"])]
-    made = session(tmp_path / "m.onnx").run(None, dict(zip(report.inputs, arrays, strict=True)))
-    assert np.array_equal(made[0], values(given[0].left + given[0].right))
-    assert np.array_equal(made[1], values(given[1]["mask"]))
-    assert np.array_equal(made[2], 2 * values(given[0].left))
+    arrays = [values(example[0].left), values(example[0].right), values(example[1]["mask"])]
+    outputs = session(tmp_path / "m.onnx").run(None, dict(zip(report.inputs, arrays, strict=True)))
+    assert np.array_equal(outputs[0], values(example[0].left + example[0].right))
+    assert np.array_equal(outputs[1], values(example[1]["mask"]))
+    assert np.array_equal(outputs[2], 2 * values(example[0].left))
 
 
 @compared
@@ -299,9 +299,9 @@ def test_element_types(dtype, tmp_path):
     x = floats(3, 4).cast(dtype) if dtype.is_float else Tensor.from_data(np.arange(12).reshape(3, 4), CPU).cast(dtype)
     report = export(lambda x: (x + x, x.reshape([4, 3]), x.equal(x)), x, tmp_path / "m.onnx")
     assert report.runtime.startswith("onnxruntime")
-    made = load(tmp_path / "m.onnx").forward(x)
-    assert [y.dtype for y in made] == [dtype, dtype, DType.BOOL]
-    assert np.array_equal(values(made[0]), values(x + x))
+    results = load(tmp_path / "m.onnx").forward(x)
+    assert [y.dtype for y in results] == [dtype, dtype, DType.BOOL]
+    assert np.array_equal(values(results[0]), values(x + x))
 
 
 @compared
@@ -367,15 +367,15 @@ def test_sizes_become_formulas_of_the_axes(tmp_path):
         grid = x.reshape([n, 1, 3]).expand([n, m, 3]).reshape([n * m, 3])
         return total.narrow(0, 1, n + m - 2), grid / float(n), Tensor.arange(range(2 * n + 1), x.device)
 
-    given = (floats(4, 3), floats(6, 3))
-    report = export(spread, given, tmp_path / "m.onnx", dynamic_dims={"x": {0: "n"}, "y": {0: "m"}})
+    example = (floats(4, 3), floats(6, 3))
+    report = export(spread, example, tmp_path / "m.onnx", dynamic_dims={"x": {0: "n"}, "y": {0: "m"}})
     outputs = onnx.load(tmp_path / "m.onnx").graph.output
     assert list(shapes(outputs).values()) == [["n + m - 2", 3], ["n * m", 3], ["2 * n + 1"]]
     assert report.error == 0.0
     for n, m in ((1, 2), (5, 5), (9, 3)):
         x, y = floats(n, 3), floats(m, 3, seed=1)
-        made = session(tmp_path / "m.onnx").run(None, {"x": values(x), "y": values(y)})
-        for got, want in zip(made, spread(x, y), strict=True):
+        computed = session(tmp_path / "m.onnx").run(None, {"x": values(x), "y": values(y)})
+        for got, want in zip(computed, spread(x, y), strict=True):
             assert np.array_equal(got, values(want))
 
 
@@ -385,9 +385,9 @@ def test_a_fraction_of_a_size_is_worked_out(tmp_path):
         return x.sum_dim(0) * (1.0 / n), x / n**0.5
 
     report = export(means, floats(4, 3), tmp_path / "m.onnx", dynamic_batch=True)
-    made = session(tmp_path / "m.onnx").run(None, {"x": np.ones((10, 3), np.float32)})
-    assert np.allclose(made[0], 1.0)
-    assert np.allclose(made[1], 10**-0.5)
+    outputs = session(tmp_path / "m.onnx").run(None, {"x": np.ones((10, 3), np.float32)})
+    assert np.allclose(outputs[0], 1.0)
+    assert np.allclose(outputs[1], 10**-0.5)
     assert report.error <= 1e-6
 
 
@@ -442,8 +442,8 @@ def test_sizes_beyond_the_example_are_tried_below_it(tmp_path):
     layer = nn.PositionalEncodingConfig(8, max_sequence_size=16).init(CPU)
     report = export(layer, floats(2, 16, 8), tmp_path / "m.onnx", dynamic_dims={"input": {1: "seq"}})
     assert report.outputs == ("output",)
-    made = session(tmp_path / "m.onnx").run(None, {"input": np.zeros((2, 3, 8), np.float32)})
-    assert np.allclose(made[0], values(layer.forward(Tensor.zeros((2, 3, 8), CPU))))
+    outputs = session(tmp_path / "m.onnx").run(None, {"input": np.zeros((2, 3, 8), np.float32)})
+    assert np.allclose(outputs[0], values(layer.forward(Tensor.zeros((2, 3, 8), CPU))))
 
 
 @pytest.mark.parametrize(

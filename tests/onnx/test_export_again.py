@@ -56,8 +56,8 @@ def test_what_was_imported_goes_out_again_for_any_batch_and_length(tmp_path):
     axes = {"ids": {0: "batch", 1: "seq"}}
     export(model, tensor, tmp_path / "out.onnx", input_names=["ids"], dynamic_dims=axes)
     other = torch.randint(0, 20, (3, 11))
-    (found,) = session(tmp_path / "out.onnx").run(None, {"ids": other.numpy()})
-    np.testing.assert_allclose(found, module(other).detach().numpy(), atol=1e-5)
+    (output,) = session(tmp_path / "out.onnx").run(None, {"ids": other.numpy()})
+    np.testing.assert_allclose(output, module(other).detach().numpy(), atol=1e-5)
 
 
 def test_an_index_that_depends_on_a_size_is_put_together_when_the_graph_runs(tmp_path):
@@ -68,8 +68,8 @@ def test_an_index_that_depends_on_a_size_is_put_together_when_the_graph_runs(tmp
     x = Tensor.from_data(np.arange(12, dtype=np.float32).reshape(4, 3), Device.cpu())
     export(last_rows, x, tmp_path / "m.onnx", dynamic_batch=True)
     more = np.arange(27, dtype=np.float32).reshape(9, 3)
-    (found,) = session(tmp_path / "m.onnx").run(None, {"x": more})
-    np.testing.assert_array_equal(found, more[[8, 7, 0]])
+    (rows,) = session(tmp_path / "m.onnx").run(None, {"x": more})
+    np.testing.assert_array_equal(rows, more[[8, 7, 0]])
 
 
 def test_data_that_depends_on_a_size_names_what_reads_it(tmp_path):

@@ -34,16 +34,16 @@ def test_there_is_a_case_for_every_layer():
 @pytest.mark.parametrize("name", list(CASES))
 def test_a_layer_computes_the_same_everywhere(name, seed, tmp_path):
     case = CASES[name]
-    layer, given = case.make(), case.inputs(seed)
-    report = export(layer, given, tmp_path / "layer.onnx", dynamic_batch=case.dynamic)
+    layer, inputs = case.make(), case.inputs(seed)
+    report = export(layer, inputs, tmp_path / "layer.onnx", dynamic_batch=case.dynamic)
     for comparison in report.comparisons:
         assert comparison.error <= TOLERANCE * max(1.0, comparison.largest), str(comparison)
     if report.runtime.startswith("onnxruntime is not installed"):
         pytest.skip(report.runtime)
     assert len(report.comparisons) == len(report.outputs) * (2 if case.dynamic else 1), report.runtime
-    tensors = list(Inputs(given, [f"input_{i}" for i in range(len(given))]).tensors.values())
+    tensors = list(Inputs(inputs, [f"input_{i}" for i in range(len(inputs))]).tensors.values())
     again = load(tmp_path / "layer.onnx").forward(*tensors)
-    close(outputs(again), outputs(layer.forward(*given)))
+    close(outputs(again), outputs(layer.forward(*inputs)))
 
 
 @pytest.mark.slow
@@ -51,8 +51,8 @@ def test_a_layer_computes_the_same_everywhere(name, seed, tmp_path):
 @pytest.mark.parametrize("name", list(CASES))
 def test_a_layer_in_other_opsets(name, opset, seed, tmp_path):
     case = CASES[name]
-    layer, given = case.make(), case.inputs(seed)
-    report = export(layer, given, tmp_path / "layer.onnx", dynamic_batch=case.dynamic, opset=opset)
+    layer, inputs = case.make(), case.inputs(seed)
+    report = export(layer, inputs, tmp_path / "layer.onnx", dynamic_batch=case.dynamic, opset=opset)
     if report.runtime.startswith("onnxruntime is not installed"):
         pytest.skip(report.runtime)
     assert len(report.comparisons) == len(report.outputs) * (2 if case.dynamic else 1), report.runtime

@@ -44,11 +44,11 @@ def check(program, path):
 
     try:
         report = export(function, tensors, path)
-        told = "compared" if report.comparisons else report.runtime
+        message = "compared" if report.comparisons else report.runtime
     except OnnxError as error:
-        told = str(error)
+        message = str(error)
     words = ("compared", "does not run it", "cannot be written in opset 18")
-    assert any(word in told for word in words), f"{told}\n{graph.text()}"
+    assert any(word in message for word in words), f"{message}\n{graph.text()}"
 
 
 @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))

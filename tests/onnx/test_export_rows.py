@@ -45,27 +45,27 @@ def called(row, drawn, attrs):
 
     def function(*tensors):
         left = iter(tensors)
-        given = [next(left) if isinstance(x, np.ndarray) else x for x in drawn]
+        operands = [next(left) if isinstance(x, np.ndarray) else x for x in drawn]
         if any(isinstance(x, np.ndarray) for x in drawn):
-            return row(*given, **attrs)
-        return row.run(tensors[0].backend, Tensor, given, attrs)
+            return row(*operands, **attrs)
+        return row.run(tensors[0].backend, Tensor, operands, attrs)
 
     return function
 
 
 def tensors_of(drawn, kind=np.float32):
-    found = [x.astype(kind) if x.dtype == np.float64 else x for x in drawn if isinstance(x, np.ndarray)]
-    return tuple(Tensor.from_data(x, Device.cpu()) for x in found) or (Tensor.zeros((1,), Device.cpu()),)
+    arrays = [x.astype(kind) if x.dtype == np.float64 else x for x in drawn if isinstance(x, np.ndarray)]
+    return tuple(Tensor.from_data(x, Device.cpu()) for x in arrays) or (Tensor.zeros((1,), Device.cpu()),)
 
 
 def exported(name, path, opset=18, cast=None, kind=np.float32, samples=2):
     row = REGISTRY[name]
     for i, sample in enumerate(normalise(row.samples)[:samples]):
         drawn = sample.draw(np.random.default_rng(i))
-        given = tensors_of(drawn, kind)
+        tensors = tensors_of(drawn, kind)
         if cast is not None:
-            given = tuple(x.cast(cast) if x.dtype.is_float else x for x in given)
-        report = export(called(row, drawn, sample.attrs), given, path, opset=opset)
+            tensors = tuple(x.cast(cast) if x.dtype.is_float else x for x in tensors)
+        report = export(called(row, drawn, sample.attrs), tensors, path, opset=opset)
         assert report.comparisons or (name, i) in NOT_RUN, f"sample {i}: {report.runtime}"
 
 

@@ -104,9 +104,9 @@ def check(proto, folder, **feeds):
 
 def function(name, nodes, *, overload="", inputs=("a",), outputs=("b",), attributes=()):
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
-    made = helper.make_function("mine", name, list(inputs), list(outputs), nodes, opsets, list(attributes))
-    made.overload = overload
-    return made
+    proto = helper.make_function("mine", name, list(inputs), list(outputs), nodes, opsets, list(attributes))
+    proto.overload = overload
+    return proto
 
 
 def call(name, inputs, outputs, overload="", **attributes):

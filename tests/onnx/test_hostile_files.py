@@ -431,11 +431,11 @@ def test_hostile_names_become_plain_identifiers(tmp_path, monkeypatch):
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=20))
 def test_names_are_identifiers_and_unique(wishes):
     names = Names(["taken"])
-    found = [names.unique(wish) for wish in wishes]
-    assert len(set(found)) == len(found)
-    assert all(name.isidentifier() and name.isascii() and len(name) <= MAX_LENGTH + 12 for name in found)
-    assert not {"taken", "self", "op", "np"} & set(found)
-    for name in found:
+    unique_names = [names.unique(wish) for wish in wishes]
+    assert len(set(unique_names)) == len(unique_names)
+    assert all(name.isidentifier() and name.isascii() and len(name) <= MAX_LENGTH + 12 for name in unique_names)
+    assert not {"taken", "self", "op", "np"} & set(unique_names)
+    for name in unique_names:
         compile(f"{name} = 1", "name", "exec")
 
 

@@ -38,8 +38,8 @@ def tensors(arrays, device=None):
     return [Tensor.from_data(array, device or Device.cpu()) for array in arrays]
 
 
-def several(found):
-    return found if isinstance(found, tuple) else (found,)
+def several(output):
+    return output if isinstance(output, tuple) else (output,)
 
 
 def imported(path, name):

@@ -125,8 +125,8 @@ def check(node, feeds, opset, *, constant=()):
     weights = [numpy_helper.from_array(feeds[name], name) for name in constant]
     graph = helper.make_graph([node], "one", inputs, outputs, weights)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    given = {name: x for name, x in feeds.items() if name not in constant}
-    got = results(load(proto.SerializeToString()), given, CPU)
+    fed = {name: x for name, x in feeds.items() if name not in constant}
+    got = results(load(proto.SerializeToString()), fed, CPU)
     for one, other in zip(got, want, strict=True):
         assert close(one, other), f"{one.dtype} {one.tolist()} instead of {other.dtype} {other.tolist()}"
     return got

@@ -101,8 +101,8 @@ def test_bfloat16_on_the_host():
 
 
 def test_range_of_integers_is_exact():
-    found = op.range_of(np.array(2**62), np.array(2**62 + 5), np.array(2))
-    assert found.tolist() == [2**62, 2**62 + 2, 2**62 + 4]
+    numbers = op.range_of(np.array(2**62), np.array(2**62 + 5), np.array(2))
+    assert numbers.tolist() == [2**62, 2**62 + 2, 2**62 + 4]
     assert op.range_of(np.array(10), np.array(1), np.array(-3)).tolist() == [10, 7, 4]
 
 

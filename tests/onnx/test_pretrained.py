@@ -64,8 +64,8 @@ def cases(folder):
     ]
 
 
-def several(found):
-    return found if isinstance(found, tuple) else (found,)
+def several(output):
+    return output if isinstance(output, tuple) else (output,)
 
 
 def run(model, arrays):
@@ -94,13 +94,13 @@ def test_stored_outputs_source_and_form(name, pretrained, tmp_path):
     path, source = written(name, folder, tmp_path)
     twin = source.from_record(CPU)
     for inputs, outputs in cases(folder):
-        found = run(model, inputs)
-        for a, b in zip(found, run(twin, inputs), strict=True):
+        outputs_of_model = run(model, inputs)
+        for a, b in zip(outputs_of_model, run(twin, inputs), strict=True):
             assert a.tobytes() == b.tobytes()
         if outputs is not None:
-            agrees(found, outputs)
+            agrees(outputs_of_model, outputs)
         else:
-            image = found[0][0, 0]
+            image = outputs_of_model[0][0, 0]
             assert (image.mean(), image.std()) == pytest.approx((0.503314, 0.285529), abs=1e-5)
             assert image[2, 5] == pytest.approx(0.932523, abs=1e-5)
             assert image[500, 100] == pytest.approx(0.564709, abs=1e-5)

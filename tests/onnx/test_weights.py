@@ -51,7 +51,7 @@ def raw(nodes, weights, inputs=(("x", F, ["n", 4]),), outputs=("y",)):
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info(*given) for given in inputs],
+        [helper.make_tensor_value_info(*info) for info in inputs],
         [helper.make_tensor_value_info(name, F, None) for name in outputs],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()],
     )
@@ -182,5 +182,5 @@ def test_a_small_weight_is_a_parameter_whatever_reads_it(op):
     }[op]
     nodes = [helper.make_node("Shape", ["x"], ["size"]), first, helper.make_node("Identity", ["h"], ["y"])]
     weights = {"w": np.random.default_rng(1).standard_normal((1, 4)).astype(np.float32), "yes": np.array(True)}
-    found = list(load(raw(nodes, weights)).named_params())
-    assert len(found) == 1, found
+    params = list(load(raw(nodes, weights)).named_params())
+    assert len(params) == 1, params

@@ -12,10 +12,10 @@ from burn_torch.record.block_sum import BLOCK_BYTES, BlockSum
 
 
 def summed(*pieces: Any) -> str:
-    found = BlockSum()
+    block_sum = BlockSum()
     for piece in pieces:
-        found.update(piece)
-    return found.hexdigest()
+        block_sum.update(piece)
+    return block_sum.hexdigest()
 
 
 def plain(data: bytes) -> str:
@@ -64,8 +64,8 @@ def test_flips_swaps_and_zeroed_sectors_are_noticed(seed: np.random.Generator) -
 @pytest.mark.parametrize("before", [0, 13, BLOCK_BYTES + 1])
 def test_on_all_cores_it_is_the_same(size: int, before: int, seed: np.random.Generator) -> None:
     data = seed.integers(0, 256, before + size, np.uint8)
-    found = BlockSum()
-    found.update(data[:before])
-    found.update_from(lambda start, end: data[start:end], before, before + size)
-    found.update(data[:9])
-    assert found.hexdigest() == summed(data, data[:9])
+    block_sum = BlockSum()
+    block_sum.update(data[:before])
+    block_sum.update_from(lambda start, end: data[start:end], before, before + size)
+    block_sum.update(data[:9])
+    assert block_sum.hexdigest() == summed(data, data[:9])

@@ -81,7 +81,7 @@ def test_the_bytes_of_a_small_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "data", "found"),
+    ("dtype", "data", "expected"),
     [
         ({"Bool": "Native"}, b"\1\0", [True, False]),
         ({"Bool": "U8"}, b"\0\1", [False, True]),
@@ -91,9 +91,9 @@ def test_the_bytes_of_a_small_file() -> None:
         ("BF16", b"\x80\x3f\0\0", [1.0, 0.0]),
     ],
 )
-def test_types_as_burn_has_them(dtype: Any, data: bytes, found: list[Any]) -> None:
+def test_types_as_burn_has_them(dtype: Any, data: bytes, expected: list[Any]) -> None:
     entry = load(pack(one(dtype=dtype, data_offsets=[0, len(data)]), data)).entries["a"]
-    assert list(entry.read().values) == found
+    assert list(entry.read().values) == expected
 
 
 def test_files_of_burn_0_19_which_aligned_nothing() -> None:

@@ -107,13 +107,13 @@ def test_a_tied_parameter_is_one_entry(ending: str) -> None:
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_single_flipped_bit_is_noticed(ending: str) -> None:
     sound = small().into_bytes(ending)
-    told = re.compile(r"cannot be loaded\n  given:    the given bytes: .*\n  expected: a sound")
+    message = re.compile(r"cannot be loaded\n  given:    the given bytes: .*\n  expected: a sound")
     for bit in range(8 * len(sound)):
         damaged = bytearray(sound)
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(RecordError) as caught:
             ModuleRecord.from_bytes(bytes(damaged), ending)
-        assert told.search(str(caught.value)), str(caught.value)
+        assert message.search(str(caught.value)), str(caught.value)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -49,18 +49,18 @@ OTHERS = {".safetensors": safetensors, ".bpk": burnpack, ".json": burns_json}
 
 
 def damaged(data: bytes, rnd: random.Random) -> bytes:
-    made = bytearray(data)
-    at = rnd.randrange(len(made))
+    content = bytearray(data)
+    at = rnd.randrange(len(content))
     kind = rnd.randrange(5)
     if kind == 0:
-        made[at] ^= 1 << rnd.randrange(8)
+        content[at] ^= 1 << rnd.randrange(8)
     elif kind in (1, 2):
-        made[at : at + 8] = struct.pack("<Q" if kind == 1 else ">Q", rnd.choice(LENGTHS))
+        content[at : at + 8] = struct.pack("<Q" if kind == 1 else ">Q", rnd.choice(LENGTHS))
     elif kind == 3:
-        made[at : at + rnd.randrange(1, 9)] = rnd.randbytes(rnd.randrange(9))
+        content[at : at + rnd.randrange(1, 9)] = rnd.randbytes(rnd.randrange(9))
     else:
-        del made[at:]
-    return bytes(made)
+        del content[at:]
+    return bytes(content)
 
 
 def load(data: bytes, ending: str) -> None:

@@ -43,40 +43,40 @@ def rows(folder: Path, every: int, first: int = 0) -> list[dict[str, Any]]:
 
 def faults(row: dict[str, Any]) -> list[str]:
     """Returns what is wrong with how a case ended."""
-    found = []
+    complaints = []
     if row["how"] not in ("refused", "result") or row["listed"] not in ("refused", "result"):
-        found.append(f"{row['how']} {row['said']}; inspected: {row['listed']} {row['told']}")
+        complaints.append(f"{row['how']} {row['said']}; inspected: {row['listed']} {row['told']}")
     if row["must"] and row["how"] == "result":
-        found.append("loaded, and had to be refused")
+        complaints.append("loaded, and had to be refused")
     if row["how"] == "refused" and not (row["named"] and "\n  given: " in row["said"]):
-        found.append(f"an error that names no file, or is not in three parts: {row['said']}")
+        complaints.append(f"an error that names no file, or is not in three parts: {row['said']}")
     if row["seconds"] > MAX_SECONDS:
-        found.append(f"{row['seconds']:.1f} s")
+        complaints.append(f"{row['seconds']:.1f} s")
     if row["mib"] > MAX_MIB:
-        found.append(f"{row['mib']} MiB")
+        complaints.append(f"{row['mib']} MiB")
     if row["outside"] or row["ran"]:
-        found.append(f"touched {row['outside']}, ran {row['ran']}")
-    return found
+        complaints.append(f"touched {row['outside']}, ran {row['ran']}")
+    return complaints
 
 
-def judge(found: list[dict[str, Any]]) -> None:
-    wrong = {row["name"]: told for row in found if (told := faults(row))}
+def judge(reports: list[dict[str, Any]]) -> None:
+    wrong = {row["name"]: complaints for row in reports if (complaints := faults(row))}
     assert not wrong, json.dumps(wrong, indent=1)[:5000]
 
 
 def test_every_fortieth_of_the_hostile_files(tmp_path: Path) -> None:
-    found = rows(tmp_path, 40, 7)
-    assert len(found) > 120
-    assert {row["reader"] for row in found} >= {"record", "pytorch"}
-    judge(found)
+    reports = rows(tmp_path, 40, 7)
+    assert len(reports) > 120
+    assert {row["reader"] for row in reports} >= {"record", "pytorch"}
+    judge(reports)
 
 
 @pytest.mark.slow
 def test_all_of_the_hostile_files(tmp_path: Path) -> None:
-    found = rows(tmp_path, 1)
-    counts = Counter((row["reader"], "must" if row["must"] else "may", row["how"]) for row in found)
-    print(f"{len(found)} files: {dict(counts)}")
-    print(f"at most {max(row['seconds'] for row in found):.2f} s and {max(row['mib'] for row in found)} MiB")
-    judge(found)
-    assert sum(row["must"] for row in found) >= 2_000
-    assert sum(row["must"] and row["how"] == "refused" for row in found) == sum(row["must"] for row in found)
+    reports = rows(tmp_path, 1)
+    counts = Counter((row["reader"], "must" if row["must"] else "may", row["how"]) for row in reports)
+    print(f"{len(reports)} files: {dict(counts)}")
+    print(f"at most {max(row['seconds'] for row in reports):.2f} s and {max(row['mib'] for row in reports)} MiB")
+    judge(reports)
+    assert sum(row["must"] for row in reports) >= 2_000
+    assert sum(row["must"] and row["how"] == "refused" for row in reports) == sum(row["must"] for row in reports)

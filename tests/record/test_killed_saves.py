@@ -60,7 +60,7 @@ def survives(folder: Path, kills: int, endings: tuple[str, ...], seed: int) -> t
     """
     rnd = random.Random(seed)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "kernels")])}
-    told = dict.fromkeys(endings, 0)
+    reported = dict.fromkeys(endings, 0)
     within = 0
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PROGRAM)],
@@ -70,19 +70,21 @@ def survives(folder: Path, kills: int, endings: tuple[str, ...], seed: int) -> t
         env=environment,
     ) as server:
         for _ in range(kills):
-            start = max(told.values())
-            kill_one(server, folder, start, told, rnd)
-            within += look(folder, start, told)
+            start = max(reported.values())
+            kill_one(server, folder, start, reported, rnd)
+            within += look(folder, start, reported)
         assert server.stdin is not None
         server.stdin.close()
-    return within, sum(told.values())
+    return within, sum(reported.values())
 
 
-def kill_one(server: subprocess.Popen[str], folder: Path, start: int, told: dict[str, int], rnd: random.Random) -> None:
+def kill_one(
+    server: subprocess.Popen[str], folder: Path, start: int, reported: dict[str, int], rnd: random.Random
+) -> None:
     """Has a child save over and over, from round `start + 1` on, and kills it."""
     assert server.stdin is not None
     assert server.stdout is not None
-    server.stdin.write(f"{folder} {start} {' '.join(told)}\n")
+    server.stdin.write(f"{folder} {start} {' '.join(reported)}\n")
     server.stdin.flush()
     child = 0
     word = ""
@@ -91,22 +93,22 @@ def kill_one(server: subprocess.Popen[str], folder: Path, start: int, told: dict
         word, number = server.stdout.readline().split()
         if word == "child":
             child = int(number)
-        elif word in told:
-            told[word] = int(number)
-        if child and not killed and word in told:  # it saves: from now on it does nothing else
+        elif word in reported:
+            reported[word] = int(number)
+        if child and not killed and word in reported:  # it saves: from now on it does nothing else
             time.sleep(rnd.uniform(0.0, 0.1))
             os.kill(child, signal.SIGKILL)
             killed = True
 
 
-def look(folder: Path, start: int, told: dict[str, int]) -> bool:
+def look(folder: Path, start: int, reported: dict[str, int]) -> bool:
     """Every record is whole, and no older than its last save; whether the kill fell into one.
 
     A record of which the child told nothing may be of its first round, which is `start + 1` for every ending: the
     child before may have been killed between two endings of a round.
     """
-    found = list(folder.glob(".*.part"))
-    for ending, last in told.items():
+    parts = list(folder.glob(".*.part"))
+    for ending, last in reported.items():
         path = folder / f"m{ending}"
         if not last and not path.exists():
             continue  # the first save of all was killed
@@ -115,10 +117,10 @@ def look(folder: Path, start: int, told: dict[str, int]) -> bool:
         assert number in (last, max(last, start) + 1), (ending, number, last, start)
         for entry in record.entries.values():
             assert np.all(entry.read().array == number)
-        told[ending] = number
-    for part in found:
+        reported[ending] = number
+    for part in parts:
         part.unlink()
-    return bool(found)
+    return bool(parts)
 
 
 @pytest.mark.parametrize("endings", [(".safetensors", ".bpk")])

@@ -41,16 +41,16 @@ def record() -> ModuleRecord:
 
 @pytest.mark.parametrize("ending", sorted(FORMATS))
 def test_a_record_in_every_format(tmp_path: Path, ending: str) -> None:
-    found = listing_of(record().save(tmp_path / f"m{ending}"))
-    told = {tensor.name: (tensor.dtype, tensor.shape, tensor.nbytes) for tensor in found.tensors}
-    assert told == {"a.w": ("f32", (2, 3), 24), "b.w": ("f32", (2, 3), 24), "mean": ("f64", (1,), 8),
+    listing = listing_of(record().save(tmp_path / f"m{ending}"))
+    tensors = {tensor.name: (tensor.dtype, tensor.shape, tensor.nbytes) for tensor in listing.tensors}
+    assert tensors == {"a.w": ("f32", (2, 3), 24), "b.w": ("f32", (2, 3), 24), "mean": ("f64", (1,), 8),
                     "é": ("bool", (), 1)}  # fmt: skip
-    assert [tensor.same_as for tensor in found.tensors] == [None, "a.w", None, None]
-    assert (found.tensor_bytes, found.elements, found.dtypes) == (33, 8, {"f32": 2, "f64": 1, "bool": 1})
-    assert found.metadata == {"module": "Net"}
-    assert found.scalars == {"steps": 3}
-    assert found.checksum == "fits"
-    assert found.version
+    assert [tensor.same_as for tensor in listing.tensors] == [None, "a.w", None, None]
+    assert (listing.tensor_bytes, listing.elements, listing.dtypes) == (33, 8, {"f32": 2, "f64": 1, "bool": 1})
+    assert listing.metadata == {"module": "Net"}
+    assert listing.scalars == {"steps": 3}
+    assert listing.checksum == "fits"
+    assert listing.version
 
 
 @pytest.mark.parametrize("ending", [ending for ending in sorted(FORMATS) if not ending.endswith("index.json")])
@@ -79,19 +79,19 @@ def test_headers_only_of_what_is_large_and_damage_is_told(tmp_path: Path, monkey
 def test_shards_are_listed_with_their_files(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors.index.json"
     ShardedSafetensorsFormat(max_shard_bytes=24).save(record(), path)
-    found = listing_of(path)
-    assert found.version == "2 shards"
-    assert [tensor.about.partition("-")[0] for tensor in found.tensors] == ["in m"] * 4
+    listing = listing_of(path)
+    assert listing.version == "2 shards"
+    assert [tensor.about.partition("-")[0] for tensor in listing.tensors] == ["in m"] * 4
     assert listing_of(path, check=False).checksum == "not compared"
 
 
 def test_element_types_that_are_not_loaded_are_listed_all_the_same(tmp_path: Path) -> None:
     save_file({"a": torch.ones(2, dtype=torch.float8_e4m3fn), "b": torch.ones(3)}, tmp_path / "m.safetensors")
-    found = listing_of(tmp_path / "m.safetensors")
-    assert {tensor.name: (tensor.dtype, tensor.nbytes) for tensor in found.tensors} == {
+    listing = listing_of(tmp_path / "m.safetensors")
+    assert {tensor.name: (tensor.dtype, tensor.nbytes) for tensor in listing.tensors} == {
         "a": ("F8_E4M3", 2), "b": ("F32", 12),
     }  # fmt: skip
-    assert found.notes == ("burn_torch does not load elements of F8_E4M3",)
+    assert listing.notes == ("burn_torch does not load elements of F8_E4M3",)
 
 
 @pytest.mark.parametrize(
@@ -120,14 +120,14 @@ def test_a_hostile_pickle_is_listed_with_what_it_asks_for(
     monkeypatch.chdir(tmp_path)
     layer = torch.nn.Linear(3, 2)
     torch.save({"sd": layer.state_dict(), "again": layer.weight, "n": 3, "evil": Evil()}, tmp_path / "m.pt", **options)
-    found = listing_of(tmp_path / "m.pt")
+    listing = listing_of(tmp_path / "m.pt")
     assert not (tmp_path / "ran").exists()
-    assert found.asks_for == (f"{os.system.__module__}.system",)
-    assert found.notes == ("PytorchStore refuses this file: what it asks for is more than tensors",)
-    assert [(tensor.name, tensor.shape, tensor.same_as) for tensor in found.tensors] == [
+    assert listing.asks_for == (f"{os.system.__module__}.system",)
+    assert listing.notes == ("PytorchStore refuses this file: what it asks for is more than tensors",)
+    assert [(tensor.name, tensor.shape, tensor.same_as) for tensor in listing.tensors] == [
         ("sd.weight", (2, 3), None), ("sd.bias", (2,), None), ("again", (2, 3), "sd.weight"),
     ]  # fmt: skip
-    assert "legacy" in found.format if options else "zip" in found.format
+    assert "legacy" in listing.format if options else "zip" in listing.format
 
 
 @pytest.mark.parametrize("options", [{}, LEGACY], ids=["zip", "legacy"])
@@ -136,22 +136,22 @@ def test_every_element_type_of_torch(tmp_path: Path, options: Any) -> None:
              torch.int8, torch.uint8, torch.bool, torch.complex64]  # fmt: skip
     torch.save({str(kind).removeprefix("torch."): torch.ones(3, dtype=kind) for kind in kinds}, tmp_path / "m.pt",
                **options)  # fmt: skip
-    found = listing_of(tmp_path / "m.pt")
-    assert [tensor.nbytes for tensor in found.tensors] == [3 * kind.itemsize for kind in kinds]
-    assert found.asks_for == ()
+    listing = listing_of(tmp_path / "m.pt")
+    assert [tensor.nbytes for tensor in listing.tensors] == [3 * kind.itemsize for kind in kinds]
+    assert listing.asks_for == ()
     sizes = {"f64": "float64", "bf16": "bfloat16", "bool": "bool", "u8": "uint8", "complex64": "complex64"}
-    assert {tensor.dtype: tensor.name for tensor in found.tensors if tensor.dtype in sizes} == sizes
+    assert {tensor.dtype: tensor.name for tensor in listing.tensors if tensor.dtype in sizes} == sizes
 
 
 def test_newer_types_and_views_and_whole_modules(tmp_path: Path) -> None:
     base = torch.zeros(6, dtype=torch.uint16)
     torch.save([base, base[2:4], torch.ones(1, dtype=torch.float8_e5m2), torch.nn.BatchNorm1d(2)], tmp_path / "m.pt")
-    found = listing_of(tmp_path / "m.pt")
-    assert [(tensor.name, tensor.dtype, tensor.nbytes) for tensor in found.tensors[:3]] == [
+    listing = listing_of(tmp_path / "m.pt")
+    assert [(tensor.name, tensor.dtype, tensor.nbytes) for tensor in listing.tensors[:3]] == [
         ("0", "u16", 12), ("1", "u16", 4), ("2", "float8_e5m2", None),
     ]  # fmt: skip
-    assert "3._buffers.running_mean" in {tensor.name for tensor in found.tensors}
-    assert "torch.nn.modules.batchnorm.BatchNorm1d" in found.asks_for
+    assert "3._buffers.running_mean" in {tensor.name for tensor in listing.tensors}
+    assert "torch.nn.modules.batchnorm.BatchNorm1d" in listing.asks_for
 
 
 class Odd:

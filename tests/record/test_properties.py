@@ -46,8 +46,8 @@ def folder() -> Iterator[Path]:
 def bits(dtype: DType, shape: tuple[int, ...], seed: int) -> TensorData:
     """Any bits: NaN with payloads, infinities, subnormals."""
     size = int(np.prod(shape)) * dtype.itemsize
-    found = np.random.default_rng(seed).integers(0, 2 if dtype is DType.BOOL else 256, size, np.uint8)
-    return TensorData(found.view(dtype.numpy).reshape(shape), dtype)
+    raw = np.random.default_rng(seed).integers(0, 2 if dtype is DType.BOOL else 256, size, np.uint8)
+    return TensorData(raw.view(dtype.numpy).reshape(shape), dtype)
 
 
 @st.composite
@@ -98,11 +98,11 @@ def test_any_record_comes_back_from_a_file_and_is_listed(ending: str, record: Mo
         path = place / f"m{ending}"
         write_any(record, path)
         same(record, read_any(path))
-        found = listing_of(path)
-        assert [(tensor.name, tensor.dtype, tensor.shape) for tensor in found.tensors] == [
+        listing = listing_of(path)
+        assert [(tensor.name, tensor.dtype, tensor.shape) for tensor in listing.tensors] == [
             (key, entry.dtype.name, entry.shape) for key, entry in record.entries.items()
         ]
-        assert found.checksum == "fits"
+        assert listing.checksum == "fits"
 
 
 @settings(max_examples=20, deadline=None)
@@ -132,9 +132,9 @@ def test_any_tensors_of_torch_save_are_read_and_listed(zipped: bool, data: st.Da
     tensors: dict[str, torch.Tensor] = {}
     for key in data.draw(st.lists(names, max_size=4, unique=True)):
         kind = data.draw(st.sampled_from(list(TORCH)))
-        found = bits(TORCH[kind], data.draw(shapes), 3)
-        flat = torch.frombuffer(bytearray(found.array.tobytes() + bytes(8)), dtype=torch.uint8)
-        tensors[key] = flat[: found.array.nbytes].view(kind).reshape(found.shape)
+        content = bits(TORCH[kind], data.draw(shapes), 3)
+        flat = torch.frombuffer(bytearray(content.array.tobytes() + bytes(8)), dtype=torch.uint8)
+        tensors[key] = flat[: content.array.nbytes].view(kind).reshape(content.shape)
     with folder() as place:
         path = place / "m.pt"
         torch.save(tensors, path, _use_new_zipfile_serialization=zipped)

@@ -67,10 +67,10 @@ def test_a_model_comes_back_at_the_precision_of_the_recorder(
     tmp_path: Path, recorder: type[FileRecorder], ending: str, settings: Any, dtype: Any
 ) -> None:
     layer = LinearConfig(3, 4).init(DEVICE)
-    made = recorder(settings)
-    path = made.record(layer.into_record(), tmp_path / "deep/er/model")
+    file_recorder = recorder(settings)
+    path = file_recorder.record(layer.into_record(), tmp_path / "deep/er/model")
     assert path == tmp_path / f"deep/er/model{ending}"
-    loaded = LinearConfig(3, 4).init(DEVICE).load_record(made.load(tmp_path / "deep/er/model", DEVICE))
+    loaded = LinearConfig(3, 4).init(DEVICE).load_record(file_recorder.load(tmp_path / "deep/er/model", DEVICE))
     assert np.array_equal(weight(loaded), weight(layer).astype(dtype).astype(np.float32))
     assert loaded.weight.id == layer.weight.id
 
@@ -147,9 +147,9 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_keys_that_do_not_nest_are_refused(tmp_path: Path) -> None:
     record = ModuleRecord({"a": entry([1.0], DType.F32), "a.b": entry([1.0], DType.F32)})
-    for given in (record, ModuleRecord(dict(list(record.entries.items())[::-1]))):
+    for shuffled in (record, ModuleRecord(dict(list(record.entries.items())[::-1]))):
         with pytest.raises(RecordError, match=r"which is a value and holds others\n  exp.*\n  mend:     save to .bpk"):
-            DefaultRecorder().record(given, tmp_path / "m")
+            DefaultRecorder().record(shuffled, tmp_path / "m")
 
 
 # -- Burn's files ---------------------------------------------------------------------------------------------
@@ -223,12 +223,12 @@ def test_ids_as_burn_wrote_them_through_the_years(text: str, number: int) -> Non
 def test_what_we_write_is_what_burn_reads() -> None:
     msgpack = pytest.importorskip("msgpack")
     layer = LinearConfig(2, 1).init(DEVICE)
-    found = msgpack.unpackb(NamedMpkBytesRecorder().record(layer.into_record()))
-    assert list(found) == ["metadata", "item"]
-    assert {name: found["metadata"][name] for name in ("float", "int", "settings")} == {
+    unpacked = msgpack.unpackb(NamedMpkBytesRecorder().record(layer.into_record()))
+    assert list(unpacked) == ["metadata", "item"]
+    assert {name: unpacked["metadata"][name] for name in ("float", "int", "settings")} == {
         "float": "f32", "int": "i32", "settings": "FullPrecisionSettings",
     }  # fmt: skip
-    leaf = found["item"]["weight"]
+    leaf = unpacked["item"]["weight"]
     assert leaf["param"] == {"bytes": weight(layer).tobytes(), "shape": [2, 1], "dtype": "F32"}
     back = json.dumps(as_json(burns({"a": {**param([1.0], [1]), "id": leaf["id"]}}))).encode()
     assert ModuleRecord.from_bytes(back, ".json").entries["a"].id == layer.weight.id

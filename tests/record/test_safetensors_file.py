@@ -341,7 +341,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ArtifactError, match="No space left on device"):
         bag(a=np.zeros(2)).save_file(path)
     assert path.read_bytes() == before
-    assert [found.name for found in tmp_path.iterdir()] == ["m.safetensors"]
+    assert [path_in_folder.name for path_in_folder in tmp_path.iterdir()] == ["m.safetensors"]
 
 
 WRITER = """
@@ -369,10 +369,10 @@ def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path) -> None:
             stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         assert writer.stdout is not None
-        told = [writer.stdout.readline().strip() for _ in range(lines)]
+        printed = [writer.stdout.readline().strip() for _ in range(lines)]
         os.kill(writer.pid, signal.SIGKILL)
         writer.communicate()
         if path.exists():
-            found = ModuleRecord.load(path).entries["items.a"].read().array
-            assert len(set(found.tolist())) == 1
-            assert lines == 1 or found[0] >= int(told[-1])
+            values = ModuleRecord.load(path).entries["items.a"].read().array
+            assert len(set(values.tolist())) == 1
+            assert lines == 1 or values[0] >= int(printed[-1])

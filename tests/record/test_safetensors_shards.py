@@ -38,7 +38,7 @@ def record(offset: float = 0.0) -> ModuleRecord:
 
 
 def read(path: Path) -> dict[str, float]:
-    return {key: found.read().array[0].item() for key, found in ModuleRecord.load(path).entries.items()}
+    return {key: entry.read().array[0].item() for key, entry in ModuleRecord.load(path).entries.items()}
 
 
 def test_shards_are_filled_in_order_and_come_back(tmp_path: Path) -> None:

@@ -133,9 +133,9 @@ def test_files_of_torch_and_of_zipfile_are_read_with_wide_numbers_too() -> None:
         for name, data in (("m/data.pkl", BODY), ("m/data/0", bytes(12))):
             with archive.open(name, "w", force_zip64=True) as member:
                 member.write(data)
-    found = members_of(Source("m.pt", wide.getvalue()))
-    assert {name: member.nbytes for name, member in found.items()} == {"m/data.pkl": len(BODY), "m/data/0": 12}
-    assert found["m/data.pkl"].read(Source("m.pt", wide.getvalue())) == BODY
+    members = members_of(Source("m.pt", wide.getvalue()))
+    assert {name: member.nbytes for name, member in members.items()} == {"m/data.pkl": len(BODY), "m/data/0": 12}
+    assert members["m/data.pkl"].read(Source("m.pt", wide.getvalue())) == BODY
 
 
 def test_what_is_taken_is_what_torchs_reader_sees() -> None:

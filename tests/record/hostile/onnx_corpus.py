@@ -27,8 +27,8 @@ def model(
         list(weights),
     )
     opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid("own", 1)] if functions else [])
-    made = helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=9)
-    return bytes(made.SerializeToString())
+    proto = helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=9)
+    return bytes(proto.SerializeToString())
 
 
 def node(op: str, inputs: Any, outputs: Any, **attributes: Any) -> Any:
@@ -36,17 +36,17 @@ def node(op: str, inputs: Any, outputs: Any, **attributes: Any) -> Any:
 
 
 def weight(dims: list[int], raw: bytes, kind: int = F, name: str = "w") -> Any:
-    made = TensorProto(name=name, data_type=kind, raw_data=raw)
-    made.dims.extend(dims)
-    return made
+    tensor = TensorProto(name=name, data_type=kind, raw_data=raw)
+    tensor.dims.extend(dims)
+    return tensor
 
 
 def external(location: str, *, offset: str = "0", length: str = "16") -> bytes:
-    made = TensorProto(name="w", data_type=F, data_location=TensorProto.EXTERNAL)
-    made.dims.extend([2, 2])
+    tensor = TensorProto(name="w", data_type=F, data_location=TensorProto.EXTERNAL)
+    tensor.dims.extend([2, 2])
     for key, value in (("location", location), ("offset", offset), ("length", length)):
-        made.external_data.add(key=key, value=value)
-    return model([node("Add", "xw", "y")], [made])
+        tensor.external_data.add(key=key, value=value)
+    return model([node("Add", "xw", "y")], [tensor])
 
 
 def sound() -> bytes:

@@ -201,7 +201,7 @@ def hostile_zips() -> Iterator[Case]:
     with zipfile.ZipFile(script, "w") as archive:
         for name in ("constants.pkl", "data.pkl", "code/m.py", "version"):
             archive.writestr(f"m/{name}", b"\x80\x02).")
-    made: dict[str, bytes] = {
+    files: dict[str, bytes] = {
         "twice": file.getvalue(),
         "no storage": zipped(body),
         "short storage": zipped(body, {"data/0": bytes(4)}),
@@ -212,7 +212,7 @@ def hostile_zips() -> Iterator[Case]:
         "begins as a zip": b"PK\3\4" + bytes(100),
         "zip in a zip": zipped(zipped(body)),
     }
-    for name, data in made.items():
+    for name, data in files.items():
         yield Case(f"zip {name}", "pytorch", "m.pt", content(data))
     zeros = {"data/0": bytes(1 << 25)}
     yield Case("zip packed", "pytorch", "m.pt", late(lambda: zipped(body, zeros, zipfile.ZIP_DEFLATED)))

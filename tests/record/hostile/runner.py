@@ -179,10 +179,10 @@ def run(case: Case, folder: Path, watch: Watch) -> dict[str, Any]:
     begin = time.process_time()  # of all threads: other processes of a busy machine do not count
     how, said = attempt(loader, path)
     middle = time.process_time()
-    listed, told = attempt(lister, path)
+    listed, listing_error = attempt(lister, path)
     end = time.process_time()
     watch.folder = None
-    found = {
+    report = {
         "name": case.name,
         "reader": case.reader,
         "must": case.refused,
@@ -190,7 +190,7 @@ def run(case: Case, folder: Path, watch: Watch) -> dict[str, Any]:
         "said": said[:600],
         "named": str(place) in said or path.name in said,
         "listed": listed,
-        "told": told[:300] if listed == "other" else "",
+        "told": listing_error[:300] if listed == "other" else "",
         "seconds": max(middle - begin, end - middle),
         "mib": max(0, memory("VmHWM") - before),
         "outside": watch.seen,
@@ -198,7 +198,7 @@ def run(case: Case, folder: Path, watch: Watch) -> dict[str, Any]:
     }
     os.chdir(folder)
     shutil.rmtree(place)
-    return found
+    return report
 
 
 def main() -> None:
@@ -217,8 +217,8 @@ def main() -> None:
 
         sound.append(Case("sound .onnx", "onnx", "m.onnx", content(sound_onnx())))
     for case in sound:
-        found = run(case, folder, watch)
-        assert found["how"] == found["listed"] == "result", found
+        report = run(case, folder, watch)
+        assert report["how"] == report["listed"] == "result", report
     for case in listed:
         print(json.dumps(run(case, folder, watch)), flush=True)
 

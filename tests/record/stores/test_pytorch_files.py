@@ -35,12 +35,12 @@ def saved(path: Path, value: Any, **options: Any) -> PytorchStore:
 def test_types_and_shapes_come_bit_for_bit(tmp_path: Path, dtype: torch.dtype, options: Any) -> None:
     tensor = torch.tensor([[0.0, 1.0, 1.0]]).to(dtype)
     values = {"a": tensor, "strided": tensor.T, "scalar": tensor[0, 1], "empty": tensor[:, :0]}
-    found = saved(tmp_path / "m.pt", values, **options).get_all_snapshots()
+    snapshots = saved(tmp_path / "m.pt", values, **options).get_all_snapshots()
     for key, value in values.items():
-        data = found[key].read()
+        data = snapshots[key].read()
         assert data.shape == tuple(value.shape)
         assert np.array_equal(data.values.astype(np.float64), value.to(torch.float64).numpy())
-        assert data.dtype is found[key].dtype
+        assert data.dtype is snapshots[key].dtype
 
 
 def test_nested_dicts_and_top_level_keys(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_the_files_of_burns_own_tests_are_read_as_torch_reads_them(name: str) ->
         with pytest.raises(RecordError, match="cannot be loaded"):
             PytorchStore.from_file(path).keys()
         return
-    found = PytorchStore.from_file(path).map_indices_contiguous(False).get_all_snapshots()
+    snapshots = PytorchStore.from_file(path).map_indices_contiguous(False).get_all_snapshots()
     wanted: dict[str, torch.Tensor] = {}
 
     def gather(value: Any, where: str) -> None:
@@ -279,9 +279,9 @@ def test_the_files_of_burns_own_tests_are_read_as_torch_reads_them(name: str) ->
                 gather(item, f"{where}.{key}" if where else str(key))
 
     gather(torch.load(path, weights_only=True), "")
-    assert found.keys() == wanted.keys()
+    assert snapshots.keys() == wanted.keys()
     for key, tensor in wanted.items():
-        kept = found[key].read().values
+        kept = snapshots[key].read().values
         plain = tensor.detach().float() if tensor.dtype is torch.bfloat16 else tensor.detach()
         assert np.array_equal(kept, plain.numpy(), equal_nan=kept.dtype.kind == "f")
 

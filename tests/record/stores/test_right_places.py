@@ -37,7 +37,7 @@ class Linear(Module):
 
 
 class LayerNorm(Module):
-    """Somebody else's, with both names that the library's has in one place or another."""
+    """A layer of another library, with both names that the library's has in one place or another."""
 
     gamma: Param
     weight: Param
@@ -55,10 +55,10 @@ def zeros(*shape):
 
 def store(folder, values, **options):
     torch.save(values, folder / "values.pt")
-    made = PytorchStore.from_file(folder / "values.pt")
+    opened = PytorchStore.from_file(folder / "values.pt")
     for name, value in options.items():
-        made = getattr(made, name)(value)
-    return made
+        opened = getattr(opened, name)(value)
+    return opened
 
 
 def layers(count):

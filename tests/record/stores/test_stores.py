@@ -46,8 +46,8 @@ def array(param: Param) -> Any:
 
 @pytest.fixture(params=[SafetensorsStore, BurnpackStore])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> WritableStore:
-    found: WritableStore = request.param.from_file(tmp_path / "model")
-    return found
+    opened: WritableStore = request.param.from_file(tmp_path / "model")
+    return opened
 
 
 # -- there and back -------------------------------------------------------------------------------------

@@ -38,38 +38,38 @@ class TorchHolder(torch.nn.Module):
 
 
 def plain(layer: Any, x: Tensor) -> Tensor:
-    made: Tensor = layer.forward(x)
-    return made
+    output: Tensor = layer.forward(x)
+    return output
 
 
 def recurrent(layer: Any, x: Tensor) -> Tensor:
-    made: Tensor = first(layer.forward(x, None))
-    return made
+    output: Tensor = first(layer.forward(x, None))
+    return output
 
 
 def attention(layer: Any, x: Tensor) -> Tensor:
-    made: Tensor = layer.forward(nn.MhaInput.self_attn(x)).context
-    return made
+    output: Tensor = layer.forward(nn.MhaInput.self_attn(x)).context
+    return output
 
 
 def encoder(layer: Any, x: Tensor) -> Tensor:
-    made: Tensor = layer.forward(nn.TransformerEncoderInput(x))
-    return made
+    output: Tensor = layer.forward(nn.TransformerEncoderInput(x))
+    return output
 
 
 def decoder(layer: Any, x: Tensor) -> Tensor:
-    made: Tensor = layer.forward(nn.TransformerDecoderInput(x, x))
-    return made
+    output: Tensor = layer.forward(nn.TransformerDecoderInput(x, x))
+    return output
 
 
 def looked_up(layer: Any, x: Tensor) -> Tensor:
-    made: Tensor = layer.forward(x.int())
-    return made
+    output: Tensor = layer.forward(x.int())
+    return output
 
 
 def cross_attention(layer: Any, x: Tensor) -> Tensor:
-    made: Tensor = layer.forward(x, x, None)
-    return made
+    output: Tensor = layer.forward(x, x, None)
+    return output
 
 
 class TorchGated(torch.nn.Module):
@@ -93,8 +93,8 @@ class TorchFeedForward(torch.nn.Module):
         self.linear1, self.linear2 = torch.nn.Linear(6, 10), torch.nn.Linear(10, 6)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.linear2(torch.nn.functional.gelu(self.linear1(x)))
-        return found
+        output: torch.Tensor = self.linear2(torch.nn.functional.gelu(self.linear1(x)))
+        return output
 
 
 class TorchShared(torch.nn.Module):
@@ -109,15 +109,15 @@ class TorchShared(torch.nn.Module):
         def heads(y: torch.Tensor) -> torch.Tensor:
             return y.reshape(*y.shape[:2], -1, 2).transpose(1, 2)
 
-        found = torch.nn.functional.scaled_dot_product_attention(
+        attended = torch.nn.functional.scaled_dot_product_attention(
             heads(self.query(x)), heads(self.key(x)), heads(self.value(x)), enable_gqa=True
         )
-        made: torch.Tensor = self.out_proj(found.transpose(1, 2).flatten(2))
-        return made
+        output: torch.Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))
+        return output
 
 
-def first(found: Any) -> Any:
-    return found[0] if isinstance(found, tuple) else found
+def first(output: Any) -> Any:
+    return output[0] if isinstance(output, tuple) else output
 
 
 T = torch.nn
@@ -206,10 +206,10 @@ def twins(name: str) -> tuple[Holder, TorchHolder, Any, Callable[[Any, Tensor], 
 
 
 def outputs(ours: Holder, theirs: TorchHolder, x: Any, forward: Callable[[Any, Tensor], Tensor], inputs: int) -> Any:
-    found = forward(ours.inner, Tensor.from_data(x, DEVICE)).into_data().array
+    output = forward(ours.inner, Tensor.from_data(x, DEVICE)).into_data().array
     with torch.no_grad():
         wanted = first(theirs.inner(*[torch.from_numpy(x)] * inputs)).numpy()
-    return found, wanted
+    return output, wanted
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -219,8 +219,8 @@ def test_a_torch_layer_loads_and_gives_the_same_forward(name: str, tmp_path: Pat
     loaded, result = PytorchStore.from_file(tmp_path / "m.pt").apply_to(ours)
     assert result.missing == () == result.errors
     assert set(result.unused) <= {"inner.num_batches_tracked"}
-    found, wanted = outputs(loaded, theirs, *rest)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+    output, wanted = outputs(loaded, theirs, *rest)
+    np.testing.assert_allclose(output, wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -232,8 +232,8 @@ def test_a_layer_goes_back_to_torch(name: str, tmp_path: Path) -> None:
     counters = {key for key in theirs.state_dict() if key.endswith("num_batches_tracked")}
     assert state.keys() == theirs.state_dict().keys() - counters
     theirs.load_state_dict(state, strict=not counters)
-    found, wanted = outputs(ours, theirs, *rest)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+    output, wanted = outputs(ours, theirs, *rest)
+    np.testing.assert_allclose(output, wanted, rtol=1e-6, atol=1e-6)
     again, _ = store.with_from_adapter(PyTorchToBurnAdapter()).apply_to(twins(name)[0])
     for (_, left), (_, right) in zip(again.named_params(), ours.named_params(), strict=True):
         assert np.array_equal(left.val().into_data().array, right.val().into_data().array)
@@ -250,9 +250,9 @@ def parts(kind: Any) -> bool:
 
 def test_every_layer_with_parameters_has_a_twin_here() -> None:
     layers = {name for name in nn.__all__ if inspect.isclass(getattr(nn, name)) and parts(getattr(nn, name))}
-    made = {type(module).__name__ for config, *_ in CASES.values() for module in below(config.init(DEVICE))}
+    covered = {type(module).__name__ for config, *_ in CASES.values() for module in below(config.init(DEVICE))}
     assert "BiLstm" in layers
-    assert layers - made == set()
+    assert layers - covered == set()
 
 
 def below(value: Any) -> Iterator[Any]:
@@ -270,10 +270,10 @@ def test_attention_to_a_context_of_another_width(tmp_path: Path) -> None:
     assert result.missing == () == result.unused
     rng = np.random.default_rng(5)
     x, context = rng.normal(size=(2, 3, 8)).astype(np.float32), rng.normal(size=(2, 5, 6)).astype(np.float32)
-    found = loaded.inner.forward(Tensor.from_data(x, DEVICE), Tensor.from_data(context, DEVICE), None)
+    output = loaded.inner.forward(Tensor.from_data(x, DEVICE), Tensor.from_data(context, DEVICE), None)
     with torch.no_grad():
         wanted = theirs.inner(*map(torch.from_numpy, (x, context, context)))[0].numpy()
-    np.testing.assert_allclose(found.into_data().array, wanted, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(output.into_data().array, wanted, rtol=1e-6, atol=1e-6)
     store = SafetensorsStore.from_file(tmp_path / "m").with_to_adapter(BurnToPyTorchAdapter())
     load_file = pytest.importorskip("safetensors.torch").load_file
     state = load_file(store.collect_from(loaded))
