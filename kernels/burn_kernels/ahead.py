@@ -53,30 +53,35 @@ def compile_launch(launch: Launch, machine: Machine) -> object:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    signature: dict[str, str] = {}
+    signature: dict[str, object] = {}
     constants: dict[tuple[int, ...], object] = {}
     attributes: dict[tuple[int, ...], list[list[object]]] = {}
+
+    def type_of(value: Any, path: tuple[int, ...], typed: str, specialized: bool) -> object:
+        """The type of an argument as Triton writes it; notes constants, and what 16 divides, by their paths."""
+        if isinstance(value, tuple):
+            types = [type_of(member, (*path, at), "", specialized) for at, member in enumerate(value)]
+            return getattr(value, "_make", tuple)(types)
+        if value is None or (isinstance(value, int) and value == 1 and specialized):
+            constants[path] = value  # Triton writes such an argument into the code
+            return "constexpr"
+        is_tensor = isinstance(value, torch.Tensor)
+        if not is_tensor and not isinstance(value, int):
+            return "fp32"
+        if specialized and (value.storage_offset() * value.element_size() if is_tensor else value) % 16 == 0:
+            attributes[path] = [["tt.divisibility", 16]]
+        if is_tensor:
+            return "*" + _TYPES[value.dtype]
+        return typed or ("i32" if -(2**31) <= value < 2**31 else "i64")
+
     names = launch.kernel.arg_names
     values = dict(zip(names, launch.arguments, strict=False)) | launch.constants
-    skipped = {name for p, name in zip(launch.kernel.params, names, strict=True) if p.do_not_specialize}
-    typed = {name: p.annotation_type for p, name in zip(launch.kernel.params, names, strict=True)}
-    for index, name in enumerate(names):
-        value = values[name]
-        one = (
-            isinstance(value, int) and value == 1 and name not in skipped
-        )  # Triton writes such an argument into the code
-        if name in launch.constants or value is None or one:
-            signature[name], constants[(index,)] = "constexpr", value
-        elif isinstance(value, torch.Tensor):
-            signature[name] = "*" + _TYPES[value.dtype]
-            if value.storage_offset() * value.element_size() % 16 == 0 and name not in skipped:
-                attributes[(index,)] = [["tt.divisibility", 16]]
-        elif isinstance(value, int):
-            signature[name] = typed[name] or ("i32" if -(2**31) <= value < 2**31 else "i64")
-            if value % 16 == 0 and name not in skipped:
-                attributes[(index,)] = [["tt.divisibility", 16]]
+    for index, (name, parameter) in enumerate(zip(names, launch.kernel.params, strict=True)):
+        if name in launch.constants:
+            signature[name], constants[(index,)] = "constexpr", values[name]
         else:
-            signature[name] = "fp32"
+            specialized = not parameter.do_not_specialize
+            signature[name] = type_of(values[name], (index,), parameter.annotation_type, specialized)
     target = GPUTarget(machine.backend, machine.arch, machine.lanes)
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
     # that programs run together is of the launch alone

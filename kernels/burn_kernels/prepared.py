@@ -10,19 +10,21 @@ before hands the same arguments to the same function of the driver.
     if not ready.watched(): ready.submit(*grid, stream, *ready.head, x.data_ptr(), y.data_ptr(), 1024)
 
 The kind of a call is what Triton distinguishes: of pointers whether 16 divides them, of integers that it may write into
-the code their value, of all others whether 32 bits hold them.  Arguments are all of the kernel's, constants too, in its
-order.  On CUDA alone: on ROCm Triton looks at the size of tensors too.
+the code their value, of all others whether 32 bits hold them.  A named tuple of integers is its own kind, which costs
+less than its members one by one; Triton launches other tuples itself.  Arguments are all of the kernel's, constants
+too, in its order.  On CUDA alone: on ROCm Triton looks at the size of tensors too.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, final, get_type_hints
 
 import torch
 
-__all__ = ["Kind", "Prepared", "kind_of", "known", "learn", "prepared"]
+__all__ = ["Kind", "Prepared", "holds_integers", "kind_of", "known", "learn", "prepared"]
 
 
 @final
@@ -121,7 +123,7 @@ def kind_of(kernel: Any, device: int, arguments: Sequence[Any], how: tuple[Any, 
             return None
         skipped = _skipped[id(kernel)] = (kernel, tuple(p.do_not_specialize for p in kernel.params))
     key: list[object] = [id(kernel), device]
-    given: list[Any] = []
+    numbers: list[Any] = []
     address = 0
     for x, skip in zip(arguments, skipped[1], strict=False):  # constants come after these
         kind = x.__class__
@@ -129,19 +131,30 @@ def kind_of(kernel: Any, device: int, arguments: Sequence[Any], how: tuple[Any, 
             at = x.data_ptr()
             address |= at
             key.append(x.dtype)
-            given.append(at)
+            numbers.append(at)
         elif kind is int:
             key.append(-0x80000000 <= x < 0x80000000 if skip else x)
-            given.append(x)
+            numbers.append(x)
         elif kind is float or x is None:
             key.append(kind)
-            given.append(x)
+            numbers.append(x)
+        elif holds_integers(kind) and not skip:
+            key.append(x)
+            numbers.append(x)
         else:
             return None
     if address & 15:
         return None
     key.append(how)
-    return Kind(tuple(key), given)
+    return Kind(tuple(key), numbers)
+
+
+@functools.lru_cache(maxsize=256)
+def holds_integers(group: type) -> bool:
+    """Tells if a class is one of named tuples that declares each member as an integer."""
+    if not (issubclass(group, tuple) and hasattr(group, "_fields")):
+        return False
+    return all(hint is int for hint in get_type_hints(group).values())
 
 
 def known(kind: Kind, grid: tuple[int, ...], stream: int) -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,20 @@ def flat(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
+def flat_items(constants: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The constants by name; members of named tuples by their own names."""
+    for name, value in constants.items():
+        if hasattr(value, "_asdict"):
+            yield from flat_items(value._asdict())
+        else:
+            yield name, value
+
+
 def line_of(launch: Launch) -> str:
     """One launch on one line."""
     name = getattr(launch.kernel, "fn", launch.kernel).__name__
     flags = [launch.warps, launch.stages, bool(launch.together), int(launch.registers), bool(launch.early)]
-    constants = sorted(f"{key}={text_of(value)}" for key, value in launch.constants.items())
+    constants = sorted(f"{key}={text_of(value)}" for key, value in flat_items(launch.constants))
     arguments = " ".join(text_of(value) for value in flat(launch.arguments))
     return f"{name}{list(launch.grid)} {flags} {bool(launch.contracts)} {' '.join(constants)} | {arguments}"
 

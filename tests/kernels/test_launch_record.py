@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -13,6 +14,10 @@ from burn_kernels.autotune.tunable import TUNABLES
 from burn_kernels.launch import H200, Launch
 from burn_kernels.spec import Draw
 from tests.kernels import launch_record
+
+
+class _Flags(NamedTuple):
+    LOG: bool
 
 
 @pytest.mark.parametrize("name", ["gelu", "batch_norm", "rope", "sgd"])
@@ -37,6 +42,8 @@ def test_another_grid_option_constant_or_argument_is_another_line() -> None:
     assert len(lines) == 1 + len(changes)
     grouped = dataclasses.replace(launch, arguments=((torch.empty(3, 4), (5,)),))
     assert launch_record.line_of(grouped) == launch_record.line_of(launch)
+    together = dataclasses.replace(launch, constants={"FLAGS": _Flags(LOG=False)})
+    assert launch_record.line_of(together) == launch_record.line_of(launch)
 
 
 def test_another_candidate_is_another_record() -> None:

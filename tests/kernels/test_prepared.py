@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -16,10 +16,13 @@ from burn_kernels import REGISTRY  # after the check for triton
 from burn_kernels import launch as launching
 from burn_kernels import prepared as prepared_module
 from burn_kernels._triton import INTERPRETED, tl, triton
+from burn_kernels.ahead import compile_launch
+from burn_kernels.autotune.compiling import fingerprint
 from burn_kernels.launch import H200, Launch, _launch_here, recording
 from burn_kernels.prepared import prepared
 from burn_kernels.spec import Draw
 from burn_kernels.verification import cast
+from tests.kernels.launch_record import flat
 from tests.kernels.stub_cuda import STREAM, StubCuda, standing_in
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
@@ -30,6 +33,31 @@ def _mixed(x, y, out, scale, key: tl.int64, rows, none, BLOCK: tl.constexpr):  #
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + at, mask=at < rows, other=0).to(tl.float32) * scale + tl.load(y + at, mask=at < rows, other=0)
     tl.store(out + at, value + key.to(tl.float32), mask=at < rows)
+
+
+class _Sizes(NamedTuple):
+    rows: int
+    step: int
+    gap: int
+
+
+class _Mixed(NamedTuple):
+    rows: int
+    scale: float
+
+
+class _Flags(NamedTuple):
+    twice: bool
+    ending: str
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # Triton has no types
+def _scale_rows(x, sizes, y, FLAGS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # nor has a kernel
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at * sizes.step, mask=at < sizes.rows, other=0.0) + sizes.gap
+    if FLAGS.twice and FLAGS.ending == "none":
+        value *= 2.0
+    tl.store(y + at, value, mask=at < sizes.rows)
 
 
 SIZES = [8, 8, 8, 4, 8, 4]
@@ -124,7 +152,7 @@ LETTERS = {"*": 8, "i64": 8, "u64": 8, "fp64": 8, "i32": 4, "u32": 4, "fp32": 4,
 
 def sizes_of(compiled: Any) -> list[int]:
     """Bytes of the arguments that the driver is given."""
-    kinds = [kind for kind in compiled.src.signature.values() if kind != "constexpr"]
+    kinds = [kind for kind in flat(compiled.src.signature.values()) if kind != "constexpr"]
     return [LETTERS["*" if kind.startswith("*") else kind] for kind in kinds]
 
 
@@ -202,3 +230,54 @@ def test_kinds_are_forgotten_before_they_are_many(stub: StubCuda, monkeypatch: p
     for rows in (1000, 992, 976, 960):
         _launch_here(_mixed, (4,), 0, (x, y, out, scale, key, rows, none), 2, 1, {"BLOCK": 256})
         assert len(prepared_module._known) <= 2
+
+
+def test_a_tuple_of_integers_is_its_own_kind(stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "_stream_at", lambda index: STREAM)
+    monkeypatch.setattr(prepared_module, "_known", {})
+    x, y = torch.ones(4096), torch.ones(1000)
+
+    def run(sizes: object) -> Any:
+        constants = {"FLAGS": _Flags(twice=True, ending="none"), "BLOCK": 256}
+        return _launch_here(_scale_rows, (4,), 0, (x, sizes, y), 2, 1, constants)
+
+    compiled = run(_Sizes(1000, 3, 7))
+    assert compiled.src.signature["sizes"] == ("i32", "i32", "i32")
+    stub.expect(5)
+    run(_Sizes(992, 3, 2**40))
+    expected = stub.last([8, 4, 4, 8, 8])
+    assert expected.words[1:4] == (992, 3, 2**40)
+    count = len(prepared_module._known)
+    for _ in range(2):
+        stub.expect(5)
+        run(_Sizes(992, 3, 2**40))
+        assert stub.last([8, 4, 4, 8, 8]) == expected
+    assert len(prepared_module._known) == count == 2
+    assert run(_Sizes(1000, 1, 7)) is not compiled  # a step of 1 is written into the code
+    assert run(_Sizes(1000, 3, 7)) is compiled
+    count = len(prepared_module._known)
+    assert run((1000, 3, 7)) is not None  # members of any type: Triton looks at each
+    assert len(prepared_module._known) == count
+
+
+def test_only_named_tuples_of_integers_are_their_own_kind() -> None:
+    assert [prepared_module.holds_integers(kind) for kind in (_Sizes, _Mixed, tuple, int)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_what_is_compiled_ahead_for_a_tuple_is_what_triton_launches(stub: StubCuda) -> None:
+    constants = {"FLAGS": _Flags(twice=True, ending="none"), "BLOCK": 256}
+    for sizes in (_Sizes(1000, 1, 32), _Sizes(1, 2**40, 3)):
+        launch = Launch(_scale_rows, (4,), (torch.ones(4096), sizes, torch.ones(1000)), constants, 2, 1)
+        compiled, launched = compile_launch(launch, H200), by_triton(launch)
+        assert compiled.src.signature == launched.src.signature
+        assert compiled.asm["ptx"] == launched.asm["ptx"]
+    fingerprints = {
+        fingerprint(Launch(_scale_rows, (4,), (torch.ones(4), sizes, torch.ones(4)), constants, 2, 1))
+        for sizes in (_Sizes(1000, 1, 32), _Sizes(1001, 1, 48), _Sizes(1000, 3, 32), _Sizes(1000, 1, 2**40))
+    }
+    assert len(fingerprints) == 3  # the first two are one kernel

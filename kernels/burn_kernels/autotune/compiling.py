@@ -85,17 +85,22 @@ def fingerprint(launch: Launch) -> tuple[object, ...]:
     given = dict(zip(launch.kernel.arg_names, launch.arguments, strict=False)) | launch.constants
     for parameter in launch.kernel.params:
         value = given.get(parameter.name, parameter.default)
-        plain = parameter.do_not_specialize
-        if parameter.is_constexpr or value is None:
-            words.append(repr(value))
-        elif isinstance(value, torch.Tensor):
-            words.append((str(value.dtype), not plain and value.data_ptr() % 16 == 0))
-        elif isinstance(value, int) and not isinstance(value, bool):
-            wide = not -(2**31) <= value < 2**31
-            words.append((wide,) if plain else (wide, value == 1, value % 16 == 0))
-        else:
-            words.append(type(value).__name__)
+        words.append(repr(value) if parameter.is_constexpr else _kind_of(value, parameter.do_not_specialize))
     return tuple(words)
+
+
+def _kind_of(value: Any, plain: bool) -> object:
+    """What of an argument goes into the code; of a tuple what of its members does."""
+    if value is None:
+        return repr(value)
+    if isinstance(value, tuple):
+        return tuple(_kind_of(one, plain) for one in value)
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), not plain and value.data_ptr() % 16 == 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        wide = not -(2**31) <= value < 2**31
+        return (wide,) if plain else (wide, value == 1, value % 16 == 0)
+    return type(value).__name__
 
 
 # -- the processes -----------------------------------------------------------------------------------
