@@ -84,7 +84,7 @@ class Config:
         parents = [base for base in cls.__mro__[1:] if "_info" in base.__dict__ and info_of(base).is_enum]
         parent = parents[0] if parents else None
         own = inspect.get_annotations(cls)
-        cls._info = ClassInfo(tag or cls.__name__, form, enum, parent, _names_in_scope(cls, own, sys._getframe(1)))
+        cls._info = ClassInfo(tag or cls.__name__, form, enum, parent, _names_in_scope(cls, own))
         for name in own:
             if isinstance(cls.__dict__.get(name), (list, dict)):
                 setattr(cls, name, freeze(cls.__dict__[name]))
@@ -239,8 +239,11 @@ def _read(cls: type[C], data: str | bytes, subject: str) -> C:
 # -- declaring a class -------------------------------------------------------
 
 
-def _names_in_scope(cls: type[Any], annotations: Mapping[str, Any], frame: Any) -> dict[str, object]:
+def _names_in_scope(cls: type[Any], annotations: Mapping[str, Any]) -> dict[str, object]:
     """The names of the surrounding scope that annotations written as text need, and the name of the class itself."""
+    frame: Any = sys._getframe(2)
+    while frame.f_code.co_name == "__init_subclass__":  # that of a base which calls ours
+        frame = frame.f_back
     words = set(re.findall(r"\w+", " ".join(map(str, annotations.values()))))
     scope = {**frame.f_globals, **frame.f_locals}
     return {**{word: scope[word] for word in words if word in scope}, cls.__name__: cls}

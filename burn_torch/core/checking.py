@@ -35,6 +35,7 @@ __all__ = [
     "checked_late",
     "described",
     "holds",
+    "on_error",
     "taken_by",
 ]
 
@@ -214,15 +215,31 @@ def checked_late(function: F, subject: str = "") -> F:
     """Where the call has failed: for what is called in every step; 0.04 us a call."""
     subject = subject or function.__qualname__
     find = _finder(function, subject, ArgumentError, {})
+    look = getattr(function, _ON_ERROR, None)
 
     def reworded(err: Exception, values: Mapping[str, object]) -> Exception:
         if isinstance(err, BurnTorchError):
+            if look is not None:
+                look(err, values["self"])
             return err
         kinds = {name: p.kind for name, p in inspect.signature(function).parameters.items()}
         named = {n: v for n, v in values.items() if kinds.get(n) is not inspect.Parameter.VAR_POSITIONAL}  # a tuple
         return find((), named) or err
 
     return worded(function, subject, reworded)
+
+
+_ON_ERROR: Final = "_on_error"
+
+
+def on_error(look: Callable[[BurnTorchError, Any], object]) -> Callable[[F], F]:
+    """Marks methods whose errors `look(error, self)` sees; `checked_late` calls it, so a right call costs nothing."""
+
+    def mark(method: F) -> F:
+        setattr(method, _ON_ERROR, look)
+        return method
+
+    return mark
 
 
 def _named_as(function: Callable[..., Any], check: Any) -> object:

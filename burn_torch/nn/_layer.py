@@ -4,16 +4,35 @@ forward.
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import sys
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from burn_torch.config import Config
 from burn_torch.config.rules import Rules
 from burn_torch.core.ambient import first_element
+from burn_torch.core.checking import on_error
 from burn_torch.core.errors import BurnTorchError, ShapeError
 from burn_torch.module import Content, DisplaySettings, Module, draw
 from burn_torch.module.initializer import Initializer
-from burn_torch.tensor import Tensor
+from burn_torch.tensor import Device, Tensor
 
-__all__ = ["KAIMING", "XAVIER", "Rules", "drawn_like", "in_layer", "inline", "require_ndim"]
+__all__ = [
+    "KAIMING",
+    "XAVIER",
+    "ParameterlessConfig",
+    "Rules",
+    "drawn_like",
+    "fields_of",
+    "in_layer",
+    "inline",
+    "noting_layer",
+    "require_ndim",
+]
+
+M = TypeVar("M", bound=Module)
 
 KAIMING = Initializer.KaimingUniform(gain=3**-0.5, fan_out_only=False)
 """Even in +-1 / sqrt(fan_in): the default of Burn's and PyTorch's linear and convolution layers."""
@@ -22,13 +41,48 @@ XAVIER = Initializer.XavierNormal(gain=1.0)
 """Burn's default for recurrent layers: as much variance forwards as backwards."""
 
 
+# -- configurations -----------------------------------------------------------------------------------------
+class ParameterlessConfig(Config, Generic[M]):
+    """Base of the configuration of a layer without parameters, whose fields are those of the layer.
+
+    class EluConfig(ParameterlessConfig["Elu"]): ...        `init` makes an Elu, which may be declared further down
+    """
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            cls.init = _init_of(cls, base.__args__[0].__forward_arg__)  # type: ignore[method-assign]  # one for each class
+        super().__init_subclass__(**settings)
+
+    if TYPE_CHECKING:
+
+        def init(self, device: Device | None = None) -> M: ...
+
+
+def _init_of(cls: type[Config], layer: str) -> Callable[..., Any]:
+    def init(self: Config, device: Device | None = None) -> Any:
+        kind = vars(sys.modules[cls.__module__])[layer]
+        return kind(*[getattr(self, name) for name in kind.__module_fields__])
+
+    init.__module__, init.__qualname__ = cls.__module__, f"{cls.__qualname__}.init"
+    init.__doc__ = f"The {layer}; it has no parameters, so the device does not matter."
+    init.__annotations__["return"] = layer
+    return init
+
+
+# -- errors -------------------------------------------------------------------------------------------------
 def in_layer(err: BurnTorchError, layer: Module) -> BurnTorchError:
     """The error with a note of the layer it rose in: "in Linear(d_input=3, d_output=4, bias=True)"."""
     content = layer.custom_content(Content(DisplaySettings(), type(layer).__name__))
     fields = [] if content is None else content.attributes
     shown_fields = (f"{name}={value.spec if isinstance(value, Tensor) else value}" for name, value in fields)
-    err.add_note(f"in {type(layer).__name__}({', '.join(shown_fields)})")
+    note = f"in {type(layer).__name__}({', '.join(shown_fields)})"
+    if note not in getattr(err, "__notes__", ()):
+        err.add_note(note)
     return err
+
+
+noting_layer = on_error(in_layer)
+"""Marks the public methods of a layer whose errors get a note of the layer."""
 
 
 def require_ndim(x: Tensor, layer: Module, expected: str) -> None:
@@ -48,11 +102,19 @@ def require_ndim(x: Tensor, layer: Module, expected: str) -> None:
         )
 
 
+# -- values -------------------------------------------------------------------------------------------------
 def inline(layer: Module, content: Content) -> Content:
     """All fields of a layer on one line: what layers without a choice of their own show."""
     for name in layer.__module_fields__:
-        content.add(name.rstrip("_"), getattr(layer, name))
+        value = getattr(layer, name)
+        shown = value.value if isinstance(value, Enum) else str(value) if isinstance(value, Config) else value
+        content.add(name.rstrip("_"), shown)
     return content
+
+
+def fields_of(config: Config) -> dict[str, Any]:
+    """The values of a configuration by their names, as they stand."""
+    return {name: getattr(config, name) for name in inspect.signature(type(config)).parameters}
 
 
 def drawn_like(layer: Module, row: Any, numbers: tuple[float, ...], x: Tensor) -> Tensor:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from burn_torch import ops
-from burn_torch.core.errors import BurnTorchError, ShapeError
+from burn_torch.core.errors import ShapeError
 from burn_torch.core.spec import Shape
 from burn_torch.module import Content, Module
-from burn_torch.nn._layer import in_layer, require_ndim
+from burn_torch.nn._layer import require_ndim
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.nn.linear import Linear
 from burn_torch.tensor import Tensor, functional
@@ -54,12 +54,7 @@ def input_products(layer: Module, x: Tensor, gates: Sequence[GateController], ba
     timed = x.swap_dims(0, 1) if batch_first else x
     seq, _, d_input = timed.shape
     weight, bias = joined([gate.input_transform for gate in gates])
-    try:
-        products = functional.linear(timed.reshape((seq * batch, d_input)), weight, bias)
-    except BurnTorchError as err:
-        in_layer(err, layer)
-        raise
-    return _steps(products, seq, batch)
+    return _steps(functional.linear(timed.reshape((seq * batch, d_input)), weight, bias), seq, batch)
 
 
 def _steps(products: Tensor, seq: int, batch: int) -> list[Tensor]:
@@ -74,41 +69,49 @@ def _steps(products: Tensor, seq: int, batch: int) -> list[Tensor]:
 
 
 def unroll(
-    products: Sequence[Tensor],
+    layer: Any,
+    x: Tensor,
+    gates: Sequence[GateController],
     step: Callable[[Tensor, S], tuple[Tensor, S]],
-    state: S,
-    *,
-    reverse: bool,
-    batch_first: bool,
-    like: Tensor,
-    sizes: tuple[int, int],
+    start: Callable[[tuple[int, int]], S],
 ) -> tuple[Tensor, S]:
-    """Runs `step` over the steps of time: (products, state) -> (output, state).
+    """Runs `step` over the steps of time: (products, state) -> (output, state), from `start((batch, d_hidden))` on.
 
     Returns: the outputs in the order of the inputs, (batch, seq, d_hidden) or (seq, batch, d_hidden), and the state
-    after the step that was computed last.  `sizes` are (batch, d_hidden); no steps give an empty output, like `like`.
+    after the step that was computed last.  No steps give an empty output.
     """
-    outputs: list[Tensor] = []
-    for product in reversed(products) if reverse else products:
+    products = input_products(layer, x, gates, layer.batch_first)
+    sizes = (batch_of(layer, x, layer.batch_first), layer.d_hidden)
+    state, outputs = start(sizes), []
+    for product in reversed(products) if layer.reverse else products:
         output, state = step(product, state)
         outputs.append(output)
-    if reverse:
+    if layer.reverse:
         outputs.reverse()
-    joint = Tensor.cat(outputs, 0).reshape((len(outputs), *sizes)) if outputs else like.new_full((0, *sizes), 0.0)
-    return joint.swap_dims(0, 1) if batch_first else joint, state
+    joint = Tensor.cat(outputs, 0).reshape((len(outputs), *sizes)) if outputs else x.new_full((0, *sizes), 0.0)
+    return joint.swap_dims(0, 1) if layer.batch_first else joint, state
+
+
+def hidden_start(layer: Module, x: Tensor, state: Tensor | None) -> Callable[[tuple[int, int]], Tensor]:
+    """What `unroll` starts from: the hidden state that the caller gives, or zeros."""
+
+    def start(sizes: tuple[int, int]) -> Tensor:
+        if state is None:
+            return x.new_full(sizes, 0.0)
+        require_state(layer, "hidden", state, sizes)
+        return state
+
+    return start
 
 
 def require_state(layer: Module, name: str, state: Tensor, shape: Shape) -> None:
     """Raises: ShapeError unless a state that the caller gives has this shape."""
     if state.shape != shape:
-        raise in_layer(
-            ShapeError(
-                f"{type(layer).__name__}: the {name} state does not fit the input",
-                given=f"{name} {state.spec}",
-                expected=f"{name} {shape}",
-                mend="pass the state that a call with this batch returned, or None for zeros",
-            ),
-            layer,
+        raise ShapeError(
+            f"{type(layer).__name__}: the {name} state does not fit the input",
+            given=f"{name} {state.spec}",
+            expected=f"{name} {shape}",
+            mend="pass the state that a call with this batch returned, or None for zeros",
         )
 
 

@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError
 from burn_torch.module import Content, Module, Param
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import KAIMING, Rules, in_layer, require_ndim
+from burn_torch.nn._layer import KAIMING, Rules, noting_layer, require_ndim
 from burn_torch.nn.padding import PaddingConfig1d, PaddingConfig2d, PaddingConfig3d
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply
@@ -47,24 +46,21 @@ class _Conv(Module):
     groups: int
     padding: Any
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The convolved input.  Raises: ShapeError, DTypeError."""
         bias = self.bias
         stride, dilation = as_tuple(self.stride), as_tuple(self.dilation)
         require_ndim(x, self, AXES[len(stride)])
         padding = self.padding.pairs(x.shape[2:], extent(as_tuple(self.kernel_size), dilation), stride)
-        try:
-            y: Tensor = apply(
-                _conv,
-                (x, self.weight.val(), None if bias is None else bias.val()),
-                stride,
-                padding,
-                dilation,
-                self.groups,
-            )
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        y: Tensor = apply(
+            _conv,
+            (x, self.weight.val(), None if bias is None else bias.val()),
+            stride,
+            padding,
+            dilation,
+            self.groups,
+        )
         return y
 
     def custom_content(self, content: Content) -> Content:

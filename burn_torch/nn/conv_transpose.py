@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError
 from burn_torch.module import Content, Module, Param
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import KAIMING, Rules, in_layer, require_ndim
+from burn_torch.nn._layer import KAIMING, Rules, noting_layer, require_ndim
 from burn_torch.nn.conv import AXES, as_tuple
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply
@@ -38,17 +37,14 @@ class _ConvTranspose(Module):
     padding: Any
     padding_out: Any
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The spread input.  Raises: ShapeError, DTypeError."""
         bias, stride = self.bias, as_tuple(self.stride)
         require_ndim(x, self, AXES[len(stride)])
         inputs = (x, self.weight.val(), None if bias is None else bias.val())
         settings = (stride, as_tuple(self.padding), as_tuple(self.padding_out), as_tuple(self.dilation), self.groups)
-        try:
-            y: Tensor = apply(ops.conv_transpose, inputs, *settings)
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        y: Tensor = apply(ops.conv_transpose, inputs, *settings)
         return y
 
     def custom_content(self, content: Content) -> Content:

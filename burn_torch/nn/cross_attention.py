@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._attention import attend, joint_mask, split_heads
-from burn_torch.nn._layer import Rules, in_layer, require_ndim
+from burn_torch.nn._layer import Rules, noting_layer, require_ndim
 from burn_torch.nn.attention_cache import CrossAttentionCache
 from burn_torch.nn.dropout import Dropout, DropoutConfig
 from burn_torch.nn.linear import Linear, LinearConfig
@@ -90,30 +89,27 @@ class CrossAttention(Module):
         """Returns what the queries read of the context."""
         return self.forward_cache(query, context, mask, CrossAttentionCache())
 
+    @noting_layer
     def forward_cache(self, query: Tensor, context: Tensor, mask: Tensor | None, cache: CrossAttentionCache) -> Tensor:
         """The same; keys and values of the context are computed at the first call with this cache only."""
-        try:
-            require_ndim(query, self, "(batch, seq_q, d_model)")
-            require_ndim(context, self, "(batch, seq_k, d_context)")
-            seq_k = cache.key.length(2) or context.shape[1]
-            joint = joint_mask(self, mask, None, query.shape[0], query.shape[1], seq_k)
-            heads = split_heads(self.query.forward(query), self.n_heads)
-            key = cache.key.forward_full(context, lambda x: split_heads(self.key.forward(x), self.n_heads_kv))
-            value = cache.value.forward_full(context, lambda x: split_heads(self.value.forward(x), self.n_heads_kv))
-            read = attend(
-                heads,
-                key,
-                value,
-                joint,
-                scale=1.0 / math.sqrt(self.d_head),
-                min_float=self.min_float,
-                quiet=self.quiet_softmax,
-                dropout=self.dropout,
-            )
-            return self.output.forward(read)
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        require_ndim(query, self, "(batch, seq_q, d_model)")
+        require_ndim(context, self, "(batch, seq_k, d_context)")
+        seq_k = cache.key.length(2) or context.shape[1]
+        joint = joint_mask(self, mask, None, query.shape[0], query.shape[1], seq_k)
+        heads = split_heads(self.query.forward(query), self.n_heads)
+        key = cache.key.forward_full(context, lambda x: split_heads(self.key.forward(x), self.n_heads_kv))
+        value = cache.value.forward_full(context, lambda x: split_heads(self.value.forward(x), self.n_heads_kv))
+        read = attend(
+            heads,
+            key,
+            value,
+            joint,
+            scale=1.0 / math.sqrt(self.d_head),
+            min_float=self.min_float,
+            quiet=self.quiet_softmax,
+            dropout=self.dropout,
+        )
+        return self.output.forward(read)
 
     def custom_content(self, content: Content) -> Content:
         """Sizes and options."""

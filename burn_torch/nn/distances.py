@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from burn_torch.config import Config
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ShapeError
-from burn_torch.module import Content, Module
-from burn_torch.nn._layer import Rules, in_layer, inline
-from burn_torch.tensor import Device, Tensor
+from burn_torch.module import Module
+from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_layer
+from burn_torch.tensor import Tensor
 
 __all__ = ["CosineSimilarity", "CosineSimilarityConfig", "PairwiseDistance", "PairwiseDistanceConfig"]
 
@@ -64,7 +63,7 @@ def _powers(x: Tensor, p: float) -> Tensor:
     return x.mask_fill(none, 1.0).powf(p).mask_fill(none, 0.0)
 
 
-class CosineSimilarityConfig(Config):
+class CosineSimilarityConfig(ParameterlessConfig["CosineSimilarity"]):
     """The cosine along an axis.
 
     dim 1 is the axis of features after the batch.  eps 1e-8 is the least norm: a zero vector is like none.
@@ -75,10 +74,6 @@ class CosineSimilarityConfig(Config):
 
     def __post_init__(self) -> None:
         Rules(self).positive("eps").stop()
-
-    def init(self, device: Device | None = None) -> CosineSimilarity:
-        """The layer; it has no parameters, so the device does not matter."""
-        return CosineSimilarity(self.dim, self.eps)
 
 
 class CosineSimilarity(Module):
@@ -91,17 +86,16 @@ class CosineSimilarity(Module):
     dim: int
     eps: float
 
+    @noting_layer
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The cosines."""
         _alike(self, x1, x2)
         return cosine(x1, x2, self.dim, self.eps)
 
-    def custom_content(self, content: Content) -> Content:
-        """All numbers."""
-        return inline(self, content)
+    custom_content = inline
 
 
-class PairwiseDistanceConfig(Config):
+class PairwiseDistanceConfig(ParameterlessConfig["PairwiseDistance"]):
     """The p-norm of a difference.
 
     p 2 is the Euclidean distance; JSON has no infinity, so PairwiseDistance(math.inf, eps) is made directly.
@@ -113,10 +107,6 @@ class PairwiseDistanceConfig(Config):
 
     def __post_init__(self) -> None:
         Rules(self).positive("p").at_least(0, "eps").stop()
-
-    def init(self, device: Device | None = None) -> PairwiseDistance:
-        """The layer; it has no parameters, so the device does not matter."""
-        return PairwiseDistance(self.p, self.eps)
 
 
 class PairwiseDistance(Module):
@@ -130,22 +120,20 @@ class PairwiseDistance(Module):
     p: float
     eps: float
 
+    @noting_layer
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The distances."""
         _alike(self, x1, x2)
         return length(widen(x1) - widen(x2) + self.eps, self.p, -1).squeeze_dim(-1).cast(x1.dtype)
 
-    def custom_content(self, content: Content) -> Content:
-        """All numbers."""
-        return inline(self, content)
+    custom_content = inline
 
 
 def _alike(layer: Module, x1: Tensor, x2: Tensor) -> None:
     if x1.shape != x2.shape or not x1.ndim:
-        err = ShapeError(
+        raise ShapeError(
             f"{type(layer).__name__}: the inputs do not fit together",
             given=f"x1 {x1.shape}, x2 {x2.shape}",
             expected="one shape of one axis or more",
             mend="expand one of them",
         )
-        raise in_layer(err, layer)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from burn_torch import ops
-from burn_torch.config import Config
 from burn_torch.core.ambient import first_element
-from burn_torch.module import Content, Module, draw
-from burn_torch.nn._layer import Rules, drawn_like, inline
-from burn_torch.tensor import Device, Tensor
+from burn_torch.module import Module, draw
+from burn_torch.nn._layer import ParameterlessConfig, Rules, drawn_like, inline
+from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import apply
 
 __all__ = ["Dropout", "DropoutConfig", "GaussianNoise", "GaussianNoiseConfig", "Identity"]
@@ -15,17 +14,13 @@ __all__ = ["Dropout", "DropoutConfig", "GaussianNoise", "GaussianNoiseConfig", "
 _dropout = ops.dropout
 
 
-class DropoutConfig(Config):
+class DropoutConfig(ParameterlessConfig["Dropout"]):
     """Dropout with probability `prob`."""
 
     prob: float
 
     def __post_init__(self) -> None:
         Rules(self).fraction("prob").stop()
-
-    def init(self, device: Device | None = None) -> Dropout:
-        """The layer; it has no parameters, so the device does not matter."""
-        return Dropout(self.prob)
 
 
 class Dropout(Module):
@@ -48,12 +43,10 @@ class Dropout(Module):
         y: Tensor = apply(_dropout, (x, self.prob, *draw(self)), first_element(x.spec.shape))
         return y
 
-    def custom_content(self, content: Content) -> Content:
-        """The probability."""
-        return inline(self, content)
+    custom_content = inline
 
 
-class GaussianNoiseConfig(Config):
+class GaussianNoiseConfig(ParameterlessConfig["GaussianNoise"]):
     """Noise of standard deviation `std`."""
 
     std: float
@@ -63,10 +56,6 @@ class GaussianNoiseConfig(Config):
             rules = Rules(self)
             rules.fault("std", "negative", "a number of 0 or more", "take its absolute value")
             rules.stop()
-
-    def init(self, device: Device | None = None) -> GaussianNoise:
-        """The layer; it has no parameters, so the device does not matter."""
-        return GaussianNoise(self.std)
 
 
 class GaussianNoise(Module):
@@ -83,9 +72,7 @@ class GaussianNoise(Module):
             return x
         return x + drawn_like(self, ops.normal, (0.0, self.std), x)
 
-    def custom_content(self, content: Content) -> Content:
-        """The standard deviation."""
-        return inline(self, content)
+    custom_content = inline
 
 
 class Identity(Module):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError
 from burn_torch.module import Content, Module, Param
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import Rules, in_layer
+from burn_torch.nn._layer import Rules, noting_layer
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply
 
@@ -44,13 +43,10 @@ class Embedding(Module):
 
     weight: Param
 
+    @noting_layer
     def forward(self, indices: Tensor) -> Tensor:
         """The rows."""
-        try:
-            y: Tensor = apply(ops.embedding, (self.weight.val(), indices))
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        y: Tensor = apply(ops.embedding, (self.weight.val(), indices))
         return y
 
     def custom_content(self, content: Content) -> Content:

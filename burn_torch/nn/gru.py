@@ -8,8 +8,8 @@ from collections.abc import Callable
 from burn_torch.config import Config
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import XAVIER, Rules
-from burn_torch.nn._recurrence import batch_of, gate_sizes, input_products, joined, parts, require_state, unroll
+from burn_torch.nn._layer import XAVIER, Rules, fields_of, noting_layer
+from burn_torch.nn._recurrence import batch_of, gate_sizes, hidden_start, joined, parts, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.tensor import Device, Tensor, functional
@@ -81,28 +81,14 @@ class Gru(Module):
     batch_first: bool = True
     reverse: bool = False
 
+    @noting_layer
     def forward(self, batched_input: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The hidden state after each step, and the last one; `state` None starts from zeros.
 
         Burn gives the first alone.
         """
-        products = input_products(
-            self, batched_input, [self.update_gate, self.reset_gate, self.new_gate], self.batch_first
-        )
-        batch = batch_of(self, batched_input, self.batch_first)
-        sizes = (batch, self.d_hidden)
-        if state is None:
-            state = batched_input.new_full(sizes, 0.0)
-        require_state(self, "hidden", state, sizes)
-        return unroll(
-            products,
-            self._step(),
-            state,
-            reverse=self.reverse,
-            batch_first=self.batch_first,
-            like=batched_input,
-            sizes=sizes,
-        )
+        gates = [self.update_gate, self.reset_gate, self.new_gate]
+        return unroll(self, batched_input, gates, self._step(), hidden_start(self, batched_input, state))
 
     def _step(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
         gate, new = self.gate_activation.forward, self.hidden_activation.forward
@@ -152,21 +138,15 @@ class BiGruConfig(Config):
 
     def init(self, device: Device) -> BiGru:
         """The layer with fresh parameters."""
-
-        def direction(reverse: bool) -> Gru:
-            layer = GruConfig(
-                self.d_input,
-                self.d_hidden,
-                self.bias,
-                reset_after=self.reset_after,
-                initializer=self.initializer,
-                gate_activation=self.gate_activation,
-                hidden_activation=self.hidden_activation,
-                clip=self.clip,
-            ).init(device)
-            return dataclasses.replace(layer, batch_first=self.batch_first, reverse=reverse)
-
-        return BiGru(direction(False), direction(True), self.d_hidden, self.batch_first)
+        fields = fields_of(self)
+        batch_first = fields.pop("batch_first")
+        ahead, back = (GruConfig(**fields).init(device) for _ in range(2))
+        return BiGru(
+            dataclasses.replace(ahead, batch_first=batch_first),
+            dataclasses.replace(back, batch_first=batch_first, reverse=True),
+            self.d_hidden,
+            batch_first,
+        )
 
 
 class BiGru(Module):
@@ -184,6 +164,7 @@ class BiGru(Module):
     d_hidden: int
     batch_first: bool
 
+    @noting_layer
     def forward(self, batched_input: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The hidden states of both directions after each step, and their last ones."""
         ahead, back = None, None

@@ -6,10 +6,9 @@ from enum import Enum
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError
 from burn_torch.module import Content, Module, Param, ParamId
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import KAIMING, Rules, in_layer
+from burn_torch.nn._layer import KAIMING, Rules, noting_layer
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import unary
 from burn_torch.tensor.functional import linear
@@ -63,14 +62,11 @@ class Linear(Module):
     weight: Param
     bias: Param | None
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The mapped input."""
         bias = self.bias
-        try:
-            return linear(x, self.weight.val(), None if bias is None else bias.val())
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        return linear(x, self.weight.val(), None if bias is None else bias.val())
 
     def custom_content(self, content: Content) -> Content:
         """Sizes as Burn shows them."""

@@ -8,8 +8,8 @@ from burn_torch.config import Config
 from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import XAVIER, Rules, in_layer
-from burn_torch.nn._recurrence import batch_of, gate_sizes, input_products, joined, parts, require_state, unroll
+from burn_torch.nn._layer import XAVIER, Rules, fields_of, noting_layer
+from burn_torch.nn._recurrence import batch_of, gate_sizes, joined, parts, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.nn.lstm_state import LstmState
@@ -91,21 +91,15 @@ class Lstm(Module):
     cell_activation: Activation
     hidden_activation: Activation
 
+    @noting_layer
     def forward(self, batched_input: Tensor, state: LstmState | None = None) -> tuple[Tensor, LstmState]:
         """The hidden state after each step, and the last state; `state` None starts from zeros."""
-        products = input_products(self, batched_input, self._gates(), self.batch_first)
-        batch = batch_of(self, batched_input, self.batch_first)
-        output, (cell, hidden) = unroll(
-            products,
-            self._step(),
-            self._start(state, batch, batched_input),
-            reverse=self.reverse,
-            batch_first=self.batch_first,
-            like=batched_input,
-            sizes=(batch, self.d_hidden),
+        output, pair = unroll(
+            self, batched_input, self._gates(), self._step(), lambda sizes: self._start(state, sizes, batched_input)
         )
-        return output, LstmState(cell, hidden)
+        return output, LstmState(*pair)
 
+    @noting_layer
     def forward_iter(
         self,
         input_timestep_iter: Iterable[tuple[int, Tensor]],
@@ -125,19 +119,16 @@ class Lstm(Module):
         indices = []
         pair: _Pair | None = None
         for t, input_t in input_timestep_iter:
-            pair = self._start(state, batch_size, input_t) if pair is None else pair
+            pair = self._start(state, (batch_size, self.d_hidden), input_t) if pair is None else pair
             product = functional.linear(input_t.squeeze_dim(1), weight, bias)
             outputs[t], pair = step(product, pair)
             indices.append(t)
         if sorted(indices) != list(range(seq_length)):
-            raise in_layer(
-                ArgumentError(
-                    "Lstm.forward_iter: the steps do not make up the sequence",
-                    given=f"indices {indices}",
-                    expected=f"each of 0 to {seq_length - 1} once, in any order",
-                    mend="pass enumerate(x.iter_dim(1)), or a list of it reversed",
-                ),
-                self,
+            raise ArgumentError(
+                "Lstm.forward_iter: the steps do not make up the sequence",
+                given=f"indices {indices}",
+                expected=f"each of 0 to {seq_length - 1} once, in any order",
+                mend="pass enumerate(x.iter_dim(1)), or a list of it reversed",
             )
         if pair is None:
             zeros = LstmState.initial((batch_size, self.d_hidden), device)
@@ -148,8 +139,7 @@ class Lstm(Module):
         forget = [] if self.forget_gate is None else [self.forget_gate]
         return [self.input_gate, *forget, self.output_gate, self.cell_gate]
 
-    def _start(self, state: LstmState | None, batch: int, x: Tensor) -> _Pair:
-        shape = (batch, self.d_hidden)
+    def _start(self, state: LstmState | None, shape: tuple[int, int], x: Tensor) -> _Pair:
         if state is None:
             zeros = x.new_full(shape, 0.0)
             return zeros, zeros
@@ -199,23 +189,8 @@ class BiLstmConfig(Config):
 
     def init(self, device: Device) -> BiLstm:
         """The layer with fresh parameters."""
-
-        def direction(reverse: bool) -> Lstm:
-            return LstmConfig(
-                self.d_input,
-                self.d_hidden,
-                self.bias,
-                initializer=self.initializer,
-                batch_first=self.batch_first,
-                reverse=reverse,
-                clip=self.clip,
-                input_forget=self.input_forget,
-                gate_activation=self.gate_activation,
-                cell_activation=self.cell_activation,
-                hidden_activation=self.hidden_activation,
-            ).init(device)
-
-        return BiLstm(direction(False), direction(True), self.d_hidden, self.batch_first)
+        ahead, back = (LstmConfig(**fields_of(self), reverse=reverse).init(device) for reverse in (False, True))
+        return BiLstm(ahead, back, self.d_hidden, self.batch_first)
 
 
 class BiLstm(Module):
@@ -233,6 +208,7 @@ class BiLstm(Module):
     d_hidden: int
     batch_first: bool
 
+    @noting_layer
     def forward(self, batched_input: Tensor, state: LstmState | None = None) -> tuple[Tensor, LstmState]:
         """The hidden states of both directions after each step, and their last states."""
         ahead, back = None, None

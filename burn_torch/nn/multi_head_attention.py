@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import final
 
 from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._attention import attend, attention_weights, joint_mask, read_values, split_heads
-from burn_torch.nn._layer import KAIMING, Rules, in_layer, require_ndim
+from burn_torch.nn._layer import KAIMING, Rules, noting_layer, require_ndim
 from burn_torch.nn.attention_cache import MhaCache, positions_from
 from burn_torch.nn.dropout import Dropout, DropoutConfig
 from burn_torch.nn.linear import Linear, LinearConfig
@@ -131,25 +130,19 @@ class MultiHeadAttention(Module):
     min_float: float
     quiet_softmax: bool
 
+    @noting_layer
     def forward(self, input: MhaInput) -> MhaOutput:
         """Returns what the queries read, and with which weights."""
-        try:
-            mask = self._mask(input)
-            query, key, value = self._heads(input)
-            weights = self._weights(query, key, mask)
-            return MhaOutput(weights, self.output.forward(read_values(weights, value)))
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        mask = self._mask(input)
+        query, key, value = self._heads(input)
+        weights = self._weights(query, key, mask)
+        return MhaOutput(weights, self.output.forward(read_values(weights, value)))
 
+    @noting_layer
     def context(self, input: MhaInput) -> Tensor:
         """The context of `forward` alone: the weights are never written to memory, unless they are dropped or quiet."""
-        try:
-            mask = self._mask(input)
-            return self.output.forward(self._read(*self._heads(input), mask))
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        mask = self._mask(input)
+        return self.output.forward(self._read(*self._heads(input), mask))
 
     def forward_cache(self, input: MhaInput, cache: MhaCache) -> MhaOutput:
         """`forward` of the positions that the cache has not answered yet.
@@ -165,26 +158,23 @@ class MultiHeadAttention(Module):
         new = self.forward_next(dataclasses.replace(input, query=query, key=key, value=value), cache)
         return MhaOutput(new.weights, cache.output.append(new.context, 1))
 
+    @noting_layer
     def forward_next(self, input: MhaInput, cache: MhaCache) -> MhaOutput:
         """`forward` of new positions: queries, keys and values of these alone, masks for the whole sequences.
 
         The memory of `MhaCache.autoregressive_cross_attention` is whole, and read at the first call only.
         """
-        try:
-            mask = self._mask(input, cache)  # all checks before the cache changes
-            query = split_heads(self.query.forward(input.query), self.n_heads)
-            if cache.fixed_memory:
-                key = cache.key.forward_full(input.key, self._keys)
-                value = cache.value.forward_full(input.value, self._values)
-            else:
-                key, value = self._keys(input.key), self._values(input.value)
-                key, value = cache.key.append(key, 2), cache.value.append(value, 2)
-            weights = self._weights(query, key, mask)
-            cache.positions += input.query.shape[1]
-            return MhaOutput(weights, self.output.forward(read_values(weights, value)))
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        mask = self._mask(input, cache)  # all checks before the cache changes
+        query = split_heads(self.query.forward(input.query), self.n_heads)
+        if cache.fixed_memory:
+            key = cache.key.forward_full(input.key, self._keys)
+            value = cache.value.forward_full(input.value, self._values)
+        else:
+            key, value = self._keys(input.key), self._values(input.value)
+            key, value = cache.key.append(key, 2), cache.value.append(value, 2)
+        weights = self._weights(query, key, mask)
+        cache.positions += input.query.shape[1]
+        return MhaOutput(weights, self.output.forward(read_values(weights, value)))
 
     @property
     def _scale(self) -> float:

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, TypeAlias
 
 from burn_torch import ops
 from burn_torch.config import Config, replace
-from burn_torch.core.errors import BurnTorchError, ShapeError
+from burn_torch.core.errors import ShapeError
 from burn_torch.module import Content, Module, Param, RunningState
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import Rules, in_layer, inline
+from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_layer
 from burn_torch.nn.distances import widen
 from burn_torch.nn.dropout import Identity
 from burn_torch.tensor import Device, Tensor
@@ -87,13 +87,10 @@ class BatchNorm(Module):
     momentum: float
     epsilon: float
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
-        try:
-            return self._train(x) if x.backend.trains else self._infer(x)
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        return self._train(x) if x.backend.trains else self._infer(x)
 
     def num_features(self) -> int:
         """How many channels it normalises."""
@@ -169,16 +166,13 @@ class LayerNorm(Module):
     beta: Param | None
     epsilon: float
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
         beta = self.beta
-        try:
-            return apply(  # type: ignore[no-any-return]  # rows are typed loosely
-                ops.layer_norm, (x, self.gamma.val(), None if beta is None else beta.val(), self.epsilon)
-            )[0]
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        return apply(  # type: ignore[no-any-return]  # rows are typed loosely
+            ops.layer_norm, (x, self.gamma.val(), None if beta is None else beta.val(), self.epsilon)
+        )[0]
 
     def num_features(self) -> int:
         """The size of the axis it normalises."""
@@ -215,13 +209,10 @@ class RmsNorm(Module):
     gamma: Param
     epsilon: float
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
-        try:
-            return apply(ops.rms_norm, (x, self.gamma.val(), self.epsilon))[0]  # type: ignore[no-any-return]  # rows are typed loosely
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        return apply(ops.rms_norm, (x, self.gamma.val(), self.epsilon))[0]  # type: ignore[no-any-return]  # rows are typed loosely
 
     def num_features(self) -> int:
         """The size of the axis it normalises."""
@@ -254,22 +245,17 @@ class GroupNormConfig(Config):
         return GroupNorm(gamma, beta, self.num_groups, self.num_channels, self.epsilon, self.affine)
 
 
-def _group_norm(layer: Module, x: Tensor, gamma: Param | None, beta: Param | None, eps: float, groups: int) -> Tensor:
-    found: Any = layer
-    if x.ndim < 2 or x.shape[1] != found.num_channels:
-        err = ShapeError(
+def _group_norm(layer: GroupNorm | InstanceNorm, x: Tensor, groups: int) -> Tensor:
+    channels, gamma, beta = layer.num_channels, layer.gamma, layer.beta
+    if x.ndim < 2 or x.shape[1] != channels:
+        raise ShapeError(
             f"{type(layer).__name__}: the input does not fit the layer",
             given=f"x {x.spec}",
-            expected=f"x (batch, {found.num_channels}, *s)",
-            mend=f"make the layer for the channels of x, or move them to axis 1: num_channels {found.num_channels}",
+            expected=f"x (batch, {channels}, *s)",
+            mend=f"make the layer for the channels of x, or move them to axis 1: num_channels {channels}",
         )
-        raise in_layer(err, layer)
-    try:
-        inputs = (x, None if gamma is None else gamma.val(), None if beta is None else beta.val(), eps)
-        return apply(ops.group_norm, inputs, groups)[0]  # type: ignore[no-any-return]  # rows are typed loosely
-    except BurnTorchError as err:
-        in_layer(err, layer)
-        raise
+    inputs = (x, None if gamma is None else gamma.val(), None if beta is None else beta.val(), layer.epsilon)
+    return apply(ops.group_norm, inputs, groups)[0]  # type: ignore[no-any-return]  # rows are typed loosely
 
 
 class GroupNorm(Module):
@@ -288,9 +274,10 @@ class GroupNorm(Module):
     epsilon: float
     affine: bool
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
-        return _group_norm(self, x, self.gamma, self.beta, self.epsilon, self.num_groups)
+        return _group_norm(self, x, self.num_groups)
 
     def num_features(self) -> int:
         """How many channels it normalises."""
@@ -333,9 +320,10 @@ class InstanceNorm(Module):
     epsilon: float
     affine: bool
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
-        return _group_norm(self, x, self.gamma, self.beta, self.epsilon, self.num_channels)
+        return _group_norm(self, x, self.num_channels)
 
     def num_features(self) -> int:
         """How many channels it normalises."""
@@ -349,7 +337,7 @@ class InstanceNorm(Module):
 
 
 # -- local response ---------------------------------------------------------------------------------------------
-class LocalResponseNormConfig(Config):
+class LocalResponseNormConfig(ParameterlessConfig["LocalResponseNorm"]):
     """Division by the size of neighbouring channels; alpha 1e-4, beta 0.75, k 1 as in PyTorch (the paper has k 2)."""
 
     size: int
@@ -359,10 +347,6 @@ class LocalResponseNormConfig(Config):
 
     def __post_init__(self) -> None:
         Rules(self).at_least(1, "size").stop()
-
-    def init(self, device: Device | None = None) -> LocalResponseNorm:
-        """The layer; it has no parameters, so the device does not matter."""
-        return LocalResponseNorm(self.size, self.alpha, self.beta, self.k)
 
 
 class LocalResponseNorm(Module):
@@ -377,17 +361,15 @@ class LocalResponseNorm(Module):
     beta: float
     k: float
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
         if x.ndim < 3:
-            raise in_layer(
-                ShapeError(
-                    f"LocalResponseNorm: the input has {x.ndim} axes",
-                    given=f"x {x.spec}",
-                    expected="(batch, channels, *s) with at least one spatial axis",
-                    mend="insert an axis with unsqueeze_dim",
-                ),
-                self,
+            raise ShapeError(
+                f"LocalResponseNorm: the input has {x.ndim} axes",
+                given=f"x {x.spec}",
+                expected="(batch, channels, *s) with at least one spatial axis",
+                mend="insert an axis with unsqueeze_dim",
             )
         if not x.spec.numel:  # pooling asks for at least one element
             return x
@@ -401,9 +383,7 @@ class LocalResponseNorm(Module):
         y = wide / (ops.reshape(means, shape=x.shape) * self.alpha + self.k) ** self.beta
         return y.cast(x.dtype)  # type: ignore[no-any-return]  # rows are typed loosely
 
-    def custom_content(self, content: Content) -> Content:
-        """All numbers."""
-        return inline(self, content)
+    custom_content = inline
 
 
 # -- the choice -----------------------------------------------------------------------------------------------------

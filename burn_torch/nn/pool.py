@@ -6,9 +6,8 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError
-from burn_torch.module import Content, Module
-from burn_torch.nn._layer import Rules, in_layer, inline, require_ndim
+from burn_torch.module import Module
+from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_layer, require_ndim
 from burn_torch.nn.conv import AXES, as_tuple, extent
 from burn_torch.nn.padding import PaddingConfig1d, PaddingConfig2d
 from burn_torch.tensor import Device, Tensor
@@ -32,62 +31,38 @@ __all__ = [
 ]
 
 
-class _Pool(Module):
-    """Padding that differs on the two sides of an axis is made first; then windows move over the result."""
-
-    def _check(self, x: Tensor, axes: int) -> None:
-        require_ndim(x, self, AXES[axes])
-
-    def _run(self, row: Any, x: Tensor, *settings: Any) -> Any:
-        try:
-            return apply(row, (x,), *settings)
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
-
-    def custom_content(self, content: Content) -> Content:
-        """Sizes as Burn shows them."""
-        for name in self.__module_fields__:
-            value = getattr(self, name)
-            content.add(name, str(value) if name == "padding" else value)
-        return content
-
-
 def _padded(x: Tensor, pairs: tuple[tuple[int, int], ...], value: float) -> Tensor:
     padded: Tensor = ops.pad(x, value, padding=((0, 0), (0, 0), *pairs), mode="constant")
     return padded
 
 
-class _MaxPool(_Pool):
-    def _pooled(self, x: Tensor, stride: object) -> Tensor:
-        config: Any = self
-        kernel, stride, dilation = as_tuple(config.kernel_size), as_tuple(stride), as_tuple(config.dilation)
-        self._check(x, len(kernel))
-        pairs = config.padding.pairs(x.shape[2:], extent(kernel, dilation), stride)
-        padding = tuple([before for before, _ in pairs])
-        if any(before != after for before, after in pairs):
-            x, padding = _padded(x, pairs, -float("inf")), (0,) * len(kernel)
-        values: Tensor = self._run(ops.max_pool_with_indices, x, kernel, stride, padding, dilation, config.ceil_mode)[0]
-        return values
+# Padding that differs on the two sides of an axis is made first; then windows move over the result.
+def _max_pool(layer: MaxPool1d | MaxPool2d, x: Tensor, stride: object) -> Tensor:
+    kernel, stride, dilation = as_tuple(layer.kernel_size), as_tuple(stride), as_tuple(layer.dilation)
+    require_ndim(x, layer, AXES[len(kernel)])
+    pairs = layer.padding.pairs(x.shape[2:], extent(kernel, dilation), stride)
+    padding = tuple([before for before, _ in pairs])
+    if any(before != after for before, after in pairs):
+        x, padding = _padded(x, pairs, -float("inf")), (0,) * len(kernel)
+    values: Tensor = apply(ops.max_pool_with_indices, (x,), kernel, stride, padding, dilation, layer.ceil_mode)[0]
+    return values
 
 
-class _AvgPool(_Pool):
-    def _pooled(self, x: Tensor, stride: object) -> Tensor:
-        config: Any = self
-        kernel, stride = as_tuple(config.kernel_size), as_tuple(stride)
-        self._check(x, len(kernel))
-        pairs = config.padding.pairs(x.shape[2:], kernel, stride)
-        padding, count, ceil = tuple([before for before, _ in pairs]), config.count_include_pad, config.ceil_mode
-        if all(before == after for before, after in pairs):
-            y: Tensor = self._run(ops.avg_pool, x, kernel, stride, padding, count, ceil)
-            return y
-        settings = (kernel, stride, (0,) * len(kernel), True, ceil)
-        y = self._run(ops.avg_pool, _padded(x, pairs, 0.0), *settings)
-        if count:
-            return y
-        inside = _padded(x.new_full((1, 1, *x.shape[2:]), 1.0), pairs, 0.0)  # the share of a window that is no padding
-        share: Tensor = self._run(ops.avg_pool, inside, *settings)
-        return y / share
+def _avg_pool(layer: AvgPool1d | AvgPool2d, x: Tensor, stride: object) -> Tensor:
+    kernel, stride = as_tuple(layer.kernel_size), as_tuple(stride)
+    require_ndim(x, layer, AXES[len(kernel)])
+    pairs = layer.padding.pairs(x.shape[2:], kernel, stride)
+    padding, count, ceil = tuple([before for before, _ in pairs]), layer.count_include_pad, layer.ceil_mode
+    if all(before == after for before, after in pairs):
+        y: Tensor = apply(ops.avg_pool, (x,), kernel, stride, padding, count, ceil)
+        return y
+    settings = (kernel, stride, (0,) * len(kernel), True, ceil)
+    y = apply(ops.avg_pool, (_padded(x, pairs, 0.0),), *settings)
+    if count:
+        return y
+    inside = _padded(x.new_full((1, 1, *x.shape[2:]), 1.0), pairs, 0.0)  # the share of a window that is no padding
+    share: Tensor = apply(ops.avg_pool, (inside,), *settings)
+    return y / share
 
 
 class MaxPool1dConfig(Config):
@@ -177,7 +152,7 @@ def _check_windows(config: Any, stride: str, *others: str) -> None:
     rules.stop()
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(Module):
     """The largest element of each window; padding never wins.
 
     Shapes: x (batch, channels, length) -> (batch, channels, windows).  Dtypes: any float, the same out.
@@ -190,12 +165,15 @@ class MaxPool1d(_MaxPool):
     dilation: int
     ceil_mode: bool
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The largest elements."""
-        return self._pooled(x, self.stride)
+        return _max_pool(self, x, self.stride)
+
+    custom_content = inline
 
 
-class MaxPool2d(_MaxPool):
+class MaxPool2d(Module):
     """The largest element of each window; padding never wins.
 
     Shapes: x (batch, channels, height, width) -> (batch, channels, *windows).  Dtypes: any float, the same out.
@@ -208,12 +186,15 @@ class MaxPool2d(_MaxPool):
     dilation: tuple[int, int]
     ceil_mode: bool
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The largest elements."""
-        return self._pooled(x, self.strides)
+        return _max_pool(self, x, self.strides)
+
+    custom_content = inline
 
 
-class AvgPool1d(_AvgPool):
+class AvgPool1d(Module):
     """The mean of each window.
 
     Shapes: x (batch, channels, length) -> (batch, channels, windows).  Dtypes: any float, the same out.
@@ -226,12 +207,15 @@ class AvgPool1d(_AvgPool):
     count_include_pad: bool
     ceil_mode: bool
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The means."""
-        return self._pooled(x, self.stride)
+        return _avg_pool(self, x, self.stride)
+
+    custom_content = inline
 
 
-class AvgPool2d(_AvgPool):
+class AvgPool2d(Module):
     """The mean of each window.
 
     Shapes: x (batch, channels, height, width) -> (batch, channels, *windows).  Dtypes: any float, the same out.
@@ -244,32 +228,30 @@ class AvgPool2d(_AvgPool):
     count_include_pad: bool
     ceil_mode: bool
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The means."""
-        return self._pooled(x, self.strides)
+        return _avg_pool(self, x, self.strides)
+
+    custom_content = inline
 
 
 # -- adaptive ---------------------------------------------------------------------------------------------
 class _AdaptiveAvgPool(Module):
     output_size: Any
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The means of `output_size` windows an axis, which cover it and differ by at most one element."""
         size = as_tuple(self.output_size)
         require_ndim(x, self, AXES[len(size)])
-        try:
-            y: Tensor = apply(ops.adaptive_avg_pool, (x,), size)
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        y: Tensor = apply(ops.adaptive_avg_pool, (x,), size)
         return y
 
-    def custom_content(self, content: Content) -> Content:
-        """The size."""
-        return inline(self, content)
+    custom_content = inline
 
 
-class AdaptiveAvgPool1dConfig(Config):
+class AdaptiveAvgPool1dConfig(ParameterlessConfig["AdaptiveAvgPool1d"]):
     """Means that make an output of a given size, whatever the input's."""
 
     output_size: int
@@ -277,12 +259,8 @@ class AdaptiveAvgPool1dConfig(Config):
     def __post_init__(self) -> None:
         Rules(self).at_least(1, "output_size").stop()
 
-    def init(self, device: Device | None = None) -> AdaptiveAvgPool1d:
-        """The layer; it has no parameters, so the device does not matter."""
-        return AdaptiveAvgPool1d(self.output_size)
 
-
-class AdaptiveAvgPool2dConfig(Config):
+class AdaptiveAvgPool2dConfig(ParameterlessConfig["AdaptiveAvgPool2d"]):
     """Means that make an output of a given size, whatever the input's."""
 
     output_size: tuple[int, int]
@@ -290,22 +268,14 @@ class AdaptiveAvgPool2dConfig(Config):
     def __post_init__(self) -> None:
         Rules(self).at_least(1, "output_size").stop()
 
-    def init(self, device: Device | None = None) -> AdaptiveAvgPool2d:
-        """The layer; it has no parameters, so the device does not matter."""
-        return AdaptiveAvgPool2d(self.output_size)
 
-
-class AdaptiveAvgPool3dConfig(Config):
+class AdaptiveAvgPool3dConfig(ParameterlessConfig["AdaptiveAvgPool3d"]):
     """Means that make an output of a given size, whatever the input's."""
 
     output_size: tuple[int, int, int]
 
     def __post_init__(self) -> None:
         Rules(self).at_least(1, "output_size").stop()
-
-    def init(self, device: Device | None = None) -> AdaptiveAvgPool3d:
-        """The layer; it has no parameters, so the device does not matter."""
-        return AdaptiveAvgPool3d(self.output_size)
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):

@@ -10,7 +10,7 @@ from burn_torch.config import Config
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.module import Content, Module
-from burn_torch.nn._layer import Rules, in_layer, require_ndim
+from burn_torch.nn._layer import Rules, noting_layer, require_ndim
 from burn_torch.tensor import Device, Tensor
 
 __all__ = ["PositionalEncoding", "PositionalEncodingConfig", "generate_sinusoids"]
@@ -74,19 +74,17 @@ class PositionalEncoding(Module):
     max_sequence_size: int
     max_timescale: int
 
+    @noting_layer
     def forward(self, input: Tensor) -> Tensor:
         """The sequence with its positions.  Raises: ShapeError for one that is too long, or of another d_model."""
         require_ndim(input, self, "(batch, seq, d_model)")
         seq, d_model = input.shape[1], self.sinusoids.shape[2]
         if input.shape[2] != d_model or seq > self.max_sequence_size:
-            raise in_layer(
-                ShapeError(
-                    "PositionalEncoding: the sequence does not fit",
-                    given=f"{input.spec}",
-                    expected=f"(batch, seq, {d_model}) with seq of at most {self.max_sequence_size}",
-                    mend="build it with a larger max_sequence_size, or with the d_model of the embedding",
-                ),
-                self,
+            raise ShapeError(
+                "PositionalEncoding: the sequence does not fit",
+                given=f"{input.spec}",
+                expected=f"(batch, seq, {d_model}) with seq of at most {self.max_sequence_size}",
+                mend="build it with a larger max_sequence_size, or with the d_model of the embedding",
             )
         return input + self.sinusoids.narrow(1, 0, seq).cast(input.dtype)
 

@@ -9,8 +9,8 @@ from typing import final
 from burn_torch.config import Config
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import XAVIER, Rules
-from burn_torch.nn._recurrence import batch_of, gate_sizes, input_products, joined, require_state, unroll
+from burn_torch.nn._layer import XAVIER, Rules, fields_of, noting_layer
+from burn_torch.nn._recurrence import batch_of, gate_sizes, hidden_start, joined, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.tensor import Device, Tensor, functional
@@ -80,21 +80,11 @@ class Rnn(Module):
     clip: float | None
     hidden_activation: Activation
 
+    @noting_layer
     def forward(self, batched_input: Tensor, state: RnnState | None = None) -> tuple[Tensor, RnnState]:
         """The hidden state after each step, and the last one; `state` None starts from zeros."""
-        products = input_products(self, batched_input, [self.gate], self.batch_first)
-        sizes = (batch_of(self, batched_input, self.batch_first), self.d_hidden)
-        hidden = batched_input.new_full(sizes, 0.0) if state is None else state.hidden
-        require_state(self, "hidden", hidden, sizes)
-        output, hidden = unroll(
-            products,
-            self._step(),
-            hidden,
-            reverse=self.reverse,
-            batch_first=self.batch_first,
-            like=batched_input,
-            sizes=sizes,
-        )
+        start = hidden_start(self, batched_input, None if state is None else state.hidden)
+        output, hidden = unroll(self, batched_input, [self.gate], self._step(), start)
         return output, RnnState(hidden)
 
     def _step(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -129,20 +119,8 @@ class BiRnnConfig(Config):
 
     def init(self, device: Device) -> BiRnn:
         """The layer with fresh parameters."""
-
-        def direction(reverse: bool) -> Rnn:
-            return RnnConfig(
-                self.d_input,
-                self.d_hidden,
-                self.bias,
-                initializer=self.initializer,
-                batch_first=self.batch_first,
-                reverse=reverse,
-                clip=self.clip,
-                hidden_activation=self.hidden_activation,
-            ).init(device)
-
-        return BiRnn(direction(False), direction(True), self.d_hidden, self.batch_first)
+        ahead, back = (RnnConfig(**fields_of(self), reverse=reverse).init(device) for reverse in (False, True))
+        return BiRnn(ahead, back, self.d_hidden, self.batch_first)
 
 
 class BiRnn(Module):
@@ -160,6 +138,7 @@ class BiRnn(Module):
     d_hidden: int
     batch_first: bool
 
+    @noting_layer
     def forward(self, batched_input: Tensor, state: RnnState | None = None) -> tuple[Tensor, RnnState]:
         """The hidden states of both directions after each step, and their last ones."""
         ahead, back = None, None

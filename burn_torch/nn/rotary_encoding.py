@@ -11,7 +11,7 @@ from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.module import Content, Module
-from burn_torch.nn._layer import Rules, in_layer
+from burn_torch.nn._layer import Rules, noting_layer
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply
 
@@ -80,6 +80,7 @@ class RotaryEncoding(Module):
         """The sequence rotated, from the first position of the table on."""
         return self.apply(x, 0)
 
+    @noting_layer
     def apply(self, x: Tensor, start: int) -> Tensor:
         """The sequence rotated, from position `start` of the table on: what a cache of earlier positions needs.
 
@@ -87,14 +88,11 @@ class RotaryEncoding(Module):
         """
         length, d_model, _ = self.freq_complex.shape
         if x.ndim < 2 or x.shape[-1] != d_model or not 0 <= start <= start + x.shape[-2] <= length:
-            raise in_layer(
-                ShapeError(
-                    "RotaryEncoding: the sequence does not fit",
-                    given=f"{x.spec} from position {start}",
-                    expected=f"(..., seq, {d_model}) with 0 <= start and start + seq <= {length}",
-                    mend="build it with a larger max_sequence_length, or move its table with shift(start)",
-                ),
-                self,
+            raise ShapeError(
+                "RotaryEncoding: the sequence does not fit",
+                given=f"{x.spec} from position {start}",
+                expected=f"(..., seq, {d_model}) with 0 <= start and start + seq <= {length}",
+                mend="build it with a larger max_sequence_length, or move its table with shift(start)",
             )
         seq = x.shape[-2]
         table = self.freq_complex.narrow(0, start, seq).cast(x.dtype)
@@ -104,20 +102,18 @@ class RotaryEncoding(Module):
         turned = Tensor.cat([imaginary.neg(), real], -1).reshape(x.shape)
         return x * cosine + turned * sine
 
+    @noting_layer
     def shift(self, start: int) -> RotaryEncoding:
         """The layer whose table begins at position `start`, for sequences that outgrow it.  Burn changes it in place.
 
         Raises: ArgumentError unless `start` lies after the first position of the table.
         """
         if start <= self.start_offset:
-            raise in_layer(
-                ArgumentError(
-                    "RotaryEncoding.shift: the table moves forwards only",
-                    given=f"start {start}, while it begins at {self.start_offset}",
-                    expected=f"a position after {self.start_offset}",
-                    mend="reset() begins at 0 again",
-                ),
-                self,
+            raise ArgumentError(
+                "RotaryEncoding.shift: the table moves forwards only",
+                given=f"start {start}, while it begins at {self.start_offset}",
+                expected=f"a position after {self.start_offset}",
+                mend="reset() begins at 0 again",
             )
         return self._from(start)
 

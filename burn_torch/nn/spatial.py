@@ -6,12 +6,11 @@ from enum import Enum
 from typing import Any
 
 from burn_torch import ops
-from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError, ShapeError
-from burn_torch.module import Content, Module
-from burn_torch.nn._layer import Rules, in_layer, require_ndim
+from burn_torch.core.errors import ShapeError
+from burn_torch.module import Module
+from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_layer, require_ndim
 from burn_torch.nn.conv import AXES, as_tuple
-from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import apply
 
 __all__ = [
@@ -32,44 +31,26 @@ __all__ = [
 
 
 class _Spatial(Module):
-    def _run(self, row: Any, x: Tensor, *settings: Any) -> Tensor:
-        try:
-            y: Tensor = apply(row, (x,), *settings)
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
-        return y
-
     def _divided(self, fits: bool, x: Tensor, expected: str) -> None:
         if not fits:
-            err = ShapeError(
+            raise ShapeError(
                 f"{type(self).__name__}: the sizes do not divide",
                 given=f"x {x.spec}",
                 expected=expected,
                 mend="change the factor, or pad the input",
             )
-            raise in_layer(err, self)
 
-    def custom_content(self, content: Content) -> Content:
-        """All settings on one line."""
-        for name in self.__module_fields__:
-            value = getattr(self, name)
-            content.add(name, value.value if isinstance(value, Enum) else value)
-        return content
+    custom_content = inline
 
 
 # -- pixels ---------------------------------------------------------------------------------------------------
-class PixelShuffleConfig(Config):
+class PixelShuffleConfig(ParameterlessConfig["PixelShuffle"]):
     """Larger images from more channels."""
 
     upscale_factor: int
 
     def __post_init__(self) -> None:
         Rules(self).at_least(1, "upscale_factor").stop()
-
-    def init(self, device: Device | None = None) -> PixelShuffle:
-        """The layer; it has no parameters, so the device does not matter."""
-        return PixelShuffle(self.upscale_factor)
 
 
 class PixelShuffle(_Spatial):
@@ -81,6 +62,7 @@ class PixelShuffle(_Spatial):
 
     upscale_factor: int
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The larger image."""
         require_ndim(x, self, AXES[2])
@@ -90,17 +72,13 @@ class PixelShuffle(_Spatial):
         return blocks.reshape((batch, channels // (r * r), height * r, width * r))
 
 
-class PixelUnshuffleConfig(Config):
+class PixelUnshuffleConfig(ParameterlessConfig["PixelUnshuffle"]):
     """More channels from larger images."""
 
     downscale_factor: int
 
     def __post_init__(self) -> None:
         Rules(self).at_least(1, "downscale_factor").stop()
-
-    def init(self, device: Device | None = None) -> PixelUnshuffle:
-        """The layer; it has no parameters, so the device does not matter."""
-        return PixelUnshuffle(self.downscale_factor)
 
 
 class PixelUnshuffle(_Spatial):
@@ -112,6 +90,7 @@ class PixelUnshuffle(_Spatial):
 
     downscale_factor: int
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The smaller image with more channels."""
         require_ndim(x, self, AXES[2])
@@ -122,7 +101,7 @@ class PixelUnshuffle(_Spatial):
 
 
 # -- windows --------------------------------------------------------------------------------------------------
-class Unfold4dConfig(Config):
+class Unfold4dConfig(ParameterlessConfig["Unfold4d"]):
     """Windows of an image as columns.  stride and dilation 1, padding 0: every window of the image itself."""
 
     kernel_size: tuple[int, int]
@@ -132,10 +111,6 @@ class Unfold4dConfig(Config):
 
     def __post_init__(self) -> None:
         Rules(self).at_least(1, "kernel_size", "stride", "dilation").at_least(0, "padding").stop()
-
-    def init(self, device: Device | None = None) -> Unfold4d:
-        """The layer; it has no parameters, so the device does not matter."""
-        return Unfold4d(self.kernel_size, self.stride, self.dilation, self.padding)
 
 
 class Unfold4d(_Spatial):
@@ -150,12 +125,14 @@ class Unfold4d(_Spatial):
     dilation: tuple[int, int]
     padding: tuple[int, int]
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The columns."""
-        return self._run(ops.unfold4d, x, self.kernel_size, self.stride, self.dilation, self.padding)
+        y: Tensor = apply(ops.unfold4d, (x,), self.kernel_size, self.stride, self.dilation, self.padding)
+        return y
 
 
-class Fold4dConfig(Config):
+class Fold4dConfig(ParameterlessConfig["Fold4d"]):
     """Columns added into an image.  stride and dilation 1, padding 0: as Unfold4dConfig makes them."""
 
     output_size: tuple[int, int]
@@ -167,10 +144,6 @@ class Fold4dConfig(Config):
     def __post_init__(self) -> None:
         rules = Rules(self).at_least(1, "output_size", "kernel_size", "stride", "dilation")
         rules.at_least(0, "padding").stop()
-
-    def init(self, device: Device | None = None) -> Fold4d:
-        """The layer; it has no parameters, so the device does not matter."""
-        return Fold4d(self.output_size, self.kernel_size, self.stride, self.dilation, self.padding)
 
 
 class Fold4d(_Spatial):
@@ -186,10 +159,12 @@ class Fold4d(_Spatial):
     dilation: tuple[int, int]
     padding: tuple[int, int]
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The image."""
         settings = (self.output_size, self.kernel_size, self.stride, self.dilation, self.padding)
-        return self._run(ops.fold4d, x, *settings)
+        y: Tensor = apply(ops.fold4d, (x,), *settings)
+        return y
 
 
 # -- resampling -------------------------------------------------------------------------------------------------
@@ -235,6 +210,7 @@ class _Interpolate(_Spatial):
     mode: InterpolateMode
     align_corners: bool
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The resampled input."""
         axes = len(as_tuple(self.output_size if self.scale_factor is None else self.scale_factor))
@@ -243,10 +219,11 @@ class _Interpolate(_Spatial):
             size = as_tuple(self.output_size)
         else:
             size = tuple(int(n * factor) for n, factor in zip(x.shape[2:], as_tuple(self.scale_factor), strict=True))
-        return self._run(ops.interpolate, x, size, _ROW_MODES[self.mode], self.align_corners)
+        y: Tensor = apply(ops.interpolate, (x,), size, _ROW_MODES[self.mode], self.align_corners)
+        return y
 
 
-class Interpolate1dConfig(Config):
+class Interpolate1dConfig(ParameterlessConfig["Interpolate1d"]):
     """Resampling of one axis, to a size or by a factor.
 
     mode Nearest makes up no values.  align_corners true: the ends stay where they are (PyTorch: false).
@@ -260,12 +237,8 @@ class Interpolate1dConfig(Config):
     def __post_init__(self) -> None:
         _check_sizes(self)
 
-    def init(self, device: Device | None = None) -> Interpolate1d:
-        """The layer; it has no parameters, so the device does not matter."""
-        return Interpolate1d(self.output_size, self.scale_factor, self.mode, self.align_corners)
 
-
-class Interpolate2dConfig(Config):
+class Interpolate2dConfig(ParameterlessConfig["Interpolate2d"]):
     """Resampling of two axes, to a size or by factors; defaults as in Interpolate1dConfig."""
 
     output_size: tuple[int, int] | None = None
@@ -275,10 +248,6 @@ class Interpolate2dConfig(Config):
 
     def __post_init__(self) -> None:
         _check_sizes(self)
-
-    def init(self, device: Device | None = None) -> Interpolate2d:
-        """The layer; it has no parameters, so the device does not matter."""
-        return Interpolate2d(self.output_size, self.scale_factor, self.mode, self.align_corners)
 
 
 class Interpolate1d(_Interpolate):

@@ -7,17 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from burn_torch.config import Config
 from burn_torch.core.checking import between, checked
-from burn_torch.module import Content, Module
-from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import KAIMING, Rules
-from burn_torch.nn.activation import ActivationConfig
+from burn_torch.module import Module
+from burn_torch.nn._transformer import TransformerConfig, TransformerStack, attention_of, layer_of, stack_of
 from burn_torch.nn.attention_cache import MhaCache, TensorCache
-from burn_torch.nn.dropout import Dropout, DropoutConfig
-from burn_torch.nn.feed_forward import PositionWiseFeedForward, PositionWiseFeedForwardConfig
-from burn_torch.nn.multi_head_attention import MhaInput, MultiHeadAttention, MultiHeadAttentionConfig
-from burn_torch.nn.norm import LayerNorm, LayerNormConfig
+from burn_torch.nn.dropout import Dropout
+from burn_torch.nn.feed_forward import PositionWiseFeedForward
+from burn_torch.nn.multi_head_attention import MhaInput, MultiHeadAttention
+from burn_torch.nn.norm import LayerNorm
 from burn_torch.tensor import Device, Tensor
 
 __all__ = [
@@ -30,37 +27,12 @@ __all__ = [
 ]
 
 
-class TransformerDecoderConfig(Config):
+class TransformerDecoderConfig(TransformerConfig):
     """`n_layers` decoder layers; the fields are those of TransformerEncoderConfig."""
-
-    d_model: int
-    d_ff: int
-    n_heads: int
-    n_layers: int
-    dropout: float = 0.1
-    norm_first: bool = False
-    quiet_softmax: bool = False
-    initializer: Initializer = KAIMING
-    activation: ActivationConfig = ActivationConfig.Gelu
-    layer_norm_eps: float = 1e-5
-
-    def __post_init__(self) -> None:
-        rules = Rules(self).at_least(1, "d_model", "d_ff", "n_heads").at_least(0, "n_layers")
-        rules.divides("n_heads", "d_model").fraction("dropout").positive("layer_norm_eps").stop()
 
     def init(self, device: Device) -> TransformerDecoder:
         """The layers with fresh parameters."""
-        layers = tuple([TransformerDecoderLayer.new(self, device) for _ in range(self.n_layers)])
-        return TransformerDecoder(
-            layers=layers,
-            d_model=self.d_model,
-            d_ff=self.d_ff,
-            n_heads=self.n_heads,
-            n_layers=self.n_layers,
-            dropout=self.dropout,
-            norm_first=self.norm_first,
-            quiet_softmax=self.quiet_softmax,
-        )
+        return stack_of(self, TransformerDecoder, TransformerDecoderLayer.new, device)
 
 
 @final
@@ -165,31 +137,8 @@ class TransformerDecoderLayer(Module):
     @staticmethod
     def new(config: TransformerDecoderConfig, device: Device) -> TransformerDecoderLayer:
         """One layer of such a decoder, with fresh parameters."""
-        mha = MultiHeadAttentionConfig(
-            config.d_model,
-            config.n_heads,
-            dropout=config.dropout,
-            quiet_softmax=config.quiet_softmax,
-            initializer=config.initializer,
-        )
-        pwff = PositionWiseFeedForwardConfig(
-            config.d_model,
-            config.d_ff,
-            dropout=config.dropout,
-            initializer=config.initializer,
-            activation=config.activation,
-        )
-        norm = LayerNormConfig(config.d_model, epsilon=config.layer_norm_eps)
-        return TransformerDecoderLayer(
-            cross_attn=mha.init(device),
-            self_attn=mha.init(device),
-            pwff=pwff.init(device),
-            norm_1=norm.init(device),
-            norm_2=norm.init(device),
-            norm_3=norm.init(device),
-            dropout=DropoutConfig(config.dropout).init(),
-            norm_first=config.norm_first,
-        )
+        cross_attn, self_attn = attention_of(config, device), attention_of(config, device)
+        return layer_of(config, TransformerDecoderLayer, 3, device, cross_attn=cross_attn, self_attn=self_attn)
 
     def forward(self, input: TransformerDecoderInput) -> TransformerDecoderInput:
         """The input with the target that this layer makes of it."""
@@ -233,7 +182,7 @@ class TransformerDecoderLayer(Module):
         return self.norm_3.forward(x + drop(self.pwff.forward(x)))
 
 
-class TransformerDecoder(Module):
+class TransformerDecoder(TransformerStack):
     """Decoder layers, one after the other.
 
     Shapes: see TransformerDecoderInput; -> (batch, seq_t, d_model).
@@ -241,13 +190,6 @@ class TransformerDecoder(Module):
     """
 
     layers: tuple[TransformerDecoderLayer, ...]
-    d_model: int
-    d_ff: int
-    n_heads: int
-    n_layers: int
-    dropout: float
-    norm_first: bool
-    quiet_softmax: bool
 
     def forward(self, input: TransformerDecoderInput) -> Tensor:
         """The decoded target."""
@@ -274,9 +216,3 @@ class TransformerDecoder(Module):
     def new_autoregressive_cache(self) -> TransformerDecoderAutoregressiveCache:
         """An empty cache, for one sequence."""
         return TransformerDecoderAutoregressiveCache(len(self.layers))
-
-    def custom_content(self, content: Content) -> Content:
-        """Sizes as Burn shows them."""
-        for name in self.__module_fields__[1:]:
-            content.add(name, getattr(self, name))
-        return content

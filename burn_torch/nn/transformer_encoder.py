@@ -7,17 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from burn_torch.config import Config
 from burn_torch.core.checking import between, checked
-from burn_torch.module import Content, Module
-from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import KAIMING, Rules
-from burn_torch.nn.activation import ActivationConfig
+from burn_torch.module import Module
+from burn_torch.nn._transformer import TransformerConfig, TransformerStack, attention_of, layer_of, stack_of
 from burn_torch.nn.attention_cache import MhaCache, TensorCache
-from burn_torch.nn.dropout import Dropout, DropoutConfig
-from burn_torch.nn.feed_forward import PositionWiseFeedForward, PositionWiseFeedForwardConfig
-from burn_torch.nn.multi_head_attention import MhaInput, MultiHeadAttention, MultiHeadAttentionConfig
-from burn_torch.nn.norm import LayerNorm, LayerNormConfig
+from burn_torch.nn.dropout import Dropout
+from burn_torch.nn.feed_forward import PositionWiseFeedForward
+from burn_torch.nn.multi_head_attention import MhaInput, MultiHeadAttention
+from burn_torch.nn.norm import LayerNorm
 from burn_torch.tensor import Device, Tensor
 
 __all__ = [
@@ -30,7 +27,7 @@ __all__ = [
 ]
 
 
-class TransformerEncoderConfig(Config):
+class TransformerEncoderConfig(TransformerConfig):
     """`n_layers` encoder layers of `n_heads` heads and a feed-forward network of `d_ff` features.
 
     dropout 0.1: as in the paper.  norm_first false: as in the paper; true trains more steadily when deep.
@@ -38,34 +35,9 @@ class TransformerEncoderConfig(Config):
     transformers since BERT use.  layer_norm_eps 1e-5: as LayerNorm.
     """
 
-    d_model: int
-    d_ff: int
-    n_heads: int
-    n_layers: int
-    dropout: float = 0.1
-    norm_first: bool = False
-    quiet_softmax: bool = False
-    initializer: Initializer = KAIMING
-    activation: ActivationConfig = ActivationConfig.Gelu
-    layer_norm_eps: float = 1e-5
-
-    def __post_init__(self) -> None:
-        rules = Rules(self).at_least(1, "d_model", "d_ff", "n_heads").at_least(0, "n_layers")
-        rules.divides("n_heads", "d_model").fraction("dropout").positive("layer_norm_eps").stop()
-
     def init(self, device: Device) -> TransformerEncoder:
         """The layers with fresh parameters."""
-        layers = tuple([TransformerEncoderLayer.new(self, device) for _ in range(self.n_layers)])
-        return TransformerEncoder(
-            layers=layers,
-            d_model=self.d_model,
-            d_ff=self.d_ff,
-            n_heads=self.n_heads,
-            n_layers=self.n_layers,
-            dropout=self.dropout,
-            norm_first=self.norm_first,
-            quiet_softmax=self.quiet_softmax,
-        )
+        return stack_of(self, TransformerEncoder, TransformerEncoderLayer.new, device)
 
 
 @final
@@ -151,29 +123,7 @@ class TransformerEncoderLayer(Module):
     @staticmethod
     def new(config: TransformerEncoderConfig, device: Device) -> TransformerEncoderLayer:
         """One layer of such an encoder, with fresh parameters."""
-        mha = MultiHeadAttentionConfig(
-            config.d_model,
-            config.n_heads,
-            dropout=config.dropout,
-            quiet_softmax=config.quiet_softmax,
-            initializer=config.initializer,
-        )
-        pwff = PositionWiseFeedForwardConfig(
-            config.d_model,
-            config.d_ff,
-            dropout=config.dropout,
-            initializer=config.initializer,
-            activation=config.activation,
-        )
-        norm = LayerNormConfig(config.d_model, epsilon=config.layer_norm_eps)
-        return TransformerEncoderLayer(
-            mha=mha.init(device),
-            pwff=pwff.init(device),
-            norm_1=norm.init(device),
-            norm_2=norm.init(device),
-            dropout=DropoutConfig(config.dropout).init(),
-            norm_first=config.norm_first,
-        )
+        return layer_of(config, TransformerEncoderLayer, 2, device, mha=attention_of(config, device))
 
     def forward(self, input: Tensor, mask_pad: Tensor | None = None, mask_attn: Tensor | None = None) -> Tensor:
         """The layer over whole sequences."""
@@ -204,7 +154,7 @@ class TransformerEncoderLayer(Module):
         return self.norm_2.forward(x + drop(self.pwff.forward(x)))
 
 
-class TransformerEncoder(Module):
+class TransformerEncoder(TransformerStack):
     """Encoder layers, one after the other.
 
     With a mask from `generate_autoregressive_mask` it is what language models call a decoder.
@@ -214,13 +164,6 @@ class TransformerEncoder(Module):
     """
 
     layers: tuple[TransformerEncoderLayer, ...]
-    d_model: int
-    d_ff: int
-    n_heads: int
-    n_layers: int
-    dropout: float
-    norm_first: bool
-    quiet_softmax: bool
 
     def forward(self, input: TransformerEncoderInput) -> Tensor:
         """The encoded sequences."""
@@ -247,9 +190,3 @@ class TransformerEncoder(Module):
     def new_autoregressive_cache(self) -> TransformerEncoderAutoregressiveCache:
         """An empty cache, for one sequence."""
         return TransformerEncoderAutoregressiveCache(len(self.layers))
-
-    def custom_content(self, content: Content) -> Content:
-        """Sizes as Burn shows them."""
-        for name in self.__module_fields__[1:]:
-            content.add(name, getattr(self, name))
-        return content

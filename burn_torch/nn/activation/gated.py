@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import KAIMING, Rules, in_layer, inline
+from burn_torch.nn._layer import KAIMING, Rules, inline, noting_layer
 from burn_torch.nn.linear import Linear, LinearConfig, LinearLayout
 from burn_torch.tensor import Device, Tensor, activation
 from burn_torch.tensor.apply import unary
@@ -31,13 +30,10 @@ class GLU(Module):
         """Burn's constructor."""
         return GLU(dim)
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The gated half."""
-        try:
-            return activation.glu(x, self.dim)
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        return activation.glu(x, self.dim)
 
     custom_content = inline
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from burn_torch import ops
-from burn_torch.config import Config
 from burn_torch.module import Module
-from burn_torch.nn._layer import Rules, inline
-from burn_torch.tensor import Device, Tensor
+from burn_torch.nn._layer import ParameterlessConfig, Rules, inline
+from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import apply, binary, unary
 
 __all__ = [
@@ -25,15 +24,11 @@ __all__ = [
 
 
 # -- bounded ----------------------------------------------------------------------------------------------
-class HardSigmoidConfig(Config):
+class HardSigmoidConfig(ParameterlessConfig["HardSigmoid"]):
     """A sigmoid of three pieces.  alpha 0.2, beta 0.5: those of ONNX, 0 at -2.5 and 1 at 2.5."""
 
     alpha: float = 0.2
     beta: float = 0.5
-
-    def init(self, device: Device | None = None) -> HardSigmoid:
-        """The layer; it has no parameters, so the device does not matter."""
-        return HardSigmoid(self.alpha, self.beta)
 
 
 class HardSigmoid(Module):
@@ -65,7 +60,7 @@ class HardSwish(Module):
         return unary(ops.hard_swish, x)
 
 
-class HardtanhConfig(Config):
+class HardtanhConfig(ParameterlessConfig["Hardtanh"]):
     """A hyperbolic tangent of three pieces.  min_val -1, max_val 1: the bounds of tanh."""
 
     min_val: float = -1.0
@@ -76,10 +71,6 @@ class HardtanhConfig(Config):
         if not self.min_val < self.max_val:
             rules.fault("min_val", "the range is empty", f"a number below max_val, {self.max_val}", "swap the two")
         rules.stop()
-
-    def init(self, device: Device | None = None) -> Hardtanh:
-        """The layer; it has no parameters, so the device does not matter."""
-        return Hardtanh(self.min_val, self.max_val)
 
 
 class Hardtanh(Module):
@@ -99,17 +90,13 @@ class Hardtanh(Module):
 
 
 # -- shrinking ----------------------------------------------------------------------------------------------
-class HardShrinkConfig(Config):
+class HardShrinkConfig(ParameterlessConfig["HardShrink"]):
     """Hard shrinkage.  lambda 0.5: that of PyTorch."""
 
     lambda_: float = 0.5
 
     def __post_init__(self) -> None:
         Rules(self).at_least(0, "lambda_").stop()
-
-    def init(self, device: Device | None = None) -> HardShrink:
-        """The layer; it has no parameters, so the device does not matter."""
-        return HardShrink(self.lambda_)
 
 
 class HardShrink(Module):
@@ -127,17 +114,13 @@ class HardShrink(Module):
     custom_content = inline
 
 
-class SoftShrinkConfig(Config):
+class SoftShrinkConfig(ParameterlessConfig["SoftShrink"]):
     """Soft shrinkage.  lambda 0.5: that of PyTorch."""
 
     lambda_: float = 0.5
 
     def __post_init__(self) -> None:
         Rules(self).at_least(0, "lambda_").stop()
-
-    def init(self, device: Device | None = None) -> SoftShrink:
-        """The layer; it has no parameters, so the device does not matter."""
-        return SoftShrink(self.lambda_)
 
 
 class SoftShrink(Module):
@@ -155,7 +138,7 @@ class SoftShrink(Module):
     custom_content = inline
 
 
-class ShrinkConfig(Config):
+class ShrinkConfig(ParameterlessConfig["Shrink"]):
     """Shrinkage with a step.  lambda 0.5, bias 0.5: together soft shrinkage without a jump."""
 
     lambda_: float = 0.5
@@ -163,10 +146,6 @@ class ShrinkConfig(Config):
 
     def __post_init__(self) -> None:
         Rules(self).at_least(0, "lambda_").stop()
-
-    def init(self, device: Device | None = None) -> Shrink:
-        """The layer; it has no parameters, so the device does not matter."""
-        return Shrink(self.lambda_, self.bias)
 
 
 class Shrink(Module):

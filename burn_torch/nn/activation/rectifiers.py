@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError
 from burn_torch.module import Content, Module, Param
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import Rules, drawn_like, in_layer, inline
+from burn_torch.nn._layer import ParameterlessConfig, Rules, drawn_like, inline, noting_layer
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply, binary, unary
 
@@ -57,15 +56,11 @@ class Relu6(Module):
         return x.clamp(0.0, 6.0)
 
 
-class ThresholdConfig(Config):
+class ThresholdConfig(ParameterlessConfig["Threshold"]):
     """A threshold; neither number has a natural default."""
 
     threshold: float
     value: float
-
-    def init(self, device: Device | None = None) -> Threshold:
-        """The layer; it has no parameters, so the device does not matter."""
-        return Threshold(self.threshold, self.value)
 
 
 class Threshold(Module):
@@ -85,14 +80,10 @@ class Threshold(Module):
     custom_content = inline
 
 
-class ThresholdedReluConfig(Config):
+class ThresholdedReluConfig(ParameterlessConfig["ThresholdedRelu"]):
     """A rectifier with a threshold.  alpha 1: that of ONNX."""
 
     alpha: float = 1.0
-
-    def init(self, device: Device | None = None) -> ThresholdedRelu:
-        """The layer; it has no parameters, so the device does not matter."""
-        return ThresholdedRelu(self.alpha)
 
 
 class ThresholdedRelu(Module):
@@ -111,14 +102,10 @@ class ThresholdedRelu(Module):
 
 
 # -- scaled ----------------------------------------------------------------------------------------------
-class LeakyReluConfig(Config):
+class LeakyReluConfig(ParameterlessConfig["LeakyRelu"]):
     """A leaky rectifier.  negative_slope 0.01: just enough that no unit dies, that of its paper."""
 
     negative_slope: float = 0.01
-
-    def init(self, device: Device | None = None) -> LeakyRelu:
-        """The layer; it has no parameters, so the device does not matter."""
-        return LeakyRelu(self.negative_slope)
 
 
 class LeakyRelu(Module):
@@ -166,20 +153,17 @@ class PRelu(Module):
     alpha: Param
     alpha_value: float
 
+    @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The input, with another slope below 0."""
-        try:
-            return binary(ops.prelu, x, self.alpha.val())
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        return binary(ops.prelu, x, self.alpha.val())
 
     def custom_content(self, content: Content) -> Content:
         """The number of slopes and what they began with."""
         return content.add("num_parameters", self.alpha.shape[0]).add("alpha_value", self.alpha_value)
 
 
-class RReluConfig(Config):
+class RReluConfig(ParameterlessConfig["RRelu"]):
     """A rectifier with random slopes.  lower 1/8, upper 1/3: those of the competition entry it is known from."""
 
     lower: float = 0.125
@@ -190,10 +174,6 @@ class RReluConfig(Config):
         if not self.lower <= self.upper:
             rules.fault("lower", "the range is empty", f"lower <= upper, which is {self.upper}", "swap the two")
         rules.stop()
-
-    def init(self, device: Device | None = None) -> RRelu:
-        """The layer; it has no parameters, so the device does not matter."""
-        return RRelu(self.lower, self.upper)
 
 
 class RRelu(Module):
@@ -218,14 +198,10 @@ class RRelu(Module):
 
 
 # -- bent ------------------------------------------------------------------------------------------------
-class EluConfig(Config):
+class EluConfig(ParameterlessConfig["Elu"]):
     """An exponential rectifier.  alpha 1: the slope has no jump at 0."""
 
     alpha: float = 1.0
-
-    def init(self, device: Device | None = None) -> Elu:
-        """The layer; it has no parameters, so the device does not matter."""
-        return Elu(self.alpha)
 
 
 class Elu(Module):
@@ -244,7 +220,7 @@ class Elu(Module):
     custom_content = inline
 
 
-class CeluConfig(Config):
+class CeluConfig(ParameterlessConfig["Celu"]):
     """An exponential rectifier whose slope never jumps.  alpha 1: the same as Elu there."""
 
     alpha: float = 1.0
@@ -254,10 +230,6 @@ class CeluConfig(Config):
         if self.alpha == 0:
             rules.fault("alpha", "divides by zero", "a number other than 0", "Relu is its limit")
         rules.stop()
-
-    def init(self, device: Device | None = None) -> Celu:
-        """The layer; it has no parameters, so the device does not matter."""
-        return Celu(self.alpha)
 
 
 class Celu(Module):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from burn_torch import ops
-from burn_torch.config import Config
 from burn_torch.module import Module
-from burn_torch.nn._layer import Rules, inline
-from burn_torch.tensor import Device, Tensor
+from burn_torch.nn._layer import ParameterlessConfig, Rules, inline
+from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import binary, unary
 
 __all__ = [
@@ -120,17 +119,13 @@ class Tanhshrink(Module):
         return x - unary(_tanh, x)
 
 
-class SoftplusConfig(Config):
+class SoftplusConfig(ParameterlessConfig["Softplus"]):
     """A smooth rectifier.  beta 1: its slope is the sigmoid."""
 
     beta: float = 1.0
 
     def __post_init__(self) -> None:
         Rules(self).positive("beta").stop()
-
-    def init(self, device: Device | None = None) -> Softplus:
-        """The layer; it has no parameters, so the device does not matter."""
-        return Softplus(self.beta)
 
 
 class Softplus(Module):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, BurnTorchError, DTypeError, ShapeError
+from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.module import Module
-from burn_torch.nn._layer import Rules, in_layer, inline
+from burn_torch.nn._layer import Rules, inline, noting_layer
 from burn_torch.nn.loss._reduction import as_type, range_on_host, same_shape
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply
@@ -68,23 +68,20 @@ class CrossEntropyLoss(Module):
         """Burn's short constructor: with one pad token, or none."""
         return CrossEntropyLossConfig(pad_tokens=None if pad_index is None else [pad_index]).init(device)
 
+    @noting_layer
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The mean loss."""
         pads = self.pad_tokens or ()
-        try:
-            weights = None if self.weights is None else as_type(self.weights, logits.dtype)
-            if self.logits:
-                scores, row = logits, _cross_entropy
-            else:
-                scores, row = logits.clamp_min(_LEAST.get(logits.dtype, 0.0)).log(), _negative_log_likelihood
-            losses: Tensor = apply(row, (scores, targets, weights, self.smoothing), pads)
-            if weights is None and not pads:
-                return as_type(losses.mean(), logits.dtype)
-            weights = None if weights is None else as_type(weights, losses.dtype)
-            return as_type(losses.sum() / _shares(targets, weights, pads, losses).sum(), logits.dtype)
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        weights = None if self.weights is None else as_type(self.weights, logits.dtype)
+        if self.logits:
+            scores, row = logits, _cross_entropy
+        else:
+            scores, row = logits.clamp_min(_LEAST.get(logits.dtype, 0.0)).log(), _negative_log_likelihood
+        losses: Tensor = apply(row, (scores, targets, weights, self.smoothing), pads)
+        if weights is None and not pads:
+            return as_type(losses.mean(), logits.dtype)
+        weights = None if weights is None else as_type(weights, losses.dtype)
+        return as_type(losses.sum() / _shares(targets, weights, pads, losses).sum(), logits.dtype)
 
     custom_content = inline
 
@@ -140,23 +137,20 @@ class BinaryCrossEntropyLoss(Module):
     smoothing: float | None
     logits: bool
 
+    @noting_layer
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The mean loss."""
         same_shape(self, logits=logits, targets=targets)
-        try:
-            if not self.logits:
-                _require_probabilities(logits)
-            weights = None if self.weights is None else self._weights_of(logits, targets, self.weights)
-            shares = as_type(targets, logits.dtype)
-            if self.smoothing is not None:
-                classes = logits.shape[-1] if logits.ndim > 1 else 2
-                shares = shares * (1.0 - self.smoothing) + self.smoothing / classes
-            row = ops.binary_cross_entropy_with_logits if self.logits else ops.binary_cross_entropy
-            losses: Tensor = apply(row, (logits, shares))
-            return (losses if weights is None else losses * weights).mean()
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        if not self.logits:
+            _require_probabilities(logits)
+        weights = None if self.weights is None else self._weights_of(logits, targets, self.weights)
+        shares = as_type(targets, logits.dtype)
+        if self.smoothing is not None:
+            classes = logits.shape[-1] if logits.ndim > 1 else 2
+            shares = shares * (1.0 - self.smoothing) + self.smoothing / classes
+        row = ops.binary_cross_entropy_with_logits if self.logits else ops.binary_cross_entropy
+        losses: Tensor = apply(row, (logits, shares))
+        return (losses if weights is None else losses * weights).mean()
 
     custom_content = inline
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from burn_torch.config import Config
 from burn_torch.module import Module
-from burn_torch.nn._layer import Rules, inline
+from burn_torch.nn._layer import ParameterlessConfig, Rules, inline
 from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
-from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor import Tensor
 from burn_torch.tensor.activation import log_sigmoid
 
 __all__ = ["FocalLoss", "FocalLossConfig"]
 
 
-class FocalLossConfig(Config):
+class FocalLossConfig(ParameterlessConfig["FocalLoss"]):
     """The focal loss with the paper's defaults.
 
     gamma 2: an element of probability 0.9 counts a hundredth of its cross entropy; 0 is plain cross entropy.
@@ -24,10 +23,6 @@ class FocalLossConfig(Config):
 
     def __post_init__(self) -> None:
         Rules(self).at_least(0, "gamma").fraction("alpha").stop()
-
-    def init(self, device: Device | None = None) -> FocalLoss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return FocalLoss(self.gamma, self.alpha)
 
 
 class FocalLoss(Module):

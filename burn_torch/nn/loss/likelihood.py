@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-from burn_torch.config import Config
 from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Module
-from burn_torch.nn._layer import Rules, in_layer, inline
+from burn_torch.nn._layer import ParameterlessConfig, Rules, in_layer, inline
 from burn_torch.nn.loss._reduction import Reduction, range_on_host, reduced, same_shape
-from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor import Tensor
 
 __all__ = [
     "GaussianNLLLoss",
@@ -23,7 +22,7 @@ __all__ = [
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
-class GaussianNLLLossConfig(Config):
+class GaussianNLLLossConfig(ParameterlessConfig["GaussianNLLLoss"]):
     """The likelihood of normal values.
 
     eps 1e-6: a variance of 0 would make one item outweigh all others.  full false: a constant moves no parameter.
@@ -34,10 +33,6 @@ class GaussianNLLLossConfig(Config):
 
     def __post_init__(self) -> None:
         Rules(self).positive("eps").stop()
-
-    def init(self, device: Device | None = None) -> GaussianNLLLoss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return GaussianNLLLoss(self.eps, self.full)
 
 
 class GaussianNLLLoss(Module):
@@ -65,7 +60,7 @@ class GaussianNLLLoss(Module):
     custom_content = inline
 
 
-class PoissonNllLossConfig(Config):
+class PoissonNllLossConfig(ParameterlessConfig["PoissonNllLoss"]):
     """The likelihood of counts.
 
     log_input true: predictions are logarithms of rates, so they may have any sign.  full false: a term of the targets
@@ -78,10 +73,6 @@ class PoissonNllLossConfig(Config):
 
     def __post_init__(self) -> None:
         Rules(self).positive("eps").stop()
-
-    def init(self, device: Device | None = None) -> PoissonNllLoss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return PoissonNllLoss(self.log_input, self.full, self.eps)
 
 
 class PoissonNllLoss(Module):
@@ -136,14 +127,10 @@ class PoissonNllLoss(Module):
     custom_content = inline
 
 
-class KLDivLossConfig(Config):
+class KLDivLossConfig(ParameterlessConfig["KLDivLoss"]):
     """The divergence of Kullback and Leibler.  log_target false: targets are probabilities."""
 
     log_target: bool = False
-
-    def init(self, device: Device | None = None) -> KLDivLoss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return KLDivLoss(self.log_target)
 
 
 class KLDivLoss(Module):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from burn_torch import ops
-from burn_torch.config import Config
-from burn_torch.core.errors import BurnTorchError, ShapeError
+from burn_torch.core.errors import ShapeError
 from burn_torch.module import Module
-from burn_torch.nn._layer import Rules, in_layer, inline
+from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_layer
 from burn_torch.nn.loss._reduction import Reduction, as_type, reduced, same_shape
-from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import binary
 
 __all__ = [
@@ -23,14 +22,10 @@ __all__ = [
 
 
 # -- targets of 1 and -1 -----------------------------------------------------------------------------------
-class HingeEmbeddingLossConfig(Config):
+class HingeEmbeddingLossConfig(ParameterlessConfig["HingeEmbeddingLoss"]):
     """A loss of distances.  margin 1: the unit of the distance, that of PyTorch."""
 
     margin: float = 1.0
-
-    def init(self, device: Device | None = None) -> HingeEmbeddingLoss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return HingeEmbeddingLoss(self.margin)
 
 
 class HingeEmbeddingLoss(Module):
@@ -56,17 +51,13 @@ class HingeEmbeddingLoss(Module):
     custom_content = inline
 
 
-class MarginRankingLossConfig(Config):
+class MarginRankingLossConfig(ParameterlessConfig["MarginRankingLoss"]):
     """A loss of pairs.  margin 0: only the order counts."""
 
     margin: float = 0.0
 
     def __post_init__(self) -> None:
         Rules(self).at_least(0, "margin").stop()
-
-    def init(self, device: Device | None = None) -> MarginRankingLoss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return MarginRankingLoss(self.margin)
 
 
 class MarginRankingLoss(Module):
@@ -116,7 +107,7 @@ class SoftMarginLoss(Module):
 
 
 # -- targets are classes -----------------------------------------------------------------------------------
-class MultiMarginLossConfig(Config):
+class MultiMarginLossConfig(ParameterlessConfig["MultiMarginLoss"]):
     """A loss of scores.  margin 1, p 1: the usual hinge; p 2 punishes large mistakes more."""
 
     margin: float = 1.0
@@ -127,10 +118,6 @@ class MultiMarginLossConfig(Config):
         if self.p not in (1, 2):
             rules.fault("p", "no power of a hinge", "1 or 2", "take 1, or 2 for squares")
         rules.stop()
-
-    def init(self, device: Device | None = None) -> MultiMarginLoss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return MultiMarginLoss(self.margin, self.p)
 
 
 class MultiMarginLoss(Module):
@@ -149,28 +136,22 @@ class MultiMarginLoss(Module):
         """The reduced loss."""
         return reduced(self.forward_no_reduction(input, target), reduction)
 
+    @noting_layer
     def forward_no_reduction(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of each item."""
         if input.ndim != 2 or target.shape != input.shape[:1]:
-            raise in_layer(
-                ShapeError(
-                    "MultiMarginLoss: input and target do not fit together",
-                    given=f"input {input.spec}, target {target.spec}",
-                    expected="input (batch, classes) and target (batch,)",
-                    mend="flatten all axes but that of classes into one, for example input.reshape(-1, classes)",
-                ),
-                self,
+            raise ShapeError(
+                "MultiMarginLoss: input and target do not fit together",
+                given=f"input {input.spec}, target {target.spec}",
+                expected="input (batch, classes) and target (batch,)",
+                mend="flatten all axes but that of classes into one, for example input.reshape(-1, classes)",
             )
         items, classes = input.shape
-        try:
-            column = target.reshape(items, 1)
-            hinges = (input - input.gather(1, column) + self.margin).clamp_min(0.0)
-            own = Tensor.arange(classes, input.device).cast(target.dtype).equal(column)
-            if self.p == 2:
-                hinges = hinges.square()
-            return hinges.mask_fill(own, 0.0).sum_dim(1).reshape(items) / max(classes, 1)
-        except BurnTorchError as err:
-            in_layer(err, self)
-            raise
+        column = target.reshape(items, 1)
+        hinges = (input - input.gather(1, column) + self.margin).clamp_min(0.0)
+        own = Tensor.arange(classes, input.device).cast(target.dtype).equal(column)
+        if self.p == 2:
+            hinges = hinges.square()
+        return hinges.mask_fill(own, 0.0).sum_dim(1).reshape(items) / max(classes, 1)
 
     custom_content = inline

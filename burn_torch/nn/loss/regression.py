@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from burn_torch import ops
-from burn_torch.config import Config
 from burn_torch.module import Content, Module
-from burn_torch.nn._layer import Rules, inline
+from burn_torch.nn._layer import ParameterlessConfig, Rules, inline
 from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
-from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import unary
 
 __all__ = [
@@ -48,7 +47,7 @@ class MseLoss(Module):
         return unary(_square, logits - targets)
 
 
-class LpLossConfig(Config):
+class LpLossConfig(ParameterlessConfig["LpLoss"]):
     """A power of the distance; p has no natural default: 1 forgives outliers, 2 is smooth."""
 
     p: float
@@ -65,10 +64,6 @@ class LpLossConfig(Config):
     def l2() -> LpLoss:
         """The loss of the squared distance.  PyTorch: torch.nn.MSELoss."""
         return LpLoss(2.0)
-
-    def init(self, device: Device | None = None) -> LpLoss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return LpLoss(self.p)
 
 
 class LpLoss(Module):
@@ -106,17 +101,13 @@ class LpLoss(Module):
 
 
 # -- squares that become straight lines ----------------------------------------------------------------------
-class HuberLossConfig(Config):
+class HuberLossConfig(ParameterlessConfig["HuberLoss"]):
     """The Huber loss; delta has no natural default: it is the residual from which on an item is an outlier."""
 
     delta: float
 
     def __post_init__(self) -> None:
         Rules(self).positive("delta").stop()
-
-    def init(self, device: Device | None = None) -> HuberLoss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return HuberLoss(self.delta)
 
 
 class HuberLoss(Module):
@@ -151,17 +142,13 @@ class HuberLoss(Module):
         return content.add("delta", self.delta).add("lin_bias", self.lin_bias)
 
 
-class SmoothL1LossConfig(Config):
+class SmoothL1LossConfig(ParameterlessConfig["SmoothL1Loss"]):
     """A smooth distance.  beta 1: the slope beyond is 1, as that of the residual itself."""
 
     beta: float = 1.0
 
     def __post_init__(self) -> None:
         Rules(self).positive("beta").stop()
-
-    def init(self, device: Device | None = None) -> SmoothL1Loss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return SmoothL1Loss(self.beta)
 
 
 class SmoothL1Loss(Module):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from burn_torch.config import Config
 from burn_torch.core.errors import ShapeError
 from burn_torch.module import Content, Module
-from burn_torch.nn._layer import Rules, in_layer, inline
+from burn_torch.nn._layer import ParameterlessConfig, Rules, in_layer, inline
 from burn_torch.nn.distances import cosine, length, widen
 from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
-from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor import Tensor
 
 __all__ = ["CosineEmbeddingLoss", "CosineEmbeddingLossConfig", "TripletMarginLoss", "TripletMarginLossConfig"]
 
 _LEAST_LENGTH = 1e-8  # of a vector whose direction is asked for, as in Burn and in PyTorch's cosine_similarity
 
 
-class CosineEmbeddingLossConfig(Config):
+class CosineEmbeddingLossConfig(ParameterlessConfig["CosineEmbeddingLoss"]):
     """A loss of angles.  margin 0: what does not belong together is at a right angle or more.  reduction: the mean."""
 
     margin: float = 0.0
@@ -26,10 +25,6 @@ class CosineEmbeddingLossConfig(Config):
             rules = Rules(self)
             rules.fault("margin", "no cosine", "a number from -1 to 1", "0.0 to 0.5 is usual")
             rules.stop()
-
-    def init(self, device: Device | None = None) -> CosineEmbeddingLoss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return CosineEmbeddingLoss(self.margin, self.reduction)
 
 
 class CosineEmbeddingLoss(Module):
@@ -66,7 +61,7 @@ class CosineEmbeddingLoss(Module):
         return content.add("margin", self.margin).add("reduction", self.reduction.value)
 
 
-class TripletMarginLossConfig(Config):
+class TripletMarginLossConfig(ParameterlessConfig["TripletMarginLoss"]):
     """A loss of three.  margin 1, p 2: Euclidean distances, in the unit of the margin.
 
     JSON has no infinity: TripletMarginLoss(margin, math.inf) is made directly.
@@ -77,10 +72,6 @@ class TripletMarginLossConfig(Config):
 
     def __post_init__(self) -> None:
         Rules(self).positive("p").at_least(0, "margin").stop()
-
-    def init(self, device: Device | None = None) -> TripletMarginLoss:
-        """The loss; it has no parameters, so the device does not matter."""
-        return TripletMarginLoss(self.margin, self.p)
 
 
 class TripletMarginLoss(Module):
