@@ -93,7 +93,7 @@ def fold(key: int, number: int) -> int:
     """
     parts: tuple[Any, ...] = (key, number)
     for part in parts:
-        folded = getattr(part, "_folded", None)
+        folded = getattr(part, "_fold", None)
         if folded is not None:  # known only when the program runs: traced as an operation on numbers
             return folded(key, number)  # type: ignore[no-any-return]  # a traced key folds into a value
         if isinstance(part, bool) or not isinstance(part, Integral):
