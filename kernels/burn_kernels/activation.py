@@ -41,6 +41,7 @@ from burn_kernels.launch import (
     runs_kernel,
     wide_type,
 )
+from burn_kernels.operators import Operator, like
 from burn_kernels.prims import INV_SQRT_2PI, SQRT_HALF, erf, normal_cdf_fast, sigmoid, sigmoid_fast, tanh
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -334,20 +335,51 @@ TWINS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 """The activations as PyTorch has them."""
 
 
+def _gradient(dy: torch.Tensor, inputs: Any, outputs: object, *, kind: str) -> tuple[torch.Tensor]:
+    return (backward(dy, *inputs, kind=kind),)
+
+
+def _reference_gradient(dy: torch.Tensor, inputs: Any, outputs: object, *, kind: str) -> tuple[torch.Tensor]:
+    return (reference_backward(dy, *inputs, kind=kind),)
+
+
+def _as_it_lies(x: torch.Tensor) -> torch.Tensor:
+    """Memory for a result for x: its elements in the order of x where these fill their memory, else in order."""
+    y = torch.empty_like(x)
+    return y if y.stride() == x.stride() else like(x)
+
+
+OPERATOR = Operator(
+    schema="activation(Tensor x, str kind) -> Tensor",
+    inputs="x",
+    fake=lambda x, kind: _as_it_lies(x),
+    gradients="x",
+    saved="x kind",
+    forward=forward,
+    reference=reference,
+    gradient=_gradient,
+    reference_gradient=_reference_gradient,
+    twin=lambda x, kind: TWINS[kind](x),
+    room=_as_it_lies,
+)
+
+
 def _register(kind: str) -> KernelSpec:
     return register(
         KernelSpec(
             name=kind,
             forward=functools.partial(forward, kind=kind),
-            gradient=lambda dy, inputs, outputs: (backward(dy, *inputs, kind=kind),),
+            gradient=functools.partial(_gradient, kind=kind),
             reference=functools.partial(reference, kind=kind),
-            reference_gradient=lambda dy, inputs, outputs: (reference_backward(dy, *inputs, kind=kind),),
+            reference_gradient=functools.partial(_reference_gradient, kind=kind),
             twin=TWINS[kind],
             bytes_moved=bytes_moved,
             flops=flops,
             problems=_problems,
             dtypes=FLOATS,
             limits="none in size; float64 on a GPU",
+            operators=(OPERATOR,),
+            bound={"kind": kind},
         )
     )
 

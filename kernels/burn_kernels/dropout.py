@@ -27,6 +27,7 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, runs_kernel
+from burn_kernels.operators import Operator, like
 from burn_kernels.random import Number
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -207,5 +208,15 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        operators=(
+            Operator(
+                schema="dropout(Tensor x, float prob, Tensor seed) -> Tensor",
+                inputs="x",
+                fake=lambda x, prob, seed: like(x),
+                gradients="x",
+                saved="prob seed",
+                rule=lambda saved, dy: (torch.ops.burn_kernels.dropout(dy, saved["prob"], saved["seed"]),),
+            ),
+        ),
     )
 )

@@ -38,6 +38,7 @@ from burn_kernels.launch import (
     runs_kernel,
     wide_type,
 )
+from burn_kernels.operators import Operator
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 
@@ -327,6 +328,48 @@ def _twin(
     return found
 
 
+def _gather(indices: torch.Tensor, weight: torch.Tensor, **_: object) -> torch.Tensor:
+    # torch has it in one kernel; its gradient is what is ours
+    return torch.nn.functional.embedding(indices, weight)
+
+
+def _gather_back(saved: Any, upstream: torch.Tensor) -> tuple[torch.Tensor]:
+    """The gradient of `embedding_backward`: the rows of the upstream gradient, scaled as it scales."""
+    indices, rows = saved["indices"], torch.nn.functional.embedding(saved["indices"], upstream)
+    if saved["scale_by_frequency"]:
+        ones = torch.ones_like(indices, dtype=upstream.dtype)
+        count = torch.zeros(upstream.shape[0], dtype=upstream.dtype, device=upstream.device)
+        rows = rows / count.index_add(0, indices.reshape(-1).long(), ones.reshape(-1))[indices.long()].unsqueeze(-1)
+    return (torch.where((indices == saved["padding_idx"]).unsqueeze(-1), 0.0, rows),)
+
+
+_SAVED = "indices padding_idx scale_by_frequency"
+EMBEDDING = Operator(
+    schema="embedding(Tensor indices, Tensor weight, int padding_idx, bool scale_by_frequency) -> Tensor",
+    inputs="indices weight",
+    fake=lambda indices, weight, *_: weight.new_empty((*indices.shape, weight.shape[1])),
+    forward=_gather,
+    reference=_gather,
+    gradients="weight",
+    saved=_SAVED,
+    facts=lambda indices, weight, *_: weight.shape[0],
+    rule=lambda saved, dy: (
+        torch.ops.burn_kernels.embedding_backward(
+            dy, saved["indices"], saved["facts"], saved["padding_idx"], saved["scale_by_frequency"]
+        ),
+    ),
+)
+EMBEDDING_BACKWARD = Operator(
+    schema="embedding_backward(Tensor dy, Tensor indices, SymInt rows, int padding_idx, bool scale_by_frequency)"
+    " -> Tensor",
+    inputs="dy indices",
+    options=lambda known: known | {"padding_idx": known["padding_idx"] if known["padding_idx"] >= 0 else None},
+    fake=lambda dy, indices, rows, *_: dy.new_empty((rows, dy.shape[-1])),
+    gradients="dy",
+    saved=_SAVED,
+    rule=_gather_back,
+)
+
 SPEC = register(
     KernelSpec(
         name="embedding_backward",
@@ -338,5 +381,6 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        operators=(EMBEDDING, EMBEDDING_BACKWARD),
     )
 )

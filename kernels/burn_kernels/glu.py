@@ -34,6 +34,7 @@ from burn_kernels.launch import (
     runs_kernel,
     wide_type,
 )
+from burn_kernels.operators import Operator, like
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 ACTIVATIONS = KINDS
@@ -209,21 +210,48 @@ def _problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((draw.normal(17, 6).T, draw.normal(6, 17)))
 
 
+def _gradient(dy: torch.Tensor, inputs: Any, outputs: object, *, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+    return backward(dy, *inputs, kind=kind)
+
+
+def _reference_gradient(dy: Any, inputs: Any, outputs: object, *, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+    return reference_backward(dy, *inputs, kind=kind)
+
+
+def _twin(gate: torch.Tensor, up: torch.Tensor, kind: str) -> torch.Tensor:
+    return TWINS[kind](gate) * up
+
+
+OPERATOR = Operator(
+    schema="glu(Tensor gate, Tensor up, str kind) -> Tensor",
+    inputs="gate up",
+    fake=lambda gate, up, kind: like(gate),
+    gradients="gate up",
+    saved="gate up kind",
+    forward=forward,
+    reference=reference,
+    gradient=_gradient,
+    reference_gradient=_reference_gradient,
+    twin=_twin,
+)
+
+
 def _register(name: str, kind: str) -> KernelSpec:
-    forward_, reference_ = functools.partial(forward, kind=kind), functools.partial(reference, kind=kind)
     return register(
         KernelSpec(
             name=name,
-            forward=forward_,
-            gradient=lambda dy, inputs, outputs: backward(dy, *inputs, kind=kind),
-            reference=reference_,
-            reference_gradient=lambda dy, inputs, outputs: reference_backward(dy, *inputs, kind=kind),
-            twin=lambda gate, up: TWINS[kind](gate) * up,
+            forward=functools.partial(forward, kind=kind),
+            gradient=functools.partial(_gradient, kind=kind),
+            reference=functools.partial(reference, kind=kind),
+            reference_gradient=functools.partial(_reference_gradient, kind=kind),
+            twin=functools.partial(_twin, kind=kind),
             bytes_moved=bytes_moved,
             flops=flops,
             problems=_problems,
             dtypes=FLOATS,
             limits="none in size; float64 on a GPU",
+            operators=(OPERATOR,),
+            bound={"kind": kind},
         )
     )
 

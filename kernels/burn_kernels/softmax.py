@@ -36,6 +36,7 @@ from burn_kernels.launch import (
     runs_kernel,
     wide_type,
 )
+from burn_kernels.operators import Operator, like
 from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp, exp_for, halves, row_parts, wide
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -411,6 +412,19 @@ def _problems(draw: Draw) -> Iterator[Problem]:
 
 LIMITS = "none in size; float64 on a GPU"
 
+
+def _operator(name: str) -> Operator:
+    return Operator(
+        schema=f"{name}(Tensor x) -> Tensor",
+        inputs="x",
+        fake=like,
+        gradients="x",
+        saved="y",
+        by_reference=True,
+        autocast=("cuda",),
+    )
+
+
 SPEC = register(
     KernelSpec(
         name="softmax",
@@ -424,6 +438,7 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits=LIMITS,
+        operators=(_operator("softmax"),),
     )
 )
 LOG_SPEC = register(
@@ -439,5 +454,6 @@ LOG_SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits=LIMITS,
+        operators=(_operator("log_softmax"),),
     )
 )

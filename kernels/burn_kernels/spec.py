@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError
+from burn_kernels.operators import Operator
 from burn_kernels.registry import Registry
 
 __all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "register"]
@@ -77,6 +78,17 @@ class KernelSpec:
     reference's.  The first outputs are not looked at."""
     size: Callable[..., float] = lambda *inputs, **options: 0.0
     """(*inputs, **options) -> how large the numbers are whose difference an output may be; see `verify.compare`."""
+    operators: tuple[Operator, ...] = ()
+    """The operators of PyTorch that it gives; specs may share one."""
+    bound: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments by which a call of a shared operator is one of this spec."""
+
+    def complete_operators(self) -> list[Operator]:
+        """The operators with the functions of this spec where they declare none of their own."""
+        names = ("forward", "reference", "gradient", "reference_gradient", "twin")
+        return [
+            replace(op, **{name: getattr(op, name) or getattr(self, name) for name in names}) for op in self.operators
+        ]
 
 
 REGISTRY: Registry[KernelSpec] = Registry()

@@ -13,8 +13,10 @@ its share, a second launch joins the shares.  Norm and factor stay on the device
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -25,6 +27,7 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, launch, runs_kernel, wide_type
+from burn_kernels.operators import Operator, leaf
 from burn_kernels.optimizer import _TYPES, _pointer
 from burn_kernels.reduce.kernels import _peak
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
@@ -317,6 +320,68 @@ def _twin(tensors: Tensors, *, order: float = 2.0) -> torch.Tensor:
     return torch.nn.utils.get_total_norm([x for x in tensors if x.numel()], order)
 
 
+# -- operators ---------------------------------------------------------------------------------------
+_PARTS: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+_MOST_PARTS = 32
+
+
+def _recalled(tensors: list[torch.Tensor]) -> Table:
+    """Where the tensors lie; their addresses are on the device already if they lay there lately.
+
+    Only addresses are kept, not tensors: gradients that are set to None give their memory back.
+    """
+    ordered = [x.contiguous() for x in tensors]
+    key = tuple((x.data_ptr(), x.numel(), x.dtype, x.get_device()) for x in ordered)
+    if key not in _PARTS:
+        _PARTS[key] = table(ordered).parts
+        if len(_PARTS) > _MOST_PARTS:
+            _PARTS.popitem(last=False)
+    _PARTS.move_to_end(key)
+    return Table(ordered, _PARTS[key])
+
+
+def _plain_factor(tensors: Tensors, most: float, order: float) -> tuple[torch.Tensor, torch.Tensor]:
+    size = reference(tensors, order=order)
+    return size, (most / (size + 1e-6)).clamp(max=1.0)
+
+
+def _empty(tensors: Tensors) -> torch.Tensor:
+    """Memory for the norm."""
+    first = next((x for x in tensors if x.numel()), None)
+    device = tensors[0].device if tensors else torch.device("cpu")
+    return torch.empty((), dtype=torch.float32 if first is None else wide_type(first.dtype), device=device)
+
+
+def _gradient(saved: Any, dy: torch.Tensor) -> tuple[list[torch.Tensor]]:
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        leaves = [leaf(x) for x in saved["tensors"]]
+        # of norms: with an order that is a float they have derivatives at 0 too
+        norms = [torch.linalg.vector_norm(x.to(dy.dtype), saved["order"]) for x in leaves if x.numel()]
+        if not norms:
+            return ([torch.zeros_like(x) for x in leaves],)
+        size = torch.linalg.vector_norm(torch.stack(norms), saved["order"])
+        return (list(torch.autograd.grad(size, leaves, dy, create_graph=again, allow_unused=True)),)
+
+
+NORM = Operator(
+    schema="tensor_norm(Tensor[] tensors, float order) -> Tensor",
+    inputs="tensors",
+    forward=lambda tensors, order: norm(_recalled(tensors), order=order),
+    fake=lambda tensors, *_: _empty(tensors),
+    gradients="tensors",
+    saved="tensors order",
+    rule=_gradient,
+)
+CLIP_FACTOR = Operator(
+    schema="clip_factor(Tensor[] tensors, float most, float order) -> (Tensor, Tensor)",
+    inputs="tensors",
+    forward=lambda tensors, most, order: clip_factor(_recalled(tensors), most, order=order),
+    reference=_plain_factor,
+    fake=lambda tensors, *_: (_empty(tensors), _empty(tensors)),
+    results="norm factor",
+)
+
 SPEC = register(
     KernelSpec(
         name="tensor_norm",
@@ -328,5 +393,6 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        operators=(NORM, CLIP_FACTOR),
     )
 )

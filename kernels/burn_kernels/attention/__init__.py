@@ -63,7 +63,18 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.launch import FLOATS, Machine, ceil_div, launch, machine_of, next_power, recorded, runs_kernel
+from burn_kernels.launch import (
+    FLOATS,
+    Machine,
+    ceil_div,
+    launch,
+    machine_of,
+    next_power,
+    recorded,
+    runs_kernel,
+    wide_type,
+)
+from burn_kernels.operators import Operator, like
 from burn_kernels.spec import KernelSpec, register
 
 __all__ = [
@@ -268,6 +279,19 @@ def _packed_gradient(run: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
     return gradient
 
 
+_RULE = "Tensor? seed, float? scale, bool causal, str align, int? window, float? softcap, float prob"
+_RULE_NAMES = "seed scale causal align window softcap prob"
+
+
+def _without_backward(run: Callable[..., Any]) -> Callable[..., Any]:
+    """`run` without the options that are for the backward's kernels alone."""
+
+    def call(*inputs: Any, deterministic: bool = True, bias_gradient: bool = True, **options: Any) -> Any:
+        return run(*inputs, **options)
+
+    return call
+
+
 _LIMITS = "d_head above 256; float64 on a GPU"
 SPEC = register(
     KernelSpec(
@@ -282,6 +306,23 @@ SPEC = register(
         problems=problems,
         dtypes=FLOATS,
         limits=_LIMITS,
+        operators=(
+            Operator(
+                schema=f"attention(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? bias, {_RULE},"
+                " bool deterministic) -> (Tensor, Tensor)",
+                inputs="q k v mask bias",
+                fake=lambda q, *_: (room_like(q), q.new_empty(q.shape[:3], dtype=wide_type(q.dtype))),
+                results="y lse",
+                gradients="q k v bias",
+                saved=f"y lse q k v mask bias {_RULE_NAMES} deterministic bias_gradient",
+                forward=_without_backward(forward),
+                reference=_without_backward(reference),
+                reference_gradient=_without_backward(_gradient(reference_backward)),
+                twin=lambda *inputs, **options: _without_backward(reference)(*inputs, **options)[0],
+                room=room_like,
+                laid="q k v",
+            ),
+        ),
     )
 )
 PACKED_SPEC = register(
@@ -297,5 +338,17 @@ PACKED_SPEC = register(
         problems=packed_problems,
         dtypes=FLOATS,
         limits=_LIMITS,
+        operators=(
+            Operator(
+                schema="attention_packed(Tensor q, Tensor k, Tensor v, Tensor q_starts, Tensor k_starts,"
+                f" SymInt longest_q, SymInt longest_k, {_RULE}) -> (Tensor, Tensor)",
+                inputs="q k v q_starts k_starts",
+                fake=lambda q, *_: (like(q), q.new_empty((q.shape[1], q.shape[0]), dtype=wide_type(q.dtype))),
+                results="y lse",
+                gradients="q k v",
+                saved=f"y lse q k v q_starts k_starts longest_q longest_k {_RULE_NAMES}",
+                twin=lambda *inputs, **options: reference_packed(*inputs, **options)[0],
+            ),
+        ),
     )
 )

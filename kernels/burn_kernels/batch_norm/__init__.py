@@ -62,12 +62,14 @@ from burn_kernels.channel_norm.layout import (
     check_count,
     check_norm,
     ordered,
+    room_like,
     scaled,
     statistics_type,
     unfolded,
     words,
 )
 from burn_kernels.launch import FLOATS, Machine, ceil_div, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.operators import Operator, like, nothing
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 __all__ = [
@@ -384,6 +386,10 @@ def _given_gradient(run: Callable[..., Any], dy: Any, inputs: Any, outputs: obje
     return run(dy, *inputs, options.pop("mean"), options.pop("var"), **options)
 
 
+def _statistics(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(x.shape[1], dtype=statistics_type(x.dtype), device=x.device)
+
+
 SPEC = register(
     KernelSpec(
         name="batch_norm",
@@ -397,6 +403,23 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        operators=(
+            Operator(
+                schema="batch_norm(Tensor x, Tensor? w, Tensor? b, Tensor? running_mean, Tensor? running_var,"
+                " float momentum, float eps, str activation) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+                inputs="x w b",
+                fake=lambda x, w, b, *running: (
+                    room_like(x),
+                    *(_statistics(x) for _ in range(2)),
+                    *(nothing(x) if v is None else like(v) for v in running[:2]),
+                ),
+                results="y mean rstd new_mean new_var",
+                gradients="x w b",
+                saved="x w b mean rstd eps activation",
+                room=room_like,
+                laid="x",
+            ),
+        ),
     )
 )
 
@@ -413,5 +436,17 @@ EVALUATE = register(
         problems=_given_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        operators=(
+            Operator(
+                schema="batch_norm_eval(Tensor x, Tensor? w, Tensor? b, Tensor mean, Tensor var, float eps,"
+                " str activation) -> Tensor",
+                inputs="x w b",
+                fake=lambda x, *_: room_like(x),
+                gradients="x w b",
+                saved="x w b mean var eps activation",
+                room=room_like,
+                laid="x",
+            ),
+        ),
     )
 )

@@ -81,6 +81,7 @@ from burn_kernels.convolution.references import (
 )
 from burn_kernels.convolution.tiles import convolve_tiles, rounds
 from burn_kernels.launch import FLOATS, Machine, ceil_div, launch, machine_of, runs_kernel
+from burn_kernels.operators import Operator, nothing
 from burn_kernels.random import Number
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -343,6 +344,27 @@ def _outputs(run: Any, *inputs: Any, **options: Any) -> object:
     return (y,) if passed is None else (y, passed)
 
 
+_OPTIONS = (
+    "int[] stride, int[] padding, int[] dilation, int groups, bool relu, str pool, int window, float prob, Tensor? seed"
+)
+
+
+def _known_gradient(run: Any, dy: torch.Tensor, inputs: Any, outputs: Any, *, needs: Any, **options: Any) -> Gradients:
+    # what stands for an absent result has one axis, also beside images that are none
+    y, passed = outputs
+    return _gradient(run, dy, inputs, (y, passed if passed.dim() > 1 else None), needs=tuple(needs), **options)
+
+
+def _fake(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, *options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Results that hold nothing.  With a pool the second says which elements of each window gradients pass to."""
+    stride, padding, dilation, groups, relu, pool, window, prob, _ = options
+    sizes = geometry("convolution", x, w, b, stride, padding, dilation, groups)
+    rest = after("convolution", sizes, relu, pool, window, prob, 0, 0)
+    shape = pooled_shape(sizes, rest)
+    passed = nothing(x, torch.int16) if rest.window == 1 else x.new_empty(shape, dtype=torch.int16)
+    return x.new_empty(shape), passed
+
+
 SPEC = register(
     KernelSpec(
         name="convolution",
@@ -356,5 +378,18 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="direct kernels take 2^31 pixels of all images; beyond them, and float64 on a GPU, torch's convolution",
+        operators=(
+            Operator(
+                schema=f"convolution(Tensor x, Tensor w, Tensor? b, {_OPTIONS}) -> (Tensor, Tensor)",
+                inputs="x w b",
+                fake=_fake,
+                results="y passed",
+                gradients="x w b",
+                saved="x w b y passed needs stride padding dilation groups relu pool window prob seed",
+                gradient=functools.partial(_known_gradient, backward),
+                reference_gradient=functools.partial(_known_gradient, reference_backward),
+                absent=torch.int16,
+            ),
+        ),
     )
 )

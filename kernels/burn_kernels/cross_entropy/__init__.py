@@ -48,7 +48,8 @@ from burn_kernels.cross_entropy.references import (
     require_one_upstream,
     twin,
 )
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel
+from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel, wide_type
+from burn_kernels.operators import Operator
 from burn_kernels.spec import KernelSpec, register
 
 __all__ = [
@@ -489,6 +490,15 @@ CHOICE = tunable(
 
 
 # -- registration ------------------------------------------------------------------------------------
+OPTIONS = "Tensor? weight, str reduction, float smoothing, int ignore_index, float z_loss"
+"""The options of a loss, as operators of torch take them."""
+
+
+def empty_loss(x: torch.Tensor, targets: torch.Tensor, reduction: str) -> torch.Tensor:
+    """Memory for a loss of logits x."""
+    return torch.empty(targets.shape if reduction == "none" else (), dtype=wide_type(x.dtype), device=x.device)
+
+
 SPEC = register(
     KernelSpec(
         name="cross_entropy",
@@ -508,5 +518,20 @@ SPEC = register(
         problems=problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        operators=(
+            Operator(
+                schema=f"cross_entropy(Tensor x, Tensor targets, {OPTIONS}) -> (Tensor, Tensor)",
+                inputs="x targets",
+                fake=lambda x, targets, weight, reduction, *_: (
+                    empty_loss(x, targets, reduction),
+                    torch.empty(x.shape[:1], dtype=lse_type(x.dtype), device=x.device),
+                ),
+                results="loss lse",
+                gradients="x",
+                saved="x targets lse weight reduction smoothing ignore_index z_loss",
+                upstream="dloss",
+                autocast=("cuda", "cpu"),
+            ),
+        ),
     )
 )

@@ -45,6 +45,8 @@ from burn_kernels.channel_norm.layout import (
     alike,
     check_norm,
     ordered,
+    room_like,
+    scaled,
     statistics_type,
     unfolded,
     words,
@@ -64,6 +66,7 @@ from burn_kernels.group_norm.references import (
     strides_of,
 )
 from burn_kernels.launch import FLOATS, Machine, ceil_div, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.operators import Operator
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 __all__ = [
@@ -214,7 +217,7 @@ def _twin(
     x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, groups: int, *, eps: float = 1e-5,
     activation: str = "none",
 ) -> torch.Tensor:  # fmt: skip
-    return PLAIN[activation](torch.nn.functional.group_norm(x, groups, _as(w, x), _as(b, x), eps))
+    return PLAIN[activation](torch.nn.functional.group_norm(x, groups, _as(scaled(w, b), x), _as(b, x), eps))
 
 
 def _as(v: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor | None:
@@ -234,6 +237,10 @@ def _reference_gradient(
     return *found, None
 
 
+def _statistics(x: torch.Tensor, groups: int) -> torch.Tensor:
+    return torch.empty(x.shape[0], groups, dtype=statistics_type(x.dtype), device=x.device)
+
+
 SPEC = register(
     KernelSpec(
         name="group_norm",
@@ -247,5 +254,20 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        operators=(
+            Operator(
+                schema="group_norm(Tensor x, Tensor? w, Tensor? b, int groups, float eps, str activation)"
+                " -> (Tensor, Tensor, Tensor)",
+                inputs="x w b groups",
+                fake=lambda x, w, b, groups, *_: (room_like(x), *(_statistics(x, groups) for _ in range(2))),
+                results="y mean rstd",
+                gradients="x w b",
+                saved="x w b mean rstd eps activation",
+                recall=lambda saved: {"groups": saved["mean"].shape[1]},
+                room=room_like,
+                laid="x",
+                autocast=("cuda",),
+            ),
+        ),
     )
 )

@@ -27,7 +27,18 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, next_power, require_axis, rows_of, runs_kernel
+from burn_kernels.launch import (
+    FLOATS,
+    Machine,
+    ceil_div,
+    check,
+    launch,
+    next_power,
+    require_axis,
+    rows_of,
+    runs_kernel,
+    wide_type,
+)
 from burn_kernels.norm.launch_backward import (
     BackwardConfig,
     backward_candidates,
@@ -45,6 +56,7 @@ from burn_kernels.norm.references import (
     rms_norm_reference_backward,
     weights,
 )
+from burn_kernels.operators import Operator, like
 from burn_kernels.prims import edge_columns, inverse_root, joined, quotient, row_parts, tile
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -465,6 +477,10 @@ def _twin_layer_norm(
     return torch.nn.functional.layer_norm(x, x.shape[-1:], w, b, eps)
 
 
+def _statistics(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty((*x.shape[:-1], 1), dtype=wide_type(x.dtype), device=x.device)
+
+
 LIMITS = "none in size; float64 on a GPU"
 
 SPEC = register(
@@ -484,6 +500,17 @@ SPEC = register(
         problems=_layer_norm_problems,
         dtypes=FLOATS,
         limits=LIMITS,
+        operators=(
+            Operator(
+                schema="layer_norm(Tensor x, Tensor? w, Tensor? b, float eps) -> (Tensor, Tensor, Tensor)",
+                inputs="x w b",
+                fake=lambda x, w, b, eps: (like(x), _statistics(x), _statistics(x)),
+                results="y mean rstd",
+                gradients="x w b",
+                saved="x w b mean rstd eps",
+                autocast=("cuda",),
+            ),
+        ),
     )
 )
 RMS_SPEC = register(
@@ -501,5 +528,16 @@ RMS_SPEC = register(
         problems=_rms_norm_problems,
         dtypes=FLOATS,
         limits=LIMITS,
+        operators=(
+            Operator(
+                schema="rms_norm(Tensor x, Tensor? w, float eps) -> (Tensor, Tensor)",
+                inputs="x w",
+                fake=lambda x, w, eps: (like(x), _statistics(x)),
+                results="y rstd",
+                gradients="x w",
+                saved="x w rstd eps",
+                autocast=("cuda",),
+            ),
+        ),
     )
 )

@@ -32,6 +32,7 @@ from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel
+from burn_kernels.operators import Operator
 from burn_kernels.reduce.kernels import (
     Config,
     Form,
@@ -461,6 +462,49 @@ def _plain(kind: str, x: torch.Tensor, dim: Axes = None, **options: Any) -> Any:
     return y if middle is None else (y, middle)
 
 
+def _fake(kind: str, x: torch.Tensor, dim: Axes, keepdim: bool, *_: object) -> Any:
+    shape = shape_of(x, axes_of(kind, x, dim), keepdim)
+    y = torch.empty(shape, dtype=torch.int64 if kind.startswith("arg") else x.dtype, device=x.device)
+    if kind not in ("var", "logsumexp"):
+        return y
+    return y, torch.empty(shape, dtype=kept_type(kind, x.dtype), device=x.device)
+
+
+def _shape_before(x: torch.Tensor, dim: Axes, keepdim: bool) -> tuple[Any, ...]:
+    """What the gradient of a sum or mean needs of its input: its shape, that with kept axes, and the length."""
+    axes = axes_of("sum", x, dim)
+    return x.shape, shape_of(x, axes, True), count_of(x, axes)
+
+
+def _spread(kind: str, saved: Any, dy: torch.Tensor) -> tuple[torch.Tensor]:
+    shape, kept, count = saved["facts"]
+    dy = dy.reshape(kept)
+    return ((dy / count if kind == "mean" else dy).expand(shape),)
+
+
+def _operator(kind: str) -> Operator:
+    axes = "int? dim" if kind.startswith("arg") else "int[]? dim"
+    more = ", float correction" if kind == "var" else ""
+    results = {"var": "y saved", "logsumexp": "y saved", "amax": "saved", "amin": "saved"}.get(kind, "y")
+    outputs = "(Tensor, Tensor)" if " " in results else "Tensor"
+    given: dict[str, Any] = {}
+    if kind in ("sum", "mean"):  # views of the upstream gradient: no kernel runs
+        given = {"rule": functools.partial(_spread, kind), "facts": _shape_before}
+    elif results != "y":
+        given = {"saved": f"x saved dim keepdim{' correction' if more else ''}"}
+    if kind in ("amax", "amin"):  # a choice of elements: linear in dy, flat in x
+        given |= {"backward": "extreme_backward", "by_reference": True}
+    return Operator(
+        schema=f"{kind}(Tensor x, {axes}, bool keepdim{more}) -> {outputs}",
+        inputs="x",
+        fake=functools.partial(_fake, kind),
+        results=results,
+        gradients="" if kind.startswith("arg") else "x",
+        autocast=("cuda",) if kind in ("sum", "logsumexp") else (),
+        **given,
+    )
+
+
 def _register(kind: str, run: Callable[..., object]) -> KernelSpec:
     places = kind in ("argmax", "argmin")
     return register(
@@ -477,6 +521,7 @@ def _register(kind: str, run: Callable[..., object]) -> KernelSpec:
             dtypes=FLOATS,
             limits="none in size; float64 on a GPU",
             size=functools.partial(usual_size, kind),
+            operators=(_operator(kind),),
         )
     )
 

@@ -39,6 +39,7 @@ from burn_kernels.launch import (
     next_power,
     runs_kernel,
 )
+from burn_kernels.operators import Operator, nothing
 from burn_kernels.prims import sin_cos_of_turn
 from burn_kernels.rope.references import (
     Pair,
@@ -449,7 +450,50 @@ CHOICE = tunable(
 
 
 # -- registration ------------------------------------------------------------------------------------
-def _register(name: str, run: Any, back: Any, plain: Any, twin: Any, problems: Any) -> KernelSpec:
+def _ordered(x: torch.Tensor) -> torch.Tensor:
+    """x with neighbours in memory along its last axis: a result for it has the order of its axes."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _turn_back(name: str, saved: Any, dq: torch.Tensor | None, dk: torch.Tensor | None) -> Any:
+    """The gradients of q and k, by the same operator with the rotation reversed."""
+    op = getattr(torch.ops.burn_kernels, name)
+    turned = functools.partial(op, **{n: x for n, x in saved.items() if n not in ("facts", "inverse")})
+    inverse = not saved["inverse"]
+    if not saved["facts"] or dk is None:
+        return None if dq is None else turned(dq, None, inverse=inverse)[0], None
+    if dq is None:
+        return None, turned(dk, None, inverse=inverse)[0]
+    return turned(dq, dk, inverse=inverse)
+
+
+def _operator(name: str, angles: str, run: Any, back: Any, plain: Any) -> Operator:
+    names = " ".join(word.split()[1] for word in angles.split(", "))
+
+    def turn(q: torch.Tensor, k: torch.Tensor | None, *, inverse: bool, **options: Any) -> Any:
+        return (back if inverse else run)(_ordered(q), None if k is None else _ordered(k), **options)
+
+    return Operator(
+        schema=f"{name}(Tensor q, Tensor? k, {angles}, Tensor? positions, int offset, bool interleaved, bool inverse)"
+        " -> (Tensor, Tensor)",
+        inputs="q k",
+        fake=lambda q, k, *_: (
+            torch.empty_like(_ordered(q)),
+            nothing(q) if k is None else torch.empty_like(_ordered(k)),
+        ),
+        results="y z",
+        carries=lambda q, k, *_: 1 if k is None else 2,
+        forward=turn,
+        reference=plain,
+        gradients="q k",
+        saved=f"{names} positions offset interleaved inverse",
+        facts=lambda q, k, *_: k is not None,
+        rule=functools.partial(_turn_back, name),
+        room=lambda x: torch.empty_like(_ordered(x)),
+    )
+
+
+def _register(name: str, angles: str, run: Any, back: Any, plain: Any, twin: Any, problems: Any) -> KernelSpec:
     undone = functools.partial(plain, inverse=True)
     return register(
         KernelSpec(
@@ -464,11 +508,18 @@ def _register(name: str, run: Any, back: Any, plain: Any, twin: Any, problems: A
             problems=problems,
             dtypes=FLOATS,
             limits="none in size; float64 on a GPU",
+            operators=(_operator(name, angles, run, back, plain),),
         )
     )
 
 
-SPEC = _register("rope", forward, backward, reference, twin, problems)
+SPEC = _register("rope", "Tensor cos, Tensor sin", forward, backward, reference, twin, problems)
 COMPUTED_SPEC = _register(
-    "rope_computed", forward_computed, backward_computed, reference_computed, twin_computed, computed_problems
+    "rope_computed",
+    "Tensor turns",
+    forward_computed,
+    backward_computed,
+    reference_computed,
+    twin_computed,
+    computed_problems,
 )

@@ -44,6 +44,7 @@ from burn_kernels.torch.modules import (
 )
 from burn_kernels.torch.optim import SGD, Adam, AdamW, Lion
 from burn_kernels.torch.patching import PatchEntry, PatchReport, patch, unpatch
+from burn_kernels.torch.registering import register_operators
 from burn_kernels.torch.tables import clip_grad_norm_, get_total_norm
 
 __all__ = [
@@ -89,3 +90,5 @@ __all__ = [
     "patch",
     "unpatch",
 ]
+
+register_operators()

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 from burn_kernels import convolution
 from burn_kernels.channel_norm.layout import ACTIVATIONS, PLAIN, scaled
 from burn_kernels.spec import Draw
-from burn_kernels.torch import convolutions
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
 
 __all__: list[str] = []
@@ -75,6 +74,13 @@ def _draw_group_norm(draw: Draw) -> Call:
 
 
 # -- convolution ---------------------------------------------------------------------------------------
+def _convolution(*args: Any) -> Any:
+    (op,) = convolution.SPEC.complete_operators()
+    inputs, _, options = op.call_of(dict(zip(op.arguments(), args, strict=True)))
+    assert op.twin is not None
+    return op.twin(*inputs, **options)
+
+
 def _draw_convolution(draw: Draw) -> Call:
     groups = (1, 1, 2, 3)[_integer(draw, 0, 4)]
     sources, targets = _integer(draw, 1, 5), _integer(draw, 1, 7)
@@ -110,7 +116,7 @@ ADAPTERS["convolution"] = Adapter(
         "seed",
     ),
     graded=(0, 1, 2),
-    twin=convolutions.twin,
+    twin=_convolution,
     label=lambda args: "convolution",
 )
 ADAPTERS["group_norm"] = Adapter(

@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import describe
-from burn_kernels.torch import attention_ops as _attention_ops  # noqa: F401  # registers its operators
 from burn_kernels.torch.defining import note_fallback
 
 __all__ = ["attention", "attention_packed", "scaled_dot_product_attention"]

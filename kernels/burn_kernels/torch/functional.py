@@ -17,16 +17,14 @@ from torch.nn import functional as F
 from burn_kernels.channel_norm.layout import PLAIN
 from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import describe
-from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators
-from burn_kernels.torch import convolutions as _convolutions  # noqa: F401  # registers its operators
 from burn_kernels.torch import linear as _linear  # noqa: F401  # registers its operators
 from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
 from burn_kernels.torch.attending import attention, attention_packed, scaled_dot_product_attention
 from burn_kernels.torch.defining import note_fallback
-from burn_kernels.torch.ops import last_axes, least_eps, mixed, new_seed
 from burn_kernels.torch.reductions import amax, amin, argmax, argmin, logsumexp, mean, sum, var
 from burn_kernels.torch.residual import residual_layer_norm, residual_rms_norm
 from burn_kernels.torch.rotary import rope, rope_computed
+from burn_kernels.torch.shared import last_axes, least_eps, mixed, new_seed
 from burn_kernels.torch.tables import clip_grad_norm_, embedding, get_total_norm
 
 __all__ = [

@@ -13,7 +13,8 @@ import torch
 
 from burn_kernels import matmul
 from burn_kernels.matmul.references import twin
-from burn_kernels.torch.defining import define, differentiate, like, nothing, or_reference, second
+from burn_kernels.operators import like, nothing
+from burn_kernels.torch.defining import define, differentiate, or_reference, second
 
 __all__ = ["LINEAR"]
 

@@ -1,4 +1,4 @@
-"""Cross entropy, alone and after a linear layer, as operators of PyTorch; `defining` says what holds for all."""
+"""Cross entropy after a linear layer as an operator of PyTorch: its forward may compute the gradients too."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any
 
 import torch
 
-from burn_kernels import cross_entropy, linear_cross_entropy
+from burn_kernels import linear_cross_entropy
+from burn_kernels.cross_entropy import OPTIONS, empty_loss
 from burn_kernels.cross_entropy.references import twin
 from burn_kernels.launch import wide_type
-from burn_kernels.torch.defining import define, differentiate, in_float32, like, nothing, or_reference, present, second
+from burn_kernels.operators import like, nothing
+from burn_kernels.torch.defining import define, differentiate, or_reference, present, second
 
 __all__: list[str] = []
 
 _NAMES = ("weight", "reduction", "smoothing", "ignore_index", "z_loss")
-_SCHEMA = "Tensor? weight, str reduction, float smoothing, int ignore_index, float z_loss"
 
 
 def _options(values: Any) -> dict[str, Any]:
@@ -23,69 +24,6 @@ def _options(values: Any) -> dict[str, Any]:
     return dict(zip(_NAMES, values, strict=True))
 
 
-# -- cross entropy -------------------------------------------------------------------------------------
-def _cross_entropy(x: torch.Tensor, targets: torch.Tensor, *options: object) -> object:
-    return or_reference("cross_entropy", cross_entropy.forward, cross_entropy.reference)(
-        x, targets, **_options(options)
-    )
-
-
-def _cross_entropy_backward(
-    dloss: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, lse: torch.Tensor, *options: object
-) -> torch.Tensor:
-    run = or_reference("cross_entropy backward", cross_entropy.backward, cross_entropy.reference_backward)
-    return run(dloss, x, targets, lse, **_options(options)).contiguous()  # type: ignore[no-any-return]  # launchers
-
-
-def _losses(x: torch.Tensor, targets: torch.Tensor, reduction: str) -> torch.Tensor:
-    return torch.empty(targets.shape if reduction == "none" else (), dtype=wide_type(x.dtype), device=x.device)
-
-
-CROSS_ENTROPY = define(
-    f"cross_entropy(Tensor x, Tensor targets, {_SCHEMA}) -> (Tensor, Tensor)",
-    _cross_entropy,
-    lambda x, targets, weight, reduction, *_: (
-        _losses(x, targets, reduction),
-        torch.empty(x.shape[:1], dtype=cross_entropy.lse_type(x.dtype), device=x.device),
-    ),
-)
-_CROSS_ENTROPY_BACKWARD = define(
-    f"cross_entropy_backward(Tensor dloss, Tensor x, Tensor targets, Tensor lse, {_SCHEMA}) -> Tensor",
-    _cross_entropy_backward,
-    lambda dloss, x, *_: like(x),
-)
-
-
-def _setup_cross_entropy(ctx: Any, inputs: Any, output: Any) -> None:
-    x, targets, weight, *ctx.options = inputs
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, targets, output[1], weight)
-
-
-def _cross_entropy_gradient(ctx: Any, dloss: torch.Tensor | None, _: object) -> Any:
-    dx = None if dloss is None else _CROSS_ENTROPY_BACKWARD(dloss, *ctx.saved_tensors, *ctx.options)
-    return dx, *(None,) * 6
-
-
-def _setup_cross_entropy_backward(ctx: Any, inputs: Any, output: object) -> None:
-    dloss, x, targets, _, weight, *ctx.options = inputs
-    ctx.save_for_backward(dloss, x, targets, weight)
-
-
-def _cross_entropy_second(ctx: Any, upstream: torch.Tensor) -> object:
-    dloss, x, targets, weight = ctx.saved_tensors
-    options = _options((weight, *ctx.options))
-    ddloss, dx = second(lambda x: twin(x, targets, **options), dloss, (x,), (upstream,))
-    return ddloss, dx, *(None,) * 7
-
-
-differentiate(CROSS_ENTROPY, _setup_cross_entropy, _cross_entropy_gradient)
-differentiate(_CROSS_ENTROPY_BACKWARD, _setup_cross_entropy_backward, _cross_entropy_second)
-in_float32(CROSS_ENTROPY, "cuda", "cpu")
-
-
-# -- linear and cross entropy --------------------------------------------------------------------------
 _KINDS = {"": None, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -116,7 +54,7 @@ def _fake_linear(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, targets: torch.Tensor, weight: object, reduction: str,
     smoothing: float, ignore_index: int, z_loss: float, gradients: bool, accumulate: str,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    loss = _losses(x, targets, reduction)
+    loss = empty_loss(x, targets, reduction)
     if not gradients:
         return loss, nothing(x), nothing(x), nothing(x)
     return loss, like(x), like(w), nothing(x) if b is None else like(b)
@@ -136,13 +74,13 @@ def _linear_cross_entropy_backward(
 
 
 LINEAR_CROSS_ENTROPY = define(
-    f"linear_cross_entropy(Tensor x, Tensor w, Tensor? b, Tensor targets, {_SCHEMA}, bool gradients, str accumulate)"
+    f"linear_cross_entropy(Tensor x, Tensor w, Tensor? b, Tensor targets, {OPTIONS}, bool gradients, str accumulate)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
     _linear_cross_entropy,
     _fake_linear,
 )
 _LINEAR_CROSS_ENTROPY_BACKWARD = define(
-    f"linear_cross_entropy_backward(Tensor dloss, Tensor x, Tensor w, Tensor? b, Tensor targets, {_SCHEMA},"
+    f"linear_cross_entropy_backward(Tensor dloss, Tensor x, Tensor w, Tensor? b, Tensor targets, {OPTIONS},"
     " str accumulate) -> (Tensor, Tensor, Tensor)",
     _linear_cross_entropy_backward,
     lambda dloss, x, w, b, *_: (like(x), like(w), nothing(x) if b is None else like(b)),

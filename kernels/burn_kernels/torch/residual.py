@@ -13,18 +13,9 @@ from torch.nn import functional as F
 
 from burn_kernels import dropout, residual_norm
 from burn_kernels.launch import check, wide_type
-from burn_kernels.torch.defining import (
-    define,
-    differentiate,
-    in_float32,
-    like,
-    note_fallback,
-    nothing,
-    or_reference,
-    present,
-    second,
-)
-from burn_kernels.torch.ops import last_axes, least_eps, mixed, new_seed, numbers_of
+from burn_kernels.operators import like, nothing, numbers_of
+from burn_kernels.torch.defining import define, differentiate, in_float32, note_fallback, or_reference, present, second
+from burn_kernels.torch.shared import last_axes, least_eps, mixed, new_seed
 
 __all__ = ["residual_layer_norm", "residual_rms_norm"]
 
@@ -33,7 +24,7 @@ def _drop(prob: float, seed: torch.Tensor | None) -> dict[str, object]:
     """A launcher's options of the dropout; none where nothing is dropped."""
     if not prob or seed is None:
         return {}
-    key, stream = numbers_of(seed)
+    key, stream = numbers_of("dropout", seed)
     return {"prob": prob, "key": key, "stream": stream}
 
 
@@ -110,7 +101,7 @@ def _define(name: str, *, centred: bool) -> None:
     def again(ctx: Any, ux: torch.Tensor | None, ur: torch.Tensor | None, *others: torch.Tensor | None) -> Any:
         dy, ds, s, *weights, seed = ctx.saved_tensors
         if ctx.prob and seed is not None and ux is not None:  # dx is dr by the mask
-            masked = ux * dropout.mask(ctx.prob, *numbers_of(seed), like=s)
+            masked = ux * dropout.mask(ctx.prob, *numbers_of("dropout", seed), like=s)
             ur = masked if ur is None else ur + masked
 
         def twin(s: torch.Tensor, *weights: Any) -> Any:

@@ -1,154 +1,22 @@
-"""Embedding tables, and norms of many tensors, as operators and functions of PyTorch; see `defining`."""
+"""Embedding tables, and norms of many tensors, as functions of PyTorch."""
 
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import torch
 
-from burn_kernels import embedding as launchers
 from burn_kernels import tensor_norm
 from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError
-from burn_kernels.launch import describe, wide_type
-from burn_kernels.torch.defining import define, differentiate, leaf, note_fallback, or_reference
+from burn_kernels.launch import describe
+from burn_kernels.torch.defining import note_fallback
 
 __all__ = ["clip_grad_norm_", "embedding", "get_total_norm"]
 
 
-# -- embedding -----------------------------------------------------------------------------------------
-def _embedding(indices: torch.Tensor, weight: torch.Tensor, padding: int, scaled: bool) -> torch.Tensor:
-    # a gather, which torch has in one kernel; its gradient is what is ours
-    return torch.nn.functional.embedding(indices, weight)
-
-
-def _embedding_backward(dy: torch.Tensor, indices: torch.Tensor, rows: int, padding: int, scaled: bool) -> torch.Tensor:
-    run = or_reference("embedding backward", launchers.backward, launchers.reference)
-    options = {"padding_idx": padding if padding >= 0 else None, "scale_by_frequency": scaled}
-    return run(dy, indices, rows=rows, **options).contiguous()  # type: ignore[no-any-return]  # launchers
-
-
-EMBEDDING = define(
-    "embedding(Tensor indices, Tensor weight, int padding_idx, bool scale_by_frequency) -> Tensor",
-    _embedding,
-    lambda indices, weight, *_: torch.empty(
-        (*indices.shape, weight.shape[1]), dtype=weight.dtype, device=weight.device
-    ),
-)
-_EMBEDDING_BACKWARD = define(
-    "embedding_backward(Tensor dy, Tensor indices, SymInt rows, int padding_idx, bool scale_by_frequency) -> Tensor",
-    _embedding_backward,
-    lambda dy, indices, rows, *_: torch.empty((rows, dy.shape[-1]), dtype=dy.dtype, device=dy.device),
-)
-
-
-def _setup_embedding(ctx: Any, inputs: Any, output: object) -> None:
-    indices, weight, *ctx.options = inputs
-    ctx.rows = weight.shape[0]
-    ctx.save_for_backward(indices)
-
-
-def _embedding_gradient(ctx: Any, dy: torch.Tensor) -> Any:
-    return None, _EMBEDDING_BACKWARD(dy, *ctx.saved_tensors, ctx.rows, *ctx.options), None, None
-
-
-def _setup_embedding_backward(ctx: Any, inputs: Any, output: object) -> None:
-    _, indices, ctx.rows, *ctx.options = inputs
-    ctx.save_for_backward(indices)
-
-
-def _embedding_second(ctx: Any, upstream: torch.Tensor) -> object:
-    (indices,), (padding, scaled) = ctx.saved_tensors, ctx.options
-    rows = torch.nn.functional.embedding(indices, upstream)
-    if scaled:
-        ones = torch.ones_like(indices, dtype=upstream.dtype)
-        count = torch.zeros(ctx.rows, dtype=upstream.dtype, device=upstream.device)
-        rows = rows / count.index_add(0, indices.reshape(-1).long(), ones.reshape(-1))[indices.long()].unsqueeze(-1)
-    return torch.where((indices == padding).unsqueeze(-1), 0.0, rows), None, None, None, None
-
-
-differentiate(EMBEDDING, _setup_embedding, _embedding_gradient)
-differentiate(_EMBEDDING_BACKWARD, _setup_embedding_backward, _embedding_second)
-
-
-# -- norms of many tensors -----------------------------------------------------------------------------
-_PARTS: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
-_MOST_PARTS = 32
-
-
-def _table(tensors: list[torch.Tensor]) -> tensor_norm.Table:
-    """Where the tensors lie; their addresses are on the device already if they lay there lately.
-
-    Only addresses are kept, not tensors: gradients that are set to None give their memory back.
-    """
-    ordered = [x.contiguous() for x in tensors]
-    key = tuple((x.data_ptr(), x.numel(), x.dtype, x.get_device()) for x in ordered)
-    if key in _PARTS:
-        _PARTS.move_to_end(key)
-        return tensor_norm.Table(ordered, _PARTS[key])
-    made = tensor_norm.table(ordered)
-    _PARTS[key] = made.parts
-    if len(_PARTS) > _MOST_PARTS:
-        _PARTS.popitem(last=False)
-    return made
-
-
-def _tensor_norm(tensors: list[torch.Tensor], order: float) -> torch.Tensor:
-    run = or_reference(
-        "tensor_norm",
-        lambda: tensor_norm.norm(_table(tensors), order=order),
-        lambda: tensor_norm.reference(tensors, order=order),
-    )
-    return run()  # type: ignore[no-any-return]  # launchers
-
-
-def _clip_factor(tensors: list[torch.Tensor], most: float, order: float) -> tuple[torch.Tensor, torch.Tensor]:
-    def plain() -> tuple[torch.Tensor, torch.Tensor]:
-        found = tensor_norm.reference(tensors, order=order)
-        return found, (most / (found + 1e-6)).clamp(max=1.0)
-
-    run = or_reference("clip_factor", lambda: tensor_norm.clip_factor(_table(tensors), most, order=order), plain)
-    return run()  # type: ignore[no-any-return]  # launchers
-
-
-def _fake_norm(tensors: list[torch.Tensor], *_: object) -> torch.Tensor:
-    first = next((x for x in tensors if x.numel()), None)
-    device = tensors[0].device if tensors else torch.device("cpu")
-    return torch.empty((), dtype=torch.float32 if first is None else wide_type(first.dtype), device=device)
-
-
-TENSOR_NORM = define("tensor_norm(Tensor[] tensors, float order) -> Tensor", _tensor_norm, _fake_norm)
-CLIP_FACTOR = define(
-    "clip_factor(Tensor[] tensors, float most, float order) -> (Tensor, Tensor)",
-    _clip_factor,
-    lambda tensors, *_: (_fake_norm(tensors), _fake_norm(tensors)),
-)
-
-
-def _setup_norm(ctx: Any, inputs: Any, output: object) -> None:
-    tensors, ctx.order = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _norm_gradient(ctx: Any, dy: torch.Tensor) -> object:
-    again = torch.is_grad_enabled()
-    with torch.enable_grad():
-        leaves = [leaf(x) for x in ctx.saved_tensors]
-        # of norms: with an order that is a float they have derivatives at 0 too
-        norms = [torch.linalg.vector_norm(x.to(dy.dtype), ctx.order) for x in leaves if x.numel()]
-        if not norms:
-            return [torch.zeros_like(x) for x in leaves], None
-        found = torch.linalg.vector_norm(torch.stack(norms), ctx.order)
-        return list(torch.autograd.grad(found, leaves, dy, create_graph=again, allow_unused=True)), None
-
-
-differentiate(TENSOR_NORM, _setup_norm, _norm_gradient)
-
-
-# -- functions -----------------------------------------------------------------------------------------
 def embedding(
     input: torch.Tensor,
     weight: torch.Tensor,

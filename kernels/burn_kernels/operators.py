@@ -1,0 +1,163 @@
+"""Operators of PyTorch as data: a family declares them beside its kernels, and `burn_kernels.torch` defines them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from burn_kernels.errors import KernelDeviceError
+from burn_kernels.launch import describe
+
+__all__ = ["Operator", "as_given", "leaf", "like", "nothing", "numbers_of"]
+
+
+def as_given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of an operator, which its functions take under the same names."""
+    return options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """`torch.ops.burn_kernels.<name>` with its fake, its first and its second gradient.
+
+    Arguments and results have names.  Functions take the arguments in `inputs` by position and the others as options
+    by their names, `seed` as `key` and `stream`; a function that is None is the one of the family's `KernelSpec`.
+    """
+
+    schema: str
+    """The forward's, as torch writes it."""
+    inputs: str
+    """The names of the arguments that functions take by position, in that order."""
+    fake: Callable[..., Any]
+    """(*arguments) -> results that hold nothing."""
+    results: str = "y"
+    """The names of the results."""
+    carries: Callable[..., int] = lambda *arguments: 1
+    """(*arguments) -> the number of results, the first ones, that carry gradients."""
+    gradients: str = ""
+    """The names of the inputs that have gradients."""
+    saved: str = ""
+    """The names of what the backward keeps and takes after dy: arguments and results.
+
+    `needs` stands for a list that tells which of `gradients` are asked for, `x_gradient` for the entry of x alone."""
+    forward: Callable[..., Any] | None = None
+    reference: Callable[..., Any] | None = None
+    gradient: Callable[..., Any] | None = None
+    """(dy, inputs, results, **options) -> one gradient an input; inputs and results that are not saved are None."""
+    reference_gradient: Callable[..., Any] | None = None
+    twin: Callable[..., torch.Tensor] | None = None
+    """(*inputs, **options) -> the first result, in plain torch, for the second gradient."""
+    recall: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda saved: {}
+    """(saved by name) -> arguments of `twin` that are not saved and follow from what is."""
+    rule: Callable[..., tuple[Any, ...]] | None = None
+    """(saved by name, *upstream) -> the gradients, by operators that have gradients: instead of a backward operator."""
+    facts: Callable[..., Any] = lambda *arguments: None
+    """(*arguments) -> what `rule` finds under the name "facts"."""
+    backward: str = ""
+    """The name of the backward operator, if it is not the forward's with `_backward` behind it."""
+    upstream: str = "dy"
+    """The name of the upstream gradient in the backward's schema."""
+    by_reference: bool = False
+    """Whether the second gradient differentiates `reference_gradient`, for results from which no input follows."""
+    options: Callable[[dict[str, Any]], dict[str, Any]] = as_given
+    """(arguments by name) -> the options of the functions."""
+    room: Callable[[torch.Tensor], torch.Tensor] | None = None
+    """(x) -> memory that lies as results of x do: results that carry gradients, and the gradients of `laid`.
+
+    None if all of them are in order."""
+    laid: str = ""
+    """The names of the inputs whose gradients lie as `room` makes them."""
+    absent: torch.dtype | None = None
+    """The type of the empty tensor that stands for a result that is absent; None for the type of the first input."""
+    autocast: tuple[str, ...] = ()
+    """The types of devices on which autocast hands float32 to it."""
+
+    @functools.cached_property
+    def name(self) -> str:
+        """As `torch.ops.burn_kernels` has it."""
+        return self.schema.partition("(")[0]
+
+    @functools.cached_property
+    def input_names(self) -> list[str]:
+        """The names in `inputs`."""
+        return self.inputs.split()
+
+    @functools.cached_property
+    def result_names(self) -> list[str]:
+        """The names in `results`."""
+        return self.results.split()
+
+    def launchers(self, *, backward: bool = False) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The launcher and its reference."""
+        run, plain = (self.gradient, self.reference_gradient) if backward else (self.forward, self.reference)
+        assert run is not None
+        assert plain is not None
+        return run, plain
+
+    def arguments(self) -> dict[str, str]:
+        """The types of the arguments by name, in the order of the schema."""
+        words = (word.split() for word in re.findall(r"\((.*?)\) ->", self.schema)[0].split(", "))
+        return {name: kind for kind, name in words}
+
+    @property
+    def backward_name(self) -> str:
+        """As `torch.ops.burn_kernels` has the backward."""
+        return self.backward or f"{self.name}_backward"
+
+    def kinds(self) -> dict[str, str]:
+        """The types of arguments, results and of what the backward is told by name."""
+        told = {name: "bool[]" if name == "needs" else "bool" for name in self.saved.split()}
+        return told | dict.fromkeys(self.result_names, "Tensor") | self.arguments()
+
+    def call_of(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
+        """Inputs, results and options of values by name; what is not there is None, or no option.
+
+        Without a seed nothing is dropped.
+        """
+        options = dict(values)
+        inputs = tuple([options.pop(name, None) for name in self.input_names])
+        results = tuple([options.pop(name, None) for name in self.result_names])
+        if "seed" in options:
+            seed = options.pop("seed")
+            if seed is None or not options["prob"]:
+                options["prob"], numbers = 0.0, (0, 0)
+            else:
+                numbers = numbers_of(self.name, seed)
+            options["key"], options["stream"] = numbers
+        return inputs, results, self.options(options)
+
+
+def numbers_of(op: str, seed: torch.Tensor) -> tuple[int, int]:
+    """Key and stream of a seed.  Raises: KernelDeviceError where reading them would wait for a device."""
+    if seed.device.type != "cpu":
+        raise KernelDeviceError(
+            f"{op}: the seed lies on a device, and reading it would wait for that",
+            given=describe({"seed": seed}),
+            expected="two int64 numbers, key and stream, on the CPU",
+            mend="seed.cpu(), once, where it is made",
+        )
+    key, stream = seed.tolist()
+    return key, stream
+
+
+def like(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A tensor in order with the shape of x, that holds nothing."""
+    return torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
+
+
+def nothing(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """What stands where a tensor is absent: operators have a fixed number of results."""
+    return torch.empty(0, dtype=dtype or x.dtype, device=x.device)
+
+
+def leaf(x: torch.Tensor) -> torch.Tensor:
+    """x as something to take a derivative by, which is then that by x alone.
+
+    Not x itself: an upstream gradient may come from an input, and its derivative would come along.
+    """
+    return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
