@@ -30,19 +30,19 @@ def test_equal_specs_are_one_object() -> None:
 
 
 def test_specs_made_by_many_threads_are_one_object() -> None:
-    made: list[TensorSpec] = []
+    specs: list[TensorSpec] = []
     start = threading.Barrier(8)
 
     def make() -> None:
         start.wait()
-        made.extend(TensorSpec.of((977, i), DType.F16, "cpu") for i in range(200))
+        specs.extend(TensorSpec.of((977, i), DType.F16, "cpu") for i in range(200))
 
     threads = [threading.Thread(target=make) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({id(spec) for spec in made}) == 200
+    assert len({id(spec) for spec in specs}) == 200
 
 
 def test_equal_calls_are_one_object_whatever_the_attributes_are_written_as() -> None:
@@ -69,8 +69,8 @@ def test_calls_of_more_than_512_shapes_are_dropped() -> None:
     def run(sizes: range) -> None:
         for size in sizes:
             x = tracked(np.full(size, 0.5))
-            found = of(backward(ops.sum(ops.tanh(x) * x, dims=(0,))), x)
-            assert found.shape == (size,)
+            gradient = of(backward(ops.sum(ops.tanh(x) * x, dims=(0,))), x)
+            assert gradient.shape == (size,)
 
     rows = [REGISTRY[name] for name in ("tanh", "tanh_backward", "mul", "sum", "expand", "add")]
 
@@ -109,8 +109,8 @@ def test_attribute_that_is_wrong_is_named_with_its_row() -> None:
 
 def test_truth_value_among_sizes_is_kept_as_a_number() -> None:
     spec = TensorSpec.of((7, 1), DType.F32, "cpu")
-    made = ops.reshape.bind((spec,), {"shape": (True, 7)})
-    assert repr(made.result) == "(1, 7) f32 cpu"
+    bound = ops.reshape.bind((spec,), {"shape": (True, 7)})
+    assert repr(bound.result) == "(1, 7) f32 cpu"
 
 
 def test_a_tape_on_which_layers_do_not_train_is_a_stack_of_its_own() -> None:

@@ -51,9 +51,9 @@ def test_steps_have_gradients_of_zeros(row: Any) -> None:
     x, z = tracked([1.25, -2.5]), tracked([[0.5, 0.1]])
     y = row(ops.exp(x) * z)
     assert y.primitive.node.saved == ()
-    found = backward(y, retain_graph=True)
-    assert of(found, x).tolist() == [0.0, 0.0]
-    assert of(found, z).tolist() == [[0.0, 0.0]]
+    grads = backward(y, retain_graph=True)
+    assert of(grads, x).tolist() == [0.0, 0.0]
+    assert of(grads, z).tolist() == [[0.0, 0.0]]
     mixed = backward(y + ops.sin(x))  # what comes by another way is alone
     np.testing.assert_array_equal(of(mixed, x), np.cos([1.25, -2.5]))
     assert of(mixed, z).tolist() == [[0.0, 0.0]]
@@ -88,8 +88,8 @@ def test_backward_from_several_roots_adds_them() -> None:
     x = tracked([2.0, 5.0])
     first, second = x * 3.0, x * x
     ones = TORCH.from_data(TensorData.of(np.ones(2)), "cpu")
-    found = TAPE.backward([(first.primitive, ones), (second.primitive, ones)])
-    assert of(found, x).tolist() == [7.0, 13.0]
+    slots = TAPE.backward([(first.primitive, ones), (second.primitive, ones)])
+    assert of(slots, x).tolist() == [7.0, 13.0]
 
 
 # -- consuming ---------------------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ def test_a_root_that_is_a_leaf_keeps_what_other_roots_bring() -> None:
     x = tracked([2.0, 3.0])
     y = x * x
     one = TORCH.from_data(TensorData.of(np.ones(2)), "cpu")
-    found = TAPE.backward([(x.primitive, one), (y.primitive, one)])
-    np.testing.assert_array_equal(of(found, x), [1 + 4.0, 1 + 6.0])
+    slots = TAPE.backward([(x.primitive, one), (y.primitive, one)])
+    np.testing.assert_array_equal(of(slots, x), [1 + 4.0, 1 + 6.0])
 
 
 def test_second_backward_says_that_the_tape_is_consumed() -> None:
@@ -179,15 +179,15 @@ def test_dropping_a_chain_of_100_000_nodes_does_not_recurse() -> None:
 # -- several outputs -------------------------------------------------------------------------------------------
 @op(
     namespace="tape_tests",
-    torch=lambda x, eps: _centred(x, eps, torch.mean, torch.sqrt),
-    numpy=lambda x, eps: _centred(x, eps, np.mean, np.sqrt),
+    torch=lambda x, eps: _centre(x, eps, torch.mean, torch.sqrt),
+    numpy=lambda x, eps: _centre(x, eps, np.mean, np.sqrt),
 )
 def centred(x: TensorSpec, eps: Number) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     """(x - mean) * rate, mean and rate = 1 / sqrt(mean of squares + eps), over everything."""
     return x, x.with_shape(()), x.with_shape(())
 
 
-def _centred(x: Any, eps: float, mean: Any, sqrt: Any) -> Any:
+def _centre(x: Any, eps: float, mean: Any, sqrt: Any) -> Any:
     middle = mean(x)
     rate = 1 / sqrt(mean(x * x) + eps)
     return (x - middle) * rate, middle, rate
@@ -224,16 +224,16 @@ def test_gradient_through_any_outputs_of_a_norm(leaf: Any, present: tuple[int, .
     tape = Autodiff(leaf)
     data = seed.normal(size=(3, 4))
     x = tracked(data, tape)
-    made = centred(x, 1e-5)
-    seeds = [seed.normal(size=y.shape) for y in made]
-    roots = [(made[i].primitive, tape.from_data(TensorData.of(np.asarray(seeds[i])), "cpu")) for i in present]
-    found = of(tape.backward(roots), x)
+    outputs = centred(x, 1e-5)
+    seeds = [seed.normal(size=y.shape) for y in outputs]
+    roots = [(outputs[i].primitive, tape.from_data(TensorData.of(np.asarray(seeds[i])), "cpu")) for i in present]
+    grad = of(tape.backward(roots), x)
 
     theirs = torch.tensor(data, requires_grad=True)
-    expected = _centred(theirs, 1e-5, torch.mean, torch.sqrt)
+    expected = _centre(theirs, 1e-5, torch.mean, torch.sqrt)
     torch.autograd.backward([expected[i] for i in present], [torch.tensor(seeds[i]) for i in present])
     assert theirs.grad is not None
-    assert np.allclose(found, theirs.grad.numpy(), rtol=1e-12, atol=1e-12)
+    assert np.allclose(grad, theirs.grad.numpy(), rtol=1e-12, atol=1e-12)
 
 
 @op(namespace="tape_tests", torch=lambda a, b: (a * 2, a * b), numpy=lambda a, b: (a * 2, a * b))
@@ -254,11 +254,11 @@ def _(g: Any, y: Any, a: Any, b: Any) -> Any:
 def test_output_that_alone_depends_on_an_input_carries_its_gradient() -> None:
     a, b = tracked([3.0]), tracked([5.0])
     first, second = second_alone(a, b)
-    found = backward(first, retain_graph=True)
-    assert of(found, a).tolist() == [2.0]
-    assert b.primitive.node.id not in found
-    found = backward(second)
-    assert (of(found, a).tolist(), of(found, b).tolist()) == ([5.0], [3.0])
+    grads = backward(first, retain_graph=True)
+    assert of(grads, a).tolist() == [2.0]
+    assert b.primitive.node.id not in grads
+    grads = backward(second)
+    assert (of(grads, a).tolist(), of(grads, b).tolist()) == ([5.0], [3.0])
 
 
 def test_only_the_second_input_tracked() -> None:
@@ -348,10 +348,10 @@ def test_row_with_neither_rule_nor_decomposition_says_so() -> None:
     def bare(x: TensorSpec) -> TensorSpec:
         return x
 
-    told = (
+    complaint = (
         r"tape_tests::bare has neither a gradient nor a decomposition(?s:.)*given: *.*bare(?s:.)*nondifferentiable=True"
     )
-    with pytest.raises(AutodiffError, match=told):
+    with pytest.raises(AutodiffError, match=complaint):
         bare(tracked([1.0]))
 
 
@@ -432,8 +432,8 @@ def test_16_threads_with_shared_leaves_give_the_bits_of_the_serial_run(seed: np.
         for i in range(start, start + 300):
             x = inputs[i % len(inputs)]
             loss = ops.sum(ops.tanh(ops.linear(x, weight, bias)) * ops.sum(weight * weight, dims=(0,)), dims=(0, 1))
-            found = backward(loss)
-            out.append((of(found, weight).tobytes(), of(found, bias).tobytes()))
+            grads = backward(loss)
+            out.append((of(grads, weight).tobytes(), of(grads, bias).tobytes()))
 
     results: list[list[tuple[bytes, bytes]]] = [[] for _ in range(16)]
     threads = [threading.Thread(target=rounds, args=(i, results[i])) for i in range(16)]

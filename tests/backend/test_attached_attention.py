@@ -57,18 +57,18 @@ def call(
 def drawn(case: str, dtype: DType, device: str) -> list[Any]:
     """q, k, v, mask, bias, scale and softcap; the second query sees nothing where the mask has a line for each."""
     torch.manual_seed(0)
-    found: list[Any] = []
+    inputs: list[Any] = []
     for spec in call("attention", case, dtype).specs:
         if not isinstance(spec, TensorSpec):
-            found.append(None if spec is None else 0.7)
+            inputs.append(None if spec is None else 0.7)
         elif spec.dtype is DType.BOOL:
             mask = torch.rand(spec.shape) < 0.4
             if spec.shape[-2] > 1:
                 mask[..., 1, :] = True
-            found.append(mask.to(device))
+            inputs.append(mask.to(device))
         else:
-            found.append(torch.randn(spec.shape).to(device, TO_TORCH[spec.dtype]))
-    return found
+            inputs.append(torch.randn(spec.shape).to(device, TO_TORCH[spec.dtype]))
+    return inputs
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16], ids=str)
@@ -102,8 +102,8 @@ def test_a_gradient_that_nobody_reads_is_not_given() -> None:
     run = ATTENTIONS["attention_backward"](call("attention_backward", case, live=(True, False, True, False)))
     assert run is not None
     y = torch.randn(2, 4, 7, 8)
-    found = run(y, *inputs[:3], y, torch.ones(2, 4, 7), *inputs[3:])
-    assert [grad is None for grad in found] == [False, True, False, True]
+    grads = run(y, *inputs[:3], y, torch.ones(2, 4, 7), *inputs[3:])
+    assert [grad is None for grad in grads] == [False, True, False, True]
 
 
 @pytest.mark.parametrize("name", sorted(ATTENTIONS))

@@ -31,29 +31,29 @@ def call(name: str, dtype: DType, place: str = "cpu", **changes: Any) -> Call:
         "rms_norm": ([x, w, FLOAT_NUMBER], {}),
         "rms_norm_backward": ([x, x, s, w], {"live": (True, True)}),
     }
-    given, attrs = specs[name]
-    return REGISTRY[name].bind(given, attrs | changes)
+    inputs, attrs = specs[name]
+    return REGISTRY[name].bind(inputs, attrs | changes)
 
 
-def results(found: Any) -> list[torch.Tensor | None]:
-    return list(found) if isinstance(found, (tuple, list)) else [found]
+def results(outcome: Any) -> list[torch.Tensor | None]:
+    return list(outcome) if isinstance(outcome, (tuple, list)) else [outcome]
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16], ids=str)
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_results_are_those_of_torch(name: str, device: str, dtype: DType) -> None:
-    made = call(name, dtype)
+    bound = call(name, dtype)
     torch.manual_seed(0)
     inputs = [
         (torch.rand(spec.shape) + 0.5).to(device, TO_TORCH[spec.dtype]) if isinstance(spec, TensorSpec) else 1e-3
-        for spec in made.specs
+        for spec in bound.specs
     ]
-    run = ROWS[name](made)
+    run = ROWS[name](bound)
     assert run is not None
-    expected = results(LibTorch().execute(made, inputs))
-    found = results(run(*inputs))
-    for one, other, spec in zip(found, expected, made.results, strict=True):
+    expected = results(LibTorch().execute(bound, inputs))
+    actual = results(run(*inputs))
+    for one, other, spec in zip(actual, expected, bound.results, strict=True):
         assert one is not None
         assert isinstance(spec, TensorSpec)
         assert (tuple(one.shape), one.dtype) == (spec.shape, TO_TORCH[spec.dtype])

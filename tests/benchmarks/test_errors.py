@@ -32,21 +32,21 @@ def test_the_status_says_what_is_beyond(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = {"op": "softmax", "dtype": "float32", "what": "outputs", "kind": "largest", "share": 0.4}
-    found = [row]
-    monkeypatch.setattr(errors, "measured", lambda *_: found)
+    rows_measured = [row]
+    monkeypatch.setattr(errors, "measured", lambda *_: rows_measured)
     asked = ["--device", "cpu", "--out", str(tmp_path / "errors.json")]
     assert errors.main(asked) == 0
     assert json.loads((tmp_path / "errors.json").read_text(encoding="utf-8"))["rows"] == [row]
-    found.append(row | {"share": float("nan")})
+    rows_measured.append(row | {"share": float("nan")})
     assert errors.main(asked) == 1
     assert "1 of 2 rows hold" in capsys.readouterr().out
 
 
 def test_verify_tells_every_difference_it_measures() -> None:
-    told: list[Difference] = []
+    differences: list[Difference] = []
     problem = Problem((torch.randn(4, 33, dtype=torch.float64),))
-    assert verify(REGISTRY["softmax"], problem, dtype=torch.float32, seen=told.append) == []
-    assert [(one.what, one.kind) for one in told] == [
+    assert verify(REGISTRY["softmax"], problem, dtype=torch.float32, seen=differences.append) == []
+    assert [(one.what, one.kind) for one in differences] == [
         (what, kind) for what in ("output 0", "gradient of input 0") for kind in ("relative RMS", "largest")
     ]
-    assert all(one.holds and one.error <= one.allowed and one.size > 0.0 for one in told)
+    assert all(one.holds and one.error <= one.allowed and one.size > 0.0 for one in differences)

@@ -54,9 +54,9 @@ def test_the_fastest_config_is_that_of_the_least_sample_of_kernels_as_they_are()
 
 
 def test_the_benchmark_set_is_every_operation_at_its_usual_shapes() -> None:
-    found = keys(TUNABLES)
-    assert KEY in found
-    assert {made.name for made, _ in found.values()} == set(TUNABLES)
+    choices_by_key = keys(TUNABLES)
+    assert KEY in choices_by_key
+    assert {tunable.name for tunable, _ in choices_by_key.values()} == set(TUNABLES)
 
 
 def test_a_first_call_is_timed_beside_the_tuned_config(tmp_path: Path) -> None:

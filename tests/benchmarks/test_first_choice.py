@@ -31,14 +31,14 @@ def times() -> dict[str, float]:
 
 
 def test_a_share_is_the_fastest_time_over_that_of_what_is_taken(times: dict[str, float]) -> None:
-    (found,) = choices(rows(**times), table=False)
-    taken = times[found.taken]
-    assert found.op == "softmax"
-    assert found.best == next(iter(times))
-    assert found.share == pytest.approx(1.0 / taken)
-    times[found.taken] = 0.1
+    (choice,) = choices(rows(**times), table=False)
+    taken = times[choice.taken]
+    assert choice.op == "softmax"
+    assert choice.best == next(iter(times))
+    assert choice.share == pytest.approx(1.0 / taken)
+    times[choice.taken] = 0.1
     (again,) = choices(rows(**times), table=False)
-    assert (again.taken, again.share) == (found.taken, 1.0)
+    assert (again.taken, again.share) == (choice.taken, 1.0)
 
 
 def test_the_table_that_is_shipped_counts_where_it_is_asked_for(
@@ -58,10 +58,10 @@ def test_the_table_that_is_shipped_counts_where_it_is_asked_for(
 
 
 def test_what_is_below_the_bar_is_listed(times: dict[str, float]) -> None:
-    (found,) = choices(rows(**times), table=False)
-    slow = dict.fromkeys(times, 1.0) | {found.taken: 2.0}
+    (choice,) = choices(rows(**times), table=False)
+    slow = dict.fromkeys(times, 1.0) | {choice.taken: 2.0}
     text = told(choices(rows(**slow), table=False))
-    assert f"0.500 {KEY}: {found.taken}" in text
+    assert f"0.500 {KEY}: {choice.taken}" in text
     fast = dict.fromkeys(times, 1.0)
     assert KEY not in told(choices(rows(**fast), table=False))
 

@@ -102,20 +102,20 @@ def judged(out: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_one_family_runs_alone(tmp_path: Path) -> None:
-    found = judged(tmp_path, "--only", "argmax", "--no-compile")
-    assert {r["variant"] for r in found["rows"]} == {"ours", "eager"}
-    assert [bar["asked"] for bar in found["bars"] if not bar["goal"]] == ["share of copy"] * 3
-    assert found["tiny"] is True
+    report = judged(tmp_path, "--only", "argmax", "--no-compile")
+    assert {r["variant"] for r in report["rows"]} == {"ours", "eager"}
+    assert [bar["asked"] for bar in report["bars"] if not bar["goal"]] == ["share of copy"] * 3
+    assert report["tiny"] is True
 
 
 @pytest.mark.slow
 def test_every_bar_finds_its_case(tmp_path: Path) -> None:
-    found = judged(tmp_path)
-    unmet = {(bar["case"], bar["passed"]) for bar in found["bars"] if bar["found"] is None}
-    timed = {(row["case"], row["pass"]) for row in found["rows"]}
+    report = judged(tmp_path)
+    unmet = {(bar["case"], bar["passed"]) for bar in report["bars"] if bar["found"] is None}
+    timed = {(row["case"], row["pass"]) for row in report["rows"]}
     assert len(timed) >= len(passes_in_order())
     # bars that name a rival which is not here, or the memory that a CPU does not count
-    assert {verdict["asked"] for verdict in found["bars"] if verdict["found"] is None} <= {
+    assert {verdict["asked"] for verdict in report["bars"] if verdict["found"] is None} <= {
         "times as fast as liger",
         "times as fast as cudnn",
         "times as fast as flex",
@@ -166,9 +166,9 @@ def test_parts_are_all_cases_and_none_twice(judged: bool) -> None:
 def test_what_is_there_is_timed_last_or_not_again() -> None:
     there = {("softmax 8192x4096", "f"), ("softmax 8192x4096", "fb"), ("softmax 8192x32768", "f")}
     assert chosen(asked("softmax", there=there, missing=True)) == [("softmax 8192x32768", "fb")]
-    found = chosen(asked("softmax", there=there))
-    assert found[0] == ("softmax 8192x32768", "fb")  # what it lacks first
-    assert len(found) == 4
+    names = chosen(asked("softmax", there=there))
+    assert names[0] == ("softmax 8192x32768", "fb")  # what it lacks first
+    assert len(names) == 4
     assert chosen(asked("sum,softmax"))[0][0] == "sum 16384x16384 dim 1"  # in the order asked for
 
 
@@ -256,14 +256,14 @@ def test_a_later_run_replaces_the_cases_that_it_timed_and_no_others() -> None:
         [case_row("b", "ours", 1.0), case_row("b", "eager", 2.0), case_row("c", "ours", 3.0)], "1st", jax="J"
     )
     second = run_of([case_row("a", "ours", 4.0), case_row("b", "ours", 5.0)], "2nd", jax="")
-    found = merged(first, second, order=["a", "b"])
-    assert [(row["case"], row["variant"], row["median_ms"], row["date"]) for row in found["rows"]] == [
+    union = merged(first, second, order=["a", "b"])
+    assert [(row["case"], row["variant"], row["median_ms"], row["date"]) for row in union["rows"]] == [
         ("a", "ours", 4.0, "2nd"),
         ("b", "ours", 5.0, "2nd"),  # and no rival of another day beside it
         ("c", "ours", 3.0, "1st"),
     ]
-    assert (found["date"], found["jax"]) == ("2nd", "J")
-    assert merged(found, second, order=["a", "b"]) == found
+    assert (union["date"], union["jax"]) == ("2nd", "J")
+    assert merged(union, second, order=["a", "b"]) == union
 
 
 def test_a_search_that_was_not_ready_keeps_its_row() -> None:
@@ -314,11 +314,11 @@ def test_parts_of_a_judged_run_become_one_file_with_all_verdicts(tmp_path: Path)
 
     files = [part("rms_norm 8192x4096", 1), part("layer_norm 8192x4096", 2)]
     merge(files, tmp_path / "all.json", asked(judged=True))
-    found = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
-    assert [r["case"].split()[0] for r in found["rows"]] == ["layer_norm"] * 2 + ["rms_norm"] * 2  # as the bars stand
-    assert [r["date"] for r in found["rows"]] == ["2026-11-22 07:02"] * 2 + ["2026-11-22 07:01"] * 2
-    bars = {(bar["case"], bar["asked"]): bar for bar in found["bars"] if not bar["goal"]}
-    assert len(found["bars"]) > len(BARS)  # a verdict for each number that a bar asks for
+    report = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    assert [r["case"].split()[0] for r in report["rows"]] == ["layer_norm"] * 2 + ["rms_norm"] * 2  # as the bars stand
+    assert [r["date"] for r in report["rows"]] == ["2026-11-22 07:02"] * 2 + ["2026-11-22 07:01"] * 2
+    bars = {(bar["case"], bar["asked"]): bar for bar in report["bars"] if not bar["goal"]}
+    assert len(report["bars"]) > len(BARS)  # a verdict for each number that a bar asks for
     assert bars["rms_norm 8192x4096", "times as fast as the best rival"]["found"] == 2.0
     assert bars["layer_norm 8192x4096", "share of copy"]["holds"] is True
     assert bars["rms_norm 8192x5120", "share of copy"]["found"] is None
@@ -328,22 +328,22 @@ def test_errors_that_fail_do_not_end_the_run(capsys: pytest.CaptureFixture[str])
     def errors() -> dict[str, float]:
         raise ValueError("no such config")
 
-    found = timed("norm 8x8", "f", 64, {"ours": lambda: torch.ones(3)}, Timer(2, "cpu"), errors=errors)
-    assert [(row["variant"], row["error"]) for row in found] == [("ours", None)]
+    rows_timed = timed("norm 8x8", "f", 64, {"ours": lambda: torch.ones(3)}, Timer(2, "cpu"), errors=errors)
+    assert [(row["variant"], row["error"]) for row in rows_timed] == [("ours", None)]
     assert "norm 8x8 f, its errors: ValueError: no such config" in capsys.readouterr().out
 
 
 def test_beside_bars_torch_compile_searches_and_a_step_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks._kernels import cases
 
-    given = dict[str, argparse.Namespace]()
+    arguments_of = dict[str, argparse.Namespace]()
 
     def op_cases(name: str, make: Any, tag: str, arguments: Any, timer: Any, **options: Any) -> Any:
-        given[f"{name} {tag}"] = arguments
+        arguments_of[f"{name} {tag}"] = arguments
         return iter(())
 
     def own(arguments: Any) -> Any:
-        given["adamw"] = arguments
+        arguments_of["adamw"] = arguments
         return iter(())
 
     monkeypatch.setattr(cases, "op_cases", op_cases)
@@ -353,8 +353,8 @@ def test_beside_bars_torch_compile_searches_and_a_step_is_compiled(monkeypatch: 
     for judged in (True, False):
         arguments = asked(judged=judged, no_compile=False)
         assert list(chosen_cases(arguments, None, pairs)) == []  # type: ignore[arg-type]
-        assert given["rms_norm 8192x4096"].best_mode is judged
-        assert given["adamw"].no_compile is not judged  # which takes longer than all the rest of --rivals
+        assert arguments_of["rms_norm 8192x4096"].best_mode is judged
+        assert arguments_of["adamw"].no_compile is not judged  # which takes longer than all the rest of --rivals
 
 
 def test_rivals_are_timed_without_jax_too(tmp_path: Path) -> None:
@@ -363,8 +363,8 @@ def test_rivals_are_timed_without_jax_too(tmp_path: Path) -> None:
     command += ["--only", "softmax,tensor_norm", "--jax-python", str(tmp_path / "absent")]
     ran = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    found = json.loads((tmp_path / "kernels-rivals-tiny.json").read_text())
-    assert found["jax"] == ""
+    report = json.loads((tmp_path / "kernels-rivals-tiny.json").read_text())
+    assert report["jax"] == ""
     assert "no JAX" in ran.stdout
-    timed = {(r["case"], r["pass"], r["variant"]) for r in found["rows"]}
+    timed = {(r["case"], r["pass"], r["variant"]) for r in report["rows"]}
     assert timed >= {("softmax 4x4096", "fb", "eager"), ("tensor_norm 124M", "f", "ours")}

@@ -83,21 +83,21 @@ def timed(name, us, **facts):
 def test_a_ratio_is_the_median_of_times_next_to_each_other():
     ours, rival = timed("ours", [1.0, 20.0, 3.0]), timed("rival", [2.0, 40.0, 3.0])
     bars = [Bar(0.5, "rival"), Bar(0.49, "rival"), Bar(0.49, "rival", goal=True)]
-    found = judge(bars, [ours, rival], "ours")
-    assert [bar["ratio"] for bar in found] == [0.5, 0.5, 0.5]
-    assert [bar["verdict"] for bar in found] == ["pass", "FAIL", "FAIL"]
-    assert [bar["goal"] for bar in found] == [False, False, True]
+    verdicts = judge(bars, [ours, rival], "ours")
+    assert [bar["ratio"] for bar in verdicts] == [0.5, 0.5, 0.5]
+    assert [bar["verdict"] for bar in verdicts] == ["pass", "FAIL", "FAIL"]
+    assert [bar["goal"] for bar in verdicts] == [False, False, True]
 
 
 def test_memory_has_its_own_bar():
     ours, rival = timed("ours", [1.0], peak_mib=90.0), timed("rival", [1.0], peak_mib=100.0)
-    (found,) = judge([Bar(0.95, "rival", of="peak_mib")], [ours, rival], "ours")
-    assert (found["ratio"], found["verdict"]) == (0.9, "pass")
+    (verdict,) = judge([Bar(0.95, "rival", of="peak_mib")], [ours, rival], "ours")
+    assert (verdict["ratio"], verdict["verdict"]) == (0.9, "pass")
 
 
 def test_a_bar_without_its_rival_is_not_measured():
-    (found,) = judge([Bar(0.9, "rival")], [timed("ours", [1.0]), Result("rival", why="broken")], "ours")
-    assert (found["verdict"], found["why"]) == ("not measured", "no rival")
+    (verdict,) = judge([Bar(0.9, "rival")], [timed("ours", [1.0]), Result("rival", why="broken")], "ours")
+    assert (verdict["verdict"], verdict["why"]) == ("not measured", "no rival")
 
 
 @pytest.mark.parametrize(
@@ -114,15 +114,15 @@ def test_the_program_runs_and_all_variants_agree(tmp_path, groups, count):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(out.read_text(encoding="utf-8"))
-    assert len(found["cases"]) == count
-    for case in found["cases"]:
+    report = json.loads(out.read_text(encoding="utf-8"))
+    assert len(report["cases"]) == count
+    for case in report["cases"]:
         rows = {row["variant"]: row for row in case["rows"]}
         assert {"burn_torch eager", "burn_torch compiled"} <= set(rows)
         assert not any(row["why"] for row in rows.values()), rows
         assert all(len(row["us"]) == 5 for row in rows.values())
         assert case["traces"]["burn_torch compiled"] == 1
-    assert {bar["verdict"] for bar in found["bars"] if bar["of"] == "us" and not bar["goal"]} <= {"pass", "FAIL"}
+    assert {bar["verdict"] for bar in report["bars"] if bar["of"] == "us" and not bar["goal"]} <= {"pass", "FAIL"}
 
 
 def test_the_program_says_what_it_does_not_know(capsys):

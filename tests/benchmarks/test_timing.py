@@ -13,7 +13,7 @@ from burn_torch import Device, Tensor
 
 
 def done(_: torch.Tensor) -> None:
-    """What a replay returns."""
+    """Stands for what a replay returns."""
 
 
 def test_a_replay_that_writes_its_results_is_confirmed() -> None:
@@ -78,5 +78,5 @@ def test_results_are_read_through_tapes_and_containers() -> None:
     x = torch.randn(2, 3)
     device: Any = Device.cpu().fused()
     y = Tensor.from_torch(x, device.autodiff()).require_grad() * 2.0
-    found = results_of((y, [Tensor.from_torch(x, device) + 1.0, None]))
-    assert [torch.equal(a, b) for a, b in zip(found, (x * 2.0, x + 1.0), strict=True)] == [True, True]
+    tensors = results_of((y, [Tensor.from_torch(x, device) + 1.0, None]))
+    assert [torch.equal(a, b) for a, b in zip(tensors, (x * 2.0, x + 1.0), strict=True)] == [True, True]

@@ -99,8 +99,8 @@ def write(tmp_path: Path) -> Write:
     def written(*events: Event, name: str = "run", **changes: object) -> Path:
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
-        told = [(0.0, event) for event in events] if events else story(**changes)  # type: ignore[arg-type]
-        lines = [encode(event, number, START_S + at) for number, (at, event) in enumerate(told)]
+        timed_events = [(0.0, event) for event in events] if events else story(**changes)  # type: ignore[arg-type]
+        lines = [encode(event, number, START_S + at) for number, (at, event) in enumerate(timed_events)]
         (folder / EVENTS).write_bytes(b"".join(lines))
         return folder
 

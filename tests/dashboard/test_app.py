@@ -249,9 +249,9 @@ def test_quit_leaves_a_run_that_is_over_at_once(write):
 # -- the mouse --------------------------------------------------------------------------------------------
 def place(app: Dashboard, panel: type, target: str) -> tuple[int, int]:
     """Returns where on the screen a place of a panel is."""
-    found = app.query_one(panel)
-    at = next(at for at, name in found.targets.items() if name == target)
-    return found.content_region.x + at[1] + 1, found.content_region.y + at[0]
+    widget = app.query_one(panel)
+    at = next(at for at, name in widget.targets.items() if name == target)
+    return widget.content_region.x + at[1] + 1, widget.content_region.y + at[0]
 
 
 def test_clicks_and_the_wheel_choose(live):
@@ -290,14 +290,14 @@ def test_clicks_and_the_wheel_choose(live):
 def test_hovering_marks_a_place_until_the_mouse_leaves(live):
     async def script(pilot, app):
         for panel, target in ((Plots, "Loss"), (Plots, "<"), (Plots, "kind recent"), (Metrics, "Loss")):
-            found = app.query_one(panel)
+            widget = app.query_one(panel)
             await pilot.hover(offset=place(app, panel, target))
-            assert found.hovered == target
-            assert "hover" in {role for row in found._rows or [] for _, role in row}
+            assert widget.hovered == target
+            assert "hover" in {role for row in widget._rows or [] for _, role in row}
             await pilot.hover(Progress)
             await pilot.pause(0.02)
-            assert found.hovered is None
-            assert "hover" not in {role for row in found._rows or [] for _, role in row}
+            assert widget.hovered is None
+            assert "hover" not in {role for row in widget._rows or [] for _, role in row}
 
     drive(live()[0], script)
 

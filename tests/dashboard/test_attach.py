@@ -194,7 +194,7 @@ def test_ctrl_c_ends_the_lines_and_not_the_run(live, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "code", "told"),
+    ("make", "code", "complaints"),
     [
         (lambda path: None, 2, ["there is no run to show", "which is no directory", "burn-torch runs"]),
         (lambda path: path.mkdir(), 2, ["there is no run to show", "given:    run\n"]),
@@ -202,12 +202,12 @@ def test_ctrl_c_ends_the_lines_and_not_the_run(live, tmp_path):
         (lambda path: events(path, b'{"v":2}\n'), 3, ["these events are of a newer version of burn_torch"]),
     ],
 )
-def test_what_is_no_run(tmp_path, make, code, told):
+def test_what_is_no_run(tmp_path, make, code, complaints):
     make(tmp_path / "run")
     done = attach("run", *(["--once"] if code == 3 else []), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith("error: ")
-    for words in told:
+    for words in complaints:
         assert words in done.stderr
 
 

@@ -23,16 +23,16 @@ def texts(rows: Sequence[Row]) -> list[str]:
 def dots(rows: Sequence[Row], role: str) -> set[tuple[int, int]]:
     """The braille dots of cells of a role, as (column, row from the top)."""
     places = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3)]
-    found = set()
+    points = set()
     for y, row in enumerate(rows):
         x = 0
         for text, of in row:
             for char in text:
                 bits = ord(char) - 0x2800
                 if of == role and 0 < bits < 256:
-                    found |= {(2 * x + dx, 4 * y + dy) for bit, (dx, dy) in enumerate(places) if bits >> bit & 1}
+                    points |= {(2 * x + dx, 4 * y + dy) for bit, (dx, dy) in enumerate(places) if bits >> bit & 1}
                 x += 1
-    return found
+    return points
 
 
 def test_a_ramp_is_a_diagonal():
@@ -84,12 +84,12 @@ def test_nothing_to_draw_says_so():
 
 def test_a_value_that_is_not_finite_makes_a_gap():
     points = [(float(x), math.nan if 40 <= x < 60 else 1.0 + x % 2) for x in range(100)]
-    found = {x for x, _ in dots(chart([Line("t", "t", points)], 50, 3), "t")}
-    left = min(found)
+    columns = {x for x, _ in dots(chart([Line("t", "t", points)], 50, 3), "t")}
+    left = min(columns)
     width = 100 - left
     gap = {left + round(x / 99 * (width - 1)) for x in range(41, 59)}
-    assert not found & gap
-    assert found >= {left + round(x / 99 * (width - 1)) for x in [*range(40), *range(60, 100)]}
+    assert not columns & gap
+    assert columns >= {left + round(x / 99 * (width - 1)) for x in [*range(40), *range(60, 100)]}
 
 
 def test_steps_that_go_back_stay_on_the_chart():
@@ -100,8 +100,8 @@ def test_steps_that_go_back_stay_on_the_chart():
 
 def test_a_spike_of_one_step_is_seen():
     points = [(float(x), 100.0 if x == 4321 else 0.0) for x in range(10_000)]
-    found = dots(chart([Line("t", "t", points)], 40, 3), "t")
-    assert min(y for _, y in found) == 0
+    lit = dots(chart([Line("t", "t", points)], 40, 3), "t")
+    assert min(y for _, y in lit) == 0
 
 
 def test_one_point_is_a_dot_also_on_a_dashed_line():
@@ -142,9 +142,9 @@ def test_ticks_lie_where_their_values_are():
 
 def test_a_logarithmic_axis_makes_an_exponential_straight():
     points = [(float(x), 10.0 ** (-x / 25)) for x in range(101)]
-    found = dots(chart([Line("t", "t", points)], 60, 3, log=True), "t")
-    left, right = min(x for x, _ in found), max(x for x, _ in found)
-    for x, y in found:
+    lit = dots(chart([Line("t", "t", points)], 60, 3, log=True), "t")
+    left, right = min(x for x, _ in lit), max(x for x, _ in lit)
+    for x, y in lit:
         assert abs(y - 11 * (x - left) / (right - left)) <= 1
     rows = texts(chart([Line("t", "t", [*points, (101.0, 0.0)])], 60, 20, log=True))
     assert [row.split("┤")[0].strip() for row in rows if "┤" in row] == ["1", "0.1", "0.01", "0.001", "0.0001"]

@@ -34,10 +34,10 @@ def texts(rows: Sequence[Row]) -> list[str]:
 @pytest.fixture
 def view(write) -> RunView:
     """Two of three epochs, 20 batches of 8 items each, a second a batch."""
-    found = RunView()
+    run_view = RunView()
     for stamped in Follower(write(epochs=2, total_epochs=3, ended=None) / "events.jsonl").poll():
-        found.apply(stamped)
-    return found
+        run_view.apply(stamped)
+    return run_view
 
 
 def then(view: RunView, *events, at: float = 1_764_000_100.0) -> RunView:
@@ -57,24 +57,24 @@ def test_controls_have_a_line_each_or_share_them():
 
 @pytest.mark.parametrize("width", [28, 60])
 def test_metrics_show_the_epoch_so_far_the_last_batch_and_the_best(view, width):
-    found = content.metrics(view, width, 20, selected="Loss", hovered=None)
-    rows = texts(found.rows)
+    block = content.metrics(view, width, 20, selected="Loss", hovered=None)
+    rows = texts(block.rows)
     assert max(map(len, rows)) <= width
     train = [math.exp(-i / 20) for i in range(21, 41)]
     assert f"{sum(train) / 20:.4g}" in rows[4]  # the mean over the epoch's items, worked out by hand
     assert f"{train[-1]:.4g}" in rows[4]
     assert ("best 0.2353 in epoch 2" if width == 60 else "best 0.2353 @2") in rows[3]  # of validation
-    assert found.rows[3][0] == (" Loss ", "selected")
-    assert found.rows[0][0] == (" Accuracy ", "title")
-    assert found.targets == {(0, 0, width): "Accuracy", (3, 0, width): "Loss"}
+    assert block.rows[3][0] == (" Loss ", "selected")
+    assert block.rows[0][0] == (" Accuracy ", "title")
+    assert block.targets == {(0, 0, width): "Accuracy", (3, 0, width): "Loss"}
 
 
 def test_metrics_scroll_to_the_selected_one(write):
     names = tuple(f"Metric {number}" for number in range(8))
     view = RunView.of(write(epochs=1, metrics=names))
     for number, name in enumerate(names):
-        found = content.metrics(view, 40, 6, selected=name, hovered=None)
-        shown = texts(found.rows)
+        block = content.metrics(view, 40, 6, selected=name, hovered=None)
+        shown = texts(block.rows)
         at = next(y for y, row in enumerate(shown) if row.startswith(f" {name} "))
         assert [row.split()[0] for row in shown[at + 1 : at + 3]] == ["Train", "Valid"], number
 
@@ -184,13 +184,13 @@ def test_a_machine_whose_numbers_are_none_is_shown_without_bars(view):
 def test_tabs_always_show_the_selected_metric(width):
     names = [f"Metric number {number}" for number in range(12)]
     for name in names:
-        found = content.tabs(names, width, selected=name, hovered=None)
-        assert len(texts(found.rows)[0]) <= width
-        assert [role for text, role in found.rows[0] if text.strip() and name.startswith(text.strip())].count(
+        block = content.tabs(names, width, selected=name, hovered=None)
+        assert len(texts(block.rows)[0]) <= width
+        assert [role for text, role in block.rows[0] if text.strip() and name.startswith(text.strip())].count(
             "selected"
         ) == 1
-        row = texts(found.rows)[0]
-        for (_, start, end), place in found.targets.items():
+        row = texts(block.rows)[0]
+        for (_, start, end), place in block.targets.items():
             shown = row[start:end].strip()
             assert shown == {"<": "‹", ">": "›"}.get(place, shown)
             if place not in "<>":

@@ -277,11 +277,11 @@ def bits():
         size = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + size])
         header.pop("__metadata__")
-        found = hashlib.sha256()
+        checksum = hashlib.sha256()
         for name, tensor in sorted(header.items()):
             start, end = tensor["data_offsets"]
-            found.update(f"{name} {tensor['dtype']} {tensor['shape']}".encode())
-            found.update(content[8 + size + start : 8 + size + end])
-        return found.hexdigest()
+            checksum.update(f"{name} {tensor['dtype']} {tensor['shape']}".encode())
+            checksum.update(content[8 + size + start : 8 + size + end])
+        return checksum.hexdigest()
 
     return hashed

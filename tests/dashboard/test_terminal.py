@@ -31,7 +31,7 @@ class Stream(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("encoding", "term", "found"),
+    ("encoding", "term", "expected"),
     [
         ("utf-8", "xterm-256color", BRAILLE),
         ("UTF8", "screen", BRAILLE),
@@ -40,10 +40,10 @@ class Stream(io.StringIO):
         ("ascii", "linux", ASCII),
     ],
 )
-def test_glyphs_are_what_the_letters_can_draw(monkeypatch, encoding, term, found):
+def test_glyphs_are_what_the_letters_can_draw(monkeypatch, encoding, term, expected):
     monkeypatch.setattr(sys, "__stdout__", Stream(encoding))
     monkeypatch.setenv("TERM", term)
-    assert glyphs() is found
+    assert glyphs() is expected
 
 
 @pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])

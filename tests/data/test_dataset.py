@@ -86,7 +86,7 @@ def test_csv_without_header_takes_the_fields_in_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "complaint"),
     [
         (
             "town,price,rooms\nBay,x,3\n",
@@ -113,10 +113,10 @@ def test_csv_without_header_takes_the_fields_in_order(tmp_path):
         ("town,price,rooms,sea\nBay,1,2,yes\n", r"no bool\n  given:    line 2.sea = 'yes'"),
     ],
 )
-def test_faults_of_a_csv_file_are_told_with_their_lines(tmp_path, text, told):
+def test_faults_of_a_csv_file_are_told_with_their_lines(tmp_path, text, complaint):
     path = tmp_path / "rows.csv"
     path.write_text(text)
-    with pytest.raises(DataError, match=rf"rows.csv: (.|\n)*{told}"):
+    with pytest.raises(DataError, match=rf"rows.csv: (.|\n)*{complaint}"):
         InMemDataset.from_csv(path, House)
 
 
@@ -135,7 +135,7 @@ def test_json_rows_become_items(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "complaint"),
     [
         (
             '{"text": "a", "label": "1"}',
@@ -151,10 +151,10 @@ def test_json_rows_become_items(tmp_path):
         ("[1]", r"wrong type\n  given:    line 2 = \[1\] \(list\)\n  expected: a JSON object"),
     ],
 )
-def test_faults_of_json_rows_are_told_with_their_lines(tmp_path, line, told):
+def test_faults_of_json_rows_are_told_with_their_lines(tmp_path, line, complaint):
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"text": "fine"}}\n{line}\n')
-    with pytest.raises(DataError, match=rf"rows.jsonl: {told}"):
+    with pytest.raises(DataError, match=rf"rows.jsonl: {complaint}"):
         InMemDataset.from_json_rows(path, Row)
 
 
@@ -195,8 +195,8 @@ def test_items_are_dataclasses(tmp_path):
 
 def test_importing_data_needs_no_torch():
     code = "import sys, burn_torch.data; print('torch' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "False"
 
 
 def test_public_names_are_sorted_and_there():

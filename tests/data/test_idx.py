@@ -66,12 +66,12 @@ def test_any_bytes_give_an_array_or_a_data_error(tmp_path, payload, gz):
     try:
         array = read_idx(path)
     except DataError as error:
-        told = str(error)
+        complaint = str(error)
         array = None
     else:
-        told = ""
+        complaint = ""
     if array is None:
-        assert all(part in told for part in PARTS)
+        assert all(part in complaint for part in PARTS)
     else:
         assert payload[4 + 4 * array.ndim :] == array.astype(array.dtype.newbyteorder(">")).tobytes()
 
@@ -94,7 +94,7 @@ def test_a_flipped_bit_in_gzipped_elements_is_noticed(tmp_path, data):
 
 @pytest.mark.parametrize("gz", [False, True])
 @pytest.mark.parametrize(
-    ("payload", "told"),
+    ("payload", "complaint"),
     [
         (b"", r"not an IDX file\n  given:    it begins with nothing\n  expected: 00 00, an element"),
         (
@@ -117,10 +117,10 @@ def test_a_flipped_bit_in_gzipped_elements_is_noticed(tmp_path, data):
         ),
     ],
 )
-def test_faults_are_told(tmp_path, payload, gz, told):
+def test_faults_are_told(tmp_path, payload, gz, complaint):
     path = tmp_path / "file"
     path.write_bytes(packed(payload, gz))
-    with pytest.raises(DataError, match=rf"file: {told}"):
+    with pytest.raises(DataError, match=rf"file: {complaint}"):
         read_idx(path)
 
 

@@ -139,15 +139,15 @@ def test_progress_counts_items(num_workers):
 
 
 def test_workers_stay_within_their_window():
-    made = []
-    dataset = MapperDataset(list(range(1000)), lambda x: made.append(x) or x)
+    items = []
+    dataset = MapperDataset(list(range(1000)), lambda x: items.append(x) or x)
     with DataLoader(dataset, Tuples(), batch_size=1, num_workers=3).epoch(0) as batches:
         next(batches)
         deadline = time.monotonic() + 5
-        while len(made) < 7 and time.monotonic() < deadline:
+        while len(items) < 7 and time.monotonic() < deadline:
             time.sleep(0.005)
         time.sleep(0.05)
-        assert len(made) == 1 + 2 * 3
+        assert len(items) == 1 + 2 * 3
 
 
 def test_workers_live_as_long_as_their_iterator():
@@ -262,8 +262,8 @@ def test_a_program_ends_with_an_iterator_in_use():
         "class B:\n    def batch(self, items, device): return items\n"
         "batches = iter(DataLoader(range(1000), B(), batch_size=1, num_workers=4)); print(next(batches))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
-    assert (found.stdout, found.stderr) == ("[0]\n", "")
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert (process.stdout, process.stderr) == ("[0]\n", "")
 
 
 def test_many_epochs_leave_no_thread_and_lose_no_item():
@@ -306,7 +306,7 @@ def test_torch_map_style_datasets_fit_both_ways():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "complaint"),
     [
         (
             {"dataset": []},
@@ -336,9 +336,9 @@ def test_torch_map_style_datasets_fit_both_ways():
         ({"dataset": [], "batch_size": 0, "num_workers": -1, "shuffle": -1}, "4 faults"),
     ],
 )
-def test_arguments_that_do_not_fit_are_told_at_once(arguments, told):
+def test_arguments_that_do_not_fit_are_told_at_once(arguments, complaint):
     fields = {"dataset": [1, 2, 3], "batcher": Tuples(), "batch_size": 1, **arguments}
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=complaint):
         DataLoader(fields.pop("dataset"), fields.pop("batcher"), **fields)
 
 

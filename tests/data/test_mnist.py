@@ -100,7 +100,7 @@ def test_a_folder_that_lacks_the_files_is_told_and_nothing_else_is_searched(tmp_
 def test_downloads_once_into_the_cache(site, cache, monkeypatch):
     monkeypatch.setattr(MnistDataset, "FILES", remote_files(site.folder))
     seen = []
-    train = MnistDataset.train(mirror=site.url, progress=lambda *told: seen.append(told))
+    train = MnistDataset.train(mirror=site.url, progress=lambda *progress: seen.append(progress))
     assert len(train) == 5
     assert sorted(path.name for path in (cache / "mnist").iterdir()) == [f"{name}.gz" for name in NAMES[:2]]
     size = (site.folder / f"{NAMES[0]}.gz").stat().st_size
@@ -219,7 +219,7 @@ def test_a_bar_is_drawn_on_a_terminal_only(site, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("images", "labels", "told"),
+    ("images", "labels", "complaint"),
     [
         (
             np.zeros((3, 28, 28), np.uint8),
@@ -233,10 +233,10 @@ def test_a_bar_is_drawn_on_a_terminal_only(site, monkeypatch):
         (np.zeros((3, 28, 28), np.uint8), np.full(3, 10, np.uint8), r"labels \(3,\) uint8 up to 10\n"),
     ],
 )
-def test_files_that_do_not_belong_together_are_told(tmp_path, images, labels, told):
+def test_files_that_do_not_belong_together_are_told(tmp_path, images, labels, complaint):
     write_idx(tmp_path / NAMES[0], images)
     write_idx(tmp_path / NAMES[1], labels)
-    with pytest.raises(DataError, match=rf"not the images and labels of one data set\n  .*{told}.*") as caught:
+    with pytest.raises(DataError, match=rf"not the images and labels of one data set\n  .*{complaint}.*") as caught:
         MnistDataset.train(tmp_path)
     assert "\n  expected: images (n, 28, 28) uint8" in str(caught.value)
     assert "\n  mend:     use the two files of one split" in str(caught.value)

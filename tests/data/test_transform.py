@@ -181,7 +181,7 @@ def test_a_view_of_a_plain_list_stays_itself():
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "complaint"),
     [
         (
             lambda: PartialDataset([1, 2], 1, 3),
@@ -220,6 +220,6 @@ def test_a_view_of_a_plain_list_stays_itself():
         (lambda: ShuffledDataset([1], -1), "seed is out of range"),
     ],
 )
-def test_arguments_that_do_not_fit_are_told(make, told):
-    with pytest.raises(DataError, match=told):
+def test_arguments_that_do_not_fit_are_told(make, complaint):
+    with pytest.raises(DataError, match=complaint):
         make()

@@ -43,7 +43,7 @@ def collectives(options: dict[str, Any]) -> Any:
     compiled = compile(step, static="name")
     said = {"rank": rank, "text": "é" * (1 + rank), "array": np.full((2, 1 + rank), 0.5)}
     heard = distributed.gather(said)
-    found: dict[str, Any] = {"words": [[one["rank"], one["text"], one["array"].tolist()] for one in heard]}
+    results: dict[str, Any] = {"words": [[one["rank"], one["text"], one["array"].tolist()] for one in heard]}
     for name in cases:
         x = Tensor.from_data(every[rank], device).require_grad()
         weight = Tensor.from_data(weights[rank], device)
@@ -51,23 +51,23 @@ def collectives(options: dict[str, Any]) -> Any:
         z, other = compiled(x, weight, name)
         for one, two in ((y, z), (gradient, other)):
             np.testing.assert_array_equal(one.into_data().array, two.into_data().array)
-        found[name] = [y.into_data().array.tolist(), gradient.into_data().array.tolist()]
-    return found
+        results[name] = [y.into_data().array.tolist(), gradient.into_data().array.tolist()]
+    return results
 
 
 def rehearsed(options: dict[str, Any]) -> Any:
     """Process 0 alone computes every collective in a rehearsal, then both compute one."""
     rank = distributed.rank()
     x = Tensor.from_data(np.arange(4.0).reshape(2, 2) + rank, Device.cpu())
-    found = []
+    outputs = []
     if rank == 0:
         with rehearsal():
             ys = (
                 distributed.all_reduce(x), distributed.all_reduce(x, "max"), distributed.all_gather(x, dim=0),
                 distributed.reduce_scatter(x, dim=0), distributed.broadcast(x, source=1),
             )  # fmt: skip
-            found = [y.into_data().array.tolist() for y in ys]
-    return [found, distributed.all_reduce(x).into_data().array.tolist()]
+            outputs = [y.into_data().array.tolist() for y in ys]
+    return [outputs, distributed.all_reduce(x).into_data().array.tolist()]
 
 
 def ending(options: dict[str, Any]) -> Any:

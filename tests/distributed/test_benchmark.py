@@ -31,20 +31,20 @@ def rows(folder: Path, *options: str) -> tuple[int, list[dict[str, object]], str
     ids=str,
 )
 def test_two_processes_are_measured(tmp_path: Path, options: list[str]) -> None:
-    code, found, told = rows(tmp_path, *options)
-    assert code == 0, told
-    assert [row["processes"] for row in found] == [int(word) for word in options if word in ("1", "2")]
-    assert found[-1]["model"] == "GPT-2 tiny, 4 x 64 tokens a process"
-    for row in found:
+    code, measured, printed = rows(tmp_path, *options)
+    assert code == 0, printed
+    assert [row["processes"] for row in measured] == [int(word) for word in options if word in ("1", "2")]
+    assert measured[-1]["model"] == "GPT-2 tiny, 4 x 64 tokens a process"
+    for row in measured:
         assert row["device"] == "cpu"
         assert isinstance(row["tokens_per_s"], int)
         assert isinstance(row["loss"], float)
         assert row["tokens_per_s"] > 0
         assert 5.5 < row["loss"] < 7.0  # log(512) is 6.2: nothing has been learnt yet
-    assert (found[-1]["times_one"] is None) == (len(found) == 1)
+    assert (measured[-1]["times_one"] is None) == (len(measured) == 1)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_world_that_takes_too_long_is_ended_and_told(tmp_path: Path) -> None:
-    code, found, _ = rows(tmp_path, "--processes", "1", "--timeout-s", "0.5")
-    assert (code, found) == (1, [{"processes": 1, "failed": "1 processes were not done in 0.5 s"}])
+    code, measured, _ = rows(tmp_path, "--processes", "1", "--timeout-s", "0.5")
+    assert (code, measured) == (1, [{"processes": 1, "failed": "1 processes were not done in 0.5 s"}])

@@ -27,12 +27,12 @@ def reference(name: str, xs: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def test_two_processes_compute_what_one_does(launch: Callable[..., Any]) -> None:
-    found = launch("collectives").results()
+    results = launch("collectives").results()
     rng = np.random.default_rng(3)
     every, weights = rng.normal(size=(2, 4, 6)), rng.normal(size=(2, 8, 12))
-    words = [found[rank].pop("words") for rank in range(2)]
+    words = [results[rank].pop("words") for rank in range(2)]
     assert words == [[[0, "é", [[0.5], [0.5]]], [1, "éé", [[0.5, 0.5], [0.5, 0.5]]]]] * 2
-    for name in found[0]:
+    for name in results[0]:
         xs: list[Any] = [torch.tensor(x, requires_grad=True) for x in every]
         ys = reference(name, xs)
         losses: list[Any] = [
@@ -41,7 +41,7 @@ def test_two_processes_compute_what_one_does(launch: Callable[..., Any]) -> None
         ]
         (losses[0] + losses[1]).backward()
         for rank in range(2):
-            y, gradient = map(np.array, found[rank][name])
+            y, gradient = map(np.array, results[rank][name])
             np.testing.assert_allclose(y, ys[rank].detach().numpy(), rtol=1e-14, err_msg=name)
             expected = np.zeros((4, 6)) if xs[rank].grad is None else xs[rank].grad.numpy()
             np.testing.assert_allclose(gradient, expected, rtol=1e-14, err_msg=name)

@@ -25,15 +25,15 @@ def alone(folder: Path, **options: Any) -> dict[str, Any]:
     return small.run({"dir": folder, **options}, SingleDevice())
 
 
-def require_equal(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+def require_equal(actual: dict[str, Any], wanted: dict[str, Any]) -> None:
     """The same losses, metrics and parameters up to the order of sums in float32."""
-    assert found["series"].keys() == wanted["series"].keys()
+    assert actual["series"].keys() == wanted["series"].keys()
     for name, values in wanted["series"].items():
-        np.testing.assert_allclose(found["series"][name], values, rtol=1e-6, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(actual["series"][name], values, rtol=1e-6, atol=1e-6, err_msg=name)
     for name, values in wanted["final"].items():
-        np.testing.assert_allclose(found["final"][name], values, rtol=1e-6, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(actual["final"][name], values, rtol=1e-6, atol=1e-6, err_msg=name)
     for path, values in wanted["params"].items():
-        np.testing.assert_allclose(found["params"][path], values, rtol=1e-5, atol=1e-6, err_msg=path)
+        np.testing.assert_allclose(actual["params"][path], values, rtol=1e-5, atol=1e-6, err_msg=path)
 
 
 def test_two_processes_train_as_one_does(launch: Callable[..., Any], tmp_path: Path) -> None:
@@ -47,9 +47,9 @@ def test_two_processes_train_as_one_does(launch: Callable[..., Any], tmp_path: P
 
 def test_a_shard_waits_for_gradients_that_only_another_one_needs(launch: Callable[..., Any], tmp_path: Path) -> None:
     """A transfer of gradients of which a process updates nothing was dead code there, and the others hung in it."""
-    found = launch("training", dir=str(tmp_path / "two"), sharded=True, bucket_bytes=1, epochs=1).results()
-    require_equal(found[0], alone(tmp_path / "one", epochs=1))
-    assert found[0]["digest"] == found[1]["digest"]
+    results = launch("training", dir=str(tmp_path / "two"), sharded=True, bucket_bytes=1, epochs=1).results()
+    require_equal(results[0], alone(tmp_path / "one", epochs=1))
+    assert results[0]["digest"] == results[1]["digest"]
 
 
 @pytest.mark.slow
@@ -65,13 +65,13 @@ def test_a_shard_waits_for_gradients_that_only_another_one_needs(launch: Callabl
     ],
 )
 def test_so_do_others(launch: Callable[..., Any], tmp_path: Path, world: int, options: dict[str, Any]) -> None:
-    found = launch("training", world=world, dir=str(tmp_path / "many"), **options).results()
+    results = launch("training", world=world, dir=str(tmp_path / "many"), **options).results()
     options = {name: value for name, value in options.items() if name != "sharded"}
-    require_equal(found[0], alone(tmp_path / "one", **options))
-    assert len({one["digest"] for one in found}) == 1
-    assert found[0]["states"] == 4
+    require_equal(results[0], alone(tmp_path / "one", **options))
+    assert len({one["digest"] for one in results}) == 1
+    assert results[0]["states"] == 4
     if "sharded" in options:
-        assert sum(one["own"] for one in found) == 4
+        assert sum(one["own"] for one in results) == 4
 
 
 @pytest.mark.slow
@@ -97,9 +97,9 @@ def test_a_process_that_is_asked_to_stop_stops_all_and_the_run_goes_on(
     launch: Callable[..., Any], tmp_path: Path
 ) -> None:
     wanted = alone(tmp_path / "whole", stops="none")
-    found = launch("training", dir=str(tmp_path / "parts"), stops="1").results()
-    assert [one["status"] for one in found] == ["stopped", "stopped"]
-    assert found[0]["message"] == "the third step"
+    results = launch("training", dir=str(tmp_path / "parts"), stops="1").results()
+    assert [one["status"] for one in results] == ["stopped", "stopped"]
+    assert results[0]["message"] == "the third step"
     assert [path.name for path in (tmp_path / "parts" / "checkpoint").iterdir()] == ["epoch-1-batch-3.safetensors"]
     resumed = launch("training", dir=str(tmp_path / "parts"), resume=True, stops="none").results()
     require_equal(resumed[0], wanted)
@@ -110,10 +110,10 @@ def test_a_process_that_is_asked_to_stop_stops_all_and_the_run_goes_on(
 def test_a_process_that_is_asked_for_a_checkpoint_has_it_written(
     launch: Callable[..., Any], tmp_path: Path, rank: str
 ) -> None:
-    found = launch("training", dir=str(tmp_path), saves=rank, epochs=1).results()
-    assert [one["status"] for one in found] == ["completed", "completed"]
-    told = [event.event for event in read_events(tmp_path / "events.jsonl")]
-    saved = [Path(event.path).name for event in told if isinstance(event, CheckpointSaved)]
+    results = launch("training", dir=str(tmp_path), saves=rank, epochs=1).results()
+    assert [one["status"] for one in results] == ["completed", "completed"]
+    events = [event.event for event in read_events(tmp_path / "events.jsonl")]
+    saved = [Path(event.path).name for event in events if isinstance(event, CheckpointSaved)]
     assert saved == ["epoch-1-batch-3.safetensors", "epoch-1.safetensors"]
 
 

@@ -26,7 +26,7 @@ from tests.fuzz_files.reader import Reader, errors_of_ours
 __all__ = ["FAULT", "MAX_BYTES", "MAX_SECONDS", "READ", "REFUSED", "Cases", "changed_file"]
 
 MAX_SECONDS: Final = 10
-"""Of the processor; of the clock six times that, so that a busy machine is no fault and a wait without end is one."""
+"""The limit on processor time; that on the clock is six times as long: a busy machine is no fault, a long wait is."""
 PATIENCE: Final = 6
 MAX_BYTES: Final = 512 << 20
 MAX_OPEN: Final = 32

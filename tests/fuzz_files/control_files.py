@@ -29,7 +29,7 @@ def _places() -> Sequence[bytes]:
 
 
 def ask_run(path: Path) -> None:
-    """Whether a run is there, and what it says to a command; none is, so an error is the answer."""
+    """Asks whether a run is there, and sends it a command; none is, so an error is the answer."""
     from burn_torch.core.errors import ArtifactError
     from burn_torch.monitor import is_alive
     from burn_torch.monitor.control import ControlClient

@@ -115,7 +115,7 @@ def _hostile_stores() -> tuple[bytes, ...]:
     import sqlite3
     import tempfile
 
-    made = [_store()]
+    stores = [_store()]
     for statement in _SQL:
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(sqlite3.Error):
             path = Path(folder) / "s"
@@ -126,8 +126,8 @@ def _hostile_stores() -> tuple[bytes, ...]:
             db.execute(statement.decode())
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             db.close()
-            made.append(path.read_bytes())
-    return tuple(made)
+            stores.append(path.read_bytes())
+    return tuple(stores)
 
 
 _SOURCE: Final = "def program(x):\n    y = x * 2.0  # as generated\n    return y + 1.0\n"

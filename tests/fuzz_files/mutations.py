@@ -34,10 +34,10 @@ Random = random.Random
 
 def bytes_changed(data: bytes, rnd: Random, others: Sequence[bytes] = ()) -> bytes:
     """One to four changes of bytes, runs of bytes, or numbers of 1 to 8 bytes."""
-    found = bytearray(data)
+    changed = bytearray(data)
     for _ in range(rnd.choice((1, 1, 1, 2, 4))):
-        rnd.choice(_BYTES)(found, rnd, others)
-    return bytes(found)
+        rnd.choice(_BYTES)(changed, rnd, others)
+    return bytes(changed)
 
 
 def _flip(data: bytearray, rnd: Random, others: Sequence[bytes]) -> None:
@@ -223,7 +223,7 @@ def protobuf_changed(data: bytes, rnd: Random, others: Sequence[bytes] = ()) -> 
 
 def _fields(data: bytes) -> list[tuple[int, int, Any]]:
     """The fields of a message; none if the bytes are no message."""
-    found: list[tuple[int, int, Any]] = []
+    fields: list[tuple[int, int, Any]] = []
     at = 0
     try:
         while at < len(data):
@@ -233,16 +233,16 @@ def _fields(data: bytes) -> list[tuple[int, int, Any]]:
                 return []
             if kind == 0:
                 value, at = _varint(data, at)
-                found.append((number, kind, value))
+                fields.append((number, kind, value))
                 continue
             size, at = _varint(data, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
             if at + size > len(data):
                 return []
-            found.append((number, kind, bytes(data[at : at + size])))
+            fields.append((number, kind, bytes(data[at : at + size])))
             at += size
     except (IndexError, KeyError):
         return []
-    return found
+    return fields
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -49,7 +49,7 @@ SCOPED_MODELS: Final = range(30)
 
 
 @cache
-def _scoped() -> Mapping[int, tuple[Any, Mapping[str, Any], Sequence[Any]]]:
+def _read_models() -> Mapping[int, tuple[Any, Mapping[str, Any], Sequence[Any]]]:
     """Models whose values all have names of their own, inputs, and the values that a runtime of others gives.
 
     The runtime is used in a process of its own: it leaves a thread, and this process is forked.
@@ -66,10 +66,10 @@ def _scoped() -> Mapping[int, tuple[Any, Mapping[str, Any], Sequence[Any]]]:
         references = pickle.load(file)
     os.waitpid(child, 0)
     assert len(references) > 20
-    return {seed: (*_drawn(seed), values) for seed, values in references.items()}
+    return {seed: (*_draw_model(seed), values) for seed, values in references.items()}
 
 
-def _drawn(seed: int) -> tuple[Any, Mapping[str, Any]]:
+def _draw_model(seed: int) -> tuple[Any, Mapping[str, Any]]:
     from tests.onnx.control_graphs import ControlModel
 
     drawn = ControlModel(seed)
@@ -79,7 +79,7 @@ def _drawn(seed: int) -> tuple[Any, Mapping[str, Any]]:
 
 def _references() -> Iterator[tuple[int, list[Any]]]:
     for seed in SCOPED_MODELS:
-        model, inputs = _drawn(seed)
+        model, inputs = _draw_model(seed)
         with contextlib.suppress(Exception):  # of a model that the runtime cannot run
             yield seed, [np.asarray(value) for value in _run(model.SerializeToString(), dict(inputs))]
 
@@ -105,7 +105,7 @@ def names_shared(data: bytes, rnd: random.Random, others: Sequence[bytes]) -> by
     model = ModelProto.FromString(data)
     if not model.producer_name.startswith("control "):
         return protobuf_changed(data, rnd, others)
-    shared = share_names(_scoped()[int(model.producer_name.split()[1])][0], rnd.randrange(1 << 30))
+    shared = share_names(_read_models()[int(model.producer_name.split()[1])][0], rnd.randrange(1 << 30))
     if rnd.random() < 0.8:
         return bytes(shared.SerializeToString())
     shared.producer_name = "changed"  # so it has no reference
@@ -122,7 +122,7 @@ def read_scoped(path: Path) -> None:
     producer = ModelProto.FromString(path.read_bytes()).producer_name
     if not producer.startswith("control "):
         return
-    _, inputs, references = _scoped()[int(producer.split()[1])]
+    _, inputs, references = _read_models()[int(producer.split()[1])]
     outputs = model.forward(*(Tensor.from_data(value, Device.cpu()) for value in inputs.values()))
     values = outputs if isinstance(outputs, tuple) else (outputs,)
     for i, (ours, theirs) in enumerate(zip(values, references, strict=True)):
@@ -139,6 +139,9 @@ READERS: Final[dict[str, Reader]] = {
         beside=lambda: {"w.data": bytes(64)},
     ),
     "onnx, scopes": Reader(
-        "m.onnx", lambda: [model.SerializeToString() for model, *_ in _scoped().values()], read_scoped, names_shared
+        "m.onnx",
+        lambda: [model.SerializeToString() for model, *_ in _read_models().values()],
+        read_scoped,
+        names_shared,
     ),
 }

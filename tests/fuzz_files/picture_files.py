@@ -26,15 +26,15 @@ __all__ = ["READERS"]
 def _pictures(kind: str) -> tuple[bytes, ...]:
     from PIL import Image
 
-    found = []
+    files = []
     sizes = {"L": (7, 5), "RGB": (6, 4), "P": (5, 5), "RGBA": (4, 4), "1": (9, 3), "I;16": (4, 3)}
     for mode, size in sizes.items():
         if kind == "JPEG" and mode not in ("L", "RGB"):
             continue
         file = io.BytesIO()
         Image.new(mode, size, 1).save(file, kind)
-        found.append(file.getvalue())
-    return tuple(found)
+        files.append(file.getvalue())
+    return tuple(files)
 
 
 def png_changed(data: bytes, rnd: random.Random, others: Sequence[bytes]) -> bytes:
@@ -75,12 +75,12 @@ def with_other_kinds(change: Change) -> Change:
 
 
 def _npy(*arrays: Any) -> list[bytes]:
-    found = []
+    files = []
     for array in arrays:
         file = io.BytesIO()
         np.save(file, array)
-        found.append(file.getvalue())
-    return found
+        files.append(file.getvalue())
+    return files
 
 
 def read_image(path: Path) -> None:
@@ -111,12 +111,12 @@ def _idx() -> list[bytes]:
 
     from burn_torch.data.source.idx import write_idx
 
-    found = []
+    files = []
     with tempfile.TemporaryDirectory() as folder:
         for array in (np.zeros((2, 5, 7), np.uint8), np.arange(4, dtype=np.int32), np.ones((2, 2), np.float64)):
             write_idx(Path(folder) / "x", array)
-            found.append((Path(folder) / "x").read_bytes())
-    return found
+            files.append((Path(folder) / "x").read_bytes())
+    return files
 
 
 def read_idx_file(path: Path) -> None:
@@ -152,7 +152,7 @@ def read_mnist(path: Path) -> None:
 
 
 def check_download(path: Path) -> None:
-    """What a server has sent, before it is kept."""
+    """Checks the data of a server before it is kept."""
     from burn_torch.data.source.download import RemoteFile, _verify
 
     plain = gzip.decompress(_mnist()[_LABELS])

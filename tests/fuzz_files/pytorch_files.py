@@ -62,11 +62,11 @@ _OPCODES: Final = (
 
 def opcodes_changed(data: bytes, rnd: random.Random) -> bytes:
     """Bytes of a pickle, most often for other words."""
-    found = bytearray(bytes_changed(data, rnd))
+    changed = bytearray(bytes_changed(data, rnd))
     for _ in range(rnd.choice((0, 1, 1, 3))):
-        if found:
-            found[rnd.randrange(len(found))] = rnd.choice(_OPCODES)
-    return bytes(found)
+        if changed:
+            changed[rnd.randrange(len(changed))] = rnd.choice(_OPCODES)
+    return bytes(changed)
 
 
 def drawn_pickle(rnd: random.Random) -> bytes:

@@ -82,7 +82,7 @@ def show_runs(path: Path) -> None:
 
 
 def inspect_run(path: Path) -> None:
-    """What `inspect` and `evaluate` say of the directory of a run."""
+    """Runs `inspect` and `evaluate` on the directory of a run."""
     from burn_torch.cli.artifacts import saved_run
 
     with contextlib.suppress(errors_of_ours()):
@@ -117,7 +117,7 @@ def build_model(path: Path) -> None:
 
 
 def inspect_file(path: Path) -> None:
-    """What `inspect` says of a file."""
+    """Runs `inspect` on a file."""
     _command("inspect", "x")(path)
 
 

@@ -42,7 +42,7 @@ from tests.fuzz_files.case import FAULT, READ, Cases, changed_file
 from tests.fuzz_files.readers import READERS
 
 MAX_FAULTS: Final = 10
-"""Of a reader, after which it is left."""
+"""The number of faults of a reader after which the fuzzer leaves it."""
 SLICE: Final = 400
 """Files of one process: a fork takes some 20 ms, and the slowest reader 5 s for so many."""
 _GRACE_S: Final = 5.0

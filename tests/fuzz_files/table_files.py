@@ -138,7 +138,7 @@ def read_classes(path: Path) -> None:
 
 
 def read_script(path: Path) -> None:
-    """Whether a file of Python has a recipe; nothing of it runs."""
+    """Looks for a recipe in a file of Python; nothing of it runs."""
     from burn_torch.cli.script import defines_recipe
 
     assert defines_recipe(path) in (True, False)

@@ -112,7 +112,7 @@ def test_a_hang_within_a_library_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_process_that_has_not_begun_a_file_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the machine is busy it takes seconds to begin: it was ended, and the files of its slice were not read."""
+    """A process on a busy machine takes seconds to begin: it was ended, and the files of its slice were not read."""
     monkeypatch.setitem(READERS, "planted", Reader("m.bin", lambda: [b"seed"], lambda path: None))
     monkeypatch.setattr(runner.Fuzzer, "_read_slice", lambda *_: time.sleep(60))
     fuzzer = runner.Fuzzer(["planted"], 1, 3, math.inf, 1)

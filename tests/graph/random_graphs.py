@@ -56,7 +56,7 @@ class Program:
         ]
 
     def run(self, backend: Backend) -> list[np.ndarray[Any, Any] | Input | None]:
-        """What the interpreter makes of it, on the host."""
+        """Returns the outputs that the interpreter computes on the host."""
         return on_host(backend, interpret(self.graph, backend, self.inputs(backend)))
 
 
@@ -122,24 +122,24 @@ def differentiated(graph: Graph) -> Graph:
     trace = Trace()
     tape = Autodiff.over(trace)
     values = [trace.input(spec) for _, spec in graph.inputs]
-    given = [tape.track(v.primitive, v.spec) if _is_float(v.spec) else v.primitive for v in values]
-    outputs = interpret(graph, tape, given)
+    tracked = [tape.track(v.primitive, v.spec) if _is_float(v.spec) else v.primitive for v in values]
+    outputs = interpret(graph, tape, tracked)
     specs = graph.specs()
     roots = [
         (output, trace.input(specs[i]).primitive)
         for i, output in zip(graph.outputs, outputs, strict=True)
         if i is not None and tape.is_tracked(output)
     ]
-    found = tape.backward(roots) if roots else {}
-    made: list[Value | None] = [
+    slots = tape.backward(roots) if roots else {}
+    results: list[Value | None] = [
         None if i is None else Value(trace, tape.unwrapped(output), specs[i])
         for i, output in zip(graph.outputs, outputs, strict=True)
     ]
-    for value, primitive in zip(values, given, strict=True):
+    for value, primitive in zip(values, tracked, strict=True):
         if tape.is_tracked(primitive):
-            gradient = found.get(primitive.node.id)
-            made.append(None if gradient is None else Value(trace, gradient, value.spec))
-    return trace.graph(made)
+            gradient = slots.get(primitive.node.id)
+            results.append(None if gradient is None else Value(trace, gradient, value.spec))
+    return trace.graph(results)
 
 
 def _data(rng: np.random.Generator, spec: TensorSpec | NumberSpec, *, special: bool) -> Input:
@@ -215,8 +215,8 @@ class _Builder:
         self.makings.append(run)
         self.keep(run())
 
-    def keep(self, made: Any) -> None:
-        for y in made if isinstance(made, tuple) else (made,):
+    def keep(self, outcome: Any) -> None:
+        for y in outcome if isinstance(outcome, tuple) else (outcome,):
             if isinstance(y, Value):
                 (self.numbers if y.is_number else self.tensors).append(y)
 
@@ -361,8 +361,8 @@ def _select(b: _Builder) -> None:
     if x is None:
         return
     dim = b.choose(range(x.ndim))
-    made = ops.arange.run(b.trace, Value, (0, 1), {"length": x.shape[dim], "dtype": DType.I64, "place": b.place})
-    b.make(ops.select, x, made, dim=dim)
+    indices = ops.arange.run(b.trace, Value, (0, 1), {"length": x.shape[dim], "dtype": DType.I64, "place": b.place})
+    b.make(ops.select, x, indices, dim=dim)
 
 
 def _extremes(*rows: Any) -> Callable[[_Builder], None]:
@@ -412,12 +412,12 @@ def _host_number(b: _Builder) -> None:
         b.make(row, b.choose(b.numbers), b.number())
 
 
-def _created(b: _Builder) -> None:
+def _create_full(b: _Builder) -> None:
     shape, dtype = b.draw(_shapes), b.choose(b.floats)
     b.make(ops.full, b.number(), shape=shape, dtype=dtype, place=b.place)
 
 
-def _drawn(b: _Builder) -> None:
+def _draw_random(b: _Builder) -> None:
     key, stream = b.number(whole=True), b.choose((0, 7, 2**64 - 1))
     shape = b.draw(_shapes)
     b.make(ops.bernoulli, 0.5, key, stream, shape=shape, dtype=DType.BOOL, place=b.place)
@@ -427,7 +427,7 @@ def _drawn(b: _Builder) -> None:
         b.make(ops.dropout, x, 0.5, key, stream)
 
 
-def _updated(b: _Builder) -> None:
+def _update_weight(b: _Builder) -> None:
     p = b.float()
     if p is not None:
         g = b.float(lambda x: x.spec is p.spec)
@@ -464,8 +464,8 @@ _EXACT: Final[tuple[Callable[[_Builder], None], ...]] = (
     _select,
     _extremes(ops.argmax, ops.max_with_indices),
     _host_number,
-    _created,
-    _drawn,
+    _create_full,
+    _draw_random,
     _again,
 )
 """Rows of one rounding or none, which every leaf computes to the same bits."""
@@ -480,5 +480,5 @@ _ROUNDED: Final[tuple[Callable[[_Builder], None], ...]] = (
     _reduce,
     _normalise,
     _product,
-    _updated,
+    _update_weight,
 )

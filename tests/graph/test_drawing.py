@@ -33,13 +33,13 @@ def example(origin: Origin | None = None) -> Graph:
 
 def boxes(picture: str) -> list[tuple[str, float, float, float]]:
     """Tooltip, left, right and top of each box."""
-    found = []
+    rectangles = []
     for group in ET.fromstring(picture).iter(f"{SVG}g"):
         title, rect = group.find(f"{SVG}title"), group.find(f"{SVG}rect")
         if title is not None and rect is not None:
             left = float(rect.attrib["x"])
-            found.append((title.text or "", left, left + float(rect.attrib["width"]), float(rect.attrib["y"])))
-    return found
+            rectangles.append((title.text or "", left, left + float(rect.attrib["width"]), float(rect.attrib["y"])))
+    return rectangles
 
 
 def test_picture_has_a_box_for_each_input_node_and_output() -> None:

@@ -25,12 +25,12 @@ def with_origin(graph: Graph, origin: Origin | None) -> Graph:
 
 def test_nodes_and_graphs_are_equal_whatever_their_origin() -> None:
     plain = traced()
-    told = with_origin(plain, Origin("model.py", 12, "forward"))
+    located = with_origin(plain, Origin("model.py", 12, "forward"))
     assert plain.nodes[0].origin is None
-    assert plain == told
-    assert hash(plain) == hash(told)
-    assert plain.nodes[0] == told.nodes[0]
-    assert hash(plain.nodes[0]) == hash(told.nodes[0])
+    assert plain == located
+    assert hash(plain) == hash(located)
+    assert plain.nodes[0] == located.nodes[0]
+    assert hash(plain.nodes[0]) == hash(located.nodes[0])
 
 
 def test_origin_reads_its_source_line_when_asked() -> None:

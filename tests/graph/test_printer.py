@@ -45,13 +45,13 @@ def test_text_of_a_graph() -> None:
 
 def test_text_groups_nodes_by_module() -> None:
     line = Origin("absent.py", 3, "forward", "encoder.norm")
-    told = with_origins(example(), line, line._replace(path=""), line._replace(backward=True))
-    text = told.text(origins=True)
+    located = with_origins(example(), line, line._replace(path=""), line._replace(backward=True))
+    text = located.text(origins=True)
     assert "\n  # encoder.norm\n  %2" in text
     assert "\n  # no module\n  %3" in text
     assert "\n  # gradient of encoder.norm\n  %4" in text
     assert text.count("  # absent.py:3 in forward\n") == 3
-    assert "absent.py" not in told.text()
+    assert "absent.py" not in located.text()
 
 
 def test_text_names_places_where_there_are_several() -> None:

@@ -45,7 +45,7 @@ def with_literal(value: float | int | bool) -> Graph:
 
 
 def bits(graph: Graph) -> list[bytes]:
-    """Of the floats among its literals."""
+    """Returns the bits of the floats among its literals."""
     literals = [x.value for n in graph.nodes for x in n.inputs if isinstance(x, Literal)]
     return [struct.pack(">d", x) for x in literals if isinstance(x, float)]
 
@@ -103,24 +103,24 @@ def test_every_row_goes_both_ways(name: str) -> None:
             read.append(None if spec is None else len(inputs))
             if spec is not None:
                 inputs.append((len(inputs), spec))
-        made = [
+        outputs = [
             None if spec is None and "live" in call.attrs else len(inputs) + i for i, spec in enumerate(call.results)
         ]
-        graph = verify(Graph(inputs, [Node(call, read, made)], []))
+        graph = verify(Graph(inputs, [Node(call, read, outputs)], []))
         assert Graph.from_json(graph.to_json()) == graph
 
 
 def test_origins_are_kept_when_asked_and_never_read_from_disk() -> None:
     graph = example()
     here = Origin(__file__, 1, "f", "encoder", True)
-    told = Graph(graph.inputs, [Node(n.call, n.inputs, n.outputs, here) for n in graph.nodes], graph.outputs)
-    (origin, *_) = [n.origin for n in Graph.from_json(told.to_json(origins=True)).nodes]
+    located = Graph(graph.inputs, [Node(n.call, n.inputs, n.outputs, here) for n in graph.nodes], graph.outputs)
+    (origin, *_) = [n.origin for n in Graph.from_json(located.to_json(origins=True)).nodes]
     assert origin is not None
     assert origin == here._replace(text=here.source)
     assert origin.source.startswith('"""Graphs as text and files')
-    assert [n.origin for n in Graph.from_json(told.to_json()).nodes] == [None] * len(graph.nodes)
-    assert __file__ not in told.to_json()
-    elsewhere = told.to_json(origins=True).replace(json.dumps(here.source), '"x = 1"')
+    assert [n.origin for n in Graph.from_json(located.to_json()).nodes] == [None] * len(graph.nodes)
+    assert __file__ not in located.to_json()
+    elsewhere = located.to_json(origins=True).replace(json.dumps(here.source), '"x = 1"')
     assert {n.origin.source for n in Graph.from_json(elsewhere).nodes if n.origin} == {"x = 1"}
 
 

@@ -1,4 +1,4 @@
-"""Which line and module a trace gives to nodes: forward, gradients, graphs that run over the trace."""
+"""The line and the module that a trace gives to nodes: forward, gradients, graphs that run over the trace."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Net(Module):
 def line_of(text: str) -> int:
     """The one line of this file that ends so."""
     lines = inspect.getsource(inspect.getmodule(line_of)).splitlines()  # type: ignore[arg-type]  # a module it is
-    (found,) = [number for number, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
-    return found
+    (number_of_line,) = [number for number, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
+    return number_of_line
 
 
 LINEAR, RELU = line_of("line of linear"), line_of("line of relu and exp")
@@ -95,11 +95,11 @@ def traced_net(stack: Callable[[Any], Any] = Autodiff.over) -> tuple[Trace, Tens
 
 def tapes(backend: Any) -> list[Autodiff]:
     """From the inner one to the outer one."""
-    found: list[Autodiff] = []
+    stacked: list[Autodiff] = []
     while isinstance(backend, Autodiff):
-        found.insert(0, backend)
+        stacked.insert(0, backend)
         backend = backend.inner
-    return found
+    return stacked
 
 
 def told(graph: Graph) -> list[tuple[str, int, str, bool]]:
@@ -128,8 +128,8 @@ def test_gradient_nodes_have_the_origin_of_the_operation_they_differentiate() ->
     tape = y.backend
     assert isinstance(tape, Autodiff)
     seed = trace.input(SPEC)
-    found = tape.backward([(y.primitive, seed.primitive)])
-    assert len(found) == 3  # two weights and x
+    slots = tape.backward([(y.primitive, seed.primitive)])
+    assert len(slots) == 3  # two weights and x
     gradients = told(trace.graph([]))[forward:]
     assert len(gradients) == len(trace.graph([]).nodes) - forward  # each has one
     by_path: dict[str, set[tuple[int, bool]]] = {}
@@ -209,11 +209,11 @@ def test_graph_that_runs_over_a_trace_keeps_its_origins(decorate: Callable[[Trac
     interpret(graph, backend, [x.primitive])
     backend.compile(graph)(x.primitive)
     ops.exp(x)  # beside the graph
-    found = [n.origin for n in trace.graph([]).nodes]
+    node_origins = [n.origin for n in trace.graph([]).nodes]
     inner = [n.origin for n in graph.nodes]
-    assert found[:4] == inner * 2
-    assert found[4] is not None
-    assert found[4].line == line_of("beside the graph")
+    assert node_origins[:4] == inner * 2
+    assert node_origins[4] is not None
+    assert node_origins[4].line == line_of("beside the graph")
 
 
 def test_graph_without_origins_gets_the_line_that_runs_it() -> None:
@@ -230,8 +230,8 @@ def test_compiling_over_two_traced_tapes_leaves_numbers_to_the_trace() -> None:
     source = Trace()
     x, rate = source.input(SPEC), source.input(FLOAT_NUMBER)
     graph = source.graph([x * (rate + 1.0)])
-    made = tape.compile(graph)(trace.input(SPEC).primitive, trace.input(FLOAT_NUMBER).primitive)
-    again = trace.graph([Value(trace, made[0], SPEC)])
+    results = tape.compile(graph)(trace.input(SPEC).primitive, trace.input(FLOAT_NUMBER).primitive)
+    again = trace.graph([Value(trace, results[0], SPEC)])
     assert again == graph
 
 

@@ -145,8 +145,8 @@ def test_value_of_unknown_shape_fits_any_tensor() -> None:
     mask = TensorSpec.of((2, 3), DType.BOOL, "cpu")
     chosen = call(ops.mask_select, A, mask)
     assert chosen.results == (None,)
-    made = graph(Node(chosen, [0, 1], [2]), Node(EXP, [2], [3]), outputs=[3], inputs=[(0, A), (1, mask)])
-    assert verify(made) is made
+    valid = graph(Node(chosen, [0, 1], [2]), Node(EXP, [2], [3]), outputs=[3], inputs=[(0, A), (1, mask)])
+    assert verify(valid) is valid
 
 
 @settings(max_examples=100, deadline=None)

@@ -52,11 +52,11 @@ def test_a_change_of_a_dict_in_a_field_is_refused_in_three_parts(change, returne
 
 
 def test_a_module_with_another_dict_is_traced_again_and_the_given_dict_is_a_copy():
-    given = {"w": 1.0, "inner": {"rates": [2.0]}}
-    model, x = Weighted(LinearConfig(1, 1).init(CPU), given), Tensor.from_floats([[1.0]], CPU)
+    settings = {"w": 1.0, "inner": {"rates": [2.0]}}
+    model, x = Weighted(LinearConfig(1, 1).init(CPU), settings), Tensor.from_floats([[1.0]], CPU)
     compiled = burn_torch.compile(lambda model, x: model.forward(x))
     assert compiled(model, x).item() == 3.0
-    given["w"] = 5.0
+    settings["w"] = 5.0
     assert compiled(model, x).item() == model.forward(x).item() == 3.0
     other = dataclasses.replace(model, settings={**model.settings, "w": 5.0})
     assert compiled(other, x).item() == 7.0

@@ -71,14 +71,20 @@ def test_a_mapper_that_changes_nothing_gives_the_same_module() -> None:
 
 
 def test_a_visitor_is_told_of_containers() -> None:
-    told: list[tuple[str, str]] = []
+    containers: list[tuple[str, str]] = []
 
     class Told(ModuleVisitor):
         def enter_module(self, name: str, container: str) -> None:
-            told.append((name, container))
+            containers.append((name, container))
 
     Nest({"a": [linear()]}, None, None).visit(Told())
-    assert told == [("tree", "Dict"), ("a", "Tuple"), ("0", "Struct:Linear"), ("weight", "Param"), ("bias", "Param")]
+    assert containers == [
+        ("tree", "Dict"),
+        ("a", "Tuple"),
+        ("0", "Struct:Linear"),
+        ("weight", "Param"),
+        ("bias", "Param"),
+    ]
 
 
 @pytest.mark.parametrize("name", ["map", "valid", "train", "devices", "format"])
@@ -161,26 +167,26 @@ def test_a_deep_copy_keeps_the_mappers_of_a_parameter() -> None:
 # -- parameters that are made late ------------------------------------------------------------------------
 def test_threads_that_read_first_see_one_value() -> None:
     module = LinearConfig(200, 200).init(DEVICE)
-    found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(array(module.valid().weight))) for _ in range(8)]
+    arrays: list[Any] = []
+    threads = [threading.Thread(target=lambda: arrays.append(array(module.valid().weight))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 8
-    assert all(np.array_equal(one, array(module.weight)) for one in found)
+    assert len(arrays) == 8
+    assert all(np.array_equal(one, array(module.weight)) for one in arrays)
 
 
 def test_the_same_seed_makes_the_same_parameters_whatever_the_order_of_reading_and_the_leaf() -> None:
-    made = []
+    parameters = []
     for device in (Device.cpu(), Device.ndarray()):
         for backwards in (False, True):
             seed(7)
             params = list(TransformerEncoderConfig(8, 16, 2, 1).init(device).named_params())
             for _, param in params[:: -1 if backwards else 1]:
                 param.val()
-            made.append([array(param) for _, param in params])
-    assert all(np.array_equal(a, b) for other in made[1:] for a, b in zip(made[0], other, strict=True))
+            parameters.append([array(param) for _, param in params])
+    assert all(np.array_equal(a, b) for other in parameters[1:] for a, b in zip(parameters[0], other, strict=True))
 
 
 def test_a_late_parameter_of_integers_asks_for_no_gradient() -> None:
@@ -215,7 +221,7 @@ def test_identities_from_a_seed_are_the_same_ones_and_all_others_are_not():
         again = [ParamId.new() for _ in range(5)]
     assert first == again
     assert len({*first, inner, ParamId.new(), ParamId.new()}) == 8
-    assert all(0 <= found < 1 << 63 for found in first)
+    assert all(0 <= ident < 1 << 63 for ident in first)
 
 
 def test_models_of_one_seed_write_the_same_bytes(tmp_path):

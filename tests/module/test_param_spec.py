@@ -86,9 +86,9 @@ def test_specs_of_parameters_to_come() -> None:
     state = ambient.next_key()
     weight.spec()
     assert ambient.next_key()[0] == state[0]
-    made = {p.record_spec() for p in (weight,)}
+    specs = {p.record_spec() for p in (weight,)}
     weight.val()
-    assert {weight.record_spec()} == made
+    assert {weight.record_spec()} == specs
 
 
 def test_a_type_that_is_not_declared_follows_the_initializer_where_the_record_has_another_one() -> None:

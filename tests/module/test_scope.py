@@ -109,22 +109,22 @@ def test_order_of_calls_does_not_matter() -> None:
 def test_a_shared_layer_draws_anew_each_time_and_the_same_every_step() -> None:
     shared = Drop(0.5)
     model = Net(shared, [shared, Drop(0.5)], Norm(RunningState(Tensor.from_data(1.0, CPU))))
-    found = []
+    draws = []
     for _ in range(2):
         with StepScope(KEY, model):
-            found.append([shared.forward(batch()).into_data().values for _ in range(2)])
-    assert not np.array_equal(found[0][0], found[0][1])
-    np.testing.assert_array_equal(found[0], found[1])
+            draws.append([shared.forward(batch()).into_data().values for _ in range(2)])
+    assert not np.array_equal(draws[0][0], draws[0][1])
+    np.testing.assert_array_equal(draws[0], draws[1])
     with StepScope(KEY, model):  # named by its first place
         assert draw(shared)[1] == stream_of("module:.first#0")
 
 
 def test_a_layer_of_no_root_is_named_by_its_class_and_order() -> None:
     with StepScope(KEY, net()):
-        found = [draw(Drop(0.5)), draw(Drop(0.1))]
-    assert found == [(KEY, stream_of("class:Drop#0")), (KEY, stream_of("class:Drop#1"))]
+        streams = [draw(Drop(0.5)), draw(Drop(0.1))]
+    assert streams == [(KEY, stream_of("class:Drop#0")), (KEY, stream_of("class:Drop#1"))]
     with StepScope(KEY):
-        assert [draw(Drop(0.5)), draw(Drop(0.1))] == found
+        assert [draw(Drop(0.5)), draw(Drop(0.1))] == streams
 
 
 def test_other_random_operations_draw_from_the_scope_too() -> None:
@@ -163,24 +163,24 @@ def test_a_graph_traced_once_draws_what_the_eager_step_draws() -> None:
     compiled = x.backend.compile(graph)
     for step in range(3):
         eager = run(model, fold(KEY, step))
-        found = leaf_primitive(x.backend, compiled(x.primitive, fold(KEY, step))[0])
-        np.testing.assert_array_equal(found.numpy(), eager)
+        draw = leaf_primitive(x.backend, compiled(x.primitive, fold(KEY, step))[0])
+        np.testing.assert_array_equal(draw.numpy(), eager)
 
 
 def test_threads_at_once_draw_what_they_draw_alone() -> None:
     model = net()
     serial = [run(model, fold(KEY, i)) for i in range(8)]
-    found: dict[int, Any] = {}
+    draws: dict[int, Any] = {}
     start = threading.Barrier(4, timeout=60)
 
     def work(worker: int) -> None:
         start.wait()
         for i in range(worker, 8, 4):
-            found[i] = run(model, fold(KEY, i))
+            draws[i] = run(model, fold(KEY, i))
 
     in_threads(4, work)
     for i, expected in enumerate(serial):
-        np.testing.assert_array_equal(found[i], expected)
+        np.testing.assert_array_equal(draws[i], expected)
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> None:
@@ -224,21 +224,21 @@ def test_a_scope_serves_one_step() -> None:
 
 
 def test_another_thread_is_not_in_the_scope() -> None:
-    found: list[Any] = []
+    scopes: list[Any] = []
     with StepScope(1):
-        in_threads(1, lambda _: found.append(current_scope()))
-    assert found == [None]
+        in_threads(1, lambda _: scopes.append(current_scope()))
+    assert scopes == [None]
 
 
 def test_eager_code_repeats_after_seed() -> None:
     layer = Drop(0.5)
-    found = []
+    draws = []
     for number in (7, 7, 8):
         ambient.seed(number)
-        found.append([layer.forward(batch()).into_data().values for _ in range(3)])
-    np.testing.assert_array_equal(found[0], found[1])
-    assert not np.array_equal(found[0], found[2])
-    assert not np.array_equal(found[0][0], found[0][1])
+        draws.append([layer.forward(batch()).into_data().values for _ in range(3)])
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert not np.array_equal(draws[0], draws[2])
+    assert not np.array_equal(draws[0][0], draws[0][1])
 
 
 # -- paths -------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_nested_scopes_keep_their_own_states() -> None:
 
 def test_threads_that_share_a_module_do_not_disturb_each_other() -> None:
     model = net()
-    found: dict[int, Any] = {}
+    means: dict[int, Any] = {}
     start = threading.Barrier(4, timeout=60)
 
     def work(worker: int) -> None:
@@ -327,14 +327,14 @@ def test_threads_that_share_a_module_do_not_disturb_each_other() -> None:
             for step in range(25):
                 start.wait()
                 model.norm.forward(batch() * (worker + 1.0) + step)
-        found[worker] = float(opened.states[model.norm.mean.id].into_data().values)
+        means[worker] = float(opened.states[model.norm.mean.id].into_data().values)
 
     in_threads(4, work)
     for worker in range(4):
         expected = 1.0
         for step in range(25):
             expected = expected * 0.5 + (30.5 * (worker + 1) + step) * 0.5
-        assert found[worker] == pytest.approx(expected, rel=1e-6)
+        assert means[worker] == pytest.approx(expected, rel=1e-6)
     assert float(model.norm.mean.value().into_data().values) == 1.0
 
 

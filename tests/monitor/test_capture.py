@@ -14,8 +14,8 @@ from burn_torch.monitor.event import LogLine
 @pytest.mark.parametrize("first_ends_first", [True, False])
 def test_runs_that_overlap_leave_the_streams_as_they_were(capsys: Any, first_ends_first: bool) -> None:
     before = sys.stdout, sys.stderr
-    told: tuple[list[LogLine], list[LogLine]] = ([], [])
-    runs = [capturing(told[0].append), capturing(told[1].append)]
+    heard: tuple[list[LogLine], list[LogLine]] = ([], [])
+    runs = [capturing(heard[0].append), capturing(heard[1].append)]
     for run in runs:
         run.__enter__()
     print("both")
@@ -25,6 +25,6 @@ def test_runs_that_overlap_leave_the_streams_as_they_were(capsys: Any, first_end
     order[1].__exit__(None, None, None)
     print("none")
     assert (sys.stdout, sys.stderr) == before
-    lines = [[line.text for line in each] for each in (told if first_ends_first else told[::-1])]
+    lines = [[line.text for line in each] for each in (heard if first_ends_first else heard[::-1])]
     assert lines == [["both"], ["both", "one"]]
     assert capsys.readouterr().out == "both\none\nnone\n"

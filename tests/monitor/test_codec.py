@@ -66,12 +66,12 @@ def test_every_event_has_a_line() -> None:
 
 
 def test_nan_survives() -> None:
-    found = decode(encode(StepDone(Split.TRAIN, 1, 1, 1, 8, (MetricValue("Loss", math.nan, math.inf),)), 0, 0.0))
-    (value,) = found.event.values
+    stamped = decode(encode(StepDone(Split.TRAIN, 1, 1, 1, 8, (MetricValue("Loss", math.nan, math.inf),)), 0, 0.0))
+    (value,) = stamped.event.values
     assert math.isnan(value.value)
     assert value.count == math.inf
-    found = decode(encode(Resources(math.nan, None, None), 0, 0.0))
-    assert math.isnan(found.event.cpu_percent)
+    stamped = decode(encode(Resources(math.nan, None, None), 0, 0.0))
+    assert math.isnan(stamped.event.cpu_percent)
 
 
 def test_a_name_that_is_no_utf8_is_written_all_the_same() -> None:
@@ -79,16 +79,16 @@ def test_a_name_that_is_no_utf8_is_written_all_the_same() -> None:
 
 
 def test_what_a_later_version_adds_is_skipped() -> None:
-    found = json.loads(encode(EpochDone(3), 7, 1.0))
-    assert decode(json.dumps({**found, "colour": {"deep": [1]}})) == Stamped(7, 1.0, EpochDone(3))
-    assert decode(json.dumps({**found, "kind": "gradient_norm"})) is None
+    fields = json.loads(encode(EpochDone(3), 7, 1.0))
+    assert decode(json.dumps({**fields, "colour": {"deep": [1]}})) == Stamped(7, 1.0, EpochDone(3))
+    assert decode(json.dumps({**fields, "kind": "gradient_norm"})) is None
 
 
 def test_what_an_earlier_version_left_out_has_its_default() -> None:
-    found = json.loads(encode(EVENTS[0], 7, 1.0))
+    fields = json.loads(encode(EVENTS[0], 7, 1.0))
     for name in ("run_id", "config", "resumed_from", "versions"):
-        del found[name]
-    event = decode(json.dumps(found)).event
+        del fields[name]
+    event = decode(json.dumps(fields)).event
     assert (event.run_id, event.config, event.resumed_from, event.versions) == ("", None, None, {})
 
 
@@ -115,10 +115,10 @@ def test_damage_is_told_apart(line: bytes) -> None:
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_fields_of_the_wrong_type_are_damage(event: Event) -> None:
-    found = json.loads(encode(event, 0, 0.0))
-    for name in set(found) - {"v", "n", "t", "kind"}:
+    decoded = json.loads(encode(event, 0, 0.0))
+    for name in set(decoded) - {"v", "n", "t", "kind"}:
         for wrong in (object, 1.5, "text", None, {"a": 1}, [1], True):
-            line = {key: value for key, value in found.items() if key != name}
+            line = {key: value for key, value in decoded.items() if key != name}
             if wrong is not object:
                 line[name] = wrong
             try:

@@ -35,18 +35,18 @@ class SavingInterrupter(Interrupter):
 def run(request, tmp_path):
     if request.param and not hasattr(socket, "AF_UNIX"):
         pytest.skip("no such sockets on this platform")
-    interrupter, told, killed = SavingInterrupter(), [], threading.Event()
+    interrupter, requests, killed = SavingInterrupter(), [], threading.Event()
     server = ControlServer(
-        tmp_path, interrupter, told=lambda how, reason: told.append(how), kill=killed.set, sockets=request.param
+        tmp_path, interrupter, told=lambda how, reason: requests.append(how), kill=killed.set, sockets=request.param
     )
     server.start()
-    yield tmp_path, interrupter, told, killed
+    yield tmp_path, interrupter, requests, killed
     server.close()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_every_command_is_done_and_answered(run):
-    directory, interrupter, told, killed = run
+    directory, interrupter, requests, killed = run
     client = ControlClient(directory)
     assert client.send("ping")["pid"] == os.getpid()
     assert client.send("checkpoint")["ok"]
@@ -57,7 +57,7 @@ def test_every_command_is_done_and_answered(run):
     assert not killed.is_set()
     assert client.send("kill")["ok"]
     assert killed.wait(5.0)
-    assert told == ["stop", "kill"]
+    assert requests == ["stop", "kill"]
 
 
 def test_an_unknown_command_is_refused(run):

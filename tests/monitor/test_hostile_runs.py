@@ -140,8 +140,8 @@ def test_settings_that_never_end_are_refused_at_once(tmp_path: Path, capsys: pyt
         (run / "config.json").unlink(missing_ok=True)
         make(run / "config.json")
         assert main(["evaluate", str(run)]) in (2, 3, 4)
-        told = capsys.readouterr().err
-        assert "does not explain itself" not in told
+        complaint = capsys.readouterr().err
+        assert "does not explain itself" not in complaint
     assert RunView.of(run).status in ("running", "dead", "ended")
 
 

@@ -28,8 +28,12 @@ def test_events_come_back_with_numbers_and_times(tmp_path):
     for epoch in (1, 2, 3):
         log.append(EpochDone(epoch))
     log.close()
-    found = list(read_events(tmp_path / "events.jsonl"))
-    assert [(one.number, one.time, one.event.epoch) for one in found] == [(0, 10.0, 1), (1, 11.5, 2), (2, 13.0, 3)]
+    stamped_events = list(read_events(tmp_path / "events.jsonl"))
+    assert [(one.number, one.time, one.event.epoch) for one in stamped_events] == [
+        (0, 10.0, 1),
+        (1, 11.5, 2),
+        (2, 13.0, 3),
+    ]
 
 
 def test_an_event_is_in_the_file_soon_without_a_flush(tmp_path):
@@ -62,9 +66,9 @@ def test_many_threads_append_whole_lines_in_the_order_of_their_numbers(tmp_path)
     for thread in threads:
         thread.join()
     log.close()
-    found = read_events(tmp_path / "e")
-    assert [stamped.number for stamped in found] == list(range(4000))
-    assert found.damaged == 0
+    stamped_events = read_events(tmp_path / "e")
+    assert [stamped.number for stamped in stamped_events] == list(range(4000))
+    assert stamped_events.damaged == 0
 
 
 def test_a_resume_cuts_off_what_came_after_the_checkpoint(tmp_path):
@@ -119,9 +123,9 @@ def test_a_torn_last_line_is_left_out_and_cut_off(tmp_path):
     log.close()
     with path.open("ab") as file:
         file.write(b'{"v":1,"n":1,"t":0.0,"kind":"epo')
-    found = read_events(path)
-    assert [stamped.number for stamped in found] == [0]
-    assert found.damaged == 0
+    stamped_events = read_events(path)
+    assert [stamped.number for stamped in stamped_events] == [0]
+    assert stamped_events.damaged == 0
     EventLog.resume(path, position).close()
     assert path.read_bytes().endswith(b"}\n")
 
@@ -139,11 +143,11 @@ def test_a_killed_process_leaves_whole_lines(tmp_path):
         time.sleep(0.005)
     process.kill()
     process.wait()
-    found = read_events(path)
-    got = [stamped.number for stamped in found]
+    stamped_events = read_events(path)
+    got = [stamped.number for stamped in stamped_events]
     assert len(got) > 100
     assert got == list(range(len(got)))
-    assert found.damaged == 0
+    assert stamped_events.damaged == 0
 
 
 def _environment():
@@ -241,11 +245,11 @@ def test_readers_pass_over_any_damage(tmp_path):
             else:
                 data[at:at] = data[: generator.randrange(300)]
         path.write_bytes(data)
-        found = read_events(path)
-        got = list(found)
+        stamped_events = read_events(path)
+        got = list(stamped_events)
         untouched = sum(line in lines for line in bytes(data).split(b"\n")[:-1])
         assert len(got) >= untouched - bytes(data).split(b"\n")[:-1].count(b"")
-        assert len(got) + found.damaged + found.skipped == bytes(data).count(b"\n")
+        assert len(got) + stamped_events.damaged + stamped_events.skipped == bytes(data).count(b"\n")
 
 
 def test_reading_what_is_no_log(tmp_path):
@@ -293,9 +297,9 @@ def test_a_follower_begins_again_where_the_log_was_cut_off(tmp_path, after):
     for epoch in range(100, 100 + after):  # with 30 it is longer than it was, before anybody looks
         log.append(Notice("y" * epoch))
     log.close()
-    found = follower.poll()
-    assert [stamped.number for stamped in found] == list(range(after + 1))
-    assert found[0].event == EpochDone(1)
+    polled = follower.poll()
+    assert [stamped.number for stamped in polled] == list(range(after + 1))
+    assert polled[0].event == EpochDone(1)
     assert follower.poll() == []
 
 
@@ -303,8 +307,8 @@ def test_follow_gives_everything_until_it_is_stopped(tmp_path):
     path = tmp_path / "e"
     log = EventLog(path, flush_every_s=0.01)
     stop = threading.Event()
-    found = []
-    thread = threading.Thread(target=lambda: found.extend(follow(path, stop, every_s=0.01)))
+    stamped_events = []
+    thread = threading.Thread(target=lambda: stamped_events.extend(follow(path, stop, every_s=0.01)))
     thread.start()
     for epoch in range(50):
         log.append(EpochDone(epoch))
@@ -312,4 +316,4 @@ def test_follow_gives_everything_until_it_is_stopped(tmp_path):
     log.close()
     stop.set()
     thread.join()
-    assert [stamped.number for stamped in found] == list(range(50))
+    assert [stamped.number for stamped in stamped_events] == list(range(50))

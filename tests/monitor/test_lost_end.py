@@ -26,9 +26,9 @@ def shown(folder):
     follow_lines(Source(folder), lines)
     source = Source(folder)
     source.poll(None)
-    (found,) = find_runs([folder])
+    (found_run,) = find_runs([folder])
     word, role = content.mode(source.view, runs=source.runs)
-    return lines.getvalue(), page(source), word, role, html_report(RunView.of(folder), "run"), found.status
+    return lines.getvalue(), page(source), word, role, html_report(RunView.of(folder), "run"), found_run.status
 
 
 def test_a_completed_run_without_its_last_event_is_completed_in_every_view(folder):

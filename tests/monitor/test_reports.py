@@ -89,14 +89,14 @@ def test_csv_has_a_row_for_each_value():
 def scalars(folder):
     loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
     (path,) = folder.glob("events.out.tfevents.*")
-    found, texts = {}, []
+    series, texts = {}, []
     for event in loader.LegacyEventFileLoader(str(path)).Load():
         for value in event.summary.value:
             if value.HasField("simple_value"):
-                found.setdefault(value.tag, []).append((event.wall_time, event.step, value.simple_value))
+                series.setdefault(value.tag, []).append((event.wall_time, event.step, value.simple_value))
             else:
                 texts += [text.decode() for text in value.tensor.string_val]
-    return found, texts
+    return series, texts
 
 
 def test_tensorboard_reads_what_was_measured(tmp_path):
@@ -107,14 +107,14 @@ def test_tensorboard_reads_what_was_measured(tmp_path):
     writer.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["machine", "train", "valid"]
     for split in Split:
-        found, texts = scalars(tmp_path / split)
-        assert [step for _, step, _ in found["batch/Loss"]] == list(range(1, 13))
-        assert [value for *_, value in found["batch/Loss"]] == pytest.approx([1 / step for step in range(1, 13)])
-        assert [(step, value) for _, step, value in found["epoch/Loss"]] == [(1, 10.0), (2, 20.0)]
-        assert found["batch/Loss"][0][0] == 1000.0 + (2 if split is Split.TRAIN else 10) / 8
+        series, texts = scalars(tmp_path / split)
+        assert [step for _, step, _ in series["batch/Loss"]] == list(range(1, 13))
+        assert [value for *_, value in series["batch/Loss"]] == pytest.approx([1 / step for step in range(1, 13)])
+        assert [(step, value) for _, step, value in series["epoch/Loss"]] == [(1, 10.0), (2, 20.0)]
+        assert series["batch/Loss"][0][0] == 1000.0 + (2 if split is Split.TRAIN else 10) / 8
         assert any('"lr": 0.5' in text and "torch 2" in text for text in texts) is (split is Split.TRAIN)
-    found, _ = scalars(tmp_path / "machine")
-    assert found["machine/gpu0_percent"][0][2] == 90.0
+    series, _ = scalars(tmp_path / "machine")
+    assert series["machine/gpu0_percent"][0][2] == 90.0
 
 
 def test_tensorboard_begins_again_where_the_run_went_back(tmp_path):
@@ -127,8 +127,8 @@ def test_tensorboard_begins_again_where_the_run_went_back(tmp_path):
         writer.apply(one)
     writer.close()
     other.unlink()  # what is not ours was left alone
-    found, _ = scalars(tmp_path / "train")
-    assert [step for _, step, _ in found["batch/Loss"]] == list(range(1, 7))
+    series, _ = scalars(tmp_path / "train")
+    assert [step for _, step, _ in series["batch/Loss"]] == list(range(1, 7))
     other.write_text("mine")
     TensorBoardWriter(tmp_path).close()
     assert [path.name for path in (tmp_path / "train").iterdir()] == ["notes.txt"]
@@ -183,13 +183,13 @@ def test_a_page_holds_everything_and_fetches_nothing(ended):
     assert "@import" not in text
     assert "\x1b" not in text
     assert page.seen.count("svg") == 2
-    told = "\n".join(page.texts)
+    page_text = "\n".join(page.texts)
     for words in (
         "Summary", "Configuration", '"lr": 0.5', "Environment", "run-7", "torch", "Checkpoints", "epoch-2.safetensors",
         "<script>alert('1')</script> & \"quotes\" red", "H100 <x>", "90 %", "60 °C",
         "completed" if ended else "running",
     ):  # fmt: skip
-        assert words in told
+        assert words in page_text
 
 
 def test_no_text_of_a_run_is_taken_for_the_template():

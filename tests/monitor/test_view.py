@@ -34,22 +34,22 @@ def events(epochs=2, batches=4, items=(8, 6), known=True, seconds=1.0):
     """A run of `epochs`, with `items` of training and validation in so many batches, `seconds` a batch."""
     time = 100.0
     totals = items if known else (None, None)
-    found = [(0.0, RunStarted(epochs, 1, *totals, (LOSS, ACCURACY), (LOSS, ACCURACY)))]
+    story = [(0.0, RunStarted(epochs, 1, *totals, (LOSS, ACCURACY), (LOSS, ACCURACY)))]
     for epoch in range(1, epochs + 1):
         for split, count in zip(Split, items, strict=True):
             total = count if known else None
-            found.append((0.0, SplitStarted(split, epoch, 0, batches if known else None, 0, total)))
+            story.append((0.0, SplitStarted(split, epoch, 0, batches if known else None, 0, total)))
             for batch in range(1, batches + 1):
                 values = (MetricValue("Loss", 1.0 / (epoch + batch), 2.0), MetricValue("Accuracy", 10.0 * epoch, 2.0))
                 done = count * batch // batches
                 step = StepDone(split, epoch, (epoch - 1) * batches + batch, batch, done, values)
-                found.append((seconds, step))
+                story.append((seconds, step))
             summary = (MetricValue("Loss", 1.0 / epoch), MetricValue("Accuracy", 50.0 - epoch))
-            found.append((0.0, SplitDone(EpochSummary(split, epoch, summary))))
-        found.append((0.0, EpochDone(epoch)))
-        found.append((0.0, CheckpointSaved(f"checkpoint/epoch-{epoch}.safetensors", epoch, True)))
-    found.append((0.0, RunEnded("completed", "THE TABLE")))
-    for number, (passed, event) in enumerate(found):
+            story.append((0.0, SplitDone(EpochSummary(split, epoch, summary))))
+        story.append((0.0, EpochDone(epoch)))
+        story.append((0.0, CheckpointSaved(f"checkpoint/epoch-{epoch}.safetensors", epoch, True)))
+    story.append((0.0, RunEnded("completed", "THE TABLE")))
+    for number, (passed, event) in enumerate(story):
         time += passed
         yield Stamped(number, time, event)
 
@@ -101,8 +101,8 @@ def test_the_time_is_that_of_work_without_the_pauses_before_a_resume():
         view.apply(stamped)
     assert view.elapsed_s == 8.0
     number, pause = cut, 3600.0
-    for told in (Notice("checkpoint epoch-2.safetensors is passed over"), stream[0].event):
-        view.apply(Stamped(number, 108.0 + pause, told))
+    for event in (Notice("checkpoint epoch-2.safetensors is passed over"), stream[0].event):
+        view.apply(Stamped(number, 108.0 + pause, event))
         assert view.elapsed_s == 8.0
         number += 1
     view.apply(Stamped(number, 108.5 + pause, Resources(10.0, 1, 2)))

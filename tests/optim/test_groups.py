@@ -37,11 +37,11 @@ def net() -> Net:
 
 def gradients(model: Net, number: int) -> GradientsParams:
     rng = np.random.default_rng(number)
-    found = {}
+    grads = {}
     for _, param in model.named_params():
         value = param.val().inner()
-        found[param.id] = type(value).from_data(rng.normal(size=value.shape).astype(np.float32), value.device)
-    return GradientsParams(found)
+        grads[param.id] = type(value).from_data(rng.normal(size=value.shape).astype(np.float32), value.device)
+    return GradientsParams(grads)
 
 
 def groups() -> dict[str, tuple[ParamGroup, Any]]:
@@ -69,8 +69,8 @@ def test_each_group_is_updated_by_its_own_optimizer_and_rate() -> None:
                 {i: g for i, g in grads.items() if i in ParamGroup.from_path(name).ids_from_module(model)}
             )
             alone[name], own[name] = own[name].step(lr, alone[name], part)
-    found = values(stepped)
-    for path, value in found.items():
+    new_values = values(stepped)
+    for path, value in new_values.items():
         np.testing.assert_array_equal(value, values(alone[path.partition(".")[0]])[path])
 
 
@@ -100,9 +100,9 @@ def test_records_go_on_where_they_were_made() -> None:
     record = OptimizerRecord.from_bytes(optim.to_record().into_bytes())
     fresh = GroupedOptimizer.of(model, groups()).load_record(record)
     wanted, _ = optim.step(0.1, model, gradients(model, 9))
-    found, _ = fresh.step(0.1, model, gradients(model, 9))
+    stepped, _ = fresh.step(0.1, model, gradients(model, 9))
     for path, value in values(wanted).items():
-        np.testing.assert_array_equal(value, values(found)[path])
+        np.testing.assert_array_equal(value, values(stepped)[path])
     with pytest.raises(RecordError, match=r"other parameter groups[\s\S]*Grouped\(all=Adam\)"):
         GroupedOptimizer.of(model, {"all": (ParamGroup.all(), AdamConfig().init())}).load_record(record)
 
@@ -110,7 +110,7 @@ def test_records_go_on_where_they_were_made() -> None:
 def test_all_faults_of_groups_are_listed() -> None:
     with pytest.raises(
         ConfigError, match=r"(?s)4 faults.*backbone\.weight: in no group.*head\.weight in one, two: in several groups"
-    ) as found:
+    ) as caught:
         GroupedOptimizer.of(
             net(),
             {
@@ -119,7 +119,7 @@ def test_all_faults_of_groups_are_listed() -> None:
                 "none": (ParamGroup.from_path("tail"), AdamConfig().init()),
             },
         )  # fmt: skip
-    assert "none: tail: a group without parameters" in str(found.value)
+    assert "none: tail: a group without parameters" in str(caught.value)
 
 
 def test_the_rest_takes_what_is_left() -> None:

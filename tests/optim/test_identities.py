@@ -40,11 +40,11 @@ def test_a_frozen_copy_beside_the_model_is_not_trained_in_its_place(frozen: Any,
     assert stepped.teacher is pair.teacher
     accumulator = GradientsAccumulator()
     accumulator.accumulate(pair, gradients)
-    found = accumulator.grads().get(model.weight.id)
+    grad = accumulator.grads().get(model.weight.id)
     expected = gradients.get(model.weight.id)
-    assert found is not None
+    assert grad is not None
     assert expected is not None
-    assert np.array_equal(_array(found), _array(expected))  # once, not once for each of the two
+    assert np.array_equal(_array(grad), _array(expected))  # once, not once for each of the two
 
 
 def test_two_trainable_parameters_with_one_id_are_refused_not_lost(tmp_path: Path) -> None:

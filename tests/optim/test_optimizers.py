@@ -195,8 +195,8 @@ def test_clip_by_norm_of_half_types_takes_the_norm_in_float32(dtype: DType) -> N
     gradient = Tensor.from_data(np.full((3, 4), 300.0), Device.cpu()).cast(dtype)  # 300² is beyond float16
     clipped = GradientClippingConfig.Norm(2.0).init().clip_gradient(gradient)
     assert clipped.dtype is dtype
-    found = clipped.cast(DType.F64).into_data().array
-    np.testing.assert_allclose(found, 2.0 / np.sqrt(12), rtol=2**-7)  # bfloat16 has eight bits of mantissa
+    norm = clipped.cast(DType.F64).into_data().array
+    np.testing.assert_allclose(norm, 2.0 / np.sqrt(12), rtol=2**-7)  # bfloat16 has eight bits of mantissa
 
 
 def test_clipping_in_the_optimizer(seed: np.random.Generator) -> None:
@@ -224,9 +224,9 @@ def test_accumulator_sums_and_starts_again(seed: np.random.Generator) -> None:
     expected = sum(part.get(model.weight.id).into_data().array for part in parts)  # type: ignore[union-attr]
     for part in parts:
         accumulator.accumulate(model, part)
-    found = accumulator.grads().get(model.weight.id)
-    assert found is not None
-    np.testing.assert_allclose(found.into_data().array, expected, rtol=1e-14)
+    grad = accumulator.grads().get(model.weight.id)
+    assert grad is not None
+    np.testing.assert_allclose(grad.into_data().array, expected, rtol=1e-14)
     assert accumulator.grads().is_empty()
 
 
@@ -236,6 +236,6 @@ def test_a_step_says_which_arguments_it_takes() -> None:
     adam, loss = AdamConfig().init(), model.loss(Tensor.ones((2, 4), (device, DType.F64)))
     with pytest.raises(ArgumentError, match=r"Adam.step takes(?s:.*)step\(float, Affine, Gradients\)(?s:.*)from_grads"):
         adam.step(LR, model, loss.backward(retain_graph=True))  # type: ignore[arg-type]  # the fault
-    found = GradientsParams.from_grads(loss.backward(), model)
+    grads = GradientsParams.from_grads(loss.backward(), model)
     with pytest.raises(ArgumentError, match=r"step\(Affine, GradientsParams, float\)"):
-        adam.step(model, found, LR)  # type: ignore[arg-type, type-var]  # the fault
+        adam.step(model, grads, LR)  # type: ignore[arg-type, type-var]  # the fault

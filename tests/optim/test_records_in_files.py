@@ -62,20 +62,20 @@ def test_an_optimizer_goes_on_after_bytes_and_recorders(tmp_path: Path) -> None:
     for recorder in (DefaultRecorder(), JsonGzFileRecorder()):
         recorder.record(record, tmp_path / "optim")
         back.append(recorder.load(tmp_path / "optim", into=OptimizerRecord))
-    for found in back:
-        same_future(model, optim, AdamConfig().init().load_record(found))
+    for restored in back:
+        same_future(model, optim, AdamConfig().init().load_record(restored))
 
 
 def test_a_compact_optimizer_has_float32_again(tmp_path: Path) -> None:
     model, optim = trained()
     CompactRecorder().record(optim.to_record(), tmp_path / "optim")
-    found = CompactRecorder().load(tmp_path / "optim", into=OptimizerRecord)
+    restored = CompactRecorder().load(tmp_path / "optim", into=OptimizerRecord)
     for ident, (time, slots) in optim.to_record().states.items():
-        assert found.states[ident][0] == time == 3
+        assert restored.states[ident][0] == time == 3
         for name, tensor in slots.items():
             kept = tensor.into_data().array.astype(np.float16).astype(np.float32)
-            assert np.array_equal(found.states[ident][1][name].into_data().array, kept)
-    step(model, AdamConfig().init().load_record(found), 1)
+            assert np.array_equal(restored.states[ident][1][name].into_data().array, kept)
+    step(model, AdamConfig().init().load_record(restored), 1)
 
 
 def test_an_optimizer_without_tensors_keeps_its_steps() -> None:
@@ -93,20 +93,20 @@ def test_a_schedule_goes_on_where_it_was(tmp_path: Path) -> None:
         schedule.step()
     record = schedule.to_record()
     DefaultRecorder().record(record, tmp_path / "schedule")
-    for found in (
+    for restored in (
         LrSchedulerRecord.load(record.save(tmp_path / "schedule.bpk")),
         LrSchedulerRecord.from_bytes(record.into_bytes()),
         DefaultRecorder().load(tmp_path / "schedule", into=LrSchedulerRecord),
     ):
-        assert found == record
-        assert config.init().load_record(found).step() == schedule.lr_at(4)
+        assert restored == record
+        assert config.init().load_record(restored).step() == schedule.lr_at(4)
 
 
 def test_schedules_within_schedules() -> None:
     record = LrSchedulerRecord(kind="Composed").with_scalar("lr", 0.5).with_record("0", {"taken": 3, "kind": "Linear"})
-    found = LrSchedulerRecord.from_bytes(record.into_bytes())
-    assert found == {"kind": "Composed", "lr": 0.5, "0": {"taken": 3, "kind": "Linear"}}
-    assert isinstance(found["0"], LrSchedulerRecord)
+    restored = LrSchedulerRecord.from_bytes(record.into_bytes())
+    assert restored == {"kind": "Composed", "lr": 0.5, "0": {"taken": 3, "kind": "Linear"}}
+    assert isinstance(restored["0"], LrSchedulerRecord)
     assert LrSchedulerRecord.from_bytes(LrSchedulerRecord().into_bytes()).is_empty()
     with pytest.raises(
         RecordError, match=r"schedule cannot be saved\n  given:    a, list\n  expected: num.*\n  mend:     give"

@@ -52,8 +52,8 @@ def test_they_do_not_change() -> None:
 def test_numbers_of_numpy_become_python_numbers() -> None:
     low, high = np.array([0.5], np.float32), np.array([2**60])
     numbers: list[Any] = [low[0], high[0]]
-    found = Distribution.Uniform(*numbers)
-    assert (type(found.low), type(found.high), found.high) == (float, int, 2**60)
+    uniform = Distribution.Uniform(*numbers)
+    assert (type(uniform.low), type(uniform.high), uniform.high) == (float, int, 2**60)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_both_leaves_give_the_same_bits(name: str, parameters: Any, dtype: DType
     ],
 )
 def test_torch_formula_equals_numpy(mapping: Any, dtype: DType) -> None:
-    """What CUDA runs, run on torch's CPU, from an odd element on."""
+    """The formula for CUDA, run on torch's CPU, from an odd element on."""
     ours = on_host(mapping, KEY, STREAM, 12_345, 10_001, dtype.numpy)
     theirs = on_torch(mapping, KEY, STREAM, 12_345, 10_001, TO_TORCH[dtype], CPU)
     np.testing.assert_array_equal(ours, theirs.numpy())
@@ -120,15 +120,15 @@ def test_cuda_draws_what_the_cpu_draws(name: str) -> None:
     for place in ("cpu", "cuda:0"):
         if name == "dropout":
             x = torch.linspace(-3, 3, 1000).to(place)
-            found = REGISTRY[name](Value(leaf, x, leaf.spec(x)), 0.3, KEY, STREAM)
+            drawn = REGISTRY[name](Value(leaf, x, leaf.spec(x)), 0.3, KEY, STREAM)
         else:
             attrs: dict[str, Any] = {"shape": (1000,), "place": place}
             attrs["dtype"] = {"bernoulli": DType.BOOL, "randint": DType.I64}.get(name, DType.F32)
             if name == "random_bits":
                 del attrs["dtype"]
-            found = REGISTRY[name].run(leaf, Value, (*parameters[name], KEY, STREAM), attrs)
-        assert found.place == place
-        results.append(leaf.into_data(found.primitive).values)
+            drawn = REGISTRY[name].run(leaf, Value, (*parameters[name], KEY, STREAM), attrs)
+        assert drawn.place == place
+        results.append(leaf.into_data(drawn.primitive).values)
     ours, theirs = results
     if name == "normal":
         assert np.all(np.abs(ours - theirs) <= np.spacing(np.abs(ours)))
@@ -184,9 +184,9 @@ def test_uniform_never_reaches_high(dtype: DType, low: float, high: float) -> No
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_largest_below_has_no_value_between(limit: float, dtype: DType) -> None:
     theirs = TO_TORCH[dtype]
-    found = torch.tensor(largest_below(limit, dtype), dtype=torch.float64).to(theirs)
-    assert found.double().item() == largest_below(limit, dtype) < limit
-    assert torch.nextafter(found, torch.tensor(math.inf, dtype=theirs)).double().item() >= limit
+    limit_below = torch.tensor(largest_below(limit, dtype), dtype=torch.float64).to(theirs)
+    assert limit_below.double().item() == largest_below(limit, dtype) < limit
+    assert torch.nextafter(limit_below, torch.tensor(math.inf, dtype=theirs)).double().item() >= limit
 
 
 def test_uniform_moments_and_shape(stats: Any) -> None:
@@ -266,13 +266,13 @@ def test_randint_is_the_high_part_of_the_product(low: int, high: int) -> None:
     assert mapping.words == (2 if high - low <= 2**32 else 4)  # else some values would be likelier than others
     raw = words(KEY, STREAM, 0, 64).tolist()
     raw[:4], raw[4:8] = [0] * 4, [2**32 - 1] * 4
-    found = host(mapping, raw).view(np.int64).tolist()
+    integers = host(mapping, raw).view(np.int64).tolist()
     bits = 32 * mapping.words
-    for i, value in enumerate(found):
+    for i, value in enumerate(integers):
         number = sum(raw[mapping.words * i + j] << 32 * j for j in range(mapping.words))
         assert value == low + (number * (high - low) >> bits)
-    assert min(found) == low
-    assert max(found) == high - 1
+    assert min(integers) == low
+    assert max(integers) == high - 1
 
 
 def test_randint_frequency(stats: Any) -> None:

@@ -59,10 +59,10 @@ def test_half_types_hold_no_infinity_where_the_scale_is_too_large(dtype: DType) 
     mask = dropout_mask.run(
         LibTorch(), Value, (prob, KEY, STREAM), {"shape": (1 << 22,), "dtype": dtype, "place": "cpu"}
     )
-    found = mask.primitive
+    factors = mask.primitive
     largest = min(2.0**20, torch.finfo(TO_TORCH[dtype]).max)
-    assert torch.isfinite(found).all()
-    assert set(found.unique().tolist()) == {0.0, float(torch.tensor(largest, dtype=TO_TORCH[dtype]))}
+    assert torch.isfinite(factors).all()
+    assert set(factors.unique().tolist()) == {0.0, float(torch.tensor(largest, dtype=TO_TORCH[dtype]))}
 
 
 @pytest.mark.parametrize("dtype", [DType.F64, DType.F32, DType.F16, DType.BF16])
@@ -95,9 +95,9 @@ def test_backward_uses_the_mask_of_the_forward_and_saves_no_tensor(
     mask_cache.MASKS.clear()  # what follows may use nothing but the three numbers
     assert y.primitive.node.saved == (0.4, KEY, STREAM)
     upstream = value(leaf, seed.normal(size=(9, 31)), DType.F64)
-    found = stack.backward([(y.primitive, upstream.primitive)])[root.node.id]
+    grad = stack.backward([(y.primitive, upstream.primitive)])[root.node.id]
     expected = leaf.into_data(upstream.primitive).values * expected_mask(0.4, (9, 31))
-    np.testing.assert_array_equal(leaf.into_data(found).values, expected)
+    np.testing.assert_array_equal(leaf.into_data(grad).values, expected)
 
 
 def test_second_order(seed: np.random.Generator) -> None:
@@ -169,10 +169,10 @@ def test_many_small_masks_stay_below_the_limit() -> None:
 def test_a_remembered_mask_belongs_to_the_caller() -> None:
     masks = PackedMasks(limit_bytes=10_000)
     for _ in range(2):
-        found = masks.keep(1 << 31, 1, 2, 13)
-        assert set(found.tolist()) <= {0, 1}
-        assert found.any()
-        found[:] = 0
+        mask = masks.keep(1 << 31, 1, 2, 13)
+        assert set(mask.tolist()) <= {0, 1}
+        assert mask.any()
+        mask[:] = 0
     assert masks.keep(1 << 31, 1, 2, 13).any()
 
 

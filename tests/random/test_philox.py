@@ -39,9 +39,9 @@ def test_known_answers_on_integers_numpy_and_torch(
     assert block(counter, key) == answer
     number, stream = join(*counter[:2]), join(*counter[2:])
     assert tuple(words(join(*key), stream, 4 * number, 4).tolist()) == answer
-    [(at, found)] = philox_torch.chunks(join(*key), stream, number, 1, torch.device("cpu"))
+    [(at, drawn)] = philox_torch.chunks(join(*key), stream, number, 1, torch.device("cpu"))
     assert at == number
-    assert tuple(found.tolist()) == answer
+    assert tuple(drawn.tolist()) == answer
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_known_answers_on_integers_numpy_and_torch(
 )
 def test_any_part_of_a_stream_is_the_same_words(start: int) -> None:
     """Among them parts past 2^32 elements, and across the block where the low counter word wraps."""
-    found = words(PI_KEY, PI_STREAM, start, 13)
-    assert found.dtype == np.uint32
-    assert found.tolist() == [oracle(PI_KEY, PI_STREAM, start + i) for i in range(13)]
+    drawn = words(PI_KEY, PI_STREAM, start, 13)
+    assert drawn.dtype == np.uint32
+    assert drawn.tolist() == [oracle(PI_KEY, PI_STREAM, start + i) for i in range(13)]
 
 
 def test_pieces_join_without_a_seam() -> None:
@@ -72,8 +72,8 @@ def test_torch_formula_gives_the_same_bits(first: int) -> None:
 
 @pytest.mark.gpu
 def test_cuda_gives_the_same_bits() -> None:
-    [(_, found)] = philox_torch.chunks(PI_KEY, PI_STREAM, 2**32 - 100_000, 100_000, torch.device("cuda:0"))
-    assert found.cpu().numpy().tolist() == words(PI_KEY, PI_STREAM, 4 * (2**32 - 100_000), 400_000).tolist()
+    [(_, drawn)] = philox_torch.chunks(PI_KEY, PI_STREAM, 2**32 - 100_000, 100_000, torch.device("cuda:0"))
+    assert drawn.cpu().numpy().tolist() == words(PI_KEY, PI_STREAM, 4 * (2**32 - 100_000), 400_000).tolist()
 
 
 def test_torch_pieces_join(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -354,7 +354,7 @@ BY_NAME: Final[dict[str, Any]] = {
 
 def _layers() -> dict[Any, Callable[[], Any]]:
     """Layers as their configurations make them."""
-    made: dict[Any, Callable[[], Any]] = {}
+    makers: dict[Any, Callable[[], Any]] = {}
     for name in nn.__all__:
         config = getattr(nn, f"{name}Config", None)
         if config is None or not issubclass(config, Config):
@@ -364,8 +364,8 @@ def _layers() -> dict[Any, Callable[[], Any]]:
             own = config(**{**fields_of(config), **CONFIGS.get(config.__name__, {})})
             return own.init(CPU) if "device" in inspect.signature(own.init).parameters else own.init()
 
-        made[getattr(nn, name)] = make
-    return made
+        makers[getattr(nn, name)] = make
+    return makers
 
 
 EXAMPLES.update(_layers())

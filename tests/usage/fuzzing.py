@@ -34,7 +34,7 @@ def tensor(*shape: int, dtype: str = "f4") -> Tensor:
     return Tensor.from_data(np.asarray(values).astype(dtype), CPU)
 
 
-def _closed() -> io.StringIO:
+def _make_closed_file() -> io.StringIO:
     stream = io.StringIO()
     stream.close()
     return stream
@@ -79,7 +79,7 @@ WRONG: Final[dict[str, Any]] = {
     "device": CPU,
     "dtype": DType.F32,
     "missing path": Path("no/such/file"),
-    "closed file": _closed(),
+    "closed file": _make_closed_file(),
 }
 """One wrong argument of each kind."""
 
@@ -345,10 +345,10 @@ def configurations() -> Iterator[Callee | None]:
             kind = getattr(package, name)
             if inspect.isclass(kind) and issubclass(kind, Config) and "Config" in name:
                 try:
-                    given = {**fields_of(kind), **CONFIGS.get(name, {})}
+                    keywords = {**fields_of(kind), **CONFIGS.get(name, {})}
                 except BurnTorchError:  # an enum, which is not built itself
                     continue
-                yield callee(f"{package.__name__.rpartition('.')[2]}.{name}", kind, **given)
+                yield callee(f"{package.__name__.rpartition('.')[2]}.{name}", kind, **keywords)
 
 
 CONFIGS: Final[dict[str, dict[str, Any]]] = {
@@ -362,14 +362,14 @@ _FIELDS: Final[dict[str, Any]] = {"IntKind": 4, "FloatKind": 0.5, "BoolKind": Tr
 
 def fields_of(kind: type[Config]) -> dict[str, Any]:
     """Right values for the fields that a configuration needs."""
-    given: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     for field in schema_of(kind).required():
-        found = type(field.kind).__name__
-        if found == "TupleKind":
-            given[field.name] = (2,) * len(field.kind.items)  # type: ignore[attr-defined]
+        kind_name = type(field.kind).__name__
+        if kind_name == "TupleKind":
+            keywords[field.name] = (2,) * len(field.kind.items)  # type: ignore[attr-defined]
         else:
-            given[field.name] = _FIELDS.get(found, 1)
-    return given
+            keywords[field.name] = _FIELDS.get(kind_name, 1)
+    return keywords
 
 
 def layers() -> Iterator[Callee | None]:
@@ -380,8 +380,12 @@ def layers() -> Iterator[Callee | None]:
             continue
         config = getattr(nn, f"{name}Config", None)
         try:
-            made = config(**{**fields_of(config), **CONFIGS.get(f"{name}Config", {})})
-            layer = made.init(CPU) if "device" in inspect.signature(made.init).parameters else made.init()
+            layer_config = config(**{**fields_of(config), **CONFIGS.get(f"{name}Config", {})})
+            layer = (
+                layer_config.init(CPU)
+                if "device" in inspect.signature(layer_config.init).parameters
+                else layer_config.init()
+            )
         except Exception:  # what cannot be made so is left out
             continue
         yield callee(f"nn.{name}", kind, **{field: getattr(layer, field) for field in kind.__module_fields__})

@@ -60,7 +60,7 @@ COVERED: Final = frozenset(f"burn_torch.nn.{name}" for name in importlib.import_
 def public_callees() -> list[Callee]:
     """One for each public function, constructor and method."""
     seen: set[Any] = set()
-    made = []
+    callees = []
     for package in PACKAGES:
         module = importlib.import_module(package)
         for name in sorted(module.__all__):
@@ -70,8 +70,8 @@ def public_callees() -> list[Callee]:
             if inspect.isclass(value) and issubclass(value, Exception):
                 continue
             seen.add(id(value))
-            made += [callee for callee in _callees_of(f"{package}.{name}", value) if callee is not None]
-    return made
+            callees += [callee for callee in _callees_of(f"{package}.{name}", value) if callee is not None]
+    return callees
 
 
 def _callees_of(name: str, value: Any) -> Iterator[Callee | None]:

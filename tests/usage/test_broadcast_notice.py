@@ -49,10 +49,10 @@ def noticed(run: Callable[[], Any]) -> list[warnings.WarningMessage]:
 @pytest.mark.parametrize("devices", [(CPU, CPU), (AD, AD), (AD, CPU)])
 def test_pairs_where_one_of_each_was_meant_are_noticed(run: Callable[..., Any], devices: tuple[Device, Device]) -> None:
     a, b = made(5, 1, device=devices[0]), made(5, device=devices[1])
-    found = noticed(lambda: run(a, b))
-    assert len(found) == 1
-    assert found[0].filename == __file__
-    text = str(found[0].message)
+    warnings = noticed(lambda: run(a, b))
+    assert len(warnings) == 1
+    assert warnings[0].filename == __file__
+    text = str(warnings[0].message)
     assert all(
         part in text for part in ("given: ", "(5, 5)", "expected: ", "mend: ", "squeeze_dim", "unsqueeze_dim(0)")
     )
@@ -92,8 +92,8 @@ def test_one_notice_a_line() -> None:
         for n in (3, 4, 5, 5, 4, 3):
             _ = made(n, 1) == made(n)
 
-    found = noticed(loop)
-    assert [w.lineno for w in found] == [inspect.getsourcelines(loop)[1] + 2]
+    warnings = noticed(loop)
+    assert [w.lineno for w in warnings] == [inspect.getsourcelines(loop)[1] + 2]
 
     def two_lines() -> None:
         _ = made(3, 1) == made(3)
@@ -119,8 +119,8 @@ def test_a_compiled_function_notices_when_it_is_traced() -> None:
 
     run = compile(wrong)
     a, b = made(6, 1), made(6)
-    found = noticed(lambda: (run(a, b), run(a, b)))
-    assert [(w.filename, w.lineno) for w in found] == [(__file__, inspect.getsourcelines(wrong)[1] + 1)]
+    warnings = noticed(lambda: (run(a, b), run(a, b)))
+    assert [(w.filename, w.lineno) for w in warnings] == [(__file__, inspect.getsourcelines(wrong)[1] + 1)]
 
 
 def test_functions_of_the_library_are_quiet() -> None:
@@ -140,10 +140,10 @@ def test_functions_of_the_library_are_quiet() -> None:
 )
 def test_all_close_of_other_shapes_is_noticed(shapes: Any) -> None:
     x, y = (Tensor.zeros(shape, CPU) for shape in shapes)
-    found = noticed(lambda: x.all_close(y))
-    assert [w.filename for w in found] == [__file__]
+    warnings = noticed(lambda: x.all_close(y))
+    assert [w.filename for w in warnings] == [__file__]
     for part in ("all_close: tensors of different shapes", f"given:    {shapes[0]} and {shapes[1]}", "squeeze_dim"):
-        assert part in str(found[0].message)
+        assert part in str(warnings[0].message)
 
 
 def test_all_close_of_one_shape_or_with_a_number_says_nothing() -> None:

@@ -27,7 +27,7 @@ TAKES_BOOL: Final = TAKES_NAN | {"ints", "on_value", "off_value"}
 
 
 def faults(callee: Callee, chosen: np.ndarray | None) -> list[str]:
-    found = []
+    complaints = []
     for parameter in callee.varied:
         for number, (kind, value) in enumerate(WRONG.items()):
             if chosen is not None and not chosen[number]:
@@ -35,10 +35,10 @@ def faults(callee: Callee, chosen: np.ndarray | None) -> list[str]:
             outcome, what = fuzzing.outcome(callee, {parameter: value})
             call = f"{callee.name}({parameter}={kind})"
             if outcome == "raw":
-                found.append(f"{call}: {what}")
+                complaints.append(f"{call}: {what}")
             elif outcome == "right" and not is_meaningful(callee, parameter, kind):
-                found.append(f"{call}: accepted")
-    return found
+                complaints.append(f"{call}: accepted")
+    return complaints
 
 
 def is_meaningful(callee: Callee, parameter: str, kind: str) -> bool:

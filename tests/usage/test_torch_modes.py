@@ -78,8 +78,8 @@ class Net(Module):
 
 def net() -> Net:
     rng = np.random.default_rng(0)
-    made = Net(nn.Conv1dConfig(2, 3, 3).init(AD), nn.BatchNormConfig(3).init(AD), nn.LinearConfig(12, 2).init(AD))
-    return made.map_params(lambda p: p.map(lambda v: Tensor.from_data(rng.normal(size=v.shape).astype("f4"), AD)))
+    network = Net(nn.Conv1dConfig(2, 3, 3).init(AD), nn.BatchNormConfig(3).init(AD), nn.LinearConfig(12, 2).init(AD))
+    return network.map_params(lambda p: p.map(lambda v: Tensor.from_data(rng.normal(size=v.shape).astype("f4"), AD)))
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -145,9 +145,9 @@ def test_gradients_walked_in_another_mode_than_recorded(mode: Callable[[], Abstr
     loss = model.loss(x, y)
     with mode():
         grads = GradientsParams.from_grads(loss.backward(), model)
-    found = grads.get(model.linear.weight.id)
-    assert found is not None
-    np.testing.assert_array_equal(np.asarray(found), expected)
+    grad = grads.get(model.linear.weight.id)
+    assert grad is not None
+    np.testing.assert_array_equal(np.asarray(grad), expected)
 
 
 def test_another_thread_in_a_mode_changes_nothing_here() -> None:
@@ -196,7 +196,7 @@ def _bits(outputs: Any) -> list[Any]:
 
 
 def _differences(name: str, modes: tuple[str, ...]) -> list[str]:
-    leaf, found = LibTorch(), []
+    leaf, differences = LibTorch(), []
     for case in table.cases(name):
         for variant in table.variants(case):
             call = variant.call("cpu")
@@ -210,8 +210,8 @@ def _differences(name: str, modes: tuple[str, ...]) -> list[str]:
                     with MODES[mode]():
                         outputs = leaf.execute(call, inputs)
                     if _bits(outputs) != expected or any(y is not None and y.is_inference() for y in outputs):
-                        found.append(f"{variant!r} under {mode}")
-    return found
+                        differences.append(f"{variant!r} under {mode}")
+    return differences
 
 
 @pytest.mark.parametrize("name", ["matmul", "linear", "cat", "div", "atan2", "hypot", "fmod", "sum", "reshape", "exp"])

@@ -42,10 +42,10 @@ class Replayed:
 
     def _replay(self) -> None:
         self.replays += 1
-        made = self._run()
+        results = self._run()
         for x in self._spoils:
             x.fill_(torch.nan)
-        for kept, new in zip(self.outputs, made, strict=True):
+        for kept, new in zip(self.outputs, results, strict=True):
             if kept.data_ptr() != new.data_ptr():
                 kept.copy_(new)
 
@@ -93,9 +93,9 @@ class HostArena:
         for x in outputs:  # nothing has run yet
             if x.is_floating_point() and x.untyped_storage().data_ptr() not in ours:
                 x.fill_(torch.nan)
-        made = Replayed(run, outputs, self.recordings)
-        self.recordings.append(made)
-        return made
+        replayed = Replayed(run, outputs, self.recordings)
+        self.recordings.append(replayed)
+        return replayed
 
     def mark(self) -> Any:
         class Passed:
@@ -150,8 +150,8 @@ def training_step(place: str = "cpu", *, batch: int = 4, cautious: bool = False,
     logits = ops.linear(hidden, params[2], params[3])
     loss = ops.mean(ops.cross_entropy(logits, Value(tape, y.primitive, y.spec), None, None), dims=(0,))
     one = ops.full.run(trace, Value, (1.0,), {"shape": (), "dtype": DType.F32, "place": place})
-    found = tape.backward([(loss.primitive, one.primitive)])
-    grads = [Value(trace, found[p.primitive.node.id], p.spec) for p in params]
+    slots = tape.backward([(loss.primitive, one.primitive)])
+    grads = [Value(trace, slots[p.primitive.node.id], p.spec) for p in params]
     new = ops.adam_update(
         lr, 0.9, 0.99, 1e-8, 0.0, 0.1, time + 1, *state[:4], *grads, *state[4:], amsgrad=amsgrad, cautious=cautious
     )
@@ -160,8 +160,8 @@ def training_step(place: str = "cpu", *, batch: int = 4, cautious: bool = False,
 
 def initial_state(device: str = "cpu", kinds: int = 3) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(3)
-    made = [torch.randn(shape, generator=generator).mul_(0.5).to(device) for shape in SHAPES]
-    return made + [torch.zeros(shape, device=device) for _ in range(kinds - 1) for shape in SHAPES]
+    params_of_kind = [torch.randn(shape, generator=generator).mul_(0.5).to(device) for shape in SHAPES]
+    return params_of_kind + [torch.zeros(shape, device=device) for _ in range(kinds - 1) for shape in SHAPES]
 
 
 def batches(count: int, batch: int = 4, device: str = "cpu") -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -173,8 +173,8 @@ def batches(count: int, batch: int = 4, device: str = "cpu") -> Iterator[tuple[t
 
 def elementwise(build: Callable[..., Any], *specs: Any) -> Graph:
     trace = Trace()
-    made = build(*[trace.input(s) for s in specs])
-    return trace.graph(made if isinstance(made, list | tuple) else [made])
+    output = build(*[trace.input(s) for s in specs])
+    return trace.graph(output if isinstance(output, list | tuple) else [output])
 
 
 def train(

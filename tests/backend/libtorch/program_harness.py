@@ -1,4 +1,4 @@
-"""What the tests of programs share: specs, data, and the comparison with the interpreter."""
+"""Helpers of the tests of programs: specs, data, and the comparison with the interpreter."""
 
 from __future__ import annotations
 

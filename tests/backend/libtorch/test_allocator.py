@@ -47,11 +47,11 @@ def faults_a_step() -> list[float]:
     root = Path(__file__).resolve().parents[3]
     # glibc's first thresholds, fixed: by itself it raises them as it sees fit
     first = {"MALLOC_MMAP_THRESHOLD_": str(128 << 10), "MALLOC_TRIM_THRESHOLD_": str(128 << 10)}
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _STEPS],
         capture_output=True, text=True, check=True, cwd=root, timeout=120, env={**os.environ, **first},
     )  # fmt: skip
-    return [float(line) for line in told.stdout.splitlines()]
+    return [float(line) for line in process.stdout.splitlines()]
 
 
 @pytest.mark.skipif(not allocator._is_glibc(), reason="the thresholds are those of glibc")
@@ -63,7 +63,7 @@ def test_pages_are_faulted_once_and_not_in_each_step() -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """What is asked of a C library that takes 32 MiB at most for one threshold, as older ones do."""
+    """The settings asked of a C library that takes 32 MiB at most for one threshold, as older ones do."""
     calls: list[tuple[int, int]] = []
 
     class Library:

@@ -1,4 +1,4 @@
-"""What is attached to rows computes what the rows say; on the CPU, where kernels are their references."""
+"""Functions attached to rows compute what the rows say; on the CPU, where kernels are their references."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def both(name: str, inputs: list[Any], attrs: dict[str, Any]) -> tuple[Any, Any]:
-    """What is attached, and what the row computes."""
+    """Returns the results of the attached function and of the row."""
     kinds = {int: INT_NUMBER, float: FLOAT_NUMBER}
     specs = [spec(x) if isinstance(x, torch.Tensor) else None if x is None else kinds[type(x)] for x in inputs]
     call = ops.REGISTRY[name].bind(specs, attrs)
-    made = table._ATTACHED[name](call)
-    assert made is not None
-    return made(*inputs), LibTorch().execute(call, inputs)[0]
+    attached = table._ATTACHED[name](call)
+    assert attached is not None
+    return attached(*inputs), LibTorch().execute(call, inputs)[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("prob", [0.0, 0.3, 1.0])
 def test_dropout_and_its_mask(dtype: torch.dtype, prob: float) -> None:
-    found, expected = both("dropout", [drawn(7, 33, dtype=dtype), prob, KEY, STREAM], {})
-    assert torch.equal(found, expected)
+    actual, expected = both("dropout", [drawn(7, 33, dtype=dtype), prob, KEY, STREAM], {})
+    assert torch.equal(actual, expected)
     attrs = {"shape": (5, 7), "dtype": FROM_TORCH[dtype], "place": "cpu"}
-    found, expected = both("dropout_mask", [prob, KEY, STREAM], attrs)
-    assert found.dtype == dtype
-    assert torch.equal(found, expected)
+    actual, expected = both("dropout_mask", [prob, KEY, STREAM], attrs)
+    assert actual.dtype == dtype
+    assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize("dtype", [DType.BOOL, DType.F32, DType.F64, DType.I64])
 def test_bernoulli(dtype: DType) -> None:
-    found, expected = both("bernoulli", [0.3, KEY, STREAM], {"shape": (41,), "dtype": dtype, "place": "cpu"})
-    assert found.dtype == expected.dtype
-    assert torch.equal(found, expected)
+    actual, expected = both("bernoulli", [0.3, KEY, STREAM], {"shape": (41,), "dtype": dtype, "place": "cpu"})
+    assert actual.dtype == expected.dtype
+    assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize("name", ["dropout_mask", "bernoulli"])
@@ -68,11 +68,11 @@ def test_a_probability_out_of_range_is_refused(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_cross_entropy_and_its_gradient(pads: tuple[int, ...], dtype: torch.dtype) -> None:
     logits, targets, g = drawn(9, 5, dtype=dtype), torch.tensor([0, 1, 2, 3, 4, 2, 0, 4, 1]), drawn(9)
-    found, expected = both("cross_entropy", [logits, targets, None, None], {"pad_tokens": pads})
-    torch.testing.assert_close(found, expected)
-    assert found.dtype == torch.float32, "a loss of half types is float32"
-    found, expected = both("cross_entropy_backward", [g, logits, targets, None, None], {"pad_tokens": pads})
-    torch.testing.assert_close(found, expected)
+    actual, expected = both("cross_entropy", [logits, targets, None, None], {"pad_tokens": pads})
+    torch.testing.assert_close(actual, expected)
+    assert actual.dtype == torch.float32, "a loss of half types is float32"
+    actual, expected = both("cross_entropy_backward", [g, logits, targets, None, None], {"pad_tokens": pads})
+    torch.testing.assert_close(actual, expected)
 
 
 def test_cross_entropy_with_weights_or_smoothing_is_torch_s() -> None:
@@ -87,19 +87,19 @@ def test_cross_entropy_with_weights_or_smoothing_is_torch_s() -> None:
 def test_sums_over_images_and_batch() -> None:
     for x in (drawn(6, 3, 5, 7), drawn(4, 3, 9), drawn(0, 3, 5, 7), drawn(6, 5, 7, 3).permute(0, 3, 1, 2)):
         dims = (0, *range(2, x.ndim))
-        found, expected = both("sum", [x], {"dims": dims})
-        torch.testing.assert_close(found, expected)
+        actual, expected = both("sum", [x], {"dims": dims})
+        torch.testing.assert_close(actual, expected)
     call = ops.sum.bind((spec(drawn(3, 4)),), {"dims": (0,)})
     assert table._ATTACHED["sum"](call) is None
 
 
 @pytest.mark.parametrize(("size", "counts"), [((24, 24), (8, 8)), ((6, 10), (6, 5)), ((4, 4), (1, 1))])
 def test_pooling_in_bins_of_one_size(size: tuple[int, int], counts: tuple[int, int]) -> None:
-    found, expected = both("adaptive_avg_pool", [drawn(2, 3, *size)], {"output_size": counts})
-    torch.testing.assert_close(found, expected)
-    found, expected = both("adaptive_avg_pool_backward", [drawn(2, 3, *counts)], {"size": size})
-    torch.testing.assert_close(found, expected)
-    assert found.shape == expected.shape
+    actual, expected = both("adaptive_avg_pool", [drawn(2, 3, *size)], {"output_size": counts})
+    torch.testing.assert_close(actual, expected)
+    actual, expected = both("adaptive_avg_pool_backward", [drawn(2, 3, *counts)], {"size": size})
+    torch.testing.assert_close(actual, expected)
+    assert actual.shape == expected.shape
 
 
 def test_bins_that_overlap_are_torch_s() -> None:
@@ -116,13 +116,13 @@ CONV_SETTINGS = {"stride": (2, 1), "padding": ((1, 1), (0, 0)), "dilation": (1, 
 def test_convolutions_of_few_channels(dtype: torch.dtype) -> None:
     x, w, b = drawn(3, 4, 9, 8, dtype=dtype), drawn(6, 2, 3, 2, dtype=dtype), drawn(6, dtype=dtype)
     for bias in (b, None):
-        found, expected = both("conv", [x, w, bias], CONV_SETTINGS)
-        torch.testing.assert_close(found, expected)
+        actual, expected = both("conv", [x, w, bias], CONV_SETTINGS)
+        torch.testing.assert_close(actual, expected)
     g = drawn(*expected.shape, dtype=dtype)
-    found, expected = both("conv_input_gradient", [g, w], {"size": (9, 8), **CONV_SETTINGS})
-    torch.testing.assert_close(found, expected)
-    found, expected = both("conv_weight_gradient", [x, g], {"kernel": (3, 2), **CONV_SETTINGS})
-    torch.testing.assert_close(found, expected)
+    actual, expected = both("conv_input_gradient", [g, w], {"size": (9, 8), **CONV_SETTINGS})
+    torch.testing.assert_close(actual, expected)
+    actual, expected = both("conv_weight_gradient", [x, g], {"kernel": (3, 2), **CONV_SETTINGS})
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler with O
 
 @pytest.fixture(scope="module")
 def cipher() -> Cipher:
-    made = Cipher()
-    assert made.wait()
-    return made
+    cipher_in_c = Cipher()
+    assert cipher_in_c.wait()
+    return cipher_in_c
 
 
 def by_numpy(key: int, stream: int, start: int, count: int) -> philox.Words:
@@ -41,8 +41,8 @@ def by_numpy(key: int, stream: int, start: int, count: int) -> philox.Words:
 def test_the_words_are_those_of_numpy(cipher: Cipher, key: int, stream: int, start: int, count: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(philox, "_faster_cipher", lambda count: cipher())
-        found = philox.words(key, stream, start, count)
-    np.testing.assert_array_equal(found, by_numpy(key, stream, start, count))
+        words = philox.words(key, stream, start, count)
+    np.testing.assert_array_equal(words, by_numpy(key, stream, start, count))
 
 
 def test_pieces_follow_each_other(cipher: Cipher, monkeypatch: pytest.MonkeyPatch) -> None:

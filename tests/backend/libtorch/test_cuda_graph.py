@@ -45,12 +45,12 @@ def test_a_recorded_step_trains_as_the_interpreter_does(options: dict[str, Any])
 
 def test_state_stays_where_the_first_call_brought_it() -> None:
     program, _ = captured(training_step(), range(12))
-    given = initial_state()
+    state = initial_state()
     first, second = batches(2)
-    once = program(*given, *first, 0.1, 0, 1)
-    assert all(x is y for x, y in zip(once[:12], given, strict=True))
+    once = program(*state, *first, 0.1, 0, 1)
+    assert all(x is y for x, y in zip(once[:12], state, strict=True))
     twice = program(*once[:12], *second, 0.1, once[13], 2)
-    assert all(x is y for x, y in zip(twice[:12], given, strict=True))
+    assert all(x is y for x, y in zip(twice[:12], state, strict=True))
     assert twice[13] == 2
 
 
@@ -77,10 +77,10 @@ def test_state_from_elsewhere_is_copied_in() -> None:
     kept = program(*initial_state(), *first, 0.1, 0, 1)
     other = [x * 0.5 + 0.1 for x in initial_state()]
     copies = [x.clone() for x in other]
-    found = program(*other, *second, 0.1, 3, 2)
+    outputs = program(*other, *second, 0.1, 3, 2)
     expected = interpret(graph, LibTorch(), [*copies, *second, 0.1, 3, 2])
-    torch.testing.assert_close(list(found[:13]), expected[:13], rtol=1e-6, atol=1e-7)
-    assert all(x is y for x, y in zip(found[:12], kept[:12], strict=True))
+    torch.testing.assert_close(list(outputs[:13]), expected[:13], rtol=1e-6, atol=1e-7)
+    assert all(x is y for x, y in zip(outputs[:12], kept[:12], strict=True))
     assert all(torch.equal(x, y) for x, y in zip(other, copies, strict=True))
 
 
@@ -105,8 +105,8 @@ def test_an_update_whose_outputs_come_in_another_order_writes_in_place() -> None
         new, mean, square = ops.adam_update(lr, 0.9, 0.99, 1e-8, 0.0, 0.0, 3, p, g, m, v, amsgrad=False, cautious=False)
         return [square, new, mean]
 
-    found = plan(elementwise(build, *[spec(3)] * 4, FLOAT_NUMBER), "cpu", (0, 2, 3))
-    assert found.takes == (3, 0, 2)
+    planned = plan(elementwise(build, *[spec(3)] * 4, FLOAT_NUMBER), "cpu", (0, 2, 3))
+    assert planned.takes == (3, 0, 2)
 
 
 # -- who holds what ----------------------------------------------------------------------------------------
@@ -122,11 +122,11 @@ def test_an_update_is_in_place_though_a_gradient_lies_otherwise() -> None:
     written = memory_plan(segment.graph, segment.donated).in_place
     assert [len(pairs) for pairs in written.values()] == [3]
     program, _ = captured(graph, (0, 2, 3))
-    given = [torch.rand(3, 5), torch.rand(5, 3), torch.rand(3, 5), torch.rand(3, 5)]
-    expected = interpret(graph, LibTorch(), [*(x.clone() for x in given), 0.1])
-    found = program(*given, 0.1)
-    torch.testing.assert_close(list(found), expected, rtol=1e-6, atol=1e-7)
-    assert all(x is given[i] for x, i in zip(found, (0, 2, 3), strict=True))
+    inputs = [torch.rand(3, 5), torch.rand(5, 3), torch.rand(3, 5), torch.rand(3, 5)]
+    expected = interpret(graph, LibTorch(), [*(x.clone() for x in inputs), 0.1])
+    outputs = program(*inputs, 0.1)
+    torch.testing.assert_close(list(outputs), expected, rtol=1e-6, atol=1e-7)
+    assert all(x is inputs[i] for x, i in zip(outputs, (0, 2, 3), strict=True))
 
 
 def test_a_swap_of_state_is_a_swap_each_time() -> None:

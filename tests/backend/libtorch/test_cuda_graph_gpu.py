@@ -63,12 +63,12 @@ def test_a_recorded_step_trains_as_float64_does() -> None:
 
 def test_the_update_writes_the_state_where_it_lies() -> None:
     program = capture(steps.training_step(PLACE), range(12))
-    given = steps.initial_state("cuda")
+    state = steps.initial_state("cuda")
     [batch] = steps.batches(1, device="cuda")
-    before = [x.clone() for x in given]
-    found = program(*given, *batch, 0.1, 0, 1)
-    assert all(x is y for x, y in zip(found[:12], given, strict=True))
-    assert all(not torch.equal(x, y) for x, y in zip(found[:4], before, strict=False))
+    before = [x.clone() for x in state]
+    outputs = program(*state, *batch, 0.1, 0, 1)
+    assert all(x is y for x, y in zip(outputs[:12], state, strict=True))
+    assert all(not torch.equal(x, y) for x, y in zip(outputs[:4], before, strict=False))
 
 
 @pytest.mark.parametrize("key", [0, fold(1, 2), -1, 2**64 - 1, 2**63])
@@ -88,16 +88,16 @@ def test_draws_are_the_cpu_s_bit_for_bit(key: int) -> None:
             ]  # fmt: skip
 
         tensors = [TensorSpec.of((57, 33), dtype, place) for dtype in (DType.F32, DType.BF16)]
-        made: Graph = steps.elementwise(build, *tensors, INT_NUMBER)
-        return made
+        program_graph: Graph = steps.elementwise(build, *tensors, INT_NUMBER)
+        return program_graph
 
     program = capture(graph(PLACE))
     x = torch.linspace(-2, 2, 57 * 33).reshape(57, 33)
-    found = program(x.cuda(), x.bfloat16().cuda(), key)
+    outputs = program(x.cuda(), x.bfloat16().cuda(), key)
     eager = interpret(graph(PLACE), LibTorch(), [x.cuda(), x.bfloat16().cuda(), key])
     expected = interpret(graph("cpu"), LibTorch(), [x, x.bfloat16(), key])
     assert program.splits == ()
-    for number, (y, z, exact) in enumerate(zip(found, eager, expected, strict=True)):
+    for number, (y, z, exact) in enumerate(zip(outputs, eager, expected, strict=True)):
         assert torch.equal(y.cpu(), exact), number
         assert torch.equal(z.cpu(), exact), number
 
@@ -144,8 +144,8 @@ def test_outputs_are_valid_on_the_stream_of_the_call() -> None:
         stream = streams[number % 3]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            a, found = program(a, x)
-            kept.append(found + 0)
+            a, draw = program(a, x)
+            kept.append(draw + 0)
         x.record_stream(stream)
     torch.cuda.synchronize()
     assert torch.equal(a, b)
@@ -229,8 +229,8 @@ def test_pinned_numbers_are_not_overwritten_while_they_are_copied() -> None:
 
     program = capture(steps.elementwise(build, spec(1 << 22), FLOAT_NUMBER))
     x = torch.ones(1 << 22, device="cuda")
-    found = [program(x, float(n))[0] for n in range(300)]  # the host runs far ahead
-    assert [float(y) for y in found] == list(range(300))
+    readings = [program(x, float(n))[0] for n in range(300)]  # the host runs far ahead
+    assert [float(y) for y in readings] == list(range(300))
 
 
 def test_a_fault_of_the_device_names_what_to_do() -> None:

@@ -34,10 +34,10 @@ def test_numbers_beside_tensors_of_every_type() -> None:
         program, _ = captured(graph)
         x = torch.arange(5).to({v: k for k, v in FROM.items()}[dtype])
         for n in (3, 2, 100) if dtype.is_int else (0.1, -1.7, 1e-3):
-            found, expected = program(x, x[3], n), interpret(graph, LibTorch(), [x, x[3].clone(), n])
+            outputs, expected = program(x, x[3], n), interpret(graph, LibTorch(), [x, x[3].clone(), n])
             assert program.splits == ()
             half = dtype in (DType.F16, DType.BF16)
-            for y, z in zip(found, expected, strict=True):
+            for y, z in zip(outputs, expected, strict=True):
                 # on a CPU torch rounds a number to a half type before it computes, on a GPU after, as we do
                 rtol, atol = (2 * torch.finfo(y.dtype).eps, 1e-2) if half else (0.0, 0.0)
                 torch.testing.assert_close(y, z, rtol=rtol, atol=atol)
@@ -139,6 +139,6 @@ def test_gradient_descent_with_numbers_on_the_device(nesterov: bool) -> None:
         kind = torch.float32 if dtype is DType.F32 else torch.float64
         p, g, v = torch.randn(3, 4, 3, generator=torch.Generator().manual_seed(1)).to(kind)
         for lr, share in ((0.1, 1.0), (0.01, 0.7)):
-            found, expected = program(p, g, v, lr, share), interpret(graph, LibTorch(), [p, g, v, lr, share])
-            torch.testing.assert_close(list(found), expected)
+            outputs, expected = program(p, g, v, lr, share), interpret(graph, LibTorch(), [p, g, v, lr, share])
+            torch.testing.assert_close(list(outputs), expected)
         assert program.splits == ()

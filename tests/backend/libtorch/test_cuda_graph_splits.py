@@ -1,4 +1,4 @@
-"""What cannot be recorded: programs that are cut into parts, and what is said of it."""
+"""Programs with steps that cannot be recorded: they are cut into parts, and say why."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_a_split_anywhere_leaves_the_results_as_they_are(refused: str) -> None:
     for number in range(3):
         x = torch.full((3,), float(number))
         expected = interpret(graph, LibTorch(), [b, x])
-        found = program(a, x)
-        for y, z in zip(found, expected, strict=True):
+        outputs = program(a, x)
+        for y, z in zip(outputs, expected, strict=True):
             assert torch.equal(y, z)
-        a, b = found[0], expected[0]
+        a, b = outputs[0], expected[0]
     assert len(program.splits) == 1
 
 
@@ -140,8 +140,8 @@ def test_a_transfer_weighted_by_a_number_that_changes_is_launched_whole(monkeypa
     a, b = torch.zeros(300), torch.zeros(300)
     for number in range(1, 4):
         x = torch.linspace(0, number, 300)
-        a, found = program(a, x, 0.5 * number)
-        torch.testing.assert_close(found, torch.cos(torch.cat([torch.exp(b), x])))
+        a, cosine = program(a, x, 0.5 * number)
+        torch.testing.assert_close(cosine, torch.cos(torch.cat([torch.exp(b), x])))
         b = b + torch.sin(x)
         torch.testing.assert_close(a, b)
     # packing and division are recorded; what is summed lies where it was packed, so no part keeps a copy
@@ -211,9 +211,9 @@ def test_a_shape_from_data_splits() -> None:
 
 def test_a_row_on_another_device_splits() -> None:
     graph = elementwise(lambda x, y: [ops.exp(x), ops.sin(y)], spec(3, place="cuda:0"), spec(3))
-    found = plan(graph, "cuda:0")
-    assert [split.reason for split in found.splits] == ["it computes on cpu, not on cuda:0"]
-    assert [segment.captured for segment in found.segments] == [True, False]
+    planned = plan(graph, "cuda:0")
+    assert [split.reason for split in planned.splits] == ["it computes on cpu, not on cuda:0"]
+    assert [segment.captured for segment in planned.segments] == [True, False]
 
 
 def test_no_device_is_told() -> None:

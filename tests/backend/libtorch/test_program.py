@@ -130,8 +130,8 @@ def network(batch: int) -> Graph:
     losses = ops.cross_entropy(ops.linear(y, params[2], params[3]), labels, None, None)
     loss = ops.mean(losses, dims=(0,))
     seed = trace.input(spec(1))
-    found = tape.backward([(loss.primitive, seed.primitive)])
-    gradients = [Value(trace, found[p.primitive.node.id], p.spec) for p in params]
+    slots = tape.backward([(loss.primitive, seed.primitive)])
+    gradients = [Value(trace, slots[p.primitive.node.id], p.spec) for p in params]
     return trace.graph([Value(trace, tape.unwrapped(loss.primitive), loss.spec), *gradients])
 
 
@@ -178,8 +178,8 @@ def training(batch: int = 6) -> Graph:
     y = ops.linear(Value(tape, x.primitive, x.spec), *tracked)
     loss = ops.sum(y * y, dims=(0, 1))
     seed = trace.input(spec(1, 1))
-    found = tape.backward([(loss.primitive, seed.primitive)])
-    grads = [Value(trace, found[p.primitive.node.id], p.spec) for p in tracked]
+    slots = tape.backward([(loss.primitive, seed.primitive)])
+    grads = [Value(trace, slots[p.primitive.node.id], p.spec) for p in tracked]
     new = ops.adam_update(
         lr, 0.9, 0.999, 1e-5, 0.0, 0.01, time, w, b, *grads, *states, amsgrad=False, cautious=False
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which operands a program writes over, and which it keeps."""
+"""Operands that a program writes over, and operands that it keeps."""
 
 from __future__ import annotations
 

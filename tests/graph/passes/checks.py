@@ -1,4 +1,4 @@
-"""What every pass is checked for, and graphs to check it on."""
+"""Checks for every pass, and graphs to check it on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def names(graph: Graph) -> list[str]:
 
 
 def made(row: Any, like: Value, *inputs: Any, **attrs: Any) -> Value:
-    """What a row without tensor inputs makes in the trace of another value."""
+    """Runs a row without tensor inputs in the trace of another value."""
     return row.run(like.backend, Value, inputs, attrs)  # type: ignore[no-any-return]
 
 

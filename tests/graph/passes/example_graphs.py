@@ -33,8 +33,8 @@ def training_step(
     tracked = [Value(tape, tape.track(p.primitive, p.spec), p.spec) for p in parameters]
     loss = forward(tracked, [Value(tape, x.primitive, x.spec) for x in data], key)
     ones = ops.full.run(tape, Value, (1.0,), {"shape": loss.shape, "dtype": DType.F32, "place": "cpu"})
-    found = tape.backward([(loss.primitive, ones.primitive)])
-    gradients = [Value(trace, found[t.primitive.node.id], t.spec) for t in tracked]
+    slots = tape.backward([(loss.primitive, ones.primitive)])
+    gradients = [Value(trace, slots[t.primitive.node.id], t.spec) for t in tracked]
     numbers = (rate, 0.9, 0.999, 1e-8, 0.0, 0.0, time)
     settings = {"amsgrad": False, "cautious": False}
     new: list[Value]

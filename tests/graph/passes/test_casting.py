@@ -58,8 +58,8 @@ def test_the_widest_type_wins_and_constants_do_not_count() -> None:
         y = ops.linear(x, w, None)
         return y + x, y + ops.full.run(x.backend, type(x), (1.0,), {"shape": (3,), "dtype": DType.F32, "place": "cpu"})
 
-    found = types(policy(traced(function, X, W)))
-    assert [dtype for name, dtype in found if name == "add"] == ["f32", "bf16"]
+    dtypes = types(policy(traced(function, X, W)))
+    assert [dtype for name, dtype in dtypes if name == "add"] == ["f32", "bf16"]
 
 
 def test_a_value_is_cast_once_to_each_type() -> None:
@@ -68,9 +68,9 @@ def test_a_value_is_cast_once_to_each_type() -> None:
         return ops.exp(y) + ops.softmax(y, dim=1) + ops.linear(y, w, None)
 
     graph = policy(traced(function, X, W))
-    made = Counter((n.inputs[0], n.call.attrs["dtype"]) for n in graph.nodes if n.call.op.name == "cast")
-    assert set(made.values()) == {1}
-    assert sum(i == 1 for i, _ in made) == 1, "the weight is cast once"
+    casts = Counter((n.inputs[0], n.call.attrs["dtype"]) for n in graph.nodes if n.call.op.name == "cast")
+    assert set(casts.values()) == {1}
+    assert sum(i == 1 for i, _ in casts) == 1, "the weight is cast once"
     assert common_subexpressions(graph) is graph
 
 
@@ -110,8 +110,8 @@ def test_cross_entropy_reads_low_logits_and_its_losses_stay_high() -> None:
         return ops.cross_entropy(logits, t, None, None), ops.matmul(slope, w)
 
     graph = policy(traced(function, X, W, targets, spec(4)))
-    made = {name: dtype for name, dtype in types(graph) if name.startswith("cross_entropy")}
-    assert made == {"cross_entropy": "f32", "cross_entropy_backward": "bf16"}
+    losses = {name: dtype for name, dtype in types(graph) if name.startswith("cross_entropy")}
+    assert losses == {"cross_entropy": "f32", "cross_entropy_backward": "bf16"}
     assert sum(n.call.op.name == "cast" for n in graph.nodes) == 3, "x, w, and the product that is an output"
 
 
@@ -171,9 +171,9 @@ def test_the_step_learns_as_autocast_does(seed: np.random.Generator) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         out = torch.relu(x @ weights[0]) @ weights[1]
     gradients = torch.autograd.grad(out, weights, g.to(out.dtype))
-    for found, expected in zip(ours, reversed(gradients), strict=True):
-        assert found.dtype == np.float32
-        np.testing.assert_array_equal(found, expected.numpy())
+    for actual, expected in zip(ours, reversed(gradients), strict=True):
+        assert actual.dtype == np.float32
+        np.testing.assert_array_equal(actual, expected.numpy())
 
 
 def test_precisions_agree_with_the_lists_of_torch_autocast() -> None:
@@ -186,13 +186,13 @@ def test_precisions_agree_with_the_lists_of_torch_autocast() -> None:
                   "batch_norm_inference", "log_sigmoid", "binary_cross_entropy", "embedding_backward",
                   "embedding_onto_backward", "cross_entropy_with_probabilities", "sgd_update", "momentum_update",
                   "lion_update", "adam_update"}  # fmt: skip
-    found = {name: row.precision for name, row in REGISTRY.items() if "::" not in name}
-    assert {name for name in low if found[name] != "low"} == set()
-    assert {name for name in high | ours_alone if found[name] != "high"} == set()
-    gradients = {name for name, precision in found.items() if precision != "follow"} - low - high - ours_alone
+    precisions = {name: row.precision for name, row in REGISTRY.items() if "::" not in name}
+    assert {name for name in low if precisions[name] != "low"} == set()
+    assert {name for name in high | ours_alone if precisions[name] != "high"} == set()
+    gradients = {name for name, precision in precisions.items() if precision != "follow"} - low - high - ours_alone
     for name in gradients:  # a gradient row does as its forward row
         forward = name.removesuffix("_backward").removesuffix("_input_gradient").removesuffix("_weight_gradient")
-        assert found[forward] == found[name], name
+        assert precisions[forward] == precisions[name], name
 
 
 def test_another_precision_is_refused() -> None:

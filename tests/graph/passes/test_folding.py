@@ -1,4 +1,4 @@
-"""What the simplifying passes fold, and what they must leave alone."""
+"""Nodes that the simplifying passes fold, and nodes that they must leave alone."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def test_a_constant_that_gives_the_shape_stays() -> None:
 def test_a_rounded_half_constant_stays() -> None:
     half = spec(4, 3, dtype=DType.BF16)
     for number, expected in ((0.1, ["full", "expand", "mul"]), (0.5, ["mul"])):
-        found = eager(
+        folded = eager(
             fold_constants, lambda x, n=number: x * ops.expand(full(x, n, (1,), DType.BF16), shape=(4, 3)), half
         )
-        assert found == expected  # fmt: skip
+        assert folded == expected  # fmt: skip
 
 
 def test_constants_are_computed() -> None:

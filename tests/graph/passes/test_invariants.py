@@ -1,4 +1,4 @@
-"""Whether a pass that breaks a graph is caught where it does so: faults planted in every pass, and in programs."""
+"""A pass that breaks a graph is caught where it does so: faults planted in every pass, and in programs."""
 
 from __future__ import annotations
 
@@ -142,10 +142,10 @@ def test_a_fault_in_planning_is_caught_after_its_step(
     run = getattr(module, name)
 
     def broken(*args: Any, **kwargs: Any) -> Any:
-        found = run(*args, **kwargs)
-        if isinstance(found, tuple):
-            return fault(found[0]), found[1]
-        return fault(found) if isinstance(found, Graph) else replace(found, graph=fault(found.graph))
+        outcome = run(*args, **kwargs)
+        if isinstance(outcome, tuple):
+            return fault(outcome[0]), outcome[1]
+        return fault(outcome) if isinstance(outcome, Graph) else replace(outcome, graph=fault(outcome.graph))
 
     monkeypatch.setattr(module, name, broken)
     with pytest.raises(GraphError, match=FAULTS[fault]) as caught:

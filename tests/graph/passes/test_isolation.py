@@ -34,8 +34,8 @@ def test_no_output_shares_memory_with_what_others_hold(program: Program, donated
     outputs = interpret(graph, leaf, inputs)
     theirs = set(addresses([x for p, x in enumerate(inputs) if p not in donated]))
     assert not theirs.intersection(addresses(outputs))
-    found = addresses(outputs)
-    assert len(set(found)) == len(found)
+    storages = addresses(outputs)
+    assert len(set(storages)) == len(storages)
 
 
 def copies(graph: Graph, donated: Collection[int] = ()) -> int:

@@ -1,4 +1,4 @@
-"""What rows promise to passes (laws, layouts, merges) holds on both leaves, bit for bit, in every float type."""
+"""The promises of rows to passes (laws, layouts, merges) hold on both leaves, bit for bit, in every float type."""
 
 from __future__ import annotations
 
@@ -201,10 +201,10 @@ def test_the_host_computes_what_leaves_compute(row: Op) -> None:
             value = held_by(dtype, row.scalar(*held))
             for leaf in leaves(dtype):
                 tensors = [leaf.from_data(TensorData.of(np.full((5,), n)).convert(dtype), "cpu") for n in held]
-                found = read(leaf, execute(leaf, row, *tensors))
+                output = read(leaf, execute(leaf, row, *tensors))
                 tiny = value is not None and abs(value) < np.finfo(dtype.numpy).tiny  # the pass leaves these alone
                 if value is not None and not tiny:
-                    assert_same_bits([found], [np.full((5,), value, dtype.numpy)])
+                    assert_same_bits([output], [np.full((5,), value, dtype.numpy)])
 
 
 @rows_with(OfEqual)
@@ -213,8 +213,8 @@ def test_reductions_of_equal_elements(row: Op) -> None:
     assert law is not None
     for leaf in leaves(DType.F64):
         x = leaf.from_data(TensorData.of(np.full((6, 5), -1.75)), "cpu")
-        found = read(leaf, execute(leaf, row, x, dims=(0, 1)))
-        np.testing.assert_allclose(found, [[law.reduce(-1.75, 30)]], rtol=1e-15)
+        output = read(leaf, execute(leaf, row, x, dims=(0, 1)))
+        np.testing.assert_allclose(output, [[law.reduce(-1.75, 30)]], rtol=1e-15)
 
 
 @rows_with(Rewrite)

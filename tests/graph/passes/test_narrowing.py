@@ -40,8 +40,8 @@ def graph_of(name: str, half: DType = DType.BF16) -> Graph:
     params = [trace.input(wide) for _ in range(2)]
     grads = [trace.input(wide), ops.cast(trace.input(narrow), dtype=DType.F32)]
     states = [trace.input(wide) for _ in range(2 * STATES[name])]
-    made = getattr(ops, name)(*NUMBERS[name], *params, *grads, *states, **ATTRS[name])
-    return trace.graph(list(made) if isinstance(made, tuple | list) else [made])
+    output = getattr(ops, name)(*NUMBERS[name], *params, *grads, *states, **ATTRS[name])
+    return trace.graph(list(output) if isinstance(output, tuple | list) else [output])
 
 
 def values(graph: Graph) -> list[Any]:
@@ -58,22 +58,22 @@ def test_an_update_reads_half_gradients_as_they_are(name: str, half: DType) -> N
     after = narrow_gradients(graph)
     verify(after)
     assert [node.call.op.name for node in after.nodes] == [name]
-    given = values(graph)
-    for x, y in zip(interpret(after, LibTorch(), given), interpret(graph, LibTorch(), given), strict=True):
+    inputs = values(graph)
+    for x, y in zip(interpret(after, LibTorch(), inputs), interpret(graph, LibTorch(), inputs), strict=True):
         assert torch.equal(x, y)
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_the_reference_and_the_decomposition_widen_too(name: str) -> None:
     graph = narrow_gradients(graph_of(name, DType.F16))
-    given = values(graph)
-    expected = interpret(graph, LibTorch(), given)
+    inputs = values(graph)
+    expected = interpret(graph, LibTorch(), inputs)
     leaf = NdArray()
-    arrays = [leaf.from_data(LibTorch().into_data(x), "cpu") for x in given]
+    arrays = [leaf.from_data(LibTorch().into_data(x), "cpu") for x in inputs]
     for x, y in zip(interpret(graph, leaf, arrays), expected, strict=True):
         torch.testing.assert_close(torch.from_numpy(leaf.into_data(x).array), y, rtol=1e-5, atol=1e-6)
-    found = interpret(decomposed(graph.nodes[0].call), LibTorch(), [*NUMBERS[name], *given])
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    outputs = interpret(decomposed(graph.nodes[0].call), LibTorch(), [*NUMBERS[name], *inputs])
+    torch.testing.assert_close(outputs, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_gradient_that_is_float32_stays_as_it_is() -> None:

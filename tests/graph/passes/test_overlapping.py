@@ -82,8 +82,8 @@ def test_a_compiled_step_sends_between_the_operations_of_its_backward() -> None:
         for weight in weights:
             y = y.matmul(weight).tanh()
         grads = y.sum().backward()
-        found = [weight.grad(grads) for weight in weights]
-        return mean_over_processes([g for g in found if g is not None], 5.0, bucket_bytes=1)
+        grads_of_weights = [weight.grad(grads) for weight in weights]
+        return mean_over_processes([g for g in grads_of_weights if g is not None], 5.0, bucket_bytes=1)
 
     compiled = compile(step)
     for one, other in zip(compiled(weights, x), step(weights, x), strict=True):
@@ -179,14 +179,20 @@ def test_a_recorded_step_of_two_processes_sends_between_parts_of_its_backward(
     step.opened(model, AdamWConfig().init(), x, 0.1, 1, Share(0, 4, 8))
     program = next(iter(step._programs.values()))
     recorded = plan(program.graph, "cpu", program.donated)
-    told = [
+    segment_names = [
         "record" if segment.captured else " ".join(node.call.op.name for node in segment.graph.nodes)
         for segment in recorded.segments
     ]
     # each layer's gradients leave before those of the layer below are computed; the update that needs the last
     # transfer follows the others
-    assert told[:6] == ["record", "mean_send"] * 3
-    assert told[6:] == ["record", "mean_send mean_arrive mean_arrive mean_arrive", "record", "mean_arrive", "record"]
+    assert segment_names[:6] == ["record", "mean_send"] * 3
+    assert segment_names[6:] == [
+        "record",
+        "mean_send mean_arrive mean_arrive mean_arrive",
+        "record",
+        "mean_arrive",
+        "record",
+    ]
     parts = [segment.graph for segment in recorded.segments if segment.captured]
     heavy = ["matmul", "fused_product", "kernel"]
     for part in parts[:4]:
