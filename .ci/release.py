@@ -38,7 +38,7 @@ print("smoke test: imports, version and a gradient are right")
 
 
 class ReleaseError(Exception):
-    """What stands in the way of a release; the message says how to mend it."""
+    """Raised when something stands in the way of a release; the message says how to mend it."""
 
 
 def main(words: list[str] | None = None) -> int:
@@ -89,8 +89,8 @@ def prepare_release(arguments: argparse.Namespace) -> None:
     for command in (*first, commit_it, tag_it, "git push --follow-tags"):
         print(f"   {command}")
     print(f"   {Path(sys.executable).parent / 'twine'} upload {names}")
-    told = "dry run: nothing was changed but dist/" if arguments.dry_run else "the checkout was changed"
-    print(f"{told}; nothing was sent")
+    status = "dry run: nothing was changed but dist/" if arguments.dry_run else "the checkout was changed"
+    print(f"{status}; nothing was sent")
 
 
 def check_tree(root: Path, version: str) -> str:
@@ -104,7 +104,7 @@ def check_tree(root: Path, version: str) -> str:
     tags = run(["git", "tag", "--list", "v*"], root).split()
     if f"v{version}" in tags:
         raise ReleaseError(f"there is a tag v{version} already: choose a higher version")
-    released = [found for tag in tags if (found := NUMBER.fullmatch(tag[1:]))]
+    released = [match for tag in tags if (match := NUMBER.fullmatch(tag[1:]))]
     newest = max(released, key=order_of, default=None)
     if newest is not None and order_of(parsed) < order_of(newest):
         raise ReleaseError(f"{version} is older than {newest[0]}, which has a tag: choose a higher version")

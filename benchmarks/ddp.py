@@ -148,8 +148,8 @@ def start(count: int, arguments: list[str], timeout_s: float) -> dict[str, Any]:
         torchrun.wait()
     if torchrun.returncode:
         raise RuntimeError(f"{count} processes ended with code {torchrun.returncode}")
-    found: dict[str, Any] = json.loads(next(line for line in out.splitlines() if line.startswith('{"processes"')))
-    return found
+    reply: dict[str, Any] = json.loads(next(line for line in out.splitlines() if line.startswith('{"processes"')))
+    return reply
 
 
 def main() -> None:
@@ -178,7 +178,7 @@ def main() -> None:
 
         options.processes = [count for count in (1, 2, 4) if count <= max(torch.cuda.device_count(), 1)]
     plain = {"tiny": options.tiny, "sharded": options.sharded}
-    arguments = [f"--{name}" for name, given in plain.items() if given]
+    arguments = [f"--{name}" for name, flag in plain.items() if flag]
     for name in ("dropout", "bucket_mib", "warm_up", "steps", "rounds"):
         arguments += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     alone, failed = None, False

@@ -51,12 +51,18 @@ def rows_of(op: str, dtype: str, seeds: int, device: str) -> list[Row]:
                 "shapes": [list(x.shape) for x in problem.inputs if isinstance(x, torch.Tensor)],
             }
 
-            def seen(found: Difference, place: Row = place) -> None:
-                share = found.error / found.allowed if found.allowed else 0.0 if found.holds else float("inf")
-                row: Row = {"op": op, "dtype": dtype, "share": share, **found._asdict(), **place}
-                row["what"] = "gradients" if found.what.startswith("gradient") else "outputs"
-                row["of"] = found.what
-                place_of = (row["what"], found.kind)
+            def seen(difference: Difference, place: Row = place) -> None:
+                share = (
+                    difference.error / difference.allowed
+                    if difference.allowed
+                    else 0.0
+                    if difference.holds
+                    else float("inf")
+                )
+                row: Row = {"op": op, "dtype": dtype, "share": share, **difference._asdict(), **place}
+                row["what"] = "gradients" if difference.what.startswith("gradient") else "outputs"
+                row["of"] = difference.what
+                place_of = (row["what"], difference.kind)
                 if place_of not in worst or not worst[place_of]["share"] >= share:  # NaN is the worst
                     worst[place_of] = row
 
@@ -74,9 +80,9 @@ def measured(jobs: Iterable[tuple[str, str]], seeds: int, device: str, workers: 
     todo = {pool.submit(rows_of, op, dtype, seeds, device): (op, dtype) for op, dtype in jobs}
     try:
         for done in as_completed(todo, timeout=max(0.0, end - time.monotonic())):
-            found = done.result()
-            rows += found
-            share = max((row["share"] for row in found), default=0.0)
+            rows_of_case = done.result()
+            rows += rows_of_case
+            share = max((row["share"] for row in rows_of_case), default=0.0)
             print(f"{todo[done][0]:22s} {todo[done][1]:9s} {share:7.3f}", flush=True)
     except TimeoutError:
         print(f"time is up: {sum(future.done() for future in todo)} of {len(jobs)}", flush=True)

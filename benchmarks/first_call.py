@@ -43,7 +43,7 @@ BAR = 0.9
 def fastest(timings: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
     """The config of the least sample of each key, of kernels as they are now."""
     best: dict[str, tuple[float, dict[str, int]]] = {}
-    kernels = {made.kernel for made in TUNABLES.values()}
+    kernels = {tunable.kernel for tunable in TUNABLES.values()}
     for row in timings:
         ms = min(row["samples_ms"])
         if row["kernel"] in kernels and ms < best.get(row["key"], (float("inf"), {}))[0]:
@@ -54,24 +54,24 @@ def fastest(timings: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
 def keys(shapes_of: dict[str, Tunable]) -> dict[str, tuple[Tunable, Any]]:
     """The benchmark set: every operation at its usual shapes."""
     return {
-        made.key(facts): (made, facts)
-        for made in shapes_of.values()
-        for rows, cols in made.shapes
-        for facts in made.problems(rows, cols, made.dtype)
+        tunable.key(facts): (tunable, facts)
+        for tunable in shapes_of.values()
+        for rows, cols in tunable.shapes
+        for facts in tunable.problems(rows, cols, tunable.dtype)
     }
 
 
-def first_call(made: Tunable, facts: Any, tuned: dict[str, int], clock: GpuClock, folder: Path) -> dict[str, Any]:
+def first_call(tunable: Tunable, facts: Any, tuned: dict[str, int], clock: GpuClock, folder: Path) -> dict[str, Any]:
     """Calls a kernel with an empty store, and times what that took beside the tuned config."""
     selector = Selector(Store(folder / FILE), clocks=_no_clock)
     with selecting(selector), torch.no_grad(), unobserved(), clock.aside():
-        trial = made.trial(facts, Inputs(clock.device, seed=2))
-        run, config = trial.timed or trial.run, made.parse(tuned)
+        trial = tunable.trial(facts, Inputs(clock.device, seed=2))
+        run, config = trial.timed or trial.run, tunable.parse(tuned)
         began = time.perf_counter()
         trial.run(trial.inputs, None)
         clock.settle()
         took_s = time.perf_counter() - began
-        mine = [d for d in selector.decisions.values() if d.tunable.name == made.name]
+        mine = [d for d in selector.decisions.values() if d.tunable.name == tunable.name]
         calls = {"first": lambda: run(trial.inputs, None), "tuned": lambda: run(trial.inputs, config)}
         samples: dict[str, list[float]] = {name: [] for name in calls}
         for number in range(ROUNDS + 1):
@@ -79,8 +79,8 @@ def first_call(made: Tunable, facts: Any, tuned: dict[str, int], clock: GpuClock
                 samples[name].append(clock.milliseconds(calls[name]))
     first, best = (statistics.median(samples[name][1:]) for name in ("first", "tuned"))
     return {
-        "op": made.name,
-        "key": made.key(facts),
+        "op": tunable.name,
+        "key": tunable.key(facts),
         "source": ", ".join(sorted({decision.source for decision in mine})),
         "first_ms": first,
         "tuned_ms": best,
@@ -95,10 +95,10 @@ def ready(wanted: dict[str, tuple[Tunable, Any, dict[str, int]]], workers: int) 
     machine = device_of(0).machine
     chooser = Selector(Store(None))
     with Compilers(machine, workers, launchers=True) as compilers:
-        for key, (made, facts, tuned) in wanted.items():
-            configs = dict.fromkeys((chooser.plan(made, 0, facts).config, made.parse(tuned)))
+        for key, (tunable, facts, tuned) in wanted.items():
+            configs = dict.fromkeys((chooser.plan(tunable, 0, facts).config, tunable.parse(tuned)))
             try:
-                compilers.ask(key, variants(made, facts, list(configs), machine))
+                compilers.ask(key, variants(tunable, facts, list(configs), machine))
             except Exception as error:  # the call itself meets it again
                 compilers.skip(key, f"{type(error).__name__}: {error}")
         left = list(wanted)
@@ -121,14 +121,14 @@ def main() -> int:
     asked = parser.parse_args()
     tuned = fastest(json.loads(asked.file.read_text(encoding="utf-8"))["timings"])
     clock, rows, failed, until = GpuClock(0), list[dict[str, Any]](), 0, time.monotonic() + asked.budget_s
-    wanted = {key: (*found, tuned[key]) for key, found in keys(TUNABLES).items() if key in tuned}
+    wanted = {key: (*entry, tuned[key]) for key, entry in keys(TUNABLES).items() if key in tuned}
     with tempfile.TemporaryDirectory() as folder:
         for key in ready(wanted, asked.workers):
-            made, facts, _ = wanted[key]
+            tunable, facts, _ = wanted[key]
             if time.monotonic() > until:
                 break
             try:
-                rows.append(first_call(made, facts, tuned[key], clock, Path(folder)))
+                rows.append(first_call(tunable, facts, tuned[key], clock, Path(folder)))
             except Exception as error:  # the other keys can still be timed
                 print(f"{key}: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}")
                 failed += 1

@@ -50,13 +50,13 @@ class Choice:
 def choices(timings: Iterable[Mapping[str, Any]], *, table: bool) -> list[Choice]:
     """One for each key of an export, of kernels as they are now, that has the candidate which would be taken."""
     by_key: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    kernels = {made.kernel for made in TUNABLES.values()}
+    kernels = {tunable.kernel for tunable in TUNABLES.values()}
     for row in timings:
         if row["kernel"] not in kernels:  # of a kernel that has changed since
             continue
         # the least sample: what a busy host adds, while others compile beside the measurement, is not the kernel's
         by_key[row["device"], row["key"]][row["candidate"]] = min(row.get("samples_ms") or [row["median_ms"]])
-    found = []
+    listed = []
     for (device, key), medians in by_key.items():
         machine, named = shipped._machine(device), shipped._facts(key, TUNABLES)
         if machine is None or named is None:
@@ -67,8 +67,8 @@ def choices(timings: Iterable[Mapping[str, Any]], *, table: bool) -> list[Choice
                       if TUNABLES[op].supports(config, facts)), "")  # fmt: skip
         if taken in medians:
             best = min(medians, key=lambda name: medians[name])
-            found.append(Choice(op, key, plan.source, taken, best, medians[best] / medians[taken]))
-    return found
+            listed.append(Choice(op, key, plan.source, taken, best, medians[best] / medians[taken]))
+    return listed
 
 
 def _selector(device: str, machine: Machine, table: bool) -> Selector:
@@ -77,10 +77,10 @@ def _selector(device: str, machine: Machine, table: bool) -> Selector:
     return Selector(Store(None), devices=lambda index: Device(name, machine), **more)
 
 
-def told(found: Iterable[Choice]) -> str:
+def told(choices_of_run: Iterable[Choice]) -> str:
     """A line for each op, and one for each key below the bar."""
     by_op: dict[str, list[Choice]] = defaultdict(list)
-    for one in found:
+    for one in choices_of_run:
         by_op[one.op].append(one)
     lines = [f"{'op':<32}{'keys':>5}{'worst':>8}{'median':>8}{'below 0.9':>11}  sources"]
     for op, group in sorted(by_op.items()):
@@ -103,13 +103,13 @@ def main() -> int:
     parser.add_argument("--misses", type=Path, metavar="FILE", help="write the keys below the bar and their shares")
     arguments = parser.parse_args()
     rows = [row for file in arguments.files for row in json.loads(file.read_text(encoding="utf-8"))["timings"]]
-    found = choices(rows, table=not (arguments.no_table or arguments.misses))
-    print(told(found))
+    choices_of_run = choices(rows, table=not (arguments.no_table or arguments.misses))
+    print(told(choices_of_run))
     if arguments.misses:
-        below = {one.key: round(one.share, 3) for one in found if one.share < BAR}
+        below = {one.key: round(one.share, 3) for one in choices_of_run if one.share < BAR}
         arguments.misses.write_text(json.dumps(below, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         return 0
-    return int(any(one.share < BAR for one in found))
+    return int(any(one.share < BAR for one in choices_of_run))
 
 
 if __name__ == "__main__":

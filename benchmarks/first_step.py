@@ -99,38 +99,42 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
             profile.disable()
             ours.wait()
             row["steps_s"].append(time.perf_counter() - begun)
-    made = [(name, s) for name, s, cached in compilations if not cached]
-    row |= {"compiled": len(made), "compiling_s": sum(s for _, s in made), "cached": len(compilations) - len(made)}
-    row["slowest"] = sorted(made, key=lambda entry: -entry[1])[:8]
+    compiled = [(name, s) for name, s, cached in compilations if not cached]
+    row |= {
+        "compiled": len(compiled),
+        "compiling_s": sum(s for _, s in compiled),
+        "cached": len(compilations) - len(compiled),
+    }
+    row["slowest"] = sorted(compiled, key=lambda entry: -entry[1])[:8]
     row["all"] = compilations
-    row["profile"] = _told(profile) if arguments.profile else ""
+    row["profile"] = _describe_profile(profile) if arguments.profile else ""
     return row
 
 
 @contextmanager
 def _compilations() -> Iterator[list[tuple[str, float, bool]]]:
     """Each compilation of Triton: name, seconds, and whether a cache had it."""
-    found: list[tuple[str, float, bool]] = []
+    compilation_times: list[tuple[str, float, bool]] = []
     try:
         from triton import knobs
     except ImportError:
-        yield found
+        yield compilation_times
         return
     before = knobs.compilation.listener
 
     def listen(*, src: Any, metadata: Any, metadata_group: Any, times: Any, cache_hit: bool) -> None:
-        found.append((src.name, times.total * 1e-6, cache_hit))
+        compilation_times.append((src.name, times.total * 1e-6, cache_hit))
         if before is not None:
             before(src=src, metadata=metadata, metadata_group=metadata_group, times=times, cache_hit=cache_hit)
 
     knobs.compilation.listener = listen
     try:
-        yield found
+        yield compilation_times
     finally:
         knobs.compilation.listener = before
 
 
-def _told(profile: cProfile.Profile) -> str:
+def _describe_profile(profile: cProfile.Profile) -> str:
     """The functions of this project and of Triton that took longest, with what they call, then alone."""
     stats: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]  # pstats has no stub for it
     lines = []

@@ -47,8 +47,8 @@ MOST = 1.03
 class Alone(Local):
     """A function of a device that makes a step; what it returns is held as a user holds it."""
 
-    def __init__(self, made: Callable[[Device], Callable[[int], Tensor]], place: str, name: str) -> None:
-        self.made, self.place, self.name = made, place, name
+    def __init__(self, make: Callable[[Device], Callable[[int], Tensor]], place: str, name: str) -> None:
+        self.made, self.place, self.name = make, place, name
 
     def start(self) -> None:
         self.device = Device.parse(self.place, fused=self.name == EAGER_FUSED)
@@ -139,8 +139,8 @@ def model_cases(device: str, tiny: bool) -> Iterator[tuple[str, Case]]:
 
 
 def _of_cpu(tiny: bool) -> Sequence[Case]:
-    found = [case for case in all_cases("cpu", tiny)["mnist"] if case.random]
-    return found[:2]
+    cases = [case for case in all_cases("cpu", tiny)["mnist"] if case.random]
+    return cases[:2]
 
 
 def told(name: str, results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -148,15 +148,15 @@ def told(name: str, results: Sequence[Result]) -> list[dict[str, Any]]:
     print(f"\n{name}", flush=True)
     for line in table(results):
         print(line, flush=True)
-    found = []
+    entries = []
     for ours, rival in PAIRS:
         if any(result.variant == ours for result in results):
             bars = (Bar(MOST, rival), Bar(1.0, rival, of="rise_mib"), Bar(1.0, rival, of="peak_mib", goal=True))
-            found += [{"case": name} | entry for entry in judge(bars, results, ours)]
-    for entry in found:
+            entries += [{"case": name} | entry for entry in judge(bars, results, ours)]
+    for entry in entries:
         ratio = "-" if entry["ratio"] is None else f"{entry['ratio']:.3f}"
         print(f"    {entry['ours']} / {entry['rival']}, {entry['of']}: {ratio} {entry['verdict']}", flush=True)
-    return found
+    return entries
 
 
 def misses(place: str) -> dict[str, int]:
@@ -203,10 +203,10 @@ def main() -> None:
         for variant in variants:
             close(variant)
 
-    for key, made in ALONE.items():
+    for key, make in ALONE.items():
         if key in wanted:
-            variants = [Alone(made, place, variant) for variant in (EAGER, EAGER_FUSED)]
-            run(f"{key}: {(made.__doc__ or '').splitlines()[0]}", variants, 1e-3, 0.01, 101)
+            variants = [Alone(make, place, variant) for variant in (EAGER, EAGER_FUSED)]
+            run(f"{key}: {(make.__doc__ or '').splitlines()[0]}", variants, 1e-3, 0.01, 101)
     for key, case in model_cases(arguments.device, arguments.tiny):
         if key not in wanted:
             continue

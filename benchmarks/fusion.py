@@ -58,7 +58,7 @@ from burn_torch.backend.base import capabilities
 ROOT = Path(__file__).resolve().parents[1]
 GROUPS = ("ops", "host", "gpt2", "mnist")
 SHARES = {"ops": 0.45, "host": 0.1, "gpt2": 0.55, "mnist": 1.0}
-"""Of the time that is left when a group begins; the last one that was asked for has all of it."""
+"""Shares of the time that is left when a group begins: the last one that was asked for has all of it."""
 MODES: dict[str, dict[str, Any]] = {"compile": {}, "compile max-autotune": {"mode": "max-autotune-no-cudagraphs"}}
 MOST_APART = 4.0
 """The error of ours against float64, over that of eager torch: a result that is further off is wrong."""
@@ -120,11 +120,11 @@ class Run:
 
     def write(self) -> None:
         """All that was found so far."""
-        found = self.head | {"rows": self.rows, "host": self.host, "steps": self.steps}
-        found |= {"bars": [asdict(verdict) for verdict in self.verdicts], "wrong": self.wrong}
-        found["seconds"] = round(time.monotonic() - self.begun, 1)
+        report = self.head | {"rows": self.rows, "host": self.host, "steps": self.steps}
+        report |= {"bars": [asdict(verdict) for verdict in self.verdicts], "wrong": self.wrong}
+        report["seconds"] = round(time.monotonic() - self.begun, 1)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(found, indent=0, default=float) + "\n", encoding="utf-8")
+        self.path.write_text(json.dumps(report, indent=0, default=float) + "\n", encoding="utf-8")
 
     @contextmanager
     def group(self, name: str) -> Iterator[None]:
@@ -190,20 +190,20 @@ def _rows(
 
     tuning = _tuned(run)
     with tuning:
-        found = timed(operation.name, passed, moved, variants, timer, errors=errors)
-    if OURS not in {row["variant"] for row in found}:
+        rows = timed(operation.name, passed, moved, variants, timer, errors=errors)
+    if OURS not in {row["variant"] for row in rows}:
         run.wrong.append(f"{operation.name} {passed}: ours did not run, or not all of it while it was timed")
-    apart = {row["variant"]: row["error"] for row in found if row["error"] is not None}
+    apart = {row["variant"]: row["error"] for row in rows if row["error"] is not None}
     if apart.get(OURS, 0.0) > MOST_APART * apart.get("eager", 0.0) + 1e-6:
         run.wrong.append(f"{operation.name} {passed}: {apart[OURS]:.2e} from float64, eager torch {apart['eager']:.2e}")
     samples = [ms for ms in (before, _of_jax(run, jax, operation, passed)) if ms is not None]
     if samples:
         ms = statistics.median(samples)
-        share = round(found[0]["copy_ms"] / ms, 4) if found else None
+        share = round(rows[0]["copy_ms"] / ms, 4) if rows else None
         row = {"case": operation.name, "pass": passed, "variant": "jax", "median_ms": round(ms, 5)}
-        found.append(row | {"share_of_copy": share, "floor_bytes": moved, "peak_mib": None, "error": None})
+        rows.append(row | {"share_of_copy": share, "floor_bytes": moved, "peak_mib": None, "error": None})
         print(f"{operation.name:<30}{passed:<12}{'jax':<20}{ms:9.4f} ms", flush=True)
-    return found
+    return rows
 
 
 def _tuned(run: Run) -> Any:
@@ -235,12 +235,12 @@ def _jax(run: Run, chosen: Sequence[Operation]) -> Asked | None:
         script = str(Path(__file__).with_name("_fusion") / "jax_worker.py")
         command = [run.args.jax_python or sys.executable, script, str(file)]
         try:
-            found = Asked(command, jax_environment(run.args.device, torch.get_num_threads()))
+            worker = Asked(command, jax_environment(run.args.device, torch.get_num_threads()))
         except Failed as error:
             print(f"  no JAX: {error}", flush=True)
             return None
-    run.head["jax"] = f"{found.ready['ready']} on {found.ready['device']}"
-    return found
+    run.head["jax"] = f"{worker.ready['ready']} on {worker.ready['device']}"
+    return worker
 
 
 def _of_jax(run: Run, jax: Asked | None, operation: Operation, passed: str) -> float | None:
@@ -285,9 +285,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-jax", action="store_true", help="leave JAX out")
     parser.add_argument("--jax-python", default="", help="an interpreter that has jax, where this one has none")
     parser.add_argument("--verbose", action="store_true", help="end at the first failure, with its traceback")
-    found = parser.parse_args(argv)
-    found.rounds = found.rounds or (3 if found.quick else 31)
-    return found
+    parsed = parser.parse_args(argv)
+    parsed.rounds = parsed.rounds or (3 if parsed.quick else 31)
+    return parsed
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -320,10 +320,10 @@ def main(argv: list[str] | None = None) -> int:
     for name, steps in (("gpt2", gpt2), ("mnist", mnist)):
         if run.wants(name):
             with run.group(name):
-                for found in steps(arguments, run.left_s):
-                    run.steps.append(found.rows)
-                    run.verdicts += found.verdicts
-                    run.wrong += found.wrong
+                for outcome in steps(arguments, run.left_s):
+                    run.steps.append(outcome.rows)
+                    run.verdicts += outcome.verdicts
+                    run.wrong += outcome.wrong
                     run.write()
     run.write()
     print(f"\n{time.monotonic() - run.begun:.0f} s: {os.path.relpath(run.path)}\n{table(run.verdicts)}")

@@ -108,15 +108,15 @@ def group(name: str, shape: tuple[int, int], rounds: int, inductor: bool) -> dic
     function, count = GROUPS[name]
     drawn = [torch.randn(shape) for _ in range(count)]
     twin, device = function, Device.cpu()
-    given: list[Any] = []
+    arguments: list[Any] = []
     if function is dropout_norm:
         device = device.autodiff()  # where dropout drops
         twin = dropout_norm_twin
-        given.append(DropoutNorm(nn.LayerNormConfig(shape[1]).init(device), nn.Dropout(0.1)))
-    given += [Tensor.from_torch(x, device) for x in drawn]
+        arguments.append(DropoutNorm(nn.LayerNormConfig(shape[1]).init(device), nn.Dropout(0.1)))
+    arguments += [Tensor.from_torch(x, device) for x in drawn]
     variants: dict[str, Callable[[], Any]] = {
-        "op by op": partial(burn_torch.compile(function), *given),
-        "C": partial(burn_torch.compile(function, fuse=True), *given),
+        "op by op": partial(burn_torch.compile(function), *arguments),
+        "C": partial(burn_torch.compile(function, fuse=True), *arguments),
         "torch eager": partial(twin, *drawn),
     }
     if inductor:
@@ -181,7 +181,7 @@ def measured(variants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, A
             start = time.perf_counter_ns()
             variants[name]()
             times[name].append((time.perf_counter_ns() - start) / 1e3)
-    return {name: round(statistics.median(found), 1) for name, found in times.items()}
+    return {name: round(statistics.median(samples), 1) for name, samples in times.items()}
 
 
 def main() -> None:
@@ -218,12 +218,12 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
 
 
-def told(rows: dict[str, dict[str, Any]], name: str, found: dict[str, Any]) -> None:
+def told(rows: dict[str, dict[str, Any]], name: str, times: dict[str, Any]) -> None:
     """Prints and keeps a row."""
-    rows[name] = found
-    ratio = found["op by op"] / found["C"]
+    rows[name] = times
+    ratio = times["op by op"] / times["C"]
     cells = "".join(
-        f"{found.get(key, float('nan')):12.1f}" for key in ("op by op", "C", "torch eager", "torch.compile")
+        f"{times.get(key, float('nan')):12.1f}" for key in ("op by op", "C", "torch eager", "torch.compile")
     )
     print(f"{name:44}{cells}{ratio:8.2f}{'' if ratio >= BAR else '  below ' + str(BAR)}", flush=True)
 

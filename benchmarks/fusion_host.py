@@ -100,32 +100,32 @@ def flushing(rounds: int) -> dict[str, list[float]]:
     backend = x.backend
     assert isinstance(backend, Fusion)
     stream = backend.stream("cpu")
-    found: dict[str, list[float]] = {"flush of 5 operations": [], "flush of 100 operations": [],
+    times: dict[str, list[float]] = {"flush of 5 operations": [], "flush of 100 operations": [],
                                      "chain of 5, recorded and flushed": []}  # fmt: skip
 
     def stubbed(chain: Callable[[Any], Any]) -> None:
         y = chain(x)
         stream.flush()
         ready: Ready = stream.history[-1]
-        made = (y.into_torch(),)
-        ready._run = lambda *inputs: made
+        outputs = (y.into_torch(),)
+        ready._run = lambda *inputs: outputs
 
     stubbed(chain5)
     stubbed(unary)
     for _ in range(rounds):
         y = chain5(x)
-        found["flush of 5 operations"].append(nanoseconds(stream.flush) / 1000)
+        times["flush of 5 operations"].append(nanoseconds(stream.flush) / 1000)
         y = unary(x)
-        found["flush of 100 operations"].append(nanoseconds(stream.flush) / 1000)
+        times["flush of 100 operations"].append(nanoseconds(stream.flush) / 1000)
 
         def both() -> None:
             y = chain5(x)
             stream.flush()
             del y
 
-        found["chain of 5, recorded and flushed"].append(nanoseconds(both) / 1000)
+        times["chain of 5, recorded and flushed"].append(nanoseconds(both) / 1000)
         del y
-    return found
+    return times
 
 
 # -- ever new lengths ------------------------------------------------------------------------------------
@@ -187,13 +187,13 @@ def lengths(rounds: int) -> dict[str, Any]:
     for exact in (False, True):
         Variants.made = (lambda *arguments: None) if exact else symbolic  # type: ignore[method-assign]
         for name, (program, tape) in programs.items():
-            found = []
+            runs = []
             for _ in range(rounds):
                 width += 16  # so that nothing is known from the round before
-                found.append(at_lengths(program, width, tape=tape))
-            times = [statistics.median(run[0][step - 1] for run in found) for step in STEPS]
+                runs.append(at_lengths(program, width, tape=tape))
+            times = [statistics.median(run[0][step - 1] for run in runs) for step in STEPS]
             title = f"{name}, exact plans alone" if exact else name
-            rows[title] = {"ms": times, "kernels": found[-1][1], "compilations": max(run[2] for run in found)}
+            rows[title] = {"ms": times, "kernels": runs[-1][1], "compilations": max(run[2] for run in runs)}
     Variants.made = symbolic  # type: ignore[method-assign]
     return rows
 
@@ -216,10 +216,10 @@ def main_of_lengths() -> None:
         save("fusion_lengths.jsonl", {"rounds": rounds, "load": os.getloadavg()[0], "rows": rows})
 
 
-def save(name: str, found: dict[str, Any]) -> None:
+def save(name: str, fields: dict[str, Any]) -> None:
     """Appends a row to a file of data."""
     row = {"date": date.today().isoformat(), "python": platform.python_version(), "torch": torch.__version__,
-           "machine": platform.machine(), **found}  # fmt: skip
+           "machine": platform.machine(), **fields}  # fmt: skip
     with (Path(__file__).parent / "data" / name).open("a") as file:
         file.write(json.dumps(row) + "\n")
 

@@ -61,7 +61,7 @@ from benchmarks._kernels.rows import Case, merged, timed
 from benchmarks._kernels.timing import Timer
 
 JUDGED_S, RIVALS_S = 600.0, 120.0
-"""Of the machine's time, for all bars, and for all rivals."""
+"""Limits on the machine's time: for all bars, and for all rivals."""
 
 
 def parsed() -> Any:
@@ -140,22 +140,22 @@ def timed_before(arguments: Any) -> set[tuple[str, str]]:
     return {(row["case"], row["pass"]) for row in rows if row["variant"] == "ours"}
 
 
-def with_those_of(before: Mapping[str, Any] | None, found: Mapping[str, Any]) -> dict[str, Any]:
+def with_those_of(before: Mapping[str, Any] | None, report: Mapping[str, Any]) -> dict[str, Any]:
     """A run of some cases merged into what its file held."""
     order = [in_this_run(case) for case in dict.fromkeys([case for case, _ in passes_in_order()] + list(CHOSEN))]
-    return dict(found) if before is None else merged(before, found, order)
+    return dict(report) if before is None else merged(before, report, order)
 
 
 def verdicts(arguments: Any, rows: Iterable[Mapping[str, Any]]) -> list[Verdict]:
-    """Of the bars whose cases were asked for."""
+    """Returns the verdicts on the bars whose cases were asked for."""
     starts = wanted(arguments)
     return judge((replace(bar, case=in_this_run(bar.case)) for bar in BARS if bar.case.startswith(starts)), rows)
 
 
-def whole(arguments: Any, found: Mapping[str, Any]) -> dict[str, Any]:
+def whole(arguments: Any, report: Mapping[str, Any]) -> dict[str, Any]:
     """A file's rows, with the verdicts on the bars where they are asked for."""
-    judged = {"bars": [asdict(v) for v in verdicts(arguments, found["rows"])]} if arguments.judged else {}
-    return {**found, **judged}
+    judged = {"bars": [asdict(v) for v in verdicts(arguments, report["rows"])]} if arguments.judged else {}
+    return {**report, **judged}
 
 
 def held(file: Path) -> dict[str, Any] | None:
@@ -165,20 +165,20 @@ def held(file: Path) -> dict[str, Any] | None:
 
 def merge(files: list[Path], out: Path, arguments: Any) -> None:
     """Merges rows of other runs into a file, the later ones over the earlier ones."""
-    found = held(out)
+    report = held(out)
     for file in files:
-        found = with_those_of(found, json.loads(file.read_text(encoding="utf-8")))
-    assert found is not None
-    write(out, whole(arguments, found))
-    print(f"{len(found['rows'])} rows: {os.path.relpath(out)}")
+        report = with_those_of(report, json.loads(file.read_text(encoding="utf-8")))
+    assert report is not None
+    write(out, whole(arguments, report))
+    print(f"{len(report['rows'])} rows: {os.path.relpath(out)}")
     if arguments.judged:
-        print(table(verdicts(arguments, found["rows"])))
+        print(table(verdicts(arguments, report["rows"])))
 
 
-def write(file: Path, found: Mapping[str, Any]) -> None:
+def write(file: Path, report: Mapping[str, Any]) -> None:
     """A row's fields on lines of their own; whole, or not at all."""
     beside = file.with_name(file.name + ".new")
-    beside.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
+    beside.write_text(json.dumps(report, indent=0) + "\n", encoding="utf-8")
     beside.replace(file)
 
 
@@ -226,8 +226,8 @@ def call_once(queue: Queue, arguments: Any, timer: Timer, pair: tuple[str, str],
                 case.variants[name]()
                 synchronized()
             except Exception as error:  # said where it is timed, too
-                told = (str(error).splitlines() or [""])[0]
-                print(f"{FAILED}{case.name} {case.passed} {name}: {type(error).__name__}: {told}", file=sys.stderr)
+                reason = (str(error).splitlines() or [""])[0]
+                print(f"{FAILED}{case.name} {case.passed} {name}: {type(error).__name__}: {reason}", file=sys.stderr)
             else:
                 queue.done(case.name, case.passed, name, time.monotonic() - begun)
 
@@ -251,14 +251,14 @@ def cleaned() -> None:
 
 
 def answers(arguments: Any) -> None:
-    """What JAX's results differ by from float64, of each chosen case that JAX has."""
+    """Prints how far JAX's results are from float64, for each chosen case that JAX has."""
     jax = Jax(list(jax_tasks(arguments)), arguments.jax_python, SIZES.device, timed=False)
     rows = list[dict[str, Any]]()
     for case in chosen_cases(arguments, Timer(1, SIZES.device), chosen(arguments)):
-        found = None if case.exact is None else jax.apart(case.name, case.passed, *case.exact())
-        if found is not None:
-            rows.append({"case": case.name, "pass": case.passed, "variant": "jax", "apart": found})
-            print(f"{case.name:<46} {case.passed:<5}{found if isinstance(found, str) else f'{found:.2e}'}", flush=True)
+        apart = None if case.exact is None else jax.apart(case.name, case.passed, *case.exact())
+        if apart is not None:
+            rows.append({"case": case.name, "pass": case.passed, "variant": "jax", "apart": apart})
+            print(f"{case.name:<46} {case.passed:<5}{apart if isinstance(apart, str) else f'{apart:.2e}'}", flush=True)
         del case
         cleaned()
     jax.close()
@@ -298,11 +298,11 @@ def run(arguments: Any) -> None:
         jax.settle(max(5.0, 0.5 * arguments.budget_s - spent_s()))
     torch.manual_seed(0)
     if few:
-        found = chosen_cases(arguments, timer, chosen(arguments))
+        chosen_ones = chosen_cases(arguments, timer, chosen(arguments))
     else:
-        found = tuning_cases() if arguments.tune else cases(arguments, timer)
+        chosen_ones = tuning_cases() if arguments.tune else cases(arguments, timer)
     try:
-        for case in found:
+        for case in chosen_ones:
             if not case.name.startswith(wanted(arguments)):
                 continue
             new = measure(case, timer, arguments.tune, queue)

@@ -231,13 +231,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="appends one line of JSON with all times")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    found = variants(args.steps)
-    times: dict[str, list[float]] = {name: [] for name in found}
-    order = list(found)
+    calls = variants(args.steps)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
     for _ in range(args.rounds):
         random.shuffle(order)
         for name in order:
-            times[name].append(found[name]())
+            times[name].append(calls[name]())
     base = times["compiled by hand"]
     added = {name: statistics.median(a - b for a, b in zip(us, base, strict=True)) for name, us in times.items()}
     print(f"{'us a step':30s} {'median':>8s} {'least':>8s} {'adds':>8s}")

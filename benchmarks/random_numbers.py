@@ -76,20 +76,20 @@ def measure(rounds: int = 60) -> dict[str, dict[str, float]]:
             times[name].append(1e3 * (time.perf_counter() - begin))
     MASKS.clear()
     return {
-        name: {"median_ms": statistics.median(found), "low_decile_ms": statistics.quantiles(found, n=10)[0]}
-        for name, found in times.items()
+        name: {"median_ms": statistics.median(samples), "low_decile_ms": statistics.quantiles(samples, n=10)[0]}
+        for name, samples in times.items()
     }
 
 
 def main() -> None:
     torch.set_num_threads(1)
     measure(5)  # warm
-    found = measure()
-    for name, times in found.items():
+    results = measure()
+    for name, times in results.items():
         print(f"{name:40s} {times['median_ms']:8.3f} ms   low decile {times['low_decile_ms']:8.3f}")
-    names = list(found)
+    names = list(results)
     ratios = {
-        theirs.split(":")[0]: found[ours]["median_ms"] / found[theirs]["median_ms"]
+        theirs.split(":")[0]: results[ours]["median_ms"] / results[theirs]["median_ms"]
         for theirs, ours in zip(names[::2], names[1::2], strict=True)
     }
     for name, ratio in ratios.items():
@@ -101,7 +101,7 @@ def main() -> None:
             "torch": str(torch.__version__),
             "numpy": np.__version__,
             "shape": SHAPE,
-            "times": found,
+            "times": results,
             "ratios": ratios,
         }
         Path(sys.argv[1]).write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")

@@ -114,7 +114,7 @@ def forget(folder: Path) -> None:
 
 def measure(folder: Path, mib: int, rounds: int) -> dict[str, dict[str, Any]]:
     """Median seconds of each case for both, with every run; the two take turns, the first of each pair too."""
-    found: dict[str, dict[str, Any]] = {}
+    fields_by_name: dict[str, dict[str, Any]] = {}
     for name, (theirs, ours) in cases(folder, mib).items():
         times: dict[str, list[float]] = {"safetensors": [], "burn_torch": []}
         pair = [("safetensors", theirs), ("burn_torch", ours)]
@@ -133,15 +133,15 @@ def measure(folder: Path, mib: int, rounds: int) -> dict[str, dict[str, Any]]:
                     times[who].append(taken)
         medians = {who: statistics.median(runs) for who, runs in times.items()}
         ratios = [b / a for a, b in zip(times["safetensors"], times["burn_torch"], strict=True)]
-        found[name] = {
+        fields_by_name[name] = {
             "median_s": medians,
             "ratio": medians["burn_torch"] / medians["safetensors"],
             "median_of_ratios": statistics.median(ratios),
             "runs_s": times,
         }
-        told = "   ".join(f"{who} {1e3 * taken:8.1f} ms" for who, taken in medians.items())
-        print(f"{name:46s} {told}   ratio {found[name]['ratio']:6.2f}", flush=True)
-    return found
+        shown = "   ".join(f"{who} {1e3 * taken:8.1f} ms" for who, taken in medians.items())
+        print(f"{name:46s} {shown}   ratio {fields_by_name[name]['ratio']:6.2f}", flush=True)
+    return fields_by_name
 
 
 def main() -> None:
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(), help="on the file system that is to be measured")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        found = measure(Path(folder), args.mib, args.rounds)
+        cases = measure(Path(folder), args.mib, args.rounds)
     if args.results is not None:
         row = {
             "date": date.today().isoformat(),
@@ -165,10 +165,10 @@ def main() -> None:
                 "safetensors": metadata.version("safetensors"),
             },
             "mib": args.mib,
-            "cases": found,
+            "cases": cases,
         }
         args.results.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
-    slow = [f"{name}: {found[name]['ratio']:.2f}" for name in JUDGED if found[name]["ratio"] > BAR]
+    slow = [f"{name}: {cases[name]['ratio']:.2f}" for name in JUDGED if cases[name]["ratio"] > BAR]
     if slow:
         sys.exit(f"above the bar of {BAR}: {', '.join(slow)}")
 

@@ -85,14 +85,14 @@ class Run:
 
     def _head(self) -> dict[str, Any]:
         args = self.args
-        found: dict[str, Any] = {
+        head: dict[str, Any] = {
             "date": str(date.today()),
             "device": torch.cuda.get_device_name() if self.cuda else processor(),
         }
-        found |= {"python": platform.python_version(), "torch": torch.__version__, "threads": torch.get_num_threads()}
-        found["clock"] = args.clock
-        found |= {"products": self.products(), "cudnn_benchmark": torch.backends.cudnn.benchmark if self.cuda else None}
-        return found | {"commit": commit(), "arguments": {k: v for k, v in vars(args).items() if v and k not in PATHS}}
+        head |= {"python": platform.python_version(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+        head["clock"] = args.clock
+        head |= {"products": self.products(), "cudnn_benchmark": torch.backends.cudnn.benchmark if self.cuda else None}
+        return head | {"commit": commit(), "arguments": {k: v for k, v in vars(args).items() if v and k not in PATHS}}
 
     def products(self) -> str:
         """The precision of matrix products and convolutions in float32, the same on every side."""
@@ -142,16 +142,16 @@ class Run:
         for line in table(results):
             print(line, flush=True)
         bars = judge(case.bars, results, COMPILED)
-        found: dict[str, Any] = {"case": case.name, "parameters": sum(a.size for a in values.values())}
-        found |= {"products": products, "rows": [r.row() for r in results]}
+        entry: dict[str, Any] = {"case": case.name, "parameters": sum(a.size for a in values.values())}
+        entry |= {"products": products, "rows": [r.row() for r in results]}
         working = {r.variant for r in results if r.us and not r.why}
-        found["traces"] = {v.name: v.traces for v in variants if isinstance(v, Ours) and v.name in working}
-        self.wrong += [f"{case.name}: {n} was traced {k} times" for n, k in found["traces"].items() if (k or 1) > 1]
+        entry["traces"] = {v.name: v.traces for v in variants if isinstance(v, Ours) and v.name in working}
+        self.wrong += [f"{case.name}: {n} was traced {k} times" for n, k in entry["traces"].items() if (k or 1) > 1]
         mine = [v for v in variants if isinstance(v, Ours) and v.name == COMPILED and v.name in working]
         if not self.cuda and case.visit_s < 0.1:
             shown = [v for v in variants if v.name in {results[0].variant, COMPILED} & working]
-            found["shares"] = extras.shares(shown, 3 if args.tiny else 30)
-            print("\n".join(extras.shares_table(found["shares"])))
+            entry["shares"] = extras.shares(shown, 3 if args.tiny else 30)
+            print("\n".join(extras.shares_table(entry["shares"])))
         if self.cuda and args.profile:
             for variant in variants:
                 if variant.name in {GRAPH, COMPILED, *(() if GRAPH in case.rivals else case.rivals[:1])} & working:
@@ -162,7 +162,7 @@ class Run:
         for bar in bars:
             print("  " + said(bar))
         self.bars += [{"case": case.name, **bar} for bar in bars]
-        self.cases.append(found)
+        self.cases.append(entry)
         self.write()
         for variant in variants:
             close(variant)
@@ -207,8 +207,8 @@ def said(bar: dict[str, Any]) -> str:
     """A bar in words."""
     kind = "goal" if bar["goal"] else "bar"
     against = f" / {bar['rival']}" if bar["rival"] else ""
-    found = bar.get("ratio") if bar["rival"] else bar.get("value")
-    shown = "-" if found is None else f"{found:.3g}"
+    number = bar.get("ratio") if bar["rival"] else bar.get("value")
+    shown = "-" if number is None else f"{number:.3g}"
     low = f" (low deciles {bar['low_ratio']:.3g})" if bar.get("low_ratio") else ""
     cold = f" (fresh process: {bar['cold_ms']:.1f})" if bar.get("cold_ms") else ""
     verdict = (
@@ -228,10 +228,10 @@ def processor() -> str:
 
 
 def commit() -> str:
-    found = subprocess.run(
+    process = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    return found.stdout.strip()
+    return process.stdout.strip()
 
 
 def settings(arguments: argparse.Namespace) -> None:
@@ -268,10 +268,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", default="", help="the file for the rows")
     parser.add_argument("--clock", choices=("wall", "process"), help="process by itself on a CPU with one thread")
     parser.add_argument("--first-call", default="", help=argparse.SUPPRESS)
-    found = parser.parse_args(argv)
-    if found.clock is None:
-        found.clock = "process" if found.device == "cpu" and found.threads == 1 else "wall"
-    return found
+    parsed = parser.parse_args(argv)
+    if parsed.clock is None:
+        parsed.clock = "process" if parsed.device == "cpu" and parsed.threads == 1 else "wall"
+    return parsed
 
 
 def main(argv: list[str] | None = None) -> int:

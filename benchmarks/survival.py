@@ -114,13 +114,13 @@ def checkpoint() -> None:
     for title, now in (("wall, ms a step", time.perf_counter), ("thread of the loop", time.thread_time)):
         print(f"{title:22s} {'median':>8s} {'the step after':>15s} {'other steps, most':>18s}")
         for name, change in variants.items():
-            found = steps_of(widths, rows, count, change, now)[2:]  # tracing
-            held = max(found[8], found[9])
-            others = found[:8] + found[10:18]
+            times = steps_of(widths, rows, count, change, now)[2:]  # tracing
+            held = max(times[8], times[9])
+            others = times[:8] + times[10:18]
             print(f"{name:22s} {statistics.median(others):8.0f} {held:15.0f} {max(others):18.0f}")
 
 
-def _watched(flag: bool, training: SupervisedTraining) -> SupervisedTraining:
+def _watch(flag: bool, training: SupervisedTraining) -> SupervisedTraining:
     return training.detect_anomaly(flag)
 
 
@@ -136,9 +136,9 @@ def anomaly() -> None:
         totals: dict[bool, list[float]] = {False: [], True: []}
         for _ in range(7):
             for flag in (False, True):
-                change = partial(_watched, flag)
-                found = steps_of(widths, rows, count, change, time.process_time)
-                totals[flag].append(statistics.fmean(found[4:]) * 1e3)
+                change = partial(_watch, flag)
+                times = steps_of(widths, rows, count, change, time.process_time)
+                totals[flag].append(statistics.fmean(times[4:]) * 1e3)
         without, watched = min(totals[False]), min(totals[True])
         print(f"{name:18s} {without:9.0f} {watched:9.0f} {watched / without:6.3f}")
 

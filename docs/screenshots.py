@@ -60,7 +60,7 @@ def smaller(svg: str) -> str:
     """The same picture without fonts from elsewhere, and with numbers no longer than they need be."""
     svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
     svg = re.sub(r"font-family: Fira Code, monospace", "font-family: 'Fira Code', 'DejaVu Sans Mono', monospace", svg)
-    svg = re.sub(r'="(\d+\.\d+)"', lambda found: f'="{float(found[1]):.1f}"'.replace('.0"', '"'), svg)
+    svg = re.sub(r'="(\d+\.\d+)"', lambda match: f'="{float(match[1]):.1f}"'.replace('.0"', '"'), svg)
     svg = re.sub(r"terminal-\d+", "terminal", svg)  # a number that would differ in each picture
     return re.sub(r"\n\s*", "\n", svg).strip() + "\n"
 

@@ -39,13 +39,13 @@ def batches(steps: int, device: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Points around a centre for each class, the same in every run; one label in eight is missing."""
     generator = torch.Generator().manual_seed(1)
     centres = torch.randn(CLASSES, FEATURES, generator=generator)
-    found = []
+    pairs = []
     for _ in range(steps):
         labels = torch.randint(0, CLASSES, (32,), generator=generator)
         x = centres[labels] + 1.2 * torch.randn(32, FEATURES, generator=generator)
         labels[::8] = -100
-        found.append((x.to(device), labels.to(device)))
-    return found
+        pairs.append((x.to(device), labels.to(device)))
+    return pairs
 
 
 def train(steps: int, *, patched: bool, device: str = "cpu", backend: str | None = None) -> list[float]:

@@ -36,7 +36,7 @@ if importlib.util.find_spec("hypothesis"):
 
 @pytest.fixture(autouse=True)
 def numbers_of_torch(request: pytest.FixtureRequest) -> None:
-    """What torch draws in a test is the same in every run too.
+    """Makes torch draw the same numbers in every run of a test.
 
     `torch.manual_seed` would keep a traceback for each kind of device that is not in use: 0.6 ms, and memory.
     """

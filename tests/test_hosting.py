@@ -1,4 +1,4 @@
-"""What the hosting service reads: the workflow, the forms, the hooks; and the page that says where it was tried."""
+"""Files that the hosting service reads: the workflow, the forms, the hooks; and the page of where it was tried."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_commands_of_the_workflow_are_there() -> None:
 
 def test_the_page_names_each_cell_as_tried_or_untried() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Where it was tried")[1].split("\n## ")[0]
-    told = re.findall(r"^\| (\S+) \| (\S+) \| (\S+) \| (.+) \|$", page, re.MULTILINE)
-    cells = {(system, python, torch): what for python, torch, system, what in told}
+    rows = re.findall(r"^\| (\S+) \| (\S+) \| (\S+) \| (.+) \|$", page, re.MULTILINE)
+    cells = {(system, python, torch): what for python, torch, system, what in rows}
     systems = [os.partition("-")[0].replace("ubuntu", "Linux").replace("macos", "macOS") for os in matrix("os")]
     expected = set(itertools.product(systems, matrix("python"), matrix("torch")))
     assert {cell for cell in cells if cell[1][0].isdigit()} == expected

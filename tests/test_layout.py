@@ -66,12 +66,12 @@ def test_no_file_is_larger_than_one_mebibyte() -> None:
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:
-    found = []
+    places = []
     for path in tracked_files():
         text = path.read_bytes().decode("utf-8", errors="ignore")
         lines = (line for line, content in enumerate(text.splitlines(), 1) if ONE_MACHINE.search(content))
-        found += [f"{path.relative_to(ROOT)}:{line}" for line in lines]
-    assert found == []
+        places += [f"{path.relative_to(ROOT)}:{line}" for line in lines]
+    assert places == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What stands against the libraries that could do what is written by hand: docs/decisions/0025-what-a-library-does.md.
+"""Reasons against libraries that could replace our own code: docs/decisions/0025-what-a-library-does.md.
 
 A test here fails on the day a library does what is asked; then ours goes.
 """
@@ -36,7 +36,7 @@ from burn_torch.record.stores import PytorchStore
 from burn_torch.train.metric.edits import common_subsequence, edit_distance
 
 BOUND = 512 << 20
-"""What a reader may take beyond the size of the file: docs/building-blocks/errors.md."""
+"""The memory that a reader may take beyond the size of the file: docs/building-blocks/errors.md."""
 
 
 def library(name: str) -> Any:

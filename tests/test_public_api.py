@@ -1,4 +1,4 @@
-"""What is public: `__all__` says it, each name resolves and has a docstring, the generated stub agrees."""
+"""Public names: `__all__` lists them, each resolves and has a docstring, the generated stub agrees."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def is_public(name: str) -> bool:
 
 
 def public_modules(*, packages: bool) -> list[str]:
-    found = pkgutil.walk_packages(burn_torch.__path__, "burn_torch.")
-    return [info.name for info in found if is_public(info.name) and (info.ispkg or not packages)]
+    infos = pkgutil.walk_packages(burn_torch.__path__, "burn_torch.")
+    return [info.name for info in infos if is_public(info.name) and (info.ispkg or not packages)]
 
 
 PACKAGES = public_modules(packages=True)
@@ -117,7 +117,7 @@ def test_modules_and_what_they_export_have_docstrings(name):
         if not (value.__dict__.get("__doc__") if inspect.isclass(value) else inspect.getdoc(value)):
             bare.append(f"{name}.{key}")
         if inspect.isclass(value):
-            bare += [f"{name}.{key}.{method}" for method, found in methods(value) if not inspect.getdoc(found)]
+            bare += [f"{name}.{key}.{method}" for method, member in methods(value) if not inspect.getdoc(member)]
     assert bare == []
 
 

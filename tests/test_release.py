@@ -52,7 +52,7 @@ def test_a_clean_tree_and_a_new_version_are_taken(release: ModuleType, checkout:
 
 
 @pytest.mark.parametrize(
-    ("version", "told"),
+    ("version", "complaint"),
     [
         ("0.2", "'0.2' is no version: write 1.2.3"),
         ("0.1.1", "there is a tag v0.1.1 already"),
@@ -60,9 +60,9 @@ def test_a_clean_tree_and_a_new_version_are_taken(release: ModuleType, checkout:
         ("0.1.1rc2", "0.1.1rc2 is older than 0.1.1"),
     ],
 )
-def test_another_version_is_refused(version: str, told: str, release: ModuleType, checkout: Path) -> None:
+def test_another_version_is_refused(version: str, complaint: str, release: ModuleType, checkout: Path) -> None:
     git(checkout, "tag", "v0.1.1")
-    with pytest.raises(release.ReleaseError, match=told):
+    with pytest.raises(release.ReleaseError, match=complaint):
         release.check_tree(checkout, version)
 
 

@@ -36,8 +36,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [*command, "--wheel-dir", str(target), str(source)], capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stdout + built.stderr
-    (made,) = target.glob("*.whl")
-    return made
+    (wheel_file,) = target.glob("*.whl")
+    return wheel_file
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +130,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     others = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
     (site / "others.pth").write_text("\n".join(sorted(others)) + "\n")
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", "--quiet"]
-    made = subprocess.run([*command, str(wheel)], capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stdout + made.stderr
+    process = subprocess.run([*command, str(wheel)], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
     return place
 
 

@@ -76,17 +76,17 @@ def flushes(device: Device, rounds: int) -> list[Row]:
     rows = []
     for count in LAUNCHES:
         # of different sizes, so that none are joined
-        given = [Tensor.from_torch(torch.randn(64 + i, 64, device=fused.place), fused) for i in range(count)]
+        inputs = [Tensor.from_torch(torch.randn(64 + i, 64, device=fused.place), fused) for i in range(count)]
         times = []
         for number in range(rounds + 3):
-            made = [five(x) for x in given]
+            outputs = [five(x) for x in inputs]
             device.sync()  # not the fused device's own, which computes what is pending
             begun = time.perf_counter()
             stream.flush()
             taken = 1e6 * (time.perf_counter() - begun)
             if number >= 3:
                 times.append(taken)
-            del made
+            del outputs
         kernels = stream.history[-1].plan.kernels
         rows.append(_row(f"flush of {count} launches", times) | {"launches": count, "kernels": kernels})
     return rows
@@ -105,17 +105,17 @@ def chain_of_five(device: Device, rounds: int, *, compiled: bool, backend: str) 
     compiled   whether torch.compile takes part, with this backend
     """
     fused = device.fused()
-    given = torch.randn(64, 768, device=fused.place)
-    stream, x = _fusion(fused).stream(fused.place), Tensor.from_torch(given, fused)
+    tensor = torch.randn(64, 768, device=fused.place)
+    stream, x = _fusion(fused).stream(fused.place), Tensor.from_torch(tensor, fused)
 
     def whole() -> Any:
         y = five(x)
         stream.flush()
         return y
 
-    calls: dict[str, Call] = {"ours": whole, "torch eager": partial(five_twin, given)}
+    calls: dict[str, Call] = {"ours": whole, "torch eager": partial(five_twin, tensor)}
     if compiled:
-        calls["torch.compile"] = partial(torch.compile(five_twin, dynamic=False, backend=backend), given)
+        calls["torch.compile"] = partial(torch.compile(five_twin, dynamic=False, backend=backend), tensor)
     for _ in range(8):  # a program is written when its shape has come a few times
         whole()
     ready = stream.history[-1]
@@ -135,13 +135,13 @@ def chain_of_five(device: Device, rounds: int, *, compiled: bool, backend: str) 
     parts |= launched
     times |= _in_turns(parts, fused, rounds)
     stream.flush()
-    made = (five(x).into_torch(),)
-    ready._run = lambda *_: made
+    result = (five(x).into_torch(),)
+    ready._run = lambda *_: result
     try:
         times["recording and flush, the launch left out"] = _in_turns({"": whole}, fused, rounds)[""]
     finally:
         ready._run = run
-    return [_row(name, found) for name, found in times.items()]
+    return [_row(name, samples) for name, samples in times.items()]
 
 
 def _numbers_of(ready: Any) -> list[float]:
@@ -172,22 +172,22 @@ def _launches(ready: Any) -> dict[str, Call]:
     known = iter(_numbers_of(ready))
     order = [torch.randn(ready.graph.inputs[0][1].shape, device=device) if isinstance(spec, TensorSpec) else next(known)
              for spec in specs]  # fmt: skip
-    found: dict[str, Call] = {"the launch": partial(kernel, *order)}
+    calls: dict[str, Call] = {"the launch": partial(kernel, *order)}
     index = device.index
     quick = None if index is None else prepared(compiled, index)
     if quick is not None and len(variant.kernel.outputs) == 1:
         x = next(value for value in order if isinstance(value, torch.Tensor))
         numbers = [launched_with(argument, order) for argument in variant.kernel.numbers]
         y = torch.empty_like(x)
-        given = [x.data_ptr(), y.data_ptr(), *numbers, *variant.kernel.sizes, *tiles.blocks(variant.kernel).values()]
+        operands = [x.data_ptr(), y.data_ptr(), *numbers, *variant.kernel.sizes, *tiles.blocks(variant.kernel).values()]
         stream = torch.cuda.current_stream(device).cuda_stream
         programs = tiles.programs(variant.kernel)
-        submit = partial(quick.submit, programs, 1, 1, stream, *quick.head, *given)
-        found["the driver's part"] = partial(_kept, submit, y)
-    return found
+        submit = partial(quick.submit, programs, 1, 1, stream, *quick.head, *operands)
+        calls["the driver's part"] = partial(_run_and_keep, submit, y)
+    return calls
 
 
-def _kept(call: Call, memory: torch.Tensor) -> None:
+def _run_and_keep(call: Call, memory: torch.Tensor) -> None:
     """Runs a call that writes to memory, which lives as long as this is bound to it."""
     call()
 
@@ -195,10 +195,10 @@ def _kept(call: Call, memory: torch.Tensor) -> None:
 # -- bars ----------------------------------------------------------------------------------------------------
 def verdicts(recordings: Sequence[Row], flushed: Sequence[Row], chain: Sequence[Row]) -> list[Verdict]:
     """Each figure beside its bar."""
-    found: list[Verdict] = []
+    judged: list[Verdict] = []
 
     def at_most(case: str, asked: str, value: float | None, most: float) -> None:
-        found.append(Verdict(case, "host", asked, value, most, value is not None and value <= most))
+        judged.append(Verdict(case, "host", asked, value, most, value is not None and value <= most))
 
     taped = [row["median_us"] for row in recordings if row["name"].endswith("with Autodiff")]
     plain = [row["median_us"] for row in recordings if row["name"].endswith("recorded")]
@@ -209,4 +209,4 @@ def verdicts(recordings: Sequence[Row], flushed: Sequence[Row], chain: Sequence[
     ours = next((row["median_us"] for row in chain if row["name"] == "ours"), None)
     at_most("chain of five operations", "us, at most", ours, CHAIN_US)
     at_most("chain of five operations", "us, goal", ours, CHAIN_GOAL_US)
-    return found
+    return judged

@@ -60,7 +60,7 @@ class Worker:
         self.inputs: list[Any] = []
 
     def milliseconds(self, name: str, passed: str, calls: int) -> float:
-        """Of a call, of `calls` in a queue."""
+        """Returns the time of one call out of `calls` in a queue."""
         operation = self.operations[name]
         if self.name != name:  # the memory of one operation at a time
             self.name, keys = name, jax.random.split(jax.random.key(0), len(operation["shapes"]))
@@ -70,10 +70,10 @@ class Worker:
         run = self.call(FUNCTIONS[operation["function"]], operation["graded"], passed)
         for _ in range(3):
             jax.block_until_ready(run())
-        begun, found = time.perf_counter(), None
+        begun, outputs = time.perf_counter(), None
         for _ in range(calls):
-            found = run()
-        jax.block_until_ready(found)
+            outputs = run()
+        jax.block_until_ready(outputs)
         return 1e3 * (time.perf_counter() - begun) / calls
 
     def call(self, function: Any, graded: list[int], passed: str) -> Any:

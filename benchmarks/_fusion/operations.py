@@ -56,12 +56,12 @@ class Operation:
         """Returns what the variant `ours` must reach; memory at the floor, an intermediate of one element more is too
         much.
         """
-        found = []
+        listed = []
         for passed, kept in zip(("f", "fb"), self.kept, strict=True):
             share, ahead = next(((s, a) for p, s, a in self.wanted if p == passed), (None, None))
             most = 1.01 * kept / 2**20 + 0.1  # rows round to a tenth
-            found.append(Bar(case=self.name, passed=passed, share=share, ahead=ahead, against=COMPILED, peak_mib=most))
-        return found
+            listed.append(Bar(case=self.name, passed=passed, share=share, ahead=ahead, against=COMPILED, peak_mib=most))
+        return listed
 
     # -- variants --------------------------------------------------------------------------------------
     def lazily(self, inputs: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor] | None, device: Device) -> Call:
@@ -71,11 +71,11 @@ class Operation:
         """
         if upstream is None:
             tape = device.autodiff()
-            given = [Tensor.from_torch(x, tape) for x in inputs]
-            given = [x.require_grad() if i in self.graded else x for i, x in enumerate(given)]
+            tracked = [Tensor.from_torch(x, tape) for x in inputs]
+            tracked = [x.require_grad() if i in self.graded else x for i, x in enumerate(tracked)]
 
             def forward() -> Any:
-                y = self.ours(*given)
+                y = self.ours(*tracked)
                 results_of(y)
                 return y
 
@@ -84,9 +84,9 @@ class Operation:
         pulled = tuple(Tensor.from_torch(g, device) for g in upstream)
         leaves = [plain[i] for i in self.graded]
 
-        def of_leaves(*found: Tensor) -> Any:
+        def of_leaves(*moved: Tensor) -> Any:
             mixed = list(plain)
-            for i, x in zip(self.graded, found, strict=True):
+            for i, x in zip(self.graded, moved, strict=True):
                 mixed[i] = x
             return self.ours(*mixed)
 
@@ -103,23 +103,23 @@ class Operation:
         self, inputs: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor] | None, function: Callable[..., Any]
     ) -> Call:
         """A torch function, with torch's tape."""
-        given = [x.clone().requires_grad_(i in self.graded) for i, x in enumerate(inputs)]
-        leaves = [given[i] for i in self.graded]
+        leaves_and_constants = [x.clone().requires_grad_(i in self.graded) for i, x in enumerate(inputs)]
+        leaves = [leaves_and_constants[i] for i in self.graded]
 
         def call() -> Any:
-            y = function(*given)
+            y = function(*leaves_and_constants)
             if upstream is None:
                 return y
-            made = y if isinstance(y, tuple) else (y,)
-            return y, torch.autograd.grad(made, leaves, list(upstream))
+            outputs = y if isinstance(y, tuple) else (y,)
+            return y, torch.autograd.grad(outputs, leaves, list(upstream))
 
         return call
 
     def upstream(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """A random gradient for each result."""
         with torch.no_grad():
-            made = self.theirs(*inputs)
-        return [torch.randn_like(y) for y in (made if isinstance(made, tuple) else (made,))]
+            outputs = self.theirs(*inputs)
+        return [torch.randn_like(y) for y in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
     # -- what they compute -----------------------------------------------------------------------------
     def errors(self, passed: str, place: str, device: Device, rows: int) -> dict[str, float]:
@@ -138,8 +138,8 @@ class Operation:
         }
 
 
-def _apart(found: torch.Tensor, exact: torch.Tensor) -> float:
-    return float((found.double() - exact).norm() / exact.norm())
+def _apart(actual: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((actual.double() - exact).norm() / exact.norm())
 
 
 # -- as users write them ----------------------------------------------------------------------------------
@@ -193,24 +193,24 @@ def operations(quick: bool) -> list[Operation]:
     size = 32 if quick else 8192
     rows, cols = (32, 64) if quick else (16_384, 4096)
     images = (4, 4, 4, 4) if quick else (256, 64, 56, 56)
-    found = []
+    listed = []
     for dtype, share, ahead in ((torch.float32, 0.97, None), (torch.bfloat16, 0.90, 1.25)):
         n = size * size * dtype.itemsize
-        found.append(
+        listed.append(
             Operation(
                 f"gelu {_type(dtype)} {size}x{size}", dtype, [(size, size)], [0], gelu, gelu_twin, "gelu",
                 (2 * n, 4 * n), (n, 2 * n), [("f", share, ahead), ("fb", share, ahead)],
             )
         )  # fmt: skip
     half, n = torch.bfloat16, 2 * size * size
-    found.append(
+    listed.append(
         Operation(
             f"chain12 bf16 {size}x{size}", half, [(size, size), (1, size), (1, size), (size, size)], [0, 3], chain12,
             chain12_twin, "chain12", (3 * n, 6 * n), (n, 3 * n), [("f", None, 1.3), ("fb", None, 1.2)],
         )
     )  # fmt: skip
     n = 2 * rows * cols
-    found.append(
+    listed.append(
         Operation(
             f"dropout+residual+norm {rows}x{cols}", half, [(rows, cols), (rows, cols), (cols,), (cols,)], [0, 1, 2, 3],
             dropout_residual_norm, dropout_residual_norm_twin, "dropout_residual_norm", (4 * n, 8 * n), (2 * n, 4 * n),
@@ -218,13 +218,13 @@ def operations(quick: bool) -> list[Operation]:
         )
     )  # fmt: skip
     n = 2 * math.prod(images)
-    found.append(
+    listed.append(
         Operation(
             f"batch_norm+relu {'x'.join(map(str, images))}", half, [images, images[1:2], images[1:2]], [0, 1, 2],
             batch_norm_relu, batch_norm_relu_twin, "batch_norm_relu", (3 * n, 7 * n), (n, 2 * n), [("f", None, 1.3)],
         )
     )  # fmt: skip
-    return found
+    return listed
 
 
 def _type(dtype: torch.dtype) -> str:

@@ -57,20 +57,20 @@ def gpt2(arguments: argparse.Namespace, left_s: Left) -> Iterator[Found]:
 def _variants(case: Case, values: Any, arguments: argparse.Namespace, jax: bool) -> list[Variant]:
     """The reference first, then the fused step and torch's rivals of bars; what a short time can do without is last."""
     device = arguments.device
-    found: list[Variant] = [TorchStep(case, values, device, TORCH)]
+    chosen: list[Variant] = [TorchStep(case, values, device, TORCH)]
     judged = {bar.rival for bar in case.bars if not bar.goal}
     rivals = [name for name in (COMPILE, COMPILE_GRAPH) if device == "cuda"]
     if arguments.no_compile or arguments.quick:
         rivals = []
-    found += [TorchStep(case, values, device, name) for name in rivals if name in judged]
-    found.append(Ours(case, values, device, FUSED))
+    chosen += [TorchStep(case, values, device, name) for name in rivals if name in judged]
+    chosen.append(Ours(case, values, device, FUSED))
     if jax and not arguments.no_jax:
         precision = "tensorfloat32" if device == "cuda" else "float32"
         threads = torch.get_num_threads()
-        found.append(JaxStep(case, values, device, python=arguments.jax_python, precision=precision, threads=threads))
-    found.append(Ours(case, values, device, COMPILED))
-    found += [TorchStep(case, values, device, name) for name in rivals if name not in judged]
-    return found
+        chosen.append(JaxStep(case, values, device, python=arguments.jax_python, precision=precision, threads=threads))
+    chosen.append(Ours(case, values, device, COMPILED))
+    chosen += [TorchStep(case, values, device, name) for name in rivals if name not in judged]
+    return chosen
 
 
 def _case(case: Case, arguments: argparse.Namespace, share_s: float, *, jax: bool) -> Found:
@@ -91,13 +91,13 @@ def _case(case: Case, arguments: argparse.Namespace, share_s: float, *, jax: boo
     for line in table(results):
         print(line, flush=True)
     rows: dict[str, Any] = {"case": case.name, "rows": [result.row() for result in results]}
-    found = Found(rows)
+    outcome = Found(rows)
     working = {result.variant for result in results if result.us and not result.why}
     for variant, result in zip(variants, results, strict=True):
         if isinstance(variant, Ours) and result.why and result.why != NO_TIME:
-            found.wrong.append(f"{case.name}: {variant.name}: {result.why}")
+            outcome.wrong.append(f"{case.name}: {variant.name}: {result.why}")
         if isinstance(variant, Ours) and variant.name in working and (variant.traces or 0) > TRACES:
-            found.wrong.append(f"{case.name}: {variant.name} was traced {variant.traces} times")
+            outcome.wrong.append(f"{case.name}: {variant.name} was traced {variant.traces} times")
         if isinstance(variant, JaxStep) and not result.why:
             result.peak_mib, rows["jax"] = variant.peak_mib, variant.version
     fused = next(variant for variant in variants if variant.name == FUSED)
@@ -111,14 +111,14 @@ def _case(case: Case, arguments: argparse.Namespace, share_s: float, *, jax: boo
     for bar in judge(case.bars, results, FUSED):
         asked = f"{'goal: ' if bar['goal'] else ''}{bar['of']} / {bar['rival']}, at most"
         ratio, most = bar["ratio"], bar["at_most"]
-        found.verdicts.append(Verdict(case.name, "step", asked, ratio, most, ratio is not None and ratio <= most))
+        outcome.verdicts.append(Verdict(case.name, "step", asked, ratio, most, ratio is not None and ratio <= most))
     for variant in variants:
         close(variant)
     gc.collect()
     torch._dynamo.reset()
     if arguments.device == "cuda":
         torch.cuda.empty_cache()
-    return found
+    return outcome
 
 
 def _kernels(variant: Ours) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Problem:
         return self.inputs(draw)
 
     def starts(self, device: torch.device) -> torch.Tensor:
-        """Of sequences from a quarter of the longest to it."""
+        """Returns the starts of sequences, from a quarter of the longest length to all of it."""
         lengths = [max(1, self.seq * (4 - at % 4) // 4) for at in range(self.batch)]
         return torch.tensor([0, *lengths]).cumsum(0).to(device, torch.int32)
 
@@ -96,14 +96,19 @@ def variants(
     if dy is not None and not problem.packed:
         yield "ours, any order", functools.partial(_ours, problem, inputs, dy, deterministic=False)
     if "softcap" not in problem.options:
-        yield "eager", functools.partial(_differentiated, *_sdpa(problem, inputs), dy)
+        yield "eager", functools.partial(_run_both_passes, *_sdpa(problem, inputs), dy)
         if inputs[0].is_cuda:
             for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION)):
                 if not (problem.bias and name == "flash"):  # it takes none
-                    run, given = _sdpa(problem, inputs)
-                    yield name, functools.partial(_differentiated, functools.partial(_told, backend, run), given, dy)
+                    run, tensors = _sdpa(problem, inputs)
+                    yield (
+                        name,
+                        functools.partial(
+                            _run_both_passes, functools.partial(_run_with_backend, backend, run), tensors, dy
+                        ),
+                    )
     if flex and not problem.packed:
-        yield "flex", functools.partial(_differentiated, _flex(problem, inputs), inputs, dy)
+        yield "flex", functools.partial(_run_both_passes, _flex(problem, inputs), inputs, dy)
 
 
 def _ours(problem: Problem, inputs: tuple[Any, ...], dy: Any, *, config: Any = None, **more: Any) -> Any:
@@ -114,7 +119,7 @@ def _ours(problem: Problem, inputs: tuple[Any, ...], dy: Any, *, config: Any = N
     return y if dy is None else backward(dy, *inputs, y, lse, **named, **more)
 
 
-def _differentiated(run: Callable[..., Any], inputs: tuple[Any, ...], dy: Any) -> Any:
+def _run_both_passes(run: Callable[..., Any], inputs: tuple[Any, ...], dy: Any) -> Any:
     # leaves of their own: a node that another case keeps belongs to another stream, and a capture with it fails
     leaves = [x.detach().requires_grad_() if _is_float(x) else x for x in inputs]
     y = run(*leaves)
@@ -140,7 +145,7 @@ def _sdpa(problem: Problem, inputs: tuple[Any, ...]) -> tuple[Callable[..., Any]
     return run, inputs
 
 
-def _told(backend: SDPBackend, run: Callable[..., Any], *inputs: Any) -> Any:
+def _run_with_backend(backend: SDPBackend, run: Callable[..., Any], *inputs: Any) -> Any:
     with sdpa_kernel(backend):
         return run(*inputs)
 

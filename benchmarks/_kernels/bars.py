@@ -50,29 +50,29 @@ _ODD = [
 
 def _two() -> list[Bar]:
     """Softmax."""
-    found = []
+    bars = []
     for cols in (1024, *MIDDLE, 32_768):
         case, liger = f"softmax 8192x{cols}", 1.2 if cols == 32_768 else 0.98
-        found.append(Bar(goal="G2", case=case, passed="f", ahead=liger, against=("liger",)))
-        found.append(Bar(goal="G2", case=case, passed="fb", ahead=0.98, against=("liger",)))
+        bars.append(Bar(goal="G2", case=case, passed="f", ahead=liger, against=("liger",)))
+        bars.append(Bar(goal="G2", case=case, passed="fb", ahead=0.98, against=("liger",)))
         if cols > 1024:
-            found.append(Bar(goal="G2", case=case, passed="f", ahead=1.9, against=(COMPILED,)))
-            found.append(Bar(goal="G2", case=case, passed="fb", ahead=1.35, against=(COMPILED,)))
-    return found
+            bars.append(Bar(goal="G2", case=case, passed="f", ahead=1.9, against=(COMPILED,)))
+            bars.append(Bar(goal="G2", case=case, passed="fb", ahead=1.35, against=(COMPILED,)))
+    return bars
 
 
 def _three_four() -> list[Bar]:
     """Norms."""
-    found = [Bar(goal="G3", case="layer_norm 8192x1024", passed="fb", share=0.75)]
-    found += [Bar(goal="G4", case="rms_norm 8192x1024", passed="fb", share=0.80)]
+    bars = [Bar(goal="G3", case="layer_norm 8192x1024", passed="fb", share=0.75)]
+    bars += [Bar(goal="G4", case="rms_norm 8192x1024", passed="fb", share=0.80)]
     for cols in (*MIDDLE, 32_768):
-        found.append(Bar(goal="G3", case=f"layer_norm 8192x{cols}", passed="f", share=0.94))
-        found.append(Bar(goal="G4", case=f"rms_norm 8192x{cols}", passed="f", share=0.97))
+        bars.append(Bar(goal="G3", case=f"layer_norm 8192x{cols}", passed="f", share=0.94))
+        bars.append(Bar(goal="G4", case=f"rms_norm 8192x{cols}", passed="f", share=0.97))
         power = cols & (cols - 1) == 0
         share = 0.85 if cols == 32_768 else 0.92 if power else 0.90
-        found.append(Bar(goal="G4", case=f"rms_norm 8192x{cols}", passed="fb", share=share, ahead=1.35))
+        bars.append(Bar(goal="G4", case=f"rms_norm 8192x{cols}", passed="fb", share=share, ahead=1.35))
     case = "residual_rms_norm 16384x4096"
-    return [*found, Bar(goal="G4", case=case, passed="fb", share=0.93, ahead=1.1, against=(COMPILED,))]
+    return [*bars, Bar(goal="G4", case=case, passed="fb", share=0.93, ahead=1.1, against=(COMPILED,))]
 
 
 def _blocks() -> list[Bar]:

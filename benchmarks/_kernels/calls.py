@@ -100,9 +100,9 @@ def op_cases(
         if liger is not None:
             variants["liger"] = functools.partial(theirs, liger, inputs, upstream)
         halves = {"ours, bf16 sums": _with_half_sums} if name == "linear_cross_entropy" else {}
-        found = functools.partial(errors, spec, make, passed, halves)
+        measure_errors = functools.partial(errors, spec, make, passed, halves)
         known = None if options.get("prob") or name.startswith("arg") else functools.partial(exact, spec, make, passed)
-        yield Case(f"{name} {tag}", spec, passed, floor, variants, found, known)
+        yield Case(f"{name} {tag}", spec, passed, floor, variants, measure_errors, known)
 
 
 def layer_variants(inputs: tuple[Any, ...], kind: str, *, all_configs: bool) -> dict[str, Call]:
@@ -111,9 +111,9 @@ def layer_variants(inputs: tuple[Any, ...], kind: str, *, all_configs: bool) -> 
     if not all_configs:
         return {"bare product": functools.partial(torch.mm, x, w.T)}
     flags = f"{kind} bias"
-    found = matmul.candidates(x.shape[0], w.shape[0], x.element_size(), machine_of(x), flags=flags)
+    configs = matmul.candidates(x.shape[0], w.shape[0], x.element_size(), machine_of(x), flags=flags)
     calls: dict[str, Call] = {
-        f"ours, {c}": functools.partial(matmul.forward, *inputs, kind=kind, config=c) for c in found
+        f"ours, {c}": functools.partial(matmul.forward, *inputs, kind=kind, config=c) for c in configs
     }
     return {"bare product": functools.partial(torch.mm, x, w.T)} | (calls if SIZES.device == "cuda" else {})
 
@@ -141,8 +141,8 @@ def errors(
     """
     inputs = make(SIZES.few)
 
-    def apart(found: Any, exact: Any) -> float:
-        pairs = [(a, b) for a, b in zip(found, exact, strict=False) if a is not None]
+    def apart(actual: Any, exact: Any) -> float:
+        pairs = [(a, b) for a, b in zip(actual, exact, strict=False) if a is not None]
         # what is zero everywhere, as a gradient of one column's norm, has no relative error
         worst: float = max((a.double() - b).norm().item() / (b.norm().item() or 1.0) for a, b in pairs)
         return worst
@@ -160,10 +160,10 @@ def errors(
     ones = ours(spec, inputs, halves if len(halves) > 1 else halves[0])
     others = theirs(spec.twin, inputs, halves)
     # their upstream gradient is one
-    found = {"ours": apart(ones, exact), "eager": apart(others, exact)}
+    shares = {"ours": apart(ones, exact), "eager": apart(others, exact)}
     for name, run in (losses or {}).items():
-        found[name] = apart([g * upstreams[0] for g in run(*inputs)[1:] if g is not None], exact)
-    return found
+        shares[name] = apart([g * upstreams[0] for g in run(*inputs)[1:] if g is not None], exact)
+    return shares
 
 
 def exact(
@@ -171,13 +171,13 @@ def exact(
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Inputs of 256 rows and what they give in float64; of both directions with upstream gradients and gradients."""
     inputs = make(SIZES.few)
-    given = [x for x in inputs if isinstance(x, torch.Tensor)]
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     wide = tuple(x.double() if is_float(x) else x for x in inputs)
     outputs = many(spec.twin(*wide))
     if passed == "f":
-        return given, list(outputs)
+        return tensors, list(outputs)
     upstreams = tuple(torch.randn_like(y) for y in outputs)
-    return [*given, *upstreams], [*outputs, *theirs(spec.twin, wide, upstreams)]
+    return [*tensors, *upstreams], [*outputs, *theirs(spec.twin, wide, upstreams)]
 
 
 def rival(name: str, spec: KernelSpec, options: dict[str, Any]) -> Callable[..., Any]:

@@ -50,18 +50,20 @@ def parts(name: str, inputs: tuple[Any, ...], dy: Any) -> list[Part]:
         ]
     if name == "cross_entropy":
         losses: list[Any] = cross_entropy.candidates(cols, 2, machine, gradient=True)
-        found: list[Any] = cross_entropy.candidates(cols, 2, machine, gradient=True, once=True)
+        configs: list[Any] = cross_entropy.candidates(cols, 2, machine, gradient=True, once=True)
         spare = x.clone()
         return [
             Part("f", n, losses, lambda c: cross_entropy.forward(*inputs, config=c)),
-            Part("fb", 2 * n, found, lambda c: cross_entropy.forward_with_gradient(*inputs, config=c)),
-            Part("in place", 2 * n, found, lambda c: cross_entropy.forward_with_gradient_(spare, inputs[1], config=c)),
+            Part("fb", 2 * n, configs, lambda c: cross_entropy.forward_with_gradient(*inputs, config=c)),
+            Part(
+                "in place", 2 * n, configs, lambda c: cross_entropy.forward_with_gradient_(spare, inputs[1], config=c)
+            ),
         ]
     kind = {"swiglu": "silu", "geglu": "gelu"}[name]
-    found = list(glu.candidates(x.numel(), 2, machine))
+    configs = list(glu.candidates(x.numel(), 2, machine))
     return [
-        Part("f", 3 * n, found, lambda c: glu.forward(*inputs, kind=kind, config=c)),
-        Part("b", 5 * n, found, lambda c: glu.backward(dy, *inputs, kind=kind, config=c)),
+        Part("f", 3 * n, configs, lambda c: glu.forward(*inputs, kind=kind, config=c)),
+        Part("b", 5 * n, configs, lambda c: glu.backward(dy, *inputs, kind=kind, config=c)),
     ]
 
 
@@ -78,15 +80,15 @@ def tuning_cases() -> Iterator[Case]:
     }
     yield Case(f"dropout {SIZES.rows}x14336", REGISTRY["dropout"], "f", 4 * x.numel(), variants)
     table = gpt2_table()
-    found, n = optimizer.candidates(machine_of(x)), 28 * sum(p.numel() for p in table.inputs[0])
-    variants = {str(c): functools.partial(optimizer.adamw_, table, lr=1e-4, step=100, config=c) for c in found}
+    configs, n = optimizer.candidates(machine_of(x)), 28 * sum(p.numel() for p in table.inputs[0])
+    variants = {str(c): functools.partial(optimizer.adamw_, table, lr=1e-4, step=100, config=c) for c in configs}
     yield Case("adamw 124M", REGISTRY["adamw"], "step", n, variants)
 
 
 def fastest(part: Part, timer: Timer) -> Call:
     """The part with the config that a short measurement finds fastest."""
     calls = {str(c): captured(functools.partial(part.run, c), SIZES.device) for c in part.configs}
-    times = {name: statistics.median(found) for name, found in timer(calls, rounds=9).items()}
+    times = {name: statistics.median(samples) for name, samples in timer(calls, rounds=9).items()}
     name = min(times, key=lambda name: times[name])
     print(f"    tuned {part.passed}: {name}, {times[name]:.4f} ms; default {times[str(part.configs[0])]:.4f} ms")
     chosen = next(c for c in part.configs if str(c) == name)

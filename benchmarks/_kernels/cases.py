@@ -48,10 +48,10 @@ def chosen(arguments: Any) -> list[tuple[str, str]]:
     return lacking if arguments.missing else lacking + [pair for pair in mine if pair not in lacking]
 
 
-def of_part(found: Sequence[Item], part: str) -> list[Item]:
+def of_part(items: Sequence[Item], part: str) -> list[Item]:
     """Every n-th from the i-th, where `part` is i/n; all where it is empty."""
     first, step = (int(number) for number in (part or "0/1").split("/"))
-    return list(found[first::step])
+    return list(items[first::step])
 
 
 def chosen_cases(arguments: Any, timer: Timer, pairs: Sequence[tuple[str, str]]) -> Iterator[Case]:
@@ -60,15 +60,15 @@ def chosen_cases(arguments: Any, timer: Timer, pairs: Sequence[tuple[str, str]])
     for case, passed in pairs:
         named = in_this_run(case)
         name = named.partition(" ")[0]
-        given = argparse.Namespace(**vars(arguments) | {"only": case, "best_mode": bool(arguments.judged)})
+        options_of_case = argparse.Namespace(**vars(arguments) | {"only": case, "best_mode": bool(arguments.judged)})
         if named in known:
             name, make, tag, options = known[named]
-            found = op_cases(name, make, tag, given, timer, **options)
+            generated = op_cases(name, make, tag, options_of_case, timer, **options)
         else:
             # torch.compile takes longer for a step of AdamW than for all the rest
-            given.no_compile = arguments.no_compile or (name == "adamw" and not arguments.judged)
-            found = OWN[name](given)
-        yield from (one for one in found if (one.name, one.passed) == (named, passed))
+            options_of_case.no_compile = arguments.no_compile or (name == "adamw" and not arguments.judged)
+            generated = OWN[name](options_of_case)
+        yield from (one for one in generated if (one.name, one.passed) == (named, passed))
 
 
 def jax_tasks(arguments: Any) -> Iterator[Task]:
@@ -81,21 +81,21 @@ def jax_tasks(arguments: Any) -> Iterator[Task]:
         groups = {"adamw 124M": 4, "lion 124M": 3, "tensor_norm 124M": 1}
         for case, passed in chosen(arguments):
             named = in_this_run(case)
-            made: Task | None = None
+            jax_task: Task | None = None
             if _is_launch(case):
                 continue
             if named in known:
                 name, make, options = known[named]
-                made = task(named, passed, name, make(SIZES.rows), options)
+                jax_task = task(named, passed, name, make(SIZES.rows), options)
             elif case in attentions:
                 problem = attentions[case].small(64) if SIZES.tiny else attentions[case]
-                made = attention_task(case, passed, problem, gpu=device == "cuda")
+                jax_task = attention_task(case, passed, problem, gpu=device == "cuda")
             elif case in groups:
-                made = tensors_task(named, passed, groups[case], gpt2(1.0))
+                jax_task = tensors_task(named, passed, groups[case], gpt2(1.0))
             elif case.startswith("dropout"):
-                made = task(named, passed, "dropout", (random(SIZES.rows, 8192),), {"prob": 0.1})
-            if made is not None:
-                yield made
+                jax_task = task(named, passed, "dropout", (random(SIZES.rows, 8192),), {"prob": 0.1})
+            if jax_task is not None:
+                yield jax_task
     finally:
         SIZES.device = device
 

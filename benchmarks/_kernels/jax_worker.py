@@ -191,20 +191,20 @@ def convolution(
 # -- many tensors --------------------------------------------------------------------------------------
 def adamw(*tensors: Array, lr: float = 1e-4, decay: float = 0.01, step: int = 100) -> Array:
     count = len(tensors) // 4
-    found = []
+    updated = []
     for p, g, m, s in zip(*(tensors[i * count : (i + 1) * count] for i in range(4)), strict=True):
         mean, square = 0.9 * m + 0.1 * g, 0.999 * s + 0.001 * g * g
         root = jnp.sqrt(square / (1 - 0.999**step)) + 1e-8
-        found.append((p * (1 - lr * decay) - lr * mean / (1 - 0.9**step) / root, mean, square))
-    return found
+        updated.append((p * (1 - lr * decay) - lr * mean / (1 - 0.9**step) / root, mean, square))
+    return updated
 
 
 def lion(*tensors: Array, lr: float = 1e-4, decay: float = 0.0) -> Array:
     count = len(tensors) // 3
-    found = []
+    updated = []
     for p, g, m in zip(*(tensors[i * count : (i + 1) * count] for i in range(3)), strict=True):
-        found.append((p * (1 - lr * decay) - lr * jnp.sign(0.9 * m + 0.1 * g), 0.99 * m + 0.01 * g))
-    return found
+        updated.append((p * (1 - lr * decay) - lr * jnp.sign(0.9 * m + 0.1 * g), 0.99 * m + 0.01 * g))
+    return updated
 
 
 def tensor_norm(*tensors: Array) -> Array:
@@ -278,7 +278,7 @@ class Worker:
             return pulled(*given)[1](jax.tree_util.tree_unflatten(outputs, upstream))
 
         forward, backward = prepare(function, *inputs), prepare(again, inputs, upstream)
-        found: dict[str, Runner] = {
+        runners: dict[str, Runner] = {
             "computed again": lambda *given: (
                 forward(*given[:count]),
                 backward(list(given[:count]), list(given[count:])),
@@ -291,14 +291,14 @@ class Worker:
             upstream = jax.lax.optimization_barrier((*given[count:], *leaves))[: len(leaves)]
             return y, pull(jax.tree_util.tree_unflatten(outputs, upstream))
 
-        found["waiting"] = prepare(waiting, *specs)
+        runners["waiting"] = prepare(waiting, *specs)
         if task["function"] in KEEPING:
-            kept = self._kept(pulled, outputs, prepare, inputs, upstream)
-            found["kept"] = lambda *given: kept(given[:count], list(given[count:]))
-        return found
+            kept = self._keep_between(pulled, outputs, prepare, inputs, upstream)
+            runners["kept"] = lambda *given: kept(given[:count], list(given[count:]))
+        return runners
 
     @staticmethod
-    def _kept(pulled: Any, outputs: Any, prepare: Any, inputs: Any, upstream: Any) -> Callable[..., Any]:
+    def _keep_between(pulled: Any, outputs: Any, prepare: Any, inputs: Any, upstream: Any) -> Callable[..., Any]:
         """A forward that hands out what the backward needs, and that backward."""
         structure = list[Any]()
 
@@ -327,12 +327,12 @@ class Worker:
     def answer(self, name: str, file: str) -> int:
         """Returns what it computes from the arrays of a file, each way, written over them; how many ways there are."""
         with np.load(file) as arrays:
-            given = [arrays[f"arr_{at}"] for at in range(len(arrays.files))]
+            stored = [arrays[f"arr_{at}"] for at in range(len(arrays.files))]
         types = [spec.dtype for spec in self.specs(name)]
-        inputs = [jnp.asarray(x).astype(t) for x, t in zip(given, types, strict=True)]
+        inputs = [jnp.asarray(x).astype(t) for x, t in zip(stored, types, strict=True)]
         ways = self.ways(name, [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs], lambda f, *_: jax.jit(f))
-        found = [x for run in ways.values() for x in jax.tree_util.tree_leaves(run(*inputs))]
-        np.savez(file, *(np.asarray(x.astype(jnp.float32)) for x in found))
+        results = [x for run in ways.values() for x in jax.tree_util.tree_leaves(run(*inputs))]
+        np.savez(file, *(np.asarray(x.astype(jnp.float32)) for x in results))
         return len(ways)
 
     def settle(self, patience_s: float) -> int:
@@ -349,28 +349,28 @@ class Worker:
         )
 
     def milliseconds(self, name: str, calls: int) -> float:
-        """Of a call, of `calls` in a queue, from a cold cache: the median of some queues."""
+        """Returns the time of one call out of `calls` in a queue, from a cold cache: the median of some queues."""
         future = self.compiled.pop(name)
         if future.cancelled():
             raise TimeoutError("it was not compiled in time")
-        ways, given = future.result(), self.inputs(name)
+        ways, inputs = future.result(), self.inputs(name)
         old = jnp.zeros(1 if jax.default_backend() == "cpu" else FLUSHED, jnp.int32)
         flush = jax.jit(lambda old: old + 1, donate_argnums=0)
         old = flush(old)
 
         def queue(old: Any, run: Runner | None) -> tuple[float, Any]:
             jax.block_until_ready(old)
-            begun, found = time.perf_counter(), None
+            begun, output = time.perf_counter(), None
             for _ in range(calls):
                 old = flush(old)
-                found = None if run is None else run(*given)
-            jax.block_until_ready((old, found))
+                output = None if run is None else run(*inputs)
+            jax.block_until_ready((old, output))
             return 1e3 * (time.perf_counter() - begun) / calls, old
 
         medians = []
         for run in ways.values():
             for _ in range(2):
-                jax.block_until_ready(run(*given))
+                jax.block_until_ready(run(*inputs))
             took = []
             for _ in range(QUEUES):
                 both, old = queue(old, run)

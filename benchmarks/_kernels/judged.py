@@ -14,7 +14,7 @@ from typing import Any
 __all__ = ["BARE", "COMPILED", "MOST_SHARE", "Bar", "Verdict", "computes_less", "judge", "rivals_of", "table"]
 
 MOST_SHARE = 1.1
-"""Of a copy's speed: nobody moves the bytes faster, so a higher share was measured on something else."""
+"""The largest share of a copy's speed: no kernel moves bytes faster, so a higher share measured something else."""
 
 LARGE = 8 << 20
 """Bytes, from which on that is said."""
@@ -37,9 +37,9 @@ class Bar:
     passed: str
     variant: str = "ours"
     goal: str = ""
-    """Of a list of goals that go beyond the bars, its number there."""
+    """The number in the list of goals that go beyond the bars."""
     share: float | None = None
-    """Of a copy's speed, at least."""
+    """The least share of a copy's speed."""
     ahead: float | None = None
     """The fastest rival's time over ours, at least."""
     against: tuple[str, ...] = ()
@@ -69,10 +69,10 @@ Rows = Mapping[str, Mapping[str, Any]]
 
 def judge(bars: Iterable[Bar], rows: Iterable[Mapping[str, Any]]) -> list[Verdict]:
     """The verdicts of all bars on rows as the benchmark writes them."""
-    found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    by_variant: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for row in rows:
-        found.setdefault((row["case"], row["pass"]), {})[row["variant"]] = row
-    return [verdict for bar in bars for verdict in _judged(bar, found.get((bar.case, bar.passed), {}))]
+        by_variant.setdefault((row["case"], row["pass"]), {})[row["variant"]] = row
+    return [verdict for bar in bars for verdict in _judge_bar(bar, by_variant.get((bar.case, bar.passed), {}))]
 
 
 def computes_less(row: Mapping[str, Any]) -> bool:
@@ -82,7 +82,7 @@ def computes_less(row: Mapping[str, Any]) -> bool:
 
 
 def _beats_memory(row: Mapping[str, Any]) -> bool:
-    """Of what is large enough for the time to be that of memory, not of a launch."""
+    """Asks whether a row is so large that memory, not a launch, takes its time."""
     share, moved = row.get("share_of_copy"), row.get("floor_bytes", LARGE)
     return share is not None and share > MOST_SHARE and moved >= LARGE
 
@@ -96,7 +96,7 @@ def rivals_of(rows: Rows) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _judged(bar: Bar, rows: Rows) -> list[Verdict]:
+def _judge_bar(bar: Bar, rows: Rows) -> list[Verdict]:
     ours = rows.get(bar.variant)
     verdicts = []
 
@@ -129,12 +129,12 @@ def _judged(bar: Bar, rows: Rows) -> list[Verdict]:
 
 
 def _ratio(bar: Bar, ours: Mapping[str, Any] | None, rows: Rows) -> float | None:
-    """Of the fastest rival that counts; None without ours, or without one of them."""
+    """Returns the ratio to the fastest rival that counts; None without ours, or without one of them."""
     rivals = rivals_of(rows)
     if bar.against:
         starts = tuple(name for name in bar.against if name == COMPILED)
-        given = rivals | {name: row for name, row in rows.items() if name == BARE}  # for who names it
-        times = [row["median_ms"] for name, row in given.items() if name in bar.against or name.startswith(starts)]
+        timed = rivals | {name: row for name, row in rows.items() if name == BARE}  # for who names it
+        times = [row["median_ms"] for name, row in timed.items() if name in bar.against or name.startswith(starts)]
     else:
         there = any(name.startswith(COMPILED) for name in rivals)
         times = [row["median_ms"] for row in rivals.values()] if there else []
@@ -146,14 +146,14 @@ def table(verdicts: Sequence[Verdict]) -> str:
     lines = []
     case, asked = (max((len(getattr(v, part)) for v in verdicts), default=0) for part in ("case", "asked"))
     for kind in (False, True):
-        told = [verdict for verdict in verdicts if bool(verdict.goal) is kind]
-        for verdict in told:
+        shown = [verdict for verdict in verdicts if bool(verdict.goal) is kind]
+        for verdict in shown:
             number = "not timed" if verdict.found is None else f"{verdict.found:.4f}"
             word = "pass" if verdict.holds else "FAIL"
             lines.append(
                 f"{word}  {verdict.goal + ' ' if verdict.goal else ''}{verdict.case:<{case}}  {verdict.passed:<6}"
                 f"{verdict.asked:<{asked}}{number:>11}  bar {verdict.needed:.3f}"
             )
-        if told or not kind:
-            lines.append(f"{sum(v.holds for v in told)} of {len(told)} {'goals' if kind else 'bars'} hold")
+        if shown or not kind:
+            lines.append(f"{sum(v.holds for v in shown)} of {len(shown)} {'goals' if kind else 'bars'} hold")
     return "\n".join(lines)

@@ -65,7 +65,7 @@ def adamw_folded_case(table: optimizer.Table) -> Case:
 def lion_cases(arguments: Any) -> Iterator[Case]:
     """A step over GPT-2 124M; torch has no Lion of its own, so the formula stands for it."""
     spec, groups = REGISTRY["lion"], (gpt2(1), gpt2(1e-2), gpt2(1e-2))
-    made = optimizer.table(*groups, in_place=True)
+    tables = optimizer.table(*groups, in_place=True)
 
     def plain() -> None:
         params, grads, means = groups
@@ -73,7 +73,7 @@ def lion_cases(arguments: Any) -> Iterator[Case]:
         torch._foreach_add_(params, ways, alpha=-1e-4)
         torch._foreach_lerp_(means, grads, 0.01)
 
-    variants: dict[str, Call] = {"ours": functools.partial(lion.lion_, made, lr=1e-4), "eager foreach": plain}
+    variants: dict[str, Call] = {"ours": functools.partial(lion.lion_, tables, lr=1e-4), "eager foreach": plain}
     if not arguments.no_compile:
         variants["compile"] = compiled_by_torch(plain)
     yield Case("lion 124M", spec, "step", spec.bytes_moved(groups[0]), variants)
@@ -82,13 +82,13 @@ def lion_cases(arguments: Any) -> Iterator[Case]:
 def tensor_norm_cases(arguments: Any) -> Iterator[Case]:
     """The norm of GPT-2's gradients, and by what they are clipped."""
     spec, grads = REGISTRY["tensor_norm"], gpt2(1e-2)
-    made = tensor_norm.table(grads)
+    grads_table = tensor_norm.table(grads)
 
     def plain() -> tuple[torch.Tensor, torch.Tensor]:
-        found = torch.nn.utils.get_total_norm(grads)
-        return found, (1.0 / (found + 1e-6)).clamp(max=1.0)
+        norm = torch.nn.utils.get_total_norm(grads)
+        return norm, (1.0 / (norm + 1e-6)).clamp(max=1.0)
 
-    variants: dict[str, Call] = {"ours": functools.partial(tensor_norm.clip_factor, made, 1.0), "eager": plain}
+    variants: dict[str, Call] = {"ours": functools.partial(tensor_norm.clip_factor, grads_table, 1.0), "eager": plain}
     if not arguments.no_compile:
         variants["compile"] = compiled_by_torch(plain)
     yield Case("tensor_norm 124M", spec, "f", spec.bytes_moved(grads), variants)
@@ -114,10 +114,10 @@ def attention_cases(arguments: Any) -> Iterator[Case]:
         spec, inputs = bound(REGISTRY[name], sized.named()), sized.inputs(random)
         checked = bound(REGISTRY[name], few.named())
         for passed, dy in (("f", None), ("fb", random(*inputs[0].shape))):
-            found = functools.partial(errors, checked, functools.partial(few.drawn, random), passed)
+            measure_errors = functools.partial(errors, checked, functools.partial(few.drawn, random), passed)
             variants = dict(attending.variants(sized, inputs, dy, flex=_flex(arguments, problem)))
             floor = spec.bytes_moved(*inputs) + (0 if dy is None else spec.bytes_moved(*inputs, backward=True))
-            yield Case(f"{name} {problem.tag}", spec, passed, floor, variants, found)
+            yield Case(f"{name} {problem.tag}", spec, passed, floor, variants, measure_errors)
 
 
 def _flex(arguments: Any, problem: attending.Problem) -> bool:
@@ -161,10 +161,10 @@ def conv_block_cases(arguments: Any) -> Iterator[Case]:
         if not backwards:
             return y
         dz, dscale, dshift = batch_norm.backward(dy, z, scale, shift, mean, rstd, activation="relu")
-        found = torch.ops.aten.convolution_backward(
+        gradients = torch.ops.aten.convolution_backward(
             dz, x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
         )
-        return found[0], found[1], dscale, dshift
+        return gradients[0], gradients[1], dscale, dshift
 
     for passed, upstream in (("f", None), ("fb", dy)):
         variants = {"ours": functools.partial(block, upstream is not None)}
@@ -174,13 +174,13 @@ def conv_block_cases(arguments: Any) -> Iterator[Case]:
             if arguments.best_mode:
                 best = compiled_by_torch(plain, mode="max-autotune-no-cudagraphs")
                 variants["compile, searched"] = functools.partial(theirs, best, inputs, upstream)
-        searched = {name: functools.partial(_searched, call) for name, call in variants.items()}
+        searched = {name: functools.partial(_search_algorithms, call) for name, call in variants.items()}
         # forward: x, z written and read twice, y, of which it can save one; backward: 5 for the norm, 4 for the rest
         floor = (4 if upstream is None else 13) * x.numel() * x.element_size()
         yield Case(f"conv_block {batch}x{channels}x{side}x{side}", spec, passed, floor, searched)
 
 
-def _searched(call: Call) -> Any:
+def _search_algorithms(call: Call) -> Any:
     """With cuDNN's algorithms timed by cuDNN, once."""
     with torch.backends.cudnn.flags(enabled=True, benchmark=True):
         return call()

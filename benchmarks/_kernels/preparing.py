@@ -28,7 +28,7 @@ __all__ = ["FAILED", "Queue", "in_order_of_length", "is_compiled", "measuring_al
 FAILED = "not prepared: "
 """How a line begins that tells of a call which failed."""
 LONGEST = ("adamw", "linear_cross_entropy", "lion")
-"""Whose compilation takes longest, so that it begins first."""
+"""Families whose compilation takes longest: it begins first."""
 
 
 def is_compiled(variant: str) -> bool:
@@ -106,8 +106,8 @@ class Queue:
 
     def done(self, case: str, passed: str, variant: str, seconds: float) -> None:
         """A call is ready."""
-        told = {"call": f"{case} {passed} {variant}", "seconds": round(seconds, 1)}
-        self._file(case, passed, variant, "done").write_text(json.dumps(told), encoding="utf-8")
+        note = {"call": f"{case} {passed} {variant}", "seconds": round(seconds, 1)}
+        self._file(case, passed, variant, "done").write_text(json.dumps(note), encoding="utf-8")
 
     def ready(self, case: str, passed: str, variant: str) -> bool:
         """Returns whether a call is, or nothing has to be done for it."""
@@ -133,9 +133,9 @@ def prepared(command: Sequence[str], count: int, patience_s: float) -> Queue:
     words = [queue.folder / f"{at}.log" for at in range(count)]
     running = []
     for file in words:
-        with file.open("w", encoding="utf-8") as told:  # a pipe that nobody reads would fill, and stop its writer
+        with file.open("w", encoding="utf-8") as log:  # a pipe that nobody reads would fill, and stop its writer
             running.append(
-                subprocess.Popen([*command, "--warm", str(queue.folder)], stdout=told, stderr=told, env=environment)
+                subprocess.Popen([*command, "--warm", str(queue.folder)], stdout=log, stderr=log, env=environment)
             )
     ended = time.monotonic() + patience_s
     for one in running:

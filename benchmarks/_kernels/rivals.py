@@ -80,7 +80,7 @@ def liger_function(name: str, options: Mapping[str, Any]) -> Callable[..., Any] 
         from liger_kernel import ops  # type: ignore[import-not-found]  # optional
     except ImportError:
         return None
-    found: dict[str, Callable[..., Any]] = {
+    functions: dict[str, Callable[..., Any]] = {
         "softmax": ops.LigerSoftmaxFunction.apply,
         "layer_norm": lambda x, w, b: ops.LigerLayerNormFunction.apply(x, w, b, 1e-5),
         "rms_norm": lambda x, w: ops.LigerRMSNormFunction.apply(x, w, 1e-5, 0.0, "llama", False),
@@ -90,9 +90,9 @@ def liger_function(name: str, options: Mapping[str, Any]) -> Callable[..., Any] 
         "linear_cross_entropy": lambda x, w, targets: ops.LigerFusedLinearCrossEntropyFunction.apply(x, w, targets)[0],
     }
     if name == "residual_rms_norm" and not options["prob"] and hasattr(ops, "LigerFusedAddRMSNormFunction"):
-        found[name] = lambda x, r, w: ops.LigerFusedAddRMSNormFunction.apply(x, r, w, 1e-5, 0.0, "llama", False)
+        functions[name] = lambda x, r, w: ops.LigerFusedAddRMSNormFunction.apply(x, r, w, 1e-5, 0.0, "llama", False)
     if name == "group_norm":
-        found[name] = lambda x, w, b, groups: torch.nn.functional.silu(
+        functions[name] = lambda x, w, b, groups: torch.nn.functional.silu(
             ops.LigerGroupNormFunction.apply(x, w, b, x.shape[1], groups, 1e-5)
         )
     if name == "rope" and not options["interleaved"]:
@@ -103,8 +103,8 @@ def liger_function(name: str, options: Mapping[str, Any]) -> Callable[..., Any] 
             written = ops.LigerRopeFunction.apply(q.transpose(1, 2).clone(), k.transpose(1, 2).clone(), cos, sin)
             return tuple(x.transpose(1, 2) for x in written)
 
-        found["rope"] = turned
-    return found.get(name)
+        functions["rope"] = turned
+    return functions.get(name)
 
 
 # -- JAX -------------------------------------------------------------------------------------------------
@@ -146,9 +146,9 @@ def task(case: str, passed: str, name: str, inputs: Sequence[Any], options: Mapp
     limit = options.get("rows", tensors[0].shape[-1] if name == "cross_entropy" else 0)
     if name == "linear_cross_entropy":
         limit = tensors[1].shape[0]
-    made = [_input(x.movedim(1, -1) if last and x.dim() > 2 else x, limit) for x in tensors]
+    descriptions = [_input(x.movedim(1, -1) if last and x.dim() > 2 else x, limit) for x in tensors]
     graded = [at for at, x in enumerate(tensors) if x.is_floating_point()] if passed == "fb" else []
-    return Task(f"{case} {passed}", function, made, graded, taken)
+    return Task(f"{case} {passed}", function, descriptions, graded, taken)
 
 
 def _input(x: torch.Tensor, limit: int) -> tuple[list[int], str, int]:
@@ -188,10 +188,10 @@ class Jax:
     def __init__(self, tasks: Sequence[Task], python: str, device: str, *, timed: bool = True) -> None:
         self.version = ""
         self._asked: Asked | None = None
-        self._known = {made.name for made in tasks}
+        self._known = {one.name for one in tasks}
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "tasks.json"
-            file.write_text(json.dumps([vars(made) for made in tasks]), encoding="utf-8")
+            file.write_text(json.dumps([vars(one) for one in tasks]), encoding="utf-8")
             command = [python or sys.executable, str(Path(__file__).with_name("jax_worker.py")), str(file)]
             command += [] if timed else ["--later"]
             try:
@@ -219,35 +219,35 @@ class Jax:
             print(f"    {case} {passed} jax: {answer['error']}", flush=True)
             return None
         ms = answer["ms"]
-        found = {"case": case, "pass": passed, "variant": "jax", "median_ms": round(ms, 5)}
+        entry = {"case": case, "pass": passed, "variant": "jax", "median_ms": round(ms, 5)}
         if beside is not None:
-            found |= {name: beside[name] for name in ("floor_bytes", "copy_ms")}
-            found["share_of_copy"] = round(beside["copy_ms"] / ms, 4)
-        print(f"{case:<46} {passed:<5}{'jax':<19}{ms:9.4f} ms{100 * found.get('share_of_copy', 0):7.1f} %", flush=True)
-        return found
+            entry |= {name: beside[name] for name in ("floor_bytes", "copy_ms")}
+            entry["share_of_copy"] = round(beside["copy_ms"] / ms, 4)
+        print(f"{case:<46} {passed:<5}{'jax':<19}{ms:9.4f} ms{100 * entry.get('share_of_copy', 0):7.1f} %", flush=True)
+        return entry
 
     def apart(
-        self, case: str, passed: str, given: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
+        self, case: str, passed: str, outputs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
     ) -> float | str | None:
         """The relative root mean square of what differs between its results and exact ones, the worst of them; None
         where there is no such task, words where it failed."""
         if f"{case} {passed}" not in self._known:
             return None
         if case.endswith("channels last"):
-            given, exact = ([x.movedim(1, -1) if x.dim() > 2 else x for x in tensors] for tensors in (given, exact))
+            outputs, exact = ([x.movedim(1, -1) if x.dim() > 2 else x for x in tensors] for tensors in (outputs, exact))
         with tempfile.TemporaryDirectory() as folder:
             file = str(Path(folder) / "arrays.npz")
-            numbers = [x.float() if x.is_floating_point() else x.int() for x in given]
+            numbers = [x.float() if x.is_floating_point() else x.int() for x in outputs]
             np.savez(file, *(x.detach().cpu().numpy() for x in numbers))
             answer = self._answer({"answer": f"{case} {passed}", "file": file})
             if "error" in answer:
                 return str(answer["error"])
             with np.load(file) as arrays:
-                found = [torch.from_numpy(arrays[f"arr_{at}"]).double() for at in range(len(arrays.files))]
+                expected = [torch.from_numpy(arrays[f"arr_{at}"]).double() for at in range(len(arrays.files))]
         wanted = [x.detach().cpu().double() for x in exact] * answer["ways"]
-        if [x.shape for x in found] != [x.shape for x in wanted]:
-            return f"shapes {[tuple(x.shape) for x in found]}, expected {[tuple(x.shape) for x in wanted]}"
-        pairs = zip(found, wanted, strict=True)
+        if [x.shape for x in expected] != [x.shape for x in wanted]:
+            return f"shapes {[tuple(x.shape) for x in expected]}, expected {[tuple(x.shape) for x in wanted]}"
+        pairs = zip(expected, wanted, strict=True)
         return max(float((x - y).norm()) / (float(y.norm()) or 1.0) for x, y in pairs)
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:

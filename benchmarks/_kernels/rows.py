@@ -71,15 +71,15 @@ def timed(
                 confirm(call, replay)
             calls[variant] = replay
         except Exception as error:  # a rival or a candidate that fails is a finding, not the end of the run
-            told = (str(error).splitlines() or ["no message"])[0]
-            print(f"    {name} {passed} {variant}: {type(error).__name__}: {told}")
+            reason = (str(error).splitlines() or ["no message"])[0]
+            print(f"    {name} {passed} {variant}: {type(error).__name__}: {reason}")
     times = timer(calls | both)
     copy = min(statistics.median(times[ceiling]) for ceiling in both)
     try:
-        found = errors()
+        errors_of = errors()
     except Exception as error:  # of a variant that was told of above, most likely
         print(f"    {name} {passed}, its errors: {type(error).__name__}: {str(error).splitlines()[0]}")
-        found = {}
+        errors_of = {}
     rows = list[dict[str, Any]]()
     for variant in calls:
         spread = statistics.quantiles(times[variant], n=10)
@@ -96,11 +96,11 @@ def timed(
                 "copy_ms": round(copy, 5),
                 "share_of_copy": round(copy / median, 4),
                 "peak_mib": round(memory[variant], 1),
-                "error": found.get(variant),
+                "error": errors_of.get(variant),
                 "apart": apart(samples[variant], samples.get("eager", []), last=passed != "f"),
             }
         )
-        exact = f"{found[variant]:9.2e}" if variant in found else " " * 9
+        exact = f"{errors_of[variant]:9.2e}" if variant in errors_of else " " * 9
         differs = rows[-1]["apart"]
         print(
             f"{name:<46} {passed:<5}{variant:<90}"[:width]
@@ -116,13 +116,13 @@ SAMPLE = 1 << 16
 """Elements of a result that are looked at."""
 
 
-def sampled(found: Any) -> list[torch.Tensor]:
+def sampled(output: Any) -> list[torch.Tensor]:
     """Some elements of each result, evenly spread: enough to see that it is another one, and little to keep.
 
     Not of whole numbers: of equal values any may be called the largest.
     """
     samples = []
-    for x in results_of(found):
+    for x in results_of(output):
         if not x.is_floating_point():
             continue
         flat = x.reshape(-1)
@@ -130,17 +130,17 @@ def sampled(found: Any) -> list[torch.Tensor]:
     return samples
 
 
-def apart(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], *, last: bool) -> float | None:
+def apart(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], *, last: bool) -> float | None:
     """The relative root mean square by which results differ from those expected, over all of them together.
 
     Ours may hand out more: outputs before gradients, or what a backward needs behind an output; so the last ones are
     compared, or the first.  None where there are no such results.
     """
     count = len(expected)
-    found = found[-count:] if last else found[:count]
-    if not count or [x.shape for x in found] != [x.shape for x in expected]:
+    actual = actual[-count:] if last else actual[:count]
+    if not count or [x.shape for x in actual] != [x.shape for x in expected]:
         return None
-    off = sum(float((x - y).square().sum()) for x, y in zip(found, expected, strict=True))
+    off = sum(float((x - y).square().sum()) for x, y in zip(actual, expected, strict=True))
     size = sum(float(y.square().sum()) for y in expected)
     return math.sqrt(off / size) if size else math.sqrt(off)
 
@@ -162,8 +162,8 @@ def merged(before: Mapping[str, Any], after: Mapping[str, Any], order: Sequence[
     """
     unlike = [name for name in SAME if before.get(name) != after.get(name)]
     if unlike:
-        told = ", ".join(f"{name} {before.get(name)} and {after.get(name)}" for name in unlike)
-        raise ValueError(f"rows of unlike runs stand in files of their own: {told}")
+        differing = ", ".join(f"{name} {before.get(name)} and {after.get(name)}" for name in unlike)
+        raise ValueError(f"rows of unlike runs stand in files of their own: {differing}")
     anew = {(row["case"], row["pass"]) for row in after["rows"]}
     there = {(row["case"], row["pass"]) for row in after["rows"] if row["variant"] == SEARCHED}
     rows = list[dict[str, Any]]()

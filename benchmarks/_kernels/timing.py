@@ -90,7 +90,7 @@ def captured(call: Call, device: str) -> Call:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     # noted and not raised: torch would stay on the stream of the capture
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
             with torch.cuda.graph(graph):
@@ -100,7 +100,7 @@ def captured(call: Call, device: str) -> Call:
             torch.cuda.synchronize()
             _set_right()
             return call
-    refuse_empty([str(one.message) for one in told])
+    refuse_empty([str(one.message) for one in warned])
     return Replay(graph.replay, kept)
 
 
@@ -111,21 +111,21 @@ def _set_right() -> None:
         x.add_(1)
 
 
-def refuse_empty(told: Sequence[str]) -> None:
+def refuse_empty(messages: Sequence[str]) -> None:
     """Raises: Untimed where torch warned, while it captured, that there was nothing."""
-    if any("graph is empty" in line.lower() for line in told):
+    if any("graph is empty" in line.lower() for line in messages):
         raise Untimed("its CUDA graph is empty: the call launches nothing, so its results are computed later")
 
 
-def results_of(found: Any) -> list[torch.Tensor]:
+def results_of(output: Any) -> list[torch.Tensor]:
     """The tensors that a call handed out; a lazy one is computed by this."""
-    if isinstance(found, tuple | list):
-        return [x for part in found for x in results_of(part)]
-    while getattr(getattr(found, "backend", None), "is_autodiff", False):
-        found = found.inner()
-    if hasattr(found, "into_torch"):
-        found = found.into_torch()
-    return [found.detach()] if isinstance(found, torch.Tensor) else []
+    if isinstance(output, tuple | list):
+        return [x for part in output for x in results_of(part)]
+    while getattr(getattr(output, "backend", None), "is_autodiff", False):
+        output = output.inner()
+    if hasattr(output, "into_torch"):
+        output = output.into_torch()
+    return [output.detach()] if isinstance(output, torch.Tensor) else []
 
 
 def confirm(call: Call, replay: Replay, *, tolerance: float = 1e-2) -> None:
@@ -155,12 +155,12 @@ def confirm(call: Call, replay: Replay, *, tolerance: float = 1e-2) -> None:
 _POISON = float("nan")
 
 
-def _apart(found: torch.Tensor, exact: torch.Tensor) -> float:
+def _apart(actual: torch.Tensor, exact: torch.Tensor) -> float:
     """The relative root mean square of what differs; of whole numbers, the share of those that do."""
     if not exact.is_floating_point():
-        return float((found != exact).float().mean())
+        return float((actual != exact).float().mean())
     # what is NaN in both, as an undefined result, agrees
-    difference = torch.where(found.isnan() & exact.isnan(), 0, found - exact)
+    difference = torch.where(actual.isnan() & exact.isnan(), 0, actual - exact)
     size = float(exact.nan_to_num().float().norm())
     return float(difference.float().norm()) / size if size else float(difference.abs().max())
 

@@ -77,7 +77,7 @@ class Asked:
             raise Failed(f"the worker has been silent for {PATIENCE_S:.0f} s") from None
         if not line:
             self._errors.seek(0)
-            told = self._errors.read().strip().splitlines() or ["no word"]
-            raise Failed(f"the worker ended: {told[-1][:140]}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+            lines = self._errors.read().strip().splitlines() or ["no word"]
+            raise Failed(f"the worker ended: {lines[-1][:140]}")
+        reply: dict[str, Any] = json.loads(line)
+        return reply

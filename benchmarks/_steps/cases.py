@@ -101,10 +101,10 @@ class Case:
 def all_cases(device: str, tiny: bool) -> dict[str, list[Case]]:
     """The groups of cases for a device, in the order in which they are worth their time."""
     on_cpu = device == "cpu"
-    found = {"mnist": mnist(device, tiny), "mlp": mlp(judged=on_cpu)}
-    found["gpt2"] = [gpt2(tiny)] if tiny or not on_cpu else []
-    found["sequence"] = [encoder(), lstm()] if on_cpu else []
-    return found
+    groups = {"mnist": mnist(device, tiny), "mlp": mlp(judged=on_cpu)}
+    groups["gpt2"] = [gpt2(tiny)] if tiny or not on_cpu else []
+    groups["sequence"] = [encoder(), lstm()] if on_cpu else []
+    return groups
 
 
 TORCH = "torch eager"
@@ -127,12 +127,12 @@ def normal(rng: np.random.Generator, *shape: int) -> Array:
 
 def turned(values: Mapping[str, Array], names: Mapping[str, str]) -> dict[str, Array]:
     """Our arrays under the twin's names; weights of linear layers, marked by a trailing T, turned."""
-    found = {}
+    weights = {}
     for theirs, ours in names.items():
-        found[theirs] = values[ours.removesuffix(" T")]
+        weights[theirs] = values[ours.removesuffix(" T")]
         if ours.endswith(" T"):
-            found[theirs] = np.ascontiguousarray(found[theirs].T)
-    return found
+            weights[theirs] = np.ascontiguousarray(weights[theirs].T)
+    return weights
 
 
 # -- the MLP --------------------------------------------------------------------------------------------
@@ -412,20 +412,20 @@ D_MODEL = 64
 
 def encoder() -> Case:
     def layout(values: Mapping[str, Array]) -> dict[str, Array]:
-        found = {}
+        weights = {}
         for i in range(2):
             ours, theirs = f"encoder.layers.{i}", f"encoder.layers.{i}"
             parts = [f"{ours}.mha.{name}" for name in ("query", "key", "value")]
-            found[f"{theirs}.self_attn.in_proj_weight"] = np.concatenate([values[f"{p}.weight"].T for p in parts])
-            found[f"{theirs}.self_attn.in_proj_bias"] = np.concatenate([values[f"{p}.bias"] for p in parts])
+            weights[f"{theirs}.self_attn.in_proj_weight"] = np.concatenate([values[f"{p}.weight"].T for p in parts])
+            weights[f"{theirs}.self_attn.in_proj_bias"] = np.concatenate([values[f"{p}.bias"] for p in parts])
             names = {"self_attn.out_proj": "mha.output", "linear1": "pwff.linear_inner", "linear2": "pwff.linear_outer"}
             for name, own in names.items():
-                found[f"{theirs}.{name}.weight"] = np.ascontiguousarray(values[f"{ours}.{own}.weight"].T)
-                found[f"{theirs}.{name}.bias"] = values[f"{ours}.{own}.bias"]
+                weights[f"{theirs}.{name}.weight"] = np.ascontiguousarray(values[f"{ours}.{own}.weight"].T)
+                weights[f"{theirs}.{name}.bias"] = values[f"{ours}.{own}.bias"]
             for name in ("1", "2"):
-                found[f"{theirs}.norm{name}.weight"] = values[f"{ours}.norm_{name}.gamma"]
-                found[f"{theirs}.norm{name}.bias"] = values[f"{ours}.norm_{name}.beta"]
-        return found
+                weights[f"{theirs}.norm{name}.weight"] = values[f"{ours}.norm_{name}.gamma"]
+                weights[f"{theirs}.norm{name}.bias"] = values[f"{ours}.norm_{name}.beta"]
+        return weights
 
     return Case(
         name="transformer encoder 2x64, 8x32 tokens",
@@ -463,12 +463,12 @@ class LstmTwin(torch.nn.Module):
 
 def lstm() -> Case:
     def layout(values: Mapping[str, Array]) -> dict[str, Array]:
-        found = {}
+        weights = {}
         for part, name in (("input_transform", "ih"), ("hidden_transform", "hh")):
             paths = [f"lstm.{gate}.{part}" for gate in ("input_gate", "forget_gate", "cell_gate", "output_gate")]
-            found[f"lstm.weight_{name}_l0"] = np.concatenate([values[f"{path}.weight"].T for path in paths])
-            found[f"lstm.bias_{name}_l0"] = np.concatenate([values[f"{path}.bias"] for path in paths])
-        return found
+            weights[f"lstm.weight_{name}_l0"] = np.concatenate([values[f"{path}.weight"].T for path in paths])
+            weights[f"lstm.bias_{name}_l0"] = np.concatenate([values[f"{path}.bias"] for path in paths])
+        return weights
 
     return Case(
         name="LSTM 32 to 64, 16x24 steps",
@@ -489,9 +489,9 @@ def values_of(case: Case) -> dict[str, Array]:
     if case.drawn is not None:
         rng = np.random.default_rng(3)
         return {path: case.drawn(rng, path, param.shape) for path, param in model.named_params()}
-    found = {path: param.val().into_data().array for path, param in model.named_params()}
-    assert sum(a.size for a in found.values()) == model.num_params()
-    return found
+    arrays = {path: param.val().into_data().array for path, param in model.named_params()}
+    assert sum(a.size for a in arrays.values()) == model.num_params()
+    return arrays
 
 
 def scale_of(values: Mapping[str, Array]) -> str:

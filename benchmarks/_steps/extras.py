@@ -31,7 +31,7 @@ def shares(variants: Sequence[Variant], steps: int = 30) -> dict[str, dict[str, 
     From torch.profiler over the loop that is timed: each kernel counts with the median of its own calls' times, the
     step with the median of its times.  The profiler makes a step longer, and what is outside kernels most of all.
     """
-    found = {}
+    by_variant = {}
     for variant in variants:
         if not isinstance(variant, Local):
             continue
@@ -46,16 +46,16 @@ def shares(variants: Sequence[Variant], steps: int = 30) -> dict[str, dict[str, 
         taken = max(2 * steps * seconds, sum(spent.values()))
         kernels = {key: total / taken for key, total in spent.items()}
         largest = sorted(kernels, key=lambda key: -kernels[key])[:12]
-        found[variant.name] = {key: kernels[key] for key in largest if kernels[key] >= 0.005}
-        found[variant.name]["outside kernels"] = max(0.0, 1 - sum(kernels.values()))
-    return found
+        by_variant[variant.name] = {key: kernels[key] for key in largest if kernels[key] >= 0.005}
+        by_variant[variant.name]["outside kernels"] = max(0.0, 1 - sum(kernels.values()))
+    return by_variant
 
 
-def shares_table(found: dict[str, dict[str, float]]) -> list[str]:
+def shares_table(by_variant: dict[str, dict[str, float]]) -> list[str]:
     """One line a variant."""
     return [
         f"  shares, {name}: " + ", ".join(f"{op} {100 * share:.0f} %" for op, share in rows.items())
-        for name, rows in found.items()
+        for name, rows in by_variant.items()
     ]
 
 
@@ -96,7 +96,7 @@ def first_call(case: Case, device: str, clock: str) -> float:
 def cold_trace_ms(script: Path, name: str, device: str, clock: str) -> float:
     """`first_call` in a fresh process, where every gradient rule is derived too; of three.  Raises: Failed."""
     command = [sys.executable, str(script), "--first-call", name, "--device", device, "--clock", clock]
-    found = []
+    times = []
     for _ in range(3):
         try:
             done = subprocess.run(
@@ -106,8 +106,8 @@ def cold_trace_ms(script: Path, name: str, device: str, clock: str) -> float:
             raise Failed("the first call took over a minute") from None
         if done.returncode:
             raise Failed((done.stderr.strip().splitlines() or ["no word"])[-1])
-        found.append(float(done.stdout.strip().splitlines()[-1]))
-    return statistics.median(found)
+        times.append(float(done.stdout.strip().splitlines()[-1]))
+    return statistics.median(times)
 
 
 # -- the host -----------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def host_us(device: str, adam: Any, rounds: int = 300) -> dict[str, Any]:
 
 
 def _launch_us(call: Any, model: Any, optim: Any, x: Tensor) -> dict[str, Any]:
-    """Of it, what the driver takes to launch the recorded graph: nobody can be faster with the same kernels."""
+    """Measures the time that the driver takes to launch the recorded graph: a lower bound with the same kernels."""
     program = next(reversed(call._programs.values()))
     recorded = program.recorded._recorded
     times = []

@@ -62,10 +62,10 @@ class JaxStep(Variant):
         return self.worker.ask(question)
 
     def numbers(self) -> list[float]:
-        found = self._ask({"numbers": CHECKED_STEPS})
-        self.first_s = found["first_s"]
+        reply = self._ask({"numbers": CHECKED_STEPS})
+        self.first_s = reply["first_s"]
         self.peak_mib = self._ask({"peak": True})["peak_mib"]
-        numbers: list[float] = found["numbers"]
+        numbers: list[float] = reply["numbers"]
         return numbers
 
     def run(self, steps: int) -> float:

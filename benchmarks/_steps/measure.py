@@ -289,7 +289,7 @@ class Bar:
 def judge(bars: Sequence[Bar], results: Sequence[Result], ours: str) -> list[dict[str, Any]]:
     """Each bar with its ratio: of times, the median over the rounds of ours over the rival's next to it."""
     by_name = {r.variant: r for r in results}
-    found = []
+    entries = []
     for bar in bars:
         mine, theirs = by_name.get(ours), by_name.get(bar.rival)
         entry: dict[str, Any] = {"ours": ours, "rival": bar.rival, "of": bar.of, "at_most": bar.at_most}
@@ -301,8 +301,8 @@ def judge(bars: Sequence[Bar], results: Sequence[Result], ours: str) -> list[dic
             assert mine is not None
             assert theirs is not None
             entry |= _ratio(bar, mine, theirs)
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def _ratio(bar: Bar, mine: Result, theirs: Result) -> dict[str, Any]:

@@ -109,17 +109,17 @@ class Ours(Local):
 
     def numbers(self) -> list[float]:
         if self.case.optimizer is not None:
-            found = super().numbers()
-            if self.case.half and self.name in (COMPILED, FUSED) and not self._halved():
+            losses = super().numbers()
+            if self.case.half and self.name in (COMPILED, FUSED) and not self._has_half_graphs():
                 raise Failed('no product of the program is in bf16, though precision="bfloat16" was asked for')
-            return found
+            return losses
         loss, gradients = self.step(0)
         return [self.read(loss), gradient_size([g.into_torch() for g in gradients])]
 
     def wait(self) -> None:
         self.batches[0][0].device.sync()  # computes what is recorded
 
-    def _halved(self) -> bool:
+    def _has_half_graphs(self) -> bool:
         graphs = [program.graph for program in self.function._programs.values()]
         return any(
             getattr(spec, "dtype", None) is DType.BF16
@@ -135,7 +135,7 @@ class Ours(Local):
 
     def trace_ms(self, again: int) -> list[float]:
         """Milliseconds of first calls of fresh compilations of the step, each less the call after it."""
-        case, found = self.case, []
+        case, trace_times = self.case, []
         assert case.optimizer is not None
         device, keys, now = self.batches[0][0].device, KEYS[self.name], CLOCKS[self.clock]
         for _ in range(again):
@@ -147,8 +147,8 @@ class Ours(Local):
                 model, optim, _ = function(model, optim, self.batches[0], case.optimizer.lr, keys[i])
                 sync()
                 times.append(now() - begun)
-            found.append(1e3 * (times[0] - times[1]))
-        return found
+            trace_times.append(1e3 * (times[0] - times[1]))
+        return trace_times
 
 
 def compiled(case: Case, fuse: bool | None = None) -> Any:

@@ -24,9 +24,9 @@ def torch_variants(case: Case, values: Mapping[str, Array], device: str, no_comp
     """The rivals of a case on a device, the reference of all others first."""
     on_gpu_alone = (REDUCED, GRAPH, COMPILE_GRAPH)
     names = [n for n in case.rivals if (device == "cuda" or n not in on_gpu_alone) and not (no_compile and n in MODES)]
-    found: list[Local] = [TorchStep(case, values, device, name) for name in names]
+    steps: list[Local] = [TorchStep(case, values, device, name) for name in names]
     by_hand = case.by_hand or {}
-    return [*found[:1], *[ByHand(case, values, device, name) for name in by_hand], *found[1:]]
+    return [*steps[:1], *[ByHand(case, values, device, name) for name in by_hand], *steps[1:]]
 
 
 def on_device(case: Case, device: str) -> list[tuple[torch.Tensor, ...]]:
@@ -70,7 +70,7 @@ class TorchStep(Local):
         self.step = lambda i: take(batches[i % count])
         if captured:
             static = tuple(x.clone() for x in batches[0])
-            replay, loss = self._captured(lambda: take(static))
+            replay, loss = self._capture_step(lambda: take(static))
 
             def copy_and_replay(i: int) -> torch.Tensor:
                 for target, source in zip(static, batches[i % count], strict=True):
@@ -90,7 +90,7 @@ class TorchStep(Local):
             return torch.optim.Adam(self.net.parameters(), **options)
         return torch.optim.AdamW(self.net.parameters(), weight_decay=adam.decay, **options)
 
-    def _captured(self, take: Any) -> tuple[Any, torch.Tensor]:
+    def _capture_step(self, take: Any) -> tuple[Any, torch.Tensor]:
         """One graph of the whole step; the steps that warm it up leave no trace."""
         if self.device != "cuda":
             raise Failed("CUDA graphs need a GPU")

@@ -17,9 +17,9 @@ FIGURE = re.compile(r"\b\d[\d.,]* ?(?:ms|us|µs|GB/s|TFLOPS?)\b|\btimes as fast\
 
 def main(check: bool) -> list[str]:
     """Raises: SystemExit where a fragment is malformed or an entry stands in the wrong place."""
-    found = faults(ROOT)
-    if found:
-        raise SystemExit("\n".join([*found, "mend: see changelog.d/README.md"]))
+    complaints = faults(ROOT)
+    if complaints:
+        raise SystemExit("\n".join([*complaints, "mend: see changelog.d/README.md"]))
     return []
 
 
@@ -27,16 +27,16 @@ def faults(root: Path) -> list[str]:
     """Returns what is wrong with the fragments and the changelog of a checkout, a line for each fault."""
     folder = root / "changelog.d"
     fragments = [path for path in sorted(folder.iterdir()) if path.name not in NOT_FRAGMENTS]
-    found = [f"changelog.d/{path.name}: {fault}" for path in fragments for fault in fragment_faults(path)]
+    complaints = [f"changelog.d/{path.name}: {fault}" for path in fragments for fault in fragment_faults(path)]
     changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     if MARK not in changelog:
-        return [*found, f"CHANGELOG.md lacks the line {MARK.strip()!r}, below which releases stand"]
+        return [*complaints, f"CHANGELOG.md lacks the line {MARK.strip()!r}, below which releases stand"]
     unreleased = changelog.split(MARK)[1].lstrip()
     if unreleased and not unreleased.startswith("## ["):
-        found.append("CHANGELOG.md: an entry stands outside of any release; write a file in changelog.d instead")
+        complaints.append("CHANGELOG.md: an entry stands outside of any release; write a file in changelog.d instead")
     if re.search(r"^## \[?unreleased|^\* ", changelog.split(MARK)[0], re.IGNORECASE | re.MULTILINE):
-        found.append("CHANGELOG.md: an entry stands above the releases; write a file in changelog.d instead")
-    return found
+        complaints.append("CHANGELOG.md: an entry stands above the releases; write a file in changelog.d instead")
+    return complaints
 
 
 def fragment_faults(path: Path) -> Iterator[str]:

@@ -78,9 +78,9 @@ def section(title: str, pages: list[Path], docs: Path) -> str:
 
 def line(page: Path, name: str) -> str:
     """Returns a page's line: its title as a link, and the first sentence below the title."""
-    found = re.match(r"# (?P<title>.+)\n+(?P<lead>[^#\n`].*(?:\n[^\n]+)*)?", page.read_text(encoding="utf-8"))
-    if found is None:
+    opening = re.match(r"# (?P<title>.+)\n+(?P<lead>[^#\n`].*(?:\n[^\n]+)*)?", page.read_text(encoding="utf-8"))
+    if opening is None:
         raise SystemExit(f"docs/{name}: the first line must be a title, '# Title'")
-    lead = " ".join((found["lead"] or "").split())
+    lead = " ".join((opening["lead"] or "").split())
     sentence = re.split(r"(?<=[.:])\s", lead, maxsplit=1)[0].rstrip(":.")
-    return f"* [{found['title']}]({name})" + (f": {sentence}." if sentence else "")
+    return f"* [{opening['title']}]({name})" + (f": {sentence}." if sentence else "")

@@ -29,20 +29,20 @@ IN_PLACE = {"adam": "adamw_", "adamw": "adamw_", "lion": "lion_", "sgd": "sgd_"}
 """The operators that write, and say so in their names."""
 
 
-def main(check: bool, found: dict[str, dict[str, str]] | None = None) -> list[str]:
-    """Writes the table between the two marks of the page; `found` are outcomes that are known already."""
+def main(check: bool, known: dict[str, dict[str, str]] | None = None) -> list[str]:
+    """Writes the table between the two marks of the page; `known` are outcomes that are known already."""
     before, rest = (ROOT / PAGE).read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]
     return refresh(
-        {PAGE: before + BEGIN + table(found or {name: outcomes(name) for name in names()}) + END + after}, check
+        {PAGE: before + BEGIN + table(known or {name: outcomes(name) for name in names()}) + END + after}, check
     )
 
 
-def table(found: dict[str, dict[str, str]]) -> str:
+def table(rows: dict[str, dict[str, str]]) -> str:
     """All outcomes, an operation a row."""
     columns = list(TRIALS)
     lines = ["| operation | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
-    lines += [f"| `{name}` | " + " | ".join(row[column] for column in columns) + " |" for name, row in found.items()]
+    lines += [f"| `{name}` | " + " | ".join(row[column] for column in columns) + " |" for name, row in rows.items()]
     return "\n\n" + "\n".join(lines) + "\n\n"
 
 
@@ -93,12 +93,12 @@ class Written(Exception):
     """A tensor changed that is another's."""
 
 
-def _first(found: Any) -> Any:
-    return found[0] if isinstance(found, tuple) else found
+def _first(output: Any) -> Any:
+    return output[0] if isinstance(output, tuple) else output
 
 
-def _outputs(adapter: Any, args: Any, found: Any) -> list[Any]:
-    return list(found[: adapter.outputs(args)]) if isinstance(found, tuple) else [found]
+def _outputs(adapter: Any, args: Any, output: Any) -> list[Any]:
+    return list(output[: adapter.outputs(args)]) if isinstance(output, tuple) else [output]
 
 
 def _tensors(values: Any) -> list[Any]:
@@ -132,13 +132,13 @@ def element_types(name: str, calls: list[Any]) -> str:
     def cast(x: Any, kind: Any) -> Any:
         return x.to(kind) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
-    found = []
+    kinds = []
     for kind in REGISTRY[name].dtypes:
         args = torch.utils._pytree.tree_map(lambda x, kind=kind: cast(x, kind), calls[0].args)
         floats = [x for x in _tensors(run(type(calls[0])(calls[0].op, args))[1]) if x.is_floating_point()]
         if all(x.dtype in (kind, torch.float32) for x in floats):
-            found.append(str(kind).removeprefix("torch."))
-    return ", ".join(found)
+            kinds.append(str(kind).removeprefix("torch."))
+    return ", ".join(kinds)
 
 
 def reductions(name: str, calls: list[Any]) -> str:
@@ -150,7 +150,7 @@ def reductions(name: str, calls: list[Any]) -> str:
     adapter, call = ADAPTERS[calls[0].op], calls[0]
     if "reduction" not in adapter.names:
         return "–"
-    at, found = adapter.names.index("reduction"), []
+    at, names = adapter.names.index("reduction"), []
     for reduction in ("none", "mean", "sum"):
         args = list(call.args)
         args[at] = reduction
@@ -158,8 +158,8 @@ def reductions(name: str, calls: list[Any]) -> str:
             args[adapter.names.index("gradients")] = reduction != "none"
         y = _first(getattr(torch.ops.burn_kernels, call.op)(*args))
         if torch.allclose(y, _first(adapter.twin(*args)), equal_nan=True):
-            found.append(reduction)
-    return ", ".join(found)
+            names.append(reduction)
+    return ", ".join(names)
 
 
 def any_strides(name: str, calls: list[Any]) -> str:
@@ -187,8 +187,8 @@ def zero_size(name: str, calls: list[Any]) -> str:
         return "yes" if adapter.run(([x[:0] for x in call.args[0]], 2.0)) == 0.0 else "no"
     if adapter.verify is not None:
         groups = [None if group is None else [x[:0] for x in group] for group in call.args[:-1]]
-        found = run(type(call)(call.op, (*groups, call.args[-1])))[1]
-        return "yes" if all(x.numel() == 0 for x in found) else "no"
+        empty_grads = run(type(call)(call.op, (*groups, call.args[-1])))[1]
+        return "yes" if all(x.numel() == 0 for x in empty_grads) else "no"
     args: list[Any] = []
     for at, (known, value) in enumerate(zip(adapter.names, call.args, strict=True)):
         if known in ROWS and value is not None:
@@ -261,8 +261,10 @@ def traced(name: str, calls: list[Any]) -> str:
     if name in IN_PLACE:
         return "a step is one call"
     op = getattr(torch.ops.burn_kernels, call.op).default
-    found = torch.library.opcheck(op, call.args, test_utils=("test_schema", "test_faketensor"), raise_exception=False)
-    return "one call" if set(found.values()) == {"SUCCESS"} else "no"
+    outcomes_of_tests = torch.library.opcheck(
+        op, call.args, test_utils=("test_schema", "test_faketensor"), raise_exception=False
+    )
+    return "one call" if set(outcomes_of_tests.values()) == {"SUCCESS"} else "no"
 
 
 def autocast(name: str, calls: list[Any]) -> str:

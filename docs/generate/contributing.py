@@ -40,9 +40,9 @@ class Row(NamedTuple):
 def main(check: bool) -> list[str]:
     """Raises: SystemExit where the page says what is not so."""
     text = (ROOT / PAGE).read_text(encoding="utf-8")
-    found = faults(text, ROOT)
-    if found:
-        raise SystemExit("\n".join([*found, f"mend: correct the line of {PAGE}, or the code that it names"]))
+    complaints = faults(text, ROOT)
+    if complaints:
+        raise SystemExit("\n".join([*complaints, f"mend: correct the line of {PAGE}, or the code that it names"]))
     return []
 
 

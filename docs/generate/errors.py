@@ -21,15 +21,15 @@ def main(check: bool) -> list[str]:
     """Writes the table between the two marks of the page."""
     before, rest = (ROOT / PAGE).read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]
-    found = sorted((ROOT / "benchmarks" / "data").glob("errors-h200-*.json"))
+    runs = sorted((ROOT / "benchmarks" / "data").glob("errors-h200-*.json"))
     text = "Not measured yet: `python benchmarks/errors.py`.\n"
-    if found:
-        text = table(json.loads(found[-1].read_text(encoding="utf-8")), found[-1].name)
+    if runs:
+        text = table(json.loads(runs[-1].read_text(encoding="utf-8")), runs[-1].name)
     return refresh({PAGE: before + BEGIN + "\n\n" + text + "\n" + END + after}, check)
 
 
 def table(run: Mapping[str, Any], name: str) -> str:
-    """Of each operation and type the largest share of what the rule allows, of outputs and of gradients."""
+    """Writes the largest share of what the rule allows, for each operation and type, of outputs and of gradients."""
     rows = run["rows"]
     beyond = [row for row in rows if not row["share"] <= 1.0]
     kept = f"all {len(rows)} rows keep to it" if not beyond else f"{len(beyond)} of {len(rows)} rows do not keep to it"

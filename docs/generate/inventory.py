@@ -32,13 +32,13 @@ ELSEWHERE = {"const_default": "PrintOptions.const_default", "set_print_options":
 
 def families() -> dict[str, list[str]]:
     """Burn's names by family, in the order of its reference."""
-    found: dict[str, list[str]] = {}
+    names_by_family: dict[str, list[str]] = {}
     for line in (Path(__file__).parent / "inventory_names.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
-            names = found.setdefault(line.strip("[]"), [])
+            names = names_by_family.setdefault(line.strip("[]"), [])
         elif line and not line.startswith("#"):
             names.append(line)
-    return found
+    return names_by_family
 
 
 def status(name: str) -> str:
@@ -54,10 +54,10 @@ def find(name: str) -> Any:
     """
     import burn_torch.tensor as package
 
-    found: Any = package if name in ELSEWHERE else package.Tensor
+    member: Any = package if name in ELSEWHERE else package.Tensor
     for part in ELSEWHERE.get(name, name).split("."):
-        found = inspect.getattr_static(found, part, None) if hasattr(found, part) else None
-    return found
+        member = inspect.getattr_static(member, part, None) if hasattr(member, part) else None
+    return member
 
 
 def missing() -> list[str]:
@@ -91,19 +91,19 @@ def call(name: str) -> str:
     """How it is called."""
     if name in LEFT_OUT:
         return f"~~`{name}`~~"
-    found = find(name)
-    if isinstance(found, property):
+    member = find(name)
+    if isinstance(member, property):
         return f"`x.{name}`"
     if name in ELSEWHERE:
-        return f"`{ELSEWHERE[name]}({arguments(found)})`"
-    owner = "Tensor" if isinstance(found, classmethod | staticmethod) else "x"
-    wait = "await " if inspect.iscoroutinefunction(found) else ""
-    return f"`{wait}{owner}.{name}({arguments(found)})`"
+        return f"`{ELSEWHERE[name]}({arguments(member)})`"
+    owner = "Tensor" if isinstance(member, classmethod | staticmethod) else "x"
+    wait = "await " if inspect.iscoroutinefunction(member) else ""
+    return f"`{wait}{owner}.{name}({arguments(member)})`"
 
 
-def arguments(found: Any) -> str:
+def arguments(member: Any) -> str:
     """The names of the parameters, with their defaults."""
-    function = inspect.unwrap(getattr(found, "__func__", found))
+    function = inspect.unwrap(getattr(member, "__func__", member))
     words = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name in ("self", "cls") or parameter.annotation == "None":  # one that is there to be refused
@@ -123,8 +123,8 @@ def purpose(name: str) -> str:
     """The first lines of its docstring, to the end of a sentence, or why it is left out."""
     if name in LEFT_OUT:
         return f"left out: {LEFT_OUT[name]}"
-    found = find(name)
-    text = inspect.getdoc(getattr(found, "__func__", found)) or ""
+    member = find(name)
+    text = inspect.getdoc(getattr(member, "__func__", member)) or ""
     lines = text.partition("\n\n")[0].splitlines()
     count = next((n for n, each in enumerate(lines, 1) if each.endswith(".")), len(lines))
     return " ".join(lines[:count]).replace("|", "\\|")

@@ -25,7 +25,7 @@ COLUMNS = {"eager": "eager", COMPILED: "compile", "liger": "Liger", "jax": "JAX"
 OURS = {"linear_cross_entropy": "ours, bf16 sums"}
 """The form of ours that stands for it, where that is not `ours`."""
 NO_COPY = ("attention", "attention_packed", "linear", "linear_cross_entropy")
-"""Whose limit is arithmetic: a copy of their bytes says nothing."""
+"""Operations limited by arithmetic: a copy of their bytes says nothing."""
 
 PEAK, ERROR = "peak MiB, ours / best", "error, ours / eager"
 
@@ -106,10 +106,10 @@ def _rival_line(case: str, passed: str, rows: Rows) -> str:
 
 
 def _by_column(rivals: Rows) -> dict[str, Mapping[str, Any]]:
-    """Of the modes of torch.compile the faster one, under its name."""
+    """Keeps the faster of the modes of torch.compile, under its name."""
     modes = [row for name, row in rivals.items() if name.startswith(COMPILED)]
-    found = {name: row for name, row in rivals.items() if not name.startswith(COMPILED)}
-    return found | ({COMPILED: min(modes, key=lambda row: row["median_ms"])} if modes else {})
+    columns = {name: row for name, row in rivals.items() if not name.startswith(COMPILED)}
+    return columns | ({COMPILED: min(modes, key=lambda row: row["median_ms"])} if modes else {})
 
 
 def _peak(row: Mapping[str, Any] | None) -> str:
@@ -121,7 +121,7 @@ def _error(row: Mapping[str, Any] | None) -> str:
     return "–" if error is None else f"{error:.2e}".replace("e-0", "e-")
 
 
-def _rounded(number: float, *, up: bool) -> str:
+def _round_away(number: float, *, up: bool) -> str:
     """Three digits behind the point, away from the bar: what misses it by less is seen to miss it."""
     return f"{(math.ceil if up else math.floor)(number * 1000) / 1000:.3f}"
 
@@ -142,13 +142,13 @@ def bar_table(run: Mapping[str, Any], bars: Sequence[Mapping[str, Any]], kind: s
         "| --- |" + " --- |" * 5,
     ]
     for bar in bars:
-        found = "not timed" if bar["found"] is None else _rounded(bar["found"], up="at most" in bar["asked"])
+        number = "not timed" if bar["found"] is None else _round_away(bar["found"], up="at most" in bar["asked"])
         cells = [
             f"{bar['goal']} {bar['case']}".strip(),
             bar["passed"],
             bar["asked"],
             f"{bar['needed']:.3f}",
-            found,
+            number,
             "yes" if bar["holds"] else "no" if bar["found"] is not None else "",
         ]
         lines.append("| " + " | ".join(cells) + " |")

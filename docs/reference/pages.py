@@ -112,8 +112,8 @@ def entries() -> list[Entry]:
             key = id(value) if callable(value) else hash((name, type(value)))  # small numbers are one object
             values[key] = value
             paths.setdefault(key, []).append(f"{module.__name__}.{name}")
-    made = [_entry(sorted(paths[key], key=lambda path: path.count(".")), value) for key, value in values.items()]
-    return sorted(made, key=lambda entry: (entry.home, entry.path.lower()))
+    unsorted = [_entry(sorted(paths[key], key=lambda path: path.count(".")), value) for key, value in values.items()]
+    return sorted(unsorted, key=lambda entry: (entry.home, entry.path.lower()))
 
 
 def _entry(paths: list[str], value: Any) -> Entry:

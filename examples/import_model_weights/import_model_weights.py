@@ -43,7 +43,7 @@ from burn_torch.record.stores import (
 from burn_torch.tensor.activation import log_softmax
 
 MEAN, STD = 0.1307, 0.3081
-"""Of the training images, in [0, 1]: what the weights were trained on."""
+"""Mean and deviation of the training images, in [0, 1]: the weights were trained on them."""
 
 
 class Model(Module):
@@ -203,13 +203,15 @@ def show(folder: Path, device: Device) -> dict[str, float]:
     images = torch.randn(4, 1, 28, 28)
     with torch.no_grad():
         wanted = theirs(images).numpy()
-    found = {}
+    differences = {}
     for ending in (".pt", ".safetensors", ".bpk"):
         model, result = load(folder / f"twin{ending}", device)
         scores = model.forward(Tensor.from_data(images.numpy(), device)).into_data().array
-        found[ending] = float(np.abs(scores - wanted).max())
-        print(f"twin{ending:13} {len(result.applied)} values; scores differ from PyTorch's by {found[ending]:.1e}")
-    return found
+        differences[ending] = float(np.abs(scores - wanted).max())
+        print(
+            f"twin{ending:13} {len(result.applied)} values; scores differ from PyTorch's by {differences[ending]:.1e}"
+        )
+    return differences
 
 
 def main(words: list[str] | None = None) -> None:

@@ -53,8 +53,8 @@ def noise(path: Path) -> list[np.ndarray[Any, Any]]:
 def infer(path: Path, arrays: Sequence[np.ndarray[Any, Any]], device: Device) -> dict[str, np.ndarray[Any, Any]]:
     """The outputs of the file by name, for inputs in its order."""
     model = load(path, device)
-    found = model.forward(*(Tensor.from_data(array, device) for array in arrays))
-    outputs = found if isinstance(found, tuple) else (found,)
+    result = model.forward(*(Tensor.from_data(array, device) for array in arrays))
+    outputs = result if isinstance(result, tuple) else (result,)
     names = [info.name for info in read_model(path).graph.outputs]
     return {name: np.asarray(output.into_data().values) for name, output in zip(names, outputs, strict=True)}
 

@@ -84,25 +84,25 @@ def compare(name: str, leaf: Backend, *, every: bool) -> None:
         for many in subsets(draws[0], every=every):
             each = [[x if i in many else draws[0][i] for i, x in enumerate(inputs)] for inputs in draws]
             expected = [leaf.execute(call, [primitive(leaf, x) for x in inputs]) for inputs in each]
-            given = [
+            wrapped = [
                 batched.wrap(primitive(leaf, np.stack([inputs[i] for inputs in each]))) if i in many
                 else primitive(leaf, x)
                 for i, x in enumerate(each[0])
             ]  # fmt: skip
             with batched.samples(SAMPLES) as looped:
-                made = batched.execute(call, given)
+                results = batched.execute(call, wrapped)
             assert not looped, f"{call} loops over {list(looped)}"
-            for output, y in enumerate(made):
+            for output, y in enumerate(results):
                 if y is None:
                     assert call.results[output] is None or expected[0][output] is None
                     continue
-                found = leaf.into_data(y.primitive).values
+                actual = leaf.into_data(y.primitive).values
                 wanted = np.stack([leaf.into_data(outputs[output]).values for outputs in expected])
                 if row.random:
-                    assert found.shape == wanted.shape
+                    assert actual.shape == wanted.shape
                 else:
                     # another order of the same sums: a few roundings of the largest term, all in float64
-                    np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-11, err_msg=f"{call}, many {many}")
+                    np.testing.assert_allclose(actual, wanted, rtol=1e-10, atol=1e-11, err_msg=f"{call}, many {many}")
 
 
 # -- random numbers --------------------------------------------------------------------------------------
@@ -120,12 +120,12 @@ def test_each_sample_draws_its_share_of_what_the_whole_batch_draws(name: str) ->
     specs = [NUMBER_SPECS[type(x)] for x in (*numbers, 7, 11)]
     batched = Batched(leaf)
     with batched.samples(5):
-        (made,) = batched.execute(row.bind(specs, attrs), [*numbers, 7, 11])
+        (output,) = batched.execute(row.bind(specs, attrs), [*numbers, 7, 11])
     (whole,) = leaf.execute(row.bind(specs, {**attrs, "shape": (5, 4)}), [*numbers, 7, 11])
-    found, wanted = leaf.into_data(made.primitive).values, leaf.into_data(whole).values
-    assert found.shape == (5, 1, 4)
-    np.testing.assert_array_equal(found[:, 0], wanted)
-    assert len(np.unique(found.reshape(5, 4), axis=0)) > 1
+    drawn, wanted = leaf.into_data(output.primitive).values, leaf.into_data(whole).values
+    assert drawn.shape == (5, 1, 4)
+    np.testing.assert_array_equal(drawn[:, 0], wanted)
+    assert len(np.unique(drawn.reshape(5, 4), axis=0)) > 1
 
 
 def test_dropout_of_a_shared_value_differs_from_sample_to_sample() -> None:
@@ -134,10 +134,10 @@ def test_dropout_of_a_shared_value_differs_from_sample_to_sample() -> None:
     batched = Batched(leaf)
     call = REGISTRY["dropout"].bind([spec_of(x), *(NUMBER_SPECS[type(v)] for v in (0.5, 7, 11))], {})
     with batched.samples(4):
-        (made,) = batched.execute(call, [primitive(leaf, x), 0.5, 7, 11])
-    found = leaf.into_data(made.primitive).values
-    assert found.shape == (4, 1, 16)
-    assert len(np.unique(found[:, 0], axis=0)) == 4
+        (output,) = batched.execute(call, [primitive(leaf, x), 0.5, 7, 11])
+    drawn = leaf.into_data(output.primitive).values
+    assert drawn.shape == (4, 1, 16)
+    assert len(np.unique(drawn[:, 0], axis=0)) == 4
 
 
 # -- loops and refusals ----------------------------------------------------------------------------------
@@ -152,9 +152,9 @@ def test_a_row_without_rule_or_decomposition_loops_and_says_so(leaf: Backend, se
     x = seed.normal(size=(4, 3, 3)) + 3 * np.eye(3)
     batched = Batched(leaf)
     with batched.samples(4) as looped:
-        (made,) = batched.execute(inverse.bind([spec_of(x[0])], {}), [batched.wrap(primitive(leaf, x))])
+        (output,) = batched.execute(inverse.bind([spec_of(x[0])], {}), [batched.wrap(primitive(leaf, x))])
     assert list(looped) == ["test_batched::inverse"]
-    np.testing.assert_allclose(leaf.into_data(made.primitive).values, np.linalg.inv(x), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(leaf.into_data(output.primitive).values, np.linalg.inv(x), rtol=1e-12, atol=1e-12)
 
 
 def test_what_all_samples_share_is_computed_once() -> None:
@@ -162,9 +162,9 @@ def test_what_all_samples_share_is_computed_once() -> None:
     batched = Batched(leaf)
     x = primitive(leaf, np.ones((2, 2)))
     with batched.samples(4):
-        (made,) = batched.execute(REGISTRY["exp"].bind([spec_of(np.ones((2, 2)))], {}), [x])
-    assert isinstance(made, torch.Tensor)
-    assert not batched.is_many(made)
+        (output,) = batched.execute(REGISTRY["exp"].bind([spec_of(np.ones((2, 2)))], {}), [x])
+    assert isinstance(output, torch.Tensor)
+    assert not batched.is_many(output)
 
 
 @pytest.mark.parametrize("name", sorted(MIXING))
@@ -173,8 +173,8 @@ def test_rows_that_mix_samples_are_refused(name: str) -> None:
     sample = normalise(row.samples)[0]
     inputs = drawn(row, sample, 0, 1)[0]
     batched = Batched(LibTorch())
-    given = [primitive(LibTorch(), x) for x in inputs]
-    given[0] = batched.wrap(primitive(LibTorch(), np.stack([inputs[0]] * 2)))
+    wrapped = [primitive(LibTorch(), x) for x in inputs]
+    wrapped[0] = batched.wrap(primitive(LibTorch(), np.stack([inputs[0]] * 2)))
     with (
         batched.samples(2),
         pytest.raises(
@@ -183,7 +183,7 @@ def test_rows_that_mix_samples_are_refused(name: str) -> None:
             r"\n  expected: layers that treat each sample by itself\n  mend:     use model.valid\(\)",
         ),
     ):
-        batched.execute(bound(row, inputs, sample), given)
+        batched.execute(bound(row, inputs, sample), wrapped)
 
 
 @pytest.mark.parametrize("name", ["mask_select", "nonzero"])
@@ -192,7 +192,7 @@ def test_rows_whose_shape_depends_on_data_are_refused(name: str) -> None:
     sample = normalise(row.samples)[0]
     inputs = drawn(row, sample, 0, 1)[0]
     batched = Batched(LibTorch())
-    given = [batched.wrap(primitive(LibTorch(), np.stack([x] * 2))) for x in inputs]
+    wrapped = [batched.wrap(primitive(LibTorch(), np.stack([x] * 2))) for x in inputs]
     with (
         batched.samples(2),
         pytest.raises(
@@ -201,7 +201,7 @@ def test_rows_whose_shape_depends_on_data_are_refused(name: str) -> None:
             r"(.|\n)*expected: operations whose result shape(.|\n)*mend:     choose by value with mask_where",
         ),
     ):
-        batched.execute(bound(row, inputs, sample), given)
+        batched.execute(bound(row, inputs, sample), wrapped)
 
 
 def test_values_of_samples_cannot_be_read() -> None:

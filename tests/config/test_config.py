@@ -316,5 +316,5 @@ def test_config_itself_is_not_built():
 
 def test_importing_config_needs_neither_torch_nor_numpy():
     code = "import sys, burn_torch.config; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"

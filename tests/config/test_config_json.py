@@ -117,7 +117,7 @@ def test_a_variant_by_itself_keeps_its_tag():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "complaint"),
     [
         (
             '{"d_model": 1, "initializer": "Zeroes"}',
@@ -183,10 +183,10 @@ def test_a_variant_by_itself_keeps_its_tag():
         ("[" * 100_000, "no JSON\n  given:    it is nested too deeply"),
     ],
 )
-def test_faults_of_a_file_are_told_with_their_place(tmp_path, text, told):
+def test_faults_of_a_file_are_told_with_their_place(tmp_path, text, complaint):
     path = tmp_path / "config.json"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=rf"config.json, read as ModelConfig: (.|\n)*{told}") as caught:
+    with pytest.raises(ConfigError, match=rf"config.json, read as ModelConfig: (.|\n)*{complaint}") as caught:
         ModelConfig.load(path)
     for part in ("\n  given:    ", "\n  expected: ", "\n  mend:     "):
         assert part in str(caught.value)
@@ -351,9 +351,9 @@ def test_what_can_be_built_can_be_saved_and_read_again(data):
     optional = data.draw(st.sets(st.sampled_from(sorted(fields))))
     body = {"__annotations__": {name: type_ for name, (type_, _) in fields.items()}}
     body.update({name: data.draw(fields[name][1]) for name in optional})
-    made = type("Made", (Config,), body)
-    outer = type("Outer", (Config,), {"__annotations__": {"inner": made, "many": list[made]}})
-    inner = made(**{name: data.draw(values) for name, (_, values) in fields.items()})
+    inner_class = type("Made", (Config,), body)
+    outer = type("Outer", (Config,), {"__annotations__": {"inner": inner_class, "many": list[inner_class]}})
+    inner = inner_class(**{name: data.draw(values) for name, (_, values) in fields.items()})
     config = outer(inner, [inner])
 
     again = outer.from_json(config.to_json())
@@ -378,8 +378,8 @@ def test_any_json_gives_a_config_or_a_config_error(data):
     try:
         config = ModelConfig.from_json(text)
     except ConfigError as error:
-        told = str(error)
+        message = str(error)
     else:
-        told = ""
+        message = ""
         assert ModelConfig.from_json(config.to_json()) == config
-    assert told == "" or all(part in told for part in ("\n  given:    ", "\n  expected: ", "\n  mend:     "))
+    assert message == "" or all(part in message for part in ("\n  given:    ", "\n  expected: ", "\n  mend:     "))

@@ -91,11 +91,11 @@ class Training(Config):
 )
 def test_text_is_read_as_the_type_of_its_field(override, path, value):
     changed = apply_overrides(Training(), [override])
-    found = changed
+    field_value = changed
     for key in path.split("."):
-        found = getattr(found, key)
-    assert found == value
-    assert type(found) is type(value) or isinstance(value, (list, dict))
+        field_value = getattr(field_value, key)
+    assert field_value == value
+    assert type(field_value) is type(value) or isinstance(value, (list, dict))
     assert changed == Training.from_json(changed.to_json())
 
 
@@ -123,7 +123,7 @@ def test_fields_are_checked_together_after_all_changes():
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("override", "complaint"),
     [
         (
             "epochs",
@@ -176,8 +176,8 @@ def test_fields_are_checked_together_after_all_changes():
         ("sizes=1,x", r"no int\n  given:    sizes.1 = 'x'"),
     ],
 )
-def test_faults_name_their_place(override, told):
-    with pytest.raises(ConfigError, match=rf"Training: {told}") as caught:
+def test_faults_name_their_place(override, complaint):
+    with pytest.raises(ConfigError, match=rf"Training: {complaint}") as caught:
         apply_overrides(Training(), [override])
     for part in ("\n  given:    ", "\n  expected: ", "\n  mend:     "):
         assert part in str(caught.value)

@@ -71,13 +71,13 @@ def test_an_error_is_raised_each_time():
 
 def test_new_filters_are_told_again():
     old = a_function()
-    told = []
+    counts = []
     for _ in range(2):
         with warnings.catch_warnings(record=True) as notices:
             warnings.simplefilter("always")
             old(1)
-        told.append(len(notices))
-    assert told == [1, 1]
+        counts.append(len(notices))
+    assert counts == [1, 1]
 
 
 def test_a_class_warns_of_instances_and_subclasses():
@@ -174,7 +174,7 @@ def test_old_names_of_a_module_lead_to_the_new_ones(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("since", "removed_in", "told"),
+    ("since", "removed_in", "complaint"),
     [
         ("0.2", "0.3", r'removed too early\n.*\n.*\n  mend: +removed_in="0\.4"'),
         ("0.9", "0.10", "removed too early"),
@@ -185,8 +185,8 @@ def test_old_names_of_a_module_lead_to_the_new_ones(monkeypatch):
         ("next", "later", "this is no release"),
     ],
 )
-def test_a_period_that_is_too_short_is_refused(since, removed_in, told):
-    with pytest.raises(ArgumentError, match=told):
+def test_a_period_that_is_too_short_is_refused(since, removed_in, complaint):
+    with pytest.raises(ArgumentError, match=complaint):
         Deprecation("old", since, removed_in, "new")
 
 

@@ -96,15 +96,15 @@ def at(size: Any, values: Sequence[int]) -> Any:
 @given(EXPRESSIONS, st.lists(VALUES, min_size=3, max_size=3), st.lists(VALUES, min_size=3, max_size=3))
 def test_arithmetic(expression: Expression, here: list[int], there: list[int]) -> None:
     """A size is what the same arithmetic makes of numbers, here and at any other values; its text says so too."""
-    made = expression(symbols(here))
-    assert size_hint(made) == expression(here)
-    assert at(made, there) == expression(there)
-    if isinstance(made, Size):
-        text = made.written(names=False)
+    size = expression(symbols(here))
+    assert size_hint(size) == expression(here)
+    assert at(size, there) == expression(there)
+    if isinstance(size, Size):
+        text = size.written(names=False)
         assert eval(text, {}, dict(zip(SYMBOLS, there, strict=True))) == expression(there)
         for values in (here, there):
-            assert made.low <= expression(values) <= made.high
-        assert not made.scope.guards, "arithmetic asks nothing"
+            assert size.low <= expression(values) <= size.high
+        assert not size.scope.guards, "arithmetic asks nothing"
 
 
 @settings(deadline=None, max_examples=100, phases=PHASES)
@@ -129,11 +129,11 @@ def test_what_is_known_holds_everywhere(a: Expression, b: Expression, here: list
 
 
 def answers(expressions: Sequence[Expression], values: Sequence[Any]) -> list[bool]:
-    found: list[bool] = []
+    truths: list[bool] = []
     for a, b in itertools.pairwise(expressions):
-        found += [op(a(values), b(values)) for op in (operator.eq, operator.lt, operator.ge, operator.ne)]
-        found += [bool(a(values)), a(values) in (1, b(values))]
-    return found
+        truths += [op(a(values), b(values)) for op in (operator.eq, operator.lt, operator.ge, operator.ne)]
+        truths += [bool(a(values)), a(values) in (1, b(values))]
+    return truths
 
 
 @settings(deadline=None, max_examples=100, phases=PHASES)
@@ -146,15 +146,15 @@ def test_where_the_guards_hold_every_answer_is_the_same(
     expressions: list[Expression], here: list[int], others: list[list[int]]
 ) -> None:
     given_symbols = symbols(here)
-    found = answers(expressions, given_symbols)
-    assert found == answers(expressions, here)
+    truths = answers(expressions, given_symbols)
+    assert truths == answers(expressions, here)
     scope = given_symbols[0].scope
     for values in (here, *others):
         names = dict(zip(SYMBOLS, values, strict=True))
         every = all(eval(guard.text, {}, names) for guard in scope.guards)
         assert every == all(eval(guard.text, {}, names) for guard in scope.needed())
         if every:
-            assert answers(expressions, values) == found
+            assert answers(expressions, values) == truths
 
 
 def test_small_sizes_are_no_symbols_so_nothing_is_noted_of_0_and_1() -> None:
@@ -185,14 +185,14 @@ def test_a_plain_number_of_a_size_is_noted(plain: Callable[[Any], float]) -> Non
 
 def test_numbers_made_of_sizes() -> None:
     a, _, _ = symbols([12, 5, 7])
-    found = 3.0 / a
-    assert isinstance(found, Real)
-    assert (found.of(12), found.of(6)) == (0.25, 0.5)
-    assert found == 3.0 / a
+    ratio = 3.0 / a
+    assert isinstance(ratio, Real)
+    assert (ratio.of(12), ratio.of(6)) == (0.25, 0.5)
+    assert ratio == 3.0 / a
     assert isinstance(a / 4.0, Real)
     assert (a / 4.0).of(10) == 2.5
     assert not a.scope.guards
-    assert found * 2.0 == 0.5
+    assert ratio * 2.0 == 0.5
     assert [guard.text for guard in a.scope.guards] == ["s0 == 12"]
 
 

@@ -33,7 +33,7 @@ def test_fragments_are_well_formed(checks: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "complaint"),
     [
         ("tensor.news.md", "There is one.\n", "the name is not NAME.KIND.md with a kind of added, changed"),
         ("Tensor.added.md", "There is one.\n", "the name is not NAME.KIND.md"),
@@ -48,11 +48,11 @@ def test_fragments_are_well_formed(checks: Any) -> None:
         ("a.added.md", "It is 2 times as fast.\n", "'times as fast' is a figure of a benchmark"),
     ],
 )
-def test_a_malformed_fragment_is_found(name: str, text: str, told: str, checks: Any, checkout: Path) -> None:
+def test_a_malformed_fragment_is_found(name: str, text: str, complaint: str, checks: Any, checkout: Path) -> None:
     (checkout / "changelog.d" / name).write_text(text, encoding="utf-8")
     (fault,) = checks.faults(checkout)
     assert fault.startswith(f"changelog.d/{name}: ")
-    assert told in fault
+    assert complaint in fault
 
 
 @pytest.mark.parametrize("above", [True, False])

@@ -30,7 +30,7 @@ def test_the_page_has_a_recipe_for_each_kind_of_addition(checks: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "complaint"),
     [
         ("`burn_torch/ops/special.py`", "`burn_torch/ops/gone.py`", "there is no burn_torch/ops/gone.py"),
         ("tests/train/metric`", "tests/train/gone`", "there is no tests/train/gone"),
@@ -44,9 +44,9 @@ def test_the_page_has_a_recipe_for_each_kind_of_addition(checks: Any) -> None:
         ),
     ],
 )
-def test_what_is_not_so_is_found(before: str, after: str, told: str, checks: Any) -> None:
+def test_what_is_not_so_is_found(before: str, after: str, complaint: str, checks: Any) -> None:
     assert before in TEXT
-    assert any(told in fault for fault in checks.faults(TEXT.replace(before, after, 1), ROOT))
+    assert any(complaint in fault for fault in checks.faults(TEXT.replace(before, after, 1), ROOT))
 
 
 def test_security_promises_the_bound_of_the_readers_and_of_the_fuzzer() -> None:

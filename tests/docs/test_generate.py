@@ -38,10 +38,10 @@ def test_a_new_page_makes_the_contents_stale(checkout: Path) -> None:
     )
     (checkout / "docs" / "building-blocks" / "tensor.md").write_text("# Tensor\n\nMany numbers.\n", encoding="utf-8")
 
-    told = generate(checkout, "contents", "--check")
-    assert told.returncode == 1
-    assert told.stdout == "stale:   docs/index.md\n"
-    assert "mend: make generate" in told.stderr
+    process = generate(checkout, "contents", "--check")
+    assert process.returncode == 1
+    assert process.stdout == "stale:   docs/index.md\n"
+    assert "mend: make generate" in process.stderr
     assert index.read_text(encoding="utf-8") == before
 
     assert generate(checkout, "contents").stdout == "written: docs/index.md\n"
@@ -52,13 +52,13 @@ def test_a_new_page_makes_the_contents_stale(checkout: Path) -> None:
 
 
 def test_an_unknown_generator_is_a_usage_error(checkout: Path) -> None:
-    told = generate(checkout, "nonsense")
-    assert told.returncode == 2
-    assert "no such generator: nonsense; there are" in told.stderr
+    process = generate(checkout, "nonsense")
+    assert process.returncode == 2
+    assert "no such generator: nonsense; there are" in process.stderr
 
 
 def test_a_page_without_a_title_is_an_error(checkout: Path) -> None:
     (checkout / "docs" / "building-blocks" / "zebra.md").write_text("They have stripes.\n", encoding="utf-8")
-    told = generate(checkout, "contents")
-    assert told.returncode == 1
-    assert "docs/building-blocks/zebra.md: the first line must be a title" in told.stderr
+    process = generate(checkout, "contents")
+    assert process.returncode == 1
+    assert "docs/building-blocks/zebra.md: the first line must be a title" in process.stderr

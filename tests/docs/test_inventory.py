@@ -48,11 +48,11 @@ def test_a_missing_name_fails(inventory: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_script_prints_each_name_and_succeeds() -> None:
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-B", "docs/generate/inventory.py"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert told.returncode == 0, told.stderr
-    lines = told.stdout.splitlines()
+    assert process.returncode == 0, process.stderr
+    lines = process.stdout.splitlines()
     assert "matmul · here" in lines
     assert "quantize · left out: comes with quantization" in lines
     assert lines[-1] == "missing: 0"
@@ -97,12 +97,12 @@ OTHER_DOORS = {
 
 def reached() -> set[str]:
     """Names of rows that appear as `ops.<row>` in the source of burn_torch.tensor."""
-    found: set[str] = set()
+    names: set[str] = set()
     for path in Path(inspect.getfile(burn_torch.tensor)).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ops":
-                found.add(node.attr)
-    return found
+                names.add(node.attr)
+    return names
 
 
 def test_every_row_is_reached_by_a_method_or_function() -> None:

@@ -43,7 +43,7 @@ class Block:
 
 def blocks(page: str) -> list[Block]:
     """Returns the fenced blocks of a page; a block that is never closed, or says what nobody knows, is an error."""
-    found = []
+    pieces = []
     lines = iter(enumerate(page.splitlines(), 1))
     for number, line in lines:
         opening = FENCE.match(line)
@@ -59,8 +59,8 @@ def blocks(page: str) -> list[Block]:
             text.append(inner)
         else:
             raise ValueError(f"line {number}: the block is never closed")
-        found.append(Block(info, textwrap.dedent("\n".join(text) + "\n"), number + 1))
-    return found
+        pieces.append(Block(info, textwrap.dedent("\n".join(text) + "\n"), number + 1))
+    return pieces
 
 
 def script(page: str) -> str:
@@ -84,12 +84,12 @@ def run(page: Path, module: ModuleType) -> None:
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """An empty module that classes can name as their home, an empty directory to run in, a fresh process's seed."""
-    made = ModuleType("a_page_of_the_documentation")
-    monkeypatch.setitem(sys.modules, made.__name__, made)
+    page_module = ModuleType("a_page_of_the_documentation")
+    monkeypatch.setitem(sys.modules, page_module.__name__, page_module)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     burn_torch.seed(0)
-    return made
+    return page_module
 
 
 def parameter(page: Path) -> object:

@@ -63,11 +63,11 @@ def forward(values: Any, x: torch.Tensor) -> torch.Tensor:
     return (x @ w + b).tanh() @ v + c
 
 
-def judge(model: Any, found: GradientsParams, expected: Any) -> None:
+def judge(model: Any, grads: GradientsParams, expected: Any) -> None:
     params = dict(model.named_params())
-    assert len(found) == len(PATHS)
+    assert len(grads) == len(PATHS)
     for path, g in zip(PATHS, expected, strict=True):
-        ours = found.get(params[path].id)
+        ours = grads.get(params[path].id)
         assert ours is not None
         np.testing.assert_allclose(ours.into_data().values, g.numpy(), rtol=1e-6, atol=1e-9)
 
@@ -96,9 +96,9 @@ def test_maml_and_its_hypergradient(page: ModuleType, seed: np.random.Generator)
     *expected, slope = torch.autograd.grad(loss, [*values, rate])
     both = value_and_grad(page.meta_loss, argnums=(0, 3))
     for run in runs(both):
-        value, (found, ours) = run(model, x, y, Tensor.from_data([0.1], (CPU, "f64")))
+        value, (grads, ours) = run(model, x, y, Tensor.from_data([0.1], (CPU, "f64")))
         np.testing.assert_allclose(value.into_data().values, [loss.item()], rtol=1e-9)
-        judge(model, found, expected)
+        judge(model, grads, expected)
         np.testing.assert_allclose(ours.into_data().values, slope.numpy(), rtol=1e-6)
     judge(model, grad(page.meta_loss)(model, x, y, 0.1), expected)
     tracked = Tensor.from_data([0.1], (TAPE, "f64")).require_grad()

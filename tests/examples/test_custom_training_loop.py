@@ -9,11 +9,11 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_training_loop" / "cus
 
 
 def test_custom_training_loop_learns(capsys):
-    found = runpy.run_path(str(EXAMPLE))
-    config = found["TrainingConfig"](num_epochs=3)
+    names = runpy.run_path(str(EXAMPLE))
+    config = names["TrainingConfig"](num_epochs=3)
     device = Device.cpu().autodiff()
-    model, accuracy = found["run"](config, device)
-    again, _ = found["run"](config, device)
+    model, accuracy = names["run"](config, device)
+    again, _ = names["run"](config, device)
     assert accuracy >= 88.0
     first, second = (m.linear1.weight.val().into_data() for m in (model, again))
     assert first == second

@@ -11,8 +11,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "gan" / "gan.py"
 
 
 def run(folder, epochs, *, compiled=True, resume=False):
-    found = runpy.run_path(str(EXAMPLE))
-    return found["run"](
+    names = runpy.run_path(str(EXAMPLE))
+    return names["run"](
         str(folder), epochs, lambda training: training.renderer(SilentRenderer()).compile(compiled).resume(resume)
     )
 

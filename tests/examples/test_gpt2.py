@@ -58,9 +58,9 @@ def test_loss_and_gradients_are_those_of_torch(seed, model, seq):
     device = Device.cpu().autodiff()
     loss = model.loss(Tensor.from_data(tokens, device), Tensor.from_data(targets, device))
     assert abs(float(loss.into_scalar()) - expected.item()) < 1e-12
-    found = loss.backward()
+    grads = loss.backward()
     for (path, param), gradient in zip(model.named_params(), gradients, strict=True):
-        got = param.val().grad(found)
+        got = param.val().grad(grads)
         assert got is not None
         np.testing.assert_allclose(got.into_data().array, gradient.numpy(), rtol=0, atol=1e-12, err_msg=path)
 

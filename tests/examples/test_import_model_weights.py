@@ -41,5 +41,5 @@ def test_real_weights_reach_their_accuracy(
     out = capsys.readouterr().out
     print(out)
     assert "18 applied, 0 skipped, 0 missing" in out
-    found = float(out.splitlines()[-1].split()[0])
-    assert abs(found - wanted) < 0.015  # one image of 10,000
+    accuracy = float(out.splitlines()[-1].split()[0])
+    assert abs(accuracy - wanted) < 0.015  # one image of 10,000

@@ -26,9 +26,9 @@ def test_patched_and_plain_follow_the_same_curve(example: dict[str, Any], capsys
     # the roundings of float32, forty steps of them
     torch.testing.assert_close(fused, plain, rtol=2e-3, atol=1e-4)
     assert sum(plain[-5:]) < 0.8 * sum(plain[:5])
-    told = capsys.readouterr().out
-    assert "replaced" in told
-    assert ": 0 with faults" in told
+    printed = capsys.readouterr().out
+    assert "replaced" in printed
+    assert ": 0 with faults" in printed
 
 
 def test_compiled_they_have_no_more_graphs_and_follow_the_curve_too(example: dict[str, Any]) -> None:

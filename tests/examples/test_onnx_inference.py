@@ -26,9 +26,9 @@ def test_it_trains_exports_and_reads_the_digits(example, tmp_path, monkeypatch, 
     assert [path.name for path in tmp_path.iterdir()] == ["digits.onnx"]
     labels = DigitsDataset.test(split="stratified").labels
     assert (outputs["scores"].argmax(axis=1) == labels).mean() > 0.93
-    told = capsys.readouterr().out
-    assert "digits.onnx: opset ai.onnx 18, made by burn_torch" in told
-    assert "of the test images are read right by the imported file" in told
+    printed = capsys.readouterr().out
+    assert "digits.onnx: opset ai.onnx 18, made by burn_torch" in printed
+    assert "of the test images are read right by the imported file" in printed
 
 
 def test_any_file_runs_on_noise_and_on_given_arrays(example, tmp_path, capsys):

@@ -55,7 +55,7 @@ def same(ours: Any, theirs: Any) -> None:
         assert ours == theirs
         return
     expected = theirs.numpy() if isinstance(theirs, torch.Tensor) else np.asarray(theirs)
-    found = ours.into_data().array
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+    actual = ours.into_data().array
+    assert actual.shape == expected.shape
+    assert actual.dtype == expected.dtype
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-14)

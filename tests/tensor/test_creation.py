@@ -148,17 +148,17 @@ def test_categorical_draws_by_weight_and_never_a_class_without(device: Device) -
 
 def test_threads_draw_different_numbers() -> None:
     ambient.seed(1)
-    found: list[list[float]] = [Tensor.random((4,), Distribution.Default, Device.cpu()).tolist()]
+    draws: list[list[float]] = [Tensor.random((4,), Distribution.Default, Device.cpu()).tolist()]
 
     def draw() -> None:
-        found.append(Tensor.random((4,), Distribution.Default, Device.cpu()).tolist())
+        draws.append(Tensor.random((4,), Distribution.Default, Device.cpu()).tolist())
 
     threads = [threading.Thread(target=draw) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({tuple(numbers) for numbers in found}) == 4
+    assert len({tuple(numbers) for numbers in draws}) == 4
 
 
 def test_a_scope_names_the_stream() -> None:
@@ -189,5 +189,5 @@ def test_numbers_in_a_wanted_type_are_rounded_once() -> None:
     """0.1 became f32, then f64."""
     for values in (0.1, [0.1, 1e-40, 16777217.5], [[1.0 / 3.0]]):
         for dtype, kind in (("f64", np.float64), ("f32", np.float32)):
-            made = Tensor.from_data(values, (Device.cpu(), dtype))
-            np.testing.assert_array_equal(made.into_data().values, np.asarray(values, kind).reshape(made.shape))
+            tensor = Tensor.from_data(values, (Device.cpu(), dtype))
+            np.testing.assert_array_equal(tensor.into_data().values, np.asarray(values, kind).reshape(tensor.shape))

@@ -183,7 +183,7 @@ def test_random_programs_that_change_sides_have_the_gradients_of_one_side() -> N
         draw = np.random.default_rng(seed)
         values = [draw.uniform(-1, 1, (4, 4)) for _ in range(3)]
         program = [(draw.integers(len(rows)), draw.integers(9), draw.integers(9), draw.integers(2)) for _ in range(8)]
-        found = []
+        gradients_of_runs = []
         for moves in (False, True):
             leaves = [f64(v, sides[i % 2 if moves else 0]).require_grad() for i, v in enumerate(values)]
             pool: list[Tensor] = list(leaves)
@@ -195,8 +195,8 @@ def test_random_programs_that_change_sides_have_the_gradients_of_one_side() -> N
             for y in pool[3:-1]:
                 loss = loss + y.to_device(loss.device).sum()
             gradients = loss.backward()
-            found.append([leaf.grad(gradients) for leaf in leaves])
-        for alone, moved, leaf in zip(*found, leaves, strict=True):
+            gradients_of_runs.append([leaf.grad(gradients) for leaf in leaves])
+        for alone, moved, leaf in zip(*gradients_of_runs, leaves, strict=True):
             assert (alone is None) == (moved is None)
             if moved is not None:
                 assert moved.device is leaf.device.inner()
@@ -206,20 +206,20 @@ def test_random_programs_that_change_sides_have_the_gradients_of_one_side() -> N
 def test_threads_cross_at_the_same_time() -> None:
     here, there = Device.cpu(fused=False).autodiff(), Device.cpu(fused=True).autodiff()
     x = f64(drawn(8, 16), here).require_grad()
-    found: list[Any] = []
+    gradients: list[Any] = []
 
     def work() -> None:
         for _ in range(10):
             y = (x.to_device(there).exp().to_device(here) * 2.0).to_device(there)
-            found.append(x.grad(y.sum().backward()).tolist())  # type: ignore[union-attr]  # a missing one fails below
+            gradients.append(x.grad(y.sum().backward()).tolist())  # type: ignore[union-attr]  # a missing one fails below
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 40
-    assert all(each == found[0] for each in found)
+    assert len(gradients) == 40
+    assert all(each == gradients[0] for each in gradients)
 
 
 def test_values_of_two_stacks_are_still_not_mixed() -> None:

@@ -164,8 +164,8 @@ def test_pools(n: int, leaf: str) -> None:
     pool, theirs = getattr(functional, f"adaptive_avg_pool{n}d"), getattr(F, f"adaptive_avg_pool{n}d")
     same(pool(x, (4, 3, 2)[:n]), theirs(tx, (4, 3, 2)[:n]))
     if n < 3:
-        found = getattr(functional, f"max_pool{n}d_with_indices")(x, 3, 2)
-        same(found, getattr(F, f"max_pool{n}d")(tx, 3, 2, return_indices=True))
+        pooled = getattr(functional, f"max_pool{n}d_with_indices")(x, 3, 2)
+        same(pooled, getattr(F, f"max_pool{n}d")(tx, 3, 2, return_indices=True))
 
 
 @leaves

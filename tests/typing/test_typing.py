@@ -31,8 +31,8 @@ def test_strict_types_of_what_users_write(tmp_path):
         path = tmp_path / f"readme_{number}.py"
         path.write_text(block, encoding="utf-8")
         written.append(path)
-    told = mypy(HERE / "uses.py", *written)
-    assert (told.returncode, told.stderr) == (0, ""), told.stdout
+    report = mypy(HERE / "uses.py", *written)
+    assert (report.returncode, report.stderr) == (0, ""), report.stdout
 
 
 @pytest.mark.slow
@@ -56,6 +56,6 @@ def test_packages_have_the_names_that_they_import_and_no_others(tmp_path):
 def test_a_mistake_in_such_a_file_is_told(tmp_path):
     wrong = tmp_path / "wrong.py"
     wrong.write_text("from burn_torch import Tensor\n\n\ndef rank(x: Tensor) -> str:\n    return x.dims()\n")
-    told = mypy(wrong)
-    assert told.returncode == 1
-    assert 'got "tuple[int, ...]", expected "str"' in told.stdout
+    report = mypy(wrong)
+    assert report.returncode == 1
+    assert 'got "tuple[int, ...]", expected "str"' in report.stdout

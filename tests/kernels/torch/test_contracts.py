@@ -88,7 +88,7 @@ def test_the_table_has_every_operation(contracts: Any) -> None:
 
 
 def test_the_page_is_fresh(contracts: Any, found: dict[str, dict[str, str]]) -> None:
-    assert contracts.main(check=True, found=found) == []
+    assert contracts.main(check=True, known=found) == []
 
 
 def test_an_operation_that_breaks_its_contract_is_seen(contracts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
