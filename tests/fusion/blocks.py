@@ -185,11 +185,11 @@ def lstm_cell(device: Device, sizes: Sizes) -> tuple[Any, ...]:
 
 
 # -- images ------------------------------------------------------------------------------------------------
-def conv(device: Device, given: int, made: int, kernel: int, stride: int = 1, *, bias: bool = False) -> Conv2d:
+def conv(device: Device, d_input: int, d_output: int, kernel: int, stride: int = 1, *, bias: bool = False) -> Conv2d:
     padding = PaddingConfig2d.Explicit(*[kernel // 2] * 4)
-    return Conv2dConfig((given, made), (kernel, kernel), stride=(stride, stride), padding=padding, bias=bias).init(
-        device
-    )
+    return Conv2dConfig(
+        (d_input, d_output), (kernel, kernel), stride=(stride, stride), padding=padding, bias=bias
+    ).init(device)
 
 
 class Residual(Module):
@@ -244,9 +244,9 @@ def unet_down(device: Device, sizes: Sizes) -> tuple[Any, ...]:
     convs = (conv(device, c, 2 * c, 3), conv(device, 2 * c, 2 * c, 3))
     norms = (BatchNormConfig(2 * c).init(device), BatchNormConfig(2 * c).init(device))
     x = normal(device, sizes.batch, c, sizes.image, sizes.image)
-    made = 2 * c * sizes.image * sizes.image
+    count = 2 * c * sizes.image * sizes.image
     model = Down(convs, norms, MaxPool2dConfig((2, 2), strides=(2, 2)).init())
-    return model, x, normal(device, sizes.batch, made + made // 4)
+    return model, x, normal(device, sizes.batch, count + count // 4)
 
 
 class Discriminator(Module):
@@ -300,7 +300,7 @@ def head(device: Device, sizes: Sizes) -> tuple[Any, ...]:
 
 # -- steps -----------------------------------------------------------------------------------------------------
 def backwards(model: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Any]:
-    """What the block makes of x, and the gradients of half its squared distance to g, which need the forward."""
+    """Returns the block's output for x, and the gradients of half its squared distance to g, which need the forward."""
     y, pull = vjp(lambda block, given: block.forward(given), model, x)
     return y, pull(y - g)
 
@@ -313,14 +313,14 @@ def updates(model: Any, optim: Any, x: Tensor, y: Tensor, lr: float) -> tuple[An
     return model, optim, loss.detach()
 
 
-def unchanged(arguments: tuple[Any, ...], made: Any) -> tuple[Any, ...]:
+def unchanged(arguments: tuple[Any, ...], result: Any) -> tuple[Any, ...]:
     """The arguments again."""
     return arguments
 
 
-def trained(arguments: tuple[Any, ...], made: Any) -> tuple[Any, ...]:
+def trained(arguments: tuple[Any, ...], result: Any) -> tuple[Any, ...]:
     """The model and the optimizer of the step before: from then on the optimizer has its state."""
-    return (*made[:2], *arguments[2:])
+    return (*result[:2], *arguments[2:])
 
 
 @dataclass(frozen=True)

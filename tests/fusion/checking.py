@@ -1,4 +1,4 @@
-"""What generated kernels are held against, and random programs to make them of."""
+"""References of generated kernels, and random programs to make kernels of."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ TOLERANCE = {DType.F32: 2e-5, DType.F64: 1e-12, DType.BF16: 1.6e-2, DType.F16: 2
 
 
 def made(specs: Sequence[Spec], seed: np.random.Generator, scale: float = 1.0, number: int = 3) -> list[Any]:
-    found: list[Any] = []
+    inputs: list[Any] = []
     for spec in specs:
         if isinstance(spec, TensorSpec):
             x = torch.from_numpy(np.asarray(seed.standard_normal(spec.shape) * scale))
-            found.append(
+            inputs.append(
                 (x > 0) if spec.dtype.is_bool else (x * (1 if spec.dtype.is_float else 4)).to(TO_TORCH[spec.dtype])
             )
         else:
-            found.append(number if spec is INT_NUMBER else 0.375)
-    return found
+            inputs.append(number if spec is INT_NUMBER else 0.375)
+    return inputs
 
 
 def in_float64(graph: Graph, inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """What a graph computes, in double precision: the same operations on wider inputs."""
+    """Runs a graph in double precision: the same operations on wider inputs."""
     from burn_torch.graph.trace import Trace
 
     trace = Trace()
@@ -60,8 +60,8 @@ def in_float64(graph: Graph, inputs: Sequence[Any]) -> list[torch.Tensor]:
     return interpret(widened, LibTorch(), given_)
 
 
-def agree(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], factor: float = 1.0) -> None:
-    for y, z in zip(found, exact, strict=True):
+def agree(actual: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], factor: float = 1.0) -> None:
+    for y, z in zip(actual, exact, strict=True):
         assert y.shape == z.shape
         if not y.is_floating_point():
             assert torch.equal(y, z.to(y.dtype))

@@ -42,7 +42,7 @@ UNSIGNED = ("maximum", "minimum", "binary_cross_entropy", "gelu_backward", "mish
 """Rows of which the libraries leave the sign of zero open, or make 0 of a sum of terms or a division by -inf."""
 
 UNSIGNED_ON_CUDA = ("clamp", "clamp_min", "clamp_max", "relu")
-"""Of these a GPU's minimum and maximum, for which -0.0 is less than 0.0, leave another zero than a comparison."""
+"""Rows for which a GPU's minimum and maximum (-0.0 is less than 0.0) leave another zero than a comparison."""
 
 NUMBERS = [(0.375, 0.75), (-0.7, 0.3), (0.0, float("inf")), (1e-40, float("nan"))]
 if os.environ.get("BURN_TORCH_SLOW") == "1":
@@ -99,12 +99,12 @@ def _check_cases(cases: Sequence[Case], run: Run, place: str, together: int) -> 
 
         def compute(*xs: Any, some: Any = tuple(some), counts: Any = counts) -> Any:
             waiting = iter(xs)
-            made: list[Any] = []
+            outputs: list[Any] = []
             for case in some:
                 ys = case.function(*[next(waiting) for _ in case.specs])
-                made += ys if isinstance(ys, tuple) else [ys]
-                counts.append(len(made))
-            return tuple(made)
+                outputs += ys if isinstance(ys, tuple) else [ys]
+                counts.append(len(outputs))
+            return tuple(outputs)
 
         kernel = run(traced(compute, specs))
         alone = [traced(case.function, case.specs) for case in some]
@@ -194,12 +194,12 @@ def _numbers(dtype: DType) -> list[tuple[Any, Any]]:
 
 
 def _is_computed(function: Callable[..., Any], specs: list[Spec]) -> bool:
-    """Whether a kernel can be made of all of it."""
+    """Asks whether one kernel can compute all of it."""
     return all(role_of(node.call)[0] == Role.COMPUTES for node in traced(function, specs).nodes)
 
 
 def _is_traced(function: Callable[..., Any], specs: list[Spec]) -> bool:
-    """Whether the row takes this type, and its results are no inputs."""
+    """Asks whether the row takes this type, and its results are no inputs."""
     try:
         graph = traced(function, specs)
     except BurnTorchError:
@@ -209,22 +209,22 @@ def _is_traced(function: Callable[..., Any], specs: list[Spec]) -> bool:
 
 # -- comparing --------------------------------------------------------------------------------------
 def _references(graph: Graph, inputs: list[Any]) -> list[Sequence[torch.Tensor]]:
-    """What the leaves say, and what float64 says: they differ where a result overflows on the way."""
+    """Returns the results of the leaves and of float64: they differ where a result overflows on the way."""
     with np.errstate(all="ignore"):
-        found = [interpret(graph, LibTorch(), inputs), in_float64(graph, inputs)]
+        references = [interpret(graph, LibTorch(), inputs), in_float64(graph, inputs)]
         if not any(isinstance(x, torch.Tensor) and x.dtype == torch.bfloat16 for x in inputs):  # numpy has none
             arrays = [x.numpy() if isinstance(x, torch.Tensor) else x for x in inputs]
-            found.append([torch.from_numpy(np.asarray(y)) for y in interpret(graph, NdArray(), arrays)])
-    return found
+            references.append([torch.from_numpy(np.asarray(y)) for y in interpret(graph, NdArray(), arrays)])
+    return references
 
 
 def _in_float32(inputs: list[Any]) -> bool:
-    """Whether a kernel computes these in float32."""
+    """Asks whether a kernel computes these in float32."""
     return any(isinstance(x, torch.Tensor) and x.is_floating_point() and x.itemsize < 8 for x in inputs)
 
 
 def _denormal(inputs: list[Any], length: int) -> torch.Tensor:
-    """Where one of the inputs is a denormal number of float32."""
+    """Returns the mask of elements where an input is a denormal number of float32."""
     tiny, where = torch.finfo(torch.float32).tiny, torch.zeros(length, dtype=torch.bool)
     for x in inputs:
         if isinstance(x, torch.Tensor) and x.is_floating_point():

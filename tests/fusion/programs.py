@@ -22,8 +22,8 @@ def tensor(*shape: int, dtype: DType = DType.F32, place: str = "cpu") -> TensorS
 
 def traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Graph:
     trace = Trace()
-    made = function(*[trace.input(spec) for spec in specs])
-    return trace.graph(list(made) if isinstance(made, tuple) else [made]).dense()
+    output = function(*[trace.input(spec) for spec in specs])
+    return trace.graph(list(output) if isinstance(output, tuple) else [output]).dense()
 
 
 def gelu(x: Any) -> Any:

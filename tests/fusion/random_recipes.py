@@ -41,7 +41,7 @@ def recipes(draw: st.DrawFn, dtypes: Sequence[DType] = DTYPES) -> Recipe:
 
 
 def cooked(steps: Sequence[tuple[str, int, int, int]], inputs: Sequence[Any], *, casts: bool = True) -> tuple[Any, ...]:
-    """What the steps make of the inputs: the last two values, cut short where they would be large."""
+    """Applies the steps to the inputs and returns the last two values, cut short where they would be large."""
     values = list(inputs)
     for kind, a, b, choice in steps:
         x, y = values[a % len(values)], values[b % len(values)]

@@ -14,7 +14,7 @@ def _padded_by(x: Any, value: Any) -> Any:
     return row("pad")(x * 2.0, value, padding=((2, 0), (0, 3)), mode="constant") + 1.0
 
 
-def _nested(x: Any, y: Any, z: Any) -> Any:
+def _join_within_join(x: Any, y: Any, z: Any) -> Any:
     inner = row("cat")(x * 2.0, row("permute")(y, axes=(1, 0)), dim=1)
     return row("relu")(row("cat")(inner, row("neg")(z), dim=0))
 
@@ -27,7 +27,7 @@ def _cut_again(x: Any, y: Any) -> Any:
     return a * b + c
 
 
-def _flattened(x: Any, y: Any) -> Any:
+def _join_flattened(x: Any, y: Any) -> Any:
     """The elements of what is joined in another order than rows."""
     z = row("cat")(x, y, dim=1)
     return row("reshape")(row("permute")(z, axes=(1, 0)), shape=(z.spec.numel,)) * 2.0
@@ -43,9 +43,9 @@ COSTLY = ("functions in parts", "random values in a part")
 
 REGIONS: dict[str, tuple[Callable[..., Any], list[Spec], int]] = {
     "a number around": (_padded_by, [tensor(3, 5), FLOAT_NUMBER], 1),
-    "in one another": (_nested, [tensor(3, 4), tensor(2, 3), tensor(2, 6)], 1),
+    "in one another": (_join_within_join, [tensor(3, 4), tensor(2, 3), tensor(2, 6)], 1),
     "cut again": (_cut_again, [tensor(3, 4), tensor(3, 4)], 1),
-    "turned and flattened": (_flattened, [tensor(5, 3), tensor(5, 2)], 1),
+    "turned and flattened": (_join_flattened, [tensor(5, 3), tensor(5, 2)], 1),
     "rows that are reduced": (_in_reduced_rows, [tensor(4, 7), tensor(4, 6)], 1),
     "parts without elements": (
         lambda x, y, z: row("cat")(x, y, z, dim=1) * 2.0,

@@ -65,10 +65,10 @@ def of_rows(quick: bool) -> Iterator[Case]:
     for number, name in enumerate(names):
         if quick and number % 90:
             continue
-        found = cases(name)
-        if not found:
+        samples = cases(name)
+        if not samples:
             continue
-        case = next(variants(found[0]))
+        case = next(variants(samples[0]))
         call = case.call("cpu")
         for kind in ("alone", "between", "gradient"):
             try:
@@ -85,14 +85,14 @@ def _of_row(call: Any, between: bool) -> Graph:
 
 
 def _row_of(call: Any, inputs: Sequence[Any], between: bool) -> list[Any]:
-    given = iter(inputs)
+    arrays = iter(inputs)
     operands: list[Any] = []
     for spec in call.specs:
-        x = None if spec is None else next(given)
+        x = None if spec is None else next(arrays)
         is_float = isinstance(spec, TensorSpec) and spec.dtype.is_float
         operands.append(row("tanh")(x * 2.0) + x if between and is_float else x)
-    made = call.op(*operands, **call.attrs)
-    results = list(made) if call.multiple else [made]
+    output = call.op(*operands, **call.attrs)
+    results = list(output) if call.multiple else [output]
     return [_ended(y) for y in results] if between else results
 
 
@@ -129,11 +129,11 @@ def of_programs(quick: bool) -> Iterator[Case]:
         if quick and number:
             continue
         yield Case(f"program {name}", ("passes", "outside", "strict", "anchors", "stream"), (traced(function, specs),))
-        large = [_scaled(spec, {6: 4096, 10: 770, 5: 385}) for spec in specs]
+        large = [_scale_axes(spec, {6: 4096, 10: 770, 5: 385}) for spec in specs]
         yield Case(f"program {name}, large", ("outside", "strict", "anchors", "stream"), (traced(function, large),))
         sizes = [{}, {6: 12}, {6: 9}, {6: 12, 10: 20, 5: 10}]
         try:
-            graphs = tuple(traced(function, [_scaled(spec, each) for spec in specs]) for each in sizes)
+            graphs = tuple(traced(function, [_scale_axes(spec, each) for spec in specs]) for each in sizes)
         except BurnTorchError:
             continue
         yield Case(f"program {name}, several sizes", ("stream", "compile"), graphs)
@@ -142,7 +142,7 @@ def of_programs(quick: bool) -> Iterator[Case]:
         yield Case(f"program of {layers} layers", ("outside", "strict", "anchors", "stream", "compile"), (graph,))
 
 
-def _scaled(spec: Spec, sizes: dict[int, int]) -> Spec:
+def _scale_axes(spec: Spec, sizes: dict[int, int]) -> Spec:
     return spec.with_shape(tuple(sizes.get(n, n) for n in spec.shape)) if isinstance(spec, TensorSpec) else spec
 
 
@@ -172,9 +172,9 @@ def of_recipes(quick: bool) -> Iterator[Case]:
     for seed in range(1 if quick else 80):
         shapes, steps = drawn(np.random.default_rng(seed))
         trace = Trace()
-        made = cooked(steps, [trace.input(tensor(*shape)) for shape in shapes], most=1 << 24)
-        if made:
-            yield Case(f"recipe {seed}", HERE, (trace.graph(list(made)).dense(),))
+        cooked_values = cooked(steps, [trace.input(tensor(*shape)) for shape in shapes], most=1 << 24)
+        if cooked_values:
+            yield Case(f"recipe {seed}", HERE, (trace.graph(list(cooked_values)).dense(),))
 
 
 # -- caught at the doors -------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class _Caught(Exception):
     """Ends a call of a compiled function once its graph is known: it need not be compiled."""
 
 
-def _compiled(
+def _compile_graphs(
     step: Callable[..., Any], *arguments: Sequence[Any], **options: Any
 ) -> tuple[list[Graph], dict[str, Any]]:
     """The graphs that `compile` would plan for these arguments, and what it was asked for."""
@@ -196,10 +196,10 @@ def _compiled(
         raise _Caught
 
     function = compile(step, fuse=True, **options)
-    for given in arguments:
+    for call_arguments in arguments:
         with mock.patch.object(compiled.Program, "__init__", catch):
             try:
-                function(*given)
+                function(*call_arguments)
             except _Caught:
                 continue
     return [graph.dense() for graph in graphs], asked
@@ -207,12 +207,12 @@ def _compiled(
 
 def compiled_case(name: str, step: Callable[..., Any], *arguments: Sequence[Any], **options: Any) -> Case:
     """A step through `compile`, at one or several sizes."""
-    graphs, asked = _compiled(step, *arguments, **options)
+    graphs, asked = _compile_graphs(step, *arguments, **options)
     return Case(name, ("compile",), tuple(graphs), asked)
 
 
 @contextmanager
-def _streamed() -> Iterator[list[Graph]]:
+def _collect_graphs() -> Iterator[list[Graph]]:
     """Collects what the lazy stream runs meanwhile."""
     from tests.fusion.replay import stream_programs
 
@@ -229,8 +229,8 @@ def _streamed() -> Iterator[list[Graph]]:
 
 
 def stream_cases(name: str, step: Callable[..., Any], *arguments: Any) -> Iterator[Case]:
-    """What the lazy stream runs in one call."""
-    with _streamed() as graphs:
+    """Yields the graphs that the lazy stream runs in one call."""
+    with _collect_graphs() as graphs:
         step(*arguments)
         arguments[-1].device.flush() if isinstance(arguments[-1], Tensor) else None
     seen: set[Graph] = set()
@@ -253,10 +253,10 @@ def of_random_programs(quick: bool) -> Iterator[Case]:
 
             def backward(xs: list[Tensor], program: Any = program) -> Any:
                 def of_wanted(*wanted: Tensor) -> Any:
-                    given = list(xs)
+                    operands = list(xs)
                     for i, x in zip(program.wanted, wanted, strict=True):
-                        given[i] = x
-                    return [y for y in program(given, program.numbers) if y.dtype.is_float]
+                        operands[i] = x
+                    return [y for y in program(operands, program.numbers) if y.dtype.is_float]
 
                 ys, pull = vjp(of_wanted, *[xs[i] for i in program.wanted])
                 return ys, pull([y * 0.5 for y in ys])
@@ -315,7 +315,7 @@ def _of_gpt2() -> Iterator[Case]:
 
         if kind == "lazy":
             arguments = given(2)
-            with _streamed() as graphs:
+            with _collect_graphs() as graphs:
                 _gpt2_step(*arguments)[2].into_data()
             for number, graph in enumerate(graph for graph in graphs if len(graph.nodes) > 3):
                 yield Case(f"gpt2, lazy, {number}", ("stream",), (graph,))
@@ -392,7 +392,7 @@ def of_blocks(quick: bool) -> Iterator[Case]:
         yield compiled_case(f"block {name}", block.step, block.make(Device.cpu().autodiff(), REAL))
         burn_torch.seed(1)
         lazy = block.make(Device.cpu().fused().autodiff(), TINY)
-        with _streamed() as graphs:
+        with _collect_graphs() as graphs:
             block.step(*lazy)
             Device.cpu().fused().flush()
         for number, graph in enumerate(graph for graph in graphs if len(graph.nodes) > 3):

@@ -59,11 +59,11 @@ def test_gelu_and_norm_do_not_wait_for_the_backward() -> None:
     before = plan_of(graph)
     after = kept_less(before)
     verify(after.graph)
-    given = values(graph)
-    found, planned, expected = (interpret(g, LibTorch(), given) for g in (after.graph, before.graph, graph))
-    torch.testing.assert_close(found, planned)
+    inputs = values(graph)
+    waiting, planned, expected = (interpret(g, LibTorch(), inputs) for g in (after.graph, before.graph, graph))
+    torch.testing.assert_close(waiting, planned)
     # sums in another order, which the gradients of this stack magnify: some 1e-5 of the largest
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-2)
+    torch.testing.assert_close(waiting, expected, rtol=1e-3, atol=1e-2)
     assert peak_bytes(after.graph) < peak_bytes(before.graph) - 2 * 4 * ROWS * 4 * WIDTH
     again = [group for group in after.groups if {"gelu_approximate", "gelu_approximate_backward"} <= {*group.rows}]
     assert len(again) == LAYERS - 1  # the last layer's is read where the peak is
@@ -80,8 +80,8 @@ def test_norms_wait_unless_a_limit_is_lower() -> None:
     lower = kept_less(before, peak_bytes(gelus.graph) - one)
     assert peak_bytes(gelus.graph) - 2 * one <= peak_bytes(lower.graph) <= peak_bytes(gelus.graph) - one
     assert kept_less(before, peak_bytes(before.graph)) is before
-    given = values(graph)
-    torch.testing.assert_close(interpret(lower.graph, LibTorch(), given), interpret(before.graph, LibTorch(), given))
+    inputs = values(graph)
+    torch.testing.assert_close(interpret(lower.graph, LibTorch(), inputs), interpret(before.graph, LibTorch(), inputs))
 
 
 def test_a_value_that_is_returned_waits() -> None:
@@ -91,8 +91,8 @@ def test_a_value_that_is_returned_waits() -> None:
 
     graph = graph_of(returned)
     before = plan_of(graph)
-    after, given = kept_less(before), values(graph)
-    torch.testing.assert_close(interpret(after.graph, LibTorch(), given), interpret(before.graph, LibTorch(), given))
+    after, inputs = kept_less(before), values(graph)
+    torch.testing.assert_close(interpret(after.graph, LibTorch(), inputs), interpret(before.graph, LibTorch(), inputs))
 
 
 def test_a_forward_alone_is_left_as_it_is() -> None:

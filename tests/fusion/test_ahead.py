@@ -46,31 +46,31 @@ def launches(name: str, dtype: DType, machine: Machine) -> list[Launch]:
 
 
 def symbolic_launches(name: str, dtype: DType, machine: Machine) -> list[Launch]:
-    """Of the plan in which both axes are symbols, at other sizes."""
+    """Returns the launches of the plan in which both axes are symbols, at other sizes."""
     function, specs, _ = PROGRAMS[name]
     variants = Variants()
     graphs = [traced(function, [scaled(spec, dtype, *sizes) for spec in specs]) for sizes in ((96, 512), (4096, 4096))]
     for graph in graphs:
         variants.made(graph, sizes_of(graph), plan_of)
-    found = variants.found(sizes_of(graphs[-1]))
-    assert found is not None
-    return launched(found[1], machine)
+    variant = variants.found(sizes_of(graphs[-1]))
+    assert variant is not None
+    return launched(variant[1], machine)
 
 
 def launched(graph: Graph, machine: Machine) -> list[Launch]:
     kernels = [node for node in graph.nodes if node.call.op.name == "fusion::kernel"]
     assert kernels
-    with recording(machine) as found:
+    with recording(machine) as launches:
         for node in kernels:
             kernel = kernel_of(node.call)
-            given: list[Any] = [
+            arguments: list[Any] = [
                 torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device="meta")
                 if isinstance(spec, TensorSpec)
                 else 3
                 for spec in node.call.specs
             ]
-            kernel(*given)
-    return found
+            kernel(*arguments)
+    return launches
 
 
 def residual_backward(g: Any, x: Any, mean: Any, rstd: Any, gamma: Any) -> Any:
@@ -97,9 +97,9 @@ def test_columns_beside_rows_and_kernels_side_by_side_compile(
     shapes = [tensor(768, dtype=dtype), tensor(33, 17, dtype=dtype), tensor(3072, dtype=dtype)]
     clips = traced(small_clips, [*shapes, *shapes, tensor(5, 7, dtype=DType.F64), tensor(5, 7, dtype=DType.F64)])
     for graph, count in ((backward, 2), (clips, 1)):
-        found = launched(plan_of(graph).graph, machine)
-        assert len(found) == count
-        for launch in found:
+        launches = launched(plan_of(graph).graph, machine)
+        assert len(launches) == count
+        for launch in launches:
             assert resources(compile_launch(launch, machine)).spills == 0, launch.constants
 
 
@@ -166,9 +166,9 @@ LONG: dict[str, tuple[Any, list[TensorSpec], int]] = {
 @pytest.mark.parametrize("name", LONG)
 def test_tall_columns_deviations_and_what_is_turned_compile(name: str, machine: Machine) -> None:
     function, specs, count = LONG[name]
-    found = launched(plan_of(traced(function, specs)).graph, machine)
-    assert len(found) == count
-    for launch in found:
+    launches = launched(plan_of(traced(function, specs)).graph, machine)
+    assert len(launches) == count
+    for launch in launches:
         assert resources(compile_launch(launch, machine)).spills == 0, launch.constants
 
 
@@ -178,11 +178,11 @@ def test_what_a_tuner_may_try_compiles_without_spills(name: str) -> None:
     function, specs, _ = LONG[name]
     for group in plan_of(traced(function, specs)).groups:
         variant = FusedKernel(group.body, strict=False).variant((None,) * len(group.body.inputs))
-        given = [torch.empty(s.shape, dtype=TO_TORCH[s.dtype], device="meta") for _, s in group.body.inputs]  # type: ignore[union-attr]  # tensors
+        inputs = [torch.empty(s.shape, dtype=TO_TORCH[s.dtype], device="meta") for _, s in group.body.inputs]  # type: ignore[union-attr]  # tensors
         for tiles in candidates_of(variant.kernel):
-            with recording(H200) as found:
-                variant._tried(given, tiles)
-            assert resources(compile_launch(found[0], H200)).spills == 0, tiles
+            with recording(H200) as launches:
+                variant._tried(inputs, tiles)
+            assert resources(compile_launch(launches[0], H200)).spills == 0, tiles
 
 
 @pytest.mark.parametrize("machine", [H200, MI300X], ids=lambda machine: str(machine.arch))
@@ -191,9 +191,9 @@ def test_kernels_in_place_compile(machine: Machine) -> None:
     graph = traced(lambda x: row("softmax")(x * 0.5, dim=1), [tensor(64, 512)])
     body = plan_of(graph).groups[0].body
     kernel = FusedKernel(body, strict=False).written_over({0: 0})
-    with recording(machine) as found:
+    with recording(machine) as launches:
         kernel(torch.empty(64, 512, device="meta"))
-    (launch,) = found
+    (launch,) = launches
     assert resources(compile_launch(launch, machine)).spills == 0
 
 
@@ -219,7 +219,7 @@ def around(dtype: DType, machine: Machine) -> list[Launch]:
 
     body = traced(layer, [x, x, w, b, tensor(2048, 3072, dtype=dtype)])
     configs = matmul.tiles(2048, 3072, dtype.itemsize, machine, flags="residual kept")
-    found: list[Launch] = []
+    launches_around: list[Launch] = []
     for c in (configs[0], configs[-1]):
         tiles = (c.rows, c.features, c.inner, c.group, c.warps, c.stages)
         attrs = {"body": body.to_json(), "strict": False, "tiles": tiles}
@@ -227,8 +227,8 @@ def around(dtype: DType, machine: Machine) -> list[Launch]:
         run = _Run(body_of(call.attrs["body"]), tiles_in(call.attrs), strict=False, held=False)
         with recording(machine) as launches:
             run(*[torch.empty(spec.shape, dtype=TO_TORCH[dtype], device="meta") for _, spec in body.inputs])  # type: ignore[union-attr]  # tensors
-        found += launches
-    return found
+        launches_around += launches
+    return launches_around
 
 
 @pytest.mark.parametrize(

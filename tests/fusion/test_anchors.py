@@ -41,9 +41,9 @@ def mlp(x: Any, w: Any, b: Any) -> Any:
 def test_without_a_chooser_or_timings_the_library_computes_products() -> None:
     graph = traced(mlp, [X, W, B])
     for chooser in (None, chosen, lambda size, around: None):
-        found = plan_of(graph, Choices(product=chooser))
-        assert [node.call.op.name for node in found.graph.nodes] == ["matmul", "fusion::kernel"]
-        (boundary,) = found.boundaries
+        plan = plan_of(graph, Choices(product=chooser))
+        assert [node.call.op.name for node in plan.graph.nodes] == ["matmul", "fusion::kernel"]
+        (boundary,) = plan.boundaries
         assert boundary.reason is Reason.LIBRARY
         assert boundary.detail == "no timing puts a generated matmul before the library's"
 
@@ -51,18 +51,18 @@ def test_without_a_chooser_or_timings_the_library_computes_products() -> None:
 def test_one_kernel_where_it_is_chosen_and_the_same_results_operation_by_operation() -> None:
     graph = traced(mlp, [X, W, B])
     apart = plan_of(graph)
-    found = plan_of(graph, Choices(product=always))
-    verify(found.graph)
-    assert found.kernels == 1
-    (group,) = found.groups
+    plan = plan_of(graph, Choices(product=always))
+    verify(plan.graph)
+    assert plan.kernels == 1
+    (group,) = plan.groups
     assert group.rows[0] == "matmul"
     assert group.bytes_read == (60 + 80 + 8) * 4
     assert group.bytes_written == 48 * 4
     assert group.bytes_saved == apart.groups[0].bytes_saved + 2 * 48 * 4  # the product is neither written nor read
-    assert found.boundaries == ()
-    assert peak_bytes(found.graph) <= peak_bytes(apart.graph)
+    assert plan.boundaries == ()
+    assert peak_bytes(plan.graph) <= peak_bytes(apart.graph)
     inputs = [torch.randn(spec.shape) for spec in (X, W, B)]
-    torch.testing.assert_close(interpret(found.graph, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))
+    torch.testing.assert_close(interpret(plan.graph, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))
 
 
 def test_the_chooser_is_told_the_sizes_and_what_comes_with_the_product() -> None:
@@ -97,10 +97,10 @@ def test_other_readers_of_the_product_and_of_its_operands_stay_apart() -> None:
         z = row("matmul")(h, w)
         return row("relu")(z), row("cumsum")(z, dim=1), row("matmul")(h, v)
 
-    found = plan_of(traced(program, [X, W, tensor(10, 3)]), Choices(product=always))
-    names = [node.call.op.name for node in found.graph.nodes]
+    plan = plan_of(traced(program, [X, W, tensor(10, 3)]), Choices(product=always))
+    names = [node.call.op.name for node in plan.graph.nodes]
     assert sorted(names) == ["cumsum", "fusion::product", "matmul", "tanh"]
-    reasons = {(b.producer, b.consumer): b.reason for b in found.boundaries}
+    reasons = {(b.producer, b.consumer): b.reason for b in plan.boundaries}
     assert reasons == {("tanh", "matmul"): Reason.LIBRARY, ("matmul", "cumsum"): Reason.LIMIT}
 
 
@@ -110,9 +110,9 @@ def test_nothing_joins_that_waits_for_what_needs_the_product() -> None:
         z = row("matmul")(x, w)
         return z + row("matmul")(z, v)
 
-    found = plan_of(traced(program, [X, W, tensor(8, 8)]), Choices(product=always))
-    verify(found.graph)
-    assert [node.call.op.name for node in found.graph.nodes] == ["matmul", "fusion::product"]
+    plan = plan_of(traced(program, [X, W, tensor(8, 8)]), Choices(product=always))
+    verify(plan.graph)
+    assert [node.call.op.name for node in plan.graph.nodes] == ["matmul", "fusion::product"]
 
 
 def test_two_layers_are_two_kernels() -> None:
@@ -120,10 +120,10 @@ def test_two_layers_are_two_kernels() -> None:
     def program(x: Any, w: Any, b: Any, v: Any) -> Any:
         return row("sigmoid")(row("matmul")(mlp(x, w, b), v))
 
-    found = plan_of(traced(program, [X, W, B, tensor(8, 4)]), Choices(product=always))
-    assert [node.call.op for node in found.graph.nodes] == [product, product]
-    assert len(found.groups) == 2
-    assert {b.reason for b in found.boundaries} <= {Reason.LIMIT}
+    plan = plan_of(traced(program, [X, W, B, tensor(8, 4)]), Choices(product=always))
+    assert [node.call.op for node in plan.graph.nodes] == [product, product]
+    assert len(plan.groups) == 2
+    assert {b.reason for b in plan.boundaries} <= {Reason.LIMIT}
 
 
 @pytest.mark.parametrize(

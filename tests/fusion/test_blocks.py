@@ -61,35 +61,35 @@ def explained(name: str) -> Explanation:
 
 
 def planned(name: str) -> FusionExplanation:
-    found = explained(name).fusion
-    assert found is not None
-    return found
+    explanation = explained(name).fusion
+    assert explanation is not None
+    return explanation
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_no_more_kernels_than_a_good_grouping_by_hand(name: str) -> None:
-    found = planned(name)
-    assert len(found.kernels) <= CEILINGS[name], str(found)
+    explanation = planned(name)
+    assert len(explanation.kernels) <= CEILINGS[name], str(explanation)
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_every_boundary_has_one_reason_of_the_closed_list(name: str) -> None:
-    found = planned(name)
-    assert found.boundaries
-    for boundary in found.boundaries:
+    explanation = planned(name)
+    assert explanation.boundaries
+    for boundary in explanation.boundaries:
         assert boundary.reason in set(Reason)
         assert boundary.bytes > 0
         assert boundary.detail
         assert "other groups came first" not in boundary.detail, "the words for what the scheduler cannot explain"
-    assert "unknown" not in str(found).lower()
-    assert "unknown" not in found.to_json().lower()
+    assert "unknown" not in str(explanation).lower()
+    assert "unknown" not in explanation.to_json().lower()
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_every_value_between_two_kernels_is_a_boundary(name: str) -> None:
-    found = planned(name)
-    graph = found.graph
-    told = {boundary.value for boundary in found.boundaries}
+    explanation = planned(name)
+    graph = explanation.graph
+    boundary_values = {boundary.value for boundary in explanation.boundaries}
     maker = {i: node for node in graph.nodes for i in node.outputs if i is not None}
     specs = graph.specs()
     for node in graph.nodes:
@@ -98,19 +98,19 @@ def test_every_value_between_two_kernels_is_a_boundary(name: str) -> None:
         for i in node.inputs:
             while isinstance(i, int) and i in maker and maker[i].call.aliases:
                 i = maker[i].inputs[0]  # views have no kernel of their own
-            made = isinstance(i, int) and i in maker and not maker[i].call.is_number
-            if made and specs[i].numel and any(isinstance(j, int) for j in maker[i].inputs):  # no constant
-                assert i in told, f"%{i}: {maker[i].call.op.name} -> {node.call.op.name}"
+            computed = isinstance(i, int) and i in maker and not maker[i].call.is_number
+            if computed and specs[i].numel and any(isinstance(j, int) for j in maker[i].inputs):  # no constant
+                assert i in boundary_values, f"%{i}: {maker[i].call.op.name} -> {node.call.op.name}"
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_kernels_move_less_than_operations(name: str) -> None:
-    found = planned(name)
-    saved = sum(kernel.bytes_saved for kernel in found.kernels)
-    moved = sum(kernel.bytes_read + kernel.bytes_written for kernel in found.kernels)
+    explanation = planned(name)
+    saved = sum(kernel.bytes_saved for kernel in explanation.kernels)
+    moved = sum(kernel.bytes_read + kernel.bytes_written for kernel in explanation.kernels)
     assert saved > 0
     assert moved > 0
-    assert all(kernel.bytes_written for kernel in found.kernels)
+    assert all(kernel.bytes_written for kernel in explanation.kernels)
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -28,10 +28,10 @@ def launched(run: Callable[[], Any]) -> Counter[str]:
 
     run()  # compiles, tunes and chooses
     torch.cuda.synchronize()
-    with profiling(ProfilerActivity.CUDA, ProfilerActivity.CPU) as found:
+    with profiling(ProfilerActivity.CUDA, ProfilerActivity.CPU) as profile:
         run()
         torch.cuda.synchronize()
-    names = [event.name for event in found.events() if event.device_type.name == "CUDA"]
+    names = [event.name for event in profile.events() if event.device_type.name == "CUDA"]
     return Counter(name for name in names if not name.startswith(("Memcpy", "Memset")))
 
 
@@ -41,12 +41,12 @@ def test_the_profiler_counts_what_is_explained(name: str) -> None:
     arguments = BLOCKS[name].make(Device.cuda(0).autodiff(), REAL)
     step = compile(BLOCKS[name].step, fuse=True, replay=False)
     arguments = BLOCKS[name].then(arguments, step(*arguments))  # an optimizer fills its state before its first step
-    found = launched(lambda: step(*arguments))
+    counts = launched(lambda: step(*arguments))
     explained = step.explain(*arguments).fusion
     assert explained is not None
-    generated = sum(count for kernel_name, count in found.items() if kernel_name.startswith("fused_"))
-    assert generated == explained.generated, found
-    assert sum(found.values()) - generated == by_libraries(step, arguments), found
+    generated = sum(count for kernel_name, count in counts.items() if kernel_name.startswith("fused_"))
+    assert generated == explained.generated, counts
+    assert sum(counts.values()) - generated == by_libraries(step, arguments), counts
 
 
 def by_libraries(step: Any, arguments: tuple[Any, ...]) -> int:
@@ -54,11 +54,11 @@ def by_libraries(step: Any, arguments: tuple[Any, ...]) -> int:
     program = step.opened(*arguments)
     calls: list[tuple[Any, list[Any]]] = []
     values: dict[int, Any] = {i: x for (i, _), x in zip(program.graph.inputs, program.inputs, strict=True)}
-    for node, made in stepwise(program.graph, program.leaf, program.inputs):
-        given = [values[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
+    for node, results in stepwise(program.graph, program.leaf, program.inputs):
+        operands = [values[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
         if not node.call.is_number and node.call.op is not kernel:
-            calls.append((node.call, given))
-        values.update((i, x) for i, x in zip(node.outputs, made, strict=True) if i is not None)
-    counts = launched(lambda: [program.leaf.execute(call, given) for call, given in calls])
+            calls.append((node.call, operands))
+        values.update((i, x) for i, x in zip(node.outputs, results, strict=True) if i is not None)
+    counts = launched(lambda: [program.leaf.execute(call, operands) for call, operands in calls])
     assert not any(kernel_name.startswith("fused_") for kernel_name in counts)
     return sum(counts.values())

@@ -42,8 +42,8 @@ def test_remainders_in_a_fused_function() -> None:
     """x % inf is x, huge quotients keep their digits, and what lies next to a multiple stays below y."""
     x = np.float32([5.0, 1e9, 1e20, 45.52657699584961, -5.0, 0.0] * 8)
     y = np.float32([np.inf, 7.0, 3.0, 0.6695085167884827, 3.0, 2.0] * 8)
-    given = [Tensor.from_data(value, Device.cpu()) for value in (x, y)]
+    inputs = [Tensor.from_data(value, Device.cpu()) for value in (x, y)]
     chain = compile(lambda x, y: ((x % y) * 2.0).mask_where(x == -17.0, y) * 0.5 + 0.0, fuse=True)
-    found = chain(*given).into_data().values
-    np.testing.assert_array_equal(found, np.remainder(x, y))
-    assert (found < y).all()
+    remainders = chain(*inputs).into_data().values
+    np.testing.assert_array_equal(remainders, np.remainder(x, y))
+    assert (remainders < y).all()

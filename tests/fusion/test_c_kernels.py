@@ -44,7 +44,7 @@ def as_one(graph: Graph, inputs: list[Any], *, strict: bool = False) -> list[tor
 
 
 def planned(graph: Graph, inputs: list[Any]) -> list[torch.Tensor]:
-    """What the plan computes; every group of it in C."""
+    """Runs the plan, every group of it in C."""
     plan = plan_of(graph)
     for group in (node for node in plan.graph.nodes if "body" in node.call.attrs):
         assert c_kernels.c_function(group.call.attrs["body"], strict=False).kernel is not None
@@ -101,7 +101,7 @@ def test_broadcasts_permutes_and_slices_are_index_arithmetic(seed: np.random.Gen
 # -- rows ------------------------------------------------------------------------------------------------
 def element_wise(dtype: DType) -> list[tuple[str, list[Spec]]]:
     """Rows that kernels take in this type, and what they take."""
-    found: list[tuple[str, list[Spec]]] = []
+    rows: list[tuple[str, list[Spec]]] = []
     for name, op in REGISTRY.items():
         if op.pointwise is None or name in ("cast", "clone"):
             continue
@@ -116,8 +116,8 @@ def element_wise(dtype: DType) -> list[tuple[str, list[Spec]]]:
         except DTypeError:  # this type is none of the row's
             continue
         if role_of(call)[0] == Role.COMPUTES:
-            found.append((name, specs))
-    return found
+            rows.append((name, specs))
+    return rows
 
 
 TYPES = [DType.F32, DType.F64, DType.BF16, DType.F16, DType.I64, DType.I32, DType.I8, DType.U8, DType.BOOL]
@@ -139,8 +139,8 @@ def test_every_element_wise_row(dtype: DType, seed: np.random.Generator) -> None
             x.sigmoid() if name == "binary_cross_entropy" else x for name, given_ in some for x in made(given_, seed)
         ]
         graph = traced(together, specs)
-        found, expected = as_one(graph, inputs), interpret(graph, LibTorch(), inputs)
-        for (name, _), y, z in zip(some, found, expected, strict=True):
+        actual, expected = as_one(graph, inputs), interpret(graph, LibTorch(), inputs)
+        for (name, _), y, z in zip(some, actual, expected, strict=True):
             if dtype.is_float and y.is_floating_point():
                 size = TOLERANCE[dtype] * 2
                 torch.testing.assert_close(
@@ -205,8 +205,8 @@ def test_numbers_keep_their_digits(dtype: DType, seed: np.random.Generator) -> N
     specs: list[Spec] = [tensor(4, dtype=dtype), FLOAT_NUMBER]
     graph = traced(lambda x, rate: x * rate + 0.1, specs)
     x = made(specs, seed)[0]
-    (found,) = as_one(graph, [x, 1 / 3])
-    torch.testing.assert_close(found, x * (1 / 3) + 0.1, rtol=1e-15 if dtype is DType.F64 else 2e-7, atol=0)
+    (output,) = as_one(graph, [x, 1 / 3])
+    torch.testing.assert_close(output, x * (1 / 3) + 0.1, rtol=1e-15 if dtype is DType.F64 else 2e-7, atol=0)
 
 
 @pytest.mark.parametrize("shape", [(6, 10), (5, 8), (3, 1032), (2, 3, 4)])
@@ -240,14 +240,14 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(seed: np.random.Generat
     column = traced(lambda x: (row("sum")(row("tanh")(x), dims=(0,)), row("sum")(x * 2.0, dims=(1,))), specs[:1])
     inputs = made(specs, seed)
     before = torch.get_num_threads()
-    found = []
+    runs = []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append([*planned(graph, inputs), *planned(column, inputs[:1])])
+            runs.append([*planned(graph, inputs), *planned(column, inputs[:1])])
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(y, z) for y, z in zip(*found, strict=True))
+    assert all(torch.equal(y, z) for y, z in zip(*runs, strict=True))
 
 
 # -- memory ------------------------------------------------------------------------------------------------
@@ -255,15 +255,15 @@ def test_results_are_written_over_inputs_only_where_they_are_read_no_more(seed: 
     graph = traced(gelu, [MATRIX])
     (x,) = made([MATRIX], seed)
     expected, pointer = as_one(graph, [x])[0], x.data_ptr()
-    (found,) = CFunction(graph, strict=False).written_over({0: 0})(x)
-    assert found.data_ptr() == pointer
-    assert torch.equal(found, expected)
+    (output,) = CFunction(graph, strict=False).written_over({0: 0})(x)
+    assert output.data_ptr() == pointer
+    assert torch.equal(output, expected)
 
     shifted = traced(lambda x: x + row("flip")(x, axes=(1,)), [MATRIX])
     assert lower_to_c(shifted).over == ()
     (x,) = made([MATRIX], seed)
-    (found,) = CFunction(shifted, strict=False).written_over({0: 0})(x)
-    assert torch.equal(found, x + x.flip(1))
+    (output,) = CFunction(shifted, strict=False).written_over({0: 0})(x)
+    assert torch.equal(output, x + x.flip(1))
 
     softmax = traced(
         lambda x: (row("exp")(x), row("sum")(row("exp")(x), dims=(1,)) + row("mean")(x, dims=(1,))), [MATRIX]
@@ -283,8 +283,8 @@ def test_a_kernel_that_does_not_compile_is_told_of_and_its_operations_run(
     inputs = made([MATRIX], seed)
     kernel = CFunction(graph, strict=False)
     with pytest.warns(CompilerWarning, match="a generated C kernel was not built; its operations run one by one"):
-        found = kernel(*inputs)
-    agree(found, in_float64(graph, inputs))
+        outputs = kernel(*inputs)
+    agree(outputs, in_float64(graph, inputs))
     agree(kernel(*inputs), in_float64(graph, inputs))  # and is not tried again
 
 
@@ -309,13 +309,13 @@ def test_a_forked_process_builds_kernels_of_its_own() -> None:
         CFunction(traced(lambda x: row("tanh")(x + 22.5) * 2.0, [tensor(4)]), strict=False)(x)
         os._exit(7)
     deadline = time.monotonic() + 60
-    while (found := os.waitpid(child, os.WNOHANG)) == (0, 0):
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > deadline:
             os.kill(child, 9)
             os.waitpid(child, 0)
             raise AssertionError("the forked process waits for a thread that it does not have")
         time.sleep(0.02)
-    assert os.waitstatus_to_exitcode(found[1]) == 7
+    assert os.waitstatus_to_exitcode(ended[1]) == 7
 
 
 def test_few_operations_on_few_elements_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,9 +366,9 @@ def test_processes_that_build_one_kernel_at_once_both_have_it(tmp_path: Path) ->
         subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    told = [child.communicate(timeout=120)[0] for child in children]
+    printed = [child.communicate(timeout=120)[0] for child in children]
     assert [child.returncode for child in children] == [0, 0]
-    assert told[0] == told[1]
+    assert printed[0] == printed[1]
     assert len(list((tmp_path / "kernels").glob("*.so"))) == 1
     assert not list((tmp_path / "kernels").glob("tmp*"))
 

@@ -89,14 +89,14 @@ def choices(over: tuple[tuple[int, int], ...]) -> list[dict[int, int]]:
     """Ways to write as many results as can be over inputs of their own."""
     outputs, inputs = sorted({j for j, _ in over}), sorted({k for _, k in over})
     count = min(len(outputs), len(inputs))
-    found = []
+    pairings = []
     for chosen in permutations(outputs, count):
         for under in permutations(inputs, count):
             pairs = [pair for pair in zip(chosen, under, strict=True) if pair in over]
-            if pairs and dict(pairs) not in found:
-                found.append(dict(pairs))
-    most = max(map(len, found), default=0)
-    return [pairs for pairs in found if len(pairs) == most]
+            if pairs and dict(pairs) not in pairings:
+                pairings.append(dict(pairs))
+    most = max(map(len, pairings), default=0)
+    return [pairs for pairs in pairings if len(pairs) == most]
 
 
 def check_all_choices(graph: Graph, inputs: list[Any]) -> int:

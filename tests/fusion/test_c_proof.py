@@ -1,4 +1,4 @@
-"""What is shown of each generated kernel in C, and that it would not be shown of one with a fault."""
+"""Proofs of each generated kernel in C, and faults that the proof finds."""
 
 from __future__ import annotations
 
@@ -143,6 +143,6 @@ def test_a_pass_that_breaks_a_graph_is_named(broken: Any, monkeypatch: pytest.Mo
     driver.pipeline(graph)
     monkeypatch.setenv("BURN_TORCH_VERIFY", "1")
     monkeypatch.setattr(driver, "group_updates", broken)
-    with pytest.raises(GraphError) as told:
+    with pytest.raises(GraphError) as caught:
         driver.pipeline(graph)
-    assert told.value.__notes__ == ["after the pass group_updates"]
+    assert caught.value.__notes__ == ["after the pass group_updates"]

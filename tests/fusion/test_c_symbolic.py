@@ -42,12 +42,12 @@ def test_one_library_serves_all_lengths(name: str, seed: np.random.Generator) ->
     libraries: set[str] = set()
     for rows, cols in SIZES:
         graph = at_sizes(name, rows, cols)
-        found = variants.found(sizes_of(graph))
-        if found is None and variants.made(graph, sizes_of(graph), plan_of) is not None:
-            found = variants.found(sizes_of(graph))
-        if found is None:
+        instance_at = variants.found(sizes_of(graph))
+        if instance_at is None and variants.made(graph, sizes_of(graph), plan_of) is not None:
+            instance_at = variants.found(sizes_of(graph))
+        if instance_at is None:
             continue
-        _, instance = found
+        _, instance = instance_at
         inputs = made([spec for _, spec in graph.inputs], seed)
         inputs = [1e-5 if spec is FLOAT_NUMBER else x for x, (_, spec) in zip(inputs, graph.inputs, strict=True)]
         agree(list(LibTorch().program(instance).run(*inputs)), in_float64(graph, inputs), 4.0)
@@ -68,9 +68,9 @@ def test_inputs_that_are_strided(seed: np.random.Generator) -> None:
         graph = at_sizes("softmax", rows, cols)
         if variants.found(sizes_of(graph)) is None:
             variants.made(graph, sizes_of(graph), plan_of)
-    found = variants.found(sizes_of(graph))
-    assert found is not None
-    (node,) = [node for node in found[1].nodes if "body" in node.call.attrs]
+    instance_at = variants.found(sizes_of(graph))
+    assert instance_at is not None
+    (node,) = [node for node in instance_at[1].nodes if "body" in node.call.attrs]
     (x,) = made([tensor(cols, rows)], seed)
     attrs = node.call.attrs
     kernel = c_kernels.c_function(attrs["body"], attrs["dynamic"], attrs["sizes"], strict=False)

@@ -74,10 +74,10 @@ def test_a_head_becomes_one_row_with_the_same_values(options: dict[str, Any], dt
     assert named(chunked).count(NAME) == 1
     assert not {"linear", "matmul", "cross_entropy", "cross_entropy_backward"} & {*named(chunked)}
     kind = torch.float32 if dtype is DType.F32 else torch.bfloat16
-    given = values(graph, kind)
+    inputs = values(graph, kind)
     tolerance: dict[str, float] = {} if dtype is DType.F32 else {"rtol": 2e-2, "atol": 2e-3}
-    found, expected = (interpret(g, LibTorch(), given) for g in (chunked, graph))
-    torch.testing.assert_close(found, expected, **tolerance)
+    actual, expected = (interpret(g, LibTorch(), inputs) for g in (chunked, graph))
+    torch.testing.assert_close(actual, expected, **tolerance)
 
 
 def test_gradients_of_half_weights_are_handed_on_as_they_were_summed() -> None:
@@ -112,5 +112,5 @@ def test_two_heads_in_one_graph() -> None:
     verify(chunked)
     assert named(chunked).count(NAME) == 2
     x, one, targets = values(graph_of(), torch.float32)
-    given = [x, one, one.flip(0), targets]
-    torch.testing.assert_close(interpret(chunked, LibTorch(), given), interpret(graph, LibTorch(), given))
+    inputs = [x, one, one.flip(0), targets]
+    torch.testing.assert_close(interpret(chunked, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))

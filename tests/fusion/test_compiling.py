@@ -47,7 +47,7 @@ def kernels() -> list[FusedKernel]:
 
 
 def told_of(kernel: FusedKernel) -> tuple[Any, Any, str]:
-    """What Triton tells its hooks of the launch of a kernel on an H200, as `JITFunction.run` makes it."""
+    """Returns the arguments of Triton's hooks for the launch of a kernel on an H200, as `JITFunction.run` makes it."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import make_backend
     from triton.runtime.jit import serialize_specialization_data
@@ -62,16 +62,16 @@ def told_of(kernel: FusedKernel) -> tuple[Any, Any, str]:
     target = GPUTarget(H200.backend, H200.arch, H200.lanes)
     options = make_backend(target).parse_options({"num_warps": launch.warps, "num_stages": 1})
     ordered = {name: signature[name] for name in function.arg_names}
-    told = serialize_specialization_data(function.__name__, ordered, constants, attributes, options, "key")
-    return function, target, told
+    specialization = serialize_specialization_data(function.__name__, ordered, constants, attributes, options, "key")
+    return function, target, specialization
 
 
-def jobs_of(made: list[FusedKernel]) -> list[dict[str, Any]]:
+def jobs_of(fused_kernels: list[FusedKernel]) -> list[dict[str, Any]]:
     import burn_kernels
 
     folder = str(Path(burn_kernels.__file__).parent)
-    found = [compiling.job_of(*told_of(kernel)) for kernel in made]
-    return [job | {"kernels": folder} for job in found if job is not None]
+    jobs = [compiling.job_of(*told_of(kernel)) for kernel in fused_kernels]
+    return [job | {"kernels": folder} for job in jobs if job is not None]
 
 
 def test_a_worker_begins_without_torch_and_without_the_package() -> None:
@@ -90,8 +90,8 @@ def compiled_here(kernel: FusedKernel) -> bool:
     from triton.compiler import make_backend
 
     hits: list[bool] = []
-    function, target, told = told_of(kernel)
-    source, options = compile_worker.source_of(function, json.loads(told), make_backend(target))
+    function, target, specialization = told_of(kernel)
+    source, options = compile_worker.source_of(function, json.loads(specialization), make_backend(target))
     before = knobs.compilation.listener
     knobs.compilation.listener = lambda *, cache_hit, **_: hits.append(cache_hit)
     try:
@@ -102,12 +102,12 @@ def compiled_here(kernel: FusedKernel) -> bool:
 
 
 def test_workers_fill_the_cache_under_the_keys_of_this_process() -> None:
-    made = kernels()
-    jobs = jobs_of(made)
+    fused_kernels = kernels()
+    jobs = jobs_of(fused_kernels)
     assert len(jobs) == 4
     assert compiling.compiled_at_once(jobs, 2) == 4
-    assert jobs_of(made) == [], "nothing is missing any more"
-    assert all(map(compiled_here, made))
+    assert jobs_of(fused_kernels) == [], "nothing is missing any more"
+    assert all(map(compiled_here, fused_kernels))
 
 
 def test_a_worker_that_would_compile_something_else_says_so_and_stores_nothing(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_an_interrupted_wait_leaves_no_process(monkeypatch: pytest.MonkeyPatch) 
         return started[-1]
 
     monkeypatch.setattr(compiling, "_started", start)
-    monkeypatch.setattr(threading.Thread, "join", _interrupted(threading.Thread.join))
+    monkeypatch.setattr(threading.Thread, "join", _interrupt_join(threading.Thread.join))
     with pytest.raises(KeyboardInterrupt):
         compiling.compiled_at_once(jobs_of(kernels()), 2)
     assert all(worker.returncode is not None for worker in started)
 
 
-def _interrupted(join: Any) -> Any:
+def _interrupt_join(join: Any) -> Any:
     asked: list[None] = []
 
     def interrupted(self: Any, timeout: float | None = None) -> None:
@@ -240,11 +240,11 @@ def test_a_program_finds_its_kernels_in_the_cache(tmp_path: Path, monkeypatch: p
     y = x  # products between them keep the four kernels apart
     for name in ("tanh", "exp", "sin", "sigmoid"):
         y = ((activation.sigmoid(y) if name == "sigmoid" else getattr(y, name)()) * 2.0 + 0.25).matmul(x)
-    found = y.into_data().array
+    output = y.into_data().array
     assert sum(counts) >= 3, compiling._useless.is_set()  # the fourth can be part of a product
     assert hits.count(True) >= 3
     host = x.into_torch().double().cpu()
     other = host
     for name in ("tanh", "exp", "sin", "sigmoid"):
         other = (getattr(other, name)() * 2.0 + 0.25) @ host
-    torch.testing.assert_close(torch.from_numpy(found).double(), other, rtol=2e-2, atol=2e-3)
+    torch.testing.assert_close(torch.from_numpy(output).double(), other, rtol=2e-2, atol=2e-3)

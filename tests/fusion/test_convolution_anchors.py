@@ -53,9 +53,9 @@ def names(graph: Any) -> list[str]:
 # -- what joins ------------------------------------------------------------------------------------------
 def test_without_a_chooser_the_library_computes_them() -> None:
     for chooser in (None, chosen_convolution, lambda size, around: None):
-        found = plan_of(traced(activated, [X, W, B]), Choices(convolution=chooser))
-        assert names(found.graph) == ["conv", "fusion::kernel"]
-        (boundary,) = found.boundaries
+        plan = plan_of(traced(activated, [X, W, B]), Choices(convolution=chooser))
+        assert names(plan.graph) == ["conv", "fusion::kernel"]
+        (boundary,) = plan.boundaries
         assert boundary.reason is Reason.LIBRARY
         assert boundary.detail == "nothing says that a kernel of its own beats the library's"
 
@@ -68,16 +68,16 @@ def test_the_work_behind_one_joins_it(seed: np.random.Generator) -> None:
         return TILES
 
     graph = traced(activated, [X, W, B])
-    found = plan_of(graph, Choices(convolution=ask))
-    verify(found.graph)
-    assert names(found.graph) == ["fusion::convolution"]
+    plan = plan_of(graph, Choices(convolution=ask))
+    verify(plan.graph)
+    assert names(plan.graph) == ["fusion::convolution"]
     assert asked == [(Convolution((4, 3, 8, 8, 6, 3, 3, 1, 1, 1, 1, 1, 1, 1), True, DType.F32, "cpu"), "after")]
-    assert not found.boundaries
-    (group,) = found.groups
+    assert not plan.boundaries
+    (group,) = plan.groups
     assert group.rows == ("conv", "mul", "relu")
     assert group.bytes_saved >= 2 * 4 * 6 * 64 * 4, "what the convolution made is neither written nor read"
     inputs = made([X, W, B], seed)
-    for y, z in zip(LibTorch().program(found.graph).run(*inputs), interpret(graph, LibTorch(), inputs), strict=True):
+    for y, z in zip(LibTorch().program(plan.graph).run(*inputs), interpret(graph, LibTorch(), inputs), strict=True):
         torch.testing.assert_close(y, z)
 
 
@@ -87,9 +87,9 @@ def test_what_others_read_is_written_too() -> None:
         z = row("conv")(x, w, None, **PLAIN)
         return row("tanh")(z), z
 
-    found = plan_of(traced(kept, [X, W]), Choices(convolution=always))
-    assert names(found.graph) == ["fusion::convolution"]
-    assert len(found.graph.nodes[0].outputs) == 2
+    plan = plan_of(traced(kept, [X, W]), Choices(convolution=always))
+    assert names(plan.graph) == ["fusion::convolution"]
+    assert len(plan.graph.nodes[0].outputs) == 2
 
 
 def test_what_does_not_join() -> None:
@@ -155,10 +155,10 @@ def test_they_compile_without_spills(machine: Machine, dtype: DType) -> None:
     typed = [spec.with_dtype(dtype) for spec in specs]
     body = traced(block, typed)
     _, size = convolution_in(body)
-    made = convolution.Geometry(*size.sizes)
-    best = convolution.default(made, TO_TORCH[dtype], machine)
+    geometry = convolution.Geometry(*size.sizes)
+    best = convolution.default(geometry, TO_TORCH[dtype], machine)
     direct = next(
-        c for c in [best, *convolution.candidates(made, TO_TORCH[dtype], machine)] if c.outs and not c.channels
+        c for c in [best, *convolution.candidates(geometry, TO_TORCH[dtype], machine)] if c.outs and not c.channels
     )
     run = _Run(body, ConvolutionTiles(direct.outs, direct.pixels, direct.warps), strict=False, held=False)
     with recording(machine) as launches:

@@ -1,4 +1,4 @@
-"""Which devices are fused where nobody says it: decided in one place, with a way out."""
+"""Devices that fuse by default: decided in one place, with a way out."""
 
 from __future__ import annotations
 

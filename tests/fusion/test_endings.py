@@ -91,20 +91,20 @@ def values(graph: Graph) -> list[Any]:
 @pytest.mark.usefixtures("endings")
 def test_both_directions_are_found_and_compute_the_same() -> None:
     graph = graph_of()
-    found = with_endings(graph, LibTorch().capabilities.choices)
-    verify(found)
-    rows = counts(found)
+    rewritten = with_endings(graph, LibTorch().capabilities.choices)
+    verify(rewritten)
+    rows = counts(rewritten)
     assert (rows["linear_gelu"], rows["matmul_gelu_backward"]) == (LAYERS, LAYERS)
     assert not rows["gelu_approximate"] + rows["gelu_approximate_backward"] + rows["sum_to_shape"]
-    assert {node.call.attrs["rank"] for node in found.nodes if "gelu" in node.call.op.name} == {1}
+    assert {node.call.attrs["rank"] for node in rewritten.nodes if "gelu" in node.call.op.name} == {1}
     size = Product(BATCH * ROWS, 4 * WIDTH, WIDTH, graph.inputs[0][1].dtype, "cpu")  # type: ignore[union-attr]  # a tensor
     both = [a for a in dict.fromkeys(ASKED) if a.product == size and a.ending.startswith("gelu")]
     assert both == [
         Asked(size, "gelu_kept", bias=True, turned=(False, False)),
         Asked(size, "gelu_slope_and_sums", bias=False, turned=(False, True)),
     ]
-    given = values(graph)
-    torch.testing.assert_close(interpret(found, LibTorch(), given), interpret(graph, LibTorch(), given))
+    inputs = values(graph)
+    torch.testing.assert_close(interpret(rewritten, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))
 
 
 @pytest.mark.usefixtures("endings")
@@ -123,9 +123,9 @@ def test_other_algorithms_take_products_that_end_with_nothing() -> None:
         return 2 if asked.ending in ("none", "bias") else None
 
     graph = graph_of()
-    found = with_endings(graph, Choices(ending=plain))
-    verify(found)
-    rows, old = counts(found), counts(graph)
+    rewritten = with_endings(graph, Choices(ending=plain))
+    verify(rewritten)
+    rows, old = counts(rewritten), counts(graph)
     assert rows["fusion::library_product"] == old["linear"] + old["matmul"]
     assert not rows["linear"] + rows["matmul"]
     assert {(a.ending, a.bias, a.turned) for a in wanted if not a.ending.startswith("gelu")} == {
@@ -134,8 +134,8 @@ def test_other_algorithms_take_products_that_end_with_nothing() -> None:
         ("none", False, (False, True)),
         ("none", False, (True, False)),
     }
-    given = values(graph)
-    torch.testing.assert_close(interpret(found, LibTorch(), given), interpret(graph, LibTorch(), given))
+    inputs = values(graph)
+    torch.testing.assert_close(interpret(rewritten, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))
 
 
 def test_without_anybody_to_ask_nothing_changes() -> None:
@@ -156,8 +156,8 @@ def test_a_limit_of_memory_makes_gelu_again_in_a_kernel_of_its_own() -> None:
     alone = [group for group in after.groups if group.rows == ("gelu_approximate",)]
     assert alone
     assert alone[0].bytes_written == one
-    given = values(graph)
-    torch.testing.assert_close(interpret(after.graph, LibTorch(), given), interpret(graph, LibTorch(), given))
+    inputs = values(graph)
+    torch.testing.assert_close(interpret(after.graph, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))
     reports = explain(after).kernels
     assert len(reports) == len(explain(before).kernels) + len(alone)
     assert all(report.generated for report in reports if report.rows == ("gelu_approximate",))
@@ -185,11 +185,11 @@ def test_rows_do_not_fit_together() -> None:
 @pytest.mark.usefixtures("endings")
 def test_a_training_step_learns_the_same() -> None:
     """Two layers of GPT-2 in mixed precision: the first losses with endings and without."""
-    found = losses()
+    fused_losses = losses()
     assert {asked.ending for asked in ASKED} >= {"gelu_kept", "gelu_slope_and_sums", "none", "bias"}
     with choosing(ending=None):
-        torch.testing.assert_close(found, losses(), rtol=1e-3, atol=0)
-    assert found[-1] < found[0]
+        torch.testing.assert_close(fused_losses, losses(), rtol=1e-3, atol=0)
+    assert fused_losses[-1] < fused_losses[0]
 
 
 def losses() -> list[float]:
@@ -205,8 +205,8 @@ def losses() -> list[float]:
         return model, optim, loss
 
     step = compile(train, donate=("model", "optim"), precision="bfloat16", fuse=True)
-    made = []
+    values_of_loss = []
     for _ in range(3):
         model, optim, loss = step(model, optim, tokens, 1e-2)
-        made.append(float(loss.into_scalar()))
-    return made
+        values_of_loss.append(float(loss.into_scalar()))
+    return values_of_loss

@@ -1,4 +1,4 @@
-"""What explain says: kernels with lines, boundaries with reasons, as text, data and a page."""
+"""Output of explain: kernels with lines, boundaries with reasons, as text, data and a page."""
 
 from __future__ import annotations
 
@@ -31,41 +31,41 @@ def x() -> Tensor:
 
 
 def test_a_compiled_function(x: Tensor) -> None:
-    found = explain(compile(block, fuse=True), x).fusion
-    assert found is not None
-    first, library, last = found.kernels
+    explanation = explain(compile(block, fuse=True), x).fusion
+    assert explanation is not None
+    first, library, last = explanation.kernels
     assert (first.rows, library.rows, last.rows) == (("mul", "add", "exp"), ("matmul",), ("relu", "mul"))
-    assert (first.generated, library.generated, found.generated) == (True, False, 2)
+    assert (first.generated, library.generated, explanation.generated) == (True, False, 2)
     assert (first.bytes_read, first.bytes_written, first.bytes_saved) == (256, 256, 4 * 256)
     assert (library.bytes_read, library.bytes_written) == (256, 256)
     assert first.source is not None
     assert f"def {first.name}(" in first.source
     assert first.tiles is not None
     assert last.origins[0].endswith("return (h @ h).relu() * 0.5  # the second line")
-    assert {(b.producer, b.consumer, b.reason, b.bytes) for b in found.boundaries} == {
+    assert {(b.producer, b.consumer, b.reason, b.bytes) for b in explanation.boundaries} == {
         ("exp", "matmul", Reason.LIBRARY, 256), ("matmul", "relu", Reason.LIBRARY, 256),
     }  # fmt: skip
 
 
 def test_as_text_data_and_a_page(x: Tensor, tmp_path: Path) -> None:
     whole = explain(compile(block, fuse=True), x)
-    found = whole.fusion
-    assert found is not None
-    text = str(found)
+    explanation = whole.fusion
+    assert explanation is not None
+    text = str(explanation)
     assert text.startswith("3 kernels, 2 generated, of 6 operations; 1.5 KiB less to move\n")
     assert "mul, add, exp" in text
     assert "saves 1.0 KiB" in text
     assert "exp -> matmul, 256 B: library: no timing puts a generated matmul before the library's" in text
     assert text.replace("\n", "\n  ") in str(whole)
-    data = json.loads(found.to_json())
+    data = json.loads(explanation.to_json())
     assert [kernel["generated"] for kernel in data["kernels"]] == [True, False, True]
     assert data["boundaries"][0]["reason"] == "library"
     assert json.loads(whole.to_json())["fusion"] == data
-    page = found.show(tmp_path / "page.html").read_text(encoding="utf-8")
+    page = explanation.show(tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<svg") == 1
     assert "tl.store(" in page
     assert "&gt; matmul" in page
-    temporary = found.show()
+    temporary = explanation.show()
     assert temporary.read_text(encoding="utf-8") == page
     temporary.unlink()
 
@@ -76,9 +76,15 @@ def test_unfused_has_none(x: Tensor) -> None:
 
 
 def test_assert_fused(x: Tensor) -> None:
-    found = assert_fused(gelu, max_kernels=1)(x)
-    assert found.fusion is not None
-    assert found.fusion.kernels[0].rows == ("mul", "erf", "add", "mul", "mul")  # constants are divided by beforehand
+    explanation = assert_fused(gelu, max_kernels=1)(x)
+    assert explanation.fusion is not None
+    assert explanation.fusion.kernels[0].rows == (
+        "mul",
+        "erf",
+        "add",
+        "mul",
+        "mul",
+    )  # constants are divided by beforehand
     assert_fused(compile(gelu), max_kernels=1)(x)
     assert_fused(compile(gelu, fuse=True), max_kernels=1)(x)
     with pytest.raises(
@@ -94,18 +100,18 @@ def test_a_device_tells_of_this_threads_stream() -> None:
     for _ in range(3):
         gelu(x).into_data()
     pending = gelu(x)
-    found = device.autodiff().explain()
-    assert found.pending == 5
-    program = found.programs[-1]
+    explanation = device.autodiff().explain()
+    assert explanation.pending == 5
+    program = explanation.programs[-1]
     assert program.times >= 3
     assert not program.fused
     assert program.plan.kernels[0].rows == ("div", "erf", "add", "mul", "div")
     assert program.plan.kernels[0].origins[0].startswith(__file__)
-    text = str(found)
+    text = str(explanation)
     assert text.startswith("Fusion(LibTorch) at cpu: ")
     assert "5 operations pending" in text
     assert "operation by operation; as kernels it would be\n  1 kernel, 1 generated, of 5 operations" in text
-    assert json.loads(found.to_json())["programs"][-1]["key"] == program.key
+    assert json.loads(explanation.to_json())["programs"][-1]["key"] == program.key
     pending.into_data()
 
 
@@ -165,8 +171,8 @@ def test_to_fuse_is_yes_or_no(fuse: Any) -> None:
 
 
 def test_pages_that_cannot_be_written(x: Tensor, tmp_path: Path) -> None:
-    found = explain(compile(gelu, fuse=True), x)
-    for show in (found.show, found.fusion.show, Device.cpu().fused().explain().show):  # type: ignore[union-attr]  # fused
+    explanation = explain(compile(gelu, fuse=True), x)
+    for show in (explanation.show, explanation.fusion.show, Device.cpu().fused().explain().show):  # type: ignore[union-attr]  # fused
         for path in (tmp_path, tmp_path / "nowhere" / "page.html"):
             with pytest.raises(ArtifactError, match=r"page cannot be written(?s:.)*given: *.*(?s:.)*page.html"):
                 show(path)
@@ -182,7 +188,7 @@ def test_pages_of_streams_and_of_functions(x: Tensor, tmp_path: Path) -> None:
     device = Device.cpu().fused()
     device.flush()
     block(x.to_device(device)).into_data()
-    found = device.explain()
-    page = found.show(tmp_path / "stream.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == len(found.programs) >= 1
-    assert found.programs[-1].title in page
+    explanation = device.explain()
+    page = explanation.show(tmp_path / "stream.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == len(explanation.programs) >= 1
+    assert explanation.programs[-1].title in page

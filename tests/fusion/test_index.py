@@ -29,11 +29,11 @@ def chains(draw: st.DrawFn) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
 
 
 def split(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    found = []
+    places = []
     for size in reversed(shape):
-        found.append(flat % size)
+        places.append(flat % size)
         flat //= size
-    return tuple(reversed(found))
+    return tuple(reversed(places))
 
 
 def flatten(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
@@ -66,7 +66,7 @@ def test_chains_of_views(chain: list[tuple[tuple[int, ...], tuple[int, ...]]]) -
 @settings(deadline=None, max_examples=60)
 @given(st.permutations([2, 3, 4, 4, 5]), st.permutations(range(4)), st.integers(0, 3))
 def test_neighbours_in_fours(sizes: list[int], axes: list[int], joined: int) -> None:
-    """Of a turned tensor, the last axes of which are the loop: where it says so, each four is one, in every row."""
+    """Reads a turned tensor whose last axes are the loop: if the index claims fours, each four is one, in every row."""
     shape = (*sizes[:3], sizes[3] * sizes[4])
     moved = tuple(shape[axis] for axis in axes)
     rows, length = math.prod(moved[:joined]), math.prod(moved[joined:])
@@ -148,8 +148,8 @@ def test_chains_of_flipped_views(chain: list[tuple[tuple[int, ...], tuple[int, .
 def test_a_flipped_remainder_is_not_negative() -> None:
     x = Var("x", 72)
     flipped = (index_of(x) % 36) * -1 + 35
-    for made, wanted in ((flipped % 4, lambda n: (35 - n % 36) % 4), (flipped // 4, lambda n: (35 - n % 36) // 4)):
-        computed = eval(f"lambda x: {made.written()}")
+    for index, wanted in ((flipped % 4, lambda n: (35 - n % 36) % 4), (flipped // 4, lambda n: (35 - n % 36) // 4)):
+        computed = eval(f"lambda x: {index.written()}")
         assert [computed(n) for n in range(72)] == [wanted(n) for n in range(72)]
 
 

@@ -64,9 +64,9 @@ def test_other_shapes_and_half_types_fit_too() -> None:
             x, w = tensor(*shape, dtype=dtype), tensor(8, dtype=dtype)
             assert "layer_norm" in named(plan_of(traced(norm, [x, w, w, FLOAT_NUMBER])).graph)
     matrix = tensor(3, 8)  # a scale that is no row is none of a layer norm's
-    found = plan_of(traced(norm, [matrix, matrix, tensor(8), FLOAT_NUMBER]))
-    assert "fusion::kernel" in named(found.graph)
-    assert found.kernels <= 2
+    plan = plan_of(traced(norm, [matrix, matrix, tensor(8), FLOAT_NUMBER]))
+    assert "fusion::kernel" in named(plan.graph)
+    assert plan.kernels <= 2
 
 
 def test_a_value_that_somebody_reads_keeps_the_pattern() -> None:
@@ -91,8 +91,8 @@ def test_what_lies_around_still_joins_a_row_that_was_found() -> None:
         e = row("exp")(y - row("amax")(y, dims=(1,)))
         return e / row("sum")(e, dims=(1,)) + 1.0
 
-    found = plan_of(traced(program, [tensor(4, 6)]))
-    assert found.kernels == 1
+    plan = plan_of(traced(program, [tensor(4, 6)]))
+    assert plan.kernels == 1
 
 
 # -- through tensors, with gradients -----------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_gradients_agree(name: str) -> None:
         grads = (function(*leaves) * weights).sum().backward()
         return tuple(g for x in leaves if x.dtype.is_float for g in [x.grad(grads)] if g is not None)
 
-    found, expected = compile(gradients, fuse=True)(weights, *moved), gradients(weights, *moved)
-    assert len(found) == len(expected) > 0
-    for one, other in zip(found, expected, strict=True):
+    actual, expected = compile(gradients, fuse=True)(weights, *moved), gradients(weights, *moved)
+    assert len(actual) == len(expected) > 0
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one.into_torch(), other.into_torch(), rtol=1e-4, atol=1e-5)

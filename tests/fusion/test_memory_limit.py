@@ -31,7 +31,7 @@ def planned(limit: int | None) -> Explanation:
 
 
 def test_a_limit_out_of_reach_is_planned_in_a_bounded_number_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this step 29 turns of nine trials each were one, of GPT-2 with 12 layers some thousands, four minutes long."""
+    """This step took 29 turns of nine trials each, now one; GPT-2 with 12 layers took thousands, for four minutes."""
     trials = 0
     write = schedule._written
 
@@ -44,14 +44,14 @@ def test_a_limit_out_of_reach_is_planned_in_a_bounded_number_of_trials(monkeypat
     without = planned(None)
     assert trials <= 4
     with pytest.warns(MemoryLimitWarning) as seen:
-        found = planned(1000)
+        limited = planned(1000)
     assert trials <= 4 + 100
-    assert found.peak_bytes < without.peak_bytes
-    assert found.fusion is not None
-    assert found.fusion.generated > 0
-    told = re.search(r"memory_limit_bytes=1000; .* so (\d+) bytes are the least", str(seen[0].message))
-    assert told is not None
-    assert int(told[1]) == found.peak_bytes
+    assert limited.peak_bytes < without.peak_bytes
+    assert limited.fusion is not None
+    assert limited.fusion.generated > 0
+    least = re.search(r"memory_limit_bytes=1000; .* so (\d+) bytes are the least", str(seen[0].message))
+    assert least is not None
+    assert int(least[1]) == limited.peak_bytes
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert planned(found.peak_bytes).peak_bytes <= found.peak_bytes
+        assert planned(limited.peak_bytes).peak_bytes <= limited.peak_bytes

@@ -71,9 +71,9 @@ def test_structures(name: str, dtype: DType, seed: np.random.Generator) -> None:
         assert planned.kernels <= kernels + 1
     inputs = placed(typed, seed)
     with observing() as launches:
-        found = LibTorch().program(planned.graph).run(*inputs)
+        outputs = LibTorch().program(planned.graph).run(*inputs)
     assert len(launches) >= 1
-    agree(found, in_float64(graph, inputs), 30.0 if name == "norm_backward" else 8.0)
+    agree(outputs, in_float64(graph, inputs), 30.0 if name == "norm_backward" else 8.0)
 
 
 @pytest.mark.parametrize("number", range(RANDOM))
@@ -86,8 +86,8 @@ def test_random_programs(number: int) -> None:
     inputs = placed(specs, seed)
     exact = in_float64(graph, inputs)
     scale = max([float(y.abs().max()) for y in exact if y.numel()], default=1.0)
-    found = LibTorch().program(plan_of(graph).graph).run(*inputs)
-    agree(found, exact, (20 if dtype is DType.F32 else 40) * max(scale, 1.0))
+    outputs = LibTorch().program(plan_of(graph).graph).run(*inputs)
+    agree(outputs, exact, (20 if dtype is DType.F32 else 40) * max(scale, 1.0))
 
 
 @pytest.mark.parametrize("number", range(0, RANDOM, 5))
@@ -124,8 +124,8 @@ def test_strides_and_addresses() -> None:
     whole = torch.randn(64, 48, device="cuda")
     for x in (whole, whole, torch.randn(48, 64, device="cuda").mT, torch.randn(64, 96, device="cuda")[:, ::2],
               room[1 : 64 * 48 + 1].view(64, 48), room[4 : 64 * 48 + 4].view(64, 48)):  # fmt: skip
-        (found,) = kernel(x, whole)
-        torch.testing.assert_close(found, torch.tanh(x * 0.5) + whole)
+        (output,) = kernel(x, whole)
+        torch.testing.assert_close(output, torch.tanh(x * 0.5) + whole)
 
 
 def test_a_known_launch_is_quick_and_counted() -> None:
@@ -135,14 +135,14 @@ def test_a_known_launch_is_quick_and_counted() -> None:
     quick = kernel.quick
     assert quick.__name__ == "launch"
     with profiling() as profile:
-        found = [kernel(x, y)[0] for _ in range(3)]
+        outputs = [kernel(x, y)[0] for _ in range(3)]
         torch.cuda.synchronize()
     assert kernel.quick is quick
     names = [event.name for event in profile.events() if event.name.startswith("fused_")]
     assert len(names) == 3
-    for z in found:
+    for z in outputs:
         torch.testing.assert_close(z, torch.tanh(x * 0.5) + y)
-    assert len({z.data_ptr() for z in found}) == 3
+    assert len({z.data_ptr() for z in outputs}) == 3
 
 
 def test_it_runs_on_the_caller_s_stream() -> None:
@@ -186,8 +186,8 @@ def test_another_device_is_the_current_one() -> None:
     x, y = (torch.randn(64, 64, device="cuda:0") for _ in range(2))
     for _ in range(2):
         with torch.cuda.device(1):
-            (found,) = kernel(x, y)
-        torch.testing.assert_close(found, torch.tanh(x * 0.5) + y)
+            (output,) = kernel(x, y)
+        torch.testing.assert_close(output, torch.tanh(x * 0.5) + y)
 
 
 def test_many_threads_launch_one_kernel() -> None:
@@ -197,8 +197,8 @@ def test_many_threads_launch_one_kernel() -> None:
     wrong: list[torch.Tensor] = []
 
     def run() -> None:
-        found = [kernel(x, y)[0] for _ in range(50)]
-        wrong.extend(z for z in found if not torch.allclose(z, expected, atol=1e-6))
+        outputs = [kernel(x, y)[0] for _ in range(50)]
+        wrong.extend(z for z in outputs if not torch.allclose(z, expected, atol=1e-6))
 
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
@@ -215,8 +215,8 @@ def test_more_elements_than_32_bits_reach() -> None:
     spec = tensor(count, dtype=DType.I8, place=PLACE)
     kernel = FusedKernel(traced(lambda x: x + 3, [spec]), strict=False)
     x = torch.arange(count, device="cuda", dtype=torch.int64).remainder_(100).to(torch.int8)
-    (found,) = kernel(x)
-    assert torch.equal(found, x + 3)
+    (output,) = kernel(x)
+    assert torch.equal(output, x + 3)
 
 
 def test_random_values_are_the_cpu_s(seed: np.random.Generator) -> None:
@@ -229,9 +229,9 @@ def test_random_values_are_the_cpu_s(seed: np.random.Generator) -> None:
 
     x = torch.from_numpy(seed.standard_normal((129, 1030)).astype(np.float32))
     for key, stream in ((7, 11), (-1, 2**64 - 1), (2**63, 0)):
-        (found,) = FusedKernel(graph(PLACE), strict=False)(x.cuda(), key, stream)
+        (draws,) = FusedKernel(graph(PLACE), strict=False)(x.cuda(), key, stream)
         (expected,) = interpret(graph("cpu"), LibTorch(), [x, key, stream])
-        torch.testing.assert_close(found.cpu(), expected)
+        torch.testing.assert_close(draws.cpu(), expected)
 
 
 def test_tiles_are_measured_and_stay_right() -> None:
@@ -242,9 +242,9 @@ def test_tiles_are_measured_and_stay_right() -> None:
         for _ in range(4):
             torch.testing.assert_close(kernel(x, y)[0], expected)
         known = [d for d in selector.decisions.values() if d.tunable.name.startswith("fused_")]
-        told = chosen_tiles(kernel.lowered((None, None)), last_tiles)
+        choice = chosen_tiles(kernel.lowered((None, None)), last_tiles)
     assert [decision.source for decision in known] == ["measured"]
-    assert told == (known[0].config, "measured")
+    assert choice == (known[0].config, "measured")
 
 
 # -- models ------------------------------------------------------------------------------------------------
@@ -275,11 +275,11 @@ def losses(name: str, step: Any, device: Device) -> list[float]:
     burn_torch.seed(0)
     model, batch = MODELS[name](device)
     optim: Any = AdamWConfig(weight_decay=0.01).init()
-    found = []
+    values_of_loss = []
     for number in range(8):
         model, optim, loss = step(model, optim, batch, 1e-3 / (1 + number), 7 + number)
-        found.append(float(loss.into_scalar()))
-    return found
+        values_of_loss.append(float(loss.into_scalar()))
+    return values_of_loss
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -287,9 +287,9 @@ def test_a_compiled_model_in_a_cuda_graph(name: str) -> None:
     plain = Device.cuda(0).autodiff()
     wanted = losses(name, training_step, plain)
     step = compile(training_step, donate=("model", "optim"), fuse=True)
-    found = losses(name, step, plain)
-    assert found == pytest.approx(wanted, rel=2e-3)
-    assert found[-1] < found[0]
+    fused_losses = losses(name, step, plain)
+    assert fused_losses == pytest.approx(wanted, rel=2e-3)
+    assert fused_losses[-1] < fused_losses[0]
     (program,) = step._programs.values()
     recorded: Any = program.recorded
     assert recorded.splits == ()
@@ -307,8 +307,8 @@ def test_a_model_on_a_fused_device(name: str) -> None:
     stream = fusion.stream(PLACE)
     stream.flush()
     stream.history.clear()
-    found = losses(name, training_step, device.autodiff())
-    assert found == pytest.approx(wanted, rel=2e-3)
+    fused_losses = losses(name, training_step, device.autodiff())
+    assert fused_losses == pytest.approx(wanted, rel=2e-3)
     assert all(ready.fused for ready in stream.history)
 
 
@@ -316,11 +316,11 @@ def test_a_model_on_a_fused_device(name: str) -> None:
 def stream() -> Iterator[Stream]:
     fusion = fusion_of(Device.cuda(0).fused().backend)
     assert fusion is not None
-    found = fusion.stream(PLACE)
-    found.flush()
-    found.history.clear()
-    yield found
-    found.flush()
+    opened = fusion.stream(PLACE)
+    opened.flush()
+    opened.history.clear()
+    yield opened
+    opened.flush()
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -386,12 +386,12 @@ def test_kernels_that_are_launched_at_once_compute_the_same() -> None:
     device = Device.cuda(0).fused()
 
     def compute(rows: list[torch.Tensor], steps: int) -> Any:
-        given = [Tensor.from_torch(x, device) for x in rows]
+        tensors = [Tensor.from_torch(x, device) for x in rows]
         for step in range(steps):
             rate = 0.25 * (step % 5) - 0.5
-            found = [(x * rate + 1.0).tanh() for x in given]
+            outputs = [(x * rate + 1.0).tanh() for x in tensors]
             device.flush()
-            for x, y in zip(rows, found, strict=True):
+            for x, y in zip(rows, outputs, strict=True):
                 torch.testing.assert_close(y.into_torch(), torch.tanh(x * rate + 1.0), atol=2e-6, rtol=0)
         stack = fusion_of(device.backend)
         assert stack is not None

@@ -27,7 +27,7 @@ SHAPES = [(50257, 768), (1024, 768), *[(768,)] * 2]
 SHAPES += [
     *[(768,)] * 4, (768, 2304), (2304,), (768, 768), (768,), (768, 3072), (3072,), (3072, 768), (768,),
 ] * 12  # fmt: skip
-"""Of the parameters of GPT-2 with 124 million weights."""
+"""The shapes of the parameters of GPT-2 with 124 million weights."""
 
 
 def step(model: Any, optim: Any, x: Tensor, y: Tensor, lr: float) -> Any:
@@ -47,13 +47,13 @@ def planned(layers: int, optim: Any) -> tuple[int, Explanation]:
 
 
 def test_all_tensors_are_one_update() -> None:
-    count, found = planned(12, AdamWConfig(weight_decay=0.1))
+    count, explanation = planned(12, AdamWConfig(weight_decay=0.1))
     assert count == 148
-    updates = [node for node in found.graph.nodes if node.call.op.runs is not None]
+    updates = [node for node in explanation.graph.nodes if node.call.op.runs is not None]
     assert [node.call.op.name for node in updates] == ["adam_update"]
     assert sum(isinstance(spec, TensorSpec) for spec in updates[0].call.specs) == 4 * 148
-    assert found.fusion is not None
-    assert sum("update" in kernel.name for kernel in found.fusion.kernels) == 1
+    assert explanation.fusion is not None
+    assert sum("update" in kernel.name for kernel in explanation.fusion.kernels) == 1
 
 
 def test_clipping_each_tensor_by_its_norm_is_a_few_launches_for_all() -> None:
@@ -109,13 +109,13 @@ def test_a_step_fills_what_its_plan_says_and_the_first_one_the_state_too() -> No
     counts = []
     for _ in range(3):
         with Fills() as seen:
-            made = compiled(*arguments)
+            results = compiled(*arguments)
         counts.append(seen.count)
-        arguments = block.then(arguments, made)
-    found = compiled.explain(*arguments).fusion
-    assert found is not None
+        arguments = block.then(arguments, results)
+    explanation = compiled.explain(*arguments).fusion
+    assert explanation is not None
     planned = sum(
-        kernel.name in ("full", "adam_update") for kernel in found.kernels
+        kernel.name in ("full", "adam_update") for kernel in explanation.kernels
     )  # torch's update has its time in one
     assert counts == [planned + 2 * 4, planned, planned]
 

@@ -61,14 +61,14 @@ def cubed(x: TensorSpec) -> TensorSpec:
 
 @pytest.fixture
 def register() -> Iterator[Callable[..., Pattern]]:
-    made: list[Pattern] = []
+    patterns: list[Pattern] = []
 
     def registered(*args: Any, **options: Any) -> Pattern:
-        made.append(register_pattern(*args, **options))
-        return made[-1]
+        patterns.append(register_pattern(*args, **options))
+        return patterns[-1]
 
     yield registered
-    for pattern in made:
+    for pattern in patterns:
         unregister_pattern(pattern)
 
 
@@ -82,9 +82,9 @@ def relu_of_product(x: Any, y: Any) -> Any:
 
 # -- rows ------------------------------------------------------------------------------------------------
 def test_a_row_of_a_user_fuses_by_its_expression() -> None:
-    found = plan_of(traced(lambda x: row("exp")(cubed(x) + 1.0), [MATRIX]))
-    assert found.kernels == 1
-    assert found.groups[0].rows == ("pattern_tests::cubed", "add", "exp")
+    plan = plan_of(traced(lambda x: row("exp")(cubed(x) + 1.0), [MATRIX]))
+    assert plan.kernels == 1
+    assert plan.groups[0].rows == ("pattern_tests::cubed", "add", "exp")
 
 
 # -- patterns --------------------------------------------------------------------------------------------
@@ -92,9 +92,9 @@ def test_a_pattern_is_replaced_at_any_shape_and_type(register: Callable[..., Pat
     register(relu_of_product, product_relu, like=[MATRIX, MATRIX])
     for spec in (MATRIX, tensor(3), tensor(2, 3, 4, dtype=DType.F64)):
         graph = traced(lambda x, y: relu_of_product(x + 1.0, y) - y, [spec, spec])
-        found = replaced(graph)
-        verify(found)
-        assert names(found) == ["add", "product_relu", "sub"]
+        rewritten = replaced(graph)
+        verify(rewritten)
+        assert names(rewritten) == ["add", "product_relu", "sub"]
 
 
 def test_before_scheduling(register: Callable[..., Pattern]) -> None:
@@ -117,10 +117,10 @@ DIFFERENT: dict[str, Callable[[Any, Any], Any]] = {
 def test_what_is_no_such_pattern_stays(name: str, register: Callable[..., Pattern]) -> None:
     register(relu_of_product, product_relu, like=[MATRIX, MATRIX])
     graph = traced(DIFFERENT[name], [MATRIX, MATRIX])
-    found = names(replaced(graph))
-    assert ("product_relu" in found) == (name == "broadcasting")
+    rows = names(replaced(graph))
+    assert ("product_relu" in rows) == (name == "broadcasting")
     if name == "broadcasting":  # the row's rule says that its result is as x, which it is here
-        assert found == ["sum", "product_relu"]
+        assert rows == ["sum", "product_relu"]
 
 
 def test_literal_numbers_are_part_of_a_pattern(register: Callable[..., Pattern]) -> None:
@@ -132,11 +132,11 @@ def test_literal_numbers_are_part_of_a_pattern(register: Callable[..., Pattern])
 def test_several_results(register: Callable[..., Pattern]) -> None:
     register(lambda x: (lambda h: (h, h + 1.0))(row("exp")(x)), two, like=[MATRIX])
     graph = traced(lambda x: (lambda h: (h * 2.0, h + 1.0))(row("exp")(x)), [MATRIX])
-    found = replaced(graph)
-    verify(found)
-    assert names(found) == ["two", "mul"]
+    rewritten = replaced(graph)
+    verify(rewritten)
+    assert names(rewritten) == ["two", "mul"]
     x = torch.randn(MATRIX.shape)
-    for y, z in zip(interpret(found, LibTorch(), [x]), interpret(graph, LibTorch(), [x]), strict=True):
+    for y, z in zip(interpret(rewritten, LibTorch(), [x]), interpret(graph, LibTorch(), [x]), strict=True):
         assert torch.equal(y, z)
 
 
@@ -163,9 +163,9 @@ def test_compiled_steps_and_streams_find_patterns(
     fusion.planner._recent.clear()
     exact = torch.relu(x.into_torch() * y.into_torch())
     CALLS.clear()
-    found = [(x * y).relu().into_torch(), compile(lambda x, y: (x * y).relu())(x, y).into_torch()]
-    assert torch.equal(found[0], exact)
-    assert torch.equal(found[1], exact)
+    outputs = [(x * y).relu().into_torch(), compile(lambda x, y: (x * y).relu())(x, y).into_torch()]
+    assert torch.equal(outputs[0], exact)
+    assert torch.equal(outputs[1], exact)
     assert CALLS == ["product_relu"] * 2
     for number, wanted in ((0.5, ["half_tanh"]), (0.25, ["mul", "tanh", "mul"])):
         z = ((x * 3.0).tanh() * number).into_torch()
@@ -182,7 +182,7 @@ def test_what_was_planned_before_is_planned_again(
     assert fusion is not None
     fusion.planner._recent.clear()
     x, y = (Tensor.from_data(seed.standard_normal((7, 4)), Device.cpu().fused()) for _ in range(2))
-    found = []
+    calls = []
     for number in range(3):
         if number == 1:
             pattern = register(relu_of_product, product_relu, like=[MATRIX, MATRIX])
@@ -190,8 +190,8 @@ def test_what_was_planned_before_is_planned_again(
             unregister_pattern(pattern)
         CALLS.clear()
         (x * y).relu().into_data()
-        found.append(len(CALLS))
-    assert found == [0, 1, 0]
+        calls.append(len(CALLS))
+    assert calls == [0, 1, 0]
 
 
 def names_in(node: Any) -> list[str]:

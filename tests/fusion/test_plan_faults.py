@@ -42,13 +42,13 @@ def broken(*_: Any, **__: Any) -> Any:
 @contextmanager
 def told() -> Iterator[list[str]]:
     """The warnings of a planner that fails."""
-    found: list[str] = []
+    messages: list[str] = []
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        yield found
+        yield messages
     assert seen, "a fault of ours is warned of"
     assert all(issubclass(each.category, FusionWarning | c_kernels.CompilerWarning) for each in seen), seen
-    found += [str(each.message) for each in seen]
+    messages += [str(each.message) for each in seen]
 
 
 def layer(x: Tensor, w: Tensor) -> Tensor:
@@ -87,8 +87,8 @@ def test_a_compiled_step_outlives_a_fault_of_the_planner(
     monkeypatch.setattr(*PLACES[place], broken)
     f = compile(layer, fuse=True)
     with told() as words:
-        found = f(x, w)
-    torch.testing.assert_close(found.into_torch(), exact, rtol=1e-5, atol=1e-5)
+        output = f(x, w)
+    torch.testing.assert_close(output.into_torch(), exact, rtol=1e-5, atol=1e-5)
     assert any("Broken: planted" in each and "the results are right" in each for each in words), words
     assert "Broken: planted" in str(explain(f, x, w)), "explain says what is plainer, and why"
 
@@ -147,25 +147,25 @@ def test_what_cannot_be_planned_is_planned_in_pieces(
     whole = plan_of(graph)
     monkeypatch.setattr(planner, "_plan_whole", fails_on_cos)
     with told() as words:
-        found = plan_of(graph)
+        in_pieces = plan_of(graph)
     assert len(words) == 1, "one fault is told of once"
-    assert found.notes == (f"planned in pieces: {len(graph.nodes)} operations: Broken: planted",)
-    assert found.groups
-    assert found.kernels > whole.kernels
-    assert any("planned apart" in boundary.detail for boundary in found.boundaries)
+    assert in_pieces.notes == (f"planned in pieces: {len(graph.nodes)} operations: Broken: planted",)
+    assert in_pieces.groups
+    assert in_pieces.kernels > whole.kernels
+    assert any("planned apart" in boundary.detail for boundary in in_pieces.boundaries)
     inputs = [torch.from_numpy(seed.standard_normal((5, 3)).astype(np.float32)) for _ in range(2)]
     leaf = CPU.backend
-    for y, z in zip(interpret(found.graph, leaf, inputs), interpret(graph, leaf, inputs), strict=True):
+    for y, z in zip(interpret(in_pieces.graph, leaf, inputs), interpret(graph, leaf, inputs), strict=True):
         torch.testing.assert_close(y, z)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 100])
 def test_pieces_of_any_length_compute_the_same(length: int, seed: np.random.Generator) -> None:
     graph = traced(around, [tensor(4, 6), tensor(4, 6)])
-    found = pieces.plan_in_pieces(graph, length, plan_of)
+    plan = pieces.plan_in_pieces(graph, length, plan_of)
     inputs = [torch.from_numpy(seed.standard_normal((4, 6)).astype(np.float32)) for _ in range(2)]
     leaf = CPU.backend
-    for y, z in zip(interpret(found.graph, leaf, inputs), interpret(graph, leaf, inputs), strict=True):
+    for y, z in zip(interpret(plan.graph, leaf, inputs), interpret(graph, leaf, inputs), strict=True):
         torch.testing.assert_close(y, z, rtol=1e-5, atol=1e-6)
 
 
@@ -181,8 +181,8 @@ def test_a_group_that_must_write_more_than_it_was_joined_for_stays_a_kernel(
         hidden, cell, total = x[0] * 0.0, x[0] * 0.0, x[0] * 0.0
         for t in range(3):
             joint = Tensor.cat([x[t], hidden], 1).matmul(w)
-            given, kept, shown, candidate = joint.chunk(4, 1)
-            cell = activation.sigmoid(kept) * cell + activation.sigmoid(given) * candidate.tanh()
+            entered, kept, shown, candidate = joint.chunk(4, 1)
+            cell = activation.sigmoid(kept) * cell + activation.sigmoid(entered) * candidate.tanh()
             hidden = activation.sigmoid(shown) * cell.tanh()
             total = total + hidden.square()
         return total.mean()
@@ -212,8 +212,8 @@ def test_a_fault_with_symbols_means_the_exact_plan(
     monkeypatch.setattr(variants, SYMBOLIC[place], broken)
     x = arrays(seed, (6, 9))[0]
     with told() as words:
-        found = f(x, w)
-    torch.testing.assert_close(found.into_torch(), layer(x, w).into_torch(), rtol=1e-5, atol=1e-5)
+        output = f(x, w)
+    torch.testing.assert_close(output.into_torch(), layer(x, w).into_torch(), rtol=1e-5, atol=1e-5)
     assert any("planned at these sizes alone: Broken: planted" in each for each in words)
     assert "planned at these sizes alone: Broken: planted" in str(explain(f, x, w))
 
@@ -251,8 +251,8 @@ def test_a_plan_that_cannot_be_had_at_a_shape_is_made_for_it(
     monkeypatch.setattr(variants.SymbolicPlan, "graph", broken)
     x = arrays(seed, (11, 9))[0]
     with told():
-        found = f(x, w)
-    torch.testing.assert_close(found.into_torch(), layer(x, w).into_torch(), rtol=1e-5, atol=1e-5)
+        output = f(x, w)
+    torch.testing.assert_close(output.into_torch(), layer(x, w).into_torch(), rtol=1e-5, atol=1e-5)
 
 
 def test_an_update_of_what_was_sliced_has_symbols(seed: np.random.Generator) -> None:

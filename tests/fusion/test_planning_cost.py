@@ -1,4 +1,4 @@
-"""What planning costs: in proportion to the program, within a budget, and never more than the search is worth."""
+"""The cost of planning: in proportion to the program, within a budget, and never more than the search is worth."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ MATRIX = tensor(ROWS, COLS, place="cuda:0")
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[StubCuda]:
-    with standing_in() as found:
-        yield found
+    with standing_in() as stub:
+        yield stub
 
 
 @pytest.fixture
@@ -86,15 +86,15 @@ def inputs_of(specs: list[Spec], numbers: tuple[Any, ...] = (0.3, 5, -7)) -> lis
 
 
 def told(stub: StubCuda, kernel: FusedKernel, inputs: list[Any], sizes: list[int]) -> tuple[Launched, int]:
-    """What the driver is told of a call, without the addresses of its results; and how often it is called."""
+    """Returns the launch of a call as the driver gets it, without the addresses of results, and the number of calls."""
     stub.expect(len(sizes))
     calls = stub.calls
     outputs = kernel(*inputs)
-    found = stub.last(sizes)
+    last = stub.last(sizes)
     fresh = {y.data_ptr() for y in outputs}
-    words = tuple(0 if word in fresh else word for word in found.words)
-    assert sum(word in fresh for word in found.words) == len(outputs)
-    return Launched(found.shape, found.who, words), stub.calls - calls
+    words = tuple(0 if word in fresh else word for word in last.words)
+    assert sum(word in fresh for word in last.words) == len(outputs)
+    return Launched(last.shape, last.who, words), stub.calls - calls
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -136,11 +136,11 @@ def test_numbers_are_made_again_where_they_are_others(stub: StubCuda) -> None:
 
 
 def test_kept_numbers_are_not_made_again(stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
+    converted: list[Any] = []
     original = kernel_variants.launched_with
 
     def counted(argument: Any, inputs: Any) -> Any:
-        made.append(argument)
+        converted.append(argument)
         return original(argument, inputs)
 
     monkeypatch.setattr(kernel_variants, "launched_with", counted)
@@ -148,10 +148,10 @@ def test_kept_numbers_are_not_made_again(stub: StubCuda, monkeypatch: pytest.Mon
     kernel = FusedKernel(traced(function, specs), strict=False)
     inputs = inputs_of(specs)
     counts = []
-    for given in (inputs, inputs, inputs, [*inputs[:2], 0.9, *inputs[3:]]):
-        made.clear()
-        told(stub, kernel, given, sizes)
-        counts.append(len(made))
+    for arguments in (inputs, inputs, inputs, [*inputs[:2], 0.9, *inputs[3:]]):
+        converted.clear()
+        told(stub, kernel, arguments, sizes)
+        counts.append(len(converted))
     assert counts[2] == 0
     assert counts[0] == counts[1] == counts[3] == 5  # by Triton; by the quick way for the first time; for another rate
 
@@ -208,16 +208,16 @@ def test_other_layouts_and_addresses_go_the_long_way(stub: StubCuda) -> None:
         told(stub, kernel, inputs, sizes)
         assert not met
         shifted = torch.empty(ROWS * COLS + 1)[1:].view(ROWS, COLS)
-        for given in (torch.randn(COLS, ROWS).mT, shifted):
+        for other in (torch.randn(COLS, ROWS).mT, shifted):
             met.clear()
-            told(stub, kernel, [given], sizes)
+            told(stub, kernel, [other], sizes)
             assert met
     assert kernel.quick is quick
     assert len(kernel.variants) == 2
 
 
 def test_a_quick_way_is_made_once(stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where another device is the current one, each call goes the long way, and makes no quick one."""
+    """If another device is the current one, each call takes the long way, and makes no quick one."""
     function, specs, sizes = BODIES["rows"]
     kernel = FusedKernel(traced(function, specs), strict=False)
     monkeypatch.setattr(fused_launch, "current_device", lambda: lambda: 1)
@@ -287,11 +287,11 @@ def test_what_is_recorded_was_compiled_before(stub: StubCuda, monkeypatch: pytes
         raise AssertionError("compiled while recording")
 
     monkeypatch.setattr(jit.JITFunction, "_do_compile", refused)
-    for given in ((x, y), (shifted, y), (x, torch.randn(COLS, ROWS).mT)):
+    for operands in ((x, y), (shifted, y), (x, torch.randn(COLS, ROWS).mT)):
         for kernel in (plain, first, second):
             stub.expect(3)
-            (found,) = kernel(*given)
-            assert stub.last([8, 8, 8]).words == (given[0].data_ptr(), given[1].data_ptr(), found.data_ptr())
+            (output,) = kernel(*operands)
+            assert stub.last([8, 8, 8]).words == (operands[0].data_ptr(), operands[1].data_ptr(), output.data_ptr())
     assert not tried
     with contextlib.suppress(AssertionError), warnings.catch_warnings():
         warnings.simplefilter("ignore", FusionWarning)

@@ -24,18 +24,18 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     """This thread's stream, as where kernels are generated; here their bodies run operation by operation."""
     fusion = fusion_of(FUSED.backend)
     assert fusion is not None
-    found = fusion.stream("cpu")
-    found.flush()
+    opened = fusion.stream("cpu")
+    opened.flush()
     monkeypatch.setattr(TorchCapabilities, "generates", lambda self, place: True)
     fusion.replan()
-    found.segment = type(found.segment)(found, fusion.root)
-    found.history.clear()
+    opened.segment = type(opened.segment)(opened, fusion.root)
+    opened.history.clear()
     fusion.planner._recent.clear()
-    yield found
-    found.flush()
+    yield opened
+    opened.flush()
     monkeypatch.undo()
     fusion.replan()
-    found.segment = type(found.segment)(found, fusion.root)
+    opened.segment = type(opened.segment)(opened, fusion.root)
 
 
 def leaf(seed: np.random.Generator, *shape: int) -> Tensor:
@@ -55,9 +55,9 @@ def gradient(function: Callable[[Tensor], Tensor], x: Tensor, cut: bool) -> torc
     y = function(x)
     if cut:
         FUSED.flush()
-    found = x.grad(y.sum().backward())
-    assert found is not None
-    return found.into_torch()
+    grad = x.grad(y.sum().backward())
+    assert grad is not None
+    return grad.into_torch()
 
 
 def eager(function: Callable[[Tensor], Tensor], x: Tensor) -> torch.Tensor:
@@ -71,9 +71,9 @@ def test_a_cut_between_forward_and_backward_writes_two_values(
     """The gradient, and one in the middle: more than eight operations would be computed again without it."""
     device = Device.cpu().fused().autodiff(checkpoint)
     x = Tensor.from_data(seed.standard_normal((4, 6)), device).require_grad()
-    found = gradient(chain, x, cut=True)
+    grad = gradient(chain, x, cut=True)
     assert written(stream) == 2
-    torch.testing.assert_close(found, eager(chain, x), rtol=1e-14, atol=1e-14)
+    torch.testing.assert_close(grad, eager(chain, x), rtol=1e-14, atol=1e-14)
 
 
 def test_a_value_that_is_read_is_written(stream: Stream, seed: np.random.Generator) -> None:
@@ -113,11 +113,11 @@ def test_what_several_operations_read_counts_once(stream: Stream, seed: np.rando
     kept = chain_of_12(x)
     stream.flush()
     assert written(stream) == 1
-    found = x.grad(kept.sum().backward())
-    assert found is not None
+    grad = x.grad(kept.sum().backward())
+    assert grad is not None
     plain = Device.cpu().autodiff()
     bias, scale, residual = (Tensor.from_torch(t.inner().into_torch(), plain) for t in (bias, scale, residual))
-    torch.testing.assert_close(found.into_torch(), eager(chain_of_12, x), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(grad.into_torch(), eager(chain_of_12, x), rtol=1e-12, atol=1e-12)
 
 
 def test_what_a_library_or_a_reduction_makes_is_written(stream: Stream, seed: np.random.Generator) -> None:
@@ -158,11 +158,11 @@ def test_a_recipe_on_another_thread(stream: Stream, seed: np.random.Generator) -
     x = leaf(seed, 3)
     y = x.exp()
     stream.flush()
-    found: list[torch.Tensor] = []
-    other = threading.Thread(target=lambda: found.append((y.inner() + 1.0).into_torch()))
+    outputs: list[torch.Tensor] = []
+    other = threading.Thread(target=lambda: outputs.append((y.inner() + 1.0).into_torch()))
     other.start()
     other.join()
-    torch.testing.assert_close(found[0], x.inner().into_torch().exp() + 1)
+    torch.testing.assert_close(outputs[0], x.inner().into_torch().exp() + 1)
 
 
 def test_a_write_to_what_a_recipe_reads_is_an_error(stream: Stream) -> None:
@@ -177,12 +177,12 @@ def test_a_write_to_what_a_recipe_reads_is_an_error(stream: Stream) -> None:
 
 def test_recipes_have_the_same_keys_every_time(stream: Stream, seed: np.random.Generator) -> None:
     x = leaf(seed, 4, 6)
-    found = []
+    keys_of_runs = []
     for _ in range(5):
         stream.history.clear()
         gradient(chain, x, cut=True)
-        found.append([ready.key for ready in stream.history])
-    assert all(other == found[0] for other in found)
+        keys_of_runs.append([ready.key for ready in stream.history])
+    assert all(other == keys_of_runs[0] for other in keys_of_runs)
 
 
 def test_nothing_is_left_to_recipes_where_no_kernel_is_generated(seed: np.random.Generator) -> None:

@@ -13,9 +13,9 @@ from tests.fusion import replay
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     directory = tmp_path_factory.mktemp("plans")
-    made = replay.record(directory, quick=True)
-    assert list(replay.recorded(directory)) == list(made.values())
-    return made
+    entries = replay.record(directory, quick=True)
+    assert list(replay.recorded(directory)) == list(entries.values())
+    return entries
 
 
 def replanned(entry: dict[str, Any]) -> dict[str, Any]:
@@ -42,5 +42,5 @@ def test_another_plan_is_told_with_its_bytes_and_its_peak(
     entry = recorded["program gelu | outside"]
     whole = replay.fusion.plan_of
     monkeypatch.setattr(replay.fusion, "plan_of", lambda graph, *choices, strict=False: whole(graph, strict=not strict))
-    (told,) = replay.compare([entry], replanned)
-    assert told.startswith("program gelu | outside: kernels 1 -> 1, bytes 480 -> 480, peak 480 -> 480")
+    (difference,) = replay.compare([entry], replanned)
+    assert difference.startswith("program gelu | outside: kernels 1 -> 1, bytes 480 -> 480, peak 480 -> 480")

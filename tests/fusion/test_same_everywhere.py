@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def keys_and_kernels() -> list[list[str]]:
-    """Of a stream, and of a step with clipping and optimizer, whose groups are many and small."""
+    """Returns the keys and kernels of a stream, and of a step with clipping and optimizer: many small groups."""
     fused = Device.cpu().fused()
     fused.flush()
     x = Tensor.ones((4, 6), fused)

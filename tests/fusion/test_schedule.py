@@ -1,4 +1,4 @@
-"""What becomes one kernel, and why not what does not."""
+"""Operations that become one kernel, and the reasons of those that do not."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def plan(name: str) -> Plan:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_kernels(name: str) -> None:
-    found = plan(name)
-    verify(found.graph)
-    assert found.kernels == PROGRAMS[name][2], found.graph.text()
+    planned = plan(name)
+    verify(planned.graph)
+    assert planned.kernels == PROGRAMS[name][2], planned.graph.text()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -46,15 +46,15 @@ def test_groups_say_what_they_hold(name: str) -> None:
 
 
 def test_a_composite_alone_keeps_its_own_kernel() -> None:
-    found = plan_of(traced(lambda x: row("softmax")(x, dim=1), [MATRIX]))
-    assert [node.call.op.name for node in found.graph.nodes] == ["softmax"]
-    assert found.groups == ()
-    assert found.boundaries == ()
+    planned = plan_of(traced(lambda x: row("softmax")(x, dim=1), [MATRIX]))
+    assert [node.call.op.name for node in planned.graph.nodes] == ["softmax"]
+    assert planned.groups == ()
+    assert planned.boundaries == ()
 
 
 def test_a_value_that_is_returned_is_written_and_the_others_are_not() -> None:
-    found = plan_of(traced(lambda x: (lambda h: (h, row("tanh")(h) + 1.0))(x * 2.0), [MATRIX]))
-    (group,) = found.groups
+    planned = plan_of(traced(lambda x: (lambda h: (h, row("tanh")(h) + 1.0))(x * 2.0), [MATRIX]))
+    (group,) = planned.groups
     assert group.bytes_written == 2 * 6 * 10 * 4
     assert group.bytes_saved == 3 * 6 * 10 * 4  # tanh stays inside, and the product is not read again
 
@@ -68,9 +68,9 @@ def test_a_library_function_is_a_boundary() -> None:
     def mlp(x, w, v):
         return row("matmul")(row("relu")(row("matmul")(x, w) + 1.0), v)
 
-    found = plan_of(traced(mlp, [MATRIX, tensor(10, 8), tensor(8, 4)]))
-    assert found.kernels == 3
-    assert reasons(found) == {("matmul", "add", Reason.LIBRARY), ("relu", "matmul", Reason.LIBRARY)}
+    planned = plan_of(traced(mlp, [MATRIX, tensor(10, 8), tensor(8, 4)]))
+    assert planned.kernels == 3
+    assert reasons(planned) == {("matmul", "add", Reason.LIBRARY), ("relu", "matmul", Reason.LIBRARY)}
 
 
 def test_reductions_over_other_axes_are_a_boundary() -> None:
@@ -78,8 +78,8 @@ def test_reductions_over_other_axes_are_a_boundary() -> None:
         h = row("exp")(x)
         return h / row("sum")(h, dims=(1,)), h / row("sum")(h, dims=(0,))
 
-    found = plan_of(traced(both, [MATRIX]))
-    assert Reason.REDUCTION_ORDER in {reason for _, _, reason in reasons(found)}
+    planned = plan_of(traced(both, [MATRIX]))
+    assert Reason.REDUCTION_ORDER in {reason for _, _, reason in reasons(planned)}
 
 
 def test_nothing_needs_what_needs_it() -> None:
@@ -87,10 +87,10 @@ def test_nothing_needs_what_needs_it() -> None:
         h = x - row("mean")(x, dims=(1,))
         return h + row("matmul")(h, w)  # one kernel would need the product before it makes what the product needs
 
-    found = plan_of(traced(between, [MATRIX, tensor(10, 10)]))
-    verify(found.graph)
-    assert found.kernels == 3
-    assert ("sub", "add", Reason.BARRIER) in reasons(found)
+    planned = plan_of(traced(between, [MATRIX, tensor(10, 10)]))
+    verify(planned.graph)
+    assert planned.kernels == 3
+    assert ("sub", "add", Reason.BARRIER) in reasons(planned)
 
 
 def test_what_is_computed_again_is_no_boundary() -> None:
@@ -98,14 +98,14 @@ def test_what_is_computed_again_is_no_boundary() -> None:
         h = x * 2.0
         return h + row("matmul")(h, w)  # reads x instead of h
 
-    found = plan_of(traced(between, [MATRIX, tensor(10, 10)]))
-    assert found.groups[-1].rows == ("mul", "add")
-    assert reasons(found) == {("mul", "matmul", Reason.LIBRARY), ("matmul", "add", Reason.LIBRARY)}
+    planned = plan_of(traced(between, [MATRIX, tensor(10, 10)]))
+    assert planned.groups[-1].rows == ("mul", "add")
+    assert reasons(planned) == {("mul", "matmul", Reason.LIBRARY), ("matmul", "add", Reason.LIBRARY)}
 
 
 def test_types_that_kernels_do_not_take() -> None:
-    found = plan_of(traced(lambda x: row("tanh")(x) * 2.0, [tensor(3, 4, dtype=DType.F64)]))
-    assert ("tanh", "mul", Reason.UNSUPPORTED) in reasons(found)
+    planned = plan_of(traced(lambda x: row("tanh")(x) * 2.0, [tensor(3, 4, dtype=DType.F64)]))
+    assert ("tanh", "mul", Reason.UNSUPPORTED) in reasons(planned)
 
 
 def test_every_reason_has_words() -> None:
@@ -147,8 +147,8 @@ def test_a_graph_without_anything_to_fuse_stays() -> None:
 
 
 def test_numbers_stay_numbers() -> None:
-    found = plan_of(traced(lambda x, rate: x * rate + rate, [MATRIX, FLOAT_NUMBER]))
-    (node,) = found.graph.nodes
+    planned = plan_of(traced(lambda x, rate: x * rate + rate, [MATRIX, FLOAT_NUMBER]))
+    (node,) = planned.graph.nodes
     assert node.call.specs[1] is FLOAT_NUMBER
 
 
@@ -157,22 +157,22 @@ def test_a_long_reduction_of_few_results_becomes_two_kernels() -> None:
     def loss(x):
         return row("sum")(x * x, dims=(0, 1))
 
-    found = plan_of(traced(loss, [tensor(4096, 4096)]))
-    assert found.kernels == 2
-    assert found.groups[0].bytes_written <= 4 * 4096
+    planned = plan_of(traced(loss, [tensor(4096, 4096)]))
+    assert planned.kernels == 2
+    assert planned.groups[0].bytes_written <= 4 * 4096
 
     def bias(g, x):
         h = row("relu_backward")(g, x)
         return h, row("sum")(h, dims=(0,))
 
-    found = plan_of(traced(bias, [tensor(8192, 768), tensor(8192, 768)]))
-    assert found.kernels == 2
-    assert found.groups[0].rows[0] == "relu_backward"
+    planned = plan_of(traced(bias, [tensor(8192, 768), tensor(8192, 768)]))
+    assert planned.kernels == 2
+    assert planned.groups[0].rows[0] == "relu_backward"
 
 
 def test_a_reduction_that_is_alone_keeps_its_own_kernel() -> None:
-    found = plan_of(traced(lambda x: row("sum")(x, dims=(0, 1)), [tensor(4096, 4096)]))
-    assert [node.call.op.name for node in found.graph.nodes] == ["sum"]
+    planned = plan_of(traced(lambda x: row("sum")(x, dims=(0, 1)), [tensor(4096, 4096)]))
+    assert [node.call.op.name for node in planned.graph.nodes] == ["sum"]
 
 
 # -- composite operations ---------------------------------------------------------------------------------
@@ -181,18 +181,18 @@ def test_parts_that_nobody_reads_are_no_part_of_a_plan() -> None:
         _, _, rstd = row("layer_norm")(x, x, x, 0.001)
         return row("expand")(rstd, shape=(1, 4)), row("gelu")(x)
 
-    found = plan_of(traced(deviation, [tensor(16)]))
-    verify(found.graph)
-    assert all("mul" in group.rows for group in found.groups)
+    planned = plan_of(traced(deviation, [tensor(16)]))
+    verify(planned.graph)
+    assert all("mul" in group.rows for group in planned.groups)
 
     def offset_gradient(g, x, gamma, beta):
         _, mean, rstd = row("layer_norm")(x, gamma, beta, 0.001)
         return row("layer_norm_backward")(g * g, x, mean, rstd, gamma)[2] * 2.0
 
-    found = plan_of(traced(offset_gradient, [MATRIX, MATRIX, tensor(10), tensor(10)]))
-    verify(found.graph)
-    assert "var" not in found.graph.text()
-    assert len(found.graph.nodes) == 1
+    planned = plan_of(traced(offset_gradient, [MATRIX, MATRIX, tensor(10), tensor(10)]))
+    verify(planned.graph)
+    assert "var" not in planned.graph.text()
+    assert len(planned.graph.nodes) == 1
 
 
 def test_what_lies_inside_of_a_composite_operation_is_made_by_its_parts() -> None:
@@ -200,9 +200,9 @@ def test_what_lies_inside_of_a_composite_operation_is_made_by_its_parts() -> Non
         line = row("sum_to_shape")(x, shape=(4,))
         return row("logsumexp")(row("permute")(line, axes=(0,)) * 0.5, dims=(0,)) + 1.0
 
-    found = plan_of(traced(shifted, [tensor(3, 4)]))
-    verify(found.graph)
-    assert "sum_to_shape" not in found.graph.text(), "the kernel after it reads the sum, not its other shape"
+    planned = plan_of(traced(shifted, [tensor(3, 4)]))
+    verify(planned.graph)
+    assert "sum_to_shape" not in planned.graph.text(), "the kernel after it reads the sum, not its other shape"
 
 
 def test_groups_do_not_wait_for_each_other() -> None:
@@ -227,9 +227,9 @@ def test_no_kernel_raises_the_peak_of_memory() -> None:
         return late * peak
 
     graph = traced(held_long, [tensor(64, 1), tensor(64, 64)])
-    found = plan_of(graph)
-    verify(found.graph)
-    assert peak_bytes(found.graph) <= peak_bytes(graph) + 1024  # first steps of reductions
+    planned = plan_of(graph)
+    verify(planned.graph)
+    assert peak_bytes(planned.graph) <= peak_bytes(graph) + 1024  # first steps of reductions
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -255,22 +255,22 @@ def test_peaks_of_random_chains(number: int) -> None:
         return tuple(values[-1:] + seed.sample(values[len(given) : -1], 3))
 
     graph = traced(chains, [tensor(64, 64), tensor(64, 1)])
-    found = plan_of(graph)
-    verify(found.graph)
-    assert peak_bytes(found.graph) <= peak_bytes(graph) + 1024  # first steps of reductions
+    planned = plan_of(graph)
+    verify(planned.graph)
+    assert peak_bytes(planned.graph) <= peak_bytes(graph) + 1024  # first steps of reductions
 
 
 @settings(deadline=None, max_examples=60, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(recipes())
 def test_no_plan_raises_the_peak_of_memory(recipe: Recipe) -> None:
-    """Of random programs, with libraries between: nor by kernels side by side, nor by values that wait."""
+    """Plans random programs with libraries between: no kernels side by side, no values that wait raise the peak."""
     inputs, steps = recipe
     graph = dead_code(traced(lambda *xs: cooked(steps, xs), specs_of(inputs)))
-    found = plan_of(graph)
-    verify(found.graph)
+    planned = plan_of(graph)
+    verify(planned.graph)
     opened, whole = open_composites(graph)
     first_steps = schedule._workspace(Source(opened), whole)
-    assert peak_bytes(found.graph) <= peak_bytes(graph) + first_steps
+    assert peak_bytes(planned.graph) <= peak_bytes(graph) + first_steps
 
 
 # -- large tensors ------------------------------------------------------------------------------------------
@@ -288,15 +288,15 @@ def test_indexes_have_64_bits_where_memory_is_long() -> None:
 
 
 def test_a_composite_that_a_kernel_reads_within_is_opened() -> None:
-    """What follows a reduction's reshape reads the reduction itself, so that has to be there."""
+    """The operation after a reduction's reshape reads the reduction itself, so that has to be there."""
 
     def clipped(x: Any, y: Any) -> Any:
         total = row("sum_to_shape")(x, shape=(24,))
         parts = row("split")(total, sizes=(6, 6, 6, 6), dim=0)
         return (*(row("clamp")(part, -1.0, 1.0) for part in parts), row("clamp")(y, -1.0, 1.0), row("matmul")(x, y))
 
-    found = plan_of(traced(clipped, [tensor(12, 24), tensor(24, 6)]))
-    verify(found.graph)
+    planned = plan_of(traced(clipped, [tensor(12, 24), tensor(24, 6)]))
+    verify(planned.graph)
 
 
 def test_a_way_through_another_member_of_a_group_is_a_way() -> None:
@@ -308,6 +308,6 @@ def test_a_way_through_another_member_of_a_group_is_a_way() -> None:
         late = x * row("matmul")(other, w)
         return late, row("sigmoid")(y) * row("matmul")(early, v)
 
-    found = plan_of(traced(crossed, [MATRIX, tensor(6, 40), tensor(10, 40), tensor(40, 10)]))
-    verify(found.graph)
-    assert found.kernels >= 5
+    planned = plan_of(traced(crossed, [MATRIX, tensor(6, 40), tensor(10, 40), tensor(40, 10)]))
+    verify(planned.graph)
+    assert planned.kernels >= 5

@@ -38,13 +38,13 @@ def stream() -> Iterator[Stream]:
     """This thread's stream, empty, and without storms from tests before."""
     backend = FUSED.backend
     assert isinstance(backend, Fusion)
-    found = backend.stream("cpu")
-    found.flush()
-    found.history.clear()
+    opened = backend.stream("cpu")
+    opened.flush()
+    opened.history.clear()
     backend.planner._recent.clear()
     backend.planner.forget()
-    yield found
-    found.flush()
+    yield opened
+    opened.flush()
 
 
 def given(seed: np.random.Generator, *shape: int) -> Tensor:
@@ -102,9 +102,9 @@ def test_a_library_function_cuts_with_32_pending(stream: Stream, seed: np.random
 
 def test_a_shape_that_depends_on_data_cuts(stream: Stream) -> None:
     x = Tensor.from_floats([1.0, -1.0, 2.0], FUSED) * 2.0
-    found = x.mask_select(x > 0.0)
+    selected = x.mask_select(x > 0.0)
     assert not is_pending(x)
-    assert found.shape[0] == 2
+    assert selected.shape[0] == 2
 
 
 @op(namespace="lazy_tests", torch=torch.clone, nondifferentiable=True, collective="blocks")
@@ -152,9 +152,9 @@ def test_results_of_which_one_is_read(stream: Stream, seed: np.random.Generator)
 def test_a_tuple_of_results_keeps_them_all(stream: Stream, seed: np.random.Generator) -> None:
     x = given(seed, 6)
     call = ops.split.bind([x.spec], {"sizes": (2, 4), "dim": 0})
-    made = x.backend.execute(call, [x.primitive])
+    parts = x.backend.execute(call, [x.primitive])
     stream.flush()
-    assert all(part.__class__ is Computed for part in made)
+    assert all(part.__class__ is Computed for part in parts)
 
 
 # -- the same every time ---------------------------------------------------------------------------------
@@ -188,28 +188,28 @@ def test_plan_keys_depend_on_the_program_alone(stream: Stream, seed: np.random.G
     for other in others:
         other.start()
     try:
-        found = []
+        keys_of_runs = []
         for number in range(20):
             gc.disable() if number % 2 else gc.enable()
-            found.append(keys(stream, x))
+            keys_of_runs.append(keys(stream, x))
     finally:
         gc.enable()
         stop.set()
         for other in others:
             other.join()
-    assert len(found[0]) == 2
-    assert all(other == found[0] for other in found)
+    assert len(keys_of_runs[0]) == 2
+    assert all(other == keys_of_runs[0] for other in keys_of_runs)
 
 
 def test_a_thread_has_the_keys_of_another(stream: Stream, seed: np.random.Generator) -> None:
     x = given(seed, 4, 4)
     backend = FUSED.backend
     assert isinstance(backend, Fusion)
-    found: list[list[str]] = []
-    other = threading.Thread(target=lambda: found.append(keys(backend.stream("cpu"), x)))
+    keys_of_thread: list[list[str]] = []
+    other = threading.Thread(target=lambda: keys_of_thread.append(keys(backend.stream("cpu"), x)))
     other.start()
     other.join()
-    assert found == [keys(stream, x)]
+    assert keys_of_thread == [keys(stream, x)]
 
 
 def test_numbers_are_in_no_key(stream: Stream, seed: np.random.Generator) -> None:
@@ -222,9 +222,9 @@ def test_numbers_are_in_no_key(stream: Stream, seed: np.random.Generator) -> Non
 def test_more_than_eight_choices_of_results_are_computed_whole(stream: Stream, seed: np.random.Generator) -> None:
     x = given(seed, 3)
     for choice in range(1, 13):
-        made = [x + 1.0, x + 2.0, x + 3.0, x + 4.0]
-        kept = {n: y for n, y in enumerate(made) if choice >> n & 1}
-        del made
+        sums = [x + 1.0, x + 2.0, x + 3.0, x + 4.0]
+        kept = {n: y for n, y in enumerate(sums) if choice >> n & 1}
+        del sums
         stream.flush()
         for n, y in kept.items():
             torch.testing.assert_close(y.into_torch(), x.into_torch() + (n + 1))
@@ -238,12 +238,12 @@ def in_many_shapes(make: Callable[[int], Tensor]) -> None:
 
 
 def test_one_warning_of_ever_other_shapes(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where kernels are generated, and none of symbolic sizes is found."""
+    """Kernels are generated here, and none of symbolic sizes exists."""
     monkeypatch.setattr(TorchCapabilities, "generates", lambda self, place: True)
     monkeypatch.setattr(Variants, "made", lambda self, graph, sizes, plan: None)
-    with pytest.warns(FusionWarning, match=r"shape of full, at .*test_stream(?s:.)*expected(?s:.)*bucket") as told:
+    with pytest.warns(FusionWarning, match=r"shape of full, at .*test_stream(?s:.)*expected(?s:.)*bucket") as warned:
         in_many_shapes(lambda size: Tensor.ones((size, 3), FUSED))
-    assert len(told) == 1
+    assert len(warned) == 1
     with pytest.warns(
         FusionWarning, match=r"given: .*9 plans, 0 of them .*axis 1 of input 0 of cos, at .*: .*, \.\.\."
     ):
@@ -273,9 +273,9 @@ def test_in_a_storm_what_is_new_runs_unplanned_and_what_is_not_gets_a_plan(strea
 # -- errors ----------------------------------------------------------------------------------------------
 def test_a_wrong_shape_is_told_where_it_is_written(seed: np.random.Generator) -> None:
     x = given(seed, 4, 3)
-    with pytest.raises(ShapeError, match=r"matmul: the inner sizes differ") as told:
+    with pytest.raises(ShapeError, match=r"matmul: the inner sizes differ") as caught:
         x @ x
-    assert "x @ x" in "".join(told.value.__notes__)
+    assert "x @ x" in "".join(caught.value.__notes__)
 
 
 @op(namespace="lazy_tests", torch=lambda x: _fail(x), numpy=lambda x: _fail(x), nondifferentiable=True)
@@ -297,9 +297,9 @@ def test_an_error_of_a_computation_names_the_line_and_spoils_nothing_else(
     worse = bad + 1.0
     torch.testing.assert_close(good.into_torch(), x.into_torch() * 2)
     for value in (bad, worse):
-        with pytest.raises(RuntimeError, match="the disk is full") as told:
+        with pytest.raises(RuntimeError, match="the disk is full") as caught:
             value.into_data()
-        assert "# recorded here" in "".join(told.value.__notes__)
+        assert "# recorded here" in "".join(caught.value.__notes__)
     with pytest.raises(RuntimeError, match="the disk is full"):
         bad.exp()
 
@@ -371,9 +371,9 @@ def test_a_kernel_that_fails_is_told_of_and_not_run_again(
         return ((x.erf() * 0.5 + 1.0) * x.erf()).into_torch()
 
     exact = (torch.erf(x.into_torch()) * 0.5 + 1) * torch.erf(x.into_torch())
-    with pytest.warns(FusionWarning, match=r"kernel failed(?s:.)*given: *erf, mul(?s:.)*ptxas(?s:.)*mend:") as told:
+    with pytest.warns(FusionWarning, match=r"kernel failed(?s:.)*given: *erf, mul(?s:.)*ptxas(?s:.)*mend:") as warned:
         assert torch.equal(run(), exact)
-    assert len(told) == 1
+    assert len(warned) == 1
     assert torch.equal(run(), exact)
 
 
@@ -381,17 +381,17 @@ def test_a_kernel_that_fails_is_told_of_and_not_run_again(
 def test_a_pending_value_of_another_thread_is_computed_by_its_stream(stream: Stream, seed: np.random.Generator) -> None:
     x = given(seed, 3)
     pending = x * 2.0
-    found: list[torch.Tensor] = []
+    outputs: list[torch.Tensor] = []
 
     def use() -> None:
-        found.append((pending + 1.0).into_torch())
+        outputs.append((pending + 1.0).into_torch())
 
     other = threading.Thread(target=use)
     other.start()
     other.join()
     assert not is_pending(pending)
     assert stream.pending == 0
-    torch.testing.assert_close(found[0], x.into_torch() * 2 + 1)
+    torch.testing.assert_close(outputs[0], x.into_torch() * 2 + 1)
 
 
 def test_what_a_thread_leaves_behind_is_computed(seed: np.random.Generator) -> None:

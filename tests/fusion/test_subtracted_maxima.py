@@ -46,11 +46,11 @@ def test_products_whose_maximum_is_subtracted(form: str, dtype: torch.dtype, siz
     drawn = torch.rand(3, 70, generator=torch.Generator().manual_seed(7), dtype=torch.float64) * 2 - 1
     x = Tensor.from_torch((drawn * size).to(dtype), Device.cpu())
     function = FORMS[form]
-    found = compile(lambda x: function(x * 1.214), fuse=True)(x).into_torch().double()
+    actual = compile(lambda x: function(x * 1.214), fuse=True)(x).into_torch().double()
     expected = function(x * 1.214).into_torch().double()
     # a half type is rounded between operations here and not there: only what stays apart by more is compared
     near = 2**-6 if dtype is torch.bfloat16 else 1e-6
-    torch.testing.assert_close(found, expected, rtol=near, atol=near * float(expected.abs().max()))
+    torch.testing.assert_close(actual, expected, rtol=near, atol=near * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.bfloat16, 1e4), (torch.float16, 3e4)], ids=str)

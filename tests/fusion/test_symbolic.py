@@ -44,8 +44,8 @@ def symbolic(function: Callable[..., Any], one: Shapes, other: Shapes) -> Symbol
     return symbolised(second, [n for n, (a, b) in pairs if a != b], [sizes_of(first)])
 
 
-def shown(found: Symbolic, i: int) -> str:
-    spec = found.graph.specs()[found.graph.inputs[i][0]]
+def shown(plan: Symbolic, i: int) -> str:
+    spec = plan.graph.specs()[plan.graph.inputs[i][0]]
     assert isinstance(spec, TensorSpec)
     return str(spec.shape)
 
@@ -53,30 +53,30 @@ def shown(found: Symbolic, i: int) -> str:
 # -- what joins sizes ------------------------------------------------------------------------------------
 def test_sizes_that_are_equal_by_chance_stay_two_symbols() -> None:
     """Batch 8 and width 8, then 9 and 9: nothing that is done asks for one of the other."""
-    found = symbolic(lambda x: row("tanh")(x * 2.0), [(8, 8)], [(9, 9)])
-    assert shown(found, 0) == "(s0, s1)"
-    plan_of(found.graph)
-    assert found.match((5, 7, 5, 7)) == (5, 7)
-    assert all("==" not in guard.text for guard in found.guards)
+    plan = symbolic(lambda x: row("tanh")(x * 2.0), [(8, 8)], [(9, 9)])
+    assert shown(plan, 0) == "(s0, s1)"
+    plan_of(plan.graph)
+    assert plan.match((5, 7, 5, 7)) == (5, 7)
+    assert all("==" not in guard.text for guard in plan.guards)
 
 
 def test_element_wise_operations_join_what_they_meet() -> None:
-    found = symbolic(lambda x, y, z: (x + y) * z, [(8, 8), (8, 8), (8, 1)], [(9, 9), (9, 9), (9, 1)])
-    assert [shown(found, i) for i in range(3)] == ["(s0, s1)", "(s0, s1)", "(s0, 1)"]
+    plan = symbolic(lambda x, y, z: (x + y) * z, [(8, 8), (8, 8), (8, 1)], [(9, 9), (9, 9), (9, 1)])
+    assert [shown(plan, i) for i in range(3)] == ["(s0, s1)", "(s0, s1)", "(s0, 1)"]
 
 
 def test_what_is_repeated_is_no_symbol() -> None:
-    found = symbolic(lambda x, y: x + y, [(8, 1), (1, 6)], [(9, 1), (1, 7)])
-    assert [shown(found, i) for i in range(2)] == ["(s0, 1)", "(1, s1)"]
-    assert found.graph.specs()[found.graph.outputs[0]].shape[1] is not None  # type: ignore[index,union-attr]
+    plan = symbolic(lambda x, y: x + y, [(8, 1), (1, 6)], [(9, 1), (1, 7)])
+    assert [shown(plan, i) for i in range(2)] == ["(s0, 1)", "(1, s1)"]
+    assert plan.graph.specs()[plan.graph.outputs[0]].shape[1] is not None  # type: ignore[index,union-attr]
     sizes = sizes_of(traced(lambda x, y: x + y, [tensor(8, 1), tensor(1, 6)]))
-    assert found.match(sizes) == (8, 6)
-    assert found.match((8, 6, 1, 6)) is None, "an axis that was repeated is there now"
+    assert plan.match(sizes) == (8, 6)
+    assert plan.match((8, 6, 1, 6)) is None, "an axis that was repeated is there now"
 
 
 def test_products_join_the_inner_axes() -> None:
-    found = symbolic(lambda x, y: row("matmul")(x, y), [(8, 8), (8, 8)], [(9, 9), (9, 9)])
-    assert [shown(found, i) for i in range(2)] == ["(s0, s1)", "(s1, s2)"]
+    plan = symbolic(lambda x, y: row("matmul")(x, y), [(8, 8), (8, 8)], [(9, 9), (9, 9)])
+    assert [shown(plan, i) for i in range(2)] == ["(s0, s1)", "(s1, s2)"]
 
 
 def test_a_written_shape_follows_from_what_it_divides() -> None:
@@ -84,9 +84,9 @@ def test_a_written_shape_follows_from_what_it_divides() -> None:
         batch, seq, width = x.shape
         return row("permute")(row("reshape")(x, shape=(batch, seq, 4, width // 4)), axes=(0, 2, 1, 3))
 
-    found = symbolic(heads, [(8, 8, 64)], [(9, 9, 64)])
-    assert shown(found, 0) == "(s0, s1, 64)"
-    assert [str(size) for size in found.sites.values() if isinstance(size, Size)] == ["s0", "s1", "s0", "s1"]
+    plan = symbolic(heads, [(8, 8, 64)], [(9, 9, 64)])
+    assert shown(plan, 0) == "(s0, s1, 64)"
+    assert [str(size) for size in plan.sites.values() if isinstance(size, Size)] == ["s0", "s1", "s0", "s1"]
     joined = symbolic(lambda x: row("reshape")(x, shape=(x.shape[0] * x.shape[1], 64)), [(8, 8, 64)], [(9, 9, 64)])
     assert [str(size) for size in joined.sites.values() if isinstance(size, Size)] == ["s0", "s1", "(s0 * s1)"]
 
@@ -96,12 +96,12 @@ def test_a_written_end_is_tied_where_it_ends_an_axis_and_guarded_where_it_does_n
         return lambda x: row("slice")(x, ranges=((0, n, 1), (0, 4, 1))) * 2.0
 
     ends = [traced(first(n), [tensor(n, 4)]) for n in (8, 9)]
-    found = symbolised(ends[1], [0, 3], [sizes_of(ends[0])])
-    assert [str(size) for size in found.sites.values() if isinstance(size, Size)] == ["s0", "s0"]
+    plan = symbolised(ends[1], [0, 3], [sizes_of(ends[0])])
+    assert [str(size) for size in plan.sites.values() if isinstance(size, Size)] == ["s0", "s0"]
     parts = [traced(first(n), [tensor(2 * n + 1, 4)]) for n in (8, 9)]
-    found = symbolised(parts[1], [0, 3], [sizes_of(parts[0])])
-    assert [guard.text for guard in found.guards] == ["s0 >= s1"]
-    assert found.match(sizes_of(traced(first(5), [tensor(5, 4)]))) == (5, 5)
+    plan = symbolised(parts[1], [0, 3], [sizes_of(parts[0])])
+    assert [guard.text for guard in plan.guards] == ["s0 >= s1"]
+    assert plan.match(sizes_of(traced(first(5), [tensor(5, 4)]))) == (5, 5)
 
 
 def test_two_products_that_must_be_equal_are_a_guard() -> None:
@@ -115,10 +115,10 @@ def test_two_products_that_must_be_equal_are_a_guard() -> None:
 
     one, other = at(8, 8, 8, 8), at(9, 10, 9, 10)
     pairs = enumerate(zip(sizes_of(one), sizes_of(other), strict=True))
-    found = symbolised(other, [n for n, (a, b) in pairs if a != b], [sizes_of(one)])
-    assert [guard.text for guard in found.guards] == ["s0 * s1 == s2 * s3"]
-    assert found.match(sizes_of(at(6, 4, 2, 12))) == (6, 4, 2, 12)
-    assert len(found.symbols) == 4
+    plan = symbolised(other, [n for n, (a, b) in pairs if a != b], [sizes_of(one)])
+    assert [guard.text for guard in plan.guards] == ["s0 * s1 == s2 * s3"]
+    assert plan.match(sizes_of(at(6, 4, 2, 12))) == (6, 4, 2, 12)
+    assert len(plan.symbols) == 4
 
 
 def test_sizes_that_nothing_may_be_of_are_refused() -> None:
@@ -138,15 +138,17 @@ def test_no_row_of_the_table_raises_anything_but_a_limit_with_symbols() -> None:
         trace = Trace()
         drawn = normalise(op.samples)[0]
         arrays = drawn.draw(np.random.default_rng(0))
-        given = [trace.input(spec_of_array(x)) if isinstance(x, np.ndarray) else x for x in arrays]
+        operands = [trace.input(spec_of_array(x)) if isinstance(x, np.ndarray) else x for x in arrays]
         try:
-            made = op(*given, **drawn.attrs)
+            output = op(*operands, **drawn.attrs)
         except BurnTorchError:  # of another type than these
             continue
-        graph = trace.graph([x for x in (made if isinstance(made, tuple | list) else (made,)) if x is not None]).dense()
+        graph = trace.graph(
+            [x for x in (output if isinstance(output, tuple | list) else (output,)) if x is not None]
+        ).dense()
         try:
-            found = symbolised(graph, range(len(sizes_of(graph))))
-            SymbolicPlan(found, plan_of(found.graph, plainer=False))
+            plan = symbolised(graph, range(len(sizes_of(graph))))
+            SymbolicPlan(plan, plan_of(plan.graph, plainer=False))
             planned += 1
         except (Unsymbolic, Unfusible):
             refused.append(name)
@@ -177,11 +179,11 @@ def test_a_rule_that_takes_no_symbols_is_a_limit_with_its_name() -> None:
     ],
 )
 def test_what_kernels_ask_is_guarded(name: str, guards: list[str]) -> None:
-    found = planned(name, (8, 24))
-    assert [guard.text for guard in found.guards] == guards
+    plan = planned(name, (8, 24))
+    assert [guard.text for guard in plan.guards] == guards
     rows, cols = 100_000, 100_000
-    assert found.match(sizes_of(at_sizes(name, rows, cols))) is None
-    assert found.match(sizes_of(at_sizes(name, 300, 500))) == (300, 500)
+    assert plan.match(sizes_of(at_sizes(name, rows, cols))) is None
+    assert plan.match(sizes_of(at_sizes(name, 300, 500))) == (300, 500)
 
 
 def test_a_dropout_of_whole_fours_guards_them_and_another_does_not() -> None:
@@ -210,9 +212,9 @@ def planned(name: str, sizes: tuple[int, int]) -> Symbolic:
     variants = Variants()
     assert variants.made(at_sizes(name, 6, 10), sizes_of(at_sizes(name, 6, 10)), plan_of) is None
     graph = at_sizes(name, *sizes)
-    made = variants.made(graph, sizes_of(graph), plan_of)
-    assert made is not None
-    return made.symbolic
+    variant = variants.made(graph, sizes_of(graph), plan_of)
+    assert variant is not None
+    return variant.symbolic
 
 
 # -- the same results, the same kernels ---------------------------------------------------------------------
@@ -222,21 +224,21 @@ def test_a_symbolic_plan_is_the_plan_at_every_shape(name: str, seed: np.random.G
     variants = Variants()
     for rows, cols in [(6, 10), (9, 22), (7, 8), (8, 8), (2, 4), (31, 64)]:
         graph = at_sizes(name, rows, cols)
-        found = variants.found(sizes_of(graph))
-        if found is None and variants.made(graph, sizes_of(graph), plan_of) is not None:
-            found = variants.found(sizes_of(graph))
-        if found is None:
+        instance_at = variants.found(sizes_of(graph))
+        if instance_at is None and variants.made(graph, sizes_of(graph), plan_of) is not None:
+            instance_at = variants.found(sizes_of(graph))
+        if instance_at is None:
             assert (rows, cols) == (6, 10), "the first shape has a plan of its own, and no other"
             continue
-        _, made = found
-        assert sum(not node.call.aliases for node in made.nodes) == plan_of(graph).kernels
+        _, instance = instance_at
+        assert sum(not node.call.aliases for node in instance.nodes) == plan_of(graph).kernels
         inputs = [
             torch.from_numpy(seed.uniform(0.5, 1.5, spec.shape).astype(np.float32))
             if isinstance(spec, TensorSpec)
             else (1e-5 if spec is FLOAT_NUMBER else 3)
             for _, spec in graph.inputs
         ]
-        for y, z in zip(interpret(made, LibTorch(), inputs), interpret(graph, LibTorch(), inputs), strict=True):
+        for y, z in zip(interpret(instance, LibTorch(), inputs), interpret(graph, LibTorch(), inputs), strict=True):
             torch.testing.assert_close(y, z, rtol=2e-5, atol=2e-5)
     assert variants.planned == 1
 
@@ -247,9 +249,9 @@ def test_numbers_that_are_made_of_sizes_are_made_of_the_new_sizes() -> None:
     for cols in (10, 24, 7):
         graph = at_sizes("layer_norm", 6, cols)
         variants.made(graph, sizes_of(graph), plan_of)
-    found = variants.found(sizes_of(at_sizes("layer_norm", 6, 7)))
-    assert found is not None
-    (kernel,) = [node for node in found[1].nodes if node.call.op.name == "fusion::kernel"]
+    instance_at = variants.found(sizes_of(at_sizes("layer_norm", 6, 7)))
+    assert instance_at is not None
+    (kernel,) = [node for node in instance_at[1].nodes if node.call.op.name == "fusion::kernel"]
     numbers = [i for i in kernel.inputs if not isinstance(i, int)]
     assert 1.0 / 7 in [number.value for number in numbers if number is not None]
 
@@ -264,13 +266,13 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     monkeypatch.setattr(TorchCapabilities, "generates", lambda self, place: True)
     backend = FUSED.backend
     assert isinstance(backend, Fusion)
-    found = backend.stream("cpu")
-    found.flush()
-    found.history.clear()
+    opened = backend.stream("cpu")
+    opened.flush()
+    opened.history.clear()
     backend.replan()
     backend.planner._recent.clear()
-    yield found
-    found.flush()
+    yield opened
+    opened.flush()
     backend.replan()  # what follows runs no kernels
 
 
@@ -342,13 +344,13 @@ def test_lengths_0_and_1_are_planned_as_they_are(stream: Stream) -> None:
 def test_a_size_that_begins_to_differ_later_becomes_a_symbol_too(stream: Stream) -> None:
     for shape in ((4, 6), (5, 6), (5, 7), (9, 11), (8, 8)):
         block(Tensor.ones(shape, FUSED)).into_data()
-    made = [ready.symbolic for ready in stream.history]
-    assert made[0] is None
-    assert made[1] is not None
-    assert made[2] is not None
-    assert made[1].symbolic.symbols == ("s0",)
-    assert made[2].symbolic.symbols == ("s0", "s1")
-    assert made[3] is made[4] is made[2]
+    variants_of_runs = [ready.symbolic for ready in stream.history]
+    assert variants_of_runs[0] is None
+    assert variants_of_runs[1] is not None
+    assert variants_of_runs[2] is not None
+    assert variants_of_runs[1].symbolic.symbols == ("s0",)
+    assert variants_of_runs[2].symbolic.symbols == ("s0", "s1")
+    assert variants_of_runs[3] is variants_of_runs[4] is variants_of_runs[2]
 
 
 def test_plans_of_symbolic_sizes_are_few_and_the_last_used_stay() -> None:
@@ -366,17 +368,17 @@ def test_a_storm_is_told_of_once_with_the_axis_and_the_line(stream: Stream, monk
         raise Unsymbolic("as of an operation whose rule takes no symbols")
 
     monkeypatch.setattr("burn_torch.fusion.shapes.variants.symbolised", refused)
-    found: list[torch.Tensor] = []
+    outputs: list[torch.Tensor] = []
 
     def run() -> None:
-        given = [Tensor.from_torch(torch.ones(length, 6), FUSED) for length in range(2, 30)]
-        found.extend(block(x).into_torch() for x in given)
+        tensors = [Tensor.from_torch(torch.ones(length, 6), FUSED) for length in range(2, 30)]
+        outputs.extend(block(x).into_torch() for x in tensors)
 
     line = r"axis 0 of input 0 of mul, at .*test_symbolic.*: \d+, \d+, \d+, \d+, \d+, \d+, \.\.\."
-    with pytest.warns(FusionWarning, match=rf"9 plans, 0 of them of symbolic sizes.*; {line}(?s:.)*bucket") as told:
+    with pytest.warns(FusionWarning, match=rf"9 plans, 0 of them of symbolic sizes.*; {line}(?s:.)*bucket") as warned:
         run()
-    assert len(told) == 1
-    for y, length in zip(found, range(2, 30), strict=True):
+    assert len(warned) == 1
+    for y, length in zip(outputs, range(2, 30), strict=True):
         torch.testing.assert_close(y, torch.full((length, 6), 1 / 6))
     planned = [ready.fused for ready in stream.history]
     assert planned == [True] * (MOST_PLANS + 1) + [False] * (28 - MOST_PLANS - 1)
@@ -426,10 +428,10 @@ def test_a_graph_with_kernels_of_symbolic_sizes_is_data(seed: np.random.Generato
     for rows, cols in ((6, 10), (9, 22)):
         graph = at_sizes("softmax", rows, cols)
         variants.made(graph, sizes_of(graph), plan_of)
-    found = variants.found(sizes_of(at_sizes("softmax", 5, 7)))
-    assert found is not None
-    again = Graph.from_json(found[1].to_json())
-    assert again == found[1]
+    instance_at = variants.found(sizes_of(at_sizes("softmax", 5, 7)))
+    assert instance_at is not None
+    again = Graph.from_json(instance_at[1].to_json())
+    assert again == instance_at[1]
     x = torch.from_numpy(seed.standard_normal((5, 7))).float()
     torch.testing.assert_close(interpret(again, LibTorch(), [x])[0], torch.softmax(x * 0.5, 1))
 
@@ -452,9 +454,9 @@ def test_sizes_from_a_file_are_read_before_they_are_run(dynamic: str) -> None:
     for rows, cols in ((6, 10), (9, 22)):
         graph = at_sizes("gelu", rows, cols)
         variants.made(graph, sizes_of(graph), plan_of)
-    found = variants.found(sizes_of(graph))
-    assert found is not None
-    (node,) = found[1].nodes
+    instance_at = variants.found(sizes_of(graph))
+    assert instance_at is not None
+    (node,) = instance_at[1].nodes
     with pytest.raises(
         GraphError, match=r"sizes cannot be read(?s:.)*given: *dynamic(?s:.)*mend: *write the graph anew"
     ):

@@ -23,15 +23,15 @@ LENGTHS = (0, 1, 2, 3, 5, 16, 17, 31, 33, 64, 127, 128, 129, 1000, 4096, 5003)
 
 @pytest.fixture
 def device() -> Device:
-    found = Device.cuda(0).fused().autodiff()
-    fusion = fusion_of(found.backend)
+    fused = Device.cuda(0).fused().autodiff()
+    fusion = fusion_of(fused.backend)
     assert fusion is not None
     stream = fusion.stream("cuda:0")
     stream.flush()
     stream.history.clear()
     fusion.replan()
     fusion.planner._recent.clear()
-    return found
+    return fused
 
 
 def stream_of(device: Device) -> Stream:
@@ -88,9 +88,7 @@ def test_compiled_steps_share_kernels_between_shapes(device: Device) -> None:
     for length in (64, 96, 100, 128, 200):
         data = torch.randn(length, 96, device="cuda")
         for _ in range(3):  # warmed up, recorded, replayed
-            found = step(Tensor.from_torch(data, Device.cuda(0)))
-        torch.testing.assert_close(
-            found.into_torch()[0].double(), reference(data.double()).mean(), rtol=2e-5, atol=2e-5
-        )
+            loss = step(Tensor.from_torch(data, Device.cuda(0)))
+        torch.testing.assert_close(loss.into_torch()[0].double(), reference(data.double()).mean(), rtol=2e-5, atol=2e-5)
         kernels.append(len(kernel_files._modules))
     assert kernels[2:] == [kernels[1]] * 3

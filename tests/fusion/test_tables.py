@@ -43,11 +43,11 @@ def test_rows_are_added_to_the_table_that_is_there(turned: bool) -> None:
     assert names(after) == ["matmul", "matmul", "embedding_onto_backward"]
     generator = torch.Generator().manual_seed(3)
     x, g = torch.randn(WIDTH, ROWS, generator=generator), torch.randn(2, 5, WIDTH, generator=generator)
-    given = [x, g, torch.randint(0, ROWS - 1, (2, 5), generator=generator)]
-    torch.testing.assert_close(interpret(after, LibTorch(), given), interpret(graph, LibTorch(), given))
+    inputs = [x, g, torch.randint(0, ROWS - 1, (2, 5), generator=generator)]
+    torch.testing.assert_close(interpret(after, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))
     assert [len(pairs) for pairs in memory_plan(after).in_place.values()] == [1]
     run = LibTorch().program(after, ()).run
-    torch.testing.assert_close(list(run(*given)), interpret(graph, LibTorch(), given))
+    torch.testing.assert_close(list(run(*inputs)), interpret(graph, LibTorch(), inputs))
 
 
 def test_rows_that_others_read_stay() -> None:

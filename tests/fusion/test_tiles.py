@@ -51,7 +51,7 @@ def test_sums_of_columns_go_along_rows_of_memory(cols: int) -> None:
         assert tiles.x >= 64
         assert tiles.programs(kernel) >= 264
         assert ahead(kernel, tiles) >= AHEAD
-        assert all(found.x >= 32 for found in candidates_of(kernel))
+        assert all(tiles.x >= 32 for tiles in candidates_of(kernel))
 
 
 @pytest.mark.parametrize(("cols", "most"), [(768, 256), (4096, 128), (8192, 64)])

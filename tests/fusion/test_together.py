@@ -32,13 +32,13 @@ from tests.kernels.stub_cuda import STREAM, StubCuda, standing_in
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
 
 ARGUMENTS = 4
-"""Of each kernel: two addresses and two numbers."""
+"""The number of arguments of each kernel: two addresses and two numbers."""
 
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[StubCuda]:
-    with standing_in() as found:
-        yield found
+    with standing_in() as stub:
+        yield stub
 
 
 @pytest.fixture
@@ -80,23 +80,23 @@ def given(*rows: int) -> list[Tensor]:
 
 def computed(xs: list[Tensor], rate: float = 0.5) -> list[Tensor]:
     """A kernel for each, of two numbers."""
-    made = [(x * rate + 1.0).tanh() for x in xs]
+    outputs = [(x * rate + 1.0).tanh() for x in xs]
     FUSED.flush()
-    return made
+    return outputs
 
 
 def program_of(xs: list[Tensor]) -> Together:
     """The program after it has run often enough."""
     for _ in range(3 + 8 + 1):
         computed(xs)
-    found: Any = fusion().stream("cpu").history[-1]._run
-    assert isinstance(found, Together)
-    assert found.at_once is not None
-    return found
+    together: Any = fusion().stream("cpu").history[-1]._run
+    assert isinstance(together, Together)
+    assert together.at_once is not None
+    return together
 
 
 def masked(stub: StubCuda, outputs: Any) -> list[tuple[int, ...]]:
-    """What was launched since `begin`, without the addresses of results."""
+    """Returns the launches since `begin`, without the addresses of results."""
     fresh = {y.data_ptr() for y in outputs}
     row = [
         tuple(0 if word in fresh else word for word in words[:2])
@@ -131,35 +131,35 @@ def test_the_driver_is_told_the_same(stub: StubCuda) -> None:
 def in_two(x: Tensor) -> tuple[Tensor, Tensor]:
     """Sums of columns, and a kernel that reads them."""
     sums = x.sum_dim(0)
-    found = sums * 2.0, (x - sums).sum_dim(1)
+    results = sums * 2.0, (x - sums).sum_dim(1)
     del sums
     FUSED.flush()
-    return found
+    return results
 
 
 def test_a_kernel_reads_what_an_earlier_one_wrote(stub: StubCuda) -> None:
     (x,) = given(70)
     for _ in range(12):
-        made = in_two(x)
+        both_halves = in_two(x)
     program: Any = fusion().stream("cpu").history[-1]._run
     assert isinstance(program, Together)
     assert program.at_once is not None
-    del made
-    found = []
+    del both_halves
+    launches = []
     for run in (program.plain, program):
         stub.begin()
         kinds = [hasattr(spec, "shape") for _, spec in program.graph.inputs]
         outputs = run(*[x.into_torch() if kind else 2.0 for kind in kinds])
         names = {x.into_torch().data_ptr(): "x"} | {y.data_ptr(): f"y{i}" for i, y in enumerate(outputs)}
         kernels = [next(iter(part.variants.values())).kernel for part in program.kernels]
-        found.append(
+        launches.append(
             [
                 [names.get(word, "between") for word in words[: len(kernel.inputs) + len(kernel.outputs)]]
                 for words, kernel in zip(stub.row(), kernels, strict=True)
             ]
         )
-    first, second = found[1]
-    assert found[0] == found[1]
+    first, second = launches[1]
+    assert launches[0] == launches[1]
     assert "between" in first
     assert "between" in second[:2]
     assert {"y0", "y1"} <= {*first, *second}

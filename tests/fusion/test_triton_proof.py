@@ -1,4 +1,4 @@
-"""What is shown of each generated kernel in Triton, and that it would not be shown of one with a fault."""
+"""Proofs of each generated kernel in Triton, and faults that the proof finds."""
 
 from __future__ import annotations
 

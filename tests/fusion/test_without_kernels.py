@@ -27,6 +27,6 @@ def test_constants_and_draws_by_literals_are_computed(monkeypatch: pytest.Monkey
     assert planned.kernels == 1
     monkeypatch.setattr(c_kernels, "lowered_for_cpu", lambda body, strict: None)
     c_kernels.c_function.cache_clear()
-    given = torch.randn(MATRIX.shape)
-    assert torch.equal(LibTorch().program(planned.graph).run(given)[0], interpret(graph, LibTorch(), [given])[0])
+    matrix = torch.randn(MATRIX.shape)
+    assert torch.equal(LibTorch().program(planned.graph).run(matrix)[0], interpret(graph, LibTorch(), [matrix])[0])
     c_kernels.c_function.cache_clear()
