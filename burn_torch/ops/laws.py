@@ -15,6 +15,8 @@ __all__ = [
     "Converts",
     "Copies",
     "Draws",
+    "EndsHead",
+    "EndsProduct",
     "Exchange",
     "Expands",
     "Fill",
@@ -23,9 +25,11 @@ __all__ = [
     "Law",
     "LawT",
     "Moves",
+    "Multiplies",
     "Neutral",
     "OfEqual",
     "OnHost",
+    "Onto",
     "Regions",
     "Rewrite",
     "Select",
@@ -110,10 +114,14 @@ class Moves:
     source  `source(call, output, index)`: the index of that element in input 0, of one in an output; written with
             + - * // % and whole numbers alone, as the index may be symbolic (`fusion/body/index.py`)
     tight   of contiguous memory it makes contiguous memory of as many elements
+    ordered element i of the result is element i of input 0, both counted row by row: a reshape, and no flip
+    axes    `axes(call)`: for each axis of the result the axis of input 0 that it is, where nothing else changes
     """
 
     source: Callable[[Any, int, Sequence[Any]], Sequence[Any]]
     tight: bool = False
+    ordered: bool = False
+    axes: Callable[[Any], tuple[int, ...]] | None = None
 
 
 @final
@@ -202,6 +210,47 @@ class Select:
     false: int
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Multiplies:
+    """Matrices: input 0 @ input 1, plus input 2 where the row has one and it is not None."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EndsProduct:
+    """Another row computes a product, and this of its result: y = f(a @ b) as (a @ b, y), dz = g(a @ b, z) as
+    (dz, the sum of the rows of dz).
+
+    row     takes the inputs of the product, then those of this row after input 0, and `rank`
+    ending  how `Asked.ending` names it, for the chooser of a library's algorithm
+    """
+
+    row: str
+    ending: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EndsHead:
+    """The gradient, by g, of the losses of logits; another row computes it with the products before and after it.
+
+    row   (g, x, weight, targets) -> losses, dx, dweight, for logits = x weight^T
+    loss  the row of the losses: of the inputs of this one but g
+    """
+
+    row: str
+    loss: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Onto:
+    """x + f(*inputs) is what another row makes of (x, *inputs), which may write over x."""
+
+    row: str
+
+
 Law = (
     Neutral
     | SelfInverse
@@ -221,6 +270,10 @@ Law = (
     | OnHost
     | OfEqual
     | Select
+    | Multiplies
+    | EndsProduct
+    | EndsHead
+    | Onto
 )
 
 LawT = TypeVar("LawT", bound=Law)

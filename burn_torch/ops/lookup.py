@@ -9,6 +9,7 @@ from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.bounds import check_numpy, indexing, require_indices
 from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.laws import Onto
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import Array, integers, sample, uniform
@@ -96,6 +97,7 @@ def _numpy_embedding_backward(call: Call) -> Candidate:
     torch=PerCall(_torch_embedding_backward),
     numpy=PerCall(_numpy_embedding_backward),
     precision="high",
+    laws=[Onto("embedding_onto_backward")],
     samples=[
         sample(uniform(-1, 1, (2, 7, 3)), integers(0, 5, (2, 7)), rows=5),
         sample(uniform(-1, 1, (3,)), integers(0, 5, ()), rows=5),

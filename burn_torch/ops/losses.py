@@ -20,6 +20,7 @@ from burn_torch.ops.comparison import equal
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.functions import log, log1p
 from burn_torch.ops.indexing import one_hot
+from burn_torch.ops.laws import EndsHead
 from burn_torch.ops.logic import bool_or
 from burn_torch.ops.moments import check_statistics, like, statistics_dtype, statistics_of, wide_array, widened
 from burn_torch.ops.op import Call, Candidate, PerCall, op
@@ -344,6 +345,7 @@ def _backward_samples() -> list[Sample]:
     torch=PerCall(_torch_cross_entropy_backward),
     numpy=PerCall(_numpy_cross_entropy_backward),
     statistics=(0,),
+    laws=[EndsHead("linear_cross_entropy_with_gradients", "cross_entropy")],
     samples=_backward_samples(),
 )
 def cross_entropy_backward(

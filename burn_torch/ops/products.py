@@ -10,6 +10,7 @@ import torch
 from burn_torch.core.dtype import NUMERIC
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.laws import Multiplies
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, front_axis, same_dtype, sum_to
 from burn_torch.ops.samples import Array, sample, uniform
@@ -42,6 +43,7 @@ def _sum_of_products(x: Primitive, y: Primitive, *, dtype: Primitive) -> Primiti
     torch=PerCall(_torch_matmul),
     numpy=np.matmul,
     precision="low",
+    laws=[Multiplies()],
     samples=[
         sample(uniform(-1, 1, (3, 4)), uniform(-1, 1, (4, 5))),
         sample(uniform(-1, 1, (2, 1, 3, 4)), uniform(-1, 1, (3, 4, 2))),
@@ -101,6 +103,7 @@ def _numpy_linear(x: Array, weight: Array, bias: Array | None) -> Array:
     torch=PerCall(_torch_linear),
     numpy=_numpy_linear,
     precision="low",
+    laws=[Multiplies()],
     samples=[
         sample(uniform(-1, 1, (3, 4)), uniform(-1, 1, (4, 5)), uniform(-1, 1, (5,))),
         sample(uniform(-1, 1, (2, 3, 4)), uniform(-1, 1, (4, 5)), None),

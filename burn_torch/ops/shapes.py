@@ -116,7 +116,7 @@ def _rolled_from(call: Call, output: int, index: Sequence[object]) -> list[Primi
     same=lambda call: call.result is call.specs[0],
     merge=_merged_reshapes,
     packed="input",
-    laws=[Moves(_reshaped_from, tight=True)],
+    laws=[Moves(_reshaped_from, tight=True, ordered=True)],
     samples=[
         sample(uniform(-1, 1, (3, 4)), shape=(2, 6)),
         sample(uniform(-1, 1, (0, 4)), shape=(2, 0)),
@@ -150,7 +150,7 @@ def _(g, y, x, *, shape):
     same=lambda call: call.attrs["axes"] == tuple(range(len(call.attrs["axes"]))),
     merge=_merged_permutes,
     packed="order",
-    laws=[Moves(_permuted_from)],
+    laws=[Moves(_permuted_from, axes=lambda call: call.attrs["axes"])],
     samples=[
         sample(uniform(-1, 1, (2, 3, 4)), axes=(2, 0, 1)),
         sample(uniform(-1, 1, (2, 0)), axes=(1, 0)),

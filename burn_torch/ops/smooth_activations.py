@@ -18,6 +18,7 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.ops import special
 from burn_torch.ops.activations import backward_spec, relu_backward
 from burn_torch.ops.functions import exp
+from burn_torch.ops.laws import EndsProduct
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import Array, Sample, sample, uniform
@@ -362,6 +363,7 @@ def _numpy_gelu_approximate_backward(g: Array, x: Array) -> Array:
     numpy=_numpy_gelu_approximate,
     pointwise=f"({{0}} * 0.5 * (1.0 + tanh({SQRT_TWO_OVER_PI} * ({{0}} + {GELU_CUBIC} * {{0}} * {{0}} * {{0}}))))",
     cost="cheap",
+    laws=[EndsProduct("linear_gelu", "gelu_kept")],
     samples=_samples(),
     source="Hendrycks, Gimpel 2016, section 2, https://arxiv.org/abs/1606.08415",
 )
@@ -390,6 +392,7 @@ def _gelu_approximate_backward_pointwise() -> str:
     numpy=_numpy_gelu_approximate_backward,
     pointwise=_gelu_approximate_backward_pointwise(),
     cost="cheap",
+    laws=[EndsProduct("matmul_gelu_backward", "gelu_slope_and_sums")],
     samples=_backward_samples(),
 )
 def gelu_approximate_backward(g: TensorSpec, x: TensorSpec) -> TensorSpec:

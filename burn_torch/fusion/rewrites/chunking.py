@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.rewrites.properties import is_product_alone, is_transposition, keeps_order, permutes
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.view import GraphView
-from burn_torch.ops.laws import Converts
-from burn_torch.ops.linear_losses import linear_cross_entropy_with_gradients as whole
-from burn_torch.ops.losses import cross_entropy, cross_entropy_backward
-from burn_torch.ops.op import Call
-from burn_torch.ops.products import linear, matmul
+from burn_torch.ops.laws import Converts, EndsHead
+from burn_torch.ops.op import REGISTRY, Call, Op
 from burn_torch.ops.selection import cast
 from burn_torch.ops.shapes import permute, reshape
 from burn_torch.ops.value import Primitive
@@ -59,14 +57,14 @@ class _Finder:
     def run(self) -> Graph:
         """The graph with all heads replaced; itself where there is none."""
         for node in self.view.graph.nodes:
-            if node.call.op is cross_entropy_backward:
-                head = self._head(node)
-                if head is not None:
-                    self.view.replace(*head, at=node)
+            law = node.call.op.law(EndsHead)
+            head = None if law is None else self._head(node, law)
+            if head is not None:
+                self.view.replace(*head, at=node)
         return self.view.done()
 
     # -- looking ---------------------------------------------------------------------------------------
-    def _head(self, backward: Node) -> tuple[list[Node], list[Node]] | None:
+    def _head(self, backward: Node, law: EndsHead) -> tuple[list[Node], list[Node]] | None:
         """The nodes of the head around a backward, and what stands in their place."""
         g, logits, targets, *rest = backward.inputs
         pads = backward.call.attrs["pad_tokens"]
@@ -79,7 +77,7 @@ class _Finder:
         product, between = self._product(logits)
         if product is None:
             return None
-        forward = [n for n in self.view.read_by(logits) if n.call.op is cross_entropy]
+        forward = [n for n in self.view.read_by(logits) if n.call.op is REGISTRY[law.loss]]
         if len(forward) != 1 or list(forward[0].inputs[1:]) != [targets, None, None]:
             return None
         if forward[0].call.attrs != backward.call.attrs or self._needs(g, forward[0]):
@@ -91,20 +89,16 @@ class _Finder:
         alone = not any(self.view.is_read_outside(i, members) for i in made)
         if grads is None or not alone or x is None or w is None or x.turned:
             return None
-        nodes, widening = self._written(backward, forward[0], x, w, grads, spec)
+        nodes, widening = self._written(REGISTRY[law.row], backward, forward[0], x, w, grads, spec)
         return [*members, *grads[2], *widening], nodes
 
     def _product(self, logits: int) -> tuple[Node | None, list[Node]]:
         """The product that makes logits, and the reshapes after it."""
         between: list[Node] = []
-        while (node := self.view.made_by(logits)) is not None and node.call.op is reshape:
+        while (node := self.view.made_by(logits)) is not None and keeps_order(node):
             between.append(node)
             logits = node.inputs[0]  # type: ignore[assignment]  # a reshape is of a value
-        if (
-            node is None
-            or node.call.op not in (linear, matmul)
-            or (len(node.inputs) > 2 and node.inputs[2] is not None)
-        ):
+        if node is None or not is_product_alone(node):
             return None, between
         weight = node.call.specs[1]
         return (node if isinstance(weight, TensorSpec) and weight.ndim == 2 else None), between
@@ -114,9 +108,9 @@ class _Finder:
         turned = False
         while (node := self.view.made_by(i)) is not None and node.inputs:
             spec, result = node.call.specs[0], node.call.result
-            if node.call.op is permute and node.call.attrs["axes"] == (1, 0):
+            if is_transposition(node):
                 turned = not turned
-            elif node.call.op is not reshape or spec.shape[-1:] != result.shape[-1:]:  # type: ignore[union-attr]  # reshape takes a tensor
+            elif not keeps_order(node) or spec.shape[-1:] != result.shape[-1:]:  # type: ignore[union-attr]  # reshape takes a tensor
                 break
             i = node.inputs[0]
         return _Matrix(i, turned) if isinstance(i, int) else None
@@ -137,10 +131,10 @@ class _Finder:
             if value in self.view.returned:
                 return None
             for node in self.view.read_by(value):
-                if node.call.op in (reshape, permute):
+                if keeps_order(node) or permutes(node):
                     views.append(node)
                     waiting.append(node.outputs[0])
-                elif node.call.op is matmul and node not in products:
+                elif is_product_alone(node) and node not in products:
                     products.append(node)
                 else:
                     return None
@@ -175,6 +169,7 @@ class _Finder:
     # -- writing ---------------------------------------------------------------------------------------
     def _written(
         self,
+        whole: Op,
         backward: Node,
         forward: Node,
         x: _Matrix,

@@ -20,13 +20,12 @@ from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.rewrites.properties import formula
 from burn_torch.fusion.rewrites.splitting import HELD, parts_held
 from burn_torch.fusion.triton.lowering import LONGEST_ROW
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
 from burn_torch.graph.view import GraphView
-from burn_torch.ops.arithmetic import mul, sub
-from burn_torch.ops.functions import square
 from burn_torch.ops.laws import Converts, Folds
 from burn_torch.ops.op import Call
 from burn_torch.ops.reductions import sum as sum_over
@@ -137,12 +136,12 @@ def _deviation(view: GraphView, value: int, dims: Sequence[int]) -> tuple[int, i
     node = view.made_by(value)
     if node is None:
         return None
-    is_square = node.call.op is square or (node.call.op is mul and node.inputs[0] == node.inputs[1])
-    under = view.made_by(node.inputs[0]) if is_square else None
-    if under is None or under.call.op is not sub:
+    root = node.inputs[0] if node.inputs else None
+    under = view.made_by(root) if formula(node) == f"(%{root} * %{root})" else None
+    if under is None or len(under.inputs) != 2:
         return None
     x, b = under.inputs
-    if not isinstance(x, int) or not isinstance(b, int):
+    if not isinstance(x, int) or not isinstance(b, int) or formula(under) != f"(%{x} - %{b})":
         return None
     whole, same = view.specs[x], view.specs[b]
     if not isinstance(whole, TensorSpec) or not isinstance(same, TensorSpec) or whole.shape != under.call.result.shape:

@@ -16,15 +16,14 @@ from typing import Final, final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.rewrites.choices import Asked, Choices
+from burn_torch.fusion.rewrites.properties import bias_of, is_product_alone, is_transposition, keeps_order, sums_rows
 from burn_torch.fusion.rows.product_row import library_product
 from burn_torch.fusion.triton.products import Product, is_product
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.view import GraphView
-from burn_torch.ops.linear_gelu import linear_gelu, matmul_gelu_backward
-from burn_torch.ops.products import linear, matmul
-from burn_torch.ops.reductions import sum_to_shape
-from burn_torch.ops.shapes import permute, reshape
-from burn_torch.ops.smooth_activations import gelu_approximate, gelu_approximate_backward
+from burn_torch.ops.laws import EndsProduct, Multiplies
+from burn_torch.ops.op import REGISTRY
+from burn_torch.ops.shapes import reshape
 
 __all__ = ["with_endings"]
 
@@ -50,37 +49,34 @@ class _Finder:
         """The graph with all that were found replaced; itself where there is none."""
         nodes = self.view.graph.nodes
         for node in nodes:
-            if node.call.op is gelu_approximate:
-                found = self._forward(node)
-            elif node.call.op is gelu_approximate_backward:
-                found = self._backward(node)
-            else:
+            law = node.call.op.law(EndsProduct)
+            if law is None:
                 continue
-            if found is not None:
-                self.view.replace(found[0], found[1], at=node)
+            change = self._forward(node, law) if len(node.inputs) == 1 else self._backward(node, law)
+            if change is not None:
+                self.view.replace(*change, at=node)
         for node in nodes:
-            if node.call.op in (linear, matmul) and not self.view.is_gone(node):
+            if node.call.op.law(Multiplies) is not None and not self.view.is_gone(node):
                 plain = self._plain(node)
                 if plain is not None:
                     self.view.replace([], [plain], at=node)
         return self.view.done()
 
     # -- forward ---------------------------------------------------------------------------------------
-    def _forward(self, gelu: Node) -> tuple[list[Node], list[Node]] | None:
+    def _forward(self, gelu: Node, law: EndsProduct) -> tuple[list[Node], list[Node]] | None:
         """A layer and the GELU of its result."""
-        z = gelu.inputs[0]
-        layer = self.view.made_by(z)
-        if layer is None or layer.call.op is not linear:
+        layer = self.view.made_by(gelu.inputs[0])
+        if layer is None or len(layer.inputs) != 3:  # a product of two has no bias that the row could take
             return None
-        rank = self._rank(layer, "gelu_kept")
+        rank = self._rank(layer, law.ending)
         if rank is None:
             return None
-        call = linear_gelu.bind(layer.call.specs, {"rank": rank})
+        call = REGISTRY[law.row].bind(layer.call.specs, {"rank": rank})
         return [layer], [Node(call, layer.inputs, (*layer.outputs, *gelu.outputs), layer.origin)]
 
     def _plain(self, node: Node) -> Node | None:
         """A product by another algorithm of the library."""
-        bias = node.inputs[2] if node.call.op is linear else None
+        bias = bias_of(node)
         rank = self._rank(node, "none" if bias is None else "bias")
         if rank is None:
             return None
@@ -99,24 +95,24 @@ class _Finder:
             return None
         inner, cols = right.shape
         size = Product(result.numel // cols, cols, inner, result.dtype, result.place)
-        bias = call.op is linear and node.inputs[2] is not None
+        bias = bias_of(node) is not None
         return self.chooser(Asked(size, ending, bias, (self._turned(node.inputs[0]), self._turned(node.inputs[1]))))
 
     def _turned(self, i: Input) -> bool:
         """Whether a value is the transpose of a matrix in memory."""
         maker = self.view.made_by(i)
-        return maker is not None and maker.call.op is permute and maker.call.attrs["axes"] == (1, 0)
+        return maker is not None and is_transposition(maker)
 
     # -- backward --------------------------------------------------------------------------------------
-    def _backward(self, slope: Node) -> tuple[list[Node], list[Node]] | None:
+    def _backward(self, slope: Node, law: EndsProduct) -> tuple[list[Node], list[Node]] | None:
         """The product that makes what GELU's backward takes, and the sum of its rows where somebody wants it."""
         d, z = slope.inputs
         if not isinstance(d, int) or not isinstance(z, int):
             return None
         product, between = self._alone(d)
-        if product is None or product.call.op is not matmul or product.call.specs[0].ndim != 2:  # type: ignore[union-attr]  # a tensor
+        if product is None or not is_product_alone(product) or product.call.result.ndim != 2:
             return None
-        rank = self._rank(product, "gelu_slope_and_sums")
+        rank = self._rank(product, law.ending)
         if rank is None:
             return None
         (dz,) = slope.outputs
@@ -125,13 +121,13 @@ class _Finder:
         flat = z if self._shape(z) == shape else self._name(z, shape)
         nodes = [] if flat == z else [self._reshaped(z, flat, shape)]
         whole = self._shape(dz)
-        found = dz if whole == shape else self._name(dz, shape)
+        flat_dz = dz if whole == shape else self._name(dz, shape)
         total = self._total(dz, shape)
         sums = self._name(dz, shape[1:]) if total is None else total.outputs[0]
-        call = matmul_gelu_backward.bind([*product.call.specs, self.view.specs[flat]], {"rank": rank})
-        nodes.append(Node(call, (*product.inputs, flat), (found, sums), slope.origin or product.origin))
-        if found != dz:
-            nodes.append(self._reshaped(found, dz, whole))
+        call = REGISTRY[law.row].bind([*product.call.specs[:2], self.view.specs[flat]], {"rank": rank})
+        nodes.append(Node(call, (*product.inputs[:2], flat), (flat_dz, sums), slope.origin or product.origin))
+        if flat_dz != dz:
+            nodes.append(self._reshaped(flat_dz, dz, whole))
         return [product, *between, *([] if total is None else [total])], nodes
 
     def _alone(self, i: int) -> tuple[Node | None, list[Node]]:
@@ -141,7 +137,7 @@ class _Finder:
             node = self.view.made_by(i)
             if node is None or i in self.view.returned or len(self.view.read_by(i)) != 1:
                 return None, between
-            if node.call.op is not reshape:
+            if not keeps_order(node):
                 return node, between
             between.append(node)
             i = node.inputs[0]  # type: ignore[assignment]  # a reshape is of a value
@@ -151,9 +147,9 @@ class _Finder:
         waiting = [dz]
         while waiting:
             for node in self.view.read_by(waiting.pop()):
-                if node.call.op is sum_to_shape and node.call.result.shape == shape[1:]:
+                if node.call.result.shape == shape[1:] and sums_rows(node):
                     return node
-                if node.call.op is reshape and node.call.result.shape[-1:] == shape[-1:]:
+                if keeps_order(node) and node.call.result.shape[-1:] == shape[-1:]:
                     waiting += [i for i in node.outputs if i is not None]
         return None
 

@@ -8,10 +8,11 @@ of 0.19 ms (H200).
 
 from __future__ import annotations
 
+from burn_torch.fusion.rewrites.properties import formula
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.view import GraphView
-from burn_torch.ops.arithmetic import add
-from burn_torch.ops.lookup import embedding_backward, embedding_onto_backward
+from burn_torch.ops.laws import Onto
+from burn_torch.ops.op import REGISTRY
 
 __all__ = ["add_rows"]
 
@@ -20,17 +21,18 @@ def add_rows(graph: Graph) -> Graph:
     """The graph with rows added to the other summand, where nobody else reads the gradient of an embedding."""
     view = GraphView(graph)
     for node in graph.nodes:
-        if node.call.op is not add:
+        if len(node.inputs) != 2 or formula(node) != "(%{} + %{})".format(*node.inputs):
             continue
         for x, y in (node.inputs, node.inputs[::-1]):
             rows = view.made_by(y)
-            if rows is None or rows.call.op is not embedding_backward or not isinstance(x, int) or x == y:
+            law = None if rows is None else rows.call.op.law(Onto)
+            if rows is None or law is None or not isinstance(x, int) or x == y:
                 continue
             if view.is_read_outside(y, [node]):
                 continue
             spec = node.call.specs[node.inputs.index(x)]
             if spec is rows.call.result:
-                call = embedding_onto_backward.bind([spec, *rows.call.specs], {})
+                call = REGISTRY[law.row].bind([spec, *rows.call.specs], {})
                 if view.replace([rows], [Node(call, (x, *rows.inputs), node.outputs, node.origin)], at=node):
                     break
     return view.done()

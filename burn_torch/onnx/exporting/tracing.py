@@ -17,6 +17,7 @@ from burn_torch.core.errors import ArgumentError
 from burn_torch.graph import Graph, Literal, Node
 from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.passes import dead_code, pipeline
+from burn_torch.graph.view import GraphView
 from burn_torch.module.tree import Tree
 from burn_torch.onnx.rows.registry import find
 from burn_torch.tensor import Tensor
@@ -205,10 +206,9 @@ class _Expanding:
     """Rows written as their decompositions, into one list of nodes."""
 
     def __init__(self, graph: Graph, opset: int) -> None:
-        made = [i for i, _ in graph.inputs] + [i for node in graph.nodes for i in node.outputs if i is not None]
         self.nodes: list[Node] = []
         self.known: dict[Any, Any] = {}
-        self._next = max(made, default=-1) + 1
+        self._view = GraphView(graph)
         self._opset = opset
 
     def add(self, node: Node, used: Sequence[bool]) -> None:
@@ -225,15 +225,11 @@ class _Expanding:
         wanted = {i for i, read in zip(inner.outputs, used, strict=True) if read}
         read = {i for each in inner.nodes for i in each.inputs if isinstance(i, int)} | wanted
         for each in inner.nodes:
-            outputs = [None if i is None else self._fresh(ids, i) for i in each.outputs]
+            ids.update((i, self._view.fresh()) for i in each.outputs if i is not None)
+            outputs = [None if i is None else ids[i] for i in each.outputs]
             renamed = [ids[i] if isinstance(i, int) else i for i in each.inputs]
             renamed = [self.known.get(i, i) if isinstance(i, int) else i for i in renamed]
             self.add(Node(each.call, renamed, outputs, node.origin), [i in read for i in each.outputs])
         for made, i in zip(node.outputs, inner.outputs, strict=True):
             if made is not None and i is not None:
                 self.known[made] = self.known.get(ids[i], ids[i])
-
-    def _fresh(self, ids: dict[int, Any], i: int) -> int:
-        ids[i] = self._next
-        self._next += 1
-        return ids[i]  # type: ignore[no-any-return]  # the whole number just put there

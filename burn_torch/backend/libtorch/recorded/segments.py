@@ -19,6 +19,7 @@ from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
 from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes import dead_code
+from burn_torch.graph.view import GraphView
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call, PerCall, unlisted
 from burn_torch.ops.torch_code import Over
@@ -138,7 +139,7 @@ class _Divider:
         self.packs: Final[list[Pack]] = []
         self.slots: Final[dict[int, DType]] = {}
         self.splits: Final[list[Split]] = []
-        self._count = 1 + max(graph.specs(), default=-1)
+        self._view: Final = GraphView(graph)
         self._packed: Final[dict[object, Pack]] = {}
 
     def runs(self) -> list[tuple[bool, list[Node]]]:
@@ -194,8 +195,7 @@ class _Divider:
         key = (numbers, form.dtypes, form.pack)
         found = self._packed.get(key)
         if found is None:
-            slots = tuple(range(self._count, self._count + len(form.dtypes)))
-            self._count += len(slots)
+            slots = tuple(self._view.fresh() for _ in form.dtypes)
             self.slots.update(zip(slots, form.dtypes, strict=True))
             found = self._packed[key] = Pack(numbers, form.pack, slots)
             self.packs.append(found)
@@ -247,7 +247,7 @@ def _number_ids(graph: Graph) -> set[int]:
 # -- decompositions -----------------------------------------------------------------------------------------
 def _expanded(graph: Graph, form: Form) -> Graph:
     """The graph with rows written in others where they read numbers that they cannot read from the device."""
-    count = 1 + max(graph.specs(), default=-1)
+    view = GraphView(graph)
     nodes: list[Node] = []
     numbers = {i for i, spec in graph.inputs if isinstance(spec, NumberSpec)}
     renamed: dict[int, Input] = {}  # results of expanded nodes, and numbers that turned out to be known
@@ -256,7 +256,6 @@ def _expanded(graph: Graph, form: Form) -> Graph:
         return renamed.get(x, x) if isinstance(x, int) else x
 
     def add(node: Node) -> None:
-        nonlocal count
         inputs = [resolved(x) for x in node.inputs]
         if node.call.is_number:
             if all(isinstance(x, Literal) for x in inputs):
@@ -277,14 +276,10 @@ def _expanded(graph: Graph, form: Form) -> Graph:
         given = iter(x for x, spec in zip(inputs, node.call.specs, strict=True) if spec is not None)
         inside: dict[int, Input] = {i: next(given) for i, _ in body.inputs}
         for part in body.nodes:
-            made: list[int | None] = []
-            for i in part.outputs:
-                made.append(None if i is None else count)
-                if i is not None:
-                    inside[i] = count
-                    count += 1
             read = [resolved(inside[x]) if isinstance(x, int) else x for x in part.inputs]
-            add(Node(part.call, read, made, node.origin))
+            inside.update((i, view.fresh()) for i in part.outputs if i is not None)
+            outputs = [None if i is None else inside[i] for i in part.outputs]
+            add(Node(part.call, read, outputs, node.origin))  # type: ignore[arg-type]  # fresh ids
         for outer, inner in zip(node.outputs, body.outputs, strict=True):
             if outer is not None and inner is not None:
                 renamed[outer] = resolved(inside[inner])

@@ -16,6 +16,7 @@ from typing import Final
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
+from burn_torch.graph.view import GraphView
 from burn_torch.ops.collectives import arriving, mean_of, mean_start, mean_wait, packing, sending
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm
 from burn_torch.ops.op import Call, Op, PerCall, unlisted
@@ -32,7 +33,7 @@ def with_transfers_apart(graph: Graph) -> Graph:
     """
     if not any(_is_half(node.call) for node in graph.nodes):
         return graph
-    count = 1 + max(graph.specs(), default=-1)
+    view = GraphView(graph)
     nodes: list[Node] = []
     shares: list[Node] = []
     for node in graph.nodes:
@@ -46,10 +47,10 @@ def with_transfers_apart(graph: Graph) -> Graph:
         first, second = _START if begins else _WAIT
         between = node.call.result if begins else node.call.specs[0]
         assert isinstance(between, TensorSpec)
-        nodes.append(Node(_made(first, node.call, node.call.specs, between), node.inputs, (count,), node.origin))
-        rest = Node(_made(second, node.call, (between,), node.call.result), (count,), node.outputs, node.origin)
+        flat = view.fresh()
+        nodes.append(Node(_made(first, node.call, node.call.specs, between), node.inputs, (flat,), node.origin))
+        rest = Node(_made(second, node.call, (between,), node.call.result), (flat,), node.outputs, node.origin)
         (nodes if begins else shares).append(rest)
-        count += 1
     return Graph(graph.inputs, nodes + shares, graph.outputs)
 
 
