@@ -146,7 +146,7 @@ class DictKind(Kind):
             )
         return key
 
-    def _keep(self, entries: list[tuple[Any, Any, Any]], step: Step, place: Place) -> object:
+    def _keep(self, entries: list[tuple[object, object, object]], step: Step, place: Place) -> object:
         return FrozenDict({kept: step(self.item, item, place.at(str(key))) for kept, key, item in entries})
 
 

@@ -98,7 +98,7 @@ class Schema:
         ]
         return Signature(parameters)
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    def bind(self, args: Sequence[object], kwargs: Mapping[str, object], place: Place) -> dict[str, Any]:
         """The checked value of each field, from the arguments of a constructor call."""
         required = self.required()
         arguments = dict(zip((field.name for field in required), args, strict=False))
@@ -114,12 +114,12 @@ class Schema:
         arguments.update(kwargs)
         return self._complete(arguments, lambda field: field.name, check_with, place)
 
-    def decode(self, value: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    def decode(self, value: Mapping[str, object], place: Place) -> dict[str, Any]:
         """The value of each field, from a JSON object."""
         note_duplicates(value, place)
         return self._complete(value, lambda field: field.key, decode_with, place)
 
-    def encode(self, config: Any) -> dict[str, Any]:
+    def encode(self, config: object) -> dict[str, Any]:
         """The JSON object of a configuration."""
         return {field.key: field.kind.encode(getattr(config, field.name)) for field in self.fields}
 
@@ -187,7 +187,7 @@ class ConfigKind(Kind):
     def encode(self, value: FieldValue) -> FieldValue:
         return schema_of(self.cls).encode(value)
 
-    def build(self, values: Callable[[], dict[str, Any]], place: Place) -> Any:
+    def build(self, values: Callable[[], dict[str, object]], place: Place) -> Any:
         """Builds the configuration, unless a value has a fault; what the class itself refuses becomes a fault."""
         before = len(place.faults)
         fields = values()
@@ -428,7 +428,7 @@ def _union(args: Iterable[object]) -> Kind:
     return members[0] if len(members) == 1 else UnionKind(members)
 
 
-def _flat(args: Iterable[Any]) -> Iterable[object]:
+def _flat(args: Iterable[object]) -> Iterable[object]:
     for arg in args:
         bare = _bare(arg)
         if typing.get_origin(bare) in (typing.Union, types.UnionType):
@@ -461,7 +461,7 @@ def _enter(table: dict[str, type[object]], tag: str, cls: type[object]) -> None:
         )
 
 
-def _default_of(declared: dataclasses.Field[Any], kind: Kind) -> Callable[[], object] | None:
+def _default_of(declared: dataclasses.Field[object], kind: Kind) -> Callable[[], object] | None:
     if declared.default_factory is not dataclasses.MISSING:
         return declared.default_factory
     if declared.default is not dataclasses.MISSING:

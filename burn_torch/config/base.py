@@ -102,7 +102,7 @@ class Config:
         with suppress(NameError):  # it names a class that is declared further down: compiled at the first use
             compile_schema(cls)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         """Raises: ConfigError that names `init`."""
         raise ConfigError(
             f"{type(self).__name__}: a configuration is not a function",
@@ -239,7 +239,7 @@ def _read(cls: type[C], data: str | bytes, subject: str) -> C:
 # -- declaring a class -------------------------------------------------------
 
 
-def _names_in_scope(cls: type[Any], annotations: Mapping[str, Any]) -> dict[str, object]:
+def _names_in_scope(cls: type[object], annotations: Mapping[str, object]) -> dict[str, object]:
     """The names of the surrounding scope that annotations written as text need, and the name of the class itself."""
     frame: Any = sys._getframe(2)
     while frame.f_code.co_name == "__init_subclass__":  # that of a base which calls ours

@@ -188,7 +188,7 @@ def _change_items(
 
 
 def _change_entries(
-    entries: Mapping[Any, Any], kind: DictKind, by_key: Mapping[str, list[Edit]], place: Place
+    entries: Mapping[object, object], kind: DictKind, by_key: Mapping[str, list[Edit]], place: Place
 ) -> object:
     values = dict(entries)
     for text, edits in by_key.items():

@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from burn_torch.config._kinds import FieldValue
 from burn_torch.config._schema import ConfigKind, info_of, schema_of
@@ -127,7 +127,7 @@ def leaves(config: Config) -> list[Leaf]:
     return list(_leaves(config, "", ""))
 
 
-def _leaves(config: Any, path: str, key: str) -> Iterator[Leaf]:
+def _leaves(config: object, path: str, key: str) -> Iterator[Leaf]:
     for field in schema_of(type(config)).fields:
         value = getattr(config, field.name)
         here, there = (f"{name}.{field.key}" if name else field.key for name in (path, key))

@@ -234,7 +234,7 @@ _CONTAINERS: Final[dict[type, tuple[str, Callable[[Any], bool]]]] = {
 }
 
 
-def _container(kind: tuple[str, Callable[[Any], bool]], member: Taken | None) -> Taken:
+def _container(kind: tuple[str, Callable[[object], bool]], member: Taken | None) -> Taken:
     text, is_one = kind
     if member is None:
         return Taken(text, is_one)

@@ -49,7 +49,7 @@ class TensorData:
         self.dtype: Final = dtype
 
     @staticmethod
-    def of(values: Any, dtype: DType | None = None) -> TensorData:
+    def of(values: object, dtype: DType | None = None) -> TensorData:
         """From nested sequences, numbers or an array.  Python floats become f32, ints i64, bools bool.
 
         A dtype may round values, and makes "is not zero" of them if it is bool; `convert` cuts and wraps them, too.

@@ -6,7 +6,7 @@ Shapes and devices know nothing of them; a leaf maps them to its own (`torch.flo
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class DType:
             return object.__new__(cls)
         raise _foreign(f"DType({', '.join(map(repr, args))})", args[0] if args else None)
 
-    def __class_getitem__(cls, name: Any) -> DType:
+    def __class_getitem__(cls, name: object) -> DType:
         raise _foreign(f"DType[{name!r}]", name)
 
     def __init__(self, name: str, kind: str, storage: type[np.generic]) -> None:

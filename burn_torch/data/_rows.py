@@ -150,7 +150,7 @@ class _Rows:
         if self._root.faults:
             self.finish()
 
-    def keep(self, item: Any, size: int) -> None:
+    def keep(self, item: object, size: int) -> None:
         """Keeps an item that takes so many bytes.  Raises: DataError where all take more than they may."""
         self.items.append(item)
         self._bytes += size + 8  # of the list

@@ -212,7 +212,7 @@ def barrier() -> None:
         dist.barrier()
 
 
-def gather(value: Any) -> list[Any]:
+def gather(value: object) -> list[Any]:
     """Returns what each process gives, in the order of their ranks: values that JSON can hold, and numpy arrays."""
     if _world.size == 1:
         return [value]

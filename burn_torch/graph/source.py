@@ -27,7 +27,7 @@ class Emit(Protocol):
 def calls_of_execute(graph: Graph, execute: Callable[..., object]) -> Candidate:
     """A function `f(*inputs) -> tuple of outputs` that calls `execute(call, inputs)` for each node."""
 
-    def emit(node: Node, inputs: Sequence[str], name: Callable[[Any], str]) -> str:
+    def emit(node: Node, inputs: Sequence[str], name: Callable[[object], str]) -> str:
         expression = f"{name(execute)}({name(node.call)}, ({''.join(f'{i}, ' for i in inputs)}))"
         return expression if node.call.multiple else f"{expression}[0]"
 
@@ -82,7 +82,7 @@ def straight_line(
     return made_function
 
 
-def _operand(i: Input, name: Callable[[Any], str]) -> str:
+def _operand(i: Input, name: Callable[[object], str]) -> str:
     if isinstance(i, Literal):
         # not its digits: the 1/n of a mean would make each shape a source of its own, to be compiled and kept
         return name(i.value)

@@ -80,12 +80,12 @@ def is_torch(part: object) -> bool:
     return isinstance(part, type) and issubclass(part, torch.nn.Module | torch.Tensor)
 
 
-def is_ours(cls: type[Any]) -> bool:
+def is_ours(cls: type[object]) -> bool:
     """Returns whether a class is of this library."""
     return cls.__module__.startswith("burn_torch.")
 
 
-def text_of(hint: Any) -> str:
+def text_of(hint: object) -> str:
     """An annotation as one writes it, without the homes of its names."""
     return re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(hint))
 

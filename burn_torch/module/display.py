@@ -73,7 +73,7 @@ class Content:
         self.type_name = name
         return self
 
-    def add(self, name: str, value: Any) -> Self:
+    def add(self, name: str, value: object) -> Self:
         """An attribute: a number, a text, a module, a parameter, a list."""
         self.attributes.append((name, value))
         return self
@@ -111,7 +111,7 @@ def format_module(module: Module, settings: DisplaySettings) -> str:
 def _shared_nodes(module: Module) -> dict[int, list[str]]:
     paths: dict[int, list[str]] = {}
 
-    def walk(value: Any, path: str) -> None:
+    def walk(value: object, path: str) -> None:
         for name, child in children(value):
             where = f"{path}.{name}" if path else name
             if isinstance(child, Tree | Param):
@@ -131,7 +131,7 @@ def _text(value: object, settings: DisplaySettings) -> str:
     return _alone(value, settings) + (f" (one object: {', '.join(paths)})" if paths else "")
 
 
-def _shows_itself(value: Any) -> bool:
+def _shows_itself(value: object) -> bool:
     """Returns whether a value is a module: of all trees these say what they show."""
     return isinstance(value, Tree) and hasattr(type(value), "custom_content")
 

@@ -12,7 +12,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def _refuse(self: FieldDict[Any, Any], *args: object, **kwargs: object) -> NoReturn:
+def _refuse(self: FieldDict[object, object], *args: object, **kwargs: object) -> NoReturn:
     """Refuses the change; ArgumentError."""
     raise ArgumentError(
         "a module cannot be changed, nor a dict in one of its fields",

@@ -333,7 +333,7 @@ def _kinds_of(cls: type[Tree]) -> dict[str, Callable[[Any], bool]]:
     return kinds
 
 
-def _is_number_or_tensor(is_number: Callable[[Any], bool], value: object) -> bool:
+def _is_number_or_tensor(is_number: Callable[[object], bool], value: object) -> bool:
     return isinstance(value, Tensor) or is_number(value)
 
 

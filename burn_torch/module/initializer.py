@@ -75,7 +75,7 @@ class Initializer(Config, enum=True):
     def _row_and_numbers(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
         """The row that makes the elements, and its parameters."""
 
-    def _make(self, row: Any, numbers: tuple[Any, ...], shape: Shape, device: Device) -> Tensor:
+    def _make(self, row: object, numbers: tuple[object, ...], shape: Shape, device: Device) -> Tensor:
         return _run(row, numbers, shape, DType.F32, device)
 
     def _fan(self, name: str, fan: int | None) -> int:
@@ -255,7 +255,7 @@ class Orthogonal(Initializer):
             )
         return ops.normal, (0.0, 1.0)
 
-    def _make(self, row: Any, numbers: tuple[Any, ...], shape: Shape, device: Device) -> Tensor:
+    def _make(self, row: object, numbers: tuple[object, ...], shape: Shape, device: Device) -> Tensor:
         rows, cols = shape[0], math.prod(shape[1:])
         tall = (max(rows, cols), min(rows, cols))
         drawn = np.asarray(_run(row, numbers, tall, DType.F64, Device.ndarray()).into_data())

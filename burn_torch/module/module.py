@@ -45,7 +45,7 @@ class Module(Tree):
     of Module.  A module never changes: training, moving and loading give a new one that shares what stayed the same.
     """
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         """Raises: ArgumentError that names `forward`.  A class may define what a call of its own does."""
         name = type(self).__name__
         raise ArgumentError(
@@ -275,7 +275,7 @@ def _kind(param: Param) -> str:
     return "float" if dtype.is_float else "int" if dtype.is_int else "bool"
 
 
-def _visit(value: Any, visitor: ModuleVisitor, path: str) -> None:
+def _visit(value: object, visitor: ModuleVisitor, path: str) -> None:
     for name, child in tree.children(value):
         where = f"{path}.{name}" if path else name
         if isinstance(child, Param):

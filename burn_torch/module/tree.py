@@ -101,7 +101,7 @@ class Tree:
     def _children(self) -> Iterator[tuple[str, object]]:
         return children(self)
 
-    def _with_fields(self, changed: Mapping[str, Any]) -> Self:
+    def _with_fields(self, changed: Mapping[str, object]) -> Self:
         node = object.__new__(type(self))
         node.__dict__.update(self._fields())
         node.__dict__.update(changed)
@@ -143,7 +143,7 @@ def _rebuild(cls: type[Tree], fields: dict[str, object]) -> Tree:
     return node
 
 
-def _refuse_assignment(self: Tree, name: str, value: Any) -> NoReturn:
+def _refuse_assignment(self: Tree, name: str, value: object) -> NoReturn:
     name_of_type = type(self).__name__
     if name not in self.__module_fields__:
         declared = ", ".join(self.__module_fields__) or "none yet"
@@ -170,7 +170,7 @@ def _refuse_deletion(self: Tree, name: str) -> NoReturn:
     _refuse_assignment(self, name, None)
 
 
-def is_node(value: Any) -> bool:
+def is_node(value: object) -> bool:
     """Returns whether a field's value belongs to the tree (a container does if anything in it does)."""
     if isinstance(value, Tree | Param | RunningState | Tensor):
         return True
@@ -193,7 +193,7 @@ def children(value: Any) -> Iterator[tuple[str, Any]]:
     return ((name, item) for name, item in items if is_node(item))
 
 
-def container_name(value: Any) -> str:
+def container_name(value: object) -> str:
     """How visitors are told of a container: "Struct:Linear", "List", "Tuple", "Dict"."""
     if isinstance(value, dict):
         return "Dict"
@@ -202,7 +202,7 @@ def container_name(value: Any) -> str:
     return f"Struct:{type(value).__name__}"
 
 
-def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def walk(value: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """Paths and leaves (Param, RunningState, Tensor) in order; a shared leaf comes once for each place."""
     for name, child in children(value):
         where = f"{path}.{name}" if path else name

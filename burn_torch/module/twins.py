@@ -67,14 +67,14 @@ def places(module: tree.Tree) -> list[Place]:
     return list(_places(module, "", (), ("",)))
 
 
-def _layer(value: Any) -> str:
+def _layer(value: object) -> str:
     """The library's class that an object is of: a layer derived from Linear lies as Linear does, and a class of
     somebody else that is called Linear does not."""
     classes = (cls for cls in type(value).__mro__ if cls.__module__.partition(".")[0] == "burn_torch")
     return next((cls.__name__ for cls in classes), "")
 
 
-def _places(value: Any, path: str, above: tuple[str, ...], prefixes: tuple[str, ...]) -> Iterator[Place]:
+def _places(value: object, path: str, above: tuple[str, ...], prefixes: tuple[str, ...]) -> Iterator[Place]:
     name = type(value).__name__
     layer = _layer(value)
     here = (*above, tree.container_name(value))
@@ -140,7 +140,7 @@ Blocks: TypeAlias = Callable[[Any, str, Place, str, Sequence[str]], "list[Twin]"
 
 
 # -- tensors that hold several values --------------------------------------------------------------------------
-def _attention(value: Any, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
+def _attention(value: object, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
     order = ("query", "key", "value")
     if field not in order:
         return []
@@ -166,7 +166,7 @@ def _cross(value: Any, field: str, place: Place, where: str, prefixes: Sequence[
 def _recurrent(*gates: str) -> Blocks:
     """Gates in the order of PyTorch's rows, each with a map of the input and one of the hidden state."""
 
-    def twins(value: Any, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
+    def twins(value: object, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
         if field not in gates:
             return []
         transform, _, name = place.path.removeprefix(f"{where}.").partition(".")
@@ -180,7 +180,7 @@ def _recurrent(*gates: str) -> Blocks:
     return twins
 
 
-def _both_ways(value: Any, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
+def _both_ways(value: object, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
     """PyTorch keeps both directions in one module, and puts `_reverse` behind the names of the second."""
     ending = {"forward_layer": "", "reverse_layer": "_reverse"}.get(field)
     if ending is None:

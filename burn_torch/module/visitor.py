@@ -35,7 +35,7 @@ class ModuleVisitor:
     def visit_bool(self, param: Param) -> None:
         """A parameter of truth values."""
 
-    def visit_state(self, path: str, state: Any) -> None:
+    def visit_state(self, path: str, state: object) -> None:
         """A RunningState, such as the running mean of BatchNorm."""
 
     def visit_float_with_path(self, path: str, id: ParamId, tensor: Tensor) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from burn_torch import ops
 from burn_torch.config import Config
@@ -91,7 +90,12 @@ class Adam(_AdamBase):
     penalty: float
 
     def update(
-        self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
+        self,
+        lr: object,
+        time: object,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        slots: Sequence[Sequence[Tensor]],
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
         """See `Optimizer.update`."""
         return self._update_with(lr, self.penalty, 0.0, False, time, params, grads, slots)
@@ -104,7 +108,12 @@ class AdamW(_AdamBase):
     cautious: bool
 
     def update(
-        self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
+        self,
+        lr: object,
+        time: object,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        slots: Sequence[Sequence[Tensor]],
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
         """See `Optimizer.update`."""
         return self._update_with(lr, 0.0, self.decay, self.cautious, time, params, grads, slots)

@@ -161,7 +161,7 @@ class GroupedOptimizer(Tree):
 
     @staticmethod
     def of(
-        model: Module, groups: Mapping[str, tuple[ParamGroup, Any]], rest: Any = None, *, rest_name: str = "rest"
+        model: Module, groups: Mapping[str, tuple[ParamGroup, object]], rest: object = None, *, rest_name: str = "rest"
     ) -> GroupedOptimizer:
         """Every trainable parameter of a model in exactly one group; `rest` takes those that no group has.
 

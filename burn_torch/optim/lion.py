@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from burn_torch import ops
 from burn_torch.config import Config
@@ -48,7 +47,12 @@ class Lion(Optimizer):
         return ("mean",)
 
     def update(
-        self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
+        self,
+        lr: object,
+        time: object,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        slots: Sequence[Sequence[Tensor]],
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
         """See `Optimizer.update`."""
         numbers = (lr, self.beta_1, self.beta_2, self.decay)

@@ -67,7 +67,12 @@ class Optimizer(Tree):
 
     @abstractmethod
     def update(
-        self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
+        self,
+        lr: object,
+        time: object,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        slots: Sequence[Sequence[Tensor]],
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
         """New parameters and states of tensors of one device, in their `time`-th step (from 1)."""
 
@@ -97,7 +102,7 @@ class Optimizer(Tree):
 
     # -- stepping -------------------------------------------------------------------------
     @worded
-    def step(self, lr: Any, model: M, gradients: GradientsParams) -> tuple[M, Self]:
+    def step(self, lr: object, model: M, gradients: GradientsParams) -> tuple[M, Self]:
         """The model and the optimizer after one update with learning rate `lr` (per step).
 
         Raises: ArgumentError for other arguments, or in another order.

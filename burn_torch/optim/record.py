@@ -147,7 +147,7 @@ class LrSchedulerRecord(_Kept, dict[str, Any]):
         return values
 
 
-def _flat(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, object]]:
+def _flat(values: Mapping[str, object], path: str) -> Iterator[tuple[str, object]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}{name}.")

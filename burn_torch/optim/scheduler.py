@@ -56,7 +56,7 @@ class LrScheduler(ABC):
         """How many steps were taken."""
         return LrSchedulerRecord(kind=type(self).__name__, taken=self.taken)
 
-    def load_record(self, record: Mapping[str, Any]) -> LrScheduler:
+    def load_record(self, record: Mapping[str, object]) -> LrScheduler:
         """This schedule, gone on to where the record was made.
 
         Raises: RecordError for the record of another kind of schedule.

@@ -61,7 +61,12 @@ class Sgd(Optimizer):
     penalty: float
 
     def update(
-        self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
+        self,
+        lr: object,
+        time: object,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        slots: Sequence[Sequence[Tensor]],
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
         """See `Optimizer.update`."""
         return run_update(ops.sgd_update, (lr, self.penalty), params, grads)[0], ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, NoReturn, Self, cast
+from typing import NoReturn, Self, cast
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
@@ -30,7 +30,7 @@ class IndexMethods(ShapeMethods):
     def __getitem__(self, item: object) -> Self:
         return cast(Self, index(self, item))
 
-    def __delitem__(self, item: Any) -> NoReturn:
+    def __delitem__(self, item: object) -> NoReturn:
         raise told(
             DTypeError,
             "tensors are immutable",
@@ -39,7 +39,7 @@ class IndexMethods(ShapeMethods):
             mend="y = Tensor.cat([x[:i], x[i + 1 :]], 0), x[mask] or x.select(dim, indices)",
         )
 
-    def __setitem__(self, item: Any, value: Any) -> NoReturn:
+    def __setitem__(self, item: object, value: object) -> NoReturn:
         raise told(
             DTypeError,
             "tensors are immutable",

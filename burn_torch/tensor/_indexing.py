@@ -327,7 +327,7 @@ def _range(part: Any, size: int, x: Value, at: int) -> tuple[Range, bool]:
     return (start + (count - 1) * step, start + 1, -step), True
 
 
-def _is_no_position(part: Any) -> bool:
+def _is_no_position(part: object) -> bool:
     """Returns whether it is a truth, or an array: Python would count the one as 1, torch an only element as the
     integer.
     """

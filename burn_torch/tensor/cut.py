@@ -41,7 +41,7 @@ class CutTensor(Tensor):  # type: ignore[misc]  # final for users
     """Says which leaves these can be: those before `_until[generation]`."""
 
     @staticmethod
-    def _mixed(op: Op, backend: Executor, inputs: Sequence[Any], attrs: Attrs) -> Any:
+    def _mixed(op: Op, backend: Executor, inputs: Sequence[object], attrs: Attrs) -> Any:
         """Returns what a row gives of inputs of which some are cut: results behind cuts on their tapes, or cut off
         too.
         """

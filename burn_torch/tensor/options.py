@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, Final, Self, final
+from typing import ClassVar, Final, Self, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
@@ -38,7 +38,7 @@ __all__ = [
 
 class _Choice(Enum):
     @classmethod
-    def of(cls, value: Any) -> Self:
+    def of(cls, value: object) -> Self:
         """The member itself, or the one of this name.  Raises: ArgumentError with the names there are."""
         if isinstance(value, cls):
             return value
@@ -127,7 +127,7 @@ class PadMode:
         return PadMode("constant", value)
 
     @staticmethod
-    def of(mode: Any) -> PadMode:
+    def of(mode: object) -> PadMode:
         """The mode itself, the one of this name, or a constant for a number.  Raises: ArgumentError."""
         if isinstance(mode, PadMode):
             return mode

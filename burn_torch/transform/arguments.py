@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 # -- walks -------------------------------------------------------------------------------------------------
-def mapped(value: Argument, change: Callable[[Any, str], Any], path: str) -> Any:
+def mapped(value: Argument, change: Callable[[object, str], object], path: str) -> Any:
     """The same containers with `change(leaf, path)` for each leaf: tensor, parameter, module, or what is none of it."""
     if isinstance(value, Tensor | Param | RunningState | Tree):
         return change(value, path)
@@ -245,7 +245,7 @@ class Lifted:
 
         return [mapped(arg, result, "") for arg in self._originals]
 
-    def beside(self, others: Sequence[Any], what: str) -> list[Tensor | None]:
+    def beside(self, others: Sequence[object], what: str) -> list[Tensor | None]:
         """One tensor a slot, or None, from `others`, which have the structure of the derivatives.
 
         Raises: ArgumentError, ShapeError where they have not.

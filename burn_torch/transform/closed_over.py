@@ -134,7 +134,7 @@ def require_same(function: Function, before: Container, after: Container) -> Non
     raise changed(function, name, constant.value if isinstance(constant, Constant) else constant)
 
 
-def changed(function: Function, name: str, held: Any) -> TraceError:
+def changed(function: Function, name: str, held: object) -> TraceError:
     """The error of something that a function changed instead of returning a new one."""
     function_name = getattr(function, "__name__", type(function).__name__)
     return TraceError(
@@ -146,7 +146,7 @@ def changed(function: Function, name: str, held: Any) -> TraceError:
     )
 
 
-def _article(held: Any) -> str:
+def _article(held: object) -> str:
     return "an" if type(held).__name__[0].lower() in "aeiou" else "a"
 
 

@@ -113,7 +113,7 @@ def compile(
 
 @checked(but=("function", "precision", "numerics", "memory_limit_bytes"))
 def compile(
-    function: Any = None,
+    function: object = None,
     /,
     *,
     donate: str | int | Collection[str | int] = (),
@@ -372,7 +372,7 @@ class Compiled(Generic[P, R]):
 
     # -- tracing ---------------------------------------------------------------------------------------
     def _first(
-        self, args: Sequence[Argument], kwargs: Mapping[str, Argument], key: tuple[Any, ...], walk: Walk
+        self, args: Sequence[Argument], kwargs: Mapping[str, Argument], key: tuple[object, ...], walk: Walk
     ) -> tuple[Sequence[Any], Program, Walk, Sequence[tuple[Tree, Moved]]]:
         """The arguments to run on, the program of a structure that is met for the first time, what it takes of them,
         and donated optimizers that were given their state: others run in their place.
@@ -470,7 +470,7 @@ class Compiled(Generic[P, R]):
     def _pullback(
         self,
         program: Program,
-        call: Callable[[Sequence[Any]], Any],
+        call: Callable[[Sequence[object]], object],
         structures: Sequence[Structure],
         names: Sequence[str],
         present: tuple[bool, ...],

@@ -40,7 +40,7 @@ def constant_key(value: Argument) -> Any:
     return (kind, value)
 
 
-def is_value_class(kind: type[Any]) -> bool:
+def is_value_class(kind: type[object]) -> bool:
     """Returns whether it is a hashable dataclass that is compared by its fields rather than by identity."""
     return dataclasses.is_dataclass(kind) and kind.__hash__ not in (None, object.__hash__)
 

@@ -42,7 +42,7 @@ def grad(fn: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) 
     both = _differentiate("grad", fn, argnums, has_aux)
 
     @functools.wraps(fn)
-    def gradient(*args: Any, **kwargs: Any) -> Any:
+    def gradient(*args: object, **kwargs: object) -> Any:
         value, gradients = both(args, kwargs)
         return (gradients, value[1]) if has_aux else gradients
 
@@ -95,7 +95,7 @@ def _differentiate(
 ) -> Callable[[Sequence[Any], dict[str, Any]], tuple[Any, Any]]:
     what = named(transform, fn)
 
-    def both(args: Sequence[Argument], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    def both(args: Sequence[Argument], kwargs: dict[str, object]) -> tuple[Any, Any]:
         chosen = differentiated(what, argnums, len(args))
         tape, own = tape_for(what, fn, [*args, *kwargs.values()], [args[i] for i in chosen])
         since = next_id()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -80,7 +80,7 @@ def _count_own_references() -> int:
     holder = _Holder(torch.zeros(1))
     leaves = [holder.primitive]
 
-    def count(tensor: Any, primitive: Primitive) -> int:
+    def count(tensor: object, primitive: Primitive) -> int:
         return sys.getrefcount(primitive)
 
     return count(holder, leaves[0])

@@ -18,7 +18,7 @@ __all__ = ["assert_fused", "explain"]
 P = ParamSpec("P")
 
 
-def explain(function: Function, /, *args: Any, **kwargs: Any) -> Explanation:
+def explain(function: Function, /, *args: object, **kwargs: object) -> Explanation:
     """How a function is, or would be, compiled for these arguments.  It is traced, not run; nothing is donated.
 
     Raises: TraceError as `compile` does.

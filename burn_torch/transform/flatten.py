@@ -268,7 +268,11 @@ class Walk:
 
     # -- containers ------------------------------------------------------------------------------------
     def _container(
-        self, kind: type[Any], names: tuple[Any, ...], items: Sequence[Any], take: Callable[[Any], Structure]
+        self,
+        kind: type[object],
+        names: tuple[object, ...],
+        items: Sequence[object],
+        take: Callable[[object], Structure],
     ) -> Container:
         children = []
         for name, item in zip(names, items, strict=True):

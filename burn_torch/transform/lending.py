@@ -46,7 +46,7 @@ class Lender:
         if self._order is not None:
             self._lent = [trees[i]._flat.handle for i in self._order]
 
-    def is_handed_back(self, handles: Sequence[Any]) -> bool:
+    def is_handed_back(self, handles: Sequence[object]) -> bool:
         """Returns whether the leaves of the donated trees, by their handles, are those that were lent last."""
         return len(handles) == len(self._lent) and all(map(is_, handles, self._lent))
 

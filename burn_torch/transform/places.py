@@ -109,7 +109,7 @@ class Places:
         """Gets the path and the object of each generator of random numbers."""
 
     # -- lasting places ---------------------------------------------------------------------------------------
-    def add(self, holder: Any, key: str, make: Callable[[], Place]) -> None:
+    def add(self, holder: object, key: str, make: Callable[[], Place]) -> None:
         """Notes a place that no call of the function makes anew."""
         if (id(holder), key) not in self._lasting:
             self._lasting[id(holder), key] = make()
@@ -368,7 +368,7 @@ def _state_of_torch(value: object, seen: set[int]) -> Any:
     return _state_of_torch(vars(value), seen) if isinstance(value, _OF_TORCH) else None
 
 
-def _value_of(variable: ContextVar[Any]) -> Any:
+def _value_of(variable: ContextVar[object]) -> Any:
     """Returns what a variable of the context holds here, its default included; ABSENT where it has neither."""
     try:
         return variable.get()

@@ -349,7 +349,7 @@ class Program:
         leaves: list[Primitive],
         trees: Sequence[Tree],
         kept: bool = False,
-        connect: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
+        connect: Callable[[Sequence[object]], Sequence[object]] | None = None,
     ) -> Any:
         """The results, of all inputs and of the trees among the arguments; `kept` as `is_handed_back` says, `connect`
         puts those on a tape that belong there.

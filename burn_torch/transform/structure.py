@@ -69,7 +69,7 @@ class Structure:
 
     _interned: ClassVar[weakref.WeakValueDictionary[object, Any]] = weakref.WeakValueDictionary()
 
-    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> Any:
         """The value whose leaves begin at `at`.  `shared` keeps what stands in several places."""
         raise TypeError(type(self).__name__)
 
@@ -111,7 +111,7 @@ class Leaf(Structure):
         self.is_cut: Final = is_cut
         """Says whether it is a result that a tape takes for a constant, see `tensor/cut.py`."""
 
-    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Tensor:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> Tensor:
         """A tensor."""
         return wrap.tensor(self, leaves[at])
 
@@ -129,7 +129,7 @@ class Number(Structure):
         self.size = 1
         self.spec: Final = spec
 
-    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> Any:
         """The number."""
         return leaves[at]
 
@@ -147,7 +147,7 @@ class Constant(Structure):
         self.size = 0
         self.value: Final = value.value
 
-    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> Any:
         """The object itself."""
         return self.value
 
@@ -184,7 +184,7 @@ class ParamStructure(Structure):
         self.require_grad: Final = require_grad
         self.mapper: Final = mapper
 
-    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Param:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> Param:
         """A parameter of the same identity."""
         value = wrap.tensor(self.tensor, leaves[at])
         return Param(value, self.ident, require_grad=self.require_grad, mapper=self.mapper)
@@ -204,7 +204,7 @@ class StateStructure(Structure):
         self.ident: Final = ident
         self.tensor: Final = tensor
 
-    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> RunningState:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> RunningState:
         """A cell of the same identity."""
         return RunningState(wrap.tensor(self.tensor, leaves[at]), self.ident)
 
@@ -223,7 +223,7 @@ class Root(Structure):
         self.kind: Final = kind
         self.tree: Final = tree
 
-    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> Any:
         """The tree."""
         return wrap.root(self, leaves[at : at + self.size])
 
@@ -246,7 +246,7 @@ class First(Structure):
         self.number: Final = number
         self.tree: Final = tree
 
-    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> Any:
         """The tree."""
         tree = shared[self.number] = self.tree.build(leaves, at, wrap, shared)
         return tree
@@ -269,7 +269,7 @@ class Again(Structure):
         self.size = 0
         self.number: Final = number
 
-    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> Any:
         """The first object."""
         return shared[self.number]
 
@@ -301,11 +301,11 @@ class Container(Structure):
         self.children: Final = children
         self.rebuild: Final = rebuilder(kind)
 
-    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+    def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> Any:
         """A container of the same kind."""
         return self.rebuild(self.names, self.values(leaves, at, wrap, shared))
 
-    def values(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, Any]) -> list[Any]:
+    def values(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> list[Any]:
         """Returns what it holds, in the order of `names`."""
         values = []
         for child in self.children:
@@ -349,7 +349,7 @@ CONTAINERS: Final[dict[type[Any], tuple[_Open, _Close]]] = {
 
 
 @checked
-def register_container(kind: type[Any], take_apart: _Open, put_together: _Close) -> None:
+def register_container(kind: type[object], take_apart: _Open, put_together: _Close) -> None:
     """Lets compiled functions take and return a container of one's own.
 
     `take_apart(value)` gives hashable names and the values; `put_together(names, values)` makes the container again.
@@ -358,7 +358,7 @@ def register_container(kind: type[Any], take_apart: _Open, put_together: _Close)
     CONTAINERS[kind] = (take_apart, put_together)
 
 
-def rebuilder(kind: type[Any]) -> _Close:
+def rebuilder(kind: type[object]) -> _Close:
     """How a container of this kind is put together of names and values."""
     container = CONTAINERS.get(kind)
     if container is not None:

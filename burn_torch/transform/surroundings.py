@@ -96,7 +96,7 @@ class Surroundings:
                 yield f"{type(value).__name__}.{name}", item
 
 
-def plain_function(function: Any) -> Any:
+def plain_function(function: object) -> Any:
     """The Python function under bound methods and partials."""
     while isinstance(function, MethodType | functools.partial | staticmethod | classmethod):
         function = function.func if isinstance(function, functools.partial) else function.__func__

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from burn_torch.backend.autodiff.decorator import Autodiff
 from burn_torch.backend.autodiff.tape import Node, Passage
@@ -71,7 +71,9 @@ class Cut(Passage):
         return (gradients[0],)
 
 
-def behind_cut(stack: Any, primitive: Primitive, spec: TensorSpec, line: str, depends: Callable[[int], bool]) -> object:
+def behind_cut(
+    stack: object, primitive: Primitive, spec: TensorSpec, line: str, depends: Callable[[int], bool]
+) -> object:
     """A primitive behind a cut on each of its tapes on which it is tracked; itself where it is on none."""
     if not isinstance(stack, Autodiff):
         return primitive

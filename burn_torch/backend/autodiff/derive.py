@@ -47,7 +47,7 @@ class Derivation:
 
 
 def derive(
-    call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool, *, tape: Callable[[Any], Any]
+    call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool, *, tape: Callable[[object], object]
 ) -> Derivation:
     """The backward of `call` for the inputs in `needs`, given gradients of the outputs in `present`.
 
@@ -62,7 +62,7 @@ def derive(
 
 
 def _derive(
-    call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool, tape: Callable[[Any], Any]
+    call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool, tape: Callable[[object], object]
 ) -> Derivation:
     trace = Trace()
     keys: list[Key] = []
@@ -103,9 +103,9 @@ def _entries(
     call: Call,
     gradients: list[Value | None],
     inputs: list[Primitive],
-    outputs: tuple[Any, ...],
+    outputs: tuple[object, ...],
     needs: Sequence[bool],
-    tape: Callable[[Any], Any],
+    tape: Callable[[object], object],
 ) -> Sequence[Primitive]:
     rule = call.op.gradient_rule
     if rule is not None:
