@@ -34,6 +34,7 @@ class Backend(ABC):
     inner: Any = None
     """The backend that a decorator holds; None of a leaf."""
     is_autodiff: bool = False
+    is_fusion: bool = False
     trains: bool = False
     """Whether layers such as Dropout and BatchNorm train on values of this backend."""
     lasting: bool = True

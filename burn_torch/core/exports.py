@@ -4,6 +4,7 @@
     from burn_torch.nn.padding import A as A        one name of a module that has others too
 
     list_exports(globals())                         `__all__`, for `import *` and for readers
+    export_lazily(globals(), {"Linear": "linear"})  a name of a module that is imported when the name is first used
 
 Type checkers take both forms of import for public names (PEP 484), so no list and no stub repeats them.
 """
@@ -11,9 +12,11 @@ Type checkers take both forms of import for public names (PEP 484), so no list a
 from __future__ import annotations
 import __future__
 
+import importlib
+from collections.abc import Mapping
 from types import ModuleType
 
-__all__ = ["list_exports"]
+__all__ = ["export_lazily", "list_exports"]
 
 
 def list_exports(scope: dict[str, object]) -> None:
@@ -27,6 +30,23 @@ def list_exports(scope: dict[str, object]) -> None:
         if not name.startswith("_") and not isinstance(value, ModuleType | __future__._Feature)
     ]
     scope["__all__"] = sorted(names, key=_in_order)
+
+
+def export_lazily(scope: dict[str, object], homes: Mapping[str, str]) -> None:
+    """Gives a package names whose modules, here relative to it, are imported when a name is first used.
+
+    Set at run time: type checkers read the imports of these names under TYPE_CHECKING.
+    """
+    package = scope["__name__"]
+
+    def resolve(name: str) -> object:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
+        scope[name] = value = getattr(importlib.import_module(f"{package}.{home}"), name)
+        return value
+
+    scope["__getattr__"] = resolve
 
 
 def _in_order(name: str) -> tuple[int, str]:

@@ -14,11 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.random import Generator
 
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import Shape, TensorSpec
@@ -32,6 +31,9 @@ from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.value import Primitive, Value
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 MODES = ("bilinear", "nearest", "bicubic")
 PADDING_MODES = ("zeros", "border", "reflection")

@@ -25,6 +25,7 @@ from burn_torch.core.frames import at_user_line
 from burn_torch.core.spec import NUMBER_SPECS, DTypeFault, NumberSpec, Spec, TensorSpec
 from burn_torch.ops.faults import RuleFault
 from burn_torch.ops.laws import Law, LawT
+from burn_torch.ops.registry import Registry
 from burn_torch.ops.signature import Signature
 from burn_torch.ops.template import require_template
 from burn_torch.ops.value import Executor, Value
@@ -34,7 +35,7 @@ __all__ = ["REGISTRY", "Call", "Candidate", "Op", "PerCall", "op", "pairing_of",
 Candidate: TypeAlias = Callable[..., Any]
 """How a leaf, or a rule of a row, computes: from primitives or values, numbers and None to one result or several."""
 
-REGISTRY: Final[dict[str, Op]] = {}
+REGISTRY: Final = Registry()
 
 _CALLS_PER_OP: Final = 512
 _lock: Final = threading.RLock()
@@ -493,7 +494,7 @@ def op(
     commutative        the first two inputs may be swapped
     samples            inputs that can expose a mistake, see `ops/samples.py`
     source             where the formula is from
-    device_numbers     how torch computes it with numbers that lie on the device, see `ops/device_numbers.py`
+    device_numbers     how torch computes it with numbers that lie on the device, see `backend/libtorch/forms`
     """
     fields = {name: value for name, value in locals().items() if name != "namespace"}
     for name, allowed in _WORDS.items():
@@ -508,14 +509,7 @@ def op(
 
     def declare(rule: Candidate) -> Op:
         row = Op(rule, fields, namespace)
-        if row.name in REGISTRY and REGISTRY[row.name].rule.__module__ != rule.__module__:
-            raise ArgumentError(
-                f"op: two rows are named {row.name}",
-                given=f"{rule.__module__}.{rule.__name__}",
-                expected=f"a name beside that of {REGISTRY[row.name].rule.__module__}",
-                mend='give it a namespace of its own: @op(namespace="mine", ...)',
-            )
-        REGISTRY[row.name] = row
+        REGISTRY.enter(row)
         return row
 
     return declare

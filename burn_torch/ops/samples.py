@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from burn_torch.core.spec import Shape
 from burn_torch.ops.value import Primitive
+
+if TYPE_CHECKING:
+    from numpy.random import Generator  # 10 ms, which only a test needs
 
 __all__ = [
     "Drawer",
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-Drawer = Callable[[Generator], Array]
+Drawer: TypeAlias = "Callable[[Generator], Array]"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 import torch
 
-from burn_torch.backend import Autodiff, Backend, Fusion, LibTorch, NdArray
+from burn_torch.backend import Autodiff, Backend, LibTorch, NdArray
 from burn_torch.backend.base import capabilities
 from burn_torch.backend.lazy import fused_by_default, fusion_of, is_fused
 from burn_torch.backend.tracing import active
@@ -214,7 +214,11 @@ def _of_torch(place: str, fused: bool | None) -> Device:
 def _fused(stack: Any) -> Any:
     if is_fused(stack):
         return stack
-    return stack.onto(_fused(stack.inner)) if stack.is_autodiff else Fusion(stack)
+    if stack.is_autodiff:
+        return stack.onto(_fused(stack.inner))
+    from burn_torch.backend.lazy.decorator import Fusion  # and the scheduler, which other devices never need
+
+    return Fusion(stack)
 
 
 def no_device(value: object) -> DeviceError:

@@ -14,9 +14,9 @@ from burn_kernels import optimizer  # after the check for triton
 from burn_kernels.launch import H200, recording
 from burn_torch import Device, Distribution, Tensor, compile, explain
 from burn_torch.backend.libtorch.attached.table import device_form
+from burn_torch.backend.libtorch.forms.numbers import RUN_TIME
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.device_numbers import RUN_TIME
 from burn_torch.ops.op import REGISTRY
 from burn_torch.optim import AdamWConfig, GradientClippingConfig, GradientsParams
 from burn_torch.transform.explanation import Explanation

@@ -30,7 +30,7 @@ from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Primitive
 
-__all__ = ["Fusion", "fusion_of", "is_fused", "streams_of_this_thread"]
+__all__ = ["Fusion", "streams_of_this_thread"]
 
 _LONGEST: Final = 256
 _BEFORE_LIBRARY: Final = 32
@@ -57,6 +57,7 @@ class Fusion(Decorator):
     While a function is traced, the inner stack is: a traced Fusion passes everything on.
     """
 
+    is_fusion = True
     root: Step
     keyed: dict[NumberSpec, dict[object, Literal]]
     """Numbers that are part of the key of a sequence, since a pattern asks for them."""
@@ -240,22 +241,10 @@ class Fusion(Decorator):
         return 0 if issubclass(kind, Lazy) else self.version_of(primitive)
 
 
-def fusion_of(stack: Any) -> Fusion | None:
-    """The Fusion under the tapes of a stack; None if it has none."""
-    while stack.is_autodiff:
-        stack = stack.inner
-    return stack if isinstance(stack, Fusion) else None
-
-
 def streams_of_this_thread() -> list[Stream]:
     """The calling thread's streams of all stacks and places that were used so far."""
     stacks = [stack for stack in Decorator.interned() if isinstance(stack, Fusion)]
     return [local.stream for stack in stacks for local in list(stack._locals.values())]
-
-
-def is_fused(stack: object) -> bool:
-    """Whether a stack records what it computes."""
-    return fusion_of(stack) is not None
 
 
 def _first(inputs: Sequence[object]) -> Sequence[object]:

@@ -11,7 +11,6 @@ import torch
 
 from burn_torch.backend.base import Backend, run_decomposed
 from burn_torch.backend.capabilities import Program
-from burn_torch.backend.libtorch.attached.table import attached
 from burn_torch.backend.libtorch.capabilities import TorchCapabilities
 from burn_torch.backend.libtorch.plain import plan_of_candidate, row_candidate
 from burn_torch.backend.libtorch.tensors.adoption import adopted
@@ -77,7 +76,7 @@ class LibTorch(Backend):
         """What computes a Call, as a TorchCode where its source is known: a program writes that down."""
         candidate: Candidate | None = call.memo.get(LibTorch)
         if candidate is None:
-            candidate = attached(call) or row_candidate(call) or run_decomposed(self.compile, call)
+            candidate = _kernel_of(call) or row_candidate(call) or run_decomposed(self.compile, call)
             call.memo[LibTorch] = candidate
         return candidate
 
@@ -156,6 +155,19 @@ class LibTorch(Backend):
     def version(self, primitive: object) -> int:
         """torch's own count of writes in place."""
         return primitive._version if isinstance(primitive, torch.Tensor) else 0
+
+
+def _kernel_of(call: Call) -> Candidate | None:
+    """The kernel of a Call, of a table that is imported for GPUs and for generated kernels alone."""
+    if call.op.name.startswith("fusion::") or any(place.startswith("cuda") for place in _places(call)):
+        from burn_torch.backend.libtorch.attached.table import attached
+
+        return attached(call)
+    return None
+
+
+def _places(call: Call) -> set[str]:
+    return {spec.place for spec in call.results if isinstance(spec, TensorSpec)}
 
 
 def place_of(device: torch.device) -> str:

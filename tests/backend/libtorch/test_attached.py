@@ -10,10 +10,10 @@ import torch
 from burn_torch import ops
 from burn_torch.backend import LibTorch
 from burn_torch.backend.libtorch.attached import table
+from burn_torch.backend.libtorch.forms.numbers import RUN_TIME
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, TensorSpec
-from burn_torch.ops.device_numbers import RUN_TIME
 from burn_torch.ops.torch_types import FROM_TORCH
 
 KEY, STREAM = 2**63 - 5, 11

@@ -16,6 +16,8 @@ from burn_torch.backend.libtorch.attached.attention import ATTENTIONS
 from burn_torch.backend.libtorch.attached.convolutions import CONVOLUTIONS
 from burn_torch.backend.libtorch.attached.products import PRODUCTS, head_config
 from burn_torch.backend.libtorch.attached.rows import ROWS
+from burn_torch.backend.libtorch.forms.numbers import FORMS, RUN_TIME, DeviceForm, keyed
+from burn_torch.backend.libtorch.forms.updates import UPDATES, writing
 from burn_torch.backend.libtorch.generated.anchors import anchor_form, anchor_kernel
 from burn_torch.backend.libtorch.generated.triton_kernels import fused_kernel, held_form
 from burn_torch.core.distribution import check_probability
@@ -23,9 +25,8 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.rows.product_row import convolution, product
 from burn_torch.fusion.rows.row import kernel
-from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, keyed
-from burn_torch.ops.device_updates import writing
 from burn_torch.ops.op import Call, Candidate
+from burn_torch.ops.randomness import Drawing
 from burn_torch.ops.sampling import threshold
 from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Primitive
@@ -222,7 +223,7 @@ def _place(call: Call) -> str:
 
 
 def device_form(call: Call, known: Sequence[object]) -> DeviceForm | None:
-    """How the Call reads its run-time numbers from the device; None where it cannot.  See `ops/device_numbers.py`."""
+    """How the Call reads its run-time numbers from the device, see `forms`; None where it cannot."""
     if call.op is kernel:
         return held_form(call, known)
     if call.op in (product, convolution):
@@ -235,7 +236,11 @@ def device_form(call: Call, known: Sequence[object]) -> DeviceForm | None:
         found = _FORMS[call.op.name](call, known)
     if found is not None:
         return found
-    return None if call.op.device_numbers is None else call.op.device_numbers(call, known)
+    row = call.op
+    form = row.device_numbers or FORMS.get(row.name) or UPDATES.get(row.name)
+    if form is None and isinstance(row.torch, Drawing):
+        form = keyed(row.torch.on_device)
+    return None if form is None else form(call, known)
 
 
 # -- updates -----------------------------------------------------------------------------------------------

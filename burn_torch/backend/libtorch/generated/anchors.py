@@ -7,6 +7,7 @@ from typing import Any, Final, final
 
 import torch
 
+from burn_torch.backend.libtorch.forms.numbers import DeviceForm
 from burn_torch.backend.libtorch.generated.kernel_files import module_of
 from burn_torch.backend.libtorch.generated.kernel_variants import launched_with
 from burn_torch.backend.libtorch.generated.triton_kernels import generates, has_failed, in_device_form
@@ -26,7 +27,6 @@ from burn_torch.fusion.triton.kernel_proof import reached
 from burn_torch.fusion.triton.products import Product, ProductKernel, ProductTiles, lower_product
 from burn_torch.fusion.triton.proof import prove_product
 from burn_torch.graph.ir import Graph
-from burn_torch.ops.device_numbers import DeviceForm
 from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Primitive

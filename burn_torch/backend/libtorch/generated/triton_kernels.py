@@ -17,6 +17,7 @@ from typing import Any, Final, final
 
 import torch
 
+from burn_torch.backend.libtorch.forms.numbers import DeviceForm, run_time_numbers
 from burn_torch.backend.libtorch.generated.c_kernels import CFunction, c_function
 from burn_torch.backend.libtorch.generated.kernel_files import write_kernel
 from burn_torch.backend.libtorch.generated.kernel_variants import SLOTS, Variant
@@ -37,7 +38,6 @@ from burn_torch.fusion.triton.kernel_proof import KernelFault, reached
 from burn_torch.fusion.triton.lowering import lower
 from burn_torch.fusion.triton.proof import prove_triton
 from burn_torch.graph.ir import Graph
-from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Primitive
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from burn_torch.backend.libtorch.attached.programs import in_place_form
 from burn_torch.backend.libtorch.attached.table import device_form
+from burn_torch.backend.libtorch.forms.numbers import RUN_TIME, DeviceForm, run_time_numbers
 from burn_torch.backend.libtorch.recorded.transfers import with_transfers_apart
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
@@ -20,7 +21,6 @@ from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes import dead_code
 from burn_torch.graph.view import GraphView
-from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call, PerCall, unlisted
 from burn_torch.ops.torch_code import Over
 from burn_torch.ops.value import Primitive

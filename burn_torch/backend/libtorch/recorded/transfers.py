@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from burn_torch.backend.libtorch.forms.numbers import RUN_TIME, DeviceForm
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.view import GraphView
 from burn_torch.ops.collectives import arriving, mean_of, mean_start, mean_wait, packing, sending
-from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm
 from burn_torch.ops.op import Call, Op, PerCall, unlisted
 from burn_torch.ops.signature import Operand
 from burn_torch.ops.value import Primitive

@@ -7,15 +7,15 @@ written with multi-tensor functions and 0-d tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.forms.numbers import RUN_TIME, DeviceForm, Form, run_time_numbers
 from burn_torch.core.dtype import DType
-from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call, Candidate
-from burn_torch.ops.updates import adam_update, lion_update, momentum_update, sgd_update, sign_of_mean
+from burn_torch.ops.updates import sign_of_mean
 from burn_torch.ops.value import Primitive
 
 Tensors = Sequence[torch.Tensor]
@@ -55,10 +55,10 @@ def writing(
     def compute(*inputs: Primitive) -> Sequence[torch.Tensor]:
         # kernels go by addresses: a transposed gradient would be a wrong one
         dense = [*inputs[:tensors], *(x.contiguous() for x in inputs[tensors:])]
-        runs = _groups(dense[tensors:], groups)
+        grouped = _groups(dense[tensors:], groups)
         if not narrow:
-            runs[1] = [g if g.dtype == p.dtype else g.to(p.dtype) for p, g in zip(*runs[:2], strict=True)]
-        step(dense[: len(dtypes)], runs)
+            grouped[1] = [g if g.dtype == p.dtype else g.to(p.dtype) for p, g in zip(*grouped[:2], strict=True)]
+        step(dense[: len(dtypes)], grouped)
         written = [inputs[i] for i in over]
         for i, x in zip(over, written, strict=True):
             if dense[i] is not x:
@@ -102,8 +102,8 @@ def _momentum(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
     slot, nesterov = _slot(call), call.attrs["nesterov"]
 
     def pack(*numbers: float) -> Sequence[float]:
-        next_numbers = iter(numbers)
-        return [next(next_numbers) if value is RUN_TIME else value for value in (lr, share)]
+        changing = iter(numbers)
+        return [next(changing) if value is RUN_TIME else value for value in (lr, share)]
 
     def step(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
         params, grads, velocities = groups
@@ -187,7 +187,10 @@ def _adam(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
     return writing(call, known, kinds, (_slot(call),) * 3, pack, step)
 
 
-sgd_update.device_numbers = _sgd
-momentum_update.device_numbers = _momentum
-lion_update.device_numbers = _lion
-adam_update.device_numbers = _adam
+UPDATES: Final[Mapping[str, Form]] = {
+    "adam_update": _adam,
+    "lion_update": _lion,
+    "momentum_update": _momentum,
+    "sgd_update": _sgd,
+}
+"""By the row's name."""

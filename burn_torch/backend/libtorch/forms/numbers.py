@@ -11,7 +11,7 @@ The host computes in double what can be computed there (1 - beta ** time); the d
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -22,12 +22,11 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.creation import range_ends
 from burn_torch.ops.held_numbers import is_stored, require_numbers
-from burn_torch.ops.op import REGISTRY, Call, Candidate
-from burn_torch.ops.randomness import Drawing
+from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Primitive
 
-__all__ = ["RUN_TIME", "DeviceForm", "run_time_numbers"]
+__all__ = ["FORMS", "RUN_TIME", "DeviceForm", "Form", "keyed", "run_time_numbers"]
 
 RUN_TIME: Final = type("RunTime", (), {"__repr__": lambda self: "RUN_TIME"})()
 """Stands for a number that changes from call to call."""
@@ -53,7 +52,7 @@ Form = Callable[[Call, Sequence[Primitive]], "DeviceForm | None"]
 
 
 def run_time_numbers(known: Sequence[object]) -> list[int]:
-    """The positions of inputs that are numbers that change."""
+    """Returns the positions of inputs whose numbers change."""
     return [i for i, value in enumerate(known) if value is RUN_TIME]
 
 
@@ -86,7 +85,9 @@ def operands(function: Candidate, dtypes: Sequence[DType]) -> Form:
         wide = dtype in _HALF and not call.result.dtype.is_bool
         computed = _in_float32(function, call) if wide else function
         return DeviceForm(
-            (slot,) * len(at), partial(_check_held, call, dtype), lambda *inputs: computed(*[inputs[i] for i in order])
+            (slot,) * len(at),
+            partial(_check_numbers, call, dtype),
+            lambda *inputs: computed(*[inputs[i] for i in order]),
         )
 
     return form
@@ -101,7 +102,7 @@ def _in_float32(function: Candidate, call: Call) -> Callable[..., torch.Tensor]:
     return run
 
 
-def _check_held(call: Call, dtype: DType, *numbers: object) -> Sequence[Primitive]:
+def _check_numbers(call: Call, dtype: DType, *numbers: object) -> Sequence[Primitive]:
     if dtype.is_int or is_stored(call):
         require_numbers(call, dtype, numbers)
     return numbers
@@ -135,8 +136,6 @@ _FUNCTIONS: Final[dict[str, tuple[Candidate, Sequence[DType]]]] = {
     "lower": (torch.lt, _FLOATS),
     "lower_equal": (torch.le, _FLOATS),
 }
-for _name, (_function, _dtypes) in _FUNCTIONS.items():
-    REGISTRY[_name].device_numbers = operands(_function, _dtypes)
 
 
 def _mask_where(call: Call, known: Sequence[object]) -> DeviceForm | None:
@@ -146,11 +145,8 @@ def _mask_where(call: Call, known: Sequence[object]) -> DeviceForm | None:
     # the number is rounded to the type of x, half types too
     slot, kind = DType.F32 if dtype in _HALF else dtype, TO_TORCH[dtype]
     return DeviceForm(
-        (slot,), partial(_check_held, call, dtype), lambda value, x, mask: torch.where(mask, value.to(kind), x)
+        (slot,), partial(_check_numbers, call, dtype), lambda value, x, mask: torch.where(mask, value.to(kind), x)
     )
-
-
-REGISTRY["mask_where"].device_numbers = _mask_where
 
 
 # -- rows that make tensors -----------------------------------------------------------------------------------
@@ -162,7 +158,7 @@ def _full(call: Call, known: Sequence[object]) -> DeviceForm | None:
     theirs, device = TO_TORCH[dtype], torch.device(call.attrs["place"])
     return DeviceForm(
         (slot,),
-        partial(_check_held, call, dtype),
+        partial(_check_numbers, call, dtype),
         lambda value: torch.empty(shape, dtype=theirs, device=device).copy_(value),
     )
 
@@ -185,10 +181,6 @@ def _arange(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
         return given
 
     return DeviceForm((wide,) * len(at), pack, compute)
-
-
-REGISTRY["full"].device_numbers = _full
-REGISTRY["arange"].device_numbers = _arange
 
 
 # -- random rows ------------------------------------------------------------------------------------------------
@@ -220,6 +212,10 @@ def signed(*numbers: int) -> list[int]:
     return [(number + (1 << 63)) % (1 << 64) - (1 << 63) for number in numbers]
 
 
-for _row in REGISTRY.values():
-    if isinstance(_row.torch, Drawing):
-        _row.device_numbers = keyed(_row.torch.on_device)
+FORMS: Final[Mapping[str, Form]] = {
+    **{name: operands(function, dtypes) for name, (function, dtypes) in _FUNCTIONS.items()},
+    "arange": _arange,
+    "full": _full,
+    "mask_where": _mask_where,
+}
+"""By the row's name; a row that draws has the form of `keyed`."""

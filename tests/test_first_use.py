@@ -1,0 +1,51 @@
+"""A first tensor and `--help` import what they need: times of first uses are told by `benchmarks/first_use.py`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROWS_OF_A_FIRST_TENSOR = {"comparison", "creation", "indexing", "logic", "selection", "shapes"}
+"""The families of rows that `Tensor.zeros` computes with, or that passes of graphs name."""
+
+
+def modules_after(code: str) -> set[str]:
+    """The modules of a fresh process after some code."""
+    code = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def first_tensor() -> set[str]:
+    return modules_after("from burn_torch import Device, Tensor\nTensor.zeros((2, 3), Device.cpu(fused=False))")
+
+
+@pytest.mark.parametrize(
+    "floor", ["fusion", "transform", "module", "nn", "optim", "data", "train", "onnx", "record", "monitor", "cli"]
+)
+def test_a_first_tensor_imports_no_floor_that_it_does_not_need(first_tensor: set[str], floor: str) -> None:
+    assert [name for name in first_tensor if name.startswith(f"burn_torch.{floor}")] == []
+
+
+@pytest.mark.parametrize("room", ["generated", "attached", "recorded", "programs", "forms"])
+def test_a_first_tensor_imports_neither_programs_nor_kernels(first_tensor: set[str], room: str) -> None:
+    assert [name for name in first_tensor if name.startswith(f"burn_torch.backend.libtorch.{room}")] == []
+    assert [name for name in first_tensor if name.split(".")[0] in ("burn_kernels", "triton")] == []
+
+
+def test_a_first_tensor_imports_few_families_of_rows(first_tensor: set[str]) -> None:
+    from burn_torch.ops.registry import FAMILIES
+
+    families = {name.rpartition(".")[2] for name in first_tensor if name.startswith("burn_torch.ops.")} & {*FAMILIES}
+    assert families <= ROWS_OF_A_FIRST_TENSOR
+
+
+def test_a_first_tensor_imports_nothing_heavy_of_others(first_tensor: set[str]) -> None:
+    assert first_tensor.isdisjoint({"numpy.random", "sympy", "sqlite3", "urllib3", "matplotlib"})
