@@ -21,10 +21,13 @@ import torch
 from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError
 
-__all__ = ["LEVELS", "deterministic", "is_deterministic", "level", "set_level", "using"]
+__all__ = ["EPOCH", "LEVELS", "deterministic", "is_deterministic", "level", "set_level", "using"]
 
 LEVELS = ("off", "cached", "on", "full")
 VARIABLE = "BURN_KERNELS_AUTOTUNE"
+
+EPOCH = [0]
+"""Counts how often all decisions were forgotten, or another selector made them."""
 
 _level: str | None = None
 _forced: bool | None = None

@@ -14,12 +14,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from burn_kernels.arguments import checked
-from burn_kernels.autotune import levels, shipped, tunable
+from burn_kernels.autotune import levels, shipped
 from burn_kernels.autotune.clock import Clock, GpuClock
 from burn_kernels.autotune.cost import choice, predict
 from burn_kernels.autotune.errors import AutotuneWarning, CandidateError, LockfileError
@@ -27,9 +27,11 @@ from burn_kernels.autotune.key import Candidate, Device, Facts, device_of, softw
 from burn_kernels.autotune.lockfile import Lockfile, Pin
 from burn_kernels.autotune.race import ranking
 from burn_kernels.autotune.store import FILE, Fault, Place, Store, cache_folder, merged
-from burn_kernels.autotune.tunable import Tunable
 from burn_kernels.autotune.tuner import Budget, is_sticky, measure
 from burn_kernels.errors import KernelError, KernelLimitError
+
+if TYPE_CHECKING:  # a tunable asks the selector
+    from burn_kernels.autotune.tunable import Tunable
 
 __all__ = ["Decision", "Selector", "current", "lock", "still", "unlock"]
 
@@ -75,7 +77,7 @@ class Selector:
     devices: Callable[[int], Device] = device_of
     clocks: Callable[[int], Clock] = GpuClock
     capturing: Callable[[int], bool] = _capturing
-    table: Callable[[Tunable, Facts, Device], list[Mapping[str, int]]] = shipped.configs
+    table: Callable[..., list[Mapping[str, int]]] = shipped.configs
     budget: Budget = field(default_factory=Budget)
     lockfile: Lockfile | None = None
     most: int | None = None
@@ -348,7 +350,7 @@ class Selector:
 
     def forget(self) -> None:
         """Decides anew from now on; what is on disk stays."""
-        tunable.EPOCH[0] += 1
+        levels.EPOCH[0] += 1
         with self._guard:
             self.known.clear()
             self.decisions.clear()
@@ -418,12 +420,12 @@ def selecting(selector: Selector) -> Iterator[Selector]:
     """Makes another selector the process's for a block."""
     global _selector
     before, _selector = _selector, selector
-    tunable.EPOCH[0] += 1
+    levels.EPOCH[0] += 1
     try:
         yield selector
     finally:
         _selector = before
-        tunable.EPOCH[0] += 1
+        levels.EPOCH[0] += 1
 
 
 @checked
@@ -471,4 +473,3 @@ def _forget_all() -> None:
 
 
 levels.watch(_forget_all)
-tunable.selector_of = current

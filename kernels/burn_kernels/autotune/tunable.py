@@ -23,15 +23,17 @@ import torch
 from burn_kernels._triton import INTERPRETED
 from burn_kernels.arguments import checked
 from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.inputs import Inputs
 from burn_kernels.autotune.key import Candidate, Facts, alignment, key_text, row_facts
-from burn_kernels.autotune.levels import is_deterministic
+from burn_kernels.autotune.levels import EPOCH, is_deterministic
+from burn_kernels.autotune.selection import current
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.errors import KernelArgumentError
 from burn_kernels.jitted import kernel_hash
 from burn_kernels.launch import Machine, machine_of, recorded
 from burn_kernels.registry import Registry
 
-__all__ = ["EPOCH", "TUNABLES", "Inputs", "Tunable", "tunable"]
+__all__ = ["TUNABLES", "Inputs", "Tunable", "tunable"]
 
 
 @checked
@@ -111,7 +113,7 @@ class Tunable:
 
     def run_on(self, index: int, call: tuple[object, ...], launch: Callable[[Any], None]) -> None:
         """Launches on the GPU with this number; a config that fails is quarantined, and the next one is taken."""
-        selector = selector_of()
+        selector = current()
         known = selector.known.get((self.name, index, is_deterministic(), call))
         if known is None or known[0].wanting:
             known = selector.meet(self, index, call)
@@ -129,7 +131,7 @@ class Tunable:
 
         For who launches again without asking here: 0.2 us.
         """
-        fixed, selector = is_deterministic(), selector_of()
+        fixed, selector = is_deterministic(), current()
         known = selector.known.get((self.name, index, fixed, call))
         if known is None or known[0].wanting or known[0].config != config:
             return None
@@ -140,9 +142,6 @@ class Tunable:
 
         return holds
 
-
-EPOCH = [0]
-"""Counts how often all decisions were forgotten, or another selector made them."""
 
 TUNABLES: Registry[Tunable] = Registry()
 """Every place at which a config is chosen, by name."""
@@ -161,48 +160,8 @@ def tunable(made: Tunable) -> Tunable:
     return made
 
 
-def selector_of() -> Any:
-    """The selector of the process.  `selection`, which needs this module, puts its own function here."""
-    from burn_kernels.autotune.selection import current
-
-    return current()
-
-
 def row_problems(*flags: str) -> Callable[[int, int, torch.dtype], list[Facts]]:
     """For kernels over packed rows: a problem for each of these flags."""
     return lambda rows, cols, dtype: [
         Facts((rows,), (cols,), dtype, alignment(cols * dtype.itemsize), flags=flag) for flag in flags or ("",)
     ]
-
-
-# -- inputs ------------------------------------------------------------------------------------------
-class Inputs:
-    """Draws the inputs of trials on a device, with a generator of its own: the global one's state stays as it is."""
-
-    def __init__(self, device: torch.device | str, seed: int = 0) -> None:
-        self.device = torch.device(device)
-        self.generator: torch.Generator | None = None  # on meta, where tensors have no values, there is none
-        if self.device.type != "meta":
-            self.generator = torch.Generator(device=self.device).manual_seed(seed)
-
-    def normal(self, *shape: int, dtype: torch.dtype, std: float = 1.0) -> torch.Tensor:
-        """Normal values, packed."""
-        return torch.randn(shape, device=self.device, generator=self.generator).mul_(std).to(dtype)
-
-    def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
-        """Whole numbers from [low, high), int64."""
-        return torch.randint(low, high, shape, device=self.device, generator=self.generator)
-
-    def rows(self, facts: Facts, rows: int, cols: int, std: float = 1.0) -> torch.Tensor:
-        """Normal values (rows, cols) that lie as `facts` says: its alignment, its layout.
-
-        They begin at a whole vector where rows of that length have the alignment by themselves, as most tensors do:
-        what is written beside them does too, and two tensors that begin apart took half as long again on an H200
-        (cross entropy of 50257 columns, 0.59 and 0.71 ms for 0.45).
-        """
-        itemsize = facts.dtype.itemsize
-        vector = 16 // itemsize
-        stride = cols if facts.layout == "packed" else (cols + vector - 1) // vector * vector + vector
-        lead = 0 if alignment(stride * itemsize) == facts.align else facts.align // itemsize % vector
-        room = self.normal(lead + rows * stride, dtype=facts.dtype, std=std)
-        return room.as_strided((rows, cols), (stride, 1), lead)

@@ -14,17 +14,21 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
 from burn_kernels.autotune import trial as trials
 from burn_kernels.autotune.clock import Clock
 from burn_kernels.autotune.errors import CandidateError
+from burn_kernels.autotune.inputs import Inputs
 from burn_kernels.autotune.key import Candidate, Facts
 from burn_kernels.autotune.race import race
 from burn_kernels.autotune.store import Fault, Place, Timing
-from burn_kernels.autotune.tunable import Inputs, Tunable
 from burn_kernels.launch import unobserved
+
+if TYPE_CHECKING:
+    from burn_kernels.autotune.tunable import Tunable
 
 __all__ = ["Budget", "Found", "is_sticky", "measure"]
 
