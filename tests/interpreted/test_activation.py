@@ -45,5 +45,5 @@ def test_layouts(kind: str) -> None:
     dy = draw.normal(2, 3, 4, 5).float()
     assert activation.forward(last, kind=kind).stride() == last.stride()
     for upstream in (dy, dy.contiguous(memory_format=torch.channels_last), dy[:1].expand(2, 3, 4, 5)):
-        found = activation.backward(upstream, last, kind=kind)
-        torch.testing.assert_close(found, activation.reference_backward(upstream, last, kind=kind))
+        grad = activation.backward(upstream, last, kind=kind)
+        torch.testing.assert_close(grad, activation.reference_backward(upstream, last, kind=kind))

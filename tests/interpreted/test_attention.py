@@ -38,14 +38,14 @@ def both(
     dy = Draw(7).normal(*y.shape)
     expected = y, lse, *reference_backward(dy, *exact, y, lse, **options)
     with poisoned():
-        found = forward(*operands, config=config, **options)
-        grads = backward(dy.to(found[0].dtype), *operands, *found, config=back, **options)
-    return (*found, *grads), expected
+        outputs = forward(*operands, config=config, **options)
+        grads = backward(dy.to(outputs[0].dtype), *operands, *outputs, config=back, **options)
+    return (*outputs, *grads), expected
 
 
-def close(found: tuple[Any, ...], expected: tuple[Any, ...], why: object, size: float = 2e-5) -> None:
+def close(actual: tuple[Any, ...], expected: tuple[Any, ...], why: object, size: float = 2e-5) -> None:
     # sums of up to a hundred float32 products of order 1 to 10, in another order
-    for name, one, other in zip(NAMES, found, expected, strict=True):
+    for name, one, other in zip(NAMES, actual, expected, strict=True):
         assert (one is None) == (other is None), name
         if one is not None:
             words = f"{name} {why}"
@@ -62,8 +62,8 @@ def test_keys_that_no_query_sees_read_nothing_past_the_last_one(rule: dict[str, 
     q, k, v = operands((1, 2, 32, 13), (1, 1, 70, 13))
     room = torch.full((1, 2, 96, 13), torch.nan)
     room[:, :, :32] = q
-    found, expected = both((room[:, :, :32], k, v, None, None), **rule)
-    close(found, expected, rule)
+    actual, expected = both((room[:, :, :32], k, v, None, None), **rule)
+    close(actual, expected, rule)
 
 
 # -- blocks --------------------------------------------------------------------------------------------
@@ -71,8 +71,8 @@ def test_keys_that_no_query_sees_read_nothing_past_the_last_one(rule: dict[str, 
 def test_blocks_of_other_sizes(sizes: tuple[int, int]) -> None:
     config, back = Config(0, *sizes, 1, 1), BackwardConfig(0, *sizes, 1, 1)
     for rule in ({"causal": True}, {"causal": True, "align": "bottom_right", "window": 21}):
-        given = (*operands((1, 1, 40, 8), (1, 1, 65, 8)), None, None)
-        close(*both(given, config, back, **rule), (sizes, rule))
+        inputs = (*operands((1, 1, 40, 8), (1, 1, 65, 8)), None, None)
+        close(*both(inputs, config, back, **rule), (sizes, rule))
 
 
 def past_the_last_key() -> Iterator[Any]:
@@ -87,18 +87,18 @@ def past_the_last_key() -> Iterator[Any]:
 def test_blocks_that_reach_past_the_last_key_beside_a_bias(seq: int, bias: tuple[int, ...]) -> None:
     draw = Draw(seq)
     mask = draw.integers(0, 5, 2, 1, 1, seq) > 0
-    given = (*operands((2, 2, seq, 8), (2, 2, seq, 8)), mask, draw.normal(*bias).float())
+    inputs = (*operands((2, 2, seq, 8), (2, 2, seq, 8)), mask, draw.normal(*bias).float())
     rule = {"causal": bias[0] == 1}
-    close(*both(given, Config(0, 16, 32, 1, 1), BackwardConfig(0, 32, 16, 1, 1), **rule), (seq, bias))
+    close(*both(inputs, Config(0, 16, 32, 1, 1), BackwardConfig(0, 32, 16, 1, 1), **rule), (seq, bias))
 
 
 def check_a_rule(seq: tuple[int, int], heads: tuple[int, int], dim: int, rule: dict[str, Any], added: str) -> None:
     draw = Draw(sum(seq))
     mask = draw.integers(0, 2, heads[0], 1, seq[1]) > 0 if "mask" in added else None
     bias = draw.normal(heads[0], *seq).float() if "bias" in added else None
-    given = (*operands((1, heads[0], seq[0], dim), (1, heads[1], seq[1], dim)), mask, bias)
+    inputs = (*operands((1, heads[0], seq[0], dim), (1, heads[1], seq[1], dim)), mask, bias)
     # scores of 40 columns with a scale of 1 are of order 20, and so are their errors
-    close(*both(given, **rule, key=3, stream=5), rule, 2e-4)
+    close(*both(inputs, **rule, key=3, stream=5), rule, 2e-4)
 
 
 # -- float32 -------------------------------------------------------------------------------------------
@@ -115,8 +115,8 @@ def test_gradients_do_not_carry_the_rounding_of_lse() -> None:
     q, k, v = operands((1, 2, 9, 8), (1, 1, 12, 8))
     bias, dy = Draw(3).normal(2, 9, 12, mean=100.0).float(), Draw(7).normal(1, 2, 9, 8).float()
     y, lse = forward(q, k, v, None, bias, window=7)  # about 100: four units of it are 3e-5 of all weights
-    found, expected = (backward(dy, q, k, v, None, bias, y, other, window=7) for other in (lse + 3e-5, lse))
-    for one, other in zip(found, expected, strict=True):
+    grads, expected = (backward(dy, q, k, v, None, bias, y, other, window=7) for other in (lse + 3e-5, lse))
+    for one, other in zip(grads, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6)
 
 
@@ -160,24 +160,24 @@ def test_the_gradient_of_a_bias_is_summed_over_what_shares_it(shape: tuple[int, 
 
 def test_a_bias_in_a_half_type_beside_float32() -> None:
     bias = Draw(3).normal(20, 18).half()
-    found, expected = both((*operands((1, 1, 20, 8), (1, 1, 18, 8)), None, bias))
-    assert found[5].dtype == torch.float16
-    torch.testing.assert_close(found[5].double(), expected[5].double(), rtol=2e-3, atol=1e-4)
-    torch.testing.assert_close(found[0].double(), expected[0], rtol=1e-5, atol=1e-5)
+    actual, expected = both((*operands((1, 1, 20, 8), (1, 1, 18, 8)), None, bias))
+    assert actual[5].dtype == torch.float16
+    torch.testing.assert_close(actual[5].double(), expected[5].double(), rtol=2e-3, atol=1e-4)
+    torch.testing.assert_close(actual[0].double(), expected[0], rtol=1e-5, atol=1e-5)
 
 
 def test_a_bias_that_hides_and_one_that_is_not_asked_for() -> None:
     bias = Draw(3).normal(20, 18).float()
     bias[:, 4:9] = -torch.inf
     bias[7] = -torch.inf
-    given = (*operands((1, 1, 20, 8), (1, 1, 18, 8)), None, bias)
-    found, expected = both(given)
-    close(found, expected, "hidden")
-    assert found[0][0, 0, 7].tolist() == [0.0] * 8
-    assert found[1][0, 0, 7] == -torch.inf
-    assert found[2][0, 0, 7].tolist() == [0.0] * 8
-    y, lse = found[:2]
-    assert backward(torch.ones_like(y), *given, y, lse, bias_gradient=False)[3] is None
+    inputs = (*operands((1, 1, 20, 8), (1, 1, 18, 8)), None, bias)
+    actual, expected = both(inputs)
+    close(actual, expected, "hidden")
+    assert actual[0][0, 0, 7].tolist() == [0.0] * 8
+    assert actual[1][0, 0, 7] == -torch.inf
+    assert actual[2][0, 0, 7].tolist() == [0.0] * 8
+    y, lse = actual[:2]
+    assert backward(torch.ones_like(y), *inputs, y, lse, bias_gradient=False)[3] is None
 
 
 # -- numbers -------------------------------------------------------------------------------------------
@@ -209,8 +209,8 @@ def test_gradients_are_by_the_lse_that_is_given() -> None:
     parts = [backward(dy, q, k[:, :, at], v[:, :, at], None, None, y, lse) for at in (slice(0, 16), slice(16, 37))]
     torch.testing.assert_close(parts[0][0] + parts[1][0], whole[0], rtol=1e-5, atol=1e-5)
     for number in (1, 2):
-        found = torch.cat([part[number] for part in parts], 2)
-        torch.testing.assert_close(found, whole[number], rtol=1e-5, atol=1e-5)
+        grad = torch.cat([part[number] for part in parts], 2)
+        torch.testing.assert_close(grad, whole[number], rtol=1e-5, atol=1e-5)
     y, lse = draw.normal(*y.shape).float(), draw.normal(*lse.shape).float() + 1.0
     weights = torch.exp(q @ k.mT / 8**0.5 - lse[..., None])
     slopes = weights * (dy @ v.mT - (dy * y).sum(-1, keepdim=True)) / 8**0.5

@@ -20,9 +20,9 @@ PARTS = [Config(1, 2, 16, 1, 4), Config(4, 4, 8, 1, 8)]
 PARTS_OF_ROWS = [Config(4, 16, 1, 1, 4)]
 
 
-def close(found: Any, expected: Any, config: object) -> None:
+def close(actual: Any, expected: Any, config: object) -> None:
     # float32 sums of some hundred numbers in another order, of values of order 1 to 10
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{config}\n{text}")
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{config}\n{text}")
 
 
 @pytest.mark.parametrize(
@@ -47,16 +47,16 @@ def test_every_candidate_and_parts(layout: str, activation: str) -> None:
     _, mean, rstd, *_ = expected
     grads = batch_norm.reference_backward(dy, x, w, b, mean, rstd, activation=activation)
     var = old_var.abs() + 0.1
-    given = batch_norm.evaluate_reference_backward(dy, x, w, b, old_mean, var, activation=activation)
+    slopes = batch_norm.evaluate_reference_backward(dy, x, w, b, old_mean, var, activation=activation)
     for config in configs:
         options: dict[str, Any] = {"activation": activation, "config": config}
-        found = batch_norm.forward(*inputs, momentum=0.3, **options)
-        close(found, expected, config)
-        assert found[0].stride() == x.stride()
+        outputs = batch_norm.forward(*inputs, momentum=0.3, **options)
+        close(outputs, expected, config)
+        assert outputs[0].stride() == x.stride()
         close(batch_norm.backward(dy, x, w, b, mean, rstd, **options), grads, config)
         y = batch_norm.evaluate(x, w, b, old_mean, var, **options)
         close(y, batch_norm.evaluate_reference(x, w, b, old_mean, var, activation=activation), config)
-        close(batch_norm.evaluate_backward(dy, x, w, b, old_mean, var, **options), given, config)
+        close(batch_norm.evaluate_backward(dy, x, w, b, old_mean, var, **options), slopes, config)
 
 
 def test_channels_that_are_held_give_what_tiles_give() -> None:
@@ -69,10 +69,10 @@ def test_channels_that_are_held_give_what_tiles_give() -> None:
         (Config(2, 2, 32, 1, 4), ["forward_whole", "backward_whole"]),
     ):
         with observing() as launches:
-            found = batch_norm.forward(x, w, b, activation="silu", config=config)
+            outputs = batch_norm.forward(x, w, b, activation="silu", config=config)
             grads = batch_norm.backward(dy, x, w, b, mean, rstd, activation="silu", config=config)
         assert [launch.kernel.fn.__name__ for launch in launches] == names
-        close(found, batch_norm.reference(x, w, b, activation="silu"), config)
+        close(outputs, batch_norm.reference(x, w, b, activation="silu"), config)
         close(grads, batch_norm.reference_backward(dy, x, w, b, mean, rstd, activation="silu"), config)
 
 
@@ -94,8 +94,8 @@ def test_running_statistics_in_place(config: Config | None) -> None:
     wide = torch.stack([mean, var], 1)  # columns do not lie in order
     expected = batch_norm.reference(x, None, None, mean, var)
     for old_mean, old_var in ((mean.clone(), var.clone()), (wide[:, 0], wide[:, 1])):
-        found = batch_norm.forward_(x, None, None, old_mean, old_var, config=config)
-        close((*found, old_mean, old_var), expected, config)
+        outputs = batch_norm.forward_(x, None, None, old_mean, old_var, config=config)
+        close((*outputs, old_mean, old_var), expected, config)
 
 
 def test_gradients_from_an_upstream_gradient_that_is_one_number() -> None:

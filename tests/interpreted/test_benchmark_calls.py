@@ -13,13 +13,13 @@ from burn_torch.backend.lazy.stream import Lazy
 FUSED = Device.cpu().fused()
 
 
-def uncomputed(found: Any) -> list[str]:
-    """What is lazy, or the recipe of a value, among results."""
-    if isinstance(found, tuple | list):
-        return [name for part in found for name in uncomputed(part)]
-    while isinstance(found, Tensor) and found.backend.is_autodiff:
-        found = found.inner()
-    primitive = found.primitive
+def uncomputed(value: Any) -> list[str]:
+    """Lists results that are lazy, or that are recipes of values."""
+    if isinstance(value, tuple | list):
+        return [name for part in value for name in uncomputed(part)]
+    while isinstance(value, Tensor) and value.backend.is_autodiff:
+        value = value.inner()
+    primitive = value.primitive
     left = isinstance(primitive, Lazy) and type(primitive).__name__ != "Computed"
     return [type(primitive).__name__] if left else []
 
@@ -29,8 +29,8 @@ def uncomputed(found: Any) -> list[str]:
 def test_all_results_are_computed_within_the_call(operation: Any, passed: str) -> None:
     inputs = operation.inputs("cpu")
     upstream = operation.upstream(inputs) if passed == "fb" else None
-    found = operation.lazily(inputs, upstream, FUSED)()
-    assert uncomputed(found) == []
+    results = operation.lazily(inputs, upstream, FUSED)()
+    assert uncomputed(results) == []
 
 
 def test_a_flush_alone_would_leave_a_recipe() -> None:

@@ -62,11 +62,11 @@ def test_fused_is_unfused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return launch(function, *rest, **options)
 
     monkeypatch.setattr(burn_kernels.launch, "launch", counted)
-    found, explained = result(name, fuse=True)
+    actual, explained = result(name, fuse=True)
     names = sorted(kernel.name for kernel in explained.fusion.kernels if kernel.generated)
     assert names
     assert len(launched) == len(names), "a kernel in place has a name of its own"
     wanted, _ = result(name, fuse=False)
-    assert len(found) == len(wanted) > 1
-    for y, z in zip(found, wanted, strict=True):
+    assert len(actual) == len(wanted) > 1
+    for y, z in zip(actual, wanted, strict=True):
         torch.testing.assert_close(y, z, rtol=2e-4, atol=2e-4 * max(1.0, float(z.abs().max())))

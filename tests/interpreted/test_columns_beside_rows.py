@@ -33,7 +33,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def norm_and_bias(g: Any, x: Any, mean: Any, rstd: Any, gamma: Any) -> Any:
-    """What the backward of a residual branch computes: three sums of columns and the rows' gradient."""
+    """Computes the backward of a residual branch: three sums of columns and the rows' gradient."""
     dx, dgamma, dbeta = row("layer_norm_backward")(g * 0.5, x, mean, rstd, gamma)
     total = dx + g
     return total, dgamma, dbeta, row("sum_to_shape")(total, shape=gamma.shape)
@@ -79,7 +79,7 @@ def test_rows_without_parts(
 
 
 def test_masked_rows_add_nothing(seed: np.random.Generator) -> None:
-    """What a tile computes beyond its part (1 / 0 there) is not added."""
+    """Values that a tile computes beyond its part (1 / 0 there) are not added."""
 
     def inverse(x: Any) -> Any:
         y = 1.0 / (row("exp")(x) - row("mean")(x, dims=(1,)))

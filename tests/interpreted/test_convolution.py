@@ -31,9 +31,9 @@ PLANES = [
 ]
 
 
-def close(found: Any, expected: Any, config: object) -> None:
+def close(actual: Any, expected: Any, config: object) -> None:
     # float32 sums of some hundred products in another order
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5, msg=lambda text: f"{config}\n{text}")
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=2e-5, msg=lambda text: f"{config}\n{text}")
 
 
 @pytest.mark.parametrize(
@@ -45,45 +45,45 @@ def test_configs_of_each_kernel(last: bool) -> None:
     if last:
         x = x.contiguous(memory_format=torch.channels_last)
     options: dict[str, Any] = {"padding": 1, "stride": 2 if last else 1}
-    made = convolution.geometry("", x, w, b, options["stride"], 1, 1, 1)
+    geometry = convolution.geometry("", x, w, b, options["stride"], 1, 1, 1)
     y, _ = convolution.reference(x, w, b, **options)
     dz = draw.normal(*y.shape).float()
     dx, dw, db = convolution.reference_backward(dz, x, w, b, **options)
     for config in CONFIGS:
         close(convolution.forward(x, w, b, **options, config=config)[0], y, config)
-        close(data_gradient(dz, x, w, made, config), dx, config)
+        close(data_gradient(dz, x, w, geometry, config), dx, config)
     for weight_config in WEIGHT_CONFIGS:
-        close(weight_gradient(dz, x, w, made, True, weight_config), (dw, db), weight_config)
+        close(weight_gradient(dz, x, w, geometry, True, weight_config), (dw, db), weight_config)
     library = convolution.LIBRARY, convolution.LIBRARY_WEIGHTS
     close(convolution.forward(x, w, b, **options, config=library[0])[0], y, library)
-    close(data_gradient(dz, x, w, made, library[0]), dx, library)
-    close(weight_gradient(dz, x, w, made, True, library[1]), (dw, db), library)
-    close(weight_gradient(dz, x, w, made, False, WEIGHT_CONFIGS[0]), (dw, None), "no bias")
+    close(data_gradient(dz, x, w, geometry, library[0]), dx, library)
+    close(weight_gradient(dz, x, w, geometry, True, library[1]), (dw, db), library)
+    close(weight_gradient(dz, x, w, geometry, False, WEIGHT_CONFIGS[0]), (dw, None), "no bias")
 
 
 def test_tiles_of_groups_and_of_a_row_of_taps() -> None:
     """Two groups of three channels, read two at a time: the fourth is none; 20 columns, in pieces of 16."""
     draw = Draw(6)
     x, w = draw.normal(2, 6, 3, 9).float(), draw.normal(10, 3, 2, 5).float()
-    made = convolution.geometry("", x, w, None, (1, 2), (0, 1), (1, 1), 2)
-    y, _ = convolution.reference(x, w, **made.options)
+    geometry = convolution.geometry("", x, w, None, (1, 2), (0, 1), (1, 1), 2)
+    y, _ = convolution.reference(x, w, **geometry.options)
     dz = draw.normal(*y.shape).float()
-    dx, dw, _ = convolution.reference_backward(dz, x, w, None, **made.options)
+    dx, dw, _ = convolution.reference_backward(dz, x, w, None, **geometry.options)
     config = Config(8, 32, 1, 2)
-    close(convolution.forward(x, w, **made.options, config=config)[0], y, config)
-    close(data_gradient(dz, x, w, made, config), dx, config)
-    close(weight_gradient(dz, x, w, made, False, WeightConfig(16, 2, 32, 1, 8, 2))[0], dw, "weights")
+    close(convolution.forward(x, w, **geometry.options, config=config)[0], y, config)
+    close(data_gradient(dz, x, w, geometry, config), dx, config)
+    close(weight_gradient(dz, x, w, geometry, False, WeightConfig(16, 2, 32, 1, 8, 2))[0], dw, "weights")
 
 
 def test_weight_gradients_of_32_channels_at_once() -> None:
     draw = Draw(10)
     x, w, b = draw.normal(2, 2, 6, 7).float(), draw.normal(37, 2, 3, 5).float(), draw.normal(37).float()
-    made = convolution.geometry("", x, w, b, 2, (1, 2), 1, 1)
-    y, _ = convolution.reference(x, w, b, **made.options)
+    geometry = convolution.geometry("", x, w, b, 2, (1, 2), 1, 1)
+    y, _ = convolution.reference(x, w, b, **geometry.options)
     dz = draw.normal(*y.shape).float()
-    _, dw, db = convolution.reference_backward(dz, x, w, b, **made.options)
+    _, dw, db = convolution.reference_backward(dz, x, w, b, **geometry.options)
     config = WeightConfig(32, 3, 32, 1, 1, 1)
-    close(weight_gradient(dz, x, w, made, True, config), (dw, db), config)
+    close(weight_gradient(dz, x, w, geometry, True, config), (dw, db), config)
 
 
 DEPTHWISE = [
@@ -109,9 +109,9 @@ def test_planes_of_depthwise_convolutions(
     for config in (*PLANES, convolution_depthwise.LIBRARY):
         close(convolution.forward(x, w, b, **options, config=config)[0], y, config)
         for needs in ((True, True, True), (True, False, False), (False, True, False)):
-            found = convolution.backward(dy, x, w, b, **options, needs=needs, config=config)
+            needed = convolution.backward(dy, x, w, b, **options, needs=needs, config=config)
             expected = tuple(g if need else None for g, need in zip(grads, needs, strict=True))
-            close(found, expected, (config, needs))
+            close(needed, expected, (config, needs))
 
 
 def test_planes_that_do_not_lie_in_order_are_copied_and_kept() -> None:
@@ -144,22 +144,22 @@ def test_a_data_gradient_by_steps_of_one(dtype: torch.dtype) -> None:
     options: dict[str, Any] = {"stride": (2, 3), "padding": (2, 1)}
     dz = draw.normal(2, 5, 5, 4).to(dtype)
     dx, _, _ = convolution.reference_backward(dz, x, w, None, needs=(True, False, False), **options)
-    found, _, _ = convolution.backward(dz, x, w, None, needs=(True, False, False), **options, config=STEPS)
-    assert found is not None
-    assert found.is_contiguous()
+    grad, _, _ = convolution.backward(dz, x, w, None, needs=(True, False, False), **options, config=STEPS)
+    assert grad is not None
+    assert grad.is_contiguous()
     half = dtype == torch.bfloat16
-    torch.testing.assert_close(found, dx, rtol=1.6e-2 if half else 1e-5, atol=1e-2 if half else 2e-5)
+    torch.testing.assert_close(grad, dx, rtol=1.6e-2 if half else 1e-5, atol=1e-2 if half else 2e-5)
 
 
 @pytest.mark.slow
 def test_candidates_run_and_agree() -> None:
     draw = Draw(5)
     x, w = draw.normal(1, 1, 12, 13).float(), draw.normal(9, 1, 3, 3).float()
-    made = convolution.geometry("", x, w, None, 1, 0, 1, 1)
+    geometry = convolution.geometry("", x, w, None, 1, 0, 1, 1)
     y, _ = convolution.reference(x, w)
-    found = convolution.candidates(made, torch.float32, H200)
-    assert convolution.LIBRARY in found
-    for config in found:
+    configs = convolution.candidates(geometry, torch.float32, H200)
+    assert convolution.LIBRARY in configs
+    for config in configs:
         close(convolution.forward(x, w, config=config)[0], y, config)
 
 

@@ -38,7 +38,7 @@ def activated(x: Any, w: Any, b: Any) -> Any:
 
 
 def in_groups(x: Any, w: Any, scale: Any, shift: Any) -> Any:
-    """What a batch norm is when it is not trained."""
+    """Applies a batch norm that is not trained."""
     z = row("conv")(x, w, None, **OTHER)
     return row("relu")(z * scale + shift)
 
@@ -83,8 +83,8 @@ def test_one_kernel(name: str, dtype: DType, seed: np.random.Generator) -> None:
     judged(LibTorch().program(plan.graph).run(*inputs), in_float64(graph, inputs), dtype)
 
 
-def judged(found: Any, exact: Any, dtype: DType) -> None:
-    for y, z in zip(found, exact, strict=True):
+def judged(actual: Any, exact: Any, dtype: DType) -> None:
+    for y, z in zip(actual, exact, strict=True):
         size = TOLERANCE[dtype] * max(1.0, float(z.abs().max()))
         torch.testing.assert_close(y.double(), z, rtol=size, atol=size)
 

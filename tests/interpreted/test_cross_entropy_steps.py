@@ -47,8 +47,8 @@ def test_loss_and_gradient(form: str, smoothing: float) -> None:
     exact = torch.where(targets[:, None] == -100, 0.0, x.double()).requires_grad_()
     expected = torch.nn.functional.cross_entropy(exact, targets, label_smoothing=smoothing)
     (slope,) = torch.autograd.grad(expected, exact)
-    for run, given in ((cross_entropy.forward_with_gradient, x), (cross_entropy.forward_with_gradient_, x.clone())):
-        loss, dx = run(given, targets, smoothing=smoothing, config=config)
+    for run, logits in ((cross_entropy.forward_with_gradient, x), (cross_entropy.forward_with_gradient_, x.clone())):
+        loss, dx = run(logits, targets, smoothing=smoothing, config=config)
         torch.testing.assert_close(loss.double(), expected.detach(), rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(dx.double(), slope, rtol=1e-5, atol=1e-7)
     loss, lse = cross_entropy.forward(x, targets, smoothing=smoothing, config=config)
@@ -73,8 +73,8 @@ def test_rows_that_stay_in_registers(form: str, dtype: torch.dtype) -> None:
     expected = torch.nn.functional.cross_entropy(exact, targets)
     (slope,) = torch.autograd.grad(expected, exact)
     near = 2**-7 if dtype == torch.bfloat16 else 2**-10
-    for run, given in ((cross_entropy.forward_with_gradient, x), (cross_entropy.forward_with_gradient_, x.clone())):
-        loss, dx = run(given, targets, config=config)
+    for run, logits in ((cross_entropy.forward_with_gradient, x), (cross_entropy.forward_with_gradient_, x.clone())):
+        loss, dx = run(logits, targets, config=config)
         torch.testing.assert_close(loss.double(), expected.detach(), rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(dx.double(), slope, rtol=near, atol=1e-7)
 

@@ -20,9 +20,9 @@ def test_segments_across_chunks(chunk: int, lengths: list[int], scaled: bool) ->
     indices = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     indices = indices[torch.randperm(12, generator=torch.Generator().manual_seed(1))]
     dy, rows = Draw(2).normal(12, 5).float(), len(lengths) + 1
-    found = embedding.backward(dy, indices, rows=rows, scale_by_frequency=scaled, config=Config(chunk, 8, 1))
+    grad = embedding.backward(dy, indices, rows=rows, scale_by_frequency=scaled, config=Config(chunk, 8, 1))
     exact = embedding.reference(dy.double(), indices, rows=rows, scale_by_frequency=scaled)
-    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(grad.double(), exact, rtol=1e-5, atol=1e-5)
 
 
 def test_every_candidate() -> None:
@@ -30,20 +30,20 @@ def test_every_candidate() -> None:
     dy, indices = draw.normal(100, 1030).float(), (draw.normal(100).abs() * 20).long()
     exact = embedding.reference(dy, indices, rows=99)
     for config in embedding.candidates(1030, 4, H200):
-        found = embedding.backward(dy, indices, rows=99, config=config)
-        torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-5)
+        grad = embedding.backward(dy, indices, rows=99, config=config)
+        torch.testing.assert_close(grad, exact, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 def test_indices_outside_the_table_add_nothing(dtype: torch.dtype) -> None:
     dy = Draw(4).normal(6, 5).float()
     indices = torch.tensor([0, -1, 3, 2, -(2**31), 2**31 - 1]).to(dtype)
-    found = embedding.backward(dy, indices, rows=3)
-    assert torch.equal(found, torch.stack([dy[0], torch.zeros(5), dy[3]]))
+    grad = embedding.backward(dy, indices, rows=3)
+    assert torch.equal(grad, torch.stack([dy[0], torch.zeros(5), dy[3]]))
 
 
 def test_tokens_are_added_in_their_order() -> None:
     # in float32 these sums depend on the order; the stable sort keeps that of the tokens
     dy = torch.tensor([1e8, 1.0, -1e8, 1.0]).reshape(4, 1)
-    found = embedding.backward(dy, torch.zeros(4, dtype=torch.int64), rows=1, config=Config(4, 1, 1))
-    assert found.item() == ((1e8 + 0.0) - 1e8) + 1.0
+    grad = embedding.backward(dy, torch.zeros(4, dtype=torch.int64), rows=1, config=Config(4, 1, 1))
+    assert grad.item() == ((1e8 + 0.0) - 1e8) + 1.0

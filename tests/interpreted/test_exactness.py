@@ -1,4 +1,4 @@
-"""Where a rounded number between two kernels, or a difference of near numbers, would show in a float32 result."""
+"""Cases in which a rounded number between two kernels, or a difference of near numbers, shows in a float32 result."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from burn_kernels.spec import Draw  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning")
 
 
-def off(found: torch.Tensor, exact: torch.Tensor) -> float:
-    return float((found.double() - exact).abs().max() / exact.abs().max())
+def off(actual: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((actual.double() - exact).abs().max() / exact.abs().max())
 
 
 def test_the_gradient_of_logsumexp_does_not_take_the_rounded_result() -> None:
@@ -85,9 +85,9 @@ def test_the_slope_of_silu_has_no_cancellation() -> None:
 
 def test_what_is_infinite_stays_so_in_a_scale_of_two_parts() -> None:
     x = torch.tensor([[1.0, float("inf"), -float("inf"), float("nan")]]).t().contiguous().view(4, 1, 1)
-    found = batch_norm.evaluate(x, torch.ones(1), torch.ones(1), torch.tensor([0.3]), torch.tensor([0.7]))
+    output = batch_norm.evaluate(x, torch.ones(1), torch.ones(1), torch.tensor([0.3]), torch.tensor([0.7]))
     expected = torch.nn.functional.batch_norm(x, torch.tensor([0.3]), torch.tensor([0.7]), torch.ones(1), torch.ones(1))
-    torch.testing.assert_close(found, expected, equal_nan=True)
+    torch.testing.assert_close(output, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("dim", [64, 40])
@@ -100,8 +100,8 @@ def test_one_query_is_multiplied_as_exactly_as_its_results_show(dim: int) -> Non
     y, lse = attention.forward(q.float(), k.float(), v.float())
     assert off(y, exact[0]) < 5e-7
     gradients = attention.reference_backward(dy, q, k, v, None, None, *exact)
-    found = attention.backward(dy.float(), q.float(), k.float(), v.float(), None, None, y, lse)
-    for one, other in zip(found[:3], gradients[:3], strict=True):
+    grads = attention.backward(dy.float(), q.float(), k.float(), v.float(), None, None, y, lse)
+    for one, other in zip(grads[:3], gradients[:3], strict=True):
         assert one is not None
         assert other is not None
         assert off(one, other) < 8e-7

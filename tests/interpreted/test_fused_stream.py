@@ -26,12 +26,12 @@ PLAIN, FUSED = Device.cpu().autodiff(), Device.cpu().fused().autodiff()
 def stream() -> Iterator[Stream]:
     fusion = fusion_of(FUSED.backend)
     assert fusion is not None
-    found = fusion.stream("cpu")
-    found.flush()
-    found.history.clear()
+    opened = fusion.stream("cpu")
+    opened.flush()
+    opened.history.clear()
     fusion.planner._recent.clear()
-    yield found
-    found.flush()
+    yield opened
+    opened.flush()
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -68,9 +68,9 @@ def test_values_and_gradients(name: str, stream: Stream, seed: np.random.Generat
     data, upstream = seed.standard_normal((2, 5, 12))
     exact = value_and_gradient(FUNCTIONS[name], data, upstream, PLAIN)
     single = data.astype(np.float32), upstream.astype(np.float32)
-    found = value_and_gradient(FUNCTIONS[name], single[0], single[1], FUSED)
+    actual = value_and_gradient(FUNCTIONS[name], single[0], single[1], FUSED)
     assert all(ready.fused for ready in stream.history)
-    for y, z in zip(found, exact, strict=True):
+    for y, z in zip(actual, exact, strict=True):
         torch.testing.assert_close(y.double(), z, rtol=2e-5, atol=2e-5)
 
 
@@ -93,7 +93,7 @@ def test_a_model_trains_as_unfused(name: str, checkpoint: str, stream: Stream, m
         return [torch.frombuffer(bytearray(value), dtype=torch.float32) for value in values]
 
     wanted = trained(PLAIN)
-    found = trained(FUSED.inner().autodiff(checkpoint))
+    losses = trained(FUSED.inner().autodiff(checkpoint))
     assert any(ready.fused and ready.plan.groups for ready in stream.history)
-    for y, z in zip(found, wanted, strict=True):
+    for y, z in zip(losses, wanted, strict=True):
         torch.testing.assert_close(y, z, rtol=1e-3, atol=1e-4)

@@ -74,13 +74,13 @@ def test_every_element_wise_row(name: str, dtype: DType, seed: np.random.Generat
     if name in ("binary_cross_entropy",):
         inputs = [x.sigmoid() for x in inputs]
     graph = traced(lambda *xs: op(*xs), specs)
-    found = FusedKernel(graph, strict=False)(*inputs)
+    outputs = FusedKernel(graph, strict=False)(*inputs)
     expected = interpret(graph, LibTorch(), inputs)
     if dtype.is_float:
         size = TOLERANCE[dtype] * 2
-        torch.testing.assert_close(found[0], expected[0], rtol=size, atol=size, equal_nan=True)
+        torch.testing.assert_close(outputs[0], expected[0], rtol=size, atol=size, equal_nan=True)
     else:
-        assert torch.equal(found[0], expected[0])
+        assert torch.equal(outputs[0], expected[0])
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.BF16, DType.I64, DType.I8], ids=str)
@@ -92,17 +92,17 @@ def test_every_reduction(name: str, dims: tuple[int, ...], dtype: DType, seed: n
     specs = [tensor(3, 4, 5, dtype=dtype)]
     inputs = made(specs, seed, 0.5)
     graph = traced(lambda x: row(name)(x, dims=dims), specs)
-    found, expected = FusedKernel(graph, strict=False)(*inputs), interpret(graph, LibTorch(), inputs)
+    actual, expected = FusedKernel(graph, strict=False)(*inputs), interpret(graph, LibTorch(), inputs)
     size = TOLERANCE.get(dtype, 0.0)
-    torch.testing.assert_close(found[0], expected[0], rtol=size, atol=size)
+    torch.testing.assert_close(actual[0], expected[0], rtol=size, atol=size)
 
 
 @pytest.mark.parametrize("name", ["amax", "amin"])
 def test_extremes_propagate_nan(name: str) -> None:
     x = torch.tensor([[1.0, float("nan"), 3.0], [1.0, 2.0, 3.0], [float("inf"), -float("inf"), 0.0]])
     graph = traced(lambda x: row(name)(x, dims=(1,)), [tensor(3, 3)])
-    (found,) = FusedKernel(graph, strict=False)(x)
-    torch.testing.assert_close(found, getattr(torch, name)(x, 1, keepdim=True), equal_nan=True)
+    (extreme,) = FusedKernel(graph, strict=False)(x)
+    torch.testing.assert_close(extreme, getattr(torch, name)(x, 1, keepdim=True), equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp", "var"])
@@ -154,8 +154,8 @@ def test_numbers_keep_their_digits(dtype: DType, seed: np.random.Generator) -> N
     specs = [tensor(4, dtype=dtype), FLOAT_NUMBER]
     graph = traced(lambda x, rate: x * rate + 0.1, specs)
     x = made(specs, seed)[0]
-    (found,) = FusedKernel(graph, strict=False)(x, 1 / 3)
-    torch.testing.assert_close(found, x * (1 / 3) + 0.1, rtol=1e-15 if dtype is DType.F64 else 2e-7, atol=0)
+    (output,) = FusedKernel(graph, strict=False)(x, 1 / 3)
+    torch.testing.assert_close(output, x * (1 / 3) + 0.1, rtol=1e-15 if dtype is DType.F64 else 2e-7, atol=0)
 
 
 def test_random_rows_draw_what_the_leaf_draws(seed: np.random.Generator) -> None:
@@ -166,8 +166,8 @@ def test_random_rows_draw_what_the_leaf_draws(seed: np.random.Generator) -> None
     graph = traced(drop, specs)
     for key, stream in ((7, 11), (-1, 2**64 - 1), (2**63, 0)):
         x = made(specs, seed)[0]
-        found = FusedKernel(graph, strict=False)(x, key, stream)
-        torch.testing.assert_close(found, interpret(graph, LibTorch(), [x, key, stream]))
+        draws = FusedKernel(graph, strict=False)(x, key, stream)
+        torch.testing.assert_close(draws, interpret(graph, LibTorch(), [x, key, stream]))
 
 
 def test_random_rows_of_doubles_keep_their_digits() -> None:
@@ -175,8 +175,8 @@ def test_random_rows_of_doubles_keep_their_digits() -> None:
         return x * row("dropout_mask")(0.4, key, stream, shape=(6, 10), dtype=DType.F64, place="cpu")
 
     graph = traced(drop, [tensor(6, 10, dtype=DType.F64), INT_NUMBER, INT_NUMBER])
-    (found,) = FusedKernel(graph, strict=False)(torch.ones(6, 10, dtype=torch.float64), 7, 11)
-    assert torch.equal(found.unique(), torch.tensor([0.0, 1 / 0.6], dtype=torch.float64))
+    (draws,) = FusedKernel(graph, strict=False)(torch.ones(6, 10, dtype=torch.float64), 7, 11)
+    assert torch.equal(draws.unique(), torch.tensor([0.0, 1 / 0.6], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("cols", [8, 10, 9000, 9002])
@@ -232,8 +232,8 @@ def test_strict_rounding_gives_the_bits_of_eager(seed: np.random.Generator) -> N
     specs = [tensor(6, 10, dtype=DType.F16), tensor(6, 10, dtype=DType.F16)]
     graph = traced(lambda x, y: (x * y + x) * y - x, specs)
     inputs = made(specs, seed)
-    (found,) = FusedKernel(graph, strict=True)(*inputs)
+    (output,) = FusedKernel(graph, strict=True)(*inputs)
     (eager,) = interpret(graph, LibTorch(), inputs)
-    assert torch.equal(found, eager)
+    assert torch.equal(output, eager)
     (fast,) = FusedKernel(graph, strict=False)(*inputs)
     assert not torch.equal(fast, eager), "one rounding instead of four shows, or this test shows nothing"

@@ -39,18 +39,18 @@ def variants(name: str, dtype: DType, *, held: bool = False) -> list[Any]:
     function, specs, _ = PROGRAMS[name]
     typed = [spec.with_dtype(dtype) if isinstance(spec, TensorSpec) else spec for spec in specs]
     nodes = [node for node in plan_of(traced(function, typed)).graph.nodes if node.call.op.name == "fusion::kernel"]
-    found = []
+    listed = []
     for node in nodes:
         body, none = body_of(node.call.attrs["body"]), [None] * len(node.inputs)
         kernel = lowering.lower(body, layouts=none, held=held)
-        found.append(fused.Variant(body, kernel, none, {}))
-    return found
+        listed.append(fused.Variant(body, kernel, none, {}))
+    return listed
 
 
 def judged(variant: Any, tiles: Tiles) -> list[str]:
-    made: Tunable = variant.tunable
-    facts = made.facts(0)
-    trial = made.trial(facts, Inputs("cpu", seed=1))
+    tunable: Tunable = variant.tunable
+    facts = tunable.facts(0)
+    trial = tunable.trial(facts, Inputs("cpu", seed=1))
     return trials.judge(trial, tiles, trials.Truth.of(trial), facts.dtype)
 
 
@@ -81,8 +81,8 @@ def test_strides_are_tried_as_they_are() -> None:
     body = traced(lambda x, y: row("tanh")(x) + y, [tensor(6, 10), tensor(6, 10)])
     layouts = [(1, 6), (20, 2)]
     variant = fused.Variant(body, lowering.lower(body, layouts=layouts), layouts, {})
-    made = variant.tunable
-    assert made.facts(4)[3:5] == (4, "strided")
+    tunable = variant.tunable
+    assert tunable.facts(4)[3:5] == (4, "strided")
     assert judged(variant, candidates_of(variant.kernel)[0]) == []
 
 

@@ -19,9 +19,9 @@ from burn_kernels.spec import Draw
 PARTS = [Config(2, 2, 8, 1, 8), Config(1, 8, 4, 1, 8)]
 
 
-def close(found: Any, expected: Any, config: object) -> None:
+def close(actual: Any, expected: Any, config: object) -> None:
     # float32 sums of some hundred numbers in another order, of values of order 1 to 10
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{config}\n{text}")
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{config}\n{text}")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def problems(spec: KernelSpec) -> list[Problem]:
 
 
 def twice(index: int, problem: Problem) -> bool:
-    """Whether float32 is enough for the quick tests: what is of a type alone shows on half of the small problems."""
+    """Asks whether float32 is enough for the quick tests: faults of one type show on half of the small problems."""
     return index % 2 == 1 or sum(x.numel() for x in problem.inputs if isinstance(x, torch.Tensor)) > 20_000
 
 
@@ -74,9 +74,9 @@ def drawn(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
     return [draw.normal(*shape).float() for shape in shapes]
 
 
-def close(found: Any, expected: Any, config: object) -> None:
+def close(actual: Any, expected: Any, config: object) -> None:
     # float32 sums in another order: 1e-5 of values of order 1 to 10 is a hundred times what that makes
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{config}\n{text}")
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{config}\n{text}")
 
 
 # 49: several rows a program.  1003: rows that begin anywhere.  20000: wider than what stays in registers.
@@ -106,8 +106,8 @@ def test_every_candidate_of_norms(cols: int) -> None:
     for config in norm.candidates(cols, 4, H200, centred=False):
         close(norm.rms_norm(x, w, config=config), (y, rstd), config)
     for backward in norm.backward_candidates(cols, 4, H200, centred=False):
-        found = norm.rms_norm_backward(dy, x, w, rstd, config=backward)
-        close(found, norm.rms_norm_reference_backward(dy, x, w, rstd), backward)
+        grads = norm.rms_norm_backward(dy, x, w, rstd, config=backward)
+        close(grads, norm.rms_norm_reference_backward(dy, x, w, rstd), backward)
 
 
 @pytest.mark.parametrize("cols", [7, 1003, WIDE])
@@ -118,9 +118,9 @@ def test_every_candidate_of_cross_entropy(cols: int) -> None:
     for config in cross_entropy.candidates(cols, 4, H200, gradient=True):
         close(cross_entropy.forward_with_gradient(x, targets, config=config), (loss, dx), config)
         spare = x.clone()
-        found = cross_entropy.forward_with_gradient_(spare, targets, config=config)
-        assert found[1] is spare
-        close(found, (loss, dx), config)
+        results = cross_entropy.forward_with_gradient_(spare, targets, config=config)
+        assert results[1] is spare
+        close(results, (loss, dx), config)
 
 
 def test_every_candidate_of_the_others() -> None:
@@ -241,9 +241,9 @@ def test_sgd_in_place() -> None:
 def test_states_of_other_types_than_the_parameters() -> None:
     p, g, m, v = ([x] for x in drawn((77,), (77,), (77,), (77,)))
     groups = p, [x.half() for x in g], [x.half() for x in m], [(x * x).half() for x in v]
-    found = optimizer.adamw(*groups, lr=0.1, step=2)
-    assert [group[0].dtype for group in found] == [torch.float32, torch.float16, torch.float16]
-    torch.testing.assert_close(found, optimizer.adamw_reference(*groups, lr=0.1, step=2), rtol=1e-3, atol=1e-3)
+    updated = optimizer.adamw(*groups, lr=0.1, step=2)
+    assert [group[0].dtype for group in updated] == [torch.float32, torch.float16, torch.float16]
+    torch.testing.assert_close(updated, optimizer.adamw_reference(*groups, lr=0.1, step=2), rtol=1e-3, atol=1e-3)
 
 
 def test_tensors_that_lie_at_odd_addresses() -> None:

@@ -74,10 +74,10 @@ def test_the_same_values_over_the_input(name: str, seed: np.random.Generator) ->
     inputs = made([SQUARE] * count, seed)
     plain = FusedKernel(graph, strict=False)(*[x.clone() for x in inputs])
     for output, position in sorted(legal):
-        given = [x.clone() for x in inputs]
-        found = FusedKernel(graph, strict=False).written_over({output: position})(*given)
-        assert found[output] is given[position]
-        assert all(torch.equal(y, z) for y, z in zip(found, plain, strict=True)), "all is read before one is written"
+        operands = [x.clone() for x in inputs]
+        outputs = FusedKernel(graph, strict=False).written_over({output: position})(*operands)
+        assert outputs[output] is operands[position]
+        assert all(torch.equal(y, z) for y, z in zip(outputs, plain, strict=True)), "all is read before one is written"
 
 
 def test_two_results_over_two_inputs(seed: np.random.Generator) -> None:
@@ -86,19 +86,19 @@ def test_two_results_over_two_inputs(seed: np.random.Generator) -> None:
     x, y = made([SQUARE] * 2, seed)
     kernel = FusedKernel(graph, strict=False).written_over({0: 1, 1: 0})
     wanted = x * 2.0, y + x
-    found = kernel(x, y)
-    assert found[0] is y
-    assert found[1] is x
-    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    outputs = kernel(x, y)
+    assert outputs[0] is y
+    assert outputs[1] is x
+    assert all(torch.equal(a, b) for a, b in zip(outputs, wanted, strict=True))
 
 
 def test_an_input_with_gaps_is_left_alone(seed: np.random.Generator) -> None:
     graph = traced(lambda x: x * 2.0, [SQUARE])
     (x,) = made([SQUARE], seed)
     before = x.clone()
-    (found,) = FusedKernel(graph, strict=False).written_over({0: 0})(x.mT)
+    (output,) = FusedKernel(graph, strict=False).written_over({0: 0})(x.mT)
     assert torch.equal(x, before)
-    assert torch.equal(found, before.mT * 2.0)
+    assert torch.equal(output, before.mT * 2.0)
 
 
 def test_a_barrier_before_threads_write_what_others_read() -> None:
@@ -120,8 +120,8 @@ def run(function: Callable[..., Any], shapes: list[tuple[int, ...]], seed: np.ra
     before = [x.clone() for x in inputs]
     planned = plan_of(graph).graph
     program = LibTorch().program(planned)
-    found = program.run(*inputs)
-    agree(found, in_float64(graph, before), 4.0)
+    outputs = program.run(*inputs)
+    agree(outputs, in_float64(graph, before), 4.0)
     assert all(torch.equal(x, y) for x, y in zip(inputs, before, strict=True)), "an argument was written to"
     written = {i for node in planned.nodes if node.call.op.name == "fusion::kernel" for i in node.outputs}
     assert written
@@ -181,6 +181,6 @@ def test_donated_arguments_are_written_over(seed: np.random.Generator) -> None:
     (x,) = made([SQUARE], seed)
     wanted = torch.tanh(x * 2.0)
     address = x.data_ptr()
-    (found,) = LibTorch().program(plan_of(graph).graph, donate=frozenset([0])).run(x)
-    assert found.data_ptr() == address
-    torch.testing.assert_close(found, wanted)
+    (output,) = LibTorch().program(plan_of(graph).graph, donate=frozenset([0])).run(x)
+    assert output.data_ptr() == address
+    torch.testing.assert_close(output, wanted)

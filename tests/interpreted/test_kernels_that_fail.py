@@ -39,14 +39,14 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tried
 
 
-def shown(told: Any) -> None:
-    (warning,) = told
+def shown(warned: Any) -> None:
+    (warning,) = warned
     assert warning.category is FusionWarning
     import re
 
-    found = re.search(WORDS, str(warning.message))
-    assert found, warning.message
-    assert found[1] in Path(found[2]).read_text(encoding="utf-8"), "the file holds the kernel"
+    match = re.search(WORDS, str(warning.message))
+    assert match, warning.message
+    assert match[1] in Path(match[2]).read_text(encoding="utf-8"), "the file holds the kernel"
 
 
 def test_in_a_program(broken: list[str], seed: np.random.Generator) -> None:
@@ -57,10 +57,10 @@ def test_in_a_program(broken: list[str], seed: np.random.Generator) -> None:
     graph = traced(around, specs)
     inputs = made(specs, seed)
     program = LibTorch().program(plan_of(graph).graph)
-    with pytest.warns(FusionWarning) as told:
-        found = program.run(*inputs)
-    shown(told)
-    agree(found, in_float64(graph, inputs))
+    with pytest.warns(FusionWarning) as warned:
+        outputs = program.run(*inputs)
+    shown(warned)
+    agree(outputs, in_float64(graph, inputs))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         agree(program.run(*inputs), in_float64(graph, inputs))
@@ -70,10 +70,10 @@ def test_in_a_program(broken: list[str], seed: np.random.Generator) -> None:
 def test_in_a_stream(broken: list[str], seed: np.random.Generator) -> None:
     device = Device.cpu().fused()
     x = Tensor.from_data(seed.standard_normal((3, 11)).astype(np.float32), device)
-    with pytest.warns(FusionWarning) as told:
-        found = (x.tanh() * 0.5).into_torch()
-    shown(told)
-    torch.testing.assert_close(found, torch.tanh(x.into_torch()) * 0.5)
+    with pytest.warns(FusionWarning) as warned:
+        output = (x.tanh() * 0.5).into_torch()
+    shown(warned)
+    torch.testing.assert_close(output, torch.tanh(x.into_torch()) * 0.5)
 
 
 def test_in_a_compiled_function_with_donation(broken: list[str], seed: np.random.Generator) -> None:
@@ -81,10 +81,10 @@ def test_in_a_compiled_function_with_donation(broken: list[str], seed: np.random
     x = Tensor.from_data(seed.standard_normal((3, 13)).astype(np.float32), Device.cpu())
     wanted = torch.tanh(x.into_torch().clone()) * 0.5
     step = compile(lambda x: x.tanh() * 0.5, donate="x", fuse=True)
-    with pytest.warns(FusionWarning) as told:
-        found = step(x)
-    shown(told)
-    torch.testing.assert_close(found.into_torch(), wanted)
+    with pytest.warns(FusionWarning) as warned:
+        output = step(x)
+    shown(warned)
+    torch.testing.assert_close(output.into_torch(), wanted)
 
 
 def test_the_operations_are_written_once_and_not_at_each_call(
@@ -139,24 +139,24 @@ def recordable(x: Any, w: Any, n: Any) -> Any:
 
 
 def test_in_a_recording_that_holds_numbers(broken: list[str], seed: np.random.Generator) -> None:
-    """Nobody can read its numbers any more: the program is planned without it, before anything is recorded."""
+    """No kernel can read its numbers any more: the program is planned without it, before anything is recorded."""
     from burn_torch.core.spec import FLOAT_NUMBER
     from tests.backend.libtorch.host_arena import captured
 
     graph = traced(recordable, [tensor(3, 4), tensor(4, 5), FLOAT_NUMBER])
     x, w = (torch.from_numpy(seed.standard_normal(shape).astype(np.float32)) for shape in ((3, 4), (4, 5)))
     program, arena = captured(plan_of(graph).graph)
-    with pytest.warns(FusionWarning, match=r"recorded program failed(?s:.*)SyntaxError: ptxas") as told:
+    with pytest.warns(FusionWarning, match=r"recorded program failed(?s:.*)SyntaxError: ptxas") as warned:
         program(x, w, 0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for n in (0.25, 3.0):
             y = torch.tanh(x) * n + 1.0
-            for found, wanted in zip(program(x, w, n), (y @ w, torch.exp(y * n) - n), strict=True):
-                torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+            for output, wanted in zip(program(x, w, n), (y @ w, torch.exp(y * n) - n), strict=True):
+                torch.testing.assert_close(output, wanted, rtol=1e-5, atol=1e-5)
         again, _ = captured(plan_of(graph).graph)  # another program of the same kernels
         torch.testing.assert_close(again(x, w, 2.0)[0], (torch.tanh(x) * 2.0 + 1.0) @ w, rtol=1e-5, atol=1e-5)
-    assert len(told) == len(set(broken)), "one word for each kernel"
+    assert len(warned) == len(set(broken)), "one word for each kernel"
     assert len(arena.recordings) >= 1
 
 

@@ -34,11 +34,11 @@ def test_group_norms_of_other_channels(seed: np.random.Generator) -> None:
     """The rule asks channels % groups == 0, which no symbol solves: planned at each number of channels."""
     for groups, channels in ((2, 4), (2, 8), (2, 6), (3, 9), (3, 6), (1, 5)):
         x = seed.standard_normal((2, channels, 3, 5)).astype(np.float32)
-        found = [
+        outputs = [
             nn.GroupNormConfig(groups, channels).init(device.inner()).forward(Tensor.from_data(x, device.inner())) + 1.0
             for device in (PLAIN, FUSED)
         ]
-        torch.testing.assert_close(found[1].into_torch(), found[0].into_torch(), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(outputs[1].into_torch(), outputs[0].into_torch(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -49,25 +49,27 @@ def test_every_candidate_for_every_machine() -> None:
     exact = matmul.reference_kept(x.double(), w.double(), bias.double(), kind="gelu")
     for itemsize in (2, 4):
         for config in {c for m in (H200, A100, MI300X) for c in matmul.tiles(4096, 4096, itemsize, m)}:
-            for found, expected in zip(matmul.forward_kept(x, w, bias, kind="gelu", config=config), exact, strict=True):
-                assert found is not None
-                torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5, msg=str(config))
+            for actual, expected in zip(
+                matmul.forward_kept(x, w, bias, kind="gelu", config=config), exact, strict=True
+            ):
+                assert actual is not None
+                torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5, msg=str(config))
     dy, z = draw.normal(37, 70).float(), exact[1]
     assert z is not None
     slope = matmul.reference_backward(dy.double(), x.double(), w.double(), z, kind="gelu")
     for back in matmul.backward_candidates(70, 4, H200):
         grads = matmul.backward(dy, x, w, z.float(), kind="gelu", config=back)
-        for found, expected in zip(grads, slope, strict=True):
-            assert found is not None
-            torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4, msg=str(back))
+        for actual, expected in zip(grads, slope, strict=True):
+            assert actual is not None
+            torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-4, msg=str(back))
 
 
 def test_a_group_of_tiles_visits_every_tile_once() -> None:
     draw = Draw(6)
     x, w = draw.normal(150, 3).float(), draw.normal(90, 3).float()
     for group in (1, 3, 8):
-        found = matmul.forward(x, w, config=Config(matmul.TILES, 16, 16, 16, group, 1, 1))
-        torch.testing.assert_close(found, x @ w.T)
+        product = matmul.forward(x, w, config=Config(matmul.TILES, 16, 16, 16, group, 1, 1))
+        torch.testing.assert_close(product, x @ w.T)
 
 
 @pytest.mark.parametrize("config", [None, SMALL], ids=["library", "tiles"])
@@ -75,5 +77,5 @@ def test_rows_of_nan_stay_where_they_are(config: Config | None) -> None:
     draw = Draw(7)
     x, w = draw.normal(20, 9).float(), draw.normal(10, 9).float()
     x[3] = torch.nan
-    found = matmul.forward(x, w, kind="relu", config=config)
-    assert found.isnan().sum(1).tolist() == [0, 0, 0, 10] + [0] * 16
+    product = matmul.forward(x, w, kind="relu", config=config)
+    assert product.isnan().sum(1).tolist() == [0, 0, 0, 10] + [0] * 16

@@ -45,10 +45,10 @@ def test_gradients(form: str, weights: str) -> None:
     if "b" not in weights:
         saved = [x, w, norm.rms_norm_reference(x, w)[1]]
         cases.append((norm.rms_norm_backward, norm.rms_norm_reference_backward, (saved, {})))
-    for run, plain, (given, options) in cases:
-        found = run(dy, *given, **options, config=config)
-        expected = plain(*(t if t is None else t.double() for t in (dy, *given)), **options)
-        for y, z in zip(found, expected, strict=True):
+    for run, plain, (operands, options) in cases:
+        grads = run(dy, *operands, **options, config=config)
+        expected = plain(*(t if t is None else t.double() for t in (dy, *operands)), **options)
+        for y, z in zip(grads, expected, strict=True):
             assert (y is None) == (z is None)
             if y is not None:
                 near = 1e-5 if dtype == torch.float32 else 1e-3
@@ -68,10 +68,10 @@ def test_a_half_type_whose_mean_is_far_from_zero(form: str) -> None:
     exact = x.double(), w.double()
     _, mean, rstd = norm.layer_norm_reference(*exact, None)
     saved = mean.float(), rstd.float()
-    found = norm.layer_norm_backward(dy, x, w, *saved, config=config)
+    grads = norm.layer_norm_backward(dy, x, w, *saved, config=config)
     plain = norm.layer_norm_reference_backward(dy, x, w, *saved)
     expected = norm.layer_norm_reference_backward(dy.double(), *exact, mean, rstd)
-    for y, z, right in zip(found, plain, expected, strict=True):
+    for y, z, right in zip(grads, plain, expected, strict=True):
         assert y is not None
         assert z is not None
         assert right is not None
@@ -85,9 +85,9 @@ def test_words_that_begin_anywhere(begin: int) -> None:
     wide_x, wide_dy = draw.normal(5, 67).half(), draw.normal(5, 66).half()
     x, dy, w = wide_x[:, begin : begin + 64], wide_dy[:, begin : begin + 64], draw.normal(67).half()[begin : begin + 64]
     _, mean, rstd = norm.layer_norm_reference(x, w, None)
-    found = norm.layer_norm_backward(dy, x, w, mean, rstd, config=BackwardConfig(1, 32, 1, 2, 1, tiles=1, parts=2))
+    grads = norm.layer_norm_backward(dy, x, w, mean, rstd, config=BackwardConfig(1, 32, 1, 2, 1, tiles=1, parts=2))
     expected = norm.layer_norm_reference_backward(dy.double(), x.double(), w.double(), mean.double(), rstd.double())
-    for y, z in zip(found, expected, strict=True):
+    for y, z in zip(grads, expected, strict=True):
         assert y is not None
         torch.testing.assert_close(y.double(), z, rtol=1e-3, atol=1e-3)
 

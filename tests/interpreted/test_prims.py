@@ -32,12 +32,12 @@ def numbers() -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.concatenate(grids).astype(np.float32)
 
 
-def in_units(found: Any, exact: Any) -> Any:
+def in_units(actual: Any, exact: Any) -> Any:
     """The distance in units in the last place of the exact result as a float32; 0 where both are no finite number."""
     nearest = exact.astype(np.float32)
     plain = np.isfinite(nearest) & (np.abs(nearest) > 2e-38)  # below, results may be flushed to 0
-    same = (nearest == found) | (np.isnan(nearest) & np.isnan(found)) | (np.abs(exact) <= 2e-38)
-    distance = np.abs(found - exact) / np.spacing(np.abs(np.where(plain, nearest, 1.0)))
+    same = (nearest == actual) | (np.isnan(nearest) & np.isnan(actual)) | (np.abs(exact) <= 2e-38)
+    distance = np.abs(actual - exact) / np.spacing(np.abs(np.where(plain, nearest, 1.0)))
     return np.where(plain, distance, np.where(same, 0.0, np.inf))
 
 
@@ -104,11 +104,11 @@ def test_sine_and_cosine_of_every_part_of_a_turn() -> None:
     sine, cosine = torch.empty(len(turn)), torch.empty(len(turn))
     _turn[(1,)](torch.from_numpy(turn), sine, cosine, len(turn), BLOCK=1 << 16)
     angle = turn.astype(np.float64) * (2.0 * np.pi / 2.0**32)
-    for found, exact in ((sine, np.sin(angle)), (cosine, np.cos(angle))):
+    for curve, exact in ((sine, np.sin(angle)), (cosine, np.cos(angle))):
         # past an eighth of a turn the other function is taken, so neither is near 0 but where it is exact
         far = np.abs(exact) > 1e-12
-        assert in_units(found.numpy().astype(np.float64)[far], exact[far]).max() <= 3.0
-        assert np.abs(found.numpy()[~far]).max() <= 1e-12
+        assert in_units(curve.numpy().astype(np.float64)[far], exact[far]).max() <= 3.0
+        assert np.abs(curve.numpy()[~far]).max() <= 1e-12
 
 
 def test_normal_share_for_half_types() -> None:

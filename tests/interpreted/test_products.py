@@ -96,9 +96,9 @@ def test_what_joins_a_product_computes_the_same(name: str) -> None:
     assert [node.call.op for node in plan.graph.nodes if not node.call.aliases] == [product]
     inputs = made(specs, np.random.default_rng(3), scale=0.5)
     exact = in_float64(graph, inputs)
-    found = interpret(plan.graph, LibTorch(), inputs)
+    outputs = interpret(plan.graph, LibTorch(), inputs)
     unit = max(TOLERANCE[node.call.result.dtype] for node in graph.nodes if node.call.results)
-    for y, z in zip(found, exact, strict=True):
+    for y, z in zip(outputs, exact, strict=True):
         torch.testing.assert_close(y.double(), z.double(), rtol=4 * unit, atol=4 * unit)
     assert explain(plan).boundaries == ()
     (report,) = explain(plan).kernels

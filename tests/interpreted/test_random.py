@@ -30,9 +30,9 @@ def held(number: int) -> torch.Tensor:
 def test_bits_are_the_words_of_philox(key: int, first: int, count: int) -> None:
     expected = words(key, STREAM, 4 * first, count).astype(np.int64)
     with poisoned():
-        found = [random.bits(key, STREAM, first, count, CPU), random.bits(held(key), held(STREAM), first, count, CPU)]
-    found += [random.words(held(key), STREAM, count, CPU, first)]
-    for tensor in found:
+        draws = [random.bits(key, STREAM, first, count, CPU), random.bits(held(key), held(STREAM), first, count, CPU)]
+    draws += [random.words(held(key), STREAM, count, CPU, first)]
+    for tensor in draws:
         np.testing.assert_array_equal(tensor.numpy(), expected)
 
 

@@ -52,12 +52,12 @@ def test_forward(recipe: Recipe, number: int) -> None:
     planned = plan_of(graph)
     verify(planned.graph)
     exact = in_float64(graph, given_)
-    found = LibTorch().program(planned.graph).run(*given_)
+    outputs = LibTorch().program(planned.graph).run(*given_)
     unfused = interpret(graph, LibTorch(), before)
     for given_to, kept in zip(given_, before, strict=True):
         assert torch.equal(given_to, kept), "an input was written to"
     types = {spec.dtype for spec in graph.specs().values() if isinstance(spec, TensorSpec)}
-    judged(found, unfused, exact, max(STEP[dtype] for dtype in types if dtype in STEP) if types & set(STEP) else 0.0)
+    judged(outputs, unfused, exact, max(STEP[dtype] for dtype in types if dtype in STEP) if types & set(STEP) else 0.0)
 
 
 STEP = {DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
@@ -65,7 +65,7 @@ STEP = {DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 
 
 def judged(
-    found: Sequence[torch.Tensor], unfused: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], step: float
+    actual: Sequence[torch.Tensor], unfused: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], step: float
 ) -> None:
     """Errors of at most twice those of unfused execution, and of what a few roundings give; integers are equal.
 
@@ -74,7 +74,7 @@ def judged(
     """
     few = 64 if step == STEP[DType.F32] else 4
     scale = max(largest(exact), largest(unfused), 1.0)
-    for y, plain, z in zip(found, unfused, exact, strict=True):
+    for y, plain, z in zip(actual, unfused, exact, strict=True):
         assert y.dtype is plain.dtype
         assert y.shape == z.shape
         if not y.is_floating_point():

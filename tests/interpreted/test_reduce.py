@@ -19,8 +19,8 @@ KINDS = [kind for kind in reduce.KINDS if not kind.startswith("arg")]
 
 
 def found(kind: str, x: torch.Tensor, dim: int | None, config: Config | None = None) -> torch.Tensor:
-    made = getattr(reduce, kind)(x, dim, config=config)
-    y: torch.Tensor = made[0] if isinstance(made, tuple) else made
+    results = getattr(reduce, kind)(x, dim, config=config)
+    y: torch.Tensor = results[0] if isinstance(results, tuple) else results
     return y
 
 

@@ -61,14 +61,14 @@ def test_inputs_that_are_strided(seed: np.random.Generator) -> None:
 )
 def test_a_border_around_nothing_is_a_number_everywhere(dtype: DType, number: Any, seed: np.random.Generator) -> None:
     """All other regions are empty: of a whole kernel, and beside a reduction."""
-    given = [number] if isinstance(number, NumberSpec) else []
+    specs = [number] if isinstance(number, NumberSpec) else []
 
     def padded(x: Any, *numbers: Any) -> Any:
         with_border = row("pad")(x, *(numbers or [number]), padding=((1, 2), (0, 0)), mode="constant")
         return row("cat")(with_border, x, dim=0), row("sum")(with_border + with_border, dims=(0,))
 
-    body = traced(padded, [tensor(0, 4, dtype=dtype), *given])
-    inputs = [*made([tensor(0, 4, dtype=dtype)], seed), *([1.25] if given else [])]
-    alone = traced(lambda *values: padded(*values)[0], [tensor(0, 4, dtype=dtype), *given])
+    body = traced(padded, [tensor(0, 4, dtype=dtype), *specs])
+    inputs = [*made([tensor(0, 4, dtype=dtype)], seed), *([1.25] if specs else [])]
+    alone = traced(lambda *values: padded(*values)[0], [tensor(0, 4, dtype=dtype), *specs])
     agree(FusedKernel(alone, strict=False)(*inputs), in_float64(alone, inputs))
     agree(LibTorch().program(plan_of(body).graph).run(*inputs), in_float64(body, inputs))

@@ -16,9 +16,9 @@ from burn_kernels.spec import Draw
 DROP: dict[str, Any] = {"prob": 0.3, "key": 2**63 - 9, "stream": 2**40 + 1}
 
 
-def close(found: Any, expected: Any, config: object) -> None:
+def close(actual: Any, expected: Any, config: object) -> None:
     # float32 sums in another order, of values of order 1 to 10
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{config}\n{text}")
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{config}\n{text}")
 
 
 @pytest.mark.parametrize("cols", [49, 1004, pytest.param(20_000, marks=pytest.mark.slow)])
@@ -32,8 +32,8 @@ def test_every_candidate(cols: int) -> None:
     _, s, mean, rstd = exact
     expected = residual_norm.layer_norm_reference_backward(dy, ds, s, w, mean, rstd, **DROP)
     for backward in residual_norm.backward_candidates(cols, 4, H200):
-        found = residual_norm.layer_norm_backward(dy, ds, s, w, mean, rstd, **DROP, config=backward)
-        close(found, expected, backward)
+        grads = residual_norm.layer_norm_backward(dy, ds, s, w, mean, rstd, **DROP, config=backward)
+        close(grads, expected, backward)
     no_use = residual_norm.rms_norm_backward(dy, None, s, w, rstd)
     close(no_use, residual_norm.rms_norm_reference_backward(dy, None, s, w, rstd), "default")
 

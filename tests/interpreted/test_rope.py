@@ -21,9 +21,9 @@ def test_every_candidate(interleaved: bool, by_head: bool) -> None:
     exact = rope.reference_computed(q.double(), k.double(), steps, offset=1000, interleaved=interleaved)
     assert exact[1] is not None
     for config in rope.candidates(5, 10, 4, H200, by_head=by_head):
-        found = rope.forward_computed(q, k, steps, offset=1000, interleaved=interleaved, config=config)
-        assert found[1] is not None
-        for y, expected in zip(found, exact, strict=True):
+        rotated = rope.forward_computed(q, k, steps, offset=1000, interleaved=interleaved, config=config)
+        assert rotated[1] is not None
+        for y, expected in zip(rotated, exact, strict=True):
             assert y is not None
             assert expected is not None
             # two roundings of the product and one of the sum, of numbers to 5

@@ -20,9 +20,9 @@ from burn_kernels.spec import Draw
 # most, 0.25 mostly.  With sums and lse in float32 gradients lost 0.6 (softmax, and numpy sums in pairs), 1.1 and 0.7.
 
 
-def units(found: torch.Tensor, exact: torch.Tensor) -> float:
-    assert found.dtype == torch.float32
-    return float((found.double() - exact).abs().max() / exact.abs().max()) / torch.finfo(torch.float32).eps
+def units(actual: torch.Tensor, exact: torch.Tensor) -> float:
+    assert actual.dtype == torch.float32
+    return float((actual.double() - exact).abs().max() / exact.abs().max()) / torch.finfo(torch.float32).eps
 
 
 def drawn(cols: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -68,10 +68,10 @@ def test_cross_entropy(cols: int, smoothing: float) -> None:
         losses = torch.nn.functional.cross_entropy(wide, targets, reduction="none", label_smoothing=smoothing)
         upstream = dy[:, 0].contiguous()
         (exact,) = torch.autograd.grad(losses, wide, upstream.double())
-        found, lse = cross_entropy.forward(x, targets, reduction="none", smoothing=smoothing)
+        losses_of_kernel, lse = cross_entropy.forward(x, targets, reduction="none", smoothing=smoothing)
         assert lse.dtype == torch.float64
         dx = cross_entropy.backward(upstream, x, targets, lse, reduction="none", smoothing=smoothing)
-        lost.append((units(found, losses.detach()), units(dx, exact)))
+        lost.append((units(losses_of_kernel, losses.detach()), units(dx, exact)))
     lost_loss, lost_dx = (statistics.mean(column) for column in zip(*lost, strict=True))
     assert lost_loss <= 0.6
     assert lost_dx <= 0.6

@@ -63,9 +63,9 @@ def test_only_what_one_part_reads_is_written_over(seed: np.random.Generator) -> 
     assert set(lower(graph).over) == {(2, 1)}, "nobody knows whether x is read before it would be written"
     x, y = made([tensor(4, 5), tensor(3)], seed)
     wanted = [x * 2.0, x.sum().reshape(1, 1), y + 1.0]
-    found = FusedKernel(graph, strict=False).written_over({2: 1})(x, y)
-    assert found[2] is y
-    agree(found, wanted)
+    outputs = FusedKernel(graph, strict=False).written_over({2: 1})(x, y)
+    assert outputs[2] is y
+    agree(outputs, wanted)
 
 
 def test_parts_that_are_alike_are_written_once(seed: np.random.Generator) -> None:
@@ -156,5 +156,5 @@ def test_draws_do_not_depend_on_the_program(seed: np.random.Generator) -> None:
 
     graph = traced(drawn, [tensor(3000), INT_NUMBER, INT_NUMBER])
     x = torch.zeros(3000)
-    found = FusedKernel(graph, strict=False)(x, 7, 11)
-    assert torch.equal(found[1], interpret(graph, LibTorch(), [x, 7, 11])[1])
+    outputs = FusedKernel(graph, strict=False)(x, 7, 11)
+    assert torch.equal(outputs[1], interpret(graph, LibTorch(), [x, 7, 11])[1])

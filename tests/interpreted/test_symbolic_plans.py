@@ -45,13 +45,13 @@ PLAIN, FUSED = Device.cpu().autodiff(), Device.cpu().fused().autodiff()
 def stream() -> Iterator[Stream]:
     fusion = fusion_of(FUSED.backend)
     assert isinstance(fusion, Fusion)
-    found = fusion.stream("cpu")
-    found.flush()
-    found.history.clear()
+    opened = fusion.stream("cpu")
+    opened.flush()
+    opened.history.clear()
     fusion.replan()
     fusion.planner._recent.clear()
-    yield found
-    found.flush()
+    yield opened
+    opened.flush()
 
 
 # -- one kernel -------------------------------------------------------------------------------------------
@@ -101,8 +101,8 @@ def agree(name: str, rows: int, cols: int, lies: str, number: int) -> None:
     for other in (at_sizes(name, 6, 10), at_sizes(name, 12, 18), graph):
         if variants.found(sizes_of(other)) is None:
             variants.made(other, sizes_of(other), plan_of)
-    found = variants.found(sizes_of(graph))
-    assert found is not None or (cols == 2 and name == "rotated"), "half of 2 is no symbol"
+    instance_at = variants.found(sizes_of(graph))
+    assert instance_at is not None or (cols == 2 and name == "rotated"), "half of 2 is no symbol"
     rng = np.random.default_rng(number)
     inputs: list[Any] = [
         laid_out(torch.from_numpy(rng.uniform(0.5, 1.5, spec.shape)).float(), lies)
@@ -111,7 +111,7 @@ def agree(name: str, rows: int, cols: int, lies: str, number: int) -> None:
         for _, spec in graph.inputs
     ]
     exact = interpret(plan_of(graph).graph, FUSED.backend.leaf(), inputs)
-    shared = exact if found is None else interpret(found[1], FUSED.backend.leaf(), inputs)
+    shared = exact if instance_at is None else interpret(instance_at[1], FUSED.backend.leaf(), inputs)
     near = 2e-5 if cols > 4 else 2e-4  # a norm of few columns divides by what may be a small difference of them
     for y, z, wanted in zip(shared, exact, in_float64(graph, inputs), strict=True):
         torch.testing.assert_close(y, z, rtol=1e-6, atol=1e-6)
@@ -134,10 +134,10 @@ def test_a_row_that_does_not_fit_a_program_has_a_plan_of_its_own() -> None:
         graph = at_sizes("softmax", 2, cols)
         if variants.found(sizes_of(graph)) is None:
             variants.made(graph, sizes_of(graph), plan_of)
-        found = variants.found(sizes_of(graph))
-        if found is not None:
+        instance_at = variants.found(sizes_of(graph))
+        if instance_at is not None:
             x = torch.linspace(-1, 1, 2 * cols).reshape(2, cols)
-            (y,) = interpret(found[1], FUSED.backend.leaf(), [x])
+            (y,) = interpret(instance_at[1], FUSED.backend.leaf(), [x])
             torch.testing.assert_close(y, torch.softmax(x * 0.5, 1), rtol=2e-5, atol=1e-9)
     assert [len(variants.plans), variants.planned] == [2, 2]
     guards = {guard.text for plan in variants.plans for guard in plan.symbolic.guards}
@@ -180,8 +180,8 @@ def test_values_and_gradients_at_ever_new_lengths(name: str, stream: Stream, see
         data, upstream = seed.standard_normal((2, length, 6))
         exact = value_and_gradient(FUNCTIONS[name], data, upstream, PLAIN)
         single = data.astype(np.float32), upstream.astype(np.float32)
-        found = value_and_gradient(FUNCTIONS[name], single[0], single[1], FUSED)
-        for y, z in zip(found, exact, strict=True):
+        actual = value_and_gradient(FUNCTIONS[name], single[0], single[1], FUSED)
+        for y, z in zip(actual, exact, strict=True):
             torch.testing.assert_close(y.double(), z, rtol=5e-5, atol=5e-5)
     exact_plans = [ready.symbolic for ready in stream.history].count(None)
     assert exact_plans <= 3, "of lengths 0 and 1, and of the first one"
@@ -189,7 +189,7 @@ def test_values_and_gradients_at_ever_new_lengths(name: str, stream: Stream, see
 
 
 def test_kernels_of_50_lengths_are_few(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a machine would compile: a kernel, its tiles, and what Triton asks of each number (1, a multiple of 16)."""
+    """The compilations of a machine: a kernel, its tiles, and what Triton asks of each number (1, a multiple of 16)."""
     compiled: set[Any] = set()
 
     def launched(function: Any, grid: Any, out: Any, *given: Any, warps: int, **blocks: int) -> None:
@@ -214,16 +214,16 @@ def test_a_kernel_that_fails_is_told_of_once_for_all_lengths(stream: Stream, mon
 
     monkeypatch.setattr("burn_kernels.launch.launch", failing)
     device = FUSED.inner()
-    found: list[torch.Tensor] = []
+    outputs: list[torch.Tensor] = []
 
     def run() -> None:
-        given = [Tensor.from_torch(torch.linspace(-1, 1, n * 6).reshape(n, 6), device) for n in (4, 5, 7, 9)]
-        found.extend((x.tanh() * 3.0 - x).into_torch() for x in given)
+        tensors = [Tensor.from_torch(torch.linspace(-1, 1, n * 6).reshape(n, 6), device) for n in (4, 5, 7, 9)]
+        outputs.extend((x.tanh() * 3.0 - x).into_torch() for x in tensors)
 
-    with pytest.warns(FusionWarning, match=r"kernel failed(?s:.)*given: *fused_(?s:.)*ptxas(?s:.)*mend:") as told:
+    with pytest.warns(FusionWarning, match=r"kernel failed(?s:.)*given: *fused_(?s:.)*ptxas(?s:.)*mend:") as warned:
         run()
-    assert len(told) == len(tried) == 2, "that of the first length, and that of all others"
-    for y, n in zip(found, (4, 5, 7, 9), strict=True):
+    assert len(warned) == len(tried) == 2, "that of the first length, and that of all others"
+    for y, n in zip(outputs, (4, 5, 7, 9), strict=True):
         x = torch.linspace(-1, 1, n * 6).reshape(n, 6)
         torch.testing.assert_close(y, x.tanh() * 3 - x)
 
@@ -260,10 +260,10 @@ def test_a_single_symbol_reaches_all_sizes() -> None:
         graph = traced(lambda x: (x * 3.0 + 1.0) * x, [tensor(length)])
         if variants.found(sizes_of(graph)) is None:
             variants.made(graph, sizes_of(graph), plan_of)
-        found = variants.found(sizes_of(graph))
+        instance_at = variants.found(sizes_of(graph))
         x = torch.linspace(-1, 1, length)
-        if found is not None:
-            torch.testing.assert_close(interpret(found[1], FUSED.backend.leaf(), [x])[0], (x * 3 + 1) * x)
+        if instance_at is not None:
+            torch.testing.assert_close(interpret(instance_at[1], FUSED.backend.leaf(), [x])[0], (x * 3 + 1) * x)
     assert variants.planned == 1
 
 
@@ -275,7 +275,7 @@ SIZES: list[dict[int, int]] = [
     {2: 4, 3: 4, 4: 4, 5: 4, 7: 4, 13: 4},
     {2: 2, 3: 16, 4: 15, 5: 33, 7: 7, 13: 64},
 ]
-"""What becomes of the sizes of a random program's inputs; in one of these all that may be symbols are equal."""
+"""Replacements for the sizes of a random program's inputs; in one of these all that may be symbols are equal."""
 
 SMALL = [shape for shape in random_recipes.SHAPES if math.prod(shape) in range(1, 200)]
 
@@ -310,21 +310,21 @@ def at_all_sizes(recipe: Any, number: int) -> None:
         known = variants.setdefault(form_of(graph), Variants())
         if known.found(sizes_of(graph)) is None:
             known.made(graph, sizes_of(graph), plan_of)
-        found = known.found(sizes_of(graph))
-        if found is None:
+        instance_at = known.found(sizes_of(graph))
+        if instance_at is None:
             continue
         data = made(specs, np.random.default_rng(number))
         kept = [x.clone() if isinstance(x, torch.Tensor) else x for x in data]
-        y = interpret(found[1], FUSED.backend.leaf(), data)
+        y = interpret(instance_at[1], FUSED.backend.leaf(), data)
         agree_with_float64(y, in_float64(graph, data), graph)
         assert all(torch.equal(a, b) for a, b in zip(data, kept, strict=True))
 
 
-def agree_with_float64(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], graph: Graph) -> None:
+def agree_with_float64(actual: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], graph: Graph) -> None:
     half = any(
         isinstance(spec, TensorSpec) and spec.dtype in (DType.BF16, DType.F16) for spec in graph.specs().values()
     )
-    for y, z in zip(found, exact, strict=True):
+    for y, z in zip(actual, exact, strict=True):
         if not y.is_floating_point():
             assert torch.equal(y, z.to(y.dtype))
             continue

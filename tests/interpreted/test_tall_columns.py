@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is long begins at sizes that the interpreter computes."""
+    """Lets long reductions begin at sizes that the interpreter computes."""
     monkeypatch.setattr(lowering, "SHORT_COLUMN", 4)
     monkeypatch.setattr(lowering, "LONGEST_COLUMN", 4)
     monkeypatch.setattr(two_loops, "_SHORTEST_SIDE", 4)
@@ -38,10 +38,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ran(graph: Graph, tiles: Tiles, inputs: list[Any], over: dict[int, int] | None = None) -> list[torch.Tensor]:
-    """What the kernel of a whole graph computes with these tiles."""
+    """Runs the kernel of a whole graph with these tiles."""
     kernel = FusedKernel(graph, strict=False, over=over)
-    given = [x.clone() if over and i in over.values() else x for i, x in enumerate(inputs)]
-    return kernel.variant((None,) * len(inputs))._tried(given, tiles)
+    operands = [x.clone() if over and i in over.values() else x for i, x in enumerate(inputs)]
+    return kernel.variant((None,) * len(inputs))._tried(operands, tiles)
 
 
 def activation_and_bias(g: Any, x: Any) -> Any:
@@ -137,12 +137,12 @@ def test_deviations_are_summed_in_the_pass_of_the_mean(
     planned = plan_of(graph)
     assert sum(group.bytes_read > 4 * 16384 for group in planned.groups) == 1, "x is read once"
     x = torch.from_numpy(np.asarray(seed.standard_normal(shape) + 1000.0)).float()
-    found = LibTorch().program(planned.graph).run(x)
+    outputs = LibTorch().program(planned.graph).run(x)
     exact = torch.var(x.double(), dims, correction=0, keepdim=True)
     theirs = float(((torch.var(x, dims, correction=0, keepdim=True).double() - exact) / exact).abs().max())
-    ours = float(((found[0].double() - exact) / exact).abs().max())
+    ours = float(((outputs[0].double() - exact) / exact).abs().max())
     assert ours <= 1.1 * theirs + 4 * torch.finfo(torch.float32).eps
-    torch.testing.assert_close(found[1].double(), x.double().mean(dims, keepdim=True), rtol=2e-7, atol=0)
+    torch.testing.assert_close(outputs[1].double(), x.double().mean(dims, keepdim=True), rtol=2e-7, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16], ids=str)

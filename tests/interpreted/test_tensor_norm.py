@@ -23,8 +23,8 @@ def test_every_candidate_and_types_side_by_side(order: float) -> None:
     group = [draw.normal(9001).float(), draw.normal(3, 5).half(), draw.normal(8).float(), draw.normal(0).float()]
     exact = tensor_norm.reference([x.double() for x in group], order=order)
     for config in tensor_norm.candidates(H200):
-        found, factor = tensor_norm.clip_factor(group, 2.0, order=order, config=config)
-        torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=0.0)
+        norm, factor = tensor_norm.clip_factor(group, 2.0, order=order, config=config)
+        torch.testing.assert_close(norm.double(), exact, rtol=1e-5, atol=0.0)
         torch.testing.assert_close(factor.double(), (2.0 / (exact + 1e-6)).clamp(max=1.0), rtol=1e-5, atol=0.0)
 
 
@@ -33,8 +33,8 @@ def test_every_candidate_and_types_side_by_side(order: float) -> None:
 def test_a_number_that_is_none_is_not_lost(order: float, at: int) -> None:
     x = torch.ones(8200)
     x[at] = math.nan
-    found, factor = tensor_norm.clip_factor([x], 1.0, order=order)
-    assert found.isnan()
+    norm, factor = tensor_norm.clip_factor([x], 1.0, order=order)
+    assert norm.isnan()
     assert factor.isnan()
     x[at] = -math.inf
     assert tensor_norm.norm([x], order=order).item() == math.inf
@@ -45,8 +45,8 @@ def test_every_candidate_of_lion() -> None:
     groups = [[draw.normal(9001).float()] for _ in range(3)]
     expected = lion.lion_reference(*groups, lr=0.1, decay=0.2)
     for config in lion.candidates(H200):
-        found = lion.lion(*groups, lr=0.1, decay=0.2, config=config)
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        updated = lion.lion(*groups, lr=0.1, decay=0.2, config=config)
+        torch.testing.assert_close(updated, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_lion_in_place_with_copies_and_faults_that_stay_visible() -> None:

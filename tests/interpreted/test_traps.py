@@ -1,4 +1,4 @@
-"""What generated kernels may get wrong in silence: rounding points, masked lanes, long memory, types."""
+"""Silent faults of generated kernels: rounding points, masked lanes, long memory, types."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_comparisons_are_of_what_would_be_stored(strict: bool) -> None:
     graph = traced(near_a_third, [HALF])
     x = thirds()
     eager = interpret(graph, LibTorch(), [x])
-    found = FusedKernel(graph, strict=strict)(x)
-    assert torch.equal(found[0], eager[0])
-    assert all(torch.equal(y, z) for y, z in zip(found[1:], eager[1:], strict=True))
+    outputs = FusedKernel(graph, strict=strict)(x)
+    assert torch.equal(outputs[0], eager[0])
+    assert all(torch.equal(y, z) for y, z in zip(outputs[1:], eager[1:], strict=True))
     unrounded = x.float() * 3.0
     assert not torch.equal(unrounded > 1.0, eager[1]), "or the test shows nothing"
     assert not torch.equal(unrounded.int(), eager[2])
@@ -65,9 +65,9 @@ def test_a_gradient_flows_where_the_stored_value_says() -> None:
 
     graph = traced(pulled, [HALF, HALF])
     x = torch.arange(256).half() * 2.0**-24  # the smallest halves; their products are less than that
-    found = FusedKernel(graph, strict=False)(torch.ones(256).half(), x)
-    assert torch.equal(found[0], torch.zeros(256).half())
-    assert torch.equal(found[1], torch.zeros(256).half())
+    grads = FusedKernel(graph, strict=False)(torch.ones(256).half(), x)
+    assert torch.equal(grads[0], torch.zeros(256).half())
+    assert torch.equal(grads[1], torch.zeros(256).half())
 
 
 def test_strict_plans_round_after_each_operation(seed: np.random.Generator) -> None:
@@ -101,8 +101,8 @@ def test_reductions_of_nothing(name: str, shape: tuple[int, ...]) -> None:
     specs = [tensor(*shape, dtype=dtype)]
     graph = traced(reduced, specs)
     x = torch.empty(shape, dtype=torch.bool if dtype.is_bool else torch.float32)
-    found = LibTorch().program(plan_of(graph).graph).run(x)
-    torch.testing.assert_close(found, interpret(graph, LibTorch(), [x]), equal_nan=True)
+    outputs = LibTorch().program(plan_of(graph).graph).run(x)
+    torch.testing.assert_close(outputs, interpret(graph, LibTorch(), [x]), equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
@@ -111,8 +111,8 @@ def test_rows_that_are_all_masked(name: str) -> None:
     attrs: dict[str, Any] = {"dims": (1,)} if name == "logsumexp" else {"dim": 1}
     graph = traced(lambda x: row(name)(x + 0.0, **attrs) * 1.0, [tensor(3, 5)])
     x = torch.tensor([[-float("inf")] * 5, [0.0, 1.0, -float("inf"), 2.0, 3.0], [float("inf"), 0, 0, 0, 0]])
-    found = LibTorch().program(plan_of(graph).graph).run(x)
-    torch.testing.assert_close(found, interpret(graph, LibTorch(), [x]), equal_nan=True)
+    outputs = LibTorch().program(plan_of(graph).graph).run(x)
+    torch.testing.assert_close(outputs, interpret(graph, LibTorch(), [x]), equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "amax", "amin"])
@@ -129,8 +129,8 @@ def test_nan_goes_through_every_reduction() -> None:
     x[1, 2] = float("nan")
     for name in ("sum", "mean", "prod", "amax", "amin"):
         graph = traced(lambda x, name=name: row(name)(x * 1.0, dims=(1,)), [tensor(4, 6)])
-        (found,) = FusedKernel(graph, strict=False)(x)
-        assert found.isnan().flatten().tolist() == [False, True, False, False], name
+        (output,) = FusedKernel(graph, strict=False)(x)
+        assert output.isnan().flatten().tolist() == [False, True, False, False], name
 
 
 # -- types ------------------------------------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ def test_integers_wrap_and_sum_as_eager(dtype: DType) -> None:
     x = torch.tensor([0, 1, most, most, 5, 7], dtype=TO_TORCH[dtype])
     y = torch.tensor([0, 1, 1, most, 2, 100], dtype=TO_TORCH[dtype])
     planned = plan_of(graph)
-    found = LibTorch().program(planned.graph).run(x, y)
-    for one, other in zip(found, interpret(graph, LibTorch(), [x, y]), strict=True):
+    outputs = LibTorch().program(planned.graph).run(x, y)
+    for one, other in zip(outputs, interpret(graph, LibTorch(), [x, y]), strict=True):
         assert torch.equal(one, other)
 
 
@@ -163,8 +163,8 @@ def test_booleans_are_bytes_in_memory(seed: np.random.Generator) -> None:
 
     graph = traced(mixed, specs)
     inputs = made(specs, seed)
-    found = LibTorch().program(plan_of(graph).graph).run(*inputs)
-    for one, other in zip(found, interpret(graph, LibTorch(), inputs), strict=True):
+    outputs = LibTorch().program(plan_of(graph).graph).run(*inputs)
+    for one, other in zip(outputs, interpret(graph, LibTorch(), inputs), strict=True):
         assert torch.equal(one, other)
 
 

@@ -23,26 +23,28 @@ pytestmark = pytest.mark.filterwarnings(
 NARROW, WIDE = (5, 49), ((3, 1030), (3, 17_000))
 
 
-def wide_problems(made: Tunable) -> list[Facts]:
+def wide_problems(tunable: Tunable) -> list[Facts]:
     """Rows that one block does not hold, or just holds."""
-    wide = ((3, 300),) if made.name == "linear" else WIDE  # a product is many times the work, and its tiles are narrow
-    return [facts for shape in wide for facts in made.problems(*shape, torch.float32)]
+    wide = (
+        ((3, 300),) if tunable.name == "linear" else WIDE
+    )  # a product is many times the work, and its tiles are narrow
+    return [facts for shape in wide for facts in tunable.problems(*shape, torch.float32)]
 
 
-def problems(made: Tunable) -> list[Facts]:
+def problems(tunable: Tunable) -> list[Facts]:
     """Ragged ones, and the same with rows that begin anywhere and lie apart."""
-    found = list(made.problems(*NARROW, torch.float32))
-    if made.exact == ("cols",):
-        found += [facts._replace(layout="strided") for facts in made.problems(4, 64, torch.float32)]
-        found += [facts._replace(layout="strided", align=4) for facts in made.problems(4, 64, torch.float16)]
-    if made.name == "cross_entropy":
-        found += [f._replace(flags=f"{f.flags} smooth") for f in made.problems(5, 49, torch.float32)]
-    if made.name.startswith("glu"):
-        found += [f._replace(free=(4, 33), layout="strided", align=4) for f in made.problems(4, 33, torch.float32)]
-    if made.name in ("adamw", "sgd"):
-        found = [f._replace(free=(1,), flags=f.flags + more) for f in found[:1] for more in ("", " copy=bfloat16")]
-        found.append(found[0]._replace(align=1))
-    return found
+    listed = list(tunable.problems(*NARROW, torch.float32))
+    if tunable.exact == ("cols",):
+        listed += [facts._replace(layout="strided") for facts in tunable.problems(4, 64, torch.float32)]
+        listed += [facts._replace(layout="strided", align=4) for facts in tunable.problems(4, 64, torch.float16)]
+    if tunable.name == "cross_entropy":
+        listed += [f._replace(flags=f"{f.flags} smooth") for f in tunable.problems(5, 49, torch.float32)]
+    if tunable.name.startswith("glu"):
+        listed += [f._replace(free=(4, 33), layout="strided", align=4) for f in tunable.problems(4, 33, torch.float32)]
+    if tunable.name in ("adamw", "sgd"):
+        listed = [f._replace(free=(1,), flags=f.flags + more) for f in listed[:1] for more in ("", " copy=bfloat16")]
+        listed.append(listed[0]._replace(align=1))
+    return listed
 
 
 QUICK = ("adamw", "cross_entropy", "dropout", "layer_norm", "softmax")
@@ -69,12 +71,12 @@ class Aside(Inputs):
         return super().normal(*shape, dtype=torch.float32, std=std).add_(0.5).to(dtype)
 
 
-def check(made: Tunable, problems: list[Facts]) -> None:
+def check(tunable: Tunable, problems: list[Facts]) -> None:
     for facts in problems:
-        trial = made.trial(facts, (Aside if made.name in ("batch_norm", "group_norm") else Inputs)("cpu", seed=1))
+        trial = tunable.trial(facts, (Aside if tunable.name in ("batch_norm", "group_norm") else Inputs)("cpu", seed=1))
         base: Any = None
         truth = trials.Truth.of(trial)
-        for config in made.candidates(facts, H200):
+        for config in tunable.candidates(facts, H200):
             assert trials.judge(trial, config, truth, facts.dtype) == [], (facts, config)
             if base is None:
                 base, faults = trials.first(trial, config)
@@ -82,15 +84,15 @@ def check(made: Tunable, problems: list[Facts]) -> None:
             else:
                 assert trials.agree(trial, config, base, facts.dtype) == [], (facts, config)
         if trial.timed is not None:
-            trial.timed(trial.inputs, made.default(facts, H200))
+            trial.timed(trial.inputs, tunable.default(facts, H200))
 
 
 def test_rows_that_no_program_computes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(softmax, "ceil_div", lambda n, step: n // step)
     facts = Facts((5,), (49,), torch.float32, 4)
     trial = softmax.FORWARD.trial(facts, Inputs("cpu"))
-    found = trials.judge(trial, softmax.Config(2, 64, 1), trials.Truth.of(trial), torch.float32)
-    assert found[0] == "output 0: 49 elements not written, or NaN where there should be numbers"
+    complaints = trials.judge(trial, softmax.Config(2, 64, 1), trials.Truth.of(trial), torch.float32)
+    assert complaints[0] == "output 0: 49 elements not written, or NaN where there should be numbers"
 
 
 def test_a_block_that_writes_past_the_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,5 +109,5 @@ def test_a_block_that_writes_past_the_end_is_found(monkeypatch: pytest.MonkeyPat
     room = torch.zeros(5, 64)  # so that what is read beyond x is memory of this test
     room[:4] = trial.inputs[0]
     trial = trials.Trial((room[:4],), trial.run, trial.reference)
-    found = trials.judge(trial, softmax.Config(1, 64, 1), trials.Truth.of(trial), torch.float32)
-    assert found == ["writes past the end of allocation 0"]
+    complaints = trials.judge(trial, softmax.Config(1, 64, 1), trials.Truth.of(trial), torch.float32)
+    assert complaints == ["writes past the end of allocation 0"]

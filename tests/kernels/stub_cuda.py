@@ -122,7 +122,7 @@ STREAM: Final = 77
 
 @dataclass(frozen=True)
 class Launched:
-    """What the driver was told: programs, threads, shared bytes; function and stream; arguments as words of 8 bytes."""
+    """A launch that the driver got: programs, threads, shared bytes; function and stream; arguments as 8-byte words."""
 
     shape: tuple[int, ...]
     who: tuple[int, ...]
@@ -171,7 +171,7 @@ class StubCuda:
         return int(self.library.stub_calls())
 
     def expect(self, arguments: int) -> None:
-        """So many arguments are noted from now on."""
+        """Sets the number of arguments that the driver notes from now on."""
         self.library.stub_expect(arguments)
         ctypes.memset(self.library.stub_words(), 0, 512)
 
@@ -185,14 +185,14 @@ class StubCuda:
         return [tuple(words[70 * k : 70 * k + 70]) for k in range(self.library.stub_launched())]
 
     def refuse(self, wanted: bool) -> None:
-        """Whether parameters of kernels in graphs are refused."""
+        """Sets whether the driver refuses parameters of kernels in graphs."""
         self.library.stub_refuse(int(wanted))
 
     def last(self, sizes: list[int]) -> Launched:
         """The last launch, whose arguments have these sizes in bytes."""
         words = self.library.stub_words()
-        found = tuple(words[i] & ((1 << 8 * size) - 1) for i, size in enumerate(sizes))
-        return Launched(tuple(self.library.stub_shape()[:5]), tuple(self.library.stub_who()[:2]), found)
+        words_of_sizes = tuple(words[i] & ((1 << 8 * size) - 1) for i, size in enumerate(sizes))
+        return Launched(tuple(self.library.stub_shape()[:5]), tuple(self.library.stub_who()[:2]), words_of_sizes)
 
 
 @cache

@@ -36,9 +36,9 @@ def test_the_result_lies_as_its_input() -> None:
 
 def test_candidates_begin_with_the_default() -> None:
     for cols in (1, 49, 1024, 1 << 26):
-        found = activation.candidates(cols, 2, H200)
-        assert activation.default(cols, 2, H200) == found[0]
-        assert len(set(found)) == len(found)
+        configs = activation.candidates(cols, 2, H200)
+        assert activation.default(cols, 2, H200) == configs[0]
+        assert len(set(configs)) == len(configs)
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,9 @@ def test_torchs_kernel_on_the_host_is_right_about_lse_and_gradients(
     differentiated: Any = attention.reference_backward
     others = differentiated(dy.double(), *exact, None, None, *expected, causal=causal, scale=0.3)
     size = 40 * torch.finfo(dtype).eps
-    for found, other in zip((y, lse, *grads), (*expected, *others[:3]), strict=True):
+    for actual, other in zip((y, lse, *grads), (*expected, *others[:3]), strict=True):
         assert other is not None
-        torch.testing.assert_close(found.double(), other, rtol=size, atol=size)
+        torch.testing.assert_close(actual.double(), other, rtol=size, atol=size)
 
 
 def test_packed_sequences_are_those_of_each_alone() -> None:
@@ -115,9 +115,9 @@ def test_candidates_begin_with_the_default() -> None:
         for dim in (16, 40, 64, 96, 128, 256):
             for size in (2, 4):
                 for extras in (0, 1, 2):
-                    found = attention.candidates(dim, size, machine, extras=extras)
-                    assert attention.default(dim, size, machine, extras=extras) == found[0]
-                    assert len(set(found)) == len(found)
+                    configs = attention.candidates(dim, size, machine, extras=extras)
+                    assert attention.default(dim, size, machine, extras=extras) == configs[0]
+                    assert len(set(configs)) == len(configs)
                     back = backward_candidates(dim, size, machine, extras=extras)
                     assert backward_default(dim, size, machine, extras=extras) == back[0]
                     assert len(set(back)) == len(back)

@@ -35,10 +35,10 @@ LAYOUTS: dict[str, tuple[torch.Tensor, bool, bool]] = {  # a tensor, whether cha
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_is_read_in_place(name: str) -> None:
     x, last, copied = LAYOUTS[name]
-    flat, found = ordered(x)
-    assert (found, flat.data_ptr() != x.data_ptr()) == (last, copied)
+    flat, is_last = ordered(x)
+    assert (is_last, flat.data_ptr() != x.data_ptr()) == (last, copied)
     assert flat.shape == (x.shape[0], x.shape[1], math.prod(x.shape[2:]))
-    assert unfolded(alike(flat, found), x.shape).shape == x.shape
+    assert unfolded(alike(flat, is_last), x.shape).shape == x.shape
     assert room_like(x).shape == x.shape
 
 
@@ -48,10 +48,10 @@ def test_parts_cover_the_tiles_and_fill_the_machine() -> None:
     for channels, rows, cols in [*zip(*sizes, strict=True), (64, 256, 3136), (8, 64, 676), (3, 10**6, 1)]:
         tiling = Tiling(1, channels, rows, cols)
         for machine in (H200, A100, MI300X):
-            found = candidates(tiling, 2, machine)
-            assert default(tiling, 2, machine) == found[0]
-            assert len(set(found)) == len(found)
-            for config in found:
+            configs = candidates(tiling, 2, machine)
+            assert default(tiling, 2, machine) == configs[0]
+            assert len(set(configs)) == len(configs)
+            for config in configs:
                 assert config.kept * config.rows * config.block <= 16_384
                 blocks, parts, steps = grid(tiling, config, machine)
                 tiles = -(-rows // config.rows) * -(-cols // config.block)
@@ -63,9 +63,9 @@ def test_parts_cover_the_tiles_and_fill_the_machine() -> None:
 
 def test_one_launch_where_channels_fill_the_machine_else_three() -> None:
     def launches(*shape: int) -> int:
-        with recording(H200) as found:
+        with recording(H200) as recorded:
             batch_norm.forward(torch.empty(shape, device="meta"), None, None)
-        return len(found)
+        return len(recorded)
 
     assert launches(64, 256) == 1
     assert launches(256, 2048, 7, 7) == 1
@@ -85,8 +85,8 @@ def test_without_elements_the_running_statistics_stay() -> None:
 def test_in_place_is_the_other_form() -> None:
     x, mean, var = torch.randn(5, 3, 2), torch.rand(3), torch.rand(3)
     expected = batch_norm.forward(x, V[:3], None, mean, var, momentum=0.25, activation="silu")
-    found = batch_norm.forward_(x, V[:3], None, mean, var, momentum=0.25, activation="silu")
-    torch.testing.assert_close((*found, mean, var), expected, rtol=0.0, atol=0.0)
+    outputs = batch_norm.forward_(x, V[:3], None, mean, var, momentum=0.25, activation="silu")
+    torch.testing.assert_close((*outputs, mean, var), expected, rtol=0.0, atol=0.0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What launchers would launch compiles ahead of time for CUDA and ROCm, without a GPU and without register spills."""
+"""The launches of launchers compile ahead of time for CUDA and ROCm, without a GPU and without register spills."""
 
 from __future__ import annotations
 
@@ -223,9 +223,9 @@ def batch_norm_calls(new: Meta) -> None:
     shapes: list[tuple[tuple[int, ...], str]] = [((256, 64, 56, 56), "relu"), ((64, 8, 26, 26), "silu")]
     for shape, kind in shapes:
         x, v = new(*shape), new(shape[1], of=torch.float32)
-        for given in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
-            kept = batch_norm.forward(given, v, v, v, v, activation=kind)[1:3]
-            batch_norm.backward(given, given, v, v, *kept, activation=kind)
+        for images in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
+            kept = batch_norm.forward(images, v, v, v, v, activation=kind)[1:3]
+            batch_norm.backward(images, images, v, v, *kept, activation=kind)
     batch_norm.evaluate(x, v, v, v, v)
     batch_norm.evaluate_backward(x, x, None, v, v, v)
     x, v = new(256, 512, 7, 7), new(512, of=torch.float32)  # channels that are held
@@ -236,9 +236,9 @@ def batch_norm_calls(new: Meta) -> None:
 
 def group_norm_calls(new: Meta) -> None:
     x, v = new(8, 320, 64, 64), new(320, of=torch.float32)
-    for given in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
-        _, *kept = group_norm.forward(given, v, v, 32, activation="silu")
-        group_norm.backward(given, given, v, v, *kept, activation="silu")
+    for images in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
+        _, *kept = group_norm.forward(images, v, v, 32, activation="silu")
+        group_norm.backward(images, images, v, v, *kept, activation="silu")
     group_norm.forward(new(64, 256, 7, 7), None, None, 256)
     group_norm.forward(new(64, 256, 8, 8), new(256), new(256), 32)  # one launch
 
@@ -287,9 +287,9 @@ SLOW: dict[str, Callable[..., None]] = {
     "attention, packed": packed_attention_calls,
     "every reduction": every_reduction,
 }
-"""What takes minutes to compile."""
+"""Cases that take minutes to compile."""
 PARTS: dict[str, Callable[..., None]] = {"convolution of tiles": functools.partial(convolution_calls, tiles=True)}
-"""Of cases: what multiplies matrices."""
+"""The parts of cases that multiply matrices."""
 
 
 def launched(call: Callable[..., None], dtype: torch.dtype, machine: Machine) -> list[Launch]:
@@ -300,13 +300,13 @@ def launched(call: Callable[..., None], dtype: torch.dtype, machine: Machine) ->
 
 
 def spilled(call: Callable[..., None], dtype: torch.dtype, machine: Machine) -> dict[str, int]:
-    found = {}
+    spills = {}
     for launch in launched(call, dtype, machine):
         taken = resources(compile_launch(launch, machine))
         assert taken.registers > 0
         if taken.spills:
-            found[f"{launch.kernel.fn.__name__} {launch.constants}"] = taken.spills
-    return found
+            spills[f"{launch.kernel.fn.__name__} {launch.constants}"] = taken.spills
+    return spills
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in AS_OTHERS])
@@ -370,10 +370,10 @@ def test_planes_of_other_sides_compile_without_spills(machine: Machine, dtype: t
 def test_tiles_of_a_stem_compile_without_spills(machine: Machine) -> None:
     def stem(new: Meta) -> None:
         x, w, b = new(32, 3, 224, 224), new(64, 3, 7, 7), new(64)
-        made = convolution.geometry("", x, w, b, 2, 3, 1, 1)
+        geometry = convolution.geometry("", x, w, b, 2, 3, 1, 1)
         config = tile_candidates(3, 64, 49, machine)[0]
         y, _ = convolution.forward(x, w, b, stride=2, padding=3, config=config)
-        weights = tile_weight_candidates(made, machine)[0]
+        weights = tile_weight_candidates(geometry, machine)[0]
         convolution.backward(y, x, w, b, stride=2, padding=3, needs=(False, True, True), weight_config=weights)
 
     assert spilled(stem, torch.float32, machine) == {}
@@ -398,8 +398,8 @@ def candidates(cols: int, machine: Machine) -> Iterator[tuple[str, Callable[[Any
     yield "softmax backward", lambda c: softmax.backward(x, x, config=c), back
     yield "layer_norm", lambda c: norm.layer_norm(x, w, w, config=c), norm.candidates(cols, 2, machine)
     for centred in (False, True):
-        found = norm.backward_candidates(cols, 2, machine, centred=centred)
-        yield "norm backward", lambda c: norm.layer_norm_backward(x, x, w, s, s, config=c), found
+        configs = norm.backward_candidates(cols, 2, machine, centred=centred)
+        yield "norm backward", lambda c: norm.layer_norm_backward(x, x, w, s, s, config=c), configs
     yield (
         "residual",
         lambda c: residual_norm.layer_norm(x, x, w, w, config=c),
@@ -426,8 +426,8 @@ def test_every_candidate_compiles(cols: int, machine: Machine) -> None:
 
 def test_products_of_float32_gradients_are_summed_apart() -> None:
     # a compiler that took the addition behind a product into it would make one long sum of all blocks again
-    found = [x for x in launched(CASES["attention"], torch.float32, H200) if x.kernel.fn.__name__ == "keys_backward"]
-    code = str(compile_launch(found[0], H200).asm["ttgir"])
+    recorded = [x for x in launched(CASES["attention"], torch.float32, H200) if x.kernel.fn.__name__ == "keys_backward"]
+    code = str(compile_launch(recorded[0], H200).asm["ttgir"])
     products = [line for line in code.splitlines() if "tt.dot " in line]
     assert (
         len(products) == 2 * 4 + 2
@@ -449,19 +449,19 @@ def test_products_on_hopper_do_not_wait_for_each_other(added: str, tmp_path: Pat
             attention.backward(q, q, q, q, None, bias, q, lse, causal=causal, bias_gradient=False)
 
     for number, launch in enumerate(launched(backward, torch.bfloat16, H200)):
-        code, made = tmp_path / f"{number}.ptx", tmp_path / f"{number}.cubin"
+        code, binary = tmp_path / f"{number}.ptx", tmp_path / f"{number}.cubin"
         code.write_text(compile_launch(launch, H200).asm["ptx"])
-        command = [knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", str(code), "-o", str(made)]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-        assert "Used" in told
-        assert "serialized" not in told, launch.kernel.fn.__name__
+        command = [knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", str(code), "-o", str(binary)]
+        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        assert "Used" in report
+        assert "serialized" not in report, launch.kernel.fn.__name__
 
 
 def text(case: str, kernel: str) -> str:
     dtype = torch.float32 if case == "optimizer" else torch.bfloat16
     # of a loss the first one that writes a gradient
-    found = (x for x in launched(CASES[case], dtype, H200) if x.kernel.fn.__name__ == kernel)
-    launch = next(x for x in found if x.constants.get("GRADIENT", True))
+    recorded = (x for x in launched(CASES[case], dtype, H200) if x.kernel.fn.__name__ == kernel)
+    launch = next(x for x in recorded if x.constants.get("GRADIENT", True))
     return str(compile_launch(launch, H200).asm["ptx"])
 
 
@@ -479,9 +479,9 @@ def text(case: str, kernel: str) -> str:
     ],
 )
 def test_rows_that_begin_anywhere_move_in_16_byte_accesses(case: str, kernel: str) -> None:
-    found = text(case, kernel)
-    loads = [line for line in found.splitlines() if re.search(r"ld\.global.*\.v4\.b32|cp\.async\.cg.* 0x10", line)]
-    stores = [line for line in found.splitlines() if "st.global" in line and ".v4.b32" in line]
+    code = text(case, kernel)
+    loads = [line for line in code.splitlines() if re.search(r"ld\.global.*\.v4\.b32|cp\.async\.cg.* 0x10", line)]
+    stores = [line for line in code.splitlines() if "st.global" in line and ".v4.b32" in line]
     assert loads
     assert stores
 

@@ -42,7 +42,7 @@ def sizes(batch: int, channels: int, side: int, outs: int, kernel: int, stride: 
 
 
 @pytest.mark.parametrize(
-    ("made", "dtype", "direct"),
+    ("geometry", "dtype", "direct"),
     [
         (sizes(64, 1, 28, 8, 3), torch.float32, True),  # the Burn book's first layer: memory rules
         (sizes(4096, 1, 28, 8, 3), torch.float32, True),
@@ -59,17 +59,17 @@ def sizes(batch: int, channels: int, side: int, outs: int, kernel: int, stride: 
         (sizes(32, 64, 56, 64, 3), torch.float32, False),
     ],
 )
-def test_the_choice_without_timings(made: Geometry, dtype: torch.dtype, direct: bool) -> None:
-    assert is_direct(made, dtype) == direct
-    found = convolution.candidates(made, dtype, H200)
-    tiles = is_first(made) and dtype == torch.bfloat16  # of a first layer they are faster, see below
-    assert (found[0] != LIBRARY) == (direct or tiles)
-    assert LIBRARY in found
-    assert convolution.default(made, dtype, H200) == found[0]
+def test_the_choice_without_timings(geometry: Geometry, dtype: torch.dtype, direct: bool) -> None:
+    assert is_direct(geometry, dtype) == direct
+    configs = convolution.candidates(geometry, dtype, H200)
+    tiles = is_first(geometry) and dtype == torch.bfloat16  # of a first layer they are faster, see below
+    assert (configs[0] != LIBRARY) == (direct or tiles)
+    assert LIBRARY in configs
+    assert convolution.default(geometry, dtype, H200) == configs[0]
 
 
 @pytest.mark.parametrize(
-    ("made", "plane"),
+    ("geometry", "plane"),
     [
         (sizes(32, 64, 56, 64, 3, groups=64), True),
         (sizes(32, 64, 56, 64, 7, groups=64), True),
@@ -80,33 +80,35 @@ def test_the_choice_without_timings(made: Geometry, dtype: torch.dtype, direct: 
         (sizes(32, 64, 56, 64, 3)._replace(groups=64, pad_w=2), False),  # an output wider than the input
     ],
 )
-def test_which_convolutions_are_of_planes(made: Geometry, plane: bool) -> None:
-    assert convolution.is_plane(made) == plane
-    assert not plane or is_direct(made, torch.bfloat16)
+def test_which_convolutions_are_of_planes(geometry: Geometry, plane: bool) -> None:
+    assert convolution.is_plane(geometry) == plane
+    assert not plane or is_direct(geometry, torch.bfloat16)
 
 
 def test_tiles_are_candidates_of_a_stem_where_torch_allows_tf32_in_convolutions() -> None:
-    made, other = sizes(32, 3, 224, 64, 7, 2), sizes(32, 3, 224, 32, 3, 2)
+    geometry, other = sizes(32, 3, 224, 64, 7, 2), sizes(32, 3, 224, 32, 3, 2)
     for allowed in (True, False):
         with torch.backends.cudnn.flags(allow_tf32=allowed):
-            assert in_tf32(torch.float32, made) == allowed
+            assert in_tf32(torch.float32, geometry) == allowed
             assert not in_tf32(torch.float32, other)
-            assert any(config.channels for config in convolution.candidates(made, torch.float32, H200)) == allowed
+            assert any(config.channels for config in convolution.candidates(geometry, torch.float32, H200)) == allowed
             assert not any(config.channels for config in convolution.candidates(other, torch.float32, H200))
 
 
 def test_what_computes_a_first_layer_without_timings() -> None:
     stem, patches, other = sizes(32, 3, 224, 64, 7, 2), sizes(32, 3, 224, 96, 4, 4), sizes(32, 16, 224, 64, 3, 2)
 
-    def chosen(made: Geometry, dtype: torch.dtype, machine: Machine) -> tuple[bool, bool, bool]:
-        """Whether tiles compute y and dw, and steps of 1 dx."""
-        learned = convolution_choice.facts_of(dtype, made, 0, True, convolution_choice.words_of(dtype, made, "b"))
+    def chosen(geometry: Geometry, dtype: torch.dtype, machine: Machine) -> tuple[bool, bool, bool]:
+        """Asks whether tiles compute y and dw, and steps of 1 dx."""
+        learned = convolution_choice.facts_of(
+            dtype, geometry, 0, True, convolution_choice.words_of(dtype, geometry, "b")
+        )
         data = learned._replace(flags="")
         dw = convolution_backward.WEIGHTS.candidates(learned, machine)[0]
-        found = convolution_backward.DATA.candidates(data, machine)
-        assert STEPS in found
+        configs = convolution_backward.DATA.candidates(data, machine)
+        assert STEPS in configs
         assert convolution_backward.DATA.supports(STEPS, data)
-        return bool(convolution.default(made, dtype, machine).channels), bool(dw.channels), found[0] == STEPS
+        return bool(convolution.default(geometry, dtype, machine).channels), bool(dw.channels), configs[0] == STEPS
 
     assert chosen(stem, torch.bfloat16, H200) == chosen(patches, torch.float16, H200) == (True, True, True)
     assert chosen(other, torch.bfloat16, H200) == (False, False, False)
@@ -115,8 +117,8 @@ def test_what_computes_a_first_layer_without_timings() -> None:
     assert chosen(patches, torch.float32, H200) == (False, False, False)
     assert chosen(stem, torch.float32, A100) == (False, False, False)
     assert chosen(stem, torch.bfloat16, A100) == (False, False, False)
-    for made in (sizes(32, 3, 224, 32, 3), sizes(32, 32, 56, 64, 3, 2), sizes(32, 4, 56, 4, 3, 2, groups=4)):
-        facts = convolution_choice.facts_of(torch.bfloat16, made, 0, True, "")
+    for case in (sizes(32, 3, 224, 32, 3), sizes(32, 32, 56, 64, 3, 2), sizes(32, 4, 56, 4, 3, 2, groups=4)):
+        facts = convolution_choice.facts_of(torch.bfloat16, case, 0, True, "")
         assert STEPS not in convolution_backward.DATA.candidates(facts, H200)
         assert not convolution_backward.DATA.supports(STEPS, facts)
 
@@ -140,53 +142,53 @@ def test_a_gradient_by_steps_of_one_is_that_of_steps(
     y = torch.nn.functional.conv2d(x, w, None, steps, pad)
     dz = torch.randn_like(y)
     (expected,) = torch.autograd.grad(y, x, dz)
-    made = convolution.geometry("a test", x, w, None, steps, pad, 1, 1)
-    assert takes_steps(made)
-    found = by_steps(dz, w, made)
-    assert found.is_contiguous()
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    geometry = convolution.geometry("a test", x, w, None, steps, pad, 1, 1)
+    assert takes_steps(geometry)
+    dx = by_steps(dz, w, geometry)
+    assert dx.is_contiguous()
+    torch.testing.assert_close(dx, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("side", "kernel"), [(56, 3), (7, 3), (1, 1), (14, 7), (30, 5)])
 def test_lanes_of_planes_cover_the_images(side: int, kernel: int, dtype: torch.dtype) -> None:
-    made = Geometry(64, 96, side, side, 96, kernel, kernel, 1, 1, kernel // 2, kernel // 2, 1, 1, 96)
+    geometry = Geometry(64, 96, side, side, 96, kernel, kernel, 1, 1, kernel // 2, kernel // 2, 1, 1, 96)
     for machine in (H200, A100, MI300X):
-        found = convolution_depthwise.candidates(made, dtype, machine)
-        torchs = [at for at, config in enumerate(found) if config == convolution_depthwise.LIBRARY]
-        assert torchs == ([0] if machine.backend == "hip" and kernel == 7 else [len(found) - 1])
-        assert convolution_depthwise.default(made, dtype, machine) == found[0]
-        for config in (config for config in found if config != convolution_depthwise.LIBRARY):
+        configs = convolution_depthwise.candidates(geometry, dtype, machine)
+        torchs = [at for at, config in enumerate(configs) if config == convolution_depthwise.LIBRARY]
+        assert torchs == ([0] if machine.backend == "hip" and kernel == 7 else [len(configs) - 1])
+        assert convolution_depthwise.default(geometry, dtype, machine) == configs[0]
+        for config in (config for config in configs if config != convolution_depthwise.LIBRARY):
             assert config.cols * dtype.itemsize <= 16
-            assert config.rows == 1 or config.rows * config.cols * made.taps <= MOST_PRODUCTS
-            parts, each = plane_shares(made, config, machine)
-            lanes = made.batch * -(-side // config.rows) * -(-side // config.cols)
+            assert config.rows == 1 or config.rows * config.cols * geometry.taps <= MOST_PRODUCTS
+            parts, each = plane_shares(geometry, config, machine)
+            lanes = geometry.batch * -(-side // config.rows) * -(-side // config.cols)
             assert (parts - 1) * each < lanes <= parts * each
             assert each % (32 * config.warps) == 0
 
 
 def test_parts_cover_the_pixels_and_fill_the_machine() -> None:
-    for made in (
+    for geometry in (
         sizes(64, 8, 26, 16, 3),
         sizes(1, 1, 5, 1, 2),
         sizes(32, 3, 224, 64, 7, 2),
         sizes(9, 6, 31, 6, 5, 1, 6),
     ):
         for machine in (H200, A100, MI300X):
-            assert len(direct_candidates(made.targets, made.kernel_w, made.pixels, machine)) >= 1
-            for config in (*direct_weight_candidates(made, machine), *tile_weight_candidates(made, machine)):
-                blocks, parts, each = shares(made, config, machine)
-                assert (parts - 1) * each < made.pixels <= parts * each
-                assert made.kernel_h % config.rows == 0
+            assert len(direct_candidates(geometry.targets, geometry.kernel_w, geometry.pixels, machine)) >= 1
+            for config in (*direct_weight_candidates(geometry, machine), *tile_weight_candidates(geometry, machine)):
+                blocks, parts, each = shares(geometry, config, machine)
+                assert (parts - 1) * each < geometry.pixels <= parts * each
+                assert geometry.kernel_h % config.rows == 0
                 read = config.rows * (config.channels or 1)
-                assert blocks * config.outs * read >= made.outs * made.sources * made.kernel_h
+                assert blocks * config.outs * read >= geometry.outs * geometry.sources * geometry.kernel_h
     blocks, parts, _ = shares(sizes(64, 8, 26, 16, 3), direct_weight_candidates(sizes(64, 8, 26, 16, 3), H200)[0], H200)
     assert blocks * parts >= 4 * H200.processors
 
 
 @contextlib.contextmanager
 def tf32(convolutions: bool, products: bool) -> Iterator[None]:
-    """What torch allows meanwhile."""
+    """Sets what torch allows meanwhile."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if products else "highest")
     try:
@@ -199,7 +201,7 @@ def tf32(convolutions: bool, products: bool) -> Iterator[None]:
 @pytest.mark.parametrize("asked", [True, False])
 def test_candidates_are_compared_without_the_tf32_that_nobody_asked_for(asked: bool) -> None:
     """autotune: the exact kernels were disqualified beside a library that takes tf32 at large sizes only."""
-    made, seen = sizes(64, 8, 26, 16, 3), list[str]()
+    geometry, seen = sizes(64, 8, 26, 16, 3), list[str]()
 
     def look(*anything: Any) -> list[torch.Tensor]:
         conv: Any = torch.backends.cudnn.conv
@@ -207,8 +209,8 @@ def test_candidates_are_compared_without_the_tf32_that_nobody_asked_for(asked: b
         return []
 
     with tf32(True, asked):
-        words = convolution_choice.words_of(torch.float32, made)
-        facts = convolution_choice.facts_of(torch.float32, made, 0, True, words)
+        words = convolution_choice.words_of(torch.float32, geometry)
+        facts = convolution_choice.facts_of(torch.float32, geometry, 0, True, words)
         trial = convolution_choice.compared_exactly(Trial((), look, look), facts)
         trial.run((), None)
         trial.reference(())
@@ -220,27 +222,27 @@ def test_candidates_are_compared_without_the_tf32_that_nobody_asked_for(asked: b
 @pytest.mark.parametrize("convolutions", [True, False])
 @pytest.mark.parametrize("products", [True, False])
 def test_float32_is_multiplied_in_tf32_where_somebody_asked_for_it(convolutions: bool, products: bool) -> None:
-    made, allowed = sizes(64, 8, 26, 16, 3), convolutions and products
+    geometry, allowed = sizes(64, 8, 26, 16, 3), convolutions and products
     with tf32(convolutions, products):
         assert in_tf32(torch.float32) is allowed
         assert not in_tf32(torch.bfloat16)
         assert is_direct(sizes(128, 16, 32, 16, 3), torch.float32) is allowed
         facts = convolution_choice.facts_of(
-            torch.float32, made, 0, True, convolution_choice.words_of(torch.float32, made)
+            torch.float32, geometry, 0, True, convolution_choice.words_of(torch.float32, geometry)
         )
         assert convolution_choice.digits_of(facts) == (torch.float16 if allowed else torch.float32)
         for machine, tiles in ((H200, allowed), (MI300X, False)):
-            found = convolution.candidates(made, torch.float32, machine)
-            assert [any(c.channels for c in found), found[0].channels > 0] == [tiles, tiles]
-            assert all(convolution_choice.supports(c, facts) for c in found)
+            configs = convolution.candidates(geometry, torch.float32, machine)
+            assert [any(c.channels for c in configs), configs[0].channels > 0] == [tiles, tiles]
+            assert all(convolution_choice.supports(c, facts) for c in configs)
         assert convolution_choice.supports(Config(16, 128, 4, 8), facts) is allowed
-        assert not any(c.channels for c in convolution.candidates(made, torch.bfloat16, MI300X))
+        assert not any(c.channels for c in convolution.candidates(geometry, torch.bfloat16, MI300X))
 
 
 def test_tiles_are_for_sums_of_many_terms_to_many_channels() -> None:
     cases = (sizes(64, 1, 28, 8, 3), sizes(64, 8, 26, 3, 3), sizes(64, 3, 32, 32, 3), sizes(8, 8, 13, 8, 11))
     with tf32(True, True):
-        first = [convolution.candidates(made, torch.float32, H200)[0].channels for made in cases]
+        first = [convolution.candidates(geometry, torch.float32, H200)[0].channels for geometry in cases]
     assert first == [0, 0, 3, 0]
     relu = convolution_choice.facts_of(torch.float32, sizes(64, 8, 26, 16, 3), 0, True, "b relu tf32")
     assert not convolution_choice.offers_tiles(relu, H200)
@@ -263,10 +265,10 @@ def test_the_bias_gradient_comes_from_the_pass_of_the_weight_gradient(allowed: b
 
 def test_what_is_not_needed_is_not_computed() -> None:
     y, _ = convolution.forward(X, W)
-    found = convolution.backward(y, X, W, None, needs=(True, False, True))
-    assert [g is None for g in found] == [False, True, True]
-    found = convolution.backward(y, X, W, torch.ones(8), needs=(False, False, True))
-    assert [g is None for g in found] == [True, True, False]
+    grads = convolution.backward(y, X, W, None, needs=(True, False, True))
+    assert [g is None for g in grads] == [False, True, True]
+    grads = convolution.backward(y, X, W, torch.ones(8), needs=(False, False, True))
+    assert [g is None for g in grads] == [True, True, False]
 
 
 def test_no_images_have_gradients_of_zero() -> None:

@@ -1,4 +1,4 @@
-"""What the binding of cuBLASLt asks of the library: sizes, numbers, addresses; the library itself is on a GPU."""
+"""Requests of the binding of cuBLASLt to the library: sizes, numbers, addresses; the library itself is on a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def matrix(rows: int, cols: int, dtype: torch.dtype = HALF) -> torch.Tensor:
 
 
 def multiplied(problem: cublaslt.Problem, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """What the library would make of a problem, by its own rules: columns of neighbours, read across where turned."""
+    """Computes a problem by the library's own rules: columns of neighbours, read across where turned."""
 
     def seen(layout: cublaslt.Layout, t: torch.Tensor) -> torch.Tensor:
         return torch.as_strided(t, (layout.rows, layout.cols), (1, layout.step), t.storage_offset())
@@ -48,10 +48,10 @@ def test_operands_of_every_layout_give_the_product(x_turned: bool, w_turned: boo
 
 def test_a_problem_says_what_was_given() -> None:
     x, w, bias = matrix(16, 8), matrix(24, 8).T, torch.zeros(24, dtype=HALF)
-    found = cublaslt.problem_of(x, w, bias, ending="gelu_kept")
-    assert (found.first, found.second) == (cublaslt.Layout(8, 24, 8), cublaslt.Layout(8, 16, 8))
-    assert (found.result, found.turned) == (cublaslt.Layout(24, 16, 24), (True, False))
-    assert found.epilogue == 164
+    problem = cublaslt.problem_of(x, w, bias, ending="gelu_kept")
+    assert (problem.first, problem.second) == (cublaslt.Layout(8, 24, 8), cublaslt.Layout(8, 16, 8))
+    assert (problem.result, problem.turned) == (cublaslt.Layout(24, 16, 24), (True, False))
+    assert problem.epilogue == 164
     assert cublaslt.problem_of(x, w, ending="gelu_kept").epilogue == 160
     assert cublaslt.problem_of(x, w, ending="gelu_slope", kept=matrix(16, 24)).epilogue == 192
     out = torch.zeros(16, 30)[:, :24]
@@ -149,5 +149,5 @@ def test_endings_agree_with_float64(dtype: torch.dtype) -> None:
     cublaslt.product(x.T, dz, out=out, adds=True)
     torch.testing.assert_close(out.double(), 1 + x.T.double() @ dz.double(), rtol=1e-3, atol=1e-1)
     for rank in range(cublaslt.proposals(cublaslt.problem_of(x, w, bias, ending="bias"), 0)):
-        found, _ = cublaslt.product(x, w, bias, ending="bias", rank=rank)
-        torch.testing.assert_close(found.double(), exact, rtol=1e-2, atol=1e-2)
+        product, _ = cublaslt.product(x, w, bias, ending="bias", rank=rank)
+        torch.testing.assert_close(product.double(), exact, rtol=1e-2, atol=1e-2)

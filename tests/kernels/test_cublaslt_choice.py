@@ -35,13 +35,13 @@ def test_inputs_lie_as_their_problem_says(problem: Problem) -> None:
     x, w, bias, kept, out = cublaslt_choice.inputs_of(problem, torch.device("cpu"))
     assert problem_of(x, w, bias, ending=problem.ending, kept=kept, out=out, adds=problem.adds) == problem
     if problem.result_dtype == problem.dtype:
-        found = cublaslt_choice.separately(problem, x, w, bias, kept, out).double()
+        product = cublaslt_choice.separately(problem, x, w, bias, kept, out).double()
         z = x.double() @ w.double() + (0 if bias is None else bias.double())
         if problem.ending == "gelu_kept":
             z = torch.nn.functional.gelu(z, approximate="tanh")
         if kept is not None:
             z = torch.ops.aten.gelu_backward(z, kept.double(), approximate="tanh")
-        torch.testing.assert_close(found, z, rtol=2e-2, atol=2e-2)
+        torch.testing.assert_close(product, z, rtol=2e-2, atol=2e-2)
 
 
 class Still:

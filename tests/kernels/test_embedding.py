@@ -27,9 +27,9 @@ def test_the_twin_of_no_tokens_is_not_torchs_which_launches_for_none() -> None:
 
 def test_candidates_begin_with_the_default() -> None:
     for cols in (1, 49, 768, 4096):
-        found = embedding.candidates(cols, 2, H200)
-        assert embedding.default(cols, 2, H200) == found[0]
-        assert len(set(found)) == len(found)
+        configs = embedding.candidates(cols, 2, H200)
+        assert embedding.default(cols, 2, H200) == configs[0]
+        assert len(set(configs)) == len(configs)
 
 
 @pytest.mark.parametrize(

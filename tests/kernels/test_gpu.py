@@ -1,4 +1,4 @@
-"""What only a GPU shows: accuracy at real sizes, offsets past 32 bits, CUDA graphs, the same bits twice."""
+"""Tests that need a GPU: accuracy at real sizes, offsets past 32 bits, CUDA graphs, the same bits twice."""
 
 from __future__ import annotations
 
@@ -246,9 +246,9 @@ def test_convolutions_of_both_kinds_agree_with_float64(library: bool) -> None:
         torch.testing.assert_close(y.double(), exact, rtol=1e-5, atol=1e-5)
         dy = torch.randn_like(y)
         weights = convolution.LIBRARY_WEIGHTS if library else convolution.WeightConfig(8, 3, 32, 1, 16)
-        found = convolution.backward(dy, x, w, b, y, relu=True, config=config, weight_config=weights)
+        grads = convolution.backward(dy, x, w, b, y, relu=True, config=config, weight_config=weights)
     wide = (dy.double(), x.double(), w.double(), b.double(), y.double())
-    for one, other in zip(found, convolution.reference_backward(*wide, relu=True), strict=True):
+    for one, other in zip(grads, convolution.reference_backward(*wide, relu=True), strict=True):
         assert one is not None
         assert other is not None
         # sums of 37000 products of order 1
@@ -270,8 +270,8 @@ def test_tiles_of_convolutions_agree_with_float64(dtype: torch.dtype) -> None:
         for config in tile_candidates(8, 16, 9, machine_of(x)):
             weights = convolution.WeightConfig(16, 3, 32, 1, 8, config.channels)
             y, _ = convolution.forward(x, w, b, padding=1, config=config)
-            found = convolution.backward(dy, x, w, b, padding=1, config=config, weight_config=weights)
-            for one, other in zip((y, *found), exact, strict=True):
+            grads = convolution.backward(dy, x, w, b, padding=1, config=config, weight_config=weights)
+            for one, other in zip((y, *grads), exact, strict=True):
                 assert one is not None
                 assert other is not None
                 assert (one.double() - other).norm() < (1e-3 if dtype == torch.float32 else 5e-3) * other.norm(), config
@@ -292,8 +292,8 @@ def test_attention_is_the_same_by_every_config_and_twice() -> None:
         for config in attention.candidates(64, 2, machine, extras=len(rule)):
             torch.testing.assert_close(run(q, k, v, None, added, config=config)[0], y, rtol=2e-2, atol=2e-2)
         for loop in backward_candidates(64, 2, machine, extras=len(rule)):
-            found, again = (back(dy, q, k, v, None, added, y, lse, config=loop) for _ in range(2))
-            for one, other, expected in zip(found, again, exact, strict=True):
+            first, again = (back(dy, q, k, v, None, added, y, lse, config=loop) for _ in range(2))
+            for one, other, expected in zip(first, again, exact, strict=True):
                 if one is not None:
                     assert torch.equal(one, other)
                     torch.testing.assert_close(one, expected, rtol=5e-2, atol=5e-2)
@@ -311,10 +311,10 @@ def test_torchs_kernels_and_ours_can_follow_each_other(number: int) -> None:
     back = attention.BackwardConfig(number, 0, 0, 0, 0)
     # theirs then ours, theirs twice, ours then theirs: our y lies in another order
     for outputs, config, deterministic in (((y, lse), None, True), ((y, lse), back, False), (exact, back, False)):
-        found = attention.backward(
+        grads = attention.backward(
             dy, q, k, v, None, None, *outputs, causal=True, config=config, deterministic=deterministic
         )
-        for one, other in zip(found[:3], expected[:3], strict=True):
+        for one, other in zip(grads[:3], expected[:3], strict=True):
             assert one is not None
             torch.testing.assert_close(one, other, rtol=5e-2, atol=5e-2)
 

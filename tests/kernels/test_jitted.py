@@ -69,10 +69,10 @@ def test_the_key_of_a_kernel_is_the_same_whatever_ran_before(tmp_path: Path) -> 
 
 
 def test_what_a_kernel_calls_is_found_in_this_file_and_in_others() -> None:
-    found = called(activation.activate)
-    assert prims.erf in found
-    assert len(found) == len({id(one) for one in found})
-    assert all(function_of(one) is not None for one in found)
+    callees = called(activation.activate)
+    assert prims.erf in callees
+    assert len(callees) == len({id(one) for one in callees})
+    assert all(function_of(one) is not None for one in callees)
     assert any(activation.activate in called(one) for one in vars(glu).values() if function_of(one) is not None)
     assert function_of(Path) is None
     assert function_of(len) is None
@@ -80,11 +80,11 @@ def test_what_a_kernel_calls_is_found_in_this_file_and_in_others() -> None:
 
 @pytest.mark.parametrize("name", sorted(TUNABLES))
 def test_each_kernel_that_is_launched_is_in_the_hash(name: str) -> None:
-    made = TUNABLES[name]
-    for facts in made.problems(*made.shapes[0], made.dtype):
-        for found in launches(made, facts, made.candidates(facts, H200), H200):
-            for launch in found:
-                assert launch.kernel in made.kernels, f"{launch.kernel} is launched"
+    tunable = TUNABLES[name]
+    for facts in tunable.problems(*tunable.shapes[0], tunable.dtype):
+        for launched in launches(tunable, facts, tunable.candidates(facts, H200), H200):
+            for launch in launched:
+                assert launch.kernel in tunable.kernels, f"{launch.kernel} is launched"
 
 
 def test_a_kernel_may_move_to_another_file(tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ def hash_with(folder: Path, **parts: str) -> str:
     linecache.clearcache()
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(place))
-        found = kernel_hash("a_kernel_of_this_test")
+        digest = kernel_hash("a_kernel_of_this_test")
     del sys.modules["a_kernel_of_this_test"]
-    return found
+    return digest
 
 
 def test_the_hash_is_of_what_is_compiled(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a launch is asked for beside warps and stages."""
+"""Options of a launch beside warps and stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table of problems cannot state of linear_cross_entropy: chunks, accumulation, memory, refusals."""
+"""Properties of linear_cross_entropy that a table of problems cannot state: chunks, accumulation, memory, refusals."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TARGETS[3] = -100
 def test_chunks_do_not_change_the_result(rows: int, reduction: str) -> None:
     config = Config(rows)
     expected = linear_cross_entropy.reference(X, W, TARGETS, B, reduction=reduction, smoothing=0.1)
-    found = linear_cross_entropy.forward(X, W, TARGETS, B, reduction=reduction, smoothing=0.1, config=config)
-    torch.testing.assert_close(found, expected)
+    chunked = linear_cross_entropy.forward(X, W, TARGETS, B, reduction=reduction, smoothing=0.1, config=config)
+    torch.testing.assert_close(chunked, expected)
     dy = torch.randn(expected.shape, dtype=torch.float64, generator=DRAW.generator)
     exact = linear_cross_entropy.reference_backward(dy, X, W, TARGETS, B, reduction=reduction, smoothing=0.1)
     back = linear_cross_entropy.backward(dy, X, W, TARGETS, B, reduction=reduction, smoothing=0.1, config=config)
@@ -42,10 +42,10 @@ def test_chunks_do_not_change_the_result(rows: int, reduction: str) -> None:
 @pytest.mark.parametrize("rows", [3, 64])
 def test_upstream_gradients_that_are_known_come_in_with_the_losses(rows: int) -> None:
     dloss = torch.rand(10, dtype=torch.float64, generator=DRAW.generator)
-    found = linear_cross_entropy.losses_with_gradient(dloss, X, W, TARGETS, B, smoothing=0.1, config=Config(rows))
+    results = linear_cross_entropy.losses_with_gradient(dloss, X, W, TARGETS, B, smoothing=0.1, config=Config(rows))
     losses = linear_cross_entropy.reference(X, W, TARGETS, B, reduction="none", smoothing=0.1)
     exact = linear_cross_entropy.reference_backward(dloss, X, W, TARGETS, B, reduction="none", smoothing=0.1)
-    torch.testing.assert_close(found, (losses, *exact))
+    torch.testing.assert_close(results, (losses, *exact))
     same = linear_cross_entropy.losses_with_gradient(torch.ones((), dtype=torch.float64).expand(10), X, W, TARGETS)
     ones = linear_cross_entropy.reference_backward(torch.ones(10, dtype=torch.float64), X, W, TARGETS, reduction="none")
     torch.testing.assert_close(same[1:3], ones[:2])
@@ -74,9 +74,9 @@ def test_logits_of_all_rows_are_never_held(monkeypatch: pytest.MonkeyPatch) -> N
     empty = torch.empty
 
     def watched(*shape: int, **options: object) -> torch.Tensor:
-        made: torch.Tensor = empty(*shape, **options)  # type: ignore[call-overload]  # as it came
-        sizes.append(made.numel())
-        return made
+        tensor: torch.Tensor = empty(*shape, **options)  # type: ignore[call-overload]  # as it came
+        sizes.append(tensor.numel())
+        return tensor
 
     monkeypatch.setattr(torch, "empty", watched)
     linear_cross_entropy.forward_with_gradient(X, W, TARGETS, config=Config(2))
@@ -86,10 +86,10 @@ def test_logits_of_all_rows_are_never_held(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_default_keeps_the_buffer_small_and_the_products_large() -> None:
     assert linear_cross_entropy.default(128_256, 2, H200) == Config(1438)
     for vocab in (1, 1000, 32_000, 50_257, 128_256, 1_000_000):
-        found = linear_cross_entropy.candidates(vocab, 2, H200)
-        assert found[0] == linear_cross_entropy.default(vocab, 2, H200)
-        assert 512 <= found[0].rows <= 8192
-        assert len(set(found)) == len(found)
+        configs = linear_cross_entropy.candidates(vocab, 2, H200)
+        assert configs[0] == linear_cross_entropy.default(vocab, 2, H200)
+        assert 512 <= configs[0].rows <= 8192
+        assert len(set(configs)) == len(configs)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_proposals_of_cublaslt_give_the_same_loss_and_gradients() -> None:
     targets = torch.randint(0, 64_000, (4096,), device="cuda")
     plain = linear_cross_entropy.default(64_000, 2, machine_of(x))
     for accumulate in (None, torch.bfloat16):
-        found = linear_cross_entropy.forward_with_gradient(x, w, targets, accumulate=accumulate)
+        results = linear_cross_entropy.forward_with_gradient(x, w, targets, accumulate=accumulate)
         expected = linear_cross_entropy.forward_with_gradient(x, w, targets, accumulate=accumulate, config=plain)
-        for one, other in zip(found[:3], expected[:3], strict=True):
+        for one, other in zip(results[:3], expected[:3], strict=True):
             assert (one.double() - other.double()).norm() < 4e-3 * other.double().norm()

@@ -13,12 +13,12 @@ pytestmark = pytest.mark.gpu
 HALVES = [torch.float16, torch.bfloat16]
 
 
-def near(found: torch.Tensor | None, plain: torch.Tensor | None, exact: torch.Tensor | None) -> bool:
-    """Whether `found` is no further from `exact` than 1.1 times what float32 arithmetic is."""
-    assert found is not None
+def near(actual: torch.Tensor | None, plain: torch.Tensor | None, exact: torch.Tensor | None) -> bool:
+    """Asks whether `actual` is no further from `exact` than 1.1 times what float32 arithmetic is."""
+    assert actual is not None
     assert plain is not None
     assert exact is not None
-    return bool((found.double() - exact).norm() <= 1.1 * (plain.double() - exact).norm() + 1e-12)
+    return bool((actual.double() - exact).norm() <= 1.1 * (plain.double() - exact).norm() + 1e-12)
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
@@ -34,11 +34,11 @@ def test_every_config_that_may_be_chosen(rows: int, cols: int, dtype: torch.dtyp
     plain = norm.layer_norm_reference_backward(dy, x, w, *saved)
     for config in (None, *norm.backward_candidates(cols, x.element_size(), machine_of(x))):
         first, again = (norm.layer_norm_backward(dy, x, w, *saved, config=config) for _ in range(2))
-        for found, twin, other, right in zip(first, again, plain, exact, strict=True):
-            assert near(found, other, right), config
-            assert found is not None
+        for grad, twin, other, right in zip(first, again, plain, exact, strict=True):
+            assert near(grad, other, right), config
+            assert grad is not None
             assert twin is not None
-            assert torch.equal(found, twin), config
+            assert torch.equal(grad, twin), config
 
 
 @pytest.mark.parametrize("begin", [1, 2, 8])
@@ -48,7 +48,7 @@ def test_rows_that_begin_anywhere(begin: int) -> None:
     x, dy = wide_x[:, begin : begin + 16_384], wide_dy[:, begin : begin + 16_384]
     w = torch.randn(16_400, device="cuda").bfloat16()[begin : begin + 16_384]
     _, mean, rstd = norm.layer_norm_reference(x, w, None)
-    found = norm.layer_norm_backward(dy, x, w, mean, rstd)
+    grads = norm.layer_norm_backward(dy, x, w, mean, rstd)
     plain = norm.layer_norm_reference_backward(dy, x, w, mean, rstd)
     exact = norm.layer_norm_reference_backward(dy.double(), x.double(), w.double(), mean.double(), rstd.double())
-    assert all(near(*three) for three in zip(found, plain, exact, strict=True))
+    assert all(near(*three) for three in zip(grads, plain, exact, strict=True))

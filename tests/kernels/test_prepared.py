@@ -66,8 +66,8 @@ SIZES = [8, 8, 8, 4, 8, 4]
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[StubCuda]:
-    with standing_in() as found:
-        yield found
+    with standing_in() as stub:
+        yield stub
 
 
 @pytest.fixture
@@ -88,35 +88,35 @@ def launched_by_triton(given: tuple[Any, ...]) -> Any:
 
 @pytest.mark.parametrize("key", [5, -1, 2**63 - 1])
 def test_the_driver_is_told_the_same(stub: StubCuda, key: int) -> None:
-    given = arguments(key)
+    inputs = arguments(key)
     stub.expect(6)
-    ready = prepared(launched_by_triton(given), 0)
-    told = stub.last(SIZES)
-    assert told.shape == (4, 1, 1, 64, 0)
-    assert told.words[:3] == tuple(x.data_ptr() for x in given[:3])
-    assert told.words[4] == key % 2**64
+    ready = prepared(launched_by_triton(inputs), 0)
+    launched = stub.last(SIZES)
+    assert launched.shape == (4, 1, 1, 64, 0)
+    assert launched.words[:3] == tuple(x.data_ptr() for x in inputs[:3])
+    assert launched.words[4] == key % 2**64
     assert ready is not None
     assert not ready.watched()
-    for pointers in (given[:3], [x.data_ptr() for x in given[:3]]):
+    for pointers in (inputs[:3], [x.data_ptr() for x in inputs[:3]]):
         stub.expect(6)
         calls = stub.calls
-        ready.submit(4, 1, 1, STREAM, *ready.head, *pointers, *given[3:], 256)
+        ready.submit(4, 1, 1, STREAM, *ready.head, *pointers, *inputs[3:], 256)
         assert stub.calls == calls + 1
-        assert stub.last(SIZES) == told
+        assert stub.last(SIZES) == launched
 
 
 def test_another_triton_is_asked_in_the_way_that_all_know(stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = arguments(9)
+    inputs = arguments(9)
     stub.expect(6)
-    compiled = launched_by_triton(given)
-    told = stub.last(SIZES)
+    compiled = launched_by_triton(inputs)
+    launched = stub.last(SIZES)
     monkeypatch.setattr(triton, "__version__", "3.9.0")
     ready = prepared(compiled, 0)
     assert ready is not None
     assert ready.submit is compiled.run
     stub.expect(6)
-    ready.submit(4, 1, 1, STREAM, *ready.head, *given, 256)
-    assert stub.last(SIZES) == told
+    ready.submit(4, 1, 1, STREAM, *ready.head, *inputs, 256)
+    assert stub.last(SIZES) == launched
 
 
 def test_a_profiler_is_seen(stub: StubCuda) -> None:
@@ -157,14 +157,14 @@ def sizes_of(compiled: Any) -> list[int]:
 
 
 def launches_of(name: str) -> list[Launch]:
-    """What an operation launches for its first problems, on tensors that are there."""
-    spec, found = REGISTRY[name], list[Launch]()
+    """Returns the launches of an operation for its first problems, on tensors that are there."""
+    spec, recorded = REGISTRY[name], list[Launch]()
     for problem in itertools.islice(spec.problems(Draw(1)), 3):
         with recording(H200) as launches:
             inputs, options = cast((problem.inputs, problem.options), torch.float32, "cpu")
             spec.forward(*inputs, **options)
-        found += launches
-    return found
+        recorded += launches
+    return recorded
 
 
 def by_triton(launch: Launch) -> Any:
@@ -194,11 +194,11 @@ def test_known_launches_tell_the_driver_the_same(name: str, stub: StubCuda, monk
         sizes = sizes_of(compiled)
         stub.expect(len(sizes))
         by_triton(launch)
-        told = stub.last(sizes)
+        launched = stub.last(sizes)
         for _ in range(3):
             stub.expect(len(sizes))
             assert again(launch) is compiled
-            assert stub.last(sizes) == told
+            assert stub.last(sizes) == launched
     assert prepared_module._known
 
 

@@ -38,10 +38,10 @@ def test_a_plan_reaches_each_element_once(axes: tuple[int, ...]) -> None:
             strides = (plan.outer_stride, plan.inner_stride, plan.far_stride, plan.stride)
             shown = plan.x.as_strided((plan.outer, plan.inner, plan.far, plan.length), strides)
             expected = x.permute([a for a in range(4) if a not in axes] + list(axes))
-            found = shown.reshape(plan.outer * plan.inner, -1)
-            expected = expected.reshape(found.shape)
+            visited = shown.reshape(plan.outer * plan.inner, -1)
+            expected = expected.reshape(visited.shape)
             # within a result the order matters for places alone
-            assert torch.equal(*(t if ordered else t.sort(1)[0] for t in (found, expected)))
+            assert torch.equal(*(t if ordered else t.sort(1)[0] for t in (visited, expected)))
 
 
 def test_parts_cover_the_axis_and_fill_the_machine() -> None:
@@ -110,9 +110,9 @@ def test_candidates_begin_with_the_default() -> None:
         *zip(draw.integers(1, 9999, 9).tolist(), draw.integers(1, 99999, 9).tolist(), strict=True),
     ]:
         for along in (False, True):
-            found = reduce.candidates(kept, length, 2, H200, along=along)
-            assert reduce.default(kept, length, 2, H200, along=along) == found[0]
-            assert len(set(found)) == len(found)
+            configs = reduce.candidates(kept, length, 2, H200, along=along)
+            assert reduce.default(kept, length, 2, H200, along=along) == configs[0]
+            assert len(set(configs)) == len(configs)
 
 
 @pytest.mark.parametrize(

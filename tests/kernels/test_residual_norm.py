@@ -28,8 +28,8 @@ def test_it_is_dropout_add_and_norm() -> None:
     x, residual, w, b = draw.normal(5, 8), draw.normal(5, 8), draw.normal(8), draw.normal(8)
     y, s, mean, rstd = residual_norm.layer_norm(x, residual, w, b, prob=0.4, key=3, stream=4)
     assert torch.equal(s, dropout.forward(x, 0.4, 3, 4) + residual)
-    for found, expected in zip((y, mean, rstd), norm.layer_norm(s, w, b), strict=True):
-        assert torch.equal(found, expected)
+    for actual, expected in zip((y, mean, rstd), norm.layer_norm(s, w, b), strict=True):
+        assert torch.equal(actual, expected)
 
 
 def test_without_dropout_one_tensor_is_both_gradients() -> None:
@@ -45,9 +45,9 @@ def test_without_dropout_one_tensor_is_both_gradients() -> None:
 def test_a_sum_that_has_no_other_use() -> None:
     draw = Draw(3)
     dy, s, w, rstd = draw.normal(5, 8), draw.normal(5, 8), draw.normal(8), draw.normal(5, 1)
-    found = residual_norm.rms_norm_backward(dy, None, s, w, rstd)
+    grads = residual_norm.rms_norm_backward(dy, None, s, w, rstd)
     expected = residual_norm.rms_norm_backward(dy, torch.zeros_like(dy), s, w, rstd)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(grads, expected, strict=True):
         assert one is not None
         assert other is not None
         assert torch.equal(one, other)
@@ -56,9 +56,9 @@ def test_a_sum_that_has_no_other_use() -> None:
 def test_candidates_begin_with_the_default() -> None:
     for cols in (1, 49, 1024, 5120, 8192, 16_384, 32_768, 50_257):
         for itemsize in (2, 4):
-            found = residual_norm.candidates(cols, itemsize, H200)
-            assert residual_norm.default(cols, itemsize, H200) == found[0]
-            assert len(set(found)) == len(found)
+            configs = residual_norm.candidates(cols, itemsize, H200)
+            assert residual_norm.default(cols, itemsize, H200) == configs[0]
+            assert len(set(configs)) == len(configs)
             back = residual_norm.backward_candidates(cols, itemsize, H200)
             assert residual_norm.backward_default(cols, itemsize, H200) == back[0]
             assert len(set(back)) == len(back)

@@ -77,9 +77,9 @@ def test_tables_in_a_half_type_and_no_keys() -> None:
 def test_candidates_begin_with_the_default() -> None:
     for heads, pairs in ((1, 1), (32, 64), (40, 40), (8, 128), (128, 32)):
         for by_head in (False, True):
-            found = rope.candidates(heads, pairs, 2, H200, by_head=by_head)
-            assert rope.default(heads, pairs, 2, H200, by_head=by_head) == found[0]
-            assert len(set(found)) == len(found)
+            configs = rope.candidates(heads, pairs, 2, H200, by_head=by_head)
+            assert rope.default(heads, pairs, 2, H200, by_head=by_head) == configs[0]
+            assert len(set(configs)) == len(configs)
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,12 @@ def problems(spec: KernelSpec) -> list[Problem]:
 
 
 def cases() -> list[Any]:
-    found = []
+    params = []
     for spec in REGISTRY.values():
         for index, problem in enumerate(problems(spec)):
             shapes = "-".join("x".join(map(str, x.shape)) for x in problem.inputs if isinstance(x, torch.Tensor))
-            found.append(pytest.param(spec, index, id=f"{spec.name}-{index}-{shapes}"))
-    return found
+            params.append(pytest.param(spec, index, id=f"{spec.name}-{index}-{shapes}"))
+    return params
 
 
 @pytest.mark.parametrize("dtype", CPU_DTYPES, ids=str)
@@ -271,10 +271,10 @@ def test_forms_in_place_write_where_they_say() -> None:
     x, targets = torch.randn(4, 6), torch.tensor([0, 5, -100, 2])
     loss, dx = cross_entropy.forward_with_gradient(x, targets)
     spare = x.clone()
-    found = cross_entropy.forward_with_gradient_(spare, targets)
-    assert found[1] is spare
+    results = cross_entropy.forward_with_gradient_(spare, targets)
+    assert results[1] is spare
     assert torch.equal(spare, dx)
-    assert torch.equal(found[0], loss)
+    assert torch.equal(results[0], loss)
     p, g, m, v = (torch.rand(5) for _ in range(4))
     expected = optimizer.adamw([p], [g], [m], [v], lr=0.1, step=3)
     copies = [torch.empty(5, dtype=torch.bfloat16)]

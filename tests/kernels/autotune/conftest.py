@@ -47,7 +47,7 @@ class Fake:
     ran: list[Cut] = field(default_factory=list)
     spare: int = 1 << 40
     aligned: bool = False
-    """Whether configs of 256 need 16-byte alignment."""
+    """Says whether configs of 256 need 16-byte alignment."""
 
     # -- the kernel
     def double(self, x: torch.Tensor, config: Cut) -> torch.Tensor:

@@ -32,14 +32,14 @@ CONFIG = "block=256 warps=8"
 @pytest.fixture
 def selector(fake: Any, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Selector]:
     """A selector with a store on disk and one kernel, as if torch saw a GPU."""
-    made = fake.tunable()
+    fake_tunable = fake.tunable()
     for module in (report, warmup):
-        monkeypatch.setattr(module, "TUNABLES", {"double": made})
+        monkeypatch.setattr(module, "TUNABLES", {"double": fake_tunable})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"Fake {index}")
-    with selecting(fake.selector(Store(own_cache / FILE))) as found:
-        yield found
+    with selecting(fake.selector(Store(own_cache / FILE))) as selector_in_use:
+        yield selector_in_use
 
 
 def test_tune_shows_progress_and_report_shows_the_result(
@@ -95,8 +95,10 @@ def test_tune_again_measures_what_is_there_and_tune_does_not(
 def test_parts_are_all_keys_and_none_twice(
     fake: Any, selector: Selector, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = fake.tunable()
-    monkeypatch.setattr(warmup, "TUNABLES", {"double": made, "other": dataclasses.replace(made, name="other")})
+    fake_tunable = fake.tunable()
+    monkeypatch.setattr(
+        warmup, "TUNABLES", {"double": fake_tunable, "other": dataclasses.replace(fake_tunable, name="other")}
+    )
     for part in range(3):
         assert main(["tune", "--only", "oth,dou", "--part", f"{part}/3"]) == 0
     lines = [line.partition("] ")[2] for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
@@ -114,9 +116,9 @@ def test_tuning_is_the_same_whatever_level_and_lockfile_hold(fake: Any, selector
     from burn_kernels.autotune import lock
 
     with using("off"), lock(tmp_path / "autotune.lock") as held:
-        found = tune("double", [(8, 4)])
+        measurements = tune("double", [(8, 4)])
         assert held.pins == {}
-    assert [measured.why_not for measured in found] == [""]
+    assert [measured.why_not for measured in measurements] == [""]
     assert len(selector.store.all_timings()) == 3
 
 
@@ -167,15 +169,15 @@ def test_rows_of_another_source_are_shown_as_not_used(
 def test_ship_says_what_it_leaves_out_and_report_what_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own_cache: Path
 ) -> None:
-    made = TUNABLES["softmax"]
-    facts = [made.problems(8192, cols, torch.bfloat16)[0] for cols in (4096, 8192)]
+    op = TUNABLES["softmax"]
+    facts = [op.problems(8192, cols, torch.bfloat16)[0] for cols in (4096, 8192)]
     row: dict[str, Any] = {"device": "NVIDIA H200 sm_90 x132", "software": "torch 2.11", "samples_ms": [0.5]}
     row |= {"median_ms": 0.5, "eliminated": False, "measured_at": "2026-11-22T10:00:00"}
-    fresh, old = (row | {"kernel": kernel, "key": made.key(one), "candidate": "", "config": dataclasses.asdict(config)}
-                  for kernel, one in ((made.kernel, facts[0]), ("0" * 16, facts[1]))
-                  for config in made.candidates(one, H200)[1:2])  # fmt: skip
+    fresh, old = (row | {"kernel": kernel, "key": op.key(one), "candidate": "", "config": dataclasses.asdict(config)}
+                  for kernel, one in ((op.kernel, facts[0]), ("0" * 16, facts[1]))
+                  for config in op.candidates(one, H200)[1:2])  # fmt: skip
     file, table = tmp_path / "timings.json", tmp_path / "shipped.json"
-    default = fresh | {"config": dataclasses.asdict(made.candidates(facts[0], H200)[0]), "samples_ms": [0.9]}
+    default = fresh | {"config": dataclasses.asdict(op.candidates(facts[0], H200)[0]), "samples_ms": [0.9]}
     export = {"format": "burn_kernels.timings", "version": 1, "timings": [fresh, default, old], "faults": []}
     file.write_text(json.dumps(export), encoding="utf-8")
     monkeypatch.setattr(shipped, "FILE", table)
@@ -184,11 +186,11 @@ def test_ship_says_what_it_leaves_out_and_report_what_is_refused(
         assert main(["ship", str(file)]) == 0
         out = capsys.readouterr().out
         assert out.startswith("1 problems of softmax written to shipped.json; ")
-        assert f"left out, since their kernels have changed: 1 keys, {made.key(facts[1])}\n" in out
+        assert f"left out, since their kernels have changed: 1 keys, {op.key(facts[1])}\n" in out
         with selecting(Selector(Store(None))):
             main(["report"])
             assert "shipped table: " not in capsys.readouterr().out
-            table.write_text(table.read_text(encoding="utf-8").replace(made.kernel, "0" * 16), encoding="utf-8")
+            table.write_text(table.read_text(encoding="utf-8").replace(op.kernel, "0" * 16), encoding="utf-8")
             shipped.load.cache_clear()
             main(["report"])
         assert "shipped table: rows of softmax are refused, since" in capsys.readouterr().out
@@ -231,9 +233,9 @@ def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
 
 
 def test_the_command_itself_without_a_gpu(own_cache: Path) -> None:
-    told = command("report")
-    assert told.returncode == 0, told.stderr
-    said = [line for line in told.stdout.splitlines() if not line.startswith("shipped table: ")]
+    process = command("report")
+    assert process.returncode == 0, process.stderr
+    said = [line for line in process.stdout.splitlines() if not line.startswith("shipped table: ")]
     assert said == [
         "devices: no GPU; CPU tensors use the references, which have no configs",
         "level: cached",
@@ -242,9 +244,9 @@ def test_the_command_itself_without_a_gpu(own_cache: Path) -> None:
         "nothing was measured: choices are the shipped table's, the cost model's and the defaults",
     ]
     assert not own_cache.exists()  # reading makes no file
-    told = command("report", BURN_KERNELS_AUTOTUNE="fast")
-    assert told.returncode == 1
-    assert "given:    BURN_KERNELS_AUTOTUNE='fast'" in told.stderr
+    process = command("report", BURN_KERNELS_AUTOTUNE="fast")
+    assert process.returncode == 1
+    assert "given:    BURN_KERNELS_AUTOTUNE='fast'" in process.stderr
 
 
 def test_where_there_is_no_gpu_the_command_has_a_status_of_its_own(
@@ -253,9 +255,9 @@ def test_where_there_is_no_gpu_the_command_has_a_status_of_its_own(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert main(["tune"]) == 3
-    out, told = capsys.readouterr()
+    out, printed = capsys.readouterr()
     assert out == ""
-    assert told.startswith("autotune: there is no such GPU to measure on\n  given:    device 0; torch finds 0")
+    assert printed.startswith("autotune: there is no such GPU to measure on\n  given:    device 0; torch finds 0")
 
 
 # -- bundles -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What is compiled ahead, by processes that may die: for real where Triton compiles, and with stand-ins that fail."""
+"""Compilation ahead, by processes that may die: for real where Triton compiles, and with stand-ins that fail."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_keys_come_in_order_as_their_kernels_are_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "complaint"),
     [
         (1, r"kernel 1 of softmax: the process that compiles ended with 3 \(EOFError: no answer\)"),
         (2, r"the process that compiles ended with -9 \(TimeoutError: no answer within 2 s\)"),
@@ -70,13 +70,13 @@ def test_keys_come_in_order_as_their_kernels_are_there() -> None:
         (4, r"kernel 4 of softmax: ValueError: too wide"),
     ],
 )
-def test_a_process_that_fails_costs_its_own_kernel_only(number: int, told: str) -> None:
+def test_a_process_that_fails_costs_its_own_kernel_only(number: int, complaint: str) -> None:
     with stand_in(1, patience_s=2.0) as compilers:
         compilers.ask("a", [variant(0, "before"), variant(number), variant(0, "after")])
         assert compilers.wait(["a"]) == "a"
     assert compilers.tally.compiled == 2
     (failed,) = compilers.tally.failed
-    assert re.search(told, failed), failed
+    assert re.search(complaint, failed), failed
 
 
 def test_where_every_process_dies_nobody_waits() -> None:
@@ -111,24 +111,26 @@ def test_waiting_ends_with_the_time() -> None:
 
 
 def test_both_problems_of_a_trial_are_compiled() -> None:
-    made, facts = TUNABLES["softmax"], Facts((1 << 14,), (1024,), torch.bfloat16)
-    config = made.candidates(facts, H200)[0]
-    found = list(variants(made, facts, [config], H200))
-    assert [one.facts for one in found] == [reduced(made, facts), facts]
-    assert len({one.print for one in found}) == 2  # rows that are a multiple of 16, and rows that are not
-    assert len({one.print for one in variants(made, facts._replace(free=(1 << 15,)), [config], H200)}) == 2
-    request = json.loads(json.dumps(found[1].request()))
+    tunable, facts = TUNABLES["softmax"], Facts((1 << 14,), (1024,), torch.bfloat16)
+    config = tunable.candidates(facts, H200)[0]
+    asked = list(variants(tunable, facts, [config], H200))
+    assert [one.facts for one in asked] == [reduced(tunable, facts), facts]
+    assert len({one.print for one in asked}) == 2  # rows that are a multiple of 16, and rows that are not
+    assert len({one.print for one in variants(tunable, facts._replace(free=(1 << 15,)), [config], H200)}) == 2
+    request = json.loads(json.dumps(asked[1].request()))
     assert (request["op"], request["facts"]["dtype"], request["number"]) == ("softmax", "bfloat16", 0)
 
 
 @pytest.mark.parametrize("name", sorted(TUNABLES))
 def test_every_family_says_what_it_launches_without_a_gpu(name: str) -> None:
-    made = TUNABLES[name]
-    facts = made.problems(*made.shapes[0], made.dtype)[-1]
-    small = reduced(made, facts)
-    assert made.elements(facts) > 0
-    assert made.elements(small) <= max(1 << 22, made.elements(facts._replace(free=tuple(1 for _ in facts.free))) * 4)
-    counts = [len(found) for found in launches(made, small, made.candidates(facts, H200), H200)]
+    tunable = TUNABLES[name]
+    facts = tunable.problems(*tunable.shapes[0], tunable.dtype)[-1]
+    small = reduced(tunable, facts)
+    assert tunable.elements(facts) > 0
+    assert tunable.elements(small) <= max(
+        1 << 22, tunable.elements(facts._replace(free=tuple(1 for _ in facts.free))) * 4
+    )
+    counts = [len(launched) for launched in launches(tunable, small, tunable.candidates(facts, H200), H200)]
     assert max(counts) > 0  # a library's own way launches nothing of ours
 
 
@@ -157,9 +159,9 @@ launch.kernel.warmup(
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="nothing is compiled in the interpreter")
 def test_what_is_compiled_ahead_is_what_a_launch_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    made, facts = TUNABLES["softmax"], Facts((64,), (64,), torch.float32)
-    config = made.candidates(facts, H200)[0]
-    (wanted,) = variants(made, facts, [config], H200)
+    tunable, facts = TUNABLES["softmax"], Facts((64,), (64,), torch.float32)
+    config = tunable.candidates(facts, H200)[0]
+    (wanted,) = variants(tunable, facts, [config], H200)
     with Compilers(H200, 1) as compilers:
         compilers.ask("a", [wanted])
         assert compilers.wait(["a"]) == "a"
@@ -175,8 +177,8 @@ def test_what_is_compiled_ahead_is_what_a_launch_looks_for(tmp_path: Path, monke
 def test_tuning_measures_every_key_while_others_compile(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from burn_kernels.autotune import warmup
 
-    made = fake.tunable()
-    monkeypatch.setattr(warmup, "TUNABLES", {"double": made})
+    fake_tunable = fake.tunable()
+    monkeypatch.setattr(warmup, "TUNABLES", {"double": fake_tunable})
     asked = list[str]()
 
     def wanted(tunable: Any, facts: Facts, configs: Any, machine: Any) -> list[Variant]:
@@ -189,9 +191,9 @@ def test_tuning_measures_every_key_while_others_compile(fake: Any, monkeypatch: 
     monkeypatch.setattr(warmup, "Compilers", lambda machine, count, launchers: stand_in(count))
     selector: Selector = fake.selector()
     tallies = list[Any]()
-    found = tune_with(selector, "", [(8, 2), (8, 3), (8, 5)], workers=2, compiled=tallies.append)
-    assert sorted(one.key for one in found) == sorted(asked)
-    assert [one.why_not for one in found] == ["", "", ""]
+    measurements = tune_with(selector, "", [(8, 2), (8, 3), (8, 5)], workers=2, compiled=tallies.append)
+    assert sorted(one.key for one in measurements) == sorted(asked)
+    assert [one.why_not for one in measurements] == ["", "", ""]
     assert len(selector.store.all_timings()) == 9
     assert tallies[0].compiled == 6
     assert tallies[0].failed == ["double rows<=8 cols=3 float32 packed align=16: ValueError: no such problem"]

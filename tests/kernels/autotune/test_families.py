@@ -402,23 +402,23 @@ def test_a_config_that_is_given_is_taken(asked: Asked) -> None:
 
 
 PROBLEMS = [
-    pytest.param(made, facts, id=made.key(facts))
-    for made in TUNABLES.values()
-    for rows, cols in (*made.shapes, (1, 49), (7, 50_257))
-    for facts in made.problems(rows, cols, made.dtype)
+    pytest.param(tunable, facts, id=tunable.key(facts))
+    for tunable in TUNABLES.values()
+    for rows, cols in (*tunable.shapes, (1, 49), (7, 50_257))
+    for facts in tunable.problems(rows, cols, tunable.dtype)
 ]
 
 
-@pytest.mark.parametrize(("made", "facts"), PROBLEMS)
-def test_candidates_are_plain_data_legal_and_priced(made: Tunable, facts: Facts) -> None:
+@pytest.mark.parametrize(("tunable", "facts"), PROBLEMS)
+def test_candidates_are_plain_data_legal_and_priced(tunable: Tunable, facts: Facts) -> None:
     for machine in (H200, A100, MI300X):
-        named = made.named(facts, machine)
-        assert len(named) == len(made.candidates(facts, machine))
-        assert next(iter(named.values())) == made.default(facts, machine)
+        named = tunable.named(facts, machine)
+        assert len(named) == len(tunable.candidates(facts, machine))
+        assert next(iter(named.values())) == tunable.default(facts, machine)
         for config in named.values():
-            assert made.supports(config, facts)
-            assert made.parse(vars(config)) == config
-            work = made.work(config, facts, machine)
+            assert tunable.supports(config, facts)
+            assert tunable.parse(vars(config)) == config
+            work = tunable.work(config, facts, machine)
             assert isinstance(work, Work)
             assert 0 < work.useful <= 1
             assert 0 < predict(work, machine) < 1e3
@@ -431,10 +431,10 @@ def test_the_work_of_a_config_counts_the_bytes_of_the_spec() -> None:
         "cross_entropy": ("cross_entropy", {"x": x(64, 4096), "targets": TARGETS}),
     }
     for name, (spec, inputs) in cases.items():
-        made = TUNABLES[name]
-        facts = made.problems(64, 4096, torch.bfloat16)[0]
-        config = made.default(facts, H200)
-        assert made.work(config, facts, H200).bytes_moved == REGISTRY[spec].bytes_moved(*inputs.values())
+        tunable = TUNABLES[name]
+        facts = tunable.problems(64, 4096, torch.bfloat16)[0]
+        config = tunable.default(facts, H200)
+        assert tunable.work(config, facts, H200).bytes_moved == REGISTRY[spec].bytes_moved(*inputs.values())
 
 
 @pytest.mark.parametrize("numbers", [{}, {"rows": 1}, {"rows": 1, "block": 2, "warps": 4, "x": 1}, {"rows": "1"}])

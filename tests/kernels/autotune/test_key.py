@@ -49,9 +49,9 @@ def test_rows_with_gaps_are_another_layout() -> None:
 
 
 def test_a_candidate_is_plain_data() -> None:
-    found = Candidate.of(Config(1, 4096, 4))
-    assert found.name == "rows=1 block=4096 warps=4"
-    assert found.config == {"rows": 1, "block": 4096, "warps": 4}
+    candidate = Candidate.of(Config(1, 4096, 4))
+    assert candidate.name == "rows=1 block=4096 warps=4"
+    assert candidate.config == {"rows": 1, "block": 4096, "warps": 4}
 
 
 def test_the_software_line_names_what_compiles_and_runs() -> None:

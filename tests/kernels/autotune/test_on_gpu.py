@@ -1,4 +1,4 @@
-"""What only a GPU shows: real candidates are tried, timed and chosen; captures and other streams stay as they were."""
+"""Tests that need a GPU: real candidates are tried, timed and chosen; captures and other streams stay as they were."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture
 def selector(own_cache: Path) -> Any:
-    with selecting(Selector(Store(own_cache / FILE), budget=Budget(key_s=60.0, process_s=600.0))) as found:
-        yield found
+    with selecting(Selector(Store(own_cache / FILE), budget=Budget(key_s=60.0, process_s=600.0))) as selector_in_use:
+        yield selector_in_use
 
 
 @pytest.mark.parametrize("name", sorted(TUNABLES))
 def test_every_candidate_of_every_kernel_is_right_and_timed(name: str, selector: Selector) -> None:
-    found = tune(name, [(1000, 4096), (7, 5001)])  # a warning, that one is disqualified, would be an error here
-    assert found
-    assert [measured.why_not for measured in found] == [""] * len(found)
+    measurements = tune(name, [(1000, 4096), (7, 5001)])  # a warning, that one is disqualified, would be an error here
+    assert measurements
+    assert [measured.why_not for measured in measurements] == [""] * len(measurements)
     for timing in selector.store.all_timings():
         assert min(timing.samples_ms) > 0
         assert len(timing.samples_ms) >= (2 if timing.eliminated else 3)
@@ -43,15 +43,19 @@ def test_two_processes_that_tune_at_once_lose_nothing(own_cache: Path) -> None:
     command = [sys.executable, "-W", "error::RuntimeWarning", "-m", "burn_kernels", "tune", "--workers", "0"]
     command += ["--only", "softmax,rms_norm", "--shapes", "1000x4096,7x5001,4096x1024"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
-    told = [process.communicate(timeout=300)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], "\n".join(told)
+    outputs = [process.communicate(timeout=300)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], "\n".join(outputs)
     rows = {(timing.place.key, timing.candidate) for timing in Store(own_cache / FILE).all_timings()}
     expected, machine = set[tuple[str, str]](), device_of(0).machine
-    for made in (made for name, made in TUNABLES.items() if name.startswith(("softmax", "rms_norm"))):
+    for one_tunable in (tunable for name, tunable in TUNABLES.items() if name.startswith(("softmax", "rms_norm"))):
         for rows_of, cols in ((1000, 4096), (7, 5001), (4096, 1024)):
-            for facts in made.problems(rows_of, cols, made.dtype):
-                fitting = (name for name, config in made.named(facts, machine).items() if made.supports(config, facts))
-                expected |= {(made.key(facts), name) for name in fitting}
+            for facts in one_tunable.problems(rows_of, cols, one_tunable.dtype):
+                fitting = (
+                    name
+                    for name, config in one_tunable.named(facts, machine).items()
+                    if one_tunable.supports(config, facts)
+                )
+                expected |= {(one_tunable.key(facts), name) for name in fitting}
     assert rows == expected
 
 

@@ -1,4 +1,4 @@
-"""What a choice costs on a hit: two microseconds would be a tenth of a launch."""
+"""The cost of a choice on a hit: two microseconds would be a tenth of a launch."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ class Course:
 
     def __call__(self, name: str) -> float:
         self.ran.append(name)
-        found = self.times[name]
-        if isinstance(found, float):
-            return found
-        return found[min(self.ran.count(name) - 1, len(found) - 1)]
+        time = self.times[name]
+        if isinstance(time, float):
+            return time
+        return time[min(self.ran.count(name) - 1, len(time) - 1)]
 
 
 def always() -> bool:
@@ -29,9 +29,9 @@ def always() -> bool:
 
 def test_the_first_sample_is_dropped() -> None:
     course = Course(a=[900.0, 1.0], b=[800.0, 2.0])
-    found = race(["a", "b"], course, within=always)
-    assert max(found.samples["a"]) == 1.0
-    assert max(found.samples["b"]) == 2.0
+    result = race(["a", "b"], course, within=always)
+    assert max(result.samples["a"]) == 1.0
+    assert max(result.samples["b"]) == 2.0
 
 
 def test_rounds_alternate_their_order() -> None:
@@ -42,36 +42,36 @@ def test_rounds_alternate_their_order() -> None:
 
 def test_the_hopeless_are_left_out_after_the_third_round() -> None:
     course = Course(fast=1.0, close=1.4, slow=1.6)
-    found = race(["slow", "fast", "close"], course, within=always)
-    assert found.eliminated == {"slow"}
-    assert len(found.samples["slow"]) == 3
-    assert len(found.samples["close"]) > 3
+    result = race(["slow", "fast", "close"], course, within=always)
+    assert result.eliminated == {"slow"}
+    assert len(result.samples["slow"]) == 3
+    assert len(result.samples["close"]) > 3
 
 
 def test_nobody_is_left_out_where_all_are_to_be_timed() -> None:
     course = Course(fast=1.0, slow=9.0)
-    found = race(["fast", "slow"], course, within=always, eliminating=False)
-    assert not found.eliminated
-    assert len(found.samples["slow"]) == 15  # ten rounds, five to confirm
+    result = race(["fast", "slow"], course, within=always, eliminating=False)
+    assert not result.eliminated
+    assert len(result.samples["slow"]) == 15  # ten rounds, five to confirm
 
 
 def test_it_ends_when_the_best_stands_still() -> None:
     course = Course(a=1.0, b=1.2)
-    found = race(["a", "b"], course, within=always)
-    assert len(found.samples["a"]) == 3 + 5
+    result = race(["a", "b"], course, within=always)
+    assert len(result.samples["a"]) == 3 + 5
 
 
 def test_it_goes_on_while_the_best_improves() -> None:
     course = Course(a=[9.0, *(10.0 * 0.8**n for n in range(20))], b=[10.0 * 0.85**n for n in range(30)])
-    found = race(["a", "b"], course, within=always)
-    assert len(found.samples["a"]) == 10 + 5
+    result = race(["a", "b"], course, within=always)
+    assert len(result.samples["a"]) == 10 + 5
 
 
 def test_the_winner_is_confirmed_against_the_second() -> None:
     # a looked faster for a while; over all its samples it is not
     course = Course(a=[1.0, 0.9, 0.9, 0.9, 2.0], b=1.0)
-    found = race(["a", "b"], course, within=always)
-    medians = {name: found.median(name) for name in found.samples}
+    result = race(["a", "b"], course, within=always)
+    medians = {name: result.median(name) for name in result.samples}
     assert ranking(medians, ["a", "b"]) == ["b", "a"]
 
 
@@ -81,10 +81,10 @@ def test_who_raises_is_out_and_named() -> None:
             raise MemoryError("too large")
         return 1.0
 
-    found = race(["a", "b", "c"], sample, within=always)
-    assert list(found.failed) == ["b"]
-    assert "b" not in found.samples
-    assert {"a", "c"} == set(found.samples)
+    result = race(["a", "b", "c"], sample, within=always)
+    assert list(result.failed) == ["b"]
+    assert "b" not in result.samples
+    assert {"a", "c"} == set(result.samples)
 
 
 def test_who_raises_in_a_late_round_is_out_too() -> None:
@@ -95,28 +95,28 @@ def test_who_raises_in_a_late_round_is_out_too() -> None:
             raise ValueError("late")
         return course(name)
 
-    found = race(["a", "b"], sample, within=always)
-    assert list(found.failed) == ["a"]
-    assert list(found.samples) == ["b"]
-    assert found.complete
+    result = race(["a", "b"], sample, within=always)
+    assert list(result.failed) == ["a"]
+    assert list(result.samples) == ["b"]
+    assert result.complete
 
 
 def test_a_race_of_none_that_runs_ends() -> None:
     def sample(name: str) -> float:
         raise ValueError(name)
 
-    found = race(["a", "b"], sample, within=always)
-    assert sorted(found.failed) == ["a", "b"]
-    assert found.samples == {}
+    result = race(["a", "b"], sample, within=always)
+    assert sorted(result.failed) == ["a", "b"]
+    assert result.samples == {}
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 5])
 def test_the_budget_ends_it_and_is_told(rounds: int) -> None:
     course = Course(a=1.0, b=1.0)
     within: Callable[[], bool] = lambda: course.ran.count("a") <= rounds  # noqa: E731  # counts the first one too
-    found = race(["a", "b"], course, within=within)
-    assert not found.complete
-    assert all(len(samples) <= rounds for samples in found.samples.values())
+    result = race(["a", "b"], course, within=within)
+    assert not result.complete
+    assert all(len(samples) <= rounds for samples in result.samples.values())
 
 
 def test_among_equals_the_first_in_order_leads() -> None:

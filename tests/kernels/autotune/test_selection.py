@@ -1,4 +1,4 @@
-"""Which config runs: the order of sources, levels, budgets, threads."""
+"""The choice of a config: the order of sources, levels, budgets, threads."""
 
 from __future__ import annotations
 
@@ -312,8 +312,8 @@ def test_a_reference_that_fails_disqualifies_nobody_and_ends_no_tuning(
         x = inputs.normal(facts.free[0] * facts.exact[0], dtype=facts.dtype)
         return Trial((x,), lambda given, config: fake.double(given[0], config), reference)
 
-    selector, made = fake.selector(), replace(fake.tunable(), trial=trial)
-    monkeypatch.setattr(warmup, "TUNABLES", {"double": made})
+    selector, failing = fake.selector(), replace(fake.tunable(), trial=trial)
+    monkeypatch.setattr(warmup, "TUNABLES", {"double": failing})
     first, second = warmup.tune_with(selector, "", [(8, 3), (8, 4)])
     assert first.why_not == "it could not be measured: ValueError: no such type"
     assert (second.why_not, selector.store.all_faults()) == ("", [])
@@ -412,11 +412,11 @@ def test_another_thread_does_not_wait_for_a_measurement(fake: Any, use: Use) -> 
 
 
 def test_threads_that_meet_new_keys_at_once_agree(fake: Any, use: Use) -> None:
-    selector, tunable, found = fake.selector(), fake.tunable(), list[Any]()
+    selector, tunable, configs = fake.selector(), fake.tunable(), list[Any]()
 
     def work() -> None:
         for cols in range(1, 40):
-            tunable.run_on(0, FACTS._replace(exact=(cols,)), found.append)
+            tunable.run_on(0, FACTS._replace(exact=(cols,)), configs.append)
 
     with selecting(selector):
         threads = [threading.Thread(target=work) for _ in range(6)]
@@ -424,7 +424,7 @@ def test_threads_that_meet_new_keys_at_once_agree(fake: Any, use: Use) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert found == [fake.configs[0]] * (6 * 39)
+    assert configs == [fake.configs[0]] * (6 * 39)
     assert len(selector.decisions) == 39
 
 

@@ -1,4 +1,4 @@
-"""Which config runs where candidates fail: in trials, at their launch, within a capture."""
+"""The choice of a config when candidates fail: in trials, at their launch, within a capture."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ DATA = Path(__file__).resolve().parents[3] / "benchmarks" / "data"
 GPU = Device("NVIDIA H200", H200)
 ROWS = shipped.load()
 MISSES = json.loads((DATA / "first-choice-misses.json").read_text(encoding="utf-8"))
-"""What benchmarks/first_choice.py --misses wrote: keys for which only the table knows a fast config."""
+"""The output of benchmarks/first_choice.py --misses: keys for which only the table knows a fast config."""
 NAMES = [f"{row['op']}-{'x'.join(map(str, row['free'] + row['exact']))}-{row['flags']}" for row in ROWS]
 
 
@@ -34,12 +34,12 @@ def test_the_table_is_what_the_measured_rows_make() -> None:
     table = json.loads(shipped.FILE.read_text(encoding="utf-8"))
     names = [source["file"] for source in table["measured"]]
     sources = {name: json.loads((DATA / name).read_text(encoding="utf-8")) for name in names}
-    made = json.loads(shipped.written(sources, TUNABLES))
+    rebuilt = json.loads(shipped.written(sources, TUNABLES))
     # a row whose kernels have changed since stays until somebody measures again: it chooses nothing
     old = shipped.refused(TUNABLES)
     stale = f"stale: python -m burn_kernels ship {' '.join(names)}"
-    assert made["measured"] == table["measured"], stale
-    assert made["problems"] == [row for row in ROWS if row not in old], stale
+    assert rebuilt["measured"] == table["measured"], stale
+    assert rebuilt["problems"] == [row for row in ROWS if row not in old], stale
 
 
 def timing(op: str, key: str, config: Any, ms: float, **changes: Any) -> dict[str, Any]:
@@ -59,10 +59,10 @@ def problems(**sources: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_what_a_machine_exported_goes_into_the_table() -> None:
-    made = TUNABLES["activation"]
+    tunable = TUNABLES["activation"]
     facts = Facts((1, 1 << 26), (), torch.bfloat16, flags="gelu")
-    first, second, third, fourth = made.candidates(facts, H200)
-    key = made.key(facts)
+    first, second, third, fourth = tunable.candidates(facts, H200)
+    key = tunable.key(facts)
     gone = replace(first, warps=first.warps * 64)
     rows = [timing("", key, first, 0.5), timing("", key, second, 0.25), timing("", key, gone, 0.1)]
     rows += [timing("", key, third, 0.3), timing("", key, fourth, 0.4)]
@@ -77,8 +77,8 @@ def test_what_a_machine_exported_goes_into_the_table() -> None:
     assert table["measured"][0]["file"] == "timings.json"
     assert table["measured"][0]["date"] == "2026-11-22"
     gelu, rope = table["problems"]
-    assert (gelu["op"], gelu["free"], gelu["exact"], gelu["flags"]) == (made.name, [1, 1 << 26], [], "gelu")
-    assert gelu["kernel"] == made.kernel
+    assert (gelu["op"], gelu["free"], gelu["exact"], gelu["flags"]) == (tunable.name, [1, 1 << 26], [], "gelu")
+    assert gelu["kernel"] == tunable.kernel
     # the three fastest, and the one that is taken without a table
     assert gelu["configs"] == [
         [0.25, asdict(second)],
@@ -95,16 +95,19 @@ def test_what_a_machine_exported_goes_into_the_table() -> None:
 
 
 def test_what_is_chosen_anyway_takes_no_room() -> None:
-    made = TUNABLES["softmax"]
+    tunable = TUNABLES["softmax"]
     facts, more = (Facts((rows,), (4096,), torch.bfloat16) for rows in (8192, 16_384))
-    first, second = made.candidates(facts, H200)[:2]
-    default_wins = [timing("", made.key(facts), first, 1.0), timing("", made.key(facts), second, 0.99)]  # within 2 %
+    first, second = tunable.candidates(facts, H200)[:2]
+    default_wins = [
+        timing("", tunable.key(facts), first, 1.0),
+        timing("", tunable.key(facts), second, 0.99),
+    ]  # within 2 %
     assert problems(a=exported(*default_wins)) == []
     # but beside a row for other counts, which would speak for this one too
-    other_wins = [timing("", made.key(more), first, 1.0), timing("", made.key(more), second, 0.9)]
+    other_wins = [timing("", tunable.key(more), first, 1.0), timing("", tunable.key(more), second, 0.9)]
     assert [row["free"] for row in problems(a=exported(*default_wins, *other_wins))] == [[16_384], [8192]]
     # a default that is younger than the timings may be the fastest: they say nothing of it
-    assert problems(a=exported(timing("", made.key(more), second, 0.9))) == []
+    assert problems(a=exported(timing("", tunable.key(more), second, 0.9))) == []
     # of a machine whose figures are not known all is kept
     unknown = [row | {"device": "NVIDIA B900 sm_190 x400"} for row in default_wins]
     assert len(problems(a=exported(*unknown))) == 1
@@ -117,12 +120,12 @@ def test_the_table_is_small() -> None:
 
 @pytest.mark.parametrize("name", sorted(TUNABLES))
 def test_every_key_is_read_back(name: str) -> None:
-    made = TUNABLES[name]
-    for facts in made.problems(8192, 4096, torch.bfloat16):
-        found = shipped._facts(made.key(facts), TUNABLES)
-        assert found is not None
-        assert found[0] == name
-        assert made.key(found[1]) == made.key(facts)
+    tunable = TUNABLES[name]
+    for facts in tunable.problems(8192, 4096, torch.bfloat16):
+        read_back = shipped._facts(tunable.key(facts), TUNABLES)
+        assert read_back is not None
+        assert read_back[0] == name
+        assert tunable.key(read_back[1]) == tunable.key(facts)
 
 
 def test_a_row_of_a_kernel_that_has_changed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,11 +153,11 @@ FRESH = [
 
 @pytest.mark.parametrize("row", FRESH)
 def test_each_row_names_candidates_that_the_kernel_has(row: dict[str, Any]) -> None:
-    made, facts = TUNABLES[row["op"]], facts_of(row)
-    found = [made.parse(config) for config in shipped.configs(made, facts, GPU)]
-    assert found
-    assert set(found) <= set(made.candidates(facts, H200))
-    assert all(made.supports(config, facts) for config in found)
+    tunable, facts = TUNABLES[row["op"]], facts_of(row)
+    configs = [tunable.parse(config) for config in shipped.configs(tunable, facts, GPU)]
+    assert configs
+    assert set(configs) <= set(tunable.candidates(facts, H200))
+    assert all(tunable.supports(config, facts) for config in configs)
     assert [ms for ms, _ in row["configs"]] == sorted(ms for ms, _ in row["configs"])
 
 
@@ -166,12 +169,12 @@ def test_what_is_missed_without_the_table_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("row", FRESH)
 def test_without_the_table_the_choice_is_at_least_nine_tenths_as_fast(row: dict[str, Any]) -> None:
-    made, facts = TUNABLES[row["op"]], facts_of(row)
-    if made.key(facts) in MISSES:
-        pytest.skip(f"known to be slower without the table: {MISSES[made.key(facts)]} of the fastest")
+    tunable, facts = TUNABLES[row["op"]], facts_of(row)
+    if tunable.key(facts) in MISSES:
+        pytest.skip(f"known to be slower without the table: {MISSES[tunable.key(facts)]} of the fastest")
     measured = {tuple(sorted(config.items())): ms for ms, config in row["configs"]}
-    named = made.named(facts, H200)
-    taken = choice({name: made.work(config, facts, H200) for name, config in named.items()}, H200)
+    named = tunable.named(facts, H200)
+    taken = choice({name: tunable.work(config, facts, H200) for name, config in named.items()}, H200)
     ms = measured.get(tuple(sorted(asdict(named[taken]).items())))
     if ms is None:
         pytest.skip("what is taken without the table came after these timings")
@@ -187,11 +190,11 @@ SOFTMAX: dict[str, Any] = {
 
 def test_the_table_reaches_a_factor_of_four_in_rows_and_not_further(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "load", lambda: [SOFTMAX])
-    made = TUNABLES["softmax"]
+    tunable = TUNABLES["softmax"]
 
     def says(**changes: Any) -> bool:
         device = changes.pop("device", GPU)
-        return bool(shipped.configs(made, Facts((8192,), (4096,), torch.bfloat16)._replace(**changes), device))
+        return bool(shipped.configs(tunable, Facts((8192,), (4096,), torch.bfloat16)._replace(**changes), device))
 
     assert says()
     assert says(free=(2048,))
@@ -213,8 +216,8 @@ def test_the_nearest_row_count_is_taken(monkeypatch: pytest.MonkeyPatch) -> None
     near = head | {"free": [4096], "configs": [[1.0, {"rows": 9, "block": 9, "warps": 9}]]}
     monkeypatch.setattr(shipped, "load", lambda: [near, head])
     for rows, expected in ((3000, 9), (5000, 9), (7000, 1), (9000, 1)):
-        found = shipped.configs(TUNABLES["softmax"], Facts((rows,), (4096,), torch.bfloat16), GPU)
-        assert found[0]["rows"] == expected
+        configs = shipped.configs(TUNABLES["softmax"], Facts((rows,), (4096,), torch.bfloat16), GPU)
+        assert configs[0]["rows"] == expected
 
 
 # -- the cost model ----------------------------------------------------------------------------------

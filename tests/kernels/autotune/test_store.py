@@ -46,10 +46,10 @@ def test_rows_come_back_as_they_were_measured(path: Path) -> None:
     first.close()
     second = Store(path)
     assert second.timings(PLACE) == second.all_timings() == [row]
-    (found,) = second.faults(PLACE)
-    assert replace(found, seen_at="") == fault()
-    assert found.seen_at.endswith("+00:00")
-    assert second.all_faults() == [found]
+    (stored,) = second.faults(PLACE)
+    assert replace(stored, seen_at="") == fault()
+    assert stored.seen_at.endswith("+00:00")
+    assert second.all_faults() == [stored]
 
 
 @pytest.mark.parametrize("field", ["kernel", "key", "device", "software"])

@@ -61,7 +61,7 @@ assert os.waitpid(child, 0)[1] == 0
 def test_two_processes_that_tune_at_once(tmp_path: Path) -> None:
     path = tmp_path / FILE
     kernels = str(Path(burn_kernels.__file__).parents[1])
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", TUNER, str(HERE / "conftest.py"), str(path)],
         capture_output=True,
         text=True,
@@ -69,7 +69,7 @@ def test_two_processes_that_tune_at_once(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": kernels, "OMP_NUM_THREADS": "1"},
         timeout=300,
     )
-    assert told.returncode == 0, told.stderr
+    assert process.returncode == 0, process.stderr
     timings = Store(path).all_timings()
     keys = [f"double rows<=8 cols={cols} float32 packed align=16" for cols in range(1, 41)]
     assert Counter(timing.place.key for timing in timings) == Counter(3 * keys)
@@ -77,4 +77,4 @@ def test_two_processes_that_tune_at_once(tmp_path: Path) -> None:
     for timing in timings:  # all rows of a key are of one process: medians of two are never mixed
         number = {"block=256 warps=8": 0, "block=128 warps=4": 1, "block=64 warps=4": 2}[timing.candidate]
         by_key.setdefault(timing.place.key, set()).add(timing.median_ms - number)
-    assert all(found in ({1.0}, {2.0}) for found in by_key.values())
+    assert all(medians in ({1.0}, {2.0}) for medians in by_key.values())

@@ -31,30 +31,30 @@ FAULTS = {
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("count", [1, 7, 1000])
 def test_a_right_kernel_passes(fake: Any, dtype: torch.dtype, count: int) -> None:
-    made = trial(fake, count, dtype)
-    assert judge(made, fake.configs[0], Truth.of(made), dtype) == []
-    base, faults = first(made, fake.configs[0])
+    case = trial(fake, count, dtype)
+    assert judge(case, fake.configs[0], Truth.of(case), dtype) == []
+    base, faults = first(case, fake.configs[0])
     assert faults == []
-    assert agree(made, fake.configs[1], base, dtype) == []
+    assert agree(case, fake.configs[1], base, dtype) == []
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_beside_float64(fake: Any, fault: str, dtype: torch.dtype) -> None:
     fake.faults[fake.configs[1]] = fault
-    made = trial(fake, dtype=dtype)
-    found = judge(made, fake.configs[1], Truth.of(made), dtype)
+    case = trial(fake, dtype=dtype)
+    faults = judge(case, fake.configs[1], Truth.of(case), dtype)
     with pytest.raises(AssertionError, match=FAULTS[fault]):
-        assert not found, "; ".join(found)
+        assert not faults, "; ".join(faults)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_beside_another_config(fake: Any, fault: str, dtype: torch.dtype) -> None:
     fake.faults[fake.configs[1]] = fault
-    made = trial(fake, dtype=dtype)
-    base, _ = first(made, fake.configs[0])
-    assert agree(made, fake.configs[1], base, dtype) != []
+    case = trial(fake, dtype=dtype)
+    base, _ = first(case, fake.configs[0])
+    assert agree(case, fake.configs[1], base, dtype) != []
 
 
 def test_faults_of_the_first_config_at_full_size_are_found(fake: Any) -> None:
@@ -70,9 +70,9 @@ def test_integers_left_out_or_wrong_are_found() -> None:
         out[: 10 - config] = given[0][: 10 - config]
         return out
 
-    made = Trial((x,), run, lambda given: given[0])
-    assert judge(made, 0, Truth.of(made), torch.float32) == []
-    assert judge(made, 2, Truth.of(made), torch.float32) == [
+    case = Trial((x,), run, lambda given: given[0])
+    assert judge(case, 0, Truth.of(case), torch.float32) == []
+    assert judge(case, 2, Truth.of(case), torch.float32) == [
         "output 0: 2 elements not written, or NaN where there should be numbers",
         "output 0: other integers than the reference",
     ]
@@ -80,8 +80,8 @@ def test_integers_left_out_or_wrong_are_found() -> None:
 
 def test_a_missing_output_is_found() -> None:
     x = torch.ones(4)
-    made = Trial((x,), lambda given, config: (given[0] * 2,)[:config], lambda given: given[0] * 2)
-    assert judge(made, 0, Truth.of(made), torch.float32) == ["0 outputs, expected 1"]
+    case = Trial((x,), lambda given, config: (given[0] * 2,)[:config], lambda given: given[0] * 2)
+    assert judge(case, 0, Truth.of(case), torch.float32) == ["0 outputs, expected 1"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_what_a_kernel_draws_from_numbers_alone_must_give_is_worked_out() -> Non
 
 
 def test_rows_of_odd_length_begin_where_tensors_begin() -> None:
-    """What a kernel writes beside them begins at a whole vector too, so rows of both lie alike."""
+    """A kernel's outputs begin at a whole vector as well, so rows of both have the same alignment."""
     packed = Facts((3,), (50_257,), torch.bfloat16, 2)
     assert Inputs("cpu").rows(packed, 3, 50_257).storage_offset() == 0
     apart = Facts((3,), (32,), torch.bfloat16, 4)  # rows of whole vectors, which begin beside one

@@ -131,8 +131,8 @@ def in_a_fork(job: dict[str, Any]) -> dict[str, Any]:
         _, status = os.waitpid(child, 0)
         if status:
             return {"ok": False, "faults": [f"the process ended with {status}"], "configs": [], "ops": [], "notes": []}
-        found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
-        return found
+        answer_of_check: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+        return answer_of_check
 
 
 if __name__ == "__main__":

@@ -81,21 +81,21 @@ def copy(root: Path, patch: str | None = None) -> str:
 
 
 def run(jobs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """What `check` says of each job; see check_in_copies."""
+    """Returns the answer of `check` to each job; see check_in_copies."""
     (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTHONPATH", None)
     command = [sys.executable, str(HERE / "check_in_copies.py"), str(folder / "jobs.json")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert ran.returncode == 0, ran.stderr
-    found: list[dict[str, Any]] = json.loads(ran.stdout)
-    return found
+    answers_of_jobs: list[dict[str, Any]] = json.loads(ran.stdout)
+    return answers_of_jobs
 
 
 # -- what is found -------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What `check` says of each fault on its model, and of the clean package on every model."""
+    """Returns the answers of `check` to each fault on its model, and to the clean package on every model."""
     folder = tmp_path_factory.mktemp("copies")
     clean = copy(folder / "clean")
     jobs: dict[str, dict[str, Any]]

@@ -53,9 +53,9 @@ def test_compiled_without_a_break(backend: str) -> None:
     torch._dynamo.reset()
     model = Attending()
     compiled: Any = torch.compile(model, backend=backend, fullgraph=True)
-    found, expected = (step(net, list(model.parameters())) for net in (compiled, model))
+    grads, expected = (step(net, list(model.parameters())) for net in (compiled, model))
     # inductor sums in another order: a float32 gradient of order 10 differs by units of 1e-6 of it
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(grads, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_exported() -> None:
@@ -79,12 +79,12 @@ def test_the_function_of_torch(shape: tuple[int, ...], causal: bool) -> None:
     mask = torch.ones(5, 5, dtype=torch.bool).tril(2)
     bias = heads(5, 5, seed=4)
     for added in (None, mask, bias) if not causal else (None,):
-        found = F.scaled_dot_product_attention(q, k, v, added, is_causal=causal, scale=0.3)
+        output = F.scaled_dot_product_attention(q, k, v, added, is_causal=causal, scale=0.3)
         expected = nn.functional.scaled_dot_product_attention(q, k, v, added, is_causal=causal, scale=0.3)
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(output, expected)
         leaves = [x for x in (q, k, v, added) if x is not None and x.requires_grad]
-        dy = torch.randn_like(found)
-        torch.testing.assert_close(torch.autograd.grad(found, leaves, dy), torch.autograd.grad(expected, leaves, dy))
+        dy = torch.randn_like(output)
+        torch.testing.assert_close(torch.autograd.grad(output, leaves, dy), torch.autograd.grad(expected, leaves, dy))
 
 
 def test_shared_heads_of_torch() -> None:

@@ -32,9 +32,9 @@ class Net(nn.Module):
 
 @pytest.fixture
 def net() -> Net:
-    made = Net()
-    bk.patch(made)
-    return made
+    network = Net()
+    bk.patch(network)
+    return network
 
 
 def test_calls_alike_are_looked_at_once_and_their_places_named(net: Net) -> None:

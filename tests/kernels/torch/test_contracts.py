@@ -1,4 +1,4 @@
-"""What each fused operation keeps to, tried anew: the table in the documentation is made of these outcomes."""
+"""The contract of each fused operation, tried anew: the table in the documentation is made of these outcomes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLACES = ("argmax", "argmin")
 
 
 def aten(name: str) -> bool:
-    """Whether autocast on a GPU hands float32 to torch's own operator of this name."""
+    """Asks whether autocast on a GPU hands float32 to torch's own operator of this name."""
     overload = {"sum": ".dim_IntList", "softmax": ".int", "log_softmax": ".int", "mean": ".dim", "var": ".correction"}
     twin = {"cross_entropy": "nll_loss", "residual_layer_norm": "layer_norm", "residual_rms_norm": "rms_norm"}
     known = f"aten::{twin.get(name, name)}{overload.get(name, '')}"
@@ -43,19 +43,19 @@ def aten(name: str) -> bool:
 
 
 def promised(name: str) -> dict[str, str]:
-    found = dict(PROMISED)
-    found["reductions"] = "none, mean, sum" if name in LOSSES else "–"
+    contract = dict(PROMISED)
+    contract["reductions"] = "none, mean, sum" if name in LOSSES else "–"
     if name in WRITERS:
-        return found | {
+        return contract | {
             "inputs written": f"never; `{WRITERS[name]}` does",
             "second derivative": "no gradient",
             "torch.compile": "a step is one call",
             "autocast": "–",
         }
-    found |= {"inputs written": "never", "torch.compile": "one call"}
-    found["second derivative"] = "no gradient" if name in PLACES else "yes"
+    contract |= {"inputs written": "never", "torch.compile": "one call"}
+    contract["second derivative"] = "no gradient" if name in PLACES else "yes"
     cast = "its type" if name in PRODUCTS else "float32" if aten(name) else "as given"
-    return found | {"autocast": cast}
+    return contract | {"autocast": cast}
 
 
 def contracts_call(name: str) -> Any:
@@ -63,14 +63,14 @@ def contracts_call(name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def found(contracts: Any) -> dict[str, dict[str, str]]:
+def outcomes(contracts: Any) -> dict[str, dict[str, str]]:
     """The outcomes of all trials."""
     return {name: contracts.outcomes(name) for name in sorted(DRAWN)}
 
 
 @pytest.mark.parametrize("name", sorted(DRAWN))
-def test_every_operation_keeps_to_its_contract(name: str, found: dict[str, dict[str, str]]) -> None:
-    assert found[name] == promised(name)
+def test_every_operation_keeps_to_its_contract(name: str, outcomes: dict[str, dict[str, str]]) -> None:
+    assert outcomes[name] == promised(name)
 
 
 @pytest.mark.gpu
@@ -87,8 +87,8 @@ def test_the_table_has_every_operation(contracts: Any) -> None:
     assert contracts.names() == sorted(DRAWN)  # which operations are missing there: test_check.py
 
 
-def test_the_page_is_fresh(contracts: Any, found: dict[str, dict[str, str]]) -> None:
-    assert contracts.main(check=True, known=found) == []
+def test_the_page_is_fresh(contracts: Any, outcomes: dict[str, dict[str, str]]) -> None:
+    assert contracts.main(check=True, known=outcomes) == []
 
 
 def test_an_operation_that_breaks_its_contract_is_seen(contracts: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,9 +66,9 @@ def test_softmax_takes_all_that_torchs_takes(name: str) -> None:
     ours, theirs, x = getattr(F, name), getattr(nn.functional, name), torch.randn(3, 4, 5)
     assert ours(x, 1, 5, torch.float64).dtype == torch.float64
     torch.testing.assert_close(ours(x, dim=1, _stacklevel=5), theirs(x, dim=1))
-    with pytest.warns(UserWarning, match=f"Implicit dimension choice for {name}") as told:
+    with pytest.warns(UserWarning, match=f"Implicit dimension choice for {name}") as warned:
         assert torch.equal(ours(x, None), theirs(x, 0))
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_forms_in_place_are_refused(name: str, call: Callable[[torch.Tensor], to
 def test_convolutions_of_one_image_and_of_none(shape: tuple[int, ...]) -> None:
     operands = leaf(*shape), leaf(3, 2, 3, 2, seed=1), leaf(3, seed=2)
     agree(lambda m: lambda x, w, b: m.conv2d(x, w, b, padding=(1, 0)), *operands)
-    found = with_gradients(lambda x, w, b: F.conv2d(x, w, b, relu=True, pool="max"), *operands)
+    results = with_gradients(lambda x, w, b: F.conv2d(x, w, b, relu=True, pool="max"), *operands)
     expected = with_gradients(
         lambda x, w, b: nn.functional.max_pool2d(nn.functional.conv2d(x, w, b).relu(), 2), *operands
     )
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(results, expected)
     module = bk.Conv2d(2, 3, 3).double()
     assert module(operands[0]).shape == (*shape[:-3], 3, 4, 3)
     assert bk.fallbacks() == {}
@@ -136,8 +136,10 @@ def test_probabilities_as_targets_of_a_linear_layers_loss_go_to_torch(reduction:
         return nn.functional.cross_entropy(logits, shares.movedim(-1, 1), **options)
 
     with pytest.warns(RuntimeWarning, match="plain torch computes linear_cross_entropy: of class probabilities"):
-        found = with_gradients(lambda x, w, b: F.linear_cross_entropy(x, w, shares, linear_bias=b, **options), x, w, b)
-    torch.testing.assert_close(found, with_gradients(plain, x, w, b))
+        results = with_gradients(
+            lambda x, w, b: F.linear_cross_entropy(x, w, shares, linear_bias=b, **options), x, w, b
+        )
+    torch.testing.assert_close(results, with_gradients(plain, x, w, b))
 
 
 @pytest.mark.parametrize(

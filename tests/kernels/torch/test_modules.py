@@ -145,8 +145,8 @@ def test_an_embedding_with_max_norm_is_left_to_torch() -> None:
     defining._FALLBACKS.clear()
     weight = torch.randn(4, 3)
     with pytest.warns(RuntimeWarning, match="plain torch computes embedding: with max_norm"):
-        found = F.embedding(torch.tensor([1, 3]), weight.clone(), max_norm=0.5)
-    assert torch.equal(found, nn.functional.embedding(torch.tensor([1, 3]), weight.clone(), max_norm=0.5))
+        rows = F.embedding(torch.tensor([1, 3]), weight.clone(), max_norm=0.5)
+    assert torch.equal(rows, nn.functional.embedding(torch.tensor([1, 3]), weight.clone(), max_norm=0.5))
 
 
 # -- residual norms ------------------------------------------------------------------------------------
@@ -202,12 +202,12 @@ def test_reductions_are_those_of_torch(kind: str, dim: Any, keepdim: bool) -> No
         pytest.skip("a place is along one axis")
     x = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
     axes = tuple(range(3)) if dim in ((), None) and kind in ("logsumexp", "var", "amax", "amin") else dim
-    found = getattr(F, kind)(x, dim, keepdim=keepdim)
+    output = getattr(F, kind)(x, dim, keepdim=keepdim)
     expected = getattr(torch, kind)(x, axes, keepdim=keepdim)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(output, expected)
     if not kind.startswith("arg"):
-        dy = torch.randn(found.shape, dtype=torch.float64)
-        torch.testing.assert_close(*(torch.autograd.grad(y, x, dy)[0] for y in (found, expected)))
+        dy = torch.randn(output.shape, dtype=torch.float64)
+        torch.testing.assert_close(*(torch.autograd.grad(y, x, dy)[0] for y in (output, expected)))
 
 
 def test_reductions_cast_first_and_leave_integers_to_torch() -> None:
@@ -241,9 +241,9 @@ def test_z_loss_adds_the_squared_logsumexp(reduction: str, weighted: bool, smoot
     upstream = torch.randn(exact.shape, dtype=torch.float64)
     (grad,) = torch.autograd.grad(exact, head, upstream, retain_graph=True)
     chunked = F.linear_cross_entropy(x, head, targets, z_loss=0.05, **options)
-    for found in (F.cross_entropy(logits, targets, z_loss=0.05, **options), chunked):
-        torch.testing.assert_close(found, exact)
-        torch.testing.assert_close(torch.autograd.grad(found, head, upstream, retain_graph=True)[0], grad)
+    for losses in (F.cross_entropy(logits, targets, z_loss=0.05, **options), chunked):
+        torch.testing.assert_close(losses, exact)
+        torch.testing.assert_close(torch.autograd.grad(losses, head, upstream, retain_graph=True)[0], grad)
     if reduction != "none":
         loss = bk.CrossEntropyLoss(weight, reduction=reduction, label_smoothing=smoothing, z_loss=0.05)
         torch.testing.assert_close(loss(logits, targets), exact)
@@ -260,9 +260,9 @@ def test_weights_of_rows_that_are_all_ignored_give_what_torch_gives() -> None:
         rows = x[: targets.shape[0]]
         for reduction in ("mean", "sum"):
             options: dict[str, Any] = {"weight": weight, "reduction": reduction}
-            found, exact = (m.cross_entropy(rows, targets, **options) for m in (F, nn.functional))
-            torch.testing.assert_close(found, exact, equal_nan=True)
-            torch.testing.assert_close(torch.autograd.grad(found, x)[0], torch.zeros(3, 4))
+            loss, exact = (m.cross_entropy(rows, targets, **options) for m in (F, nn.functional))
+            torch.testing.assert_close(loss, exact, equal_nan=True)
+            torch.testing.assert_close(torch.autograd.grad(loss, x)[0], torch.zeros(3, 4))
 
 
 def test_linear_cross_entropy_is_a_linear_layer_and_its_loss() -> None:
@@ -272,8 +272,8 @@ def test_linear_cross_entropy_is_a_linear_layer_and_its_loss() -> None:
     expected = nn.functional.cross_entropy(logits, targets.flatten(), label_smoothing=0.1)
     torch.testing.assert_close(ours(x, targets), expected)
     parameters = list(ours.parameters())
-    found = torch.autograd.grad(ours(x, targets), parameters)
-    torch.testing.assert_close(found, torch.autograd.grad(expected, parameters))
+    grads = torch.autograd.grad(ours(x, targets), parameters)
+    torch.testing.assert_close(grads, torch.autograd.grad(expected, parameters))
     assert list(ours.state_dict()) == ["linear.weight", "linear.bias"]
     alone = bk.LinearCrossEntropyLoss(5, 11, reduction="none")(x, targets)
     assert alone.shape == (2, 3)
@@ -368,8 +368,8 @@ def test_losses_without_a_fused_form_go_to_torch_and_are_counted(
     defining._FALLBACKS.clear()
     x = torch.randn(4, 7)
     with pytest.warns(RuntimeWarning, match=f"plain torch computes cross_entropy: {why}"):
-        found = F.cross_entropy(x, target, **options)
-    assert torch.equal(found, nn.functional.cross_entropy(x, target, **options))
+        loss = F.cross_entropy(x, target, **options)
+    assert torch.equal(loss, nn.functional.cross_entropy(x, target, **options))
     assert list(bk.fallbacks().values()) == [1]
 
 
@@ -427,8 +427,8 @@ def test_convolution_with_what_follows_is_the_three_modules() -> None:
     y = ours(x)
     torch.testing.assert_close(y, theirs(x))
     dy = torch.randn_like(y)
-    found, expected = (torch.autograd.grad(m(x), list(m.parameters()), dy) for m in (ours, theirs))
-    torch.testing.assert_close(found, expected)
+    grads, expected = (torch.autograd.grad(m(x), list(m.parameters()), dy) for m in (ours, theirs))
+    torch.testing.assert_close(grads, expected)
     ours.p = 0.5
     torch.manual_seed(2)
     dropped = ours(x)

@@ -130,8 +130,8 @@ def outputs(name: str) -> Callable[..., Any]:
     op, _ = CASES[name]
 
     def run(*args: Any) -> Any:
-        found = op(*args)
-        return found[:2] if name in PAIRS else found[0] if isinstance(found, tuple) else found
+        output = op(*args)
+        return output[:2] if name in PAIRS else output[0] if isinstance(output, tuple) else output
 
     return run
 
@@ -150,8 +150,8 @@ def test_second_derivatives_where_the_upstream_gradient_comes_from_the_result(na
     here = [a for a in args if isinstance(a, torch.Tensor)]
 
     def first(*leaves: torch.Tensor) -> torch.Tensor:
-        found = iter(leaves)
-        y = outputs(name)(*(next(found) if isinstance(a, torch.Tensor) else a for a in args))
+        tensors = iter(leaves)
+        y = outputs(name)(*(next(tensors) if isinstance(a, torch.Tensor) else a for a in args))
         ys = y if isinstance(y, tuple) else (y,)
         loss = torch.stack([(y**3).sum() for y in ys]).sum()
         return torch.autograd.grad(loss, leaves[0], create_graph=True)[0]
@@ -188,8 +188,8 @@ def test_gradients_where_one_output_alone_is_used(name: str, which: int) -> None
 @pytest.mark.parametrize("name", [*CASES, *FLAT])
 def test_what_torch_asks_of_an_operator(name: str) -> None:
     op, args = (CASES | FLAT)[name]
-    found = torch.library.opcheck(op.default, args)
-    assert set(found.values()) == {"SUCCESS"}
+    outcomes = torch.library.opcheck(op.default, args)
+    assert set(outcomes.values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["retain_graph", "once"])
@@ -326,7 +326,7 @@ def test_autocast_on_a_gpu_gives_the_types_of_torch() -> None:
             ("softmax", (-1,)),
             ("log_softmax", (-1,)),
         ):
-            found = getattr(F, name)(x.bfloat16(), *more)
+            output = getattr(F, name)(x.bfloat16(), *more)
             with warnings.catch_warnings():  # torch's own norms say so where autocast leaves weights in float32
                 warnings.filterwarnings("ignore", "Mismatch dtype between input and weight", UserWarning)
                 expected = getattr(nn.functional, name)(x.bfloat16(), *more)
@@ -334,15 +334,15 @@ def test_autocast_on_a_gpu_gives_the_types_of_torch() -> None:
                 "aten::rms_norm", "AutocastCUDA"
             ):
                 expected = expected.float()  # torch 2.11 forgot it among the norms; ours is as newer ones
-            assert found.dtype == expected.dtype, name
+            assert output.dtype == expected.dtype, name
 
 
 def test_types_that_differ_go_to_torch_and_that_is_said_once() -> None:
     defining._FALLBACKS.clear()
     x, w = X.detach().bfloat16(), W.detach().float()
     with pytest.warns(RuntimeWarning, match="plain torch computes layer_norm: of different element types"):
-        found = F.layer_norm(x, (7,), w, w)
-    assert torch.equal(found, nn.functional.layer_norm(x, (7,), w, w))
+        output = F.layer_norm(x, (7,), w, w)
+    assert torch.equal(output, nn.functional.layer_norm(x, (7,), w, w))
     F.layer_norm(x, (7,), w, w)
     assert bk.fallbacks() == {"layer_norm: of different element types": 2}
 
@@ -365,8 +365,8 @@ def test_a_kernel_past_its_limit_gives_way_to_the_reference_and_that_is_said(mon
 def test_results_are_tensors_of_their_own_and_inputs_stay(name: str) -> None:
     _, args = CASES[name]
     kept = copy.deepcopy([a.detach() if isinstance(a, torch.Tensor) else a for a in args])
-    found = outputs(name)(*args)
-    ys = found if isinstance(found, tuple) else (found,)
+    output = outputs(name)(*args)
+    ys = output if isinstance(output, tuple) else (output,)
     torch.autograd.backward(ys, [torch.randn_like(y) for y in ys])
     for before, after in zip(kept, args, strict=True):
         if isinstance(after, torch.Tensor):

@@ -19,10 +19,10 @@ from burn_kernels.torch.optim import _number
 
 def model() -> nn.Sequential:
     torch.manual_seed(0)
-    made = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(12, 5), nn.Linear(5, 4))
-    first: Any = made[0]
+    network = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(12, 5), nn.Linear(5, 4))
+    first: Any = network[0]
     first.to(memory_format=torch.channels_last)
-    return made
+    return network
 
 
 def train(net: nn.Module, optimizer: torch.optim.Optimizer, steps: int, start: int = 0) -> list[float]:
@@ -57,8 +57,8 @@ def test_steps_are_those_of_torch(name: str) -> None:
     kind, options = CASES[name]
     theirs, ours = model(), model()
     expected = train(theirs, getattr(torch.optim, kind)(theirs.parameters(), **options), 6)
-    found = train(ours, getattr(bk, kind)(ours.parameters(), **options), 6)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    losses = train(ours, getattr(bk, kind)(ours.parameters(), **options), 6)
+    torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(list(ours.parameters()), list(theirs.parameters()), rtol=1e-4, atol=1e-6)
 
 
@@ -190,16 +190,16 @@ def test_a_step_under_torch_compile_is_that_of_eager(kind: str) -> None:
         optimizer = getattr(bk, kind)(net.parameters(), **ALL[kind])
         schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
         step: Any = torch.compile(optimizer.step, backend="eager") if compiled else optimizer.step
-        found = []
+        losses_of_run = []
         for number in range(4):
             optimizer.zero_grad()
             loss = net(torch.linspace(-1.0, 1.0, 36).view(2, 2, 3, 3)).square().sum()
             loss.backward()
             step()
-            found.append(loss.item())
+            losses_of_run.append(loss.item())
             if number:
                 schedule.step()
-        losses.append(found)
+        losses.append(losses_of_run)
     assert losses[0] == losses[1]
     assert len(set(losses[0])) == 4
 

@@ -47,8 +47,8 @@ def test_what_is_replaced_and_what_is_not() -> None:
     model = Block().eval()
     x = torch.randn(3, 8)
     before = model(x)
-    found = entries(bk.patch(model))
-    assert found == {
+    replaced = entries(bk.patch(model))
+    assert replaced == {
         "": (None, "holds other modules; its own forward is kept"),
         "norm": ("LayerNorm", ""),
         "rms": ("RMSNorm", ""),
@@ -197,8 +197,8 @@ def test_a_sequential_computes_a_linear_and_its_activation_as_one() -> None:
     expected = [model(x), *torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])]
     assert entries(bk.patch(model))[""] == ("Sequential", "")
     with torch.profiler.profile() as profile:
-        found = [model(x), *torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])]
-    torch.testing.assert_close(found, expected)
+        results = [model(x), *torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])]
+    torch.testing.assert_close(results, expected)
     assert sum(event.name == "burn_kernels::linear" for event in profile.events()) == 4  # two layers, two calls
     assert bk.unpatch(model) == [""]
     assert type(model) is nn.Sequential
@@ -367,8 +367,8 @@ def test_a_llama_is_patched_whole(act: nn.Module) -> None:
     assert {("norm", "FusedLlamaRMSNorm"), ("mlp", "FusedLlamaMLP"), ("", "causal_lm_loss")} <= replaced
     assert ("extra", "FusedNewGELUActivation") in replaced
     assert isinstance(model.mlp, LlamaMLP)  # whoever asks gets the answer of before
-    found = [model(ids), *torch.autograd.grad(model(ids), list(model.parameters()))]
-    torch.testing.assert_close(found, expected)
+    results = [model(ids), *torch.autograd.grad(model(ids), list(model.parameters()))]
+    torch.testing.assert_close(results, expected)
     torch.testing.assert_close(model(ids, torch.tensor(5)), counted)
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         torch.testing.assert_close(other(ids), expected[0])
@@ -460,8 +460,8 @@ def test_the_mlp_of_gpt2_reads_its_weights_as_they_lie(act: nn.Module) -> None:
     leaves = [x, *model.parameters()]
     expected = [model[0](x), *torch.autograd.grad(model[0](x).square().mean(), leaves)]
     assert entries(bk.patch(model))["0"] == ("FusedGPT2MLP", "")
-    found = [model[0](x), *torch.autograd.grad(model[0](x).square().mean(), leaves)]
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    results = [model[0](x), *torch.autograd.grad(model[0](x).square().mean(), leaves)]
+    torch.testing.assert_close(results, expected, rtol=1e-4, atol=1e-4)
     assert "0" in bk.unpatch(model)
     odd = GPT2MLP(5, nn.Tanh())
     other = GPT2MLP(5, nn.ReLU())
@@ -481,5 +481,5 @@ def test_a_loss_function_of_another_kind_is_left_alone() -> None:
 
 def test_the_loss_takes_shifted_labels() -> None:
     logits, labels = torch.randn(2, 3, 5), torch.tensor([[1, 2, -100], [0, 4, 3]])
-    found = causal_lm_loss(logits, labels, 5, shift_labels=labels)
-    torch.testing.assert_close(found, nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()))
+    loss = causal_lm_loss(logits, labels, 5, shift_labels=labels)
+    torch.testing.assert_close(loss, nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()))

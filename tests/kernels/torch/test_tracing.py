@@ -39,15 +39,17 @@ def test_a_traced_model_computes_the_same(name: str) -> None:
     before = {key: value.clone() for key, value in model.state_dict().items()}
     traced = fx.symbolic_trace(model)
     x, dy = torch.randn(shape), None
-    found = []
+    results = []
     for call in (model, traced):
         model.load_state_dict(before)
         torch.manual_seed(7)
         leaf = x.clone().requires_grad_()
         y = call(leaf)
         dy = torch.randn_like(y) if dy is None else dy
-        found.append((y, *torch.autograd.grad(y, leaf, dy), *(value.clone() for value in model.state_dict().values())))
-    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+        results.append(
+            (y, *torch.autograd.grad(y, leaf, dy), *(value.clone() for value in model.state_dict().values()))
+        )
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
 def test_a_loss_and_an_embedding_are_one_node_each() -> None:

@@ -51,9 +51,9 @@ def train(net: Any, call: Any, device: str, steps: int) -> list[float]:
     return losses
 
 
-def close(found: Any, expected: Any) -> None:
+def close(actual: Any, expected: Any) -> None:
     # ten steps multiply float32 roundings, of which a GPU's products make more
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -71,11 +71,11 @@ def test_patched_and_plain_train_alike(kind: str, device: str) -> None:
 
 
 def kinds(report: bk.PatchReport) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for entry in report.replaced:
         if not entry.kind.endswith("loss_function"):
-            found[entry.kind] = found.get(entry.kind, 0) + 1
-    return found
+            counts[entry.kind] = counts.get(entry.kind, 0) + 1
+    return counts
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,9 +99,9 @@ def test_states_interchange_and_unpatch_restores(kind: str) -> None:
 def breaks(net: Any, ids: torch.Tensor) -> tuple[int, set[str]]:
     """Breaks of the graph of a loss, and the operators of this library in it."""
     torch._dynamo.reset()
-    found = torch._dynamo.explain(lambda ids: net(input_ids=ids, labels=ids).loss)(ids)
-    nodes = [node for graph in found.graphs for node in graph.graph.nodes]
-    return found.graph_break_count, {
+    explained = torch._dynamo.explain(lambda ids: net(input_ids=ids, labels=ids).loss)(ids)
+    nodes = [node for graph in explained.graphs for node in graph.graph.nodes]
+    return explained.graph_break_count, {
         str(node.target).split(".")[1] for node in nodes if "burn_kernels" in str(node.target)
     }
 
