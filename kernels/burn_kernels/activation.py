@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,20 +30,11 @@ from burn_kernels.autotune.key import Facts, row_facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError
-from burn_kernels.launch import (
-    FLOATS,
-    Machine,
-    ceil_div,
-    check,
-    launch,
-    next_power,
-    rows_of,
-    runs_kernel,
-    wide_type,
-)
+from burn_kernels.launch import Machine, ceil_div, launch, next_power, rows_key, rows_of, wide_type
+from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.operators import Operator, like
 from burn_kernels.prims import INV_SQRT_2PI, SQRT_HALF, erf, normal_cdf_fast, sigmoid, sigmoid_fast, tanh
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, Problem, register_kernel
 
 KINDS = ("silu", "gelu", "gelu_tanh", "relu")
 
@@ -74,14 +65,14 @@ def default(cols: int, itemsize: int, machine: Machine) -> Config:
 
 
 def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
-    """What a tuner may try, the default first."""
+    """Configs that a tuner may try, the default first."""
     most = next_power(cols)
     # two vectors of 16 bytes a thread: one is asked for while the other is computed
-    found = [
+    configs = [
         Config(min(most, block), max(1, min(warps, most // 32)))
         for block, warps in ((64 * 64 // itemsize, 4), (32 * 64 // itemsize, 4), (4096, 8), (4096, 4), (1024, 4))
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(configs))
 
 
 # -- kernels -----------------------------------------------------------------------------------------
@@ -143,69 +134,6 @@ def _backward(dy_ptr, x_ptr, dx_ptr, dy_stride, x_stride, cols, blocks, KIND: tl
     tl.store(dx_ptr + row * cols + col, (dy * slope).to(dx_ptr.dtype.element_ty), mask=inside)
 
 
-# -- launchers ---------------------------------------------------------------------------------------
-def forward(x: torch.Tensor, *, kind: str = "gelu", config: Config | None = None) -> torch.Tensor:
-    """The activation `kind`, one of KINDS, of x.
-
-    Shapes: x (*s) -> the same.  Dtypes: float32, float16, bfloat16; on the CPU float64 too.
-    """
-    _check("activation", kind, {"x": x})
-    if not runs_kernel("activation", x):
-        return reference(x, kind=kind)
-    y, flats = _flatten(x)
-    if y.numel():
-        (rows, cols), stride = flats[0].shape, flats[0].stride(0)
-
-        def run(config: Config) -> None:
-            blocks = ceil_div(cols, config.block)
-            arguments = (*flats, y, stride, cols, blocks)
-            launch(_forward, (rows * blocks,), x, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
-
-        FORWARD.run(x, config, (x.dtype, rows, cols, (stride,), _address(flats), kind), run)
-    return y
-
-
-def backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu", config: Config | None = None) -> torch.Tensor:
-    """The gradient of x from that of `forward`'s result."""
-    _check("activation backward", kind, {"dy": dy, "x": x})
-    if not runs_kernel("activation backward", dy, x):
-        return reference_backward(dy, x, kind=kind)
-    dx, flats = _flatten(x, dy)
-    if dx.numel():
-        flat_x, flat_dy = flats
-        rows, cols = flat_x.shape
-        strides = (flat_dy.stride(0), flat_x.stride(0))
-
-        def run(config: Config) -> None:
-            blocks = ceil_div(cols, config.block)
-            arguments = (flat_dy, flat_x, dx, *strides, cols, blocks)
-            launch(_backward, (rows * blocks,), x, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
-
-        BACKWARD.run(x, config, (x.dtype, rows, cols, strides, _address(flats), kind), run)
-    return dx
-
-
-def _check(op: str, kind: str, tensors: dict[str, torch.Tensor]) -> None:
-    if kind not in KINDS:
-        raise KernelArgumentError(
-            f"{op}: no such activation",
-            given=f"kind {kind!r}",
-            expected=f"one of {', '.join(KINDS)}",
-            mend="gelu is the exact form, gelu_tanh the approximation; gated forms are in burn_kernels.glu",
-        )
-    check(op, tensors, dict.fromkeys(tensors, tensors["x"].shape), alike=list(tensors))
-
-
-def _flatten(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """A result for x, and x with the others as rows of elements in the result's order in memory."""
-    y = torch.empty_like(x)
-    tensors = [x, *others]
-    if all(t.stride() == y.stride() for t in tensors):  # side by side, in one order: one long row
-        return y, [t.as_strided((1, t.numel()), (t.numel(), 1)) for t in tensors]
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    return y, [rows_of(torch.atleast_1d(t)) for t in tensors]
-
-
 # -- reference ---------------------------------------------------------------------------------------
 def plain(a: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
     """The activation and its slope in plain torch."""
@@ -233,30 +161,89 @@ def reference_backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu")
     return (dy.to(wide) * plain(x.to(wide), kind)[1]).to(x.dtype)
 
 
+# -- launchers ---------------------------------------------------------------------------------------
+def check_kind(op: str, *_: object, kind: str = "relu", mend: str, **__: object) -> None:
+    """Raises KernelArgumentError for an activation that is not one of KINDS."""
+    if kind not in KINDS:
+        raise KernelArgumentError(
+            f"{op}: no such activation", given=f"kind {kind!r}", expected=f"one of {', '.join(KINDS)}", mend=mend
+        )
+
+
+_check = functools.partial(
+    check_kind, mend="gelu is the exact form, gelu_tanh the approximation; gated forms are in burn_kernels.glu"
+)
+
+
+@launcher("activation", "x", reference=reference, options=_check)
+def forward(x: torch.Tensor, *, kind: str = "gelu", config: Config | None = None) -> torch.Tensor:
+    """The activation `kind`, one of KINDS, of x.
+
+    Shapes: x (*s) -> the same.  Dtypes: float32, float16, bfloat16; on the CPU float64 too.
+    """
+    y, flats = _flatten(x)
+    if y.numel():
+        launch_pointwise(FORWARD, _forward, flats, (y,), kind, config)
+    return y
+
+
+@launcher("activation backward", "dy as x, x (*any)", reference=reference_backward, options=_check)
+def backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu", config: Config | None = None) -> torch.Tensor:
+    """The gradient of x from that of `forward`'s result."""
+    dx, (flat_x, flat_dy) = _flatten(x, dy)
+    if dx.numel():
+        launch_pointwise(BACKWARD, _backward, [flat_dy, flat_x], (dx,), kind, config)
+    return dx
+
+
+def _flatten(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """A result for x, and x with the others as rows of elements in the result's order in memory."""
+    y = torch.empty_like(x)
+    tensors = [x, *others]
+    if all(t.stride() == y.stride() for t in tensors):  # side by side, in one order: one long row
+        return y, [t.as_strided((1, t.numel()), (t.numel(), 1)) for t in tensors]
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    return y, [rows_of(torch.atleast_1d(t)) for t in tensors]
+
+
+def launch_pointwise(
+    choice: Tunable,
+    kernel: Any,
+    flats: list[torch.Tensor],
+    results: tuple[torch.Tensor, ...],
+    kind: str,
+    config: Config | None,
+) -> None:
+    """Launches a kernel over (rows, cols), of which a program takes `config.block` elements of a row."""
+    rows, cols = flats[0].shape
+    arguments = (*flats, *results, *[flat.stride(0) for flat in flats], cols)
+
+    def run(config: Config) -> None:
+        blocks = ceil_div(cols, config.block)
+        how: dict[str, Any] = {"warps": config.warps, "KIND": kind, "BLOCK": config.block}
+        launch(kernel, (rows * blocks,), flats[0], *arguments, blocks, **how)
+
+    choice.run(flats[0], config, rows_key(*flats, flags=kind), run)
+
+
 # -- selection ---------------------------------------------------------------------------------------
-def _address(flats: Iterable[torch.Tensor]) -> int:
-    return functools.reduce(lambda bits, flat: bits | flat.data_ptr(), flats, 0) & 15
-
-
 def _facts(dtype: torch.dtype, rows: int, cols: int, strides: tuple[int, ...], address: int, kind: str) -> Facts:
     # a block never spans two rows, so neither size shapes the kernel: both are free
     return row_facts(dtype, rows, cols, strides, address, kind)._replace(free=(rows, cols), exact=())
 
 
 def pointwise_tunable(
-    name: str,
+    run: Launcher[..., Any],
+    kernel: object,
     *,
+    inputs: int,
     tensors: int,
     operations: int,
     live: float,
-    given: int,
-    run: Callable[..., object],
-    plain: Callable[..., object],
     candidates: Callable[[int, int, Machine], list[Config]],
-    kernels: tuple[object, ...],
     shapes: tuple[tuple[int, int], ...],
 ) -> Tunable:
-    """The place of choice of a kernel over elements: `tensors` read or written, `given` of them its inputs."""
+    """The place of choice of a kernel over elements: `tensors` read or written, the first `inputs` of them read."""
 
     def work(config: Config, facts: Facts, machine: Machine) -> Work:
         (rows, cols), size = facts.free, facts.dtype.itemsize
@@ -264,57 +251,31 @@ def pointwise_tunable(
         moved, sums = tensors * rows * cols * size, operations * rows * cols
         return Work(rows * blocks, config.warps, config.block, size, moved, sums, cols / (blocks * config.block), live)
 
-    def trial(facts: Facts, inputs: Inputs) -> Trial:
-        (rows, cols), kind = facts.free, facts.flags
-        return Trial(
-            tuple(inputs.rows(facts, rows, cols, std=2.0) for _ in range(given)),
-            lambda given, config: run(*given, kind=kind, config=config),
-            lambda given: plain(*given, kind=kind),
-        )
+    def trial(facts: Facts, draw: Inputs) -> Trial:
+        rows, cols = facts.free
+        return Trial.of(run, *(draw.rows(facts, rows, cols, std=2.0) for _ in range(inputs)), kind=facts.flags)
 
     return tunable(
         Tunable(
-            name=name,
+            name=run.op,
             config=Config,
             facts=_facts,
             free=("rows", "cols"),
+            exact=(),
             candidates=lambda facts, machine: candidates(facts.free[1], facts.dtype.itemsize, machine),
             supports=lambda config, facts: config.block >= 32 or config.warps == 1,
             work=work,
             trial=trial,
-            kernels=kernels,
+            kernels=(kernel,),
             problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in KINDS],
             shapes=shapes,
         )
     )
 
 
-_ALIKE: dict[str, Any] = {
-    "candidates": candidates,
-    "shapes": ((8192, 8192),),
-}
-FORWARD = pointwise_tunable(
-    "activation",
-    tensors=2,
-    operations=12,
-    live=2.0,
-    given=1,
-    run=forward,
-    plain=reference,
-    kernels=(_forward,),
-    **_ALIKE,
-)
-BACKWARD = pointwise_tunable(
-    "activation backward",
-    tensors=3,
-    operations=20,
-    live=3.0,
-    given=2,
-    run=backward,
-    plain=reference_backward,
-    kernels=(_backward,),
-    **_ALIKE,
-)
+_COMMON: dict[str, Any] = {"candidates": candidates, "shapes": ((8192, 8192),)}
+FORWARD = pointwise_tunable(forward, _forward, inputs=1, tensors=2, operations=12, live=2.0, **_COMMON)
+BACKWARD = pointwise_tunable(backward, _backward, inputs=2, tensors=3, operations=20, live=3.0, **_COMMON)
 
 
 # -- registration ------------------------------------------------------------------------------------
@@ -335,14 +296,6 @@ TWINS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 """The activations as PyTorch has them."""
 
 
-def _gradient(dy: torch.Tensor, inputs: Any, outputs: object, *, kind: str) -> tuple[torch.Tensor]:
-    return (backward(dy, *inputs, kind=kind),)
-
-
-def _reference_gradient(dy: torch.Tensor, inputs: Any, outputs: object, *, kind: str) -> tuple[torch.Tensor]:
-    return (reference_backward(dy, *inputs, kind=kind),)
-
-
 def _as_it_lies(x: torch.Tensor) -> torch.Tensor:
     """Memory for a result for x: its elements in the order of x where these fill their memory, else in order."""
     y = torch.empty_like(x)
@@ -355,36 +308,18 @@ OPERATOR = Operator(
     fake=lambda x, kind: _as_it_lies(x),
     gradients="x",
     saved="x kind",
-    forward=forward,
-    reference=reference,
-    gradient=_gradient,
-    reference_gradient=_reference_gradient,
-    twin=lambda x, kind: TWINS[kind](x),
     room=_as_it_lies,
 )
-
-
-def _register(kind: str) -> KernelSpec:
-    return register(
-        KernelSpec(
-            name=kind,
-            forward=functools.partial(forward, kind=kind),
-            gradient=functools.partial(_gradient, kind=kind),
-            reference=functools.partial(reference, kind=kind),
-            reference_gradient=functools.partial(_reference_gradient, kind=kind),
-            twin=TWINS[kind],
-            bytes_moved=bytes_moved,
-            flops=flops,
-            problems=_problems,
-            dtypes=FLOATS,
-            limits="none in size; float64 on a GPU",
-            operators=(OPERATOR,),
-            bound={"kind": kind},
-        )
+for _kind in ("gelu", "gelu_tanh", "silu", "relu"):
+    register_kernel(
+        forward,
+        backward,
+        name=_kind,
+        options={"kind": _kind},
+        gradient=lambda back, dy, inputs, outputs, kind: (back(dy, *inputs, kind=kind),),
+        twin=lambda x, kind: TWINS[kind](x),
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=_problems,
+        operators=[OPERATOR],
     )
-
-
-SPEC = _register("gelu")
-GELU_TANH_SPEC = _register("gelu_tanh")
-SILU_SPEC = _register("silu")
-RELU_SPEC = _register("relu")

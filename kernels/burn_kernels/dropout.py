@@ -26,10 +26,11 @@ from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, runs_kernel
+from burn_kernels.launch import Machine, ceil_div, launch
+from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator, like
 from burn_kernels.random import Number
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, Problem, register_kernel
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -58,7 +59,7 @@ def default(itemsize: int, machine: Machine) -> Config:
 
 
 def candidates(itemsize: int, machine: Machine) -> list[Config]:
-    """What a tuner may try, the default first."""
+    """Configs that a tuner may try, the default first."""
     return [Config(512, 4), Config(1024, 8), Config(1024, 4), Config(256, 4)]
 
 
@@ -76,45 +77,7 @@ def _dropout(
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
-# -- launchers ---------------------------------------------------------------------------------------
-def forward(x: torch.Tensor, prob: float, key: Number, stream: Number, *, config: Config | None = None) -> torch.Tensor:
-    """x with elements set to zero with probability `prob` and the others divided by 1 - prob.
-
-    key, stream: integers, or tensors of one int64 on the device of x.
-
-    Shapes: x (*s) -> the same.  Dtypes: float32, float16, bfloat16; on the CPU float64 too.
-    """
-    _check(x, prob)
-    if not runs_kernel("dropout", x):
-        return reference(x, prob, key, stream)
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    count = x.numel()
-    if count:
-        source = x.contiguous()
-        # the last word that keeps; with none, the scale is 0
-        numbers = (*random.numbers(key, stream), max(_limit(prob) - 1, 0), _kept_scale(prob, x.dtype), count)
-        flags = random.flags(key, stream)
-
-        def run(config: Config) -> None:
-            grid = (ceil_div(count, 4 * config.ciphers),)
-            launch(_dropout, grid, x, source, y, *numbers, warps=config.warps, **flags, CIPHERS=config.ciphers)
-
-        CHOICE.run(x, config, (x.dtype, count, source.data_ptr() & 15), run)
-    return y
-
-
-def backward(
-    dy: torch.Tensor, prob: float, key: Number, stream: Number, *, config: Config | None = None
-) -> torch.Tensor:
-    """The gradient of x from that of y: dropout of dy with the same three numbers."""
-    return forward(dy, prob, key, stream, config=config)
-
-
-def _check(x: torch.Tensor, prob: float) -> None:
-    check("dropout", {"x": x}, {}, alike=["x"])
-    check_probability("dropout", prob)
-
-
+# -- numbers -----------------------------------------------------------------------------------------
 def check_probability(op: str, prob: float) -> None:
     """Raises KernelArgumentError for a probability outside its range."""
     if not 0.0 <= prob <= 1.0:
@@ -126,18 +89,13 @@ def check_probability(op: str, prob: float) -> None:
         )
 
 
-def _limit(prob: float) -> int:
-    return round((1.0 - prob) * 4294967296.0)
-
-
 def mask_numbers(prob: float, dtype: torch.dtype) -> tuple[int, float]:
     """The last word that keeps, and the scale: what a kernel with a dropout in it takes beside key and stream."""
-    return max(_limit(prob) - 1, 0), _kept_scale(prob, dtype)
+    return max(_limit(prob) - 1, 0), _kept_scale(prob, dtype)  # with no word that keeps, the scale is 0
 
 
-def mask(prob: float, key: Number, stream: Number, like: torch.Tensor) -> torch.Tensor:
-    """The mask for a tensor like this one, in plain torch: what `reference` multiplies it by."""
-    return reference(torch.ones(like.shape, dtype=like.dtype, device=like.device), prob, key, stream)
+def _limit(prob: float) -> int:
+    return round((1.0 - prob) * 4294967296.0)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -155,6 +113,42 @@ def reference(x: torch.Tensor, prob: float, key: Number, stream: Number) -> torc
     return x * (kept.to(x.dtype) * _kept_scale(prob, x.dtype))
 
 
+def mask(prob: float, key: Number, stream: Number, like: torch.Tensor) -> torch.Tensor:
+    """The mask for a tensor like this one, in plain torch: what `reference` multiplies it by."""
+    return reference(torch.ones(like.shape, dtype=like.dtype, device=like.device), prob, key, stream)
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+@launcher("dropout", "x", reference=reference, options=lambda op, x, prob, *_, **__: check_probability(op, prob))
+def forward(x: torch.Tensor, prob: float, key: Number, stream: Number, *, config: Config | None = None) -> torch.Tensor:
+    """x with elements set to zero with probability `prob` and the others divided by 1 - prob.
+
+    key, stream: integers, or tensors of one int64 on the device of x.
+
+    Shapes: x (*s) -> the same.  Dtypes: float32, float16, bfloat16; on the CPU float64 too.
+    """
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    count = x.numel()
+    if count:
+        source = x.contiguous()
+        numbers = (*random.numbers(key, stream), *mask_numbers(prob, x.dtype), count)
+        flags = random.flags(key, stream)
+
+        def run(config: Config) -> None:
+            grid = (ceil_div(count, 4 * config.ciphers),)
+            launch(_dropout, grid, x, source, y, *numbers, warps=config.warps, **flags, CIPHERS=config.ciphers)
+
+        CHOICE.run(x, config, (x.dtype, count, source.data_ptr() & 15), run)
+    return y
+
+
+def backward(
+    dy: torch.Tensor, prob: float, key: Number, stream: Number, *, config: Config | None = None
+) -> torch.Tensor:
+    """The gradient of x from that of y: dropout of dy with the same three numbers."""
+    return forward(dy, prob, key, stream, config=config)
+
+
 # -- selection ---------------------------------------------------------------------------------------
 def _work(config: Config, facts: Facts, machine: Machine) -> Work:
     (count,), size, held = facts.free, facts.dtype.itemsize, 4 * config.ciphers
@@ -163,9 +157,7 @@ def _work(config: Config, facts: Facts, machine: Machine) -> Work:
 
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
-    x = inputs.rows(facts, 1, facts.free[0]).reshape(-1)
-    numbers = (0.1, 7, 11)
-    return Trial((x, *numbers), lambda given, config: forward(*given, config=config), lambda given: reference(*given))
+    return Trial.of(forward, inputs.rows(facts, 1, facts.free[0]).reshape(-1), 0.1, 7, 11)
 
 
 # where key and stream lie changes what a program loads by a word: one choice for both
@@ -175,6 +167,7 @@ CHOICE = tunable(
         config=Config,
         facts=lambda dtype, count, address: Facts((count,), (), dtype, alignment(address)),
         free=("elements",),
+        exact=(),
         candidates=lambda facts, machine: candidates(facts.dtype.itemsize, machine),
         supports=lambda config, facts: config.ciphers <= 1 << 15,
         work=_work,
@@ -195,28 +188,22 @@ def _problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((draw.normal(33), 0.0, 2**64 - 1, 2**64 - 1))
 
 
-SPEC = register(
-    KernelSpec(
-        name="dropout",
-        forward=forward,
-        gradient=lambda dy, inputs, outputs: (backward(dy, *inputs[1:]), None, None, None),
-        reference=reference,
-        reference_gradient=lambda dy, inputs, outputs: (reference(dy, *inputs[1:]), None, None, None),
-        twin=reference,  # torch draws other words; tests compare these with another implementation of the cipher
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=_problems,
-        dtypes=FLOATS,
-        limits="none in size; float64 on a GPU",
-        operators=(
-            Operator(
-                schema="dropout(Tensor x, float prob, Tensor seed) -> Tensor",
-                inputs="x",
-                fake=lambda x, prob, seed: like(x),
-                gradients="x",
-                saved="prob seed",
-                rule=lambda saved, dy: (torch.ops.burn_kernels.dropout(dy, saved["prob"], saved["seed"]),),
-            ),
-        ),
-    )
+SPEC = register_kernel(
+    forward,
+    forward,
+    gradient=lambda back, dy, inputs, outputs: (back(dy, *inputs[1:]), None, None, None),
+    twin=reference,  # torch draws other words; tests compare these with another implementation of the cipher
+    bytes_moved=bytes_moved,
+    flops=flops,
+    problems=_problems,
+    operators=[
+        Operator(
+            schema="dropout(Tensor x, float prob, Tensor seed) -> Tensor",
+            inputs="x",
+            fake=lambda x, prob, seed: like(x),
+            gradients="x",
+            saved="prob seed",
+            rule=lambda saved, dy: (torch.ops.burn_kernels.dropout(dy, saved["prob"], saved["seed"]),),
+        )
+    ],
 )

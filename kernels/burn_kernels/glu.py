@@ -20,22 +20,20 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.activation import KINDS, TWINS, Config, _address, activate, plain, pointwise_tunable
-from burn_kernels.errors import KernelArgumentError
-from burn_kernels.launch import (
-    FLOATS,
-    Machine,
-    ceil_div,
-    check,
-    launch,
-    next_power,
-    require_axis,
-    rows_of,
-    runs_kernel,
-    wide_type,
+from burn_kernels.activation import (
+    KINDS,
+    TWINS,
+    Config,
+    activate,
+    check_kind,
+    launch_pointwise,
+    plain,
+    pointwise_tunable,
 )
+from burn_kernels.launch import Machine, next_power, rows_of, wide_type
+from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator, like
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, Problem, register_kernel
 
 ACTIVATIONS = KINDS
 
@@ -58,13 +56,13 @@ def default(cols: int, itemsize: int, machine: Machine) -> Config:
 
 
 def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
-    """What a tuner may try, the default first."""
+    """Configs that a tuner may try, the default first."""
     most = next_power(cols)
-    found = [
+    configs = [
         Config(min(most, block), max(1, min(warps, most // 32)))
         for block, warps in ((2048, 4), (1024, 4), (4096, 8), (4096, 4), (2048, 8))
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(configs))
 
 
 # -- kernels -----------------------------------------------------------------------------------------
@@ -97,72 +95,6 @@ def _backward(
     tl.store(dup_ptr + row * cols + col, (dy * y).to(dup_ptr.dtype.element_ty), mask=inside)
 
 
-# -- launchers ---------------------------------------------------------------------------------------
-def forward(gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu", config: Config | None = None) -> torch.Tensor:
-    """act(gate) * up with act one of ACTIVATIONS.
-
-    Shapes: gate, up (*batch, cols) -> the same.
-    Dtypes: float32, float16, bfloat16, both the same; on the CPU float64 too.
-    """
-    _check("forward", kind, {"gate": gate, "up": up})
-    if not runs_kernel("glu", gate, up):
-        return reference(gate, up, kind=kind)
-    y = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
-    if y.numel():
-        flats, rows, cols = _flatten(gate, up)
-        strides = tuple(flat.stride(0) for flat in flats)
-
-        def run(config: Config) -> None:
-            blocks = ceil_div(cols, config.block)
-            arguments = (*flats, y, *strides, cols, blocks)
-            launch(_forward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
-
-        FORWARD.run(gate, config, (gate.dtype, rows, cols, strides, _address(flats), kind), run)
-    return y
-
-
-def backward(
-    dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu", config: Config | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradients of gate and up; no input is written."""
-    _check("backward", kind, {"dy": dy, "gate": gate, "up": up})
-    if not runs_kernel("glu backward", dy, gate, up):
-        return reference_backward(dy, gate, up, kind=kind)
-    dgate, dup = (torch.empty(gate.shape, dtype=gate.dtype, device=gate.device) for _ in range(2))
-    if dgate.numel():
-        flats, rows, cols = _flatten(dy, gate, up)
-        strides = tuple(flat.stride(0) for flat in flats)
-
-        def run(config: Config) -> None:
-            blocks = ceil_div(cols, config.block)
-            arguments = (*flats, dgate, dup, *strides, cols, blocks)
-            launch(_backward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
-
-        BACKWARD.run(gate, config, (gate.dtype, rows, cols, strides, _address(flats), kind), run)
-    return dgate, dup
-
-
-def _check(op: str, kind: str, tensors: dict[str, torch.Tensor]) -> None:
-    if kind not in ACTIVATIONS:
-        raise KernelArgumentError(
-            "glu: no such activation",
-            given=f"kind {kind!r}",
-            expected=f"one of {', '.join(ACTIVATIONS)}",
-            mend="swiglu is silu, geglu is gelu or gelu_tanh, reglu is relu",
-        )
-    require_axis(f"glu {op}", tensors["gate"])
-    check(f"glu {op}", tensors, dict.fromkeys(tensors, tensors["gate"].shape), alike=list(tensors))
-
-
-def _flatten(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], int, int]:
-    # all in order: one long row, so that narrow tensors fill their blocks too
-    if all(x.is_contiguous() for x in tensors):
-        flats = [x.reshape(1, -1) for x in tensors]
-    else:
-        flats = [rows_of(x) for x in tensors]
-    return flats, *flats[0].shape
-
-
 # -- reference ---------------------------------------------------------------------------------------
 def reference(gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu") -> torch.Tensor:
     """act(gate) * up in plain torch."""
@@ -180,25 +112,45 @@ def reference_backward(
     return (dy * up.to(wide) * slope).to(gate.dtype), (dy * y).to(up.dtype)
 
 
+# -- launchers ---------------------------------------------------------------------------------------
+_check = functools.partial(check_kind, mend="swiglu is silu, geglu is gelu or gelu_tanh, reglu is relu")
+
+
+@launcher("glu", "gate (*batch, cols), up as gate", reference=reference, options=_check)
+def forward(gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu", config: Config | None = None) -> torch.Tensor:
+    """act(gate) * up with act one of ACTIVATIONS.
+
+    Shapes: gate, up (*batch, cols) -> the same.
+    Dtypes: float32, float16, bfloat16, both the same; on the CPU float64 too.
+    """
+    y = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
+    if y.numel():
+        launch_pointwise(FORWARD, _forward, _flatten(gate, up), (y,), kind, config)
+    return y
+
+
+@launcher("glu backward", "dy as gate, gate (*batch, cols), up as gate", reference=reference_backward, options=_check)
+def backward(
+    dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu", config: Config | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of gate and up; no input is written."""
+    dgate, dup = (torch.empty(gate.shape, dtype=gate.dtype, device=gate.device) for _ in range(2))
+    if dgate.numel():
+        launch_pointwise(BACKWARD, _backward, _flatten(dy, gate, up), (dgate, dup), kind, config)
+    return dgate, dup
+
+
+def _flatten(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    # all in order: one long row, so that narrow tensors fill their blocks too
+    if all(x.is_contiguous() for x in tensors):
+        return [x.reshape(1, -1) for x in tensors]
+    return [rows_of(x) for x in tensors]
+
+
 # -- selection ---------------------------------------------------------------------------------------
-_ALIKE: dict[str, Any] = {
-    "candidates": candidates,
-    "shapes": ((8192, 5120), (8192, 14_336)),
-}
-FORWARD = pointwise_tunable(
-    "glu", tensors=3, operations=12, live=3.0, given=2, run=forward, plain=reference, kernels=(_forward,), **_ALIKE
-)
-BACKWARD = pointwise_tunable(
-    "glu backward",
-    tensors=5,
-    operations=24,
-    live=6.0,
-    given=3,
-    run=backward,
-    plain=reference_backward,
-    kernels=(_backward,),
-    **_ALIKE,
-)
+_COMMON: dict[str, Any] = {"candidates": candidates, "shapes": ((8192, 5120), (8192, 14_336))}
+FORWARD = pointwise_tunable(forward, _forward, inputs=2, tensors=3, operations=12, live=3.0, **_COMMON)
+BACKWARD = pointwise_tunable(backward, _backward, inputs=3, tensors=5, operations=24, live=6.0, **_COMMON)
 
 
 # -- registration ------------------------------------------------------------------------------------
@@ -210,53 +162,23 @@ def _problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((draw.normal(17, 6).T, draw.normal(6, 17)))
 
 
-def _gradient(dy: torch.Tensor, inputs: Any, outputs: object, *, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    return backward(dy, *inputs, kind=kind)
-
-
-def _reference_gradient(dy: Any, inputs: Any, outputs: object, *, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    return reference_backward(dy, *inputs, kind=kind)
-
-
-def _twin(gate: torch.Tensor, up: torch.Tensor, kind: str) -> torch.Tensor:
-    return TWINS[kind](gate) * up
-
-
 OPERATOR = Operator(
     schema="glu(Tensor gate, Tensor up, str kind) -> Tensor",
     inputs="gate up",
     fake=lambda gate, up, kind: like(gate),
     gradients="gate up",
     saved="gate up kind",
-    forward=forward,
-    reference=reference,
-    gradient=_gradient,
-    reference_gradient=_reference_gradient,
-    twin=_twin,
 )
-
-
-def _register(name: str, kind: str) -> KernelSpec:
-    return register(
-        KernelSpec(
-            name=name,
-            forward=functools.partial(forward, kind=kind),
-            gradient=functools.partial(_gradient, kind=kind),
-            reference=functools.partial(reference, kind=kind),
-            reference_gradient=functools.partial(_reference_gradient, kind=kind),
-            twin=functools.partial(_twin, kind=kind),
-            bytes_moved=bytes_moved,
-            flops=flops,
-            problems=_problems,
-            dtypes=FLOATS,
-            limits="none in size; float64 on a GPU",
-            operators=(OPERATOR,),
-            bound={"kind": kind},
-        )
+for _name, _kind in (("swiglu", "silu"), ("geglu", "gelu"), ("geglu_tanh", "gelu_tanh"), ("reglu", "relu")):
+    register_kernel(
+        forward,
+        backward,
+        name=_name,
+        options={"kind": _kind},
+        gradient=lambda back, dy, inputs, outputs, kind: back(dy, *inputs, kind=kind),
+        twin=lambda gate, up, kind: TWINS[kind](gate) * up,
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=_problems,
+        operators=[OPERATOR],
     )
-
-
-SPEC = _register("swiglu", "silu")
-GEGLU_SPEC = _register("geglu", "gelu")
-GEGLU_TANH_SPEC = _register("geglu_tanh", "gelu_tanh")
-REGLU_SPEC = _register("reglu", "relu")

@@ -27,6 +27,7 @@ __all__ = [
     "Launch",
     "Machine",
     "begins_early",
+    "contiguous",
     "describe",
     "launch",
     "machine_at",
@@ -35,6 +36,7 @@ __all__ = [
     "observing",
     "recorded",
     "recording",
+    "rows_key",
     "rows_of",
     "runs_kernel",
     "seen",
@@ -179,6 +181,20 @@ def rows_of(x: torch.Tensor) -> torch.Tensor:
     """x as (rows, cols) with neighbours in memory along cols; a view where the layout allows it, else a copy."""
     flat = x.reshape(-1, x.shape[-1])
     return flat if flat.stride(1) == 1 or flat.shape[1] == 1 else flat.contiguous()
+
+
+def rows_key(*flats: torch.Tensor, flags: str = "") -> tuple[object, ...]:
+    """The key under which a choice for tensors (rows, cols) is remembered: the arguments of `row_facts`."""
+    rows, cols = flats[0].shape
+    address = 0
+    for flat in flats:
+        address |= flat.data_ptr()
+    return flats[0].dtype, rows, cols, tuple([flat.stride(0) for flat in flats]), address & 15, flags
+
+
+def contiguous(*tensors: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    """The tensors without gaps; None where there is none."""
+    return tuple([None if x is None else x.contiguous() for x in tensors])
 
 
 def next_power(n: int) -> int:

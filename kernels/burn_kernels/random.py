@@ -282,6 +282,7 @@ def _tunable(name: str, trial: Callable[[Facts, Inputs], Trial], dtype: torch.dt
             config=Config,
             facts=lambda dtype, count: Facts((count,), (), dtype),  # what is written begins an allocation of its own
             free=("elements",),
+            exact=(),
             candidates=lambda facts, machine: candidates(machine),
             supports=lambda config, facts: config.ciphers <= 1 << 15,
             work=_work,

@@ -14,8 +14,10 @@ the L2 cache: as a body of whole 16-byte vectors and two edges of less than one,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -23,22 +25,12 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
-from burn_kernels.launch import (
-    FLOATS,
-    Machine,
-    ceil_div,
-    check,
-    launch,
-    next_power,
-    require_axis,
-    rows_of,
-    runs_kernel,
-    wide_type,
-)
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
+from burn_kernels.launch import Machine, ceil_div, launch, next_power, rows_key, rows_of, wide_type
+from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.operators import Operator, like
 from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp, exp_for, halves, row_parts, wide
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, Problem, register_kernel
 
 MAX_TILE_COLS = 16_384
 """To here a row stays in registers.  Wider, one program fills a processor, and nothing overlaps its waiting."""
@@ -67,35 +59,32 @@ class Config:
 
 def default(cols: int, itemsize: int, machine: Machine, *, backward: bool = False) -> Config:
     """The config that is used without timing."""
-    return next(_choices(cols, itemsize, backward=backward))
+    return candidates(cols, itemsize, machine, backward=backward)[0]
 
 
 def candidates(
     cols: int, itemsize: int, machine: Machine, *, backward: bool = False, log: bool = False
 ) -> list[Config]:
-    """What a tuner may try, the default first; all give the same result up to rounding."""
-    return list(dict.fromkeys(_choices(cols, itemsize, backward=backward, log=log)))
-
-
-def _choices(cols: int, itemsize: int, *, backward: bool, log: bool = False) -> Iterator[Config]:
+    """Configs that a tuner may try, the default first; all give the same result up to rounding."""
     block = next_power(cols)
     # the backward of the logarithm, of half types, is 1.43 times as fast with twice the elements a thread at 16384
     # columns on an H200, and 1.26 at 32768
     many = not backward or (log and itemsize == 2 and block > 8192)
-    if block <= MAX_TILE_COLS:
-        # below 1024 columns several rows share a program; above, 32 elements a thread, in the forward 64
-        rows = max(1, 1024 // block)
-        warps = max(4, rows * block // (2048 if many else 1024))
-        for factor in (1, 2):
-            for other in (warps, warps // 2, 2 * warps):
-                if other <= 32 and rows * factor * block <= 2048 * other:
-                    yield Config(rows * factor, block, other)
-        return
-    found = ((16_384, 32), (8_192, 32), (16_384, 16), (8_192, 16))
-    for part, warps in reversed(found) if backward and many else found:
-        yield Config(1, part, warps)
-    if block <= 2 * MAX_TILE_COLS and not backward:
-        yield Config(1, block, 32)
+    if block > MAX_TILE_COLS:
+        parts = [Config(1, part, warps) for part, warps in ((16_384, 32), (8_192, 32), (16_384, 16), (8_192, 16))]
+        if backward:
+            return parts[::-1] if many else parts
+        return [*parts, Config(1, block, 32)] if block <= 2 * MAX_TILE_COLS else parts
+    # below 1024 columns several rows share a program; above, 32 elements a thread, in the forward 64
+    rows = max(1, 1024 // block)
+    warps = max(4, rows * block // (2048 if many else 1024))
+    configs = [
+        Config(rows * factor, block, other)
+        for factor in (1, 2)
+        for other in (warps, warps // 2, 2 * warps)
+        if other <= 32 and rows * factor * block <= 2048 * other
+    ]
+    return list(dict.fromkeys(configs))
 
 
 # -- kernels -----------------------------------------------------------------------------------------
@@ -233,92 +222,6 @@ def _backward_wide(
         tl.store(dx_ptr + dx_body + start + at, dx, mask=inside, eviction_policy="evict_first")
 
 
-# -- launchers ---------------------------------------------------------------------------------------
-def forward(x: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
-    """Softmax over the last axis.
-
-    Shapes: x (*batch, cols) -> the same.  Dtypes: float32, float16, bfloat16; on the CPU any float.
-    """
-    return _run_forward("softmax", x, False, config)
-
-
-def log_forward(x: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
-    """Log-softmax over the last axis; shapes and types as `forward`."""
-    return _run_forward("log_softmax", x, True, config)
-
-
-def backward(dy: torch.Tensor, y: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
-    """The gradient of softmax's input from that of its output y."""
-    return _run_backward("softmax", dy, y, False, config)
-
-
-def log_backward(dy: torch.Tensor, y: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
-    """The gradient of log-softmax's input from that of its output y."""
-    return _run_backward("log_softmax", dy, y, True, config)
-
-
-def _run_forward(op: str, x: torch.Tensor, log: bool, config: Config | None) -> torch.Tensor:
-    require_axis(op, x)
-    check(op, {"x": x}, {}, alike=["x"])
-    if not runs_kernel(op, x):
-        return log_reference(x) if log else reference(x)
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if not x.numel():
-        return out
-    flat = rows_of(x)
-    rows, cols = flat.shape
-    stride = flat.stride(0)
-
-    def run(config: Config) -> None:
-        if config.block >= cols:
-            sizes = {"ROWS": config.rows, "BLOCK": config.block}
-            grid = (ceil_div(rows, config.rows),)
-            launch(_forward, grid, x, flat, out, stride, rows, cols, warps=config.warps, LOG=log, **sizes)
-        else:
-            sizes = _vector_sizes(config, x.element_size(), cols, (stride, cols))
-            launch(_forward_wide, (rows,), x, flat, out, stride, cols, cols, warps=config.warps, LOG=log, **sizes)
-
-    chosen = LOG_FORWARD if log else FORWARD
-    chosen.run(x, config, (x.dtype, rows, cols, (stride,), flat.data_ptr() & 15), run)
-    return out
-
-
-def _run_backward(op: str, dy: torch.Tensor, y: torch.Tensor, log: bool, config: Config | None) -> torch.Tensor:
-    op = f"{op} backward"
-    require_axis(op, y)
-    check(op, {"dy": dy, "y": y}, {"dy": y.shape}, alike=["dy", "y"])
-    if not runs_kernel(op, dy, y):
-        return log_reference_backward(dy, y) if log else reference_backward(dy, y)
-    out = torch.empty(y.shape, dtype=y.dtype, device=y.device)
-    if not y.numel():
-        return out
-    flat_dy, flat_y = rows_of(dy), rows_of(y)
-    rows, cols = flat_y.shape
-    strides = (flat_dy.stride(0), flat_y.stride(0))
-
-    def run(config: Config) -> None:
-        if config.block >= cols:
-            sizes = {"ROWS": config.rows, "BLOCK": config.block}
-            grid = (ceil_div(rows, config.rows),)
-            launch(_backward, grid, y, flat_dy, flat_y, out, *strides, rows, cols, warps=config.warps, LOG=log, **sizes)
-        else:
-            sizes = _vector_sizes(config, y.element_size(), cols, (*strides, cols))
-            arguments = (flat_dy, flat_y, out, *strides, cols, cols)
-            launch(_backward_wide, (rows,), y, *arguments, warps=config.warps, LOG=log, **sizes)
-
-    chosen = LOG_BACKWARD if log else BACKWARD
-    address = (flat_dy.data_ptr() | flat_y.data_ptr()) & 15
-    chosen.run(y, config, (y.dtype, rows, cols, strides, address), run)
-    return out
-
-
-def _vector_sizes(config: Config, itemsize: int, cols: int, strides: tuple[int, ...]) -> dict[str, int | bool]:
-    vector = 16 // itemsize
-    edges = bool(cols % vector or any(stride % vector for stride in strides))
-    packed = len(set(strides)) == 1
-    return {"LANES": config.block // vector, "VECTOR": vector, "EDGES": edges, "PACKED": packed}
-
-
 # -- reference ---------------------------------------------------------------------------------------
 def reference(x: torch.Tensor) -> torch.Tensor:
     """Softmax in plain torch."""
@@ -350,55 +253,130 @@ def log_reference_backward(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (wide_dy - torch.exp(wide_y) * wide_dy.sum(-1, keepdim=True)).to(y.dtype)
 
 
+# -- launchers ---------------------------------------------------------------------------------------
+@launcher("softmax", "x (*batch, cols)", reference=reference)
+def forward(x: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
+    """Softmax over the last axis.
+
+    Shapes: x (*batch, cols) -> the same.  Dtypes: float32, float16, bfloat16; on the CPU any float.
+    """
+    return _run_forward(x, config, log=False)
+
+
+@launcher("log_softmax", "x (*batch, cols)", reference=log_reference)
+def log_forward(x: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
+    """Log-softmax over the last axis; shapes and types as `forward`."""
+    return _run_forward(x, config, log=True)
+
+
+@launcher("softmax backward", "dy as y, y (*batch, cols)", reference=reference_backward)
+def backward(dy: torch.Tensor, y: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
+    """The gradient of softmax's input from that of its output y."""
+    return _run_backward(dy, y, config, log=False)
+
+
+@launcher("log_softmax backward", "dy as y, y (*batch, cols)", reference=log_reference_backward)
+def log_backward(dy: torch.Tensor, y: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
+    """The gradient of log-softmax's input from that of its output y."""
+    return _run_backward(dy, y, config, log=True)
+
+
+def _run_forward(x: torch.Tensor, config: Config | None, *, log: bool) -> torch.Tensor:
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if not x.numel():
+        return y
+    flat = rows_of(x)
+    (rows, cols), stride = flat.shape, flat.stride(0)
+
+    def run(config: Config) -> None:
+        how: dict[str, Any] = {"warps": config.warps, "LOG": log}
+        if config.block >= cols:
+            grid, how["ROWS"], how["BLOCK"] = (ceil_div(rows, config.rows),), config.rows, config.block
+            launch(_forward, grid, x, flat, y, stride, rows, cols, **how)
+        else:
+            how |= _vector_sizes(config, x.element_size(), cols, (stride, cols))
+            launch(_forward_wide, (rows,), x, flat, y, stride, cols, cols, **how)
+
+    (LOG_FORWARD if log else FORWARD).run(x, config, rows_key(flat), run)
+    return y
+
+
+def _run_backward(dy: torch.Tensor, y: torch.Tensor, config: Config | None, *, log: bool) -> torch.Tensor:
+    dx = torch.empty(y.shape, dtype=y.dtype, device=y.device)
+    if not y.numel():
+        return dx
+    flat_dy, flat_y = rows_of(dy), rows_of(y)
+    (rows, cols), strides = flat_y.shape, (flat_dy.stride(0), flat_y.stride(0))
+
+    def run(config: Config) -> None:
+        how: dict[str, Any] = {"warps": config.warps, "LOG": log}
+        if config.block >= cols:
+            grid, how["ROWS"], how["BLOCK"] = (ceil_div(rows, config.rows),), config.rows, config.block
+            launch(_backward, grid, y, flat_dy, flat_y, dx, *strides, rows, cols, **how)
+        else:
+            how |= _vector_sizes(config, y.element_size(), cols, (*strides, cols))
+            launch(_backward_wide, (rows,), y, flat_dy, flat_y, dx, *strides, cols, cols, **how)
+
+    (LOG_BACKWARD if log else BACKWARD).run(y, config, rows_key(flat_dy, flat_y), run)
+    return dx
+
+
+def _vector_sizes(config: Config, itemsize: int, cols: int, strides: tuple[int, ...]) -> dict[str, int | bool]:
+    vector = 16 // itemsize
+    edges = bool(cols % vector or any(stride % vector for stride in strides))
+    packed = len(set(strides)) == 1
+    return {"LANES": config.block // vector, "VECTOR": vector, "EDGES": edges, "PACKED": packed}
+
+
 # -- selection ---------------------------------------------------------------------------------------
+def _work(config: Config, facts: Facts, machine: Machine, *, back: bool) -> Work:
+    (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
+    programs, tiles = ceil_div(rows, config.rows), ceil_div(cols, config.block)
+    lanes, held = programs * config.rows * tiles * config.block, config.rows * config.block
+    moved, live = (3 if back else 2) * rows * cols * size, 2.0 if back else 1.0
+    return Work(programs, config.warps, held, size, moved, 4 * rows * cols, rows * cols / lanes, live, min(tiles, 2))
+
+
+def _forward_trial(run: Launcher[..., Any], facts: Facts, inputs: Inputs) -> Trial:
+    return Trial.of(run, inputs.rows(facts, facts.free[0], facts.exact[0], std=3.0))
+
+
+def _backward_trial(run: Launcher[..., Any], back: Launcher[..., Any], facts: Facts, inputs: Inputs) -> Trial:
+    x = inputs.rows(facts, facts.free[0], facts.exact[0], std=3.0)
+    y = x.copy_(run.reference(x))
+    return Trial.of(back, inputs.rows(facts, facts.free[0], facts.exact[0]), y)
+
+
+def _tunables(run: Launcher[..., Any], back: Launcher[..., Any], *, log: bool) -> tuple[Tunable, Tunable]:
+    common: dict[str, Any] = {"config": Config, "supports": _supports, "problems": row_problems()}
+    return tunable(
+        Tunable(
+            name=run.op,
+            candidates=row_candidates(candidates, log=log),
+            work=functools.partial(_work, back=False),
+            trial=functools.partial(_forward_trial, run),
+            kernels=(_forward, _forward_wide),
+            **common,
+        )
+    ), tunable(
+        Tunable(
+            name=back.op,
+            candidates=row_candidates(candidates, backward=True, log=log),
+            work=functools.partial(_work, back=True),
+            trial=functools.partial(_backward_trial, run, back),
+            kernels=(_backward, _backward_wide),
+            **common,
+        )
+    )
+
+
 def _supports(config: Config, facts: Facts) -> bool:
     """Rows of more than one block are cut into whole vectors by programs of one row each."""
     return config.block >= facts.exact[0] or config.rows == 1
 
 
-def _tunable(name: str, *, log: bool, back: bool) -> Tunable:
-    def work(config: Config, facts: Facts, machine: Machine) -> Work:
-        (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
-        programs, tiles = ceil_div(rows, config.rows), ceil_div(cols, config.block)
-        moved = (3 if back else 2) * rows * cols * size
-        lanes = programs * config.rows * tiles * config.block
-        held, live = config.rows * config.block, 2.0 if back else 1.0
-        return Work(
-            programs, config.warps, held, size, moved, 4 * rows * cols, rows * cols / lanes, live, min(tiles, 2)
-        )
-
-    def trial(facts: Facts, inputs: Inputs) -> Trial:
-        x = inputs.rows(facts, facts.free[0], facts.exact[0], std=3.0)
-        if not back:
-            call, plain = (log_forward, log_reference) if log else (forward, reference)
-            return Trial((x,), lambda given, config: call(*given, config=config), lambda given: plain(*given))
-        y = x.copy_(log_reference(x) if log else reference(x))
-        dy = inputs.rows(facts, facts.free[0], facts.exact[0])
-        calls = (log_backward, log_reference_backward) if log else (backward, reference_backward)
-        return Trial((dy, y), lambda given, config: calls[0](*given, config=config), lambda given: calls[1](*given))
-
-    return tunable(
-        Tunable(
-            name=name,
-            config=Config,
-            free=("rows",),
-            exact=("cols",),
-            candidates=lambda facts, machine: candidates(
-                facts.exact[0], facts.dtype.itemsize, machine, backward=back, log=log
-            ),
-            supports=_supports,
-            work=work,
-            trial=trial,
-            kernels=(_backward, _backward_wide) if back else (_forward, _forward_wide),
-            problems=row_problems(),
-        )
-    )
-
-
-FORWARD = _tunable("softmax", log=False, back=False)
-BACKWARD = _tunable("softmax backward", log=False, back=True)
-LOG_FORWARD = _tunable("log_softmax", log=True, back=False)
-LOG_BACKWARD = _tunable("log_softmax backward", log=True, back=True)
+FORWARD, BACKWARD = _tunables(forward, backward, log=False)
+LOG_FORWARD, LOG_BACKWARD = _tunables(log_forward, log_backward, log=True)
 
 
 # -- registration ------------------------------------------------------------------------------------
@@ -410,50 +388,24 @@ def _problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((draw.normal(2, 50_257, std=3.0),))  # wide, unaligned
 
 
-LIMITS = "none in size; float64 on a GPU"
-
-
-def _operator(name: str) -> Operator:
-    return Operator(
-        schema=f"{name}(Tensor x) -> Tensor",
-        inputs="x",
-        fake=like,
-        gradients="x",
-        saved="y",
-        by_reference=True,
-        autocast=("cuda",),
-    )
-
-
-SPEC = register(
-    KernelSpec(
-        name="softmax",
-        forward=forward,
-        gradient=lambda dy, inputs, outputs: (backward(dy, outputs[0]),),
-        reference=reference,
-        reference_gradient=lambda dy, inputs, outputs: (reference_backward(dy, outputs[0]),),
-        twin=lambda x: torch.softmax(x, -1),
+for _run, _back, _twin in ((forward, backward, torch.softmax), (log_forward, log_backward, torch.log_softmax)):
+    register_kernel(
+        _run,
+        _back,
+        gradient=lambda back, dy, inputs, outputs: (back(dy, outputs[0]),),
+        twin=functools.partial(_twin, dim=-1),
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
-        dtypes=FLOATS,
-        limits=LIMITS,
-        operators=(_operator("softmax"),),
+        operators=[
+            Operator(
+                schema=f"{_run.op}(Tensor x) -> Tensor",
+                inputs="x",
+                fake=like,
+                gradients="x",
+                saved="y",
+                by_reference=True,
+                autocast=("cuda",),
+            )
+        ],
     )
-)
-LOG_SPEC = register(
-    KernelSpec(
-        name="log_softmax",
-        forward=log_forward,
-        gradient=lambda dy, inputs, outputs: (log_backward(dy, outputs[0]),),
-        reference=log_reference,
-        reference_gradient=lambda dy, inputs, outputs: (log_reference_backward(dy, outputs[0]),),
-        twin=lambda x: torch.log_softmax(x, -1),
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=_problems,
-        dtypes=FLOATS,
-        limits=LIMITS,
-        operators=(_operator("log_softmax"),),
-    )
-)

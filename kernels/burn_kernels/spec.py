@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,10 +11,12 @@ import torch
 
 from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError
+from burn_kernels.launch import FLOATS
+from burn_kernels.launcher import Launcher
 from burn_kernels.operators import Operator
 from burn_kernels.registry import Registry
 
-__all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "register"]
+__all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "register", "register_kernel"]
 
 
 @checked
@@ -69,9 +72,9 @@ class KernelSpec:
     """(*inputs, backward=False, **options) -> arithmetic operations, roughly: far under the machine's for all here."""
     problems: Callable[[Draw], Iterable[Problem]]
     """Small inputs that can expose a mistake: ragged, strided, one column, empty."""
-    dtypes: tuple[torch.dtype, ...]
+    dtypes: tuple[torch.dtype, ...] = FLOATS
     """Element types that the kernels take."""
-    limits: str
+    limits: str = "none in size; float64 on a GPU"
     """Past what `forward` raises KernelLimitError; for the documentation."""
     twin_kept: Callable[..., object] | None = None
     """As `reference`, of outputs beyond those of `twin`, by torch in their own type: where its errors are not the
@@ -114,3 +117,32 @@ def register(spec: KernelSpec) -> KernelSpec:
         )
     REGISTRY[spec.name] = spec
     return spec
+
+
+def register_kernel(
+    forward: Launcher[..., Any],
+    backward: Launcher[..., Any] | None = None,
+    *,
+    twin: Callable[..., Any],
+    name: str = "",
+    gradient: Callable[..., Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    operators: Iterable[Operator] = (),
+    **parts: Any,
+) -> KernelSpec:
+    """Registers the operation of a launcher with its reference, and both gradients of the backward's launcher.
+
+    name       the operation's name, if it is not the launcher's
+    gradient   (back, dy, inputs, outputs, **options) -> the gradients, by calling `back`: `backward` or its reference
+    options    options of all of these that make this operation; operators of PyTorch take them as arguments
+    parts      the other fields of the spec
+    """
+    functions: dict[str, Any] = {"forward": forward, "reference": forward.reference, "twin": twin}
+    if backward is not None and gradient is not None:
+        functions["gradient"] = functools.partial(gradient, backward)
+        functions["reference_gradient"] = functools.partial(gradient, backward.reference)
+    whole = [replace(op, **{key: getattr(op, key) or call for key, call in functions.items()}) for op in operators]
+    if options:
+        functions = {key: functools.partial(call, **options) for key, call in functions.items()}
+    spec: Any = {"name": name or forward.op, **functions, "operators": tuple(whole), "bound": options or {}, **parts}
+    return register(KernelSpec(**spec))

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from burn_kernels.launcher import Launcher
 from burn_kernels.verification import cast, compare
 
 __all__ = ["Trial", "Truth", "agree", "fenced", "judge"]
@@ -40,6 +41,15 @@ class Trial:
     """(inputs) -> the same outputs, in plain torch; computes in float64 on float64 inputs."""
     timed: Callable[..., object] | None = None
     """What is timed where `run` does more than the kernel does: copies an input that it writes over, makes a table."""
+
+    @staticmethod
+    def of(run: Launcher[..., Any], *inputs: Any, **options: Any) -> Trial:
+        """The trial of a launcher on these inputs, with these options, beside its reference."""
+        return Trial(
+            inputs,
+            lambda given, config: run(*given, **options, config=config),
+            lambda given: run.reference(*given, **options),
+        )
 
     @functools.cached_property
     def sums(self) -> list[torch.Tensor]:

@@ -47,9 +47,9 @@ class Tunable:
     """A dataclass of whole numbers."""
     facts: Callable[..., Facts] = row_facts
     """What a launcher hands over, a tuple that is built in no time, unpacked -> the facts of the call."""
-    free: tuple[str, ...]
+    free: tuple[str, ...] = ("rows",)
     """Names of the sizes that go into buckets."""
-    exact: tuple[str, ...] = ()
+    exact: tuple[str, ...] = ("cols",)
     """Names of the sizes that do not."""
     candidates: Callable[[Facts, Machine], Sequence[object]]
     """Configs that may be tried for a problem, the default first."""
@@ -158,6 +158,11 @@ def tunable(made: Tunable) -> Tunable:
         )
     TUNABLES[made.name] = made
     return made
+
+
+def row_candidates(candidates: Callable[..., Sequence[Any]], **options: Any) -> Callable[[Facts, Machine], Any]:
+    """For kernels over rows: the candidates by the length of a row and the bytes of an element."""
+    return lambda facts, machine: candidates(facts.exact[0], facts.dtype.itemsize, machine, **options)
 
 
 def row_problems(*flags: str) -> Callable[[int, int, torch.dtype], list[Facts]]:

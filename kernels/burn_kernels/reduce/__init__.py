@@ -426,6 +426,7 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             config=Config,
             facts=_facts,
             free=("outer", "inner", "length"),
+            exact=(),
             candidates=functools.partial(_choices, back=back),
             supports=lambda config, facts: config.kept * config.block <= 65_536,
             work=work,

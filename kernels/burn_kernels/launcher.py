@@ -1,0 +1,171 @@
+"""The one launcher: what happens to a call before the kernels of a family see it.
+
+    @launcher("layer_norm", "x (*batch, cols), w (cols), b (cols)", reference=layer_norm_reference)
+    def layer_norm(x, w, b, eps=1e-5, *, config=None):
+        ...  # allocates results, chooses a config, launches
+
+It compares the tensors of a call with the table of their shapes, lets the reference compute where no kernel runs, and
+calls the function for all other calls.  So a family describes its operations, and writes what is its own: the
+allocation of results, the key of the choice, the launch.
+
+A table names the parameters that are tensors, with their axes; a parameter that is None is left out.
+
+    dy as x                    the shape of another tensor
+    x (*batch, cols)           the first one with axes gives them their sizes; one axis may stand for several
+    w (cols)                   axes of these sizes
+    ; mean (*batch, 1)         any element type behind a semicolon; tensors before it share one float type
+
+The function and the reference take the same arguments, but for `config`.  Both, and the operation's name, are
+attributes of the result, from which trials (`Trial.of`) and specs (`register_kernel`) are made.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+import torch
+
+from burn_kernels.launch import check, require_axis, runs_kernel
+
+__all__ = ["Launcher", "Shapes", "launcher"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+Sizes = Callable[[torch.Size], Sequence[int]]
+
+
+class Launcher(Protocol[P, R_co]):
+    """A function that computes by kernels where they run, and by its reference elsewhere."""
+
+    op: str
+    reference: Callable[..., Any]
+    """Takes the same arguments, but for `config`."""
+    __name__: str
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Computes by kernels, or by the reference."""
+
+
+def launcher(
+    op: str, tensors: str, *, reference: Callable[..., Any], options: Callable[..., None] | None = None
+) -> Callable[[Callable[P, R]], Launcher[P, R]]:
+    """Makes a launcher of a function that computes by kernels.
+
+    op         the operation, as messages call it
+    tensors    the table of the tensors' shapes
+    reference  computes the same in plain torch
+    options    (op, *arguments of the call) raises for options outside their range
+    """
+
+    def decorate(function: Callable[P, R]) -> Launcher[P, R]:
+        shapes = Shapes(tensors)
+        signature = inspect.signature(function)
+        first = list(signature.parameters)
+        # the tensors are parameters by position: picked from the arguments at once, by name where the call names them
+        places = [first.index(name) for name in shapes.names]
+        most = max(places) + 1
+        pick = operator.itemgetter(*places) if len(places) > 1 else lambda args: (args[places[0]],)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+            if len(args) >= most:
+                given = pick(args)
+            else:
+                bound = signature.bind(*args, **kwargs)
+                given = tuple(map(bound.arguments.get, shapes.names))
+            if not shapes.fit(given):
+                shapes.refuse(op, given)
+            if options is not None:
+                options(op, *args, **kwargs)
+            if runs_kernel(op, given[shapes.anchor]):
+                return function(*args, **kwargs)
+            kwargs.pop("config", None)
+            return launched.reference(*args, **kwargs)
+
+        launched: Any = call
+        launched.op, launched.reference = op, reference
+        return launched  # type: ignore[no-any-return]  # a function with two attributes more
+
+    return decorate
+
+
+class Shapes:
+    """The table of a call's tensors: their names, their axes, and which of them share one float type."""
+
+    def __init__(self, text: str) -> None:
+        alike, _, others = text.partition(";")
+        rows = [(row, part is alike) for part in (alike, others) for row in _ROW.findall(part)]
+        self.names = [name for (name, _, _), _ in rows]
+        self.alike = [name for (name, _, _), is_alike in rows if is_alike]
+        axes = {name: tuple(re.split(r"\s*,\s*", sizes.strip(", "))) for (name, _, sizes), _ in rows if sizes}
+        self.anchor = self.names.index(next(iter(axes), self.names[0]))
+        named = axes.get(self.names[self.anchor], ("*any",))
+        self.starred = any(axis.startswith("*") for axis in named)
+        self.least = len(named) - self.starred
+        assert all(same in ("", self.names[self.anchor]) for (_, same, _), _ in rows), text
+        self.rules: list[tuple[bool, Sizes | None]] = []
+        for (name, same, sizes), is_alike in rows:
+            shape = (
+                _same if same or name == self.names[self.anchor] else _sizes_of(axes[name], named) if sizes else None
+            )
+            self.rules.append((is_alike, shape))
+
+    def fit(self, tensors: Sequence[torch.Tensor | None]) -> bool:
+        """Tells if the tensors of a call have the shapes and element types of the table, and lie on one device."""
+        anchor = tensors[self.anchor]
+        assert anchor is not None
+        shape, dtype, device = anchor.shape, anchor.dtype, anchor.device
+        if len(shape) < self.least or not (dtype.is_floating_point and (self.starred or len(shape) == self.least)):
+            return False
+        for x, (is_alike, sizes) in zip(tensors, self.rules, strict=True):
+            if x is None or x is anchor:
+                continue
+            if x.device != device or (is_alike and x.dtype is not dtype):
+                return False
+            if sizes is not None and x.shape != sizes(shape):
+                return False
+        return True
+
+    def refuse(self, op: str, tensors: Sequence[torch.Tensor | None]) -> None:
+        """Raises: KernelShapeError, KernelDTypeError, KernelDeviceError for tensors that do not fit."""
+        named = dict(zip(self.names, tensors, strict=True))
+        anchor = tensors[self.anchor]
+        assert anchor is not None
+        if self.least:
+            require_axis(op, anchor)
+        shapes = {name: sizes(anchor.shape) for name, (_, sizes) in zip(self.names, self.rules, strict=True) if sizes}
+        check(op, named, shapes, alike=self.alike)
+
+
+_ROW = re.compile(r"(\w+)(?:\s+as\s+(\w+)|\s*\(([^)]*)\))?\s*(?:,|$)")
+
+
+def _same(shape: torch.Size) -> Sequence[int]:
+    return shape
+
+
+def _sizes_of(axes: Sequence[str], named: Sequence[str]) -> Sizes:
+    """The function from the anchor's shape to the sizes of these axes."""
+    star = next((place for place, axis in enumerate(named) if axis.startswith("*")), len(named))
+
+    def part_of(axis: str) -> slice | tuple[int]:
+        if axis.isdigit():
+            return (int(axis),)
+        place = named.index(axis)
+        if place < star:
+            return slice(place, place + 1)
+        behind = len(named) - place - 1
+        if place == star:
+            return slice(place, -behind or None)
+        return slice(-behind - 1, -behind or None)
+
+    parts = [part_of(axis) for axis in axes if axis]
+    if len(parts) == 1 and isinstance(parts[0], slice):
+        return operator.itemgetter(parts[0])
+    return lambda shape: tuple(n for part in parts for n in (shape[part] if isinstance(part, slice) else part))
