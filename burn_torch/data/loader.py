@@ -122,7 +122,7 @@ class DataLoader(Generic[Item, Batch]):
         used = total - total % self.batch_size if self.drop_last else total
         seed = self.shuffle
         order = (np.arange(total) if seed is None else permutation(total, seed, epoch))[:used]
-        plan = _Plan(dataset, self.batcher, self.device, order, self.batch_size, epoch, self._part)
+        plan = _Epoch(dataset, self.batcher, self.device, order, self.batch_size, epoch, self._part)
         if not 0 <= start_batch <= len(plan):
             raise DataError(
                 "the epoch has no such batch",
@@ -212,7 +212,7 @@ class BatchIterator(Generic[Batch]):
     Its threads end with the last batch, with an error, with `close()` or the `with` block, or when it is dropped.
     """
 
-    def __init__(self, plan: _Plan[Any, Batch], start_batch: int, num_workers: int) -> None:
+    def __init__(self, plan: _Epoch[Any, Batch], start_batch: int, num_workers: int) -> None:
         self.epoch = plan.epoch
         self.next_batch = start_batch
         """The number of the batch that comes next: what `DataLoader.epoch` takes to go on from here."""
@@ -320,7 +320,7 @@ def split_dataloader(loader: DataLoader[Item, Batch], devices: Sequence[object])
 
 
 @dataclasses.dataclass(frozen=True)
-class _Plan(Generic[Item, Batch]):
+class _Epoch(Generic[Item, Batch]):
     """All that the batches of an epoch depend on."""
 
     dataset: MapStyle[Item]

@@ -78,7 +78,7 @@ def sliced(x: IndexMethods, cut: Ranges) -> IndexMethods:
 
 # -- x[...] ---------------------------------------------------------------------------------
 @dataclass
-class _Plan:
+class _Selection:
     """Holds what the brackets ask for: ranges on all axes of x, then a shape, then tensors of indices on axes of
     that.
     """
@@ -174,8 +174,8 @@ def _index(x: IndexMethods, parts: tuple[object, ...], item: object) -> IndexMet
     return _gather(y, plan.tensors)
 
 
-def _plan_index(x: IndexMethods, items: Sequence[object], item: object) -> _Plan:
-    plan = _Plan()
+def _plan_index(x: IndexMethods, items: Sequence[object], item: object) -> _Selection:
+    plan = _Selection()
     for part in _without_ellipsis(x, items):
         at = len(plan.ranges)
         if part is None:
@@ -192,7 +192,7 @@ def _plan_index(x: IndexMethods, items: Sequence[object], item: object) -> _Plan
     return plan
 
 
-def _take(plan: _Plan, x: IndexMethods, part: IndexMethods) -> None:
+def _take(plan: _Selection, x: IndexMethods, part: IndexMethods) -> None:
     """Another tensor of indices, or a mask, which is one tensor of indices for each of its axes."""
     at = len(plan.ranges)
     if not _is_mask(part):

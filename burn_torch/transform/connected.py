@@ -91,7 +91,7 @@ def _leads_back(node: Node, begun: int) -> bool:
         node = waiting.pop()
         if node.saved is CONSUMED:
             return False
-        reached |= node.recording is None and node.id < begun
+        reached |= node.entry is None and node.id < begun
         parents = [parent for parent, _ in node.edges if parent.id not in seen]
         seen.update(parent.id for parent in parents)
         waiting += parents
@@ -128,13 +128,13 @@ def connect(
     outputs: Sequence[Primitive],
 ) -> Sequence[Any]:
     """The outputs of a call, those that hang on its arguments as values of the tape."""
-    link, recording = program.connection, program.recording
+    link, entry = program.connection, program.tape_entry
     assert link is not None
     assert link.stack is not None
     tensors = list(tensors_in(arguments))
     asking = [tensors[n].primitive for n in link.asking]
     edges, saved = tuple([(x.node, x.index) for x in asking]), (leaves, extra)
-    node = Node(recording, edges, saved, recording.version(saved))
+    node = Node(entry, edges, saved, entry.version(saved))
     results = list(outputs)
     for index, at in enumerate(link.results):
         results[at] = link.stack.tracked(results[at], node, index)
@@ -154,7 +154,7 @@ class _Shown(NamedTuple):
 
 @final
 class Call:
-    """Holds what a `Recording` is for an operation, for the call of a program."""
+    """Holds what a `TapeEntry` is for an operation, for the call of a program."""
 
     flat: Final = ()
     origins: Final = None

@@ -137,7 +137,7 @@ class Program:
         self._pullbacks: Final[dict[tuple[bool, ...], Program]] = {}
         self.make_pullback: Callable[[tuple[bool, ...]], Program] | None = None
         """Traces the function with its backward, for gradients of those results that are there."""
-        self._recording: Any = None
+        self._tape_entry: Any = None
         self.donated: Final = donated
         on_device = _on_device(traced.graph)
         self.settings: Final = capabilities(traced.leaf).settings() if on_device else None
@@ -320,11 +320,11 @@ class Program:
         return extra
 
     @property
-    def recording(self) -> Any:
+    def tape_entry(self) -> Any:
         """Returns what the tape keeps of each call, where results hang on arguments."""
-        if self._recording is None:
-            self._recording = ConnectedCall(self)
-        return self._recording
+        if self._tape_entry is None:
+            self._tape_entry = ConnectedCall(self)
+        return self._tape_entry
 
     def pulled_back(
         self, present: tuple[bool, ...], cotangents: Sequence[object], leaves: Sequence[object], extra: Sequence[object]

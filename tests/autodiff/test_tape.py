@@ -37,7 +37,7 @@ def test_only_what_depends_on_a_leaf_is_recorded() -> None:
     x = tracked([1.0, 2.0])
     aside = ops.exp(constant([0.5, 0.25]))
     loss = x * aside
-    assert [node.recording is None for node in sorted(nodes(loss), key=lambda node: node.id)] == [True, False]
+    assert [node.entry is None for node in sorted(nodes(loss), key=lambda node: node.id)] == [True, False]
 
 
 def test_results_without_floats_are_not_recorded() -> None:
@@ -382,7 +382,7 @@ def test_balanced_saves_fewer_values() -> None:
         x = tracked(np.linspace(0.1, 0.9, 5), tape)
         loss = ops.exp(x) + ops.tanh(x) + ops.sqrt(x)
         leaf = x.primitive.primitive
-        saved = [s for node in nodes(loss) if node.recording is not None for s in node.saved]
+        saved = [s for node in nodes(loss) if node.entry is not None for s in node.saved]
         return {s.data_ptr() for s in saved if isinstance(s, torch.Tensor) and s is not leaf}
 
     assert len(kept(TAPE)) == 3, "each of the three outputs"

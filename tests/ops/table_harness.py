@@ -394,8 +394,8 @@ def gradients(
         for y, g in zip(outputs, upstreams, strict=True)
         if g is not None and stack.is_tracked(y)
     ]
-    nodes = [y.node for y, _ in roots if y.node.recording is not None]
-    flat = set.intersection(*(set(node.recording.flat) for node in nodes)) if nodes else set()  # the tape's own zeros
+    nodes = [y.node for y, _ in roots if y.node.entry is not None]
+    flat = set.intersection(*(set(node.entry.flat) for node in nodes)) if nodes else set()  # the tape's own zeros
     slots = stack.backward(roots) if roots else {}
     grads = {i: arrays(stack, [slots[fed[i].node.id]])[0] for i in needs if fed[i].node.id in slots and i not in flat}
     return Backward(grads, inputs, [stack.unwrapped(y) for y in outputs])

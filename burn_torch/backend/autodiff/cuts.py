@@ -60,7 +60,7 @@ class Cut(Passage):
     def __init__(
         self, stack: Autodiff, behind: Node, spec: TensorSpec, line: str, depends: Callable[[int], bool]
     ) -> None:
-        before = behind.recording
+        before = behind.entry
         shown = _Shown(REGISTRY["to_place"] if before is None else before.call.op, (spec,))
         super().__init__(shown, stack.inner, stack.origins)
         self.line: Final = line

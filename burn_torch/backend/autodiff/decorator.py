@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from heapq import heappop, heappush
 from typing import Any, NoReturn, final
 
-from burn_torch.backend.autodiff.tape import CONSUMED, Node, Recording, Tracked
+from burn_torch.backend.autodiff.tape import CONSUMED, Node, TapeEntry, Tracked
 from burn_torch.backend.base import Backend
 from burn_torch.backend.decorator import Decorator, detached
 from burn_torch.core.errors import AutodiffError, DeviceError
@@ -81,7 +81,7 @@ class Autodiff(Decorator):
         self._own = None if inner.lasting else {}
 
     _inner_execute: Callable[[Call, Sequence[Primitive]], Sequence[object]]
-    _own: dict[tuple[Call, int], Recording] | None
+    _own: dict[tuple[Call, int], TapeEntry] | None
 
     # -- recording ----------------------------------------------------------------------
     def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Primitive]:
@@ -95,9 +95,9 @@ class Autodiff(Decorator):
             bit <<= 1
         if not needs:
             return self._inner_execute(call, inputs)
-        return (call.memo.get((self, needs)) or self._recording(call, needs)).record(inputs)
+        return (call.memo.get((self, needs)) or self._entry(call, needs)).record(inputs)
 
-    def _recording(self, call: Call, needs: int) -> Recording:
+    def _entry(self, call: Call, needs: int) -> TapeEntry:
         if self._own is not None and (call, needs) in self._own:
             return self._own[call, needs]
         mask = tuple(
@@ -105,12 +105,12 @@ class Autodiff(Decorator):
             for i, spec in enumerate(call.specs)
         )
         with nullcontext() if "::" in call.op.name else unwatched():  # the gradient rule of a user's row runs here
-            recording = Recording(call, mask, needs, self)
+            entry = TapeEntry(call, mask, needs, self)
         if self._own is None:
-            call.memo[self, needs] = recording
+            call.memo[self, needs] = entry
         else:
-            self._own[call, needs] = recording
-        return recording
+            self._own[call, needs] = entry
+        return entry
 
     # -- walking back -----------------------------------------------------------------------
     def backward(
@@ -138,29 +138,27 @@ class Autodiff(Decorator):
         flat: list[tuple[Any, Node]] = []
         while heap:
             number = -heappop(heap)
-            entry = pending.pop(number)
-            node: Node = entry.pop()
-            recording = node.recording
-            if recording is None:  # a root that is a leaf itself
+            waiting = pending.pop(number)
+            node: Node = waiting.pop()
+            entry = node.entry
+            if entry is None:  # a root that is a leaf itself
                 before = leaves.get(number)
-                leaves[number] = entry[0] if before is None else _sum(execute, node.saved, before, entry[0])
+                leaves[number] = waiting[0] if before is None else _sum(execute, node.saved, before, waiting[0])
                 continue
             saved = node.saved
             if not retain_graph:
                 node.saved = CONSUMED
             if saved is CONSUMED:
-                raise _consumed(recording.call)
-            if recording.version(saved) != node.version:
-                raise _written_to(recording.call)
-            backward = recording.only or recording.backward(tuple([g is not None for g in entry]))
-            for (parent, index), gradient in zip(node.edges, backward(entry, saved)):  # noqa: B905  # flat ones are behind
+                raise _consumed(entry.call)
+            if entry.version(saved) != node.version:
+                raise _written_to(entry.call)
+            backward = entry.only or entry.backward(tuple([g is not None for g in waiting]))
+            for (parent, index), gradient in zip(node.edges, backward(waiting, saved)):  # noqa: B905  # flat ones are behind
                 if gradient is None or parent.id < since:
                     continue
-                if parent.recording is None:  # a leaf waits for nothing
+                if parent.entry is None:  # a leaf waits for nothing
                     before = leaves.get(parent.id)
-                    leaves[parent.id] = (
-                        gradient if before is None else _summed(recording, parent, index, before, gradient)
-                    )
+                    leaves[parent.id] = gradient if before is None else _summed(entry, parent, index, before, gradient)
                     continue
                 slots = pending.get(parent.id)
                 if slots is None:
@@ -168,9 +166,9 @@ class Autodiff(Decorator):
                 elif slots[index] is None:
                     slots[index] = gradient
                 else:
-                    slots[index] = _summed(recording, parent, index, slots[index], gradient)
-            if recording.flat:
-                flat += [(recording, parent) for parent, _ in node.edges[-len(recording.flat) :]]
+                    slots[index] = _summed(entry, parent, index, slots[index], gradient)
+            if entry.flat:
+                flat += [(entry, parent) for parent, _ in node.edges[-len(entry.flat) :]]
             if not retain_graph:
                 node.edges = ()
         _fill_zeros(leaves, flat, since)
@@ -186,7 +184,7 @@ class Autodiff(Decorator):
 
     def is_leaf(self, primitive: object) -> bool:
         """Whether gradients were asked for this very primitive."""
-        return primitive.__class__ is self.tracked and primitive.node.recording is None
+        return primitive.__class__ is self.tracked and primitive.node.entry is None
 
     def unwrapped(self, primitive: Primitive) -> Any:
         """The value without its tape."""
@@ -210,7 +208,7 @@ class Autodiff(Decorator):
 
 def _spec_of(node: Node, index: int) -> TensorSpec:
     # a leaf saves nothing, so its spec has that place
-    spec: TensorSpec = node.saved if node.recording is None else node.recording.call.results[index]
+    spec: TensorSpec = node.saved if node.entry is None else node.entry.call.results[index]
     return spec
 
 
@@ -219,7 +217,7 @@ def _contribute(
 ) -> None:
     slots = pending.get(node.id)
     if slots is None:
-        width = 1 if node.recording is None else len(node.recording.call.results)
+        width = 1 if node.entry is None else len(node.entry.call.results)
         slots = [None] * width
         slots.append(node)
         pending[node.id] = slots
@@ -235,8 +233,8 @@ def _fill_zeros(leaves: dict[int, Primitive], flat: list[tuple[Any, Node]], sinc
         if node.id < since or node.id in seen:
             continue
         seen.add(node.id)
-        if node.recording is not None:
-            flat += [(node.recording, parent) for parent, _ in node.edges]
+        if node.entry is not None:
+            flat += [(node.entry, parent) for parent, _ in node.edges]
         elif node.id not in leaves:
             spec = node.saved
             call = REGISTRY["full"].bind(

@@ -54,7 +54,7 @@ def is_recorded(stack: Any, primitive: Primitive) -> bool:
         return False
     node = primitive.node
     return any(
-        since <= node.id and (node.recording is not None or node.id < begun) and _records(tape, own, stack)
+        since <= node.id and (node.entry is not None or node.id < begun) and _records(tape, own, stack)
         for tape, own, since, begun in _running.transforms
     )
 

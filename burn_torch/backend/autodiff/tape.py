@@ -15,7 +15,7 @@ from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.value import Primitive
 
-__all__ = ["CONSUMED", "Node", "Passage", "Recording", "Tracked", "next_id", "version_sum"]
+__all__ = ["CONSUMED", "Node", "Passage", "TapeEntry", "Tracked", "next_id", "version_sum"]
 
 next_id: Final = itertools.count().__next__
 """Creation numbers: parents come before children, so they are a topological order on every thread."""
@@ -42,22 +42,22 @@ class Tracked:
 
 @final
 class Node:
-    """One recorded Call, the passage of a value, or a leaf (recording None)."""
+    """One recorded Call, the passage of a value, or a leaf (entry None)."""
 
-    __slots__ = ("edges", "id", "recording", "saved", "version")
+    __slots__ = ("edges", "entry", "id", "saved", "version")
 
     def __init__(
-        self, recording: Recording | Passage | None, edges: tuple[Edge, ...], saved: Primitive, version: int
+        self, entry: TapeEntry | Passage | None, edges: tuple[Edge, ...], saved: Primitive, version: int
     ) -> None:
         self.id: Final = next_id()
-        self.recording: Final = recording
+        self.entry: Final = entry
         self.edges = edges
         self.saved = saved
         self.version = version
 
 
 class Passage(ABC):
-    """A Recording for one value that goes to another stack or passes a cut: it keeps no value."""
+    """A TapeEntry for one value that goes to another stack or passes a cut: it keeps no value."""
 
     flat: Final = ()
     __slots__ = ("call", "inner", "only", "origins")
@@ -79,7 +79,7 @@ class Passage(ABC):
 
 
 @final
-class Recording:
+class TapeEntry:
     """How one Call is recorded and walked back for one set of inputs that need gradients."""
 
     __slots__ = (
@@ -181,41 +181,39 @@ def _unforeseen(call: Call, present: tuple[bool, ...]) -> TypeError:
     )
 
 
-def _recorder(
-    recording: Recording, tracked: int, kind: type[Tracked]
-) -> Callable[[Sequence[Primitive]], Sequence[object]]:
+def _recorder(entry: TapeEntry, tracked: int, kind: type[Tracked]) -> Callable[[Sequence[Primitive]], Sequence[object]]:
     """A function from inputs to outputs that computes the Call on the inner backend and makes its node.
 
     Written as source for the needs at hand: 0.5 us less an operation than the same in loops.
     """
-    call, edges = recording.call, recording.edges + recording.flat
+    call, edges = entry.call, entry.edges + entry.flat
     count = len(call.specs)
     lines = [f"{''.join(f'i{i}, ' for i in range(count))}= inputs"] if count else []
     lines += [f"x{i} = i{i}.primitive" if tracked >> i & 1 else f"x{i} = i{i}" for i in range(count)]
     lines.append(f"y = execute(call, ({''.join(f'x{i}, ' for i in range(count))}))")
     if edges:
-        saved = "".join(f"x{i}, " if key == "x" else f"y[{i}], " for key, i in recording.saves)
-        if recording.origins is not None:
+        saved = "".join(f"x{i}, " if key == "x" else f"y[{i}], " for key, i in entry.saves)
+        if entry.origins is not None:
             saved += "origins.last, "
         parents = "".join(f"(i{i}.node, i{i}.index), " for i in edges)
-        lines += [f"saved = ({saved})", f"node = Node(recording, ({parents}), saved, version(saved))"]
+        lines += [f"saved = ({saved})", f"node = Node(entry, ({parents}), saved, version(saved))"]
         made = [
             f"Tracked(y[{i}], node, {i})" + (f" if y[{i}] is not None else None" if call.multiple else "")
             if carries
             else f"y[{i}]"
-            for i, carries in enumerate(recording.floats)
+            for i, carries in enumerate(entry.floats)
         ]
         lines.append(f"return ({''.join(f'{value}, ' for value in made)})")
     else:
         lines.append("return y")
     body = "".join(f"        {line}\n" for line in lines)
-    names = "recording, call, execute, version, Node, Tracked, origins"
+    names = "entry, call, execute, version, Node, Tracked, origins"
     make = _function(f"def make({names}):\n    def record(inputs):\n{body}    return record\n")
-    execute = recording.inner.execute
+    execute = entry.inner.execute
     if edges:  # where the tape may keep what is computed, a lazy backend may leave it for later
-        execute = getattr(recording.inner, "execute_taped", execute)
+        execute = getattr(entry.inner, "execute_taped", execute)
     record: Callable[[Sequence[Primitive]], Sequence[Primitive]] = make(
-        recording, call, execute, recording.version, Node, kind, recording.origins
+        entry, call, execute, entry.version, Node, kind, entry.origins
     )
     return record
 

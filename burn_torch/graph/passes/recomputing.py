@@ -29,7 +29,7 @@ def recompute(graph: Graph, donated: Collection[int] = (), *, target_bytes: int 
     before = peak_bytes(graph, donated)
     if before <= target_bytes:
         return graph
-    plan = _Plan(graph, donated)
+    plan = _Rerun(graph, donated)
     plan.lower(target_bytes)
     if not plan.again:
         return graph
@@ -47,7 +47,7 @@ class _Cost:
 
 
 @final
-class _Plan:
+class _Rerun:
     """Lifetimes without writes in place, and the decisions so far."""
 
     def __init__(self, graph: Graph, donated: Collection[int]) -> None:

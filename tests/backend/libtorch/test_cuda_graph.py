@@ -10,7 +10,7 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.recorded.segments import plan
+from burn_torch.backend.libtorch.recorded.segments import divide
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.spec import FLOAT_NUMBER
 from burn_torch.graph import interpret
@@ -105,7 +105,7 @@ def test_an_update_whose_outputs_come_in_another_order_writes_in_place() -> None
         new, mean, square = ops.adam_update(lr, 0.9, 0.99, 1e-8, 0.0, 0.0, 3, p, g, m, v, amsgrad=False, cautious=False)
         return [square, new, mean]
 
-    planned = plan(elementwise(build, *[spec(3)] * 4, FLOAT_NUMBER), "cpu", (0, 2, 3))
+    planned = divide(elementwise(build, *[spec(3)] * 4, FLOAT_NUMBER), "cpu", (0, 2, 3))
     assert planned.takes == (3, 0, 2)
 
 
@@ -118,7 +118,7 @@ def test_an_update_is_in_place_though_a_gradient_lies_otherwise() -> None:
         return list(ops.adam_update(lr, 0.9, 0.99, 1e-8, 0.0, 0.0, 3, p, g, m, v, amsgrad=False, cautious=False))
 
     graph = elementwise(build, spec(3, 5), spec(5, 3), spec(3, 5), spec(3, 5), FLOAT_NUMBER)
-    (segment,) = plan(graph, "cpu", (0, 2, 3)).segments
+    (segment,) = divide(graph, "cpu", (0, 2, 3)).segments
     written = memory_plan(segment.graph, segment.donated).in_place
     assert [len(pairs) for pairs in written.values()] == [3]
     program, _ = captured(graph, (0, 2, 3))

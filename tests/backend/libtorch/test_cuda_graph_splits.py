@@ -9,7 +9,7 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
-from burn_torch.backend.libtorch.recorded.segments import plan
+from burn_torch.backend.libtorch.recorded.segments import divide
 from burn_torch.backend.libtorch.recorded.settings import precision_settings
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError
@@ -205,13 +205,13 @@ def test_a_shape_from_data_splits() -> None:
     from burn_torch.graph import Node
 
     graph = Graph([(0, x.spec)], [Node(call, (0,), (1,))], ())
-    [split] = plan(graph, "cpu").splits
+    [split] = divide(graph, "cpu").splits
     assert split.reason == "its shape depends on the data, so it waits for the device"
 
 
 def test_a_row_on_another_device_splits() -> None:
     graph = elementwise(lambda x, y: [ops.exp(x), ops.sin(y)], spec(3, place="cuda:0"), spec(3))
-    planned = plan(graph, "cuda:0")
+    planned = divide(graph, "cuda:0")
     assert [split.reason for split in planned.splits] == ["it computes on cpu, not on cuda:0"]
     assert [segment.captured for segment in planned.segments] == [True, False]
 

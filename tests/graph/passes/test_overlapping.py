@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from burn_torch import Device, Module, Tensor, compile, ops, seed
 from burn_torch.backend.libtorch.leaf import LibTorch
-from burn_torch.backend.libtorch.recorded.segments import plan
+from burn_torch.backend.libtorch.recorded.segments import divide
 from burn_torch.core.dtype import DType
 from burn_torch.core.share import Share
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
@@ -178,7 +178,7 @@ def test_a_recorded_step_of_two_processes_sends_between_parts_of_its_backward(
     )  # fmt: skip
     step.opened(model, AdamWConfig().init(), x, 0.1, 1, Share(0, 4, 8))
     program = next(iter(step._programs.values()))
-    recorded = plan(program.graph, "cpu", program.donated)
+    recorded = divide(program.graph, "cpu", program.donated)
     segment_names = [
         "record" if segment.captured else " ".join(node.call.op.name for node in segment.graph.nodes)
         for segment in recorded.segments

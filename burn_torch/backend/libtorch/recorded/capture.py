@@ -31,7 +31,7 @@ from burn_torch.backend.libtorch.generated.triton_kernels import HeldKernelFaile
 from burn_torch.backend.libtorch.recorded.device import Arena, CudaArena
 from burn_torch.backend.libtorch.recorded.faults import cannot_record, is_lost, lost
 from burn_torch.backend.libtorch.recorded.recording import Compile, Recorded, Unrecorded, Whole, place_of
-from burn_torch.backend.libtorch.recorded.segments import Plan, Split, plan, table_call
+from burn_torch.backend.libtorch.recorded.segments import Segmentation, Split, divide, table_call
 from burn_torch.backend.libtorch.tensors.modes import in_autocast, in_inference, outside
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.spec import NumberSpec, TensorSpec
@@ -128,16 +128,16 @@ class CapturedProgram:
         self._held_changes = 0
         self._lock: Final = threading.RLock()
         self._closed = False
-        self._plan: Plan = self._planned()
+        self._segmentation: Segmentation = self._divided()
 
-    def _planned(self) -> Plan:
-        return plan(self.graph, self._place, self._donated, refused=self._refused.items())
+    def _divided(self) -> Segmentation:
+        return divide(self.graph, self._place, self._donated, refused=self._refused.items())
 
     # -- what it is -----------------------------------------------------------------------------------
     @property
     def splits(self) -> tuple[Split, ...]:
         """What is launched plainly between recorded parts, and why."""
-        return self._plan.splits
+        return self._segmentation.splits
 
     @property
     def sizes(self) -> CapturedSizes:
@@ -198,7 +198,7 @@ class CapturedProgram:
     @property
     def takes(self) -> tuple[int | None, ...]:
         """For each output, the position of the donated input whose memory it takes over; None where it has its own."""
-        return tuple(self._plan.takes)
+        return tuple(self._segmentation.takes)
 
     @property
     def launches(self) -> int | None:
@@ -242,13 +242,13 @@ class CapturedProgram:
     def _record(self, inputs: Sequence[object], buffers: dict[int, torch.Tensor] | None = None) -> Recorded:
         """Records; where a node cannot be, splits there and starts again."""
         while True:
-            recorded = Recorded(self._whole, self._plan, inputs, self._held, buffers)
+            recorded = Recorded(self._whole, self._segmentation, inputs, self._held, buffers)
             try:
                 recorded.record(inputs)
             except HeldKernelFailed as failed:
                 recorded.free()
                 failed.plan_without()
-                self._plan = self._planned()
+                self._segmentation = self._divided()
             except Unrecorded as failed:
                 culprit = recorded.culprit(failed.segment, inputs)
                 recorded.free()
@@ -256,6 +256,6 @@ class CapturedProgram:
                 if refused.keys() <= self._refused.keys():
                     raise cannot_record(failed.fault) from failed.fault
                 self._refused.update(refused)
-                self._plan = self._planned()
+                self._segmentation = self._divided()
             else:
                 return recorded

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, final
 import numpy as np
 import torch
 
-from burn_torch.backend.libtorch.recorded.segments import Plan
+from burn_torch.backend.libtorch.recorded.segments import Segmentation
 from burn_torch.core.dtype import DType
 from burn_torch.graph.ir import Node
 from burn_torch.graph.source import straight_line
@@ -51,7 +51,7 @@ class Marking(Protocol):
 class NumberBlock:
     """The slots of a plan, and how a call fills them."""
 
-    def __init__(self, plan: Plan, machine: Marking) -> None:
+    def __init__(self, plan: Segmentation, machine: Marking) -> None:
         self._machine: Final = machine
         self._compute: Final = straight_line(plan.numbers, _no_tensor)
         self._packs: Final = [(pack.pack, [plan.number_ids.index(i) for i in pack.numbers]) for pack in plan.packs]

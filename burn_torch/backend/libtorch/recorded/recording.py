@@ -13,7 +13,7 @@ import torch
 from burn_torch.backend.libtorch.generated.triton_kernels import prepare_kernels
 from burn_torch.backend.libtorch.recorded.device import Arena, Recording
 from burn_torch.backend.libtorch.recorded.numbers import NumberBlock
-from burn_torch.backend.libtorch.recorded.segments import Plan, Segment, table_call
+from burn_torch.backend.libtorch.recorded.segments import Segment, Segmentation, table_call
 from burn_torch.backend.libtorch.recorded.transfers import is_in_place
 from burn_torch.core.spec import TensorSpec
 from burn_torch.core.wording import first_line
@@ -57,7 +57,7 @@ class Recorded:
     def __init__(
         self,
         whole: Whole,
-        plan: Plan,
+        plan: Segmentation,
         inputs: Sequence[Primitive],
         held: Sequence[int],
         buffers: dict[int, torch.Tensor] | None,

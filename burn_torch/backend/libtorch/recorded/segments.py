@@ -1,6 +1,6 @@
 """What of a graph is recorded, what runs between the recorded parts, and which numbers go to the device.
 
-`plan(graph, place)` gives segments in order.  A captured segment reads numbers as 0-d tensors (slots); every other one
+`divide(graph, place)` gives segments in order.  Captured segments read numbers as 0-d tensors (slots); every other one
 is launched plainly, with the numbers themselves, and its `Split` says why.  Numbers are computed from numbers alone, so
 all of them are known before the first segment runs.  Nothing here touches a device.
 """
@@ -25,7 +25,7 @@ from burn_torch.ops.op import Call, PerCall, unlisted
 from burn_torch.ops.torch_code import Over
 from burn_torch.ops.value import Primitive
 
-__all__ = ["Pack", "Plan", "Segment", "Split", "plan", "table_call"]
+__all__ = ["Pack", "Segment", "Segmentation", "Split", "divide", "table_call"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Pack:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Segmentation:
     """A graph made ready.
 
     numbers    computes all numbers from the graph's number inputs; its outputs are `number_ids`
@@ -86,14 +86,14 @@ class Plan:
 Form = Callable[[Call, Sequence[Primitive]], DeviceForm | None]
 
 
-def plan(
+def divide(
     graph: Graph,
     place: str,
     donate: Collection[int] = (),
     *,
     refused: Collection[tuple[Call, str]] = (),
     form: Form = device_form,
-) -> Plan:
+) -> Segmentation:
     """Divides a graph for recording on `place`.
 
     donate: positions of inputs whose memory the program may overwrite.  refused: Calls that a recorder could not take,
@@ -114,7 +114,7 @@ def plan(
         wanted |= set(segments[-1].reads)
     needed = sorted({i for i in wanted if i in numbers} | {i for pack in divider.packs for i in pack.numbers})
     host = [node for node in graph.nodes if node.call.is_number]
-    return Plan(
+    return Segmentation(
         tuple(reversed(segments)),
         dead_code(Graph([(i, spec) for i, spec in graph.inputs if isinstance(spec, NumberSpec)], host, needed)),
         tuple(needed),
