@@ -8,7 +8,7 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import axis_of, fault
+from burn_torch.onnx.operators.axes import axis_of, malformed
 from burn_torch.onnx.operators.registry import Operand, Outputs, operator
 from burn_torch.onnx.operators.unsigned import ordered, quotient, widened
 from burn_torch.tensor import Tensor
@@ -139,8 +139,7 @@ def less_equal(x: Operand, y: Operand) -> Tensor:
 @operator("Where", 9)
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """x where the condition holds, else y."""
-    z: Tensor = ops.mask_where(y, condition, x)
-    return z
+    return ops.mask_where(y, condition, x)
 
 
 # -- truth values and bits -------------------------------------------------------------------------------------------
@@ -184,12 +183,7 @@ def bitwise_xor(x: Tensor, y: Tensor) -> Tensor:
 def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     """x moved up (LEFT) or down (RIGHT) by y places; bits that come in are 0 for unsigned numbers."""
     if direction not in ("LEFT", "RIGHT"):
-        raise fault(
-            "BitShift: no such direction",
-            given=repr(direction),
-            expected="LEFT or RIGHT",
-            mend="the model is malformed",
-        )
+        raise malformed("BitShift: no such direction", given=repr(direction), expected="LEFT or RIGHT")
     if direction == "LEFT":
         return widened(ops.bitwise_left_shift, x, y)
     if x.dtype is not DType.U64:

@@ -9,7 +9,7 @@ import numpy as np
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import constant, dtype_of, fault, full, reshaped
+from burn_torch.onnx.operators.axes import constant, dtype_of, full, malformed, reshaped
 from burn_torch.onnx.operators.registry import Outputs, operator
 from burn_torch.tensor import Tensor
 
@@ -21,14 +21,12 @@ def _heads(x: Tensor, heads: int | None) -> Tensor:
     if x.ndim == 4:
         return x
     if not heads:
-        raise fault(
+        raise malformed(
             "Attention: inputs of three axes need the number of heads",
             given=f"{x.shape} without q_num_heads or kv_num_heads",
             expected="both attributes",
-            mend="the model is malformed",
         )
-    y: Tensor = ops.permute(reshaped(x, (x.shape[0], x.shape[1], heads, x.shape[2] // heads)), axes=(0, 2, 1, 3))
-    return y
+    return ops.permute(reshaped(x, (x.shape[0], x.shape[1], heads, x.shape[2] // heads)), axes=(0, 2, 1, 3))
 
 
 def _bias(mask: Tensor, dtype: DType) -> Tensor:
@@ -128,11 +126,10 @@ def _shared(x: Tensor, heads: int) -> Tensor:
     """Each head of keys or values for several heads of queries."""
     batch, own, rows, d = x.shape
     if heads % own:
-        raise fault(
+        raise malformed(
             "Attention: the heads of queries are no multiple of those of keys",
             given=f"{heads} and {own}",
             expected="a multiple",
-            mend="the model is malformed",
         )
     wide = ops.expand(reshaped(x, (batch, own, 1, rows, d)), shape=(batch, own, heads // own, rows, d))
     return reshaped(wide, (batch, heads, rows, d))
@@ -204,9 +201,7 @@ def _loss(log_p: Tensor, target: Tensor, weight: Tensor | None, ignore_index: in
     if reduction == "sum":
         return total
     if reduction != "mean":
-        raise fault(
-            "no such reduction", given=repr(reduction), expected="none, sum, mean", mend="the model is malformed"
-        )
+        raise malformed("no such reduction", given=repr(reduction), expected="none, sum, mean")
     return total / reshaped(ops.sum(share, dims=(0, 1, 2)), ())
 
 

@@ -18,9 +18,9 @@ __all__ = [
     "axis_of",
     "constant",
     "dtype_of",
-    "fault",
     "full",
     "ints",
+    "malformed",
     "squeezed",
     "unsqueezed",
 ]
@@ -60,16 +60,16 @@ OTHER_DTYPES: Final = {
 """Element types that tensors here do not have, under ONNX's names."""
 
 
-def fault(what: str, *, given: str, expected: str, mend: str) -> OnnxError:
-    """An error of the model or of its data."""
-    return OnnxError(what, given=given, expected=expected, mend=mend)
+def malformed(what: str, *, given: str, expected: str) -> OnnxError:
+    """The error of a model that breaks a rule of ONNX."""
+    return OnnxError(what, given=given, expected=expected, mend="the model is malformed")
 
 
 def dtype_of(number: int) -> DType:
     """The element type of a TensorProto.DataType.  Raises: OnnxError for one that tensors here do not have."""
     found = ONNX_DTYPES.get(number)
     if found is None:
-        raise fault(
+        raise OnnxError(
             "this element type is not supported",
             given=OTHER_DTYPES.get(number, f"data type {number}"),
             expected=", ".join(dtype.name for dtype in ONNX_DTYPES.values()),
@@ -81,7 +81,7 @@ def dtype_of(number: int) -> DType:
 def axis_of(axis: int, ndim: int) -> int:
     """An axis counted from the front.  Raises: OnnxError for one outside."""
     if not -ndim <= axis < max(ndim, 1):
-        raise fault(
+        raise OnnxError(
             "there is no such axis",
             given=f"axis {axis} of a tensor with {ndim} axes",
             expected=f"-{ndim} to {ndim - 1}",
@@ -112,9 +112,7 @@ def unsqueezed(x: Tensor, axes: Iterable[int]) -> Tensor:
     ndim = x.ndim + len(given)
     at = {axis_of(axis, ndim) for axis in given}
     if len(at) != len(given):
-        raise fault(
-            "an axis is named twice", given=f"axes {given}", expected="each axis once", mend="the model is malformed"
-        )
+        raise malformed("an axis is named twice", given=f"axes {given}", expected="each axis once")
     sizes = iter(x.shape)
     return reshaped(x, tuple(1 if i in at else next(sizes) for i in range(ndim)))
 
@@ -123,8 +121,7 @@ def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The same elements under another shape, without Burn's reading of 0 and -1."""
     from burn_torch import ops
 
-    y: Tensor = ops.reshape(x, shape=shape)
-    return y
+    return ops.reshape(x, shape=shape)
 
 
 def full(shape: Iterable[int], value: float, like: Tensor, dtype: DType | None = None) -> Tensor:

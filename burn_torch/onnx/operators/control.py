@@ -9,7 +9,8 @@ import numpy as np
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import axis_of, fault, ints
+from burn_torch.core.errors import OnnxError
+from burn_torch.onnx.operators.axes import axis_of, ints, malformed
 from burn_torch.onnx.operators.registry import Host, Outputs, Sequence, on_host, operator, read
 from burn_torch.onnx.operators.shape import concat, slice_of, split, squeeze, unsqueeze
 
@@ -40,7 +41,7 @@ def _stacked(values: list[Any], axis: int = 0, declared: tuple[str, tuple[int, .
         at = axis_of(axis, len(shape) + 1)
         return on_host(TensorData(np.zeros((*shape[:at], 0, *shape[at:]), dtype.numpy), dtype))
     if not values:
-        raise fault(
+        raise OnnxError(
             "a loop that never ran has nothing to stack",
             given="a scan output of 0 iterations, whose shape the file does not declare",
             expected="1 iteration or more, or a declared shape",
@@ -105,7 +106,7 @@ def scan(
     backwards = scan_input_directions or (0,) * num_scan_inputs
     steps = {x.shape[axis] for x, axis in zip(scanned, axes, strict=True)}
     if len(steps) != 1:
-        raise fault(
+        raise OnnxError(
             "Scan: the inputs have different lengths",
             given=str(sorted(steps)),
             expected="one length",
@@ -135,11 +136,10 @@ def scan(
 def _each(name: str, values: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
     """A number for each stacked output; 0 where the attribute is left out."""
     if values is not None and len(values) < count:
-        raise fault(
+        raise malformed(
             f"Scan: {name} has too few numbers",
             given=f"{len(values)} for {count} stacked outputs",
             expected="one for each",
-            mend="the model is malformed",
         )
     return values or (0,) * count
 
@@ -173,11 +173,10 @@ def _index(position: Host | None, length: int, extra: int = 0) -> int:
         return length - 1 + extra
     index = int(position.reshape(-1)[0])
     if not -length <= index < length + extra:
-        raise fault(
+        raise malformed(
             "there is no such place in the sequence",
             given=f"position {index} of {length}",
             expected=f"-{length} to {length + extra - 1}",
-            mend="the model is malformed",
         )
     return index + length if index < 0 else index
 
@@ -247,7 +246,7 @@ def optional_has_element(x: Any = None) -> Outputs:
 def optional_get_element(x: Any) -> Outputs:
     """The value.  Raises: OnnxError where it is absent."""
     if x is None:
-        raise fault(
+        raise OnnxError(
             "OptionalGetElement: there is no value",
             given="an optional value that is absent",
             expected="one that is there",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import fault, full
+from burn_torch.onnx.operators.axes import full, malformed
 from burn_torch.onnx.operators.registry import Entry, Operand, Outputs, operator
 from burn_torch.onnx.operators.unsigned import ordered, widened
 from burn_torch.tensor import Tensor
@@ -21,12 +21,16 @@ __all__ = [
 ]  # fmt: skip
 
 
+PLAIN: Final[dict[str, str]] = {}
+"""The operators that are a row of the table, by the name of the row: exports read it the other way round."""
+
+
 def _plain(op: str, name: str, row: Any, written: str | None) -> Entry:
     """An operator that is a row of the table."""
+    PLAIN[row.name] = op
 
     def function(x: Tensor) -> Tensor:
-        y: Tensor = row(x)
-        return y
+        return row(x)
 
     function.__name__ = name
     function.__doc__ = row.__doc__.partition("\n")[0]
@@ -81,8 +85,7 @@ def sign(x: Tensor) -> Tensor:
 @operator("Relu", written="{0}.relu()")
 def relu(x: Tensor) -> Tensor:
     """max(x, 0)."""
-    y: Tensor = ops.relu(x) if x.dtype.is_float else ops.clamp_min(x, 0)
-    return y
+    return ops.relu(x) if x.dtype.is_float else ops.clamp_min(x, 0)
 
 
 @operator("BitwiseNot")
@@ -106,8 +109,7 @@ def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> 
 @operator("Softplus")
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x))."""
-    y: Tensor = ops.softplus(x, 1.0)
-    return y
+    return ops.softplus(x, 1.0)
 
 
 @operator("Softsign")
@@ -119,79 +121,64 @@ def softsign(x: Tensor) -> Tensor:
 @operator("Elu")
 def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """x where positive, else alpha * (exp(x) - 1)."""
-    y: Tensor = ops.elu(x, alpha)
-    return y
+    return ops.elu(x, alpha)
 
 
 @operator("Celu")
 def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
-    y: Tensor = ops.celu(x, alpha)
-    return y
+    return ops.celu(x, alpha)
 
 
 @operator("Selu")
 def selu(x: Tensor, *, alpha: float = 1.6732632, gamma: float = 1.050701) -> Tensor:
     """gamma * elu(x, alpha)."""
-    y: Tensor = ops.elu(x, alpha) * gamma
-    return y
+    return ops.elu(x, alpha) * gamma
 
 
 @operator("Gelu")
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     """x times the normal distribution function at x, or its approximation by tanh."""
     if approximate not in ("none", "tanh"):
-        raise fault(
-            "Gelu: no such approximation",
-            given=repr(approximate),
-            expected="'none' or 'tanh'",
-            mend="the model is malformed",
-        )
-    y: Tensor = ops.gelu(x) if approximate == "none" else ops.gelu_approximate(x)
-    return y
+        raise malformed("Gelu: no such approximation", given=repr(approximate), expected="'none' or 'tanh'")
+    return ops.gelu(x) if approximate == "none" else ops.gelu_approximate(x)
 
 
 @operator("HardSigmoid")
 def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     """alpha * x + beta, brought into [0, 1]."""
-    y: Tensor = ops.hard_sigmoid(x, alpha, beta)
-    return y
+    return ops.hard_sigmoid(x, alpha, beta)
 
 
 @operator("HardSwish")
 def hard_swish(x: Tensor) -> Tensor:
     """x * hard_sigmoid(x, 1/6, 1/2)."""
-    y: Tensor = ops.hard_swish(x)
-    return y
+    return ops.hard_swish(x)
 
 
 @operator("Swish")
 def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """x * sigmoid(alpha * x)."""
-    y: Tensor = ops.silu(x) if alpha == 1.0 else x * ops.sigmoid(x * alpha)
-    return y
+    return ops.silu(x) if alpha == 1.0 else x * ops.sigmoid(x * alpha)
 
 
 @operator("LeakyRelu")
 def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
     """x where it is not negative, else alpha * x."""
-    y: Tensor = ops.leaky_relu(x, alpha)
-    return y
+    return ops.leaky_relu(x, alpha)
 
 
 @operator("ThresholdedRelu")
 def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """x where it is above alpha, else 0."""
-    y: Tensor = ops.thresholded_relu(x, alpha)
-    return y
+    return ops.thresholded_relu(x, alpha)
 
 
 @operator("Shrink")
 def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, 0 between."""
     if x.dtype.is_float:
-        y: Tensor = ops.shrink(x, lambd, bias)
-        return y
+        return ops.shrink(x, lambd, bias)
     wide = x.cast(DType.F64)
     below, above = wide.lower(-lambd), wide.greater(lambd)
     zero = full((), 0.0, wide)
@@ -215,8 +202,7 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
 @operator("Clip", 1, 10)
 def clip_6(x: Tensor, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38) -> Tensor:
     """x brought into [min, max]."""
-    y: Tensor = ops.clamp(x, min, max)
-    return y
+    return ops.clamp(x, min, max)
 
 
 @operator("Clip", 11)

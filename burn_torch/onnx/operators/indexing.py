@@ -6,7 +6,8 @@ import numpy as np
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import axis_of, fault, ints, reshaped, squeezed
+from burn_torch.core.errors import OnnxError
+from burn_torch.onnx.operators.axes import axis_of, ints, malformed, reshaped, squeezed
 from burn_torch.onnx.operators.registry import Host, operator
 from burn_torch.onnx.operators.unsigned import sortable, unsorted
 from burn_torch.ops.op import Op
@@ -37,8 +38,7 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """The element that each index names along an axis, at its own place on the others."""
     at = axis_of(axis, x.ndim)
-    y: Tensor = ops.gather(x, _wrapped(indices, x.shape[at]), dim=at)
-    return y
+    return ops.gather(x, _wrapped(indices, x.shape[at]), dim=at)
 
 
 def _places(indices: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -58,8 +58,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
         grid = np.indices(lead, np.int64)[:batch_dims]
         before = Tensor.from_data(np.moveaxis(grid, 0, -1), x.device)
         places = Tensor.cat([before, places], len(lead))
-    y: Tensor = ops.gather_nd(x, places)
-    return y
+    return ops.gather_nd(x, places)
 
 
 # -- writing -------------------------------------------------------------------------------------------------
@@ -68,9 +67,7 @@ _UPDATES = {"none": "assign", "add": "add", "mul": "mul", "max": "max", "min": "
 
 def _update(reduction: str) -> str:
     if reduction not in _UPDATES:
-        raise fault(
-            "no such reduction", given=repr(reduction), expected=", ".join(_UPDATES), mend="the model is malformed"
-        )
+        raise malformed("no such reduction", given=repr(reduction), expected=", ".join(_UPDATES))
     return _UPDATES[reduction]
 
 
@@ -83,8 +80,7 @@ def _joined(row: Op, x: Tensor, places: Tensor, updates: Tensor, reduction: str,
     if x.dtype is DType.BOOL and reduction != "none":
         numbers, kind = (x.cast(DType.I32), updates.cast(DType.I32)), _OF_TRUTHS.get(reduction, reduction)
         return _joined(row, numbers[0], places, numbers[1], kind, **more).cast(DType.BOOL)
-    y: Tensor = row(x, places, updates, update=_update(reduction), **more)
-    return y
+    return row(x, places, updates, update=_update(reduction), **more)
 
 
 @operator("Scatter", 9, 10)
@@ -119,8 +115,7 @@ def tensor_scatter(
         steps %= past.shape[at]
     index = steps.reshape(past.shape[0], *(update.shape[at] if i == at else 1 for i in range(1, past.ndim)))
     places = Tensor.from_data(np.ascontiguousarray(np.broadcast_to(index, update.shape)), past.device)
-    y: Tensor = ops.scatter(past, places, update, dim=at, update="assign")
-    return y
+    return ops.scatter(past, places, update, dim=at, update="assign")
 
 
 # -- order -------------------------------------------------------------------------------------------------------
@@ -129,7 +124,7 @@ def _topk(x: Tensor, k: int, axis: int, largest: int) -> tuple[Tensor, Tensor]:
     at = axis_of(axis, x.ndim)
     wide = sortable(x)
     if not 0 <= k <= (x.shape[at] if x.ndim else 1):
-        raise fault(
+        raise OnnxError(
             "TopK: there are not that many elements",
             given=f"k {k} on axis {at} of {x.shape}",
             expected="k of at most the size of the axis",
@@ -192,8 +187,7 @@ def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor
     flat = reshaped(x, (x.num_elements(),)) if axis is None else x
     at = 0 if axis is None else axis_of(axis, x.ndim)
     chosen = squeezed(ops.nonzero(condition), (1,))
-    y: Tensor = ops.select(flat, chosen, dim=at)
-    return y
+    return ops.select(flat, chosen, dim=at)
 
 
 @operator("OneHot", 9)
@@ -207,8 +201,7 @@ def one_hot(indices: Tensor, depth: Host, values: Tensor, *, axis: int = -1) -> 
     count = reshaped(count, (classes, *(1,) * (indices.ndim - at)))
     hit = reshaped(wide, (*wide.shape[:at], 1, *wide.shape[at:])).equal(count)
     off, on = (reshaped(values.narrow(0, i, 1), ()) for i in (0, 1))
-    y: Tensor = ops.mask_where(off, hit, on)
-    return y
+    return ops.mask_where(off, hit, on)
 
 
 @operator("ReverseSequence", 10)
@@ -220,5 +213,4 @@ def reverse_sequence(x: Tensor, sequence_lens: Host, *, batch_axis: int = 1, tim
     index = np.where(at < lengths, lengths - 1 - at, at)
     index = index if time_axis == 0 else index.T
     places = np.broadcast_to(index.reshape(*index.shape, *(1,) * (x.ndim - 2)), x.shape)
-    y: Tensor = ops.gather(x, Tensor.from_data(np.ascontiguousarray(places, np.int64), x.device), dim=time_axis)
-    return y
+    return ops.gather(x, Tensor.from_data(np.ascontiguousarray(places, np.int64), x.device), dim=time_axis)

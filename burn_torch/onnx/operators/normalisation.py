@@ -7,7 +7,8 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import axis_of, dtype_of, fault, full, reshaped
+from burn_torch.core.errors import OnnxError
+from burn_torch.onnx.operators.axes import axis_of, dtype_of, full, reshaped
 from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.tensor import Tensor
 
@@ -34,7 +35,7 @@ def batch_normalization_1(
 ) -> Outputs:
     """Normalised with the statistics given, scaled and shifted a channel at a time."""
     if outputs > 1 or not spatial:
-        raise fault(
+        raise OnnxError(
             "BatchNormalization: this form of it is not supported before opset 14",
             given=f"{outputs} outputs, spatial {spatial}",
             expected="one output (inference), spatial 1",
@@ -77,8 +78,7 @@ def instance_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, consumed_inputs: Any = None
 ) -> Tensor:
     """Each channel of each sample normalised by itself."""
-    y: Tensor = ops.group_norm(x, scale, bias, epsilon, groups=x.shape[1])[0]
-    return y
+    return ops.group_norm(x, scale, bias, epsilon, groups=x.shape[1])[0]
 
 
 @operator("GroupNormalization", 18, 20)
@@ -89,8 +89,7 @@ def group_normalization_18(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: f
     def spread(w: Tensor) -> Tensor:
         return reshaped(ops.expand(reshaped(w, (num_groups, 1)), shape=(num_groups, each)), (num_groups * each,))
 
-    y: Tensor = ops.group_norm(x, spread(scale), spread(bias), epsilon, groups=num_groups)[0]
-    return y
+    return ops.group_norm(x, spread(scale), spread(bias), epsilon, groups=num_groups)[0]
 
 
 @operator("GroupNormalization", 21)
@@ -98,8 +97,7 @@ def group_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, num_groups: int, stash_type: int = 1
 ) -> Tensor:
     """Groups of channels normalised together; scale and bias are of each channel."""
-    y: Tensor = ops.group_norm(x, scale, bias, epsilon, groups=num_groups)[0]
-    return y
+    return ops.group_norm(x, scale, bias, epsilon, groups=num_groups)[0]
 
 
 @operator("LayerNormalization", 17)

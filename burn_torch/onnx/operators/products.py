@@ -7,7 +7,8 @@ from functools import reduce
 from string import ascii_letters
 
 from burn_torch import ops
-from burn_torch.onnx.operators.axes import fault, reshaped
+from burn_torch.core.errors import OnnxError
+from burn_torch.onnx.operators.axes import malformed, reshaped
 from burn_torch.onnx.operators.registry import operator
 from burn_torch.onnx.operators.unsigned import widened
 from burn_torch.tensor import Tensor
@@ -65,8 +66,7 @@ def gemm(
     left = a.transpose() if transA else a
     right = b.transpose() if transB else b
     if alpha == beta == 1.0 and c is not None and c.shape == (right.shape[-1],) and c.dtype.is_float:
-        y: Tensor = ops.linear(left, right, c)
-        return y
+        return ops.linear(left, right, c)
     y = widened(product, left, right)
     if alpha != 1.0:
         y = y * alpha
@@ -113,11 +113,10 @@ def _einsum(equation: str, xs: list[Tensor]) -> Tensor:
 
 
 def _malformed(equation: str) -> Exception:
-    return fault(
+    return malformed(
         "Einsum: the equation does not fit the tensors",
         given=equation,
         expected="one term a tensor, one letter an axis, letters of the result that occur on the left",
-        mend="the model is malformed",
     )
 
 
@@ -163,7 +162,7 @@ def det(x: Tensor) -> Tensor:
     """The determinant of each matrix, by expansion along the first row."""
     n = x.shape[-1]
     if n > 6:
-        raise fault(
+        raise OnnxError(
             "Det: the matrices are too large for this importer",
             given=f"{n} x {n}",
             expected="up to 6 x 6",

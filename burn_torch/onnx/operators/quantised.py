@@ -6,7 +6,8 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import axis_of, dtype_of, fault, reshaped
+from burn_torch.core.errors import OnnxError
+from burn_torch.onnx.operators.axes import axis_of, dtype_of, reshaped
 from burn_torch.onnx.operators.products import product
 from burn_torch.onnx.operators.registry import operator
 from burn_torch.onnx.operators.windows import conv
@@ -42,7 +43,7 @@ def _spread(s: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
 def _saturated(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
     """Rounded to even, moved by the zero point, held within the type."""
     if dtype not in _RANGES:
-        raise fault(
+        raise OnnxError(
             "no quantised type of ours",
             given=dtype.name,
             expected=", ".join(t.name for t in _RANGES),
@@ -171,8 +172,7 @@ def _exact_conv(
         right = right - (
             reshaped(point, ()) if w_zero.num_elements() == 1 else reshaped(point, (w.shape[0], *(1,) * (w.ndim - 1)))
         )
-    y: Tensor = conv(left, right, None, **attributes)
-    return y
+    return conv(left, right, None, **attributes)
 
 
 @operator("ConvInteger", 10)

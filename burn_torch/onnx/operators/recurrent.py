@@ -8,7 +8,7 @@ import numpy as np
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import constant, fault, full, reshaped
+from burn_torch.onnx.operators.axes import constant, full, malformed, reshaped
 from burn_torch.onnx.operators.indexing import reverse_sequence
 from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.tensor import Tensor
@@ -37,9 +37,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
     }
     made = kinds.get(name.lower())
     if made is None:
-        raise fault(
-            "no such activation", given=repr(name), expected=", ".join(sorted(kinds)), mend="the model is malformed"
-        )
+        raise malformed("no such activation", given=repr(name), expected=", ".join(sorted(kinds)))
     return made()
 
 
@@ -58,11 +56,10 @@ def _activations(
     """The functions of each direction, in the order of the attributes."""
     chosen = list(names) if names else list(defaults) * directions
     if len(chosen) != len(defaults) * directions:
-        raise fault(
+        raise malformed(
             "not as many activations as there are gates",
             given=f"{chosen}",
             expected=f"{len(defaults)} for each of {directions} directions",
-            mend="the model is malformed",
         )
     a, b = iter(alphas or ()), iter(betas or ())
     made: list[Activation] = []
@@ -120,11 +117,10 @@ def _directions(direction: str, w: Tensor) -> list[bool]:
     """For each direction whether it reads from the end."""
     found = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(direction)
     if found is None or len(found) != w.shape[0]:
-        raise fault(
+        raise malformed(
             "the weights do not fit the direction",
             given=f"direction {direction!r}, weights for {w.shape[0]}",
             expected="forward, reverse or bidirectional, with one part of the weights each",
-            mend="the model is malformed",
         )
     return found
 

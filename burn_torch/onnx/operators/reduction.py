@@ -164,8 +164,7 @@ def _scan(row: Any, x: Tensor, axis: Host, first: float, exclusive: int, reverse
         y = row(y, dim=at)
         return ops.flip(y, axes=(at,)) if reverse else y
 
-    result: Tensor = widened(scanned, x)
-    return result
+    return widened(scanned, x)
 
 
 @operator("CumSum", 11)
@@ -182,10 +181,9 @@ def cumprod(x: Tensor, axis: Host, *, exclusive: int = 0, reverse: int = 0) -> T
 
 # -- normalised along an axis --------------------------------------------------------------------------------------
 def _hard(x: Tensor, at: int) -> Tensor:
-    hot: Tensor = ops.one_hot(
+    return ops.one_hot(
         squeezed(ops.argmax(x, dim=at), (at,)), 1.0, 0.0, num_classes=x.shape[at], axis=at, dtype=x.dtype
     )
-    return hot
 
 
 def _along(compute: Callable[[Tensor, int], Tensor], x: Tensor, axis: int) -> Tensor:
@@ -201,13 +199,11 @@ def _flattened(compute: Callable[[Tensor, int], Tensor], x: Tensor, axis: int) -
 
 
 def _soft(x: Tensor, at: int) -> Tensor:
-    y: Tensor = ops.softmax(x, dim=at)
-    return y
+    return ops.softmax(x, dim=at)
 
 
 def _log_soft(x: Tensor, at: int) -> Tensor:
-    y: Tensor = ops.log_softmax(x, dim=at)
-    return y
+    return ops.log_softmax(x, dim=at)
 
 
 @operator("Softmax", 1, 12)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import axis_of, constant, fault, ints
+from burn_torch.onnx.operators.axes import axis_of, constant, ints, malformed
 from burn_torch.onnx.operators.registry import Host, operator
 from burn_torch.tensor import Tensor
 
@@ -47,11 +47,10 @@ def _positions(mode: str, scale: float, size: int, count: int, roi: tuple[float,
         return (y + half) / factor, inside
     if mode in ("half_pixel", "pytorch_half_pixel"):
         return x, inside
-    raise fault(
+    raise malformed(
         "Resize: no such coordinate transformation",
         given=repr(mode),
         expected="align_corners, asymmetric, half_pixel, half_pixel_symmetric, pytorch_half_pixel, tf_crop_and_resize",
-        mend="the model is malformed",
     )
 
 
@@ -66,11 +65,10 @@ def _nearest(x: Array, mode: str, size: int) -> Array:
     elif mode == "ceil":
         at = np.ceil(x)
     else:
-        raise fault(
+        raise malformed(
             "Resize: no such nearest mode",
             given=repr(mode),
             expected="round_prefer_floor, round_prefer_ceil, floor, ceil",
-            mend="the model is malformed",
         )
     return at.clip(0, size - 1).astype(np.int64)
 
@@ -123,16 +121,13 @@ def resize(
     """Some axes resampled to other sizes: the nearest element, a line between two, or a cubic through four."""
     dims = tuple(range(x.ndim)) if axes is None else tuple(axis_of(axis, x.ndim) for axis in axes)
     if mode not in ("nearest", "linear", "cubic"):
-        raise fault(
-            "Resize: no such mode", given=repr(mode), expected="nearest, linear, cubic", mend="the model is malformed"
-        )
+        raise malformed("Resize: no such mode", given=repr(mode), expected="nearest, linear, cubic")
     given = sizes if sizes is not None and sizes.size else scales
     if given is not None and given.size not in (0, len(dims)):
-        raise fault(
+        raise malformed(
             "Resize: the sizes do not fit the axes",
             given=f"{given.size} numbers for axes {dims}",
             expected="one for each axis",
-            mend="the model is malformed",
         )
     if sizes is not None and sizes.size:
         wanted = list(ints(sizes))
@@ -145,16 +140,9 @@ def resize(
         factors = [float(scale) for scale in scales.reshape(-1)]
         wanted = [int(np.float32(scale) * np.float32(x.shape[at])) for scale, at in zip(factors, dims, strict=True)]
     else:
-        raise fault(
-            "Resize: neither scales nor sizes",
-            given="both empty",
-            expected="one of them",
-            mend="the model is malformed",
-        )
+        raise malformed("Resize: neither scales nor sizes", given="both empty", expected="one of them")
     if min(wanted, default=0) < 0:
-        raise fault(
-            "Resize: a size is negative", given=f"sizes {wanted}", expected="0 or more", mend="the model is malformed"
-        )
+        raise malformed("Resize: a size is negative", given=f"sizes {wanted}", expected="0 or more")
     regions = None if roi is None or not roi.size else [float(v) for v in roi.reshape(-1)]
     y, outside = x if x.dtype.is_float else x.cast(DType.F64 if mode != "nearest" else x.dtype), None
     for i, at in enumerate(dims):
@@ -187,8 +175,7 @@ def _applied(x: Tensor, weights: Tensor, at: int) -> Tensor:
 
 
 def _vector(x: Tensor, weights: Tensor) -> Tensor:
-    y: Tensor = ops.reshape(ops.matmul(ops.reshape(x, shape=(1, x.shape[0])), weights), shape=(weights.shape[1],))
-    return y
+    return ops.reshape(ops.matmul(ops.reshape(x, shape=(1, x.shape[0])), weights), shape=(weights.shape[1],))
 
 
 @operator("Resize", 10, 10)
@@ -199,7 +186,7 @@ def resize_10(x: Tensor, scales: Host, *, mode: str = "nearest") -> Tensor:
         return _asymmetric(x, scales, mode)
     more = np.where(scales < 1, 1, scales).astype(np.float32)
     less = scales.reshape(-1)[list(shrinking)]
-    y: Tensor = resize(
+    return resize(
         _asymmetric(x, more, mode),
         None,
         less,
@@ -207,7 +194,6 @@ def resize_10(x: Tensor, scales: Host, *, mode: str = "nearest") -> Tensor:
         coordinate_transformation_mode="asymmetric",
         nearest_mode="ceil",
     )
-    return y
 
 
 @operator("Upsample", 7, 8)
@@ -223,7 +209,7 @@ def upsample(x: Tensor, scales: Host, *, mode: str = "nearest") -> Tensor:
 
 
 def _asymmetric(x: Tensor, scales: Host, mode: str) -> Tensor:
-    y: Tensor = resize(
+    return resize(
         x,
         None,
         scales,
@@ -231,4 +217,3 @@ def _asymmetric(x: Tensor, scales: Host, mode: str) -> Tensor:
         coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
     )
-    return y

@@ -10,13 +10,14 @@ import numpy as np
 from burn_torch import ops
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
+from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import (
     ONNX_DTYPES,
     axes_of,
     axis_of,
     dtype_of,
-    fault,
     ints,
+    malformed,
     reshaped,
     squeezed,
     unsqueezed,
@@ -57,7 +58,7 @@ def reshape(x: Tensor, shape: Host, *, allowzero: int = 0) -> Tensor:
         known = math.prod(size for size in wanted if size != -1)
         wanted[wanted.index(-1)] = x.num_elements() // known if known else 0
     if math.prod(wanted) != x.num_elements() or any(size < 0 for size in wanted):
-        raise fault(
+        raise OnnxError(
             "Reshape: the elements do not fit the shape",
             given=f"x {x.shape} for {list(ints(shape))}",
             expected=f"a shape of {x.num_elements()} elements",
@@ -94,7 +95,7 @@ def squeeze(x: Tensor, axes: Host | None = None) -> Tensor:
 def _squeezed(x: Tensor, axes: tuple[int, ...] | None) -> Tensor:
     gone = axes_of([i for i, size in enumerate(x.shape) if size == 1] if axes is None else axes, x.ndim)
     if any(x.shape[axis] != 1 for axis in gone):
-        raise fault(
+        raise OnnxError(
             "Squeeze: an axis that is to go has a size other than 1",
             given=f"axes {gone} of {x.shape}",
             expected="axes of size 1",
@@ -119,8 +120,7 @@ def unsqueeze(x: Tensor, axes: Host) -> Tensor:
 def transpose(x: Tensor, *, perm: tuple[int, ...] | None = None) -> Tensor:
     """The axes in another order; turned round without `perm`."""
     order = tuple(reversed(range(x.ndim))) if perm is None else tuple(axis_of(axis, x.ndim) for axis in perm)
-    y: Tensor = ops.permute(x, axes=order)
-    return y
+    return ops.permute(x, axes=order)
 
 
 @operator("Expand", 8)
@@ -130,21 +130,19 @@ def expand(x: Tensor, shape: Host) -> Tensor:
     try:
         result = np.broadcast_shapes(x.shape, wanted)
     except ValueError:
-        raise fault(
+        raise OnnxError(
             "Expand: the shapes do not broadcast",
             given=f"x {x.shape} to {wanted}",
             expected="sizes that are equal or 1, from the last axis on",
             mend="the input has another shape than the model was exported for",
         ) from None
-    y: Tensor = ops.expand(x, shape=tuple(result))
-    return y
+    return ops.expand(x, shape=tuple(result))
 
 
 @operator("Tile", 6)
 def tile(x: Tensor, repeats: Host) -> Tensor:
     """Copies of the whole tensor side by side along each axis."""
-    y: Tensor = ops.repeat(x, times=ints(repeats))
-    return y
+    return ops.repeat(x, times=ints(repeats))
 
 
 # -- parts ---------------------------------------------------------------------------------------------------
@@ -166,14 +164,13 @@ def _split(x: Tensor, axis: int, sizes: tuple[int, ...] | None, parts: int) -> t
         each = -(-x.shape[at] // parts)
         sizes = tuple(max(0, min(each, x.shape[at] - i * each)) for i in range(parts))
     if len(sizes) != parts or sum(sizes) != x.shape[at] or any(size < 0 for size in sizes):
-        raise fault(
+        raise OnnxError(
             "Split: the parts do not make the whole",
             given=f"sizes {sizes} for {parts} outputs of axis {at} of {x.shape}",
             expected=f"one size an output, {x.shape[at]} together",
             mend="the input has another shape than the model was exported for",
         )
-    found: tuple[Tensor, ...] = ops.split(x, sizes=sizes, dim=at)
-    return found
+    return ops.split(x, sizes=sizes, dim=at)
 
 
 @operator("Split", 1, 12)
@@ -222,11 +219,10 @@ def _sliced(
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise fault(
+        raise malformed(
             "Slice: the ranges are malformed",
             given=f"starts {starts}, ends {ends}, axes {axes}, steps {steps}",
             expected="as many of each, and no step of 0",
-            mend="the model is malformed",
         )
     ranges = [(0, size, 1) for size in x.shape]
     backwards: list[int] = []
@@ -268,11 +264,10 @@ def pad(
 def _padded(x: Tensor, pads: tuple[int, ...], axes: tuple[int, ...] | None, value: Any, mode: str) -> Tensor:
     axes = tuple(range(x.ndim)) if axes is None else axes
     if len(pads) != 2 * len(axes):
-        raise fault(
+        raise malformed(
             "Pad: not as many amounts as axes",
             given=f"pads {pads} for axes {axes}",
             expected="one before and one after each axis",
-            mend="the model is malformed",
         )
     amounts = [(0, 0)] * x.ndim
     for i, axis in enumerate(axes):
@@ -284,8 +279,7 @@ def _padded(x: Tensor, pads: tuple[int, ...], axes: tuple[int, ...] | None, valu
     if mode == "constant":
         if x.dtype.is_int or x.dtype.is_bool:
             value = bool(value) if x.dtype.is_bool else int(value)
-        y: Tensor = ops.pad(x, value, padding=padding, mode="constant")
-        return y
+        return ops.pad(x, value, padding=padding, mode="constant")
     return _placed(x, padding, mode)
 
 
@@ -303,12 +297,7 @@ def _placed(x: Tensor, padding: tuple[tuple[int, int], ...], mode: str) -> Tenso
         elif mode == "reflect":
             at = np.zeros_like(at) if n == 1 else np.abs((at + n - 1) % (2 * n - 2) - (n - 1))
         else:
-            raise fault(
-                "Pad: no such mode",
-                given=repr(mode),
-                expected="constant, reflect, edge or wrap",
-                mend="the model is malformed",
-            )
+            raise malformed("Pad: no such mode", given=repr(mode), expected="constant, reflect, edge or wrap")
         x = ops.select(x, Tensor.from_data(at.astype(np.int64), x.device), dim=axis)
     return x
 
@@ -357,8 +346,7 @@ def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
 def trilu(x: Tensor, k: Host | None = None, *, upper: int = 1) -> Tensor:
     """The upper or the lower triangle of the last two axes, zero elsewhere."""
     diagonal = 0 if k is None else int(k.reshape(-1)[0])
-    y: Tensor = ops.triu(x, diagonal=diagonal) if upper else ops.tril(x, diagonal=diagonal)
-    return y
+    return ops.triu(x, diagonal=diagonal) if upper else ops.tril(x, diagonal=diagonal)
 
 
 # -- element types ---------------------------------------------------------------------------------------------------
@@ -398,7 +386,7 @@ def bit_cast(x: Tensor, *, to: int) -> Outputs:
     """The same bits read as another element type of the same width; read on the host."""
     dtype = dtype_of(to)
     if dtype.itemsize != x.dtype.itemsize:
-        raise fault(
+        raise OnnxError(
             "BitCast: these element types cannot be exchanged here",
             given=f"{x.dtype} as {dtype}",
             expected="two types of one width",
@@ -427,14 +415,13 @@ def range_of(
     """start, start + delta, ... below limit, each rounded once from double; reads its inputs on the host."""
     first, last, step = (read(x).reshape(-1)[0].item() for x in (start, limit, delta))
     if not step:
-        raise fault("Range: the step is 0", given="delta 0", expected="another step", mend="the model is malformed")
+        raise malformed("Range: the step is 0", given="delta 0", expected="another step")
     whole = isinstance(first, int)
     length = max(-((first - last) // step) if whole else math.ceil((last - first) / step), 0)
     device = start.device if place is None else place
     dtype = start.dtype if isinstance(start, Tensor) else DType.from_numpy(np.asarray(start).dtype)
     attrs = {"length": length, "dtype": dtype, "place": device.place}
-    y: Tensor = ops.arange.run(device.backend, Tensor, (first, step), attrs)
-    return y
+    return ops.arange.run(device.backend, Tensor, (first, step), attrs)
 
 
 @operator("EyeLike", 9)

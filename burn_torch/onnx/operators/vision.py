@@ -10,7 +10,8 @@ import numpy as np
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import constant, fault, full, reshaped
+from burn_torch.core.errors import OnnxError
+from burn_torch.onnx.operators.axes import constant, full, reshaped
 from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.onnx.operators.windows import windows
 from burn_torch.tensor import Tensor
@@ -40,10 +41,9 @@ def grid_sample(
 def _grid_sample(x: Tensor, grid: Tensor, mode: str, padding: str, align_corners: int) -> Tensor:
     if x.ndim == 4:
         named = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}.get(mode, mode)
-        y: Tensor = ops.grid_sample_2d(x, grid, mode=named, padding_mode=padding, align_corners=bool(align_corners))
-        return y
+        return ops.grid_sample_2d(x, grid, mode=named, padding_mode=padding, align_corners=bool(align_corners))
     if mode not in ("linear", "nearest") or padding not in ("zeros", "border", "reflection"):
-        raise fault(
+        raise OnnxError(
             "GridSample: this is supported for images of two axes only",
             given=f"mode {mode!r}, padding_mode {padding!r}, x {x.shape}",
             expected="linear or nearest; zeros, border or reflection",
@@ -66,8 +66,7 @@ def _reflected(p: Tensor, low: float, high: float) -> Tensor:
         return p * 0.0
     width = high - low
     beyond = ops.remainder((p - low).abs(), 2.0 * width)
-    y: Tensor = low + ops.minimum(beyond, 2.0 * width - beyond)
-    return y
+    return low + ops.minimum(beyond, 2.0 * width - beyond)
 
 
 def _read(x: Tensor, places: list[Tensor], mode: str = "linear") -> Tensor:

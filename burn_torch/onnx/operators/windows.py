@@ -10,7 +10,8 @@ import numpy as np
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import constant, fault, full, ints, reshaped
+from burn_torch.core.errors import OnnxError
+from burn_torch.onnx.operators.axes import constant, full, ints, malformed, reshaped
 from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.tensor import Tensor
 
@@ -58,18 +59,17 @@ def windows(
     stride, dilation = strides or (1,) * n, dilations or (1,) * n
     given = pads if pads is not None and auto_pad == "NOTSET" else (0,) * (2 * n)
     if not len(kernel) == len(stride) == len(dilation) == n or len(given) != 2 * n:
-        raise fault(
+        raise OnnxError(
             "the windows do not fit the spatial axes",
             given=f"kernel {kernel}, strides {strides}, dilations {dilations}, pads {pads} for {n} axes",
             expected="one number for each axis, two for pads",
             mend="the input has another number of axes than the model was exported for",
         )
     if min((*stride, *dilation, *kernel), default=1) < 1:
-        raise fault(
+        raise malformed(
             "a window of no size",
             given=f"kernel {kernel}, strides {stride}, dilations {dilation}",
             expected="1 or more",
-            mend="the model is malformed",
         )
     before, after, counts = list(given[:n]), list(given[n:]), []
     for i, size in enumerate(sizes):
@@ -87,12 +87,7 @@ def windows(
                 if (count - 1) * stride[i] >= size + before[i]:
                     count -= 1
         else:
-            raise fault(
-                "no such auto_pad",
-                given=repr(auto_pad),
-                expected="NOTSET, VALID, SAME_UPPER, SAME_LOWER",
-                mend="the model is malformed",
-            )
+            raise malformed("no such auto_pad", given=repr(auto_pad), expected="NOTSET, VALID, SAME_UPPER, SAME_LOWER")
         counts.append(max(count, 0))
     return Windows(kernel, tuple(stride), tuple(dilation), tuple(before), tuple(after), tuple(counts))
 
@@ -113,7 +108,7 @@ def conv(
 ) -> Tensor:
     """Convolution over the spatial axes."""
     at = windows(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    y: Tensor = ops.conv(
+    return ops.conv(
         x,
         w,
         b,
@@ -122,7 +117,6 @@ def conv(
         dilation=at.dilation,
         groups=group,
     )
-    return y
 
 
 @operator("ConvTranspose")
@@ -161,7 +155,7 @@ def conv_transpose(
         before, after = list(given[:n]), list(given[n:])
     plain = before == after and all(e < max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True))
     if plain and min((*before, 0)) >= 0:
-        y: Tensor = ops.conv_transpose(
+        return ops.conv_transpose(
             x,
             w,
             b,
@@ -171,7 +165,6 @@ def conv_transpose(
             dilation=tuple(dilation),
             groups=group,
         )
-        return y
     y = ops.conv_transpose(
         x,
         w,
@@ -206,10 +199,9 @@ def _max_pool(x: Tensor, at: Windows) -> tuple[Tensor, Tensor]:
     after = at.needed(sizes)
     simple = at.before == at.after and all(2 * b <= k for b, k in zip(at.before, at.kernel, strict=True))
     if simple and all(0 <= (p - q) < s for p, q, s in zip(at.after, after, at.stride, strict=True)):
-        found: tuple[Tensor, Tensor] = ops.max_pool_with_indices(
+        return ops.max_pool_with_indices(
             x, kernel=at.kernel, stride=at.stride, padding=at.before, dilation=at.dilation, ceil_mode=False
         )
-        return found
     padded = _fitted(x, list(zip(at.before, after, strict=True)), -math.inf)
     values, flat = ops.max_pool_with_indices(
         padded, kernel=at.kernel, stride=at.stride, padding=(0,) * len(sizes), dilation=at.dilation, ceil_mode=False
@@ -341,10 +333,9 @@ def _average_pool(x: Tensor, at: Windows, include_pad: bool) -> Tensor:
         and all(2 * b <= k for b, k in zip(at.before, at.kernel, strict=True))
     )
     if plain and all(0 <= p - q < s for p, q, s in zip(at.after, at.needed(sizes), at.stride, strict=True)):
-        y: Tensor = ops.avg_pool(
+        return ops.avg_pool(
             x, kernel=at.kernel, stride=at.stride, padding=at.before, count_include_pad=include_pad, ceil_mode=False
         )
-        return y
     return _sums(x, at) / constant(_counts(at, sizes, include_pad), x.device, x.dtype)
 
 
@@ -416,15 +407,13 @@ def _lp(x: Tensor, at: Windows, p: float) -> Tensor:
 @operator("GlobalAveragePool")
 def global_average_pool(x: Tensor) -> Tensor:
     """The mean of each channel."""
-    y: Tensor = ops.mean(x, dims=tuple(range(2, x.ndim)))
-    return y
+    return ops.mean(x, dims=tuple(range(2, x.ndim)))
 
 
 @operator("GlobalMaxPool")
 def global_max_pool(x: Tensor) -> Tensor:
     """The largest element of each channel."""
-    y: Tensor = ops.amax(x, dims=tuple(range(2, x.ndim)))
-    return y
+    return ops.amax(x, dims=tuple(range(2, x.ndim)))
 
 
 @operator("GlobalLpPool", 1, 1)

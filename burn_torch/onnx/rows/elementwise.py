@@ -11,6 +11,7 @@ from typing import Any, Final
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.exporting.sizes import Size
 from burn_torch.onnx.exporting.writer import Cannot, Number, Wire, Writer
+from burn_torch.onnx.operators.elementwise import PLAIN
 from burn_torch.onnx.rows.registry import row
 from burn_torch.ops.elementary import ELEMENTARY
 
@@ -20,30 +21,7 @@ def _same(name: str, op: str) -> None:
     row(name)(lambda w, x: w.node(op, x))
 
 
-for _op in (
-    "Abs",
-    "Sqrt",
-    "Exp",
-    "Log",
-    "Erf",
-    "Sin",
-    "Cos",
-    "Tan",
-    "Asin",
-    "Acos",
-    "Atan",
-    "Sinh",
-    "Cosh",
-    "Tanh",
-    "Asinh",
-    "Acosh",
-    "Atanh",
-    "Round",
-    "Floor",
-    "Ceil",
-):
-    _same(_op.lower(), _op)
-for _name, _op in {"neg": "Neg", "recip": "Reciprocal", "bool_not": "Not", "is_nan": "IsNaN"}.items():
+for _name, _op in {**PLAIN, "abs": "Abs", "bitwise_not": "BitwiseNot", "relu": "Relu", "selu": "Selu"}.items():
     _same(_name, _op)
 
 
@@ -145,7 +123,6 @@ for _name, _op in {
 }.items():
     _binary(_name, _op)
 _binary("not_equal", "Equal", negated=True)
-_same("bitwise_not", "BitwiseNot")
 
 
 @row("fmod")
@@ -269,11 +246,6 @@ def _(w: Writer, x: Wire, high: Number) -> Wire:
 
 
 # -- activations -------------------------------------------------------------------------------------------------
-_same("relu", "Relu")
-_same("sigmoid", "Sigmoid")
-_same("selu", "Selu")
-
-
 def _keeps(w: Writer, x: Wire, other: Callable[[], Wire], low: Number) -> Wire:
     """x where x > low or NaN, else what `other` writes."""
     return w.node("Where", w.node("LessOrEqual", x, w.number(low, x.dtype)), other(), x)
