@@ -12,15 +12,15 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from burn_torch.cli.recipe import AnyConfig, AnyDataset, AnyLoader, Prediction, Recipe
+from burn_torch.cli.recipe_model import RecipeModel, loader_pair
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.config.rules import Rules
 from burn_torch.core.wording import counted
-from burn_torch.data import DataLoader
 from burn_torch.data.source.image_file import Images, read_grey_images
 from burn_torch.module import Module
 from burn_torch.nn import CrossEntropyLossConfig
 from burn_torch.tensor import Device, Tensor, activation
-from burn_torch.train import AccuracyMetric, ClassificationOutput, LossMetric, Metric, TrainOutput
+from burn_torch.train import AccuracyMetric, ClassificationOutput, LossMetric, Metric
 
 __all__ = ["ClassificationConfig", "ImageBatch", "ImageBatcher", "ImageClassifier", "ImageRecipe", "OptimizerSettings"]
 
@@ -60,7 +60,7 @@ class ImageBatcher:
         return ImageBatch(Tensor.from_data(images, device), Tensor.from_data(targets, device))
 
 
-class ImageClassifier(Module):
+class ImageClassifier(RecipeModel):
     """A network from images (batch, height, width) to logits (batch, classes)."""
 
     def forward(self, images: Tensor) -> Tensor:
@@ -73,13 +73,8 @@ class ImageClassifier(Module):
         loss = CrossEntropyLossConfig().init(logits.device).forward(logits, batch.targets)
         return ClassificationOutput(loss, logits, batch.targets)
 
-    def train_step(self, batch: ImageBatch) -> TrainOutput[ClassificationOutput]:
-        """Burn's TrainStep::step: loss and gradients of a batch."""
-        item = self.classify(batch)
-        return TrainOutput.new(self, item.loss.backward(), item)
-
-    def valid_step(self, batch: ImageBatch) -> ClassificationOutput:
-        """Burn's InferenceStep::step."""
+    def measured(self, batch: ImageBatch) -> ClassificationOutput:
+        """See `classify`."""
         return self.classify(batch)
 
 
@@ -100,12 +95,7 @@ class ImageRecipe(Recipe):
     def loaders(self, config: ClassificationConfig, device: Device) -> tuple[AnyLoader, AnyLoader]:
         """See `Recipe.loaders`."""
         train, valid = self.datasets(config)
-        batcher = ImageBatcher(self.mean, self.std)
-        size, workers = config.batch_size, config.num_workers
-        return (
-            DataLoader(train, batcher, batch_size=size, num_workers=workers, shuffle=config.seed, device=device),
-            DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
-        )
+        return loader_pair(config, device, train, valid, ImageBatcher(self.mean, self.std))
 
     def metrics(self, config: ClassificationConfig) -> Sequence[Metric]:
         """See `Recipe.metrics`."""

@@ -17,8 +17,10 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch import nn
 from burn_torch.cli.csv_rows import read_rows
 from burn_torch.cli.recipe import AnyConfig, AnyLoader, Prediction, Recipe
+from burn_torch.cli.recipe_model import RecipeModel, loader_pair
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.config import Config, replace
 from burn_torch.config.rules import Rules
@@ -27,16 +29,6 @@ from burn_torch.core.faults import nearest
 from burn_torch.core.wording import counted
 from burn_torch.data import DataLoader, InMemDataset, permutation
 from burn_torch.module import Module
-from burn_torch.nn import (
-    CrossEntropyLossConfig,
-    Dropout,
-    DropoutConfig,
-    LayerNorm,
-    LayerNormConfig,
-    Linear,
-    LinearConfig,
-    MseLoss,
-)
 from burn_torch.tensor import Device, Tensor, activation
 from burn_torch.train import (
     AccuracyMetric,
@@ -48,7 +40,6 @@ from burn_torch.train import (
     NumericMetric,
     Reading,
     RegressionOutput,
-    TrainOutput,
 )
 
 __all__ = ["Column", "Row", "RowBatch", "TableConfig", "TableModel", "TableRecipe"]
@@ -253,14 +244,14 @@ class RowBatcher:
 # -- the model --------------------------------------------------------------------------------------------------
 
 
-class TableModel(Module):
+class TableModel(RecipeModel):
     """Hidden layers with layer norm and a residual path, then one output a class, or one number."""
 
-    first: Linear
-    norms: tuple[LayerNorm, ...]
-    hidden: tuple[Linear, ...]
-    dropout: Dropout
-    output: Linear
+    first: nn.Linear
+    norms: tuple[nn.LayerNorm, ...]
+    hidden: tuple[nn.Linear, ...]
+    dropout: nn.Dropout
+    output: nn.Linear
     classes: bool
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -274,18 +265,9 @@ class TableModel(Module):
         """Cross entropy of classes, mean squared error of scaled numbers."""
         found = self.forward(batch.inputs)
         if self.classes:
-            loss = CrossEntropyLossConfig().init(found.device).forward(found, batch.targets)
+            loss = nn.CrossEntropyLossConfig().init(found.device).forward(found, batch.targets)
             return ClassificationOutput(loss, found, batch.targets)
-        return RegressionOutput(MseLoss().forward(found, batch.targets), found, batch.targets)
-
-    def train_step(self, batch: RowBatch) -> TrainOutput[Any]:
-        """Loss and gradients of a batch."""
-        item = self.measured(batch)
-        return TrainOutput.new(self, item.loss.backward(), item)
-
-    def valid_step(self, batch: RowBatch) -> ClassificationOutput | RegressionOutput:
-        """Loss and outputs of a batch."""
-        return self.measured(batch)
+        return RegressionOutput(nn.MseLoss().forward(found, batch.targets), found, batch.targets)
 
 
 class RootMeanSquare(NumericMetric):
@@ -381,11 +363,7 @@ class TableRecipe(Recipe):
         """See `Recipe.loaders`."""
         items = self.items(config)
         train, valid = (InMemDataset(items[row] for row in rows.tolist()) for rows in self.rows(config, len(items)))
-        batcher, size, workers = RowBatcher(config.task == "classification"), config.batch_size, config.num_workers
-        return (
-            DataLoader(train, batcher, batch_size=size, num_workers=workers, shuffle=config.seed, device=device),
-            DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
-        )
+        return loader_pair(config, device, train, valid, RowBatcher(config.task == "classification"))
 
     def evaluation(self, config: AnyConfig, device: Device, *, given: bool) -> Mapping[str, AnyLoader]:
         """See `Recipe.evaluation`: of another table all rows."""
@@ -434,11 +412,11 @@ class TableRecipe(Recipe):
         width = sum(column.width for column in config.columns)
         hidden = config.hidden
         return TableModel(
-            LinearConfig(width, hidden).init(device),
-            tuple(LayerNormConfig(hidden).init(device) for _ in range(config.layers)),
-            tuple(LinearConfig(hidden, hidden).init(device) for _ in range(config.layers)),
-            DropoutConfig(config.dropout).init(),
-            LinearConfig(hidden, len(config.predicts.words) if classes else 1).init(device),
+            nn.LinearConfig(width, hidden).init(device),
+            tuple(nn.LayerNormConfig(hidden).init(device) for _ in range(config.layers)),
+            tuple(nn.LinearConfig(hidden, hidden).init(device) for _ in range(config.layers)),
+            nn.DropoutConfig(config.dropout).init(),
+            nn.LinearConfig(hidden, len(config.predicts.words) if classes else 1).init(device),
             classes,
         )
 

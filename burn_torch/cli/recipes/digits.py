@@ -7,25 +7,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+from burn_torch import nn
 from burn_torch.cli.image_classification import ClassificationConfig, ImageClassifier, ImageRecipe, OptimizerSettings
 from burn_torch.cli.recipe import AnyDataset
 from burn_torch.config.rules import Rules
 from burn_torch.core.errors import ConfigError
 from burn_torch.data import DigitsDataset
-from burn_torch.nn import (
-    BatchNorm,
-    BatchNormConfig,
-    Conv2d,
-    Conv2dConfig,
-    Dropout,
-    DropoutConfig,
-    Linear,
-    LinearConfig,
-    MaxPool2d,
-    MaxPool2dConfig,
-    PaddingConfig2d,
-    Relu,
-)
 from burn_torch.tensor import Device, Tensor
 
 
@@ -49,17 +36,17 @@ class DigitsConfig(ClassificationConfig):
 class DigitsModel(ImageClassifier):
     """Three 3 x 3 convolutions with batch norm, two poolings, two linear layers."""
 
-    conv1: Conv2d
-    norm1: BatchNorm
-    conv2: Conv2d
-    norm2: BatchNorm
-    conv3: Conv2d
-    norm3: BatchNorm
-    pool: MaxPool2d
-    dropout: Dropout
-    linear1: Linear
-    linear2: Linear
-    activation: Relu
+    conv1: nn.Conv2d
+    norm1: nn.BatchNorm
+    conv2: nn.Conv2d
+    norm2: nn.BatchNorm
+    conv3: nn.Conv2d
+    norm3: nn.BatchNorm
+    pool: nn.MaxPool2d
+    dropout: nn.Dropout
+    linear1: nn.Linear
+    linear2: nn.Linear
+    activation: nn.Relu
 
     def forward(self, images: Tensor) -> Tensor:
         """images (batch, 8, 8) -> logits (batch, 10)."""
@@ -100,21 +87,21 @@ class DigitsRecipe(ImageRecipe):
         """A fresh model."""
         c = config.channels
 
-        def conv(channels_in: int, channels_out: int) -> Conv2d:
-            return Conv2dConfig((channels_in, channels_out), (3, 3), padding=PaddingConfig2d.Same).init(device)
+        def conv(channels_in: int, channels_out: int) -> nn.Conv2d:
+            return nn.Conv2dConfig((channels_in, channels_out), (3, 3), padding=nn.PaddingConfig2d.Same).init(device)
 
         return DigitsModel(
             conv(1, c),
-            BatchNormConfig(c).init(device),
+            nn.BatchNormConfig(c).init(device),
             conv(c, c),
-            BatchNormConfig(c).init(device),
+            nn.BatchNormConfig(c).init(device),
             conv(c, 2 * c),
-            BatchNormConfig(2 * c).init(device),
-            MaxPool2dConfig((2, 2)).init(),
-            DropoutConfig(config.dropout).init(),
-            LinearConfig(2 * c * 2 * 2, config.hidden).init(device),
-            LinearConfig(config.hidden, 10).init(device),
-            Relu(),
+            nn.BatchNormConfig(2 * c).init(device),
+            nn.MaxPool2dConfig((2, 2)).init(),
+            nn.DropoutConfig(config.dropout).init(),
+            nn.LinearConfig(2 * c * 2 * 2, config.hidden).init(device),
+            nn.LinearConfig(config.hidden, 10).init(device),
+            nn.Relu(),
         )
 
 

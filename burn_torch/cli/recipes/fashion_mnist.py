@@ -7,24 +7,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from burn_torch import nn
 from burn_torch.cli.idx_images import IdxRecipe
 from burn_torch.cli.image_classification import ClassificationConfig, ImageClassifier
 from burn_torch.config.rules import Rules
 from burn_torch.data import FashionMnistDataset
-from burn_torch.nn import (
-    BatchNorm,
-    BatchNormConfig,
-    Conv2d,
-    Conv2dConfig,
-    Dropout,
-    DropoutConfig,
-    Linear,
-    LinearConfig,
-    MaxPool2d,
-    MaxPool2dConfig,
-    PaddingConfig2d,
-    Relu,
-)
 from burn_torch.tensor import Device, Tensor
 
 
@@ -45,15 +32,15 @@ class FashionMnistConfig(ClassificationConfig):
 class FashionMnistModel(ImageClassifier):
     """Two 3 x 3 convolutions with batch norm and pooling, two linear layers."""
 
-    conv1: Conv2d
-    norm1: BatchNorm
-    conv2: Conv2d
-    norm2: BatchNorm
-    pool: MaxPool2d
-    dropout: Dropout
-    linear1: Linear
-    linear2: Linear
-    activation: Relu
+    conv1: nn.Conv2d
+    norm1: nn.BatchNorm
+    conv2: nn.Conv2d
+    norm2: nn.BatchNorm
+    pool: nn.MaxPool2d
+    dropout: nn.Dropout
+    linear1: nn.Linear
+    linear2: nn.Linear
+    activation: nn.Relu
 
     def forward(self, images: Tensor) -> Tensor:
         """images (batch, 28, 28) -> logits (batch, 10)."""
@@ -80,17 +67,17 @@ class FashionMnistRecipe(IdxRecipe):
     def model(self, config: FashionMnistConfig, device: Device) -> FashionMnistModel:
         """A fresh model."""
         c = config.channels
-        same = PaddingConfig2d.Same
+        same = nn.PaddingConfig2d.Same
         return FashionMnistModel(
-            Conv2dConfig((1, c), (3, 3), padding=same).init(device),
-            BatchNormConfig(c).init(device),
-            Conv2dConfig((c, 2 * c), (3, 3), padding=same).init(device),
-            BatchNormConfig(2 * c).init(device),
-            MaxPool2dConfig((2, 2)).init(),
-            DropoutConfig(config.dropout).init(),
-            LinearConfig(2 * c * 7 * 7, config.hidden).init(device),
-            LinearConfig(config.hidden, 10).init(device),
-            Relu(),
+            nn.Conv2dConfig((1, c), (3, 3), padding=same).init(device),
+            nn.BatchNormConfig(c).init(device),
+            nn.Conv2dConfig((c, 2 * c), (3, 3), padding=same).init(device),
+            nn.BatchNormConfig(2 * c).init(device),
+            nn.MaxPool2dConfig((2, 2)).init(),
+            nn.DropoutConfig(config.dropout).init(),
+            nn.LinearConfig(2 * c * 7 * 7, config.hidden).init(device),
+            nn.LinearConfig(config.hidden, 10).init(device),
+            nn.Relu(),
         )
 
 

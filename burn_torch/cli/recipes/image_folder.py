@@ -17,30 +17,16 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch import nn
 from burn_torch.cli.image_classification import ClassificationConfig, ImageBatcher, ImageClassifier
 from burn_torch.cli.recipe import AnyConfig, AnyLoader, Prediction, Recipe
+from burn_torch.cli.recipe_model import loader_pair
 from burn_torch.config import replace
 from burn_torch.config.rules import Rules
 from burn_torch.core.errors import DataError
 from burn_torch.data import DataLoader, Dataset, permutation
 from burn_torch.data.source.image_file import PICTURES, read_grey_image, resized
 from burn_torch.module import Module
-from burn_torch.nn import (
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool2dConfig,
-    BatchNorm,
-    BatchNormConfig,
-    Conv2d,
-    Conv2dConfig,
-    Dropout,
-    DropoutConfig,
-    Linear,
-    LinearConfig,
-    MaxPool2d,
-    MaxPool2dConfig,
-    PaddingConfig2d,
-    Relu,
-)
 from burn_torch.tensor import Device, Tensor, activation
 from burn_torch.train import AccuracyMetric, LossMetric, Metric
 
@@ -95,13 +81,13 @@ class PictureDataset(Dataset[Picture]):
 class ImageFolderModel(ImageClassifier):
     """Three 3 x 3 convolutions with batch norm, pooled to 4 x 4 whatever the size, one linear layer."""
 
-    convs: tuple[Conv2d, ...]
-    norms: tuple[BatchNorm, ...]
-    halve: MaxPool2d
-    pool: AdaptiveAvgPool2d
-    dropout: Dropout
-    output: Linear
-    activation: Relu
+    convs: tuple[nn.Conv2d, ...]
+    norms: tuple[nn.BatchNorm, ...]
+    halve: nn.MaxPool2d
+    pool: nn.AdaptiveAvgPool2d
+    dropout: nn.Dropout
+    output: nn.Linear
+    activation: nn.Relu
 
     def forward(self, images: Tensor) -> Tensor:
         """images (batch, height, width) -> logits (batch, classes)."""
@@ -167,11 +153,7 @@ class ImageFolderRecipe(Recipe):
     def loaders(self, config: ImageFolderConfig, device: Device) -> tuple[AnyLoader, AnyLoader]:
         """See `Recipe.loaders`."""
         train, valid = (PictureDataset(paths, config.size) for paths in self.pictures(config))
-        batcher, size, workers = ImageBatcher(config.mean, config.std), config.batch_size, config.num_workers
-        return (
-            DataLoader(train, batcher, batch_size=size, num_workers=workers, shuffle=config.seed, device=device),
-            DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
-        )
+        return loader_pair(config, device, train, valid, ImageBatcher(config.mean, config.std))
 
     def evaluation(self, config: AnyConfig, device: Device, *, given: bool) -> Mapping[str, AnyLoader]:
         """See `Recipe.evaluation`: of another folder all pictures below its classes."""
@@ -184,15 +166,15 @@ class ImageFolderRecipe(Recipe):
     def model(self, config: ImageFolderConfig, device: Device) -> ImageFolderModel:
         """A fresh model."""
         sizes = [1, config.channels, 2 * config.channels, 4 * config.channels]
-        same = PaddingConfig2d.Same
+        same = nn.PaddingConfig2d.Same
         return ImageFolderModel(
-            tuple(Conv2dConfig(pair, (3, 3), padding=same).init(device) for pair in itertools.pairwise(sizes)),
-            tuple(BatchNormConfig(size).init(device) for size in sizes[1:]),
-            MaxPool2dConfig((2, 2)).init(),
-            AdaptiveAvgPool2dConfig((4, 4)).init(),
-            DropoutConfig(config.dropout).init(),
-            LinearConfig(sizes[-1] * 4 * 4, len(config.classes or ())).init(device),
-            Relu(),
+            tuple(nn.Conv2dConfig(pair, (3, 3), padding=same).init(device) for pair in itertools.pairwise(sizes)),
+            tuple(nn.BatchNormConfig(size).init(device) for size in sizes[1:]),
+            nn.MaxPool2dConfig((2, 2)).init(),
+            nn.AdaptiveAvgPool2dConfig((4, 4)).init(),
+            nn.DropoutConfig(config.dropout).init(),
+            nn.LinearConfig(sizes[-1] * 4 * 4, len(config.classes or ())).init(device),
+            nn.Relu(),
         )
 
     def example_inputs(self, config: ImageFolderConfig, device: Device) -> tuple[Tensor]:

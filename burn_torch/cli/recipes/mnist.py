@@ -7,21 +7,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from burn_torch import nn
 from burn_torch.cli.idx_images import IdxRecipe
 from burn_torch.cli.image_classification import ClassificationConfig, ImageClassifier
 from burn_torch.config.rules import Rules
 from burn_torch.data import MnistDataset
-from burn_torch.nn import (
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool2dConfig,
-    Conv2d,
-    Conv2dConfig,
-    Dropout,
-    DropoutConfig,
-    Linear,
-    LinearConfig,
-    Relu,
-)
 from burn_torch.tensor import Device, Tensor
 
 
@@ -39,13 +29,13 @@ class MnistConfig(ClassificationConfig):
 class MnistModel(ImageClassifier):
     """Two convolutions, 1 to 8 and 8 to 16 channels, pooled to 8 x 8, two linear layers."""
 
-    conv1: Conv2d
-    conv2: Conv2d
-    pool: AdaptiveAvgPool2d
-    dropout: Dropout
-    linear1: Linear
-    linear2: Linear
-    activation: Relu
+    conv1: nn.Conv2d
+    conv2: nn.Conv2d
+    pool: nn.AdaptiveAvgPool2d
+    dropout: nn.Dropout
+    linear1: nn.Linear
+    linear2: nn.Linear
+    activation: nn.Relu
 
     def forward(self, images: Tensor) -> Tensor:
         """images (batch, height, width) -> logits (batch, classes)."""
@@ -71,13 +61,13 @@ class MnistRecipe(IdxRecipe):
     def model(self, config: MnistConfig, device: Device) -> MnistModel:
         """A fresh model."""
         return MnistModel(
-            Conv2dConfig((1, 8), (3, 3)).init(device),
-            Conv2dConfig((8, 16), (3, 3)).init(device),
-            AdaptiveAvgPool2dConfig((8, 8)).init(),
-            DropoutConfig(config.dropout).init(),
-            LinearConfig(16 * 8 * 8, config.hidden).init(device),
-            LinearConfig(config.hidden, 10).init(device),
-            Relu(),
+            nn.Conv2dConfig((1, 8), (3, 3)).init(device),
+            nn.Conv2dConfig((8, 16), (3, 3)).init(device),
+            nn.AdaptiveAvgPool2dConfig((8, 8)).init(),
+            nn.DropoutConfig(config.dropout).init(),
+            nn.LinearConfig(16 * 8 * 8, config.hidden).init(device),
+            nn.LinearConfig(config.hidden, 10).init(device),
+            nn.Relu(),
         )
 
 

@@ -18,27 +18,19 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch import nn
 from burn_torch.cli.csv_rows import read_rows, read_text
 from burn_torch.cli.data_files import DataFiles
 from burn_torch.cli.recipe import AnyLoader, Prediction, Recipe
+from burn_torch.cli.recipe_model import RecipeModel, loader_pair
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.config import replace
 from burn_torch.config.rules import Rules
 from burn_torch.core.errors import DataError
-from burn_torch.data import DataLoader, Dataset
+from burn_torch.data import Dataset
 from burn_torch.module import Module
-from burn_torch.nn import (
-    CrossEntropyLossConfig,
-    Dropout,
-    DropoutConfig,
-    Embedding,
-    EmbeddingConfig,
-    Initializer,
-    Linear,
-    LinearConfig,
-)
 from burn_torch.tensor import Device, Tensor, activation
-from burn_torch.train import AccuracyMetric, ClassificationOutput, LossMetric, Metric, TrainOutput
+from burn_torch.train import AccuracyMetric, ClassificationOutput, LossMetric, Metric
 
 FILES: Final = DataFiles(
     "ag-news",
@@ -148,12 +140,12 @@ class TextBatcher:
 # -- the model -----------------------------------------------------------------------------------------------
 
 
-class BagOfWords(Module):
+class BagOfWords(RecipeModel):
     """The mean of the rows of all words and pairs, then one linear layer."""
 
-    embedding: Embedding
-    dropout: Dropout
-    output: Linear
+    embedding: nn.Embedding
+    dropout: nn.Dropout
+    output: nn.Linear
 
     def forward(self, features: Tensor) -> Tensor:
         """features (batch, grams) -> logits (batch, classes)."""
@@ -163,20 +155,11 @@ class BagOfWords(Module):
         mean = total / there.sum_dim(1).squeeze_dim(1).clamp_min(1.0)
         return self.output.forward(self.dropout.forward(mean))
 
-    def classify(self, batch: TextBatch) -> ClassificationOutput:
+    def measured(self, batch: TextBatch) -> ClassificationOutput:
         """Logits and their mean cross entropy."""
         logits = self.forward(batch.features)
-        loss = CrossEntropyLossConfig().init(logits.device).forward(logits, batch.targets)
+        loss = nn.CrossEntropyLossConfig().init(logits.device).forward(logits, batch.targets)
         return ClassificationOutput(loss, logits, batch.targets)
-
-    def train_step(self, batch: TextBatch) -> TrainOutput[ClassificationOutput]:
-        """Loss and gradients of a batch."""
-        item = self.classify(batch)
-        return TrainOutput.new(self, item.loss.backward(), item)
-
-    def valid_step(self, batch: TextBatch) -> ClassificationOutput:
-        """Loss and logits of a batch."""
-        return self.classify(batch)
 
 
 class TextClassificationRecipe(Recipe):
@@ -205,20 +188,16 @@ class TextClassificationRecipe(Recipe):
     def loaders(self, config: TextClassificationConfig, device: Device) -> tuple[AnyLoader, AnyLoader]:
         """See `Recipe.loaders`."""
         paths = FILES.find(config.data_dir)
-        size, workers, batcher = config.batch_size, config.num_workers, TextBatcher()
         train, test = (TextDataset(paths[name], config) for name in ("train", "test"))
-        return (
-            DataLoader(train, batcher, batch_size=size, num_workers=workers, shuffle=config.seed, device=device),
-            DataLoader(test, batcher, batch_size=size, num_workers=workers, device=device.inner()),
-        )
+        return loader_pair(config, device, train, test, TextBatcher())
 
     def model(self, config: TextClassificationConfig, device: Device) -> BagOfWords:
         """A fresh model; rows begin small, so that what was never seen says little."""
-        rows = EmbeddingConfig(config.buckets, config.d_model, initializer=Initializer.Normal(mean=0.0, std=0.1))
+        rows = nn.EmbeddingConfig(config.buckets, config.d_model, initializer=nn.Initializer.Normal(mean=0.0, std=0.1))
         return BagOfWords(
             rows.init(device),
-            DropoutConfig(config.dropout).init(),
-            LinearConfig(config.d_model, len(config.classes or ())).init(device),
+            nn.DropoutConfig(config.dropout).init(),
+            nn.LinearConfig(config.d_model, len(config.classes or ())).init(device),
         )
 
     def example_inputs(self, config: TextClassificationConfig, device: Device) -> tuple[Tensor]:

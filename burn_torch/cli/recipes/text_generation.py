@@ -13,9 +13,11 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch import nn
 from burn_torch.cli.csv_rows import read_text
 from burn_torch.cli.data_files import DataFiles
 from burn_torch.cli.recipe import AnyConfig, AnyLoader, Prediction, Recipe
+from burn_torch.cli.recipe_model import RecipeModel, loader_pair
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.cli.tokens import BYTES, Tokenizer, learn_merges
 from burn_torch.config import replace
@@ -23,23 +25,9 @@ from burn_torch.config.rules import Rules
 from burn_torch.core.errors import DataError
 from burn_torch.data import DataLoader, Dataset
 from burn_torch.module import Module
-from burn_torch.nn import (
-    CrossEntropyLossConfig,
-    Embedding,
-    EmbeddingConfig,
-    Initializer,
-    LayerNorm,
-    LayerNormConfig,
-    Linear,
-    LinearConfig,
-    TransformerEncoder,
-    TransformerEncoderConfig,
-    TransformerEncoderInput,
-    generate_autoregressive_mask,
-)
 from burn_torch.optim import AdamWConfig, GradientClippingConfig
 from burn_torch.tensor import Device, Tensor
-from burn_torch.train import LossInput, LossMetric, Metric, MetricMetadata, NumericMetric, Reading, TrainOutput
+from burn_torch.train import LossInput, LossMetric, Metric, MetricMetadata, NumericMetric, Reading
 
 FILES: Final = DataFiles(
     "tiny-shakespeare",
@@ -157,14 +145,14 @@ class BitsPerByte(NumericMetric):
         return Reading.of_total(loss * (item.num_tokens / math.log(2)), item.num_bytes)
 
 
-class TextModel(Module):
+class TextModel(RecipeModel):
     """Token and position embeddings, a transformer that sees only what lies behind, and logits of the next token."""
 
-    tokens: Embedding
-    positions: Embedding
-    transformer: TransformerEncoder
-    norm: LayerNorm
-    output: Linear
+    tokens: nn.Embedding
+    positions: nn.Embedding
+    transformer: nn.TransformerEncoder
+    norm: nn.LayerNorm
+    output: nn.Linear
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (batch, seq) -> logits (batch, seq, vocabulary)."""
@@ -172,25 +160,16 @@ class TextModel(Module):
         device = tokens.device
         places = Tensor.arange(range(seq), device).reshape([1, seq])
         x = self.tokens.forward(tokens) + self.positions.forward(places)
-        hidden = TransformerEncoderInput(x, attention=generate_autoregressive_mask(batch, seq, device))
+        hidden = nn.TransformerEncoderInput(x, attention=nn.generate_autoregressive_mask(batch, seq, device))
         return self.output.forward(self.norm.forward(self.transformer.forward(hidden)))
 
     def measured(self, batch: WindowBatch) -> TextOutput:
         """The loss of a batch."""
         logits = self.forward(batch.inputs)
         count, vocabulary = batch.targets.spec.numel, logits.dims()[2]
-        loss = CrossEntropyLossConfig().init(logits.device)
+        loss = nn.CrossEntropyLossConfig().init(logits.device)
         mean = loss.forward(logits.reshape([count, vocabulary]), batch.targets.reshape([count]))
         return TextOutput(mean, count, batch.num_bytes)
-
-    def train_step(self, batch: WindowBatch) -> TrainOutput[TextOutput]:
-        """Loss and gradients of a batch."""
-        item = self.measured(batch)
-        return TrainOutput.new(self, item.loss.backward(), item)
-
-    def valid_step(self, batch: WindowBatch) -> TextOutput:
-        """The loss of a batch."""
-        return self.measured(batch)
 
 
 class TextGenerationRecipe(Recipe):
@@ -223,11 +202,7 @@ class TextGenerationRecipe(Recipe):
         """See `Recipe.loaders`."""
         tokenizer = Tokenizer(config.merges or ())
         train, valid = (Windows(tokenizer.encode(text), config.context) for text in self.texts(config))
-        batcher, size, workers = WindowBatcher(tokenizer), config.batch_size, config.num_workers
-        return (
-            DataLoader(train, batcher, batch_size=size, num_workers=workers, shuffle=config.seed, device=device),
-            DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
-        )
+        return loader_pair(config, device, train, valid, WindowBatcher(tokenizer))
 
     def evaluation(self, config: AnyConfig, device: Device, *, given: bool) -> Mapping[str, AnyLoader]:
         """See `Recipe.evaluation`: of another text all of it."""
@@ -240,16 +215,16 @@ class TextGenerationRecipe(Recipe):
     def model(self, config: TextGenerationConfig, device: Device) -> TextModel:
         """A fresh model."""
         size = len(Tokenizer(config.merges or ()))
-        small = Initializer.Normal(mean=0.0, std=0.02)
-        transformer = TransformerEncoderConfig(
+        small = nn.Initializer.Normal(mean=0.0, std=0.02)
+        transformer = nn.TransformerEncoderConfig(
             config.d_model, 4 * config.d_model, config.n_heads, config.n_layers, dropout=config.dropout, norm_first=True
         )
         return TextModel(
-            EmbeddingConfig(size, config.d_model, initializer=small).init(device),
-            EmbeddingConfig(config.context, config.d_model, initializer=small).init(device),
+            nn.EmbeddingConfig(size, config.d_model, initializer=small).init(device),
+            nn.EmbeddingConfig(config.context, config.d_model, initializer=small).init(device),
             transformer.init(device),
-            LayerNormConfig(config.d_model).init(device),
-            LinearConfig(config.d_model, size, bias=False).init(device),
+            nn.LayerNormConfig(config.d_model).init(device),
+            nn.LinearConfig(config.d_model, size, bias=False).init(device),
         )
 
     def example_inputs(self, config: TextGenerationConfig, device: Device) -> tuple[Tensor]:
