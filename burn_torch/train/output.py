@@ -57,13 +57,16 @@ class LossInput:
 
 
 @dataclass(frozen=True)
-class AccuracyInput:
+class _Compared:
+    outputs: Values
+    targets: Values
+
+
+@dataclass(frozen=True)
+class AccuracyInput(_Compared):
     """Holds what accuracy, top-k accuracy and perplexity read: scores (*items, classes) and the right classes
     (*items,).
     """
-
-    outputs: Values
-    targets: Values
 
 
 TopKAccuracyInput: TypeAlias = AccuracyInput
@@ -84,22 +87,16 @@ class ConfusionStatsInput:
 
 
 @dataclass(frozen=True)
-class HammingScoreInput:
+class HammingScoreInput(_Compared):
     """Holds what the Hamming score reads: scores and labels of 0 and 1, both (items, labels)."""
-
-    outputs: Values
-    targets: Values
 
 
 @dataclass(frozen=True)
-class CerInput:
+class CerInput(_Compared):
     """Holds what the metrics of token sequences read: predicted and true tokens, both (batch, seq), int.
 
     The two may differ in length.
     """
-
-    outputs: Values
-    targets: Values
 
 
 WerInput: TypeAlias = CerInput
@@ -108,11 +105,8 @@ RougeLInput: TypeAlias = CerInput
 
 
 @dataclass(frozen=True)
-class PsnrInput:
+class PsnrInput(_Compared):
     """Holds what PSNR, SSIM and MS-SSIM read: images and the true ones, both (batch, channels, height, width)."""
-
-    outputs: Values
-    targets: Values
 
 
 SsimInput: TypeAlias = PsnrInput
@@ -120,37 +114,34 @@ MsSsimInput: TypeAlias = PsnrInput
 
 
 @dataclass(frozen=True)
-class RegressionInput:
+class RegressionInput(_Compared):
     """Holds what the errors of a regression read: values and the true ones, both (items, *values)."""
-
-    outputs: Values
-    targets: Values
 
 
 @dataclass(frozen=True)
-class DiceInput:
+class DiceInput(_Compared):
     """Holds what the Dice metric reads: masks of 0 and 1 and the true ones, both (batch, classes, *space), one-hot.
 
     With several classes the first one is the background.
     """
 
-    outputs: Values
-    targets: Values
-
 
 # -- outputs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class ClassificationOutput:
+class _Supervised:
+    loss: Values
+    output: Values
+    targets: Values
+    count: Values | float | None = None
+
+
+@dataclass(frozen=True)
+class ClassificationOutput(_Supervised):
     """The output of a classifier.
 
     Shapes: loss () or (1,), the mean over the items; output (*items, classes), its scores; targets (*items,), int.
     `count` is over how many items the loss is the mean: all targets by default; say it where padding is left out.
     """
-
-    loss: Values
-    output: Values
-    targets: Values
-    count: Values | float | None = None
 
     def adapt(self, kind: type[object]) -> Any:
         """LossInput, AccuracyInput or ConfusionStatsInput; None for another."""
@@ -162,17 +153,12 @@ class ClassificationOutput:
 
 
 @dataclass(frozen=True)
-class MultiLabelClassificationOutput:
+class MultiLabelClassificationOutput(_Supervised):
     """The output of a classifier whose labels do not exclude each other.
 
     Shapes: loss () or (1,), the mean over the items; output (items, labels), its scores; targets the same, 0 or 1.
     `count` is over how many items the loss is the mean: the rows by default.
     """
-
-    loss: Values
-    output: Values
-    targets: Values
-    count: Values | float | None = None
 
     def adapt(self, kind: type[object]) -> Any:
         """LossInput, HammingScoreInput or ConfusionStatsInput; None for another."""
@@ -186,17 +172,12 @@ class MultiLabelClassificationOutput:
 
 
 @dataclass(frozen=True)
-class RegressionOutput:
+class RegressionOutput(_Supervised):
     """The output of a regression.
 
     Shapes: loss () or (1,), the mean over the items; output and targets (items, *values).
     `count` is over how many items the loss is the mean: the first axis of the targets by default.
     """
-
-    loss: Values
-    output: Values
-    targets: Values
-    count: Values | float | None = None
 
     def adapt(self, kind: type[object]) -> Any:
         """LossInput, RegressionInput, or PsnrInput of images; None for another."""
