@@ -19,15 +19,17 @@ from types import ModuleType
 __all__ = ["export_lazily", "list_exports"]
 
 
-def list_exports(scope: dict[str, object]) -> None:
+def list_exports(scope: dict[str, object], *modules: str) -> None:
     """Sets a package's `__all__`: what it has imported so far, but modules and names that begin with an underscore.
 
     Constants come first, then classes, then functions.
+
+    modules     those that the package exports all the same
     """
     names = [
         name
         for name, value in scope.items()
-        if not name.startswith("_") and not isinstance(value, ModuleType | __future__._Feature)
+        if name in modules or not (name.startswith("_") or isinstance(value, ModuleType | __future__._Feature))
     ]
     scope["__all__"] = sorted(names, key=_in_order)
 

@@ -1,26 +1,16 @@
 """Fusion: operations that become one generated kernel; see docs/building-blocks/fusion.md."""
 
-from burn_torch.fusion.body.reasons import Reason, Unfusible
-from burn_torch.fusion.planning.plan import Boundary, Group, Plan
-from burn_torch.fusion.planning.planner import fuse, plan_of
-from burn_torch.fusion.rewrites.choices import Choices
-from burn_torch.fusion.rewrites.patterns import Pattern, register_pattern, unregister_pattern
-from burn_torch.fusion.telling.explanation import FusionExplanation, KernelReport, SymbolReport, explain
+from burn_torch.core.exports import list_exports as _list_exports
+from burn_torch.fusion.body.reasons import Reason as Reason
+from burn_torch.fusion.body.reasons import Unfusible as Unfusible
+from burn_torch.fusion.planning.plan import Boundary as Boundary
+from burn_torch.fusion.planning.plan import Group as Group
+from burn_torch.fusion.planning.plan import Plan as Plan
+from burn_torch.fusion.planning.planner import *
+from burn_torch.fusion.rewrites.choices import Choices as Choices
+from burn_torch.fusion.rewrites.patterns import Pattern as Pattern
+from burn_torch.fusion.rewrites.patterns import register_pattern as register_pattern
+from burn_torch.fusion.rewrites.patterns import unregister_pattern as unregister_pattern
+from burn_torch.fusion.telling.explanation import *
 
-__all__ = [
-    "Boundary",
-    "Choices",
-    "FusionExplanation",
-    "Group",
-    "KernelReport",
-    "Pattern",
-    "Plan",
-    "Reason",
-    "SymbolReport",
-    "Unfusible",
-    "explain",
-    "fuse",
-    "plan_of",
-    "register_pattern",
-    "unregister_pattern",
-]
+_list_exports(globals())

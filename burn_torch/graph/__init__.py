@@ -1,23 +1,12 @@
 """The one intermediate representation, what writes it, what transforms it and what runs it anywhere."""
 
-from burn_torch.graph.interpreter import interpret
-from burn_torch.graph.ir import Graph, Literal, Node
-from burn_torch.graph.origin import Origin, Origins
-from burn_torch.graph.passes import dead_code
-from burn_torch.graph.source import straight_line
-from burn_torch.graph.trace import Slot, Trace
-from burn_torch.graph.verifier import verify
+from burn_torch.core.exports import list_exports as _list_exports
+from burn_torch.graph.interpreter import interpret as interpret
+from burn_torch.graph.ir import *
+from burn_torch.graph.origin import *
+from burn_torch.graph.passes import dead_code as dead_code
+from burn_torch.graph.source import straight_line as straight_line
+from burn_torch.graph.trace import *
+from burn_torch.graph.verifier import *
 
-__all__ = [
-    "Graph",
-    "Literal",
-    "Node",
-    "Origin",
-    "Origins",
-    "Slot",
-    "Trace",
-    "dead_code",
-    "interpret",
-    "straight_line",
-    "verify",
-]
+_list_exports(globals())

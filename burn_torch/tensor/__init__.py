@@ -1,65 +1,37 @@
 """Users' values: Tensor, Device, Gradients; functions of tensors; options."""
 
 from burn_torch.core.checking import check_exports as _check_exports
-from burn_torch.core.distribution import Distribution
+from burn_torch.core.distribution import Distribution as Distribution
+from burn_torch.core.exports import list_exports as _list_exports
 from burn_torch.core.spellings import refuse_calls as _refuse_calls
-from burn_torch.tensor import activation, functional, grid, stats
-from burn_torch.tensor._indexing import s
-from burn_torch.tensor.broadcasting import BroadcastWarning
-from burn_torch.tensor.device import Device
-from burn_torch.tensor.gradients import ConstantGradientsWarning, Gradients
-from burn_torch.tensor.options import (
-    AttentionModuleOptions,
-    ConvOptions,
-    ConvTransposeOptions,
-    GridIndexing,
-    GridSampleOptions,
-    GridSamplePaddingMode,
-    GridSparsity,
-    IndexingUpdateOp,
-    IndexPos,
-    InterpolateMode,
-    InterpolateOptions,
-    PaddedConvOptions,
-    PadMode,
-    TensorCreationOptions,
-    UnfoldOptions,
-)
-from burn_torch.tensor.printing import PrintOptions, set_print_options
-from burn_torch.tensor.tensor import Tensor
-from burn_torch.tensor.transaction import Transaction
+from burn_torch.tensor import activation as activation
+from burn_torch.tensor import functional as functional
+from burn_torch.tensor import grid as grid
+from burn_torch.tensor import stats as stats
+from burn_torch.tensor._indexing import s as s
+from burn_torch.tensor.broadcasting import BroadcastWarning as BroadcastWarning
+from burn_torch.tensor.device import *
+from burn_torch.tensor.gradients import *
+from burn_torch.tensor.options import AttentionModuleOptions as AttentionModuleOptions
+from burn_torch.tensor.options import ConvOptions as ConvOptions
+from burn_torch.tensor.options import ConvTransposeOptions as ConvTransposeOptions
+from burn_torch.tensor.options import GridIndexing as GridIndexing
+from burn_torch.tensor.options import GridSampleOptions as GridSampleOptions
+from burn_torch.tensor.options import GridSamplePaddingMode as GridSamplePaddingMode
+from burn_torch.tensor.options import GridSparsity as GridSparsity
+from burn_torch.tensor.options import IndexingUpdateOp as IndexingUpdateOp
+from burn_torch.tensor.options import IndexPos as IndexPos
+from burn_torch.tensor.options import InterpolateMode as InterpolateMode
+from burn_torch.tensor.options import InterpolateOptions as InterpolateOptions
+from burn_torch.tensor.options import PaddedConvOptions as PaddedConvOptions
+from burn_torch.tensor.options import PadMode as PadMode
+from burn_torch.tensor.options import TensorCreationOptions as TensorCreationOptions
+from burn_torch.tensor.options import UnfoldOptions as UnfoldOptions
+from burn_torch.tensor.printing import PrintOptions as PrintOptions
+from burn_torch.tensor.printing import set_print_options as set_print_options
+from burn_torch.tensor.tensor import *
+from burn_torch.tensor.transaction import *
 
-__all__ = [
-    "AttentionModuleOptions",
-    "BroadcastWarning",
-    "ConstantGradientsWarning",
-    "ConvOptions",
-    "ConvTransposeOptions",
-    "Device",
-    "Distribution",
-    "Gradients",
-    "GridIndexing",
-    "GridSampleOptions",
-    "GridSamplePaddingMode",
-    "GridSparsity",
-    "IndexPos",
-    "IndexingUpdateOp",
-    "InterpolateMode",
-    "InterpolateOptions",
-    "PadMode",
-    "PaddedConvOptions",
-    "PrintOptions",
-    "Tensor",
-    "TensorCreationOptions",
-    "Transaction",
-    "UnfoldOptions",
-    "activation",
-    "functional",
-    "grid",
-    "s",
-    "set_print_options",
-    "stats",
-]
-
+_list_exports(globals(), "activation", "functional", "grid", "stats")
 _refuse_calls(__name__, "Tensor.from_data(values, device)")
 _check_exports(globals(), quick=True, but=("Tensor", "Gradients"))

@@ -1,31 +1,18 @@
 """Transforms of functions: compile, and derivatives."""
 
 from burn_torch.core.checking import check_exports as _check_exports
-from burn_torch.transform.compilation import Compiled, RetraceWarning, compile
-from burn_torch.transform.differentiation import grad, value_and_grad
-from burn_torch.transform.explaining import assert_fused, explain
-from burn_torch.transform.explanation import Explanation
-from burn_torch.transform.linearization import hvp, jvp, vjp
-from burn_torch.transform.per_sample import PerSampleLoopWarning, per_sample_grad
-from burn_torch.transform.program import MemoryLimitWarning
-from burn_torch.transform.structure import register_container
+from burn_torch.core.exports import list_exports as _list_exports
+from burn_torch.transform.compilation import Compiled as Compiled
+from burn_torch.transform.compilation import RetraceWarning as RetraceWarning
+from burn_torch.transform.compilation import compile as compile
+from burn_torch.transform.differentiation import grad as grad
+from burn_torch.transform.differentiation import value_and_grad as value_and_grad
+from burn_torch.transform.explaining import *
+from burn_torch.transform.explanation import Explanation as Explanation
+from burn_torch.transform.linearization import *
+from burn_torch.transform.per_sample import *
+from burn_torch.transform.program import MemoryLimitWarning as MemoryLimitWarning
+from burn_torch.transform.structure import register_container as register_container
 
-__all__ = [
-    "Compiled",
-    "Explanation",
-    "MemoryLimitWarning",
-    "PerSampleLoopWarning",
-    "RetraceWarning",
-    "assert_fused",
-    "compile",
-    "explain",
-    "grad",
-    "hvp",
-    "jvp",
-    "per_sample_grad",
-    "register_container",
-    "value_and_grad",
-    "vjp",
-]
-
+_list_exports(globals())
 _check_exports(globals())
