@@ -16,9 +16,14 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ConfigError
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.fusion import Pattern, plan_of, register_pattern, unregister_pattern
-from burn_torch.fusion.c.expressions import c_expression
+from burn_torch.fusion.body.dialect import Expression
+from burn_torch.fusion.body.loops import domain_of
+from burn_torch.fusion.body.templates import read_template
+from burn_torch.fusion.body.tiles import decide_tiles
+from burn_torch.fusion.c.dialect import C
+from burn_torch.fusion.c.lanes import LaneNeeds, Loops
 from burn_torch.fusion.rewrites.patterns import replaced
-from burn_torch.fusion.triton.expressions import expression
+from burn_torch.fusion.triton.dialect import Triton
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
 from burn_torch.ops.elementary import ELEMENTARY
@@ -247,15 +252,25 @@ def test_a_template_that_is_no_expression_is_refused_where_it_is_declared(templa
             return x
 
 
+def written_by_both(template: str, operands: list[str], kind: DType) -> tuple[str, str]:
+    """A template in Triton and in C."""
+    body = traced(row("exp"), [tensor(4)])
+    dialects = Triton(decide_tiles(body, Triton)), C(LaneNeeds(body, domain_of(body), C, Loops(4)).decide())
+    triton, c = (
+        Expression(dialect, lambda name: operands[int(name[1:])], kind, None, str, {}).write(
+            read_template(template).tree
+        )
+        for dialect in dialects
+    )
+    return triton, c
+
+
 def test_templates_may_call_what_kernels_write() -> None:
     """In Triton and in C, in float32 or at least there; and every row of the table is such a template."""
-    used: set[str] = set()
     for name in FUNCTIONS:
         operands = range(ELEMENTARY[name].operands) if name in ELEMENTARY else ()
         template = f"{name}({', '.join(f'{{{i}}}' for i in operands)})" if name != "float" else "float('inf')"
-        for write in (expression, c_expression):
-            extra = {"rounded": None} if write is expression else {}
-            assert write(template, ["a", "b", "c"], DType.F32, used=used, line=str, **extra)
+        assert written_by_both(template, ["a", "b", "c"], DType.F32)
     for row_ in REGISTRY.values():
         if row_.pointwise is not None:
             require_template(row_.name, row_.pointwise, [name for name, _ in row_.signature.inputs])
@@ -264,5 +279,5 @@ def test_templates_may_call_what_kernels_write() -> None:
 @pytest.mark.parametrize("sign", ["<<", ">>"])
 def test_a_literal_is_shifted_in_the_type_of_the_result(sign: str) -> None:
     """85 << 36 was that of an int, of 32 bits: 1360 with some compilers."""
-    text = c_expression(f"({{0}} {sign} {{1}})", ["85", "x"], DType.I64, used=set(), line=str)
+    _, text = written_by_both(f"({{0}} {sign} {{1}})", ["85", "x"], DType.I64)
     assert f"(int64_t)85 {sign}" in text

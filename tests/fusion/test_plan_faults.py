@@ -15,6 +15,7 @@ from burn_torch import Device, Tensor, compile, explain, value_and_grad
 from burn_torch.backend.lazy import FusionWarning
 from burn_torch.backend.libtorch.generated import c_kernels
 from burn_torch.core.errors import ShapeError
+from burn_torch.fusion.body import needs
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.planning import pieces, planner, schedule
 from burn_torch.fusion.planning.faults import note_fault, plan_or_plainer
@@ -174,7 +175,7 @@ def test_a_group_that_must_write_more_than_it_was_joined_for_stays_a_kernel(
     seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group that does again what another one makes reads what that one read: its maker has more results then."""
-    monkeypatch.setattr(lowering, "MOST_TENSORS", 7)
+    monkeypatch.setattr(needs, "MOST_TENSORS", 7)
 
     def loss(w: Tensor, x: Tensor) -> Tensor:
         """An LSTM of three steps."""

@@ -341,29 +341,29 @@ _PASSES: Final = (
 )  # fmt: skip
 _KERNELS: Final = (
     Fault("c-writes-before-it-reads", "c", 3000, _make_edit(
-        f"{_FUSION}.c_iteration:Iteration.may_cover", "read_at == at and read_in <= stretch", "read_at == at",
+        f"{_FUSION}.c.lanes:LaneNeeds.may_cover", "read_at == at and read_in <= stretch", "read_at == at",
     )),
-    Fault("c-covers-what-it-reads-elsewhere", "c", 1500, _all(  # the pairs come from Triton's writer, C takes some
-        _make_edit(f"{_FUSION}.c_iteration:Iteration.may_cover", "read_at == at and read_in <= stretch", "True"),
-        _make_edit(f"{_FUSION}.lowering:Writer._over", "self.read_at[i] == {at} and ", ""),
+    Fault("c-covers-what-it-reads-elsewhere", "c", 1500, _all(  # the pairs come from the needs of tiles, C takes some
+        _make_edit(f"{_FUSION}.c.lanes:LaneNeeds.may_cover", "read_at == at and read_in <= stretch", "True"),
+        _make_edit(f"{_FUSION}.body.tiles:TileNeeds.over", "self._read_at[i] == {at} and ", ""),
     )),
     Fault("c-remainder-by-floor", "c", 3000, _remainder_by_floor),
     Fault("c-maximum-starts-at-zero", "c", 1500, _make_edit(
-        f"{_FUSION}.c_totals:Total.neutral", 'float("-inf") if self.kind == "max"', '0.0 if self.kind == "max"',
+        f"{_FUSION}.c.totals:Total.neutral", 'float("-inf") if self.kind == "max"', '0.0 if self.kind == "max"',
     )),
     Fault("c-takes-strided-for-contiguous", "c", 1500, _make_edit(
         "burn_torch.backend.libtorch.generated.c_kernels:CFunction._strided",
         "None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride()", "None",
     )),
     Fault("c-computes-doubles-as-floats", "c", 600, _make_edit(
-        f"{_FUSION}.expressions:computed_in", "dtype in _HALF else dtype",
+        f"{_FUSION}.body.templates:computed_in", "dtype in _HALF else dtype",
         "dtype in _HALF or dtype is DType.F64 else dtype",
     )),
     Fault("triton-takes-strided-for-contiguous", "interpreter", 300, _make_edit(
-        f"{_FUSION}.values:Values._load", "if layout is None else strided_index", "if spec else strided_index",
+        f"{_FUSION}.body.needs:Needs._load", "if layout is None else strided_index", "if spec else strided_index",
     )),
     Fault("triton-reduces-lanes-beyond-the-edge", "interpreter", 600, _make_edit(
-        f"{_FUSION}.values:Values._computed", 'f"tl.where(inside, {given}, {neutral})"', "given",
+        f"{_FUSION}.triton.dialect:Triton._gathered", 'f"tl.where(inside, {text}, {neutral(kind, kept_in)})"', "text",
     )),
 )  # fmt: skip
 

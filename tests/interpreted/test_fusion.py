@@ -17,6 +17,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
 from burn_torch.fusion import plan_of
+from burn_torch.fusion.body import needs
 from burn_torch.fusion.planning.bodies import Role, role_of
 from burn_torch.fusion.triton import lowering
 from burn_torch.graph.interpreter import interpret
@@ -107,7 +108,7 @@ def test_extremes_propagate_nan(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp", "var"])
 def test_rows_that_do_not_fit_a_program(name: str, seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lowering, "LONGEST_ROW", 8)
+    monkeypatch.setattr(needs, "LONGEST_ROW", 8)
     attrs: dict[str, Any] = {"softmax": {"dim": 1}, "log_softmax": {"dim": 1}, "logsumexp": {"dims": (1,)}}.get(
         name, {"dims": (1,), "correction": 1}
     )
@@ -183,7 +184,7 @@ def test_random_rows_of_doubles_keep_their_digits() -> None:
 def test_random_rows_beside_reductions(cols: int, seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole rows and rows in steps, of lengths that four divides or not."""
     if cols > 1000:
-        monkeypatch.setattr(lowering, "LONGEST_ROW", 64)
+        monkeypatch.setattr(needs, "LONGEST_ROW", 64)
 
     def drop(x, key, stream):
         h = x * row("dropout_mask")(0.4, key, stream, shape=(3, cols), dtype=DType.F32, place="cpu")
@@ -199,7 +200,7 @@ def test_random_rows_beside_reductions(cols: int, seed: np.random.Generator, mon
 def test_random_images_summed_over_batch_and_axes(
     shape: tuple[int, ...], longest: int, seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lowering, "LONGEST_ROW", longest)
+    monkeypatch.setattr(needs, "LONGEST_ROW", longest)
 
     def drop(x, key, stream):
         h = x * row("dropout_mask")(0.4, key, stream, shape=shape, dtype=DType.F32, place="cpu")

@@ -22,6 +22,7 @@ from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import plan_of
+from burn_torch.fusion.body import needs
 from burn_torch.fusion.rows.row import body_of
 from burn_torch.fusion.triton import lowering
 from burn_torch.fusion.triton.configs import Tiles, candidates_of
@@ -67,7 +68,7 @@ def test_every_candidate_passes_its_trial(name: str, held: bool) -> None:
 
 @pytest.mark.parametrize("dims", [(0,), (1,)], ids=["columns", "rows"])
 def test_every_candidate_of_rows_in_steps_passes(dims: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lowering, "LONGEST_ROW", 8)
+    monkeypatch.setattr(needs, "LONGEST_ROW", 8)
     specs = [tensor(300, 5) if dims == (0,) else tensor(2, 5003)]
     body = traced(lambda x: row("sum")(row("tanh")(x), dims=dims), specs)
     kernel = lowering.lower(body, layouts=[None])

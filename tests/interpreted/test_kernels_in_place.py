@@ -15,7 +15,7 @@ from burn_torch.backend import LibTorch  # after the check for triton
 from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.fusion import plan_of
-from burn_torch.fusion.triton import lowering
+from burn_torch.fusion.body import needs
 from burn_torch.fusion.triton.lowering import lower
 from burn_torch.graph.ir import Graph
 from tests.fusion.checking import agree, in_float64, made
@@ -63,7 +63,7 @@ def plan_body(graph: Graph) -> Graph:
 def test_rows_in_steps_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = plan_body(traced(softmax, [tensor(3, 40)]))
     assert lower(graph).over == ((0, 0),)
-    monkeypatch.setattr(lowering, "LONGEST_ROW", 8)
+    monkeypatch.setattr(needs, "LONGEST_ROW", 8)
     assert lower(graph).over == ()
 
 

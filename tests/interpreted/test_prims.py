@@ -154,7 +154,7 @@ def _divide(x_ptr: Any, y_ptr: Any, divisor: Any, inverse: Any, BLOCK: tl.conste
 
 @pytest.mark.parametrize("number", [2.0, 49.0, 0.1, -3.0, 3e38, 0.0, -0.0, float("inf"), float("nan"), 2.0**-126])
 def test_division_by_a_number(number: float) -> None:
-    from burn_torch.fusion.triton.numbers import _divisor, _inverse
+    from burn_torch.fusion.body.numbers import _divisor, _inverse
 
     odd = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan")])
     x = torch.cat([torch.linspace(-100, 100, 4091), odd])

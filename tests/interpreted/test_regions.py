@@ -14,6 +14,7 @@ from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, NumberSpec, TensorSpec
 from burn_torch.fusion import plan_of
+from burn_torch.fusion.body import needs
 from burn_torch.fusion.rows.row import body_of
 from burn_torch.fusion.triton import lowering
 from tests.fusion.checking import agree, in_float64, made
@@ -33,7 +34,7 @@ def test_values(name: str, dtype: DType, seed: np.random.Generator) -> None:
 
 
 def test_rows_in_steps(seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lowering, "LONGEST_ROW", 8)
+    monkeypatch.setattr(needs, "LONGEST_ROW", 8)
 
     def function(x: Any, y: Any) -> Any:
         z = row("pad")(row("cat")(x, y, dim=1), -1.0, padding=((0, 0), (1, 2)), mode="constant")

@@ -14,8 +14,9 @@ from burn_torch.backend import LibTorch  # after the check for triton
 from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.fusion import plan_of
+from burn_torch.fusion.body import tiles as tile_needs
+from burn_torch.fusion.body import two_loops
 from burn_torch.fusion.rewrites import deviations
-from burn_torch.fusion.triton import lowering, two_loops
 from burn_torch.fusion.triton.configs import Tiles
 from burn_torch.fusion.triton.lowering import lower
 from burn_torch.graph.ir import Graph
@@ -30,8 +31,8 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets long reductions begin at sizes that the interpreter computes."""
-    monkeypatch.setattr(lowering, "SHORT_COLUMN", 4)
-    monkeypatch.setattr(lowering, "LONGEST_COLUMN", 4)
+    monkeypatch.setattr(tile_needs, "SHORT_COLUMN", 4)
+    monkeypatch.setattr(tile_needs, "LONGEST_COLUMN", 4)
     monkeypatch.setattr(two_loops, "_SHORTEST_SIDE", 4)
     monkeypatch.setattr(two_loops, "_SHORTEST_ROW", 8)
     monkeypatch.setattr(two_loops, "_FEWEST", 1)

@@ -1,1 +1,1 @@
-"""What a kernel computes, before any text: indexes, loops, regions, and why something is no part of a kernel."""
+"""Bodies of kernels before any text: indexes, loops, regions, steps, and why something is no part of a kernel."""

@@ -72,11 +72,7 @@ def parts_beside(body: Graph, folds: Sequence[Node]) -> tuple[Node, int] | None:
 
 @final
 class Columns:
-    """The sums of columns of a kernel that is written.
-
-    head   lines before the loop over the rows of a part: what is the same for all rows
-    sums   the tile that each sum is kept in, by output
-    """
+    """How a kernel sums columns beside its rows: in how many parts of how many rows of which length."""
 
     def __init__(self, parts: int, rows: int, length: int) -> None:
         if length > LONGEST_GATHERED:
@@ -86,34 +82,9 @@ class Columns:
         self.parts: Final = parts
         self.rows: Final = rows
         self.length: Final = length
-        self.head: Final[list[str]] = []
-        self.sums: Final[dict[int, str]] = {}
 
     def operand_at(self, node: Node, x: Index, r: Index) -> tuple[Index, ...]:
         """Where the operand of a sum lies, for the element of a row."""
         spec = node.call.specs[0]
         assert isinstance(spec, TensorSpec)
         return split_index(x * self.length + r, spec.shape) if spec.ndim else (constant(0),)
-
-    def begin(self, number: int, kind: str) -> str:
-        """Makes the tile that the sum for an output is kept in; gives its name."""
-        name = self.sums[number] = f"columns{number}"
-        self.head.append(f"{name} = tl.full((XB, RB), 0, {kind})")
-        return name
-
-    def source(self, start: str, lanes: str, body: Sequence[str], at: str) -> list[str]:
-        """The lines of the kernel.  lanes: of a row; at: the type of indexes."""
-        per = self.rows // self.parts
-        lines = [f"part = {start}", f"r = {lanes}[None, :]", *self.head]
-        lines.append(f"for x0 in tl.range(0, {per}, XB, num_stages=STAGES):")
-        inside = [
-            "of_part = x0 + tl.arange(0, XB)[:, None]",
-            f"x = tl.where(of_part < {per}, part * {per} + of_part, {self.rows}){at}",
-            f"inside = (x < {self.rows}) & (r < {self.length})",
-            *body,
-        ]
-        lines += [f"    {line}" for line in inside]
-        for number, name in self.sums.items():
-            value = f"tl.sum({name}, 0)[None, :].to(q{number}.dtype.element_ty)"
-            lines.append(f"tl.store(q{number} + (part * {self.length} + r), {value}, mask=r < {self.length})")
-        return lines

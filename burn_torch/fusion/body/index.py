@@ -197,6 +197,10 @@ class Index:
                 assert isinstance(atom, Part | _Quotient | _Remainder)
                 yield from atom.of.parts()
 
+    def tests(self) -> list[str]:
+        """Where it may be used, as source."""
+        return list(dict.fromkeys(test for part in self.parts() for test in part.tests()))
+
     def step(self, variable: Var) -> Whole | None:
         """By how much it grows with a loop variable; None where unevenly."""
         total: Whole = 0

@@ -1,11 +1,13 @@
-"""The loops of a kernel, and what is known of a kernel that is written."""
+"""The loops of a kernel, and what is known of a kernel before and after it is written."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, final
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple, final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.columns import parts_beside
@@ -13,9 +15,9 @@ from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.laws import Folds
 from burn_torch.ops.value import Primitive
-from burn_torch.symbolic.sizes import size_hint
+from burn_torch.symbolic.sizes import Size, size_hint
 
-__all__ = ["Argument", "Domain", "Kernel", "domain_of", "tensor"]
+__all__ = ["Argument", "Domain", "Kernel", "Lowered", "Text", "Written", "domain_of", "tensor"]
 
 
 # -- what a kernel is -----------------------------------------------------------------------------
@@ -62,20 +64,76 @@ class Argument:
 
 
 @final
-@dataclass(frozen=True)
-class Kernel:
-    """A lowered body.
-
-    inputs    positions of the body's inputs that are tensors the kernel reads, in the order of its arguments
-    outputs   specs of what it writes
-    numbers   further arguments
-    """
+class Written(NamedTuple):
+    """The text of a kernel: its name, made of its source, the numbers that it takes, and what symbols it takes."""
 
     name: str
     source: str
+    numbers: tuple[Argument, ...]
+    sizes: tuple[Size, ...]
+
+
+@final
+class Text:
+    """The text of a kernel, written when it is first asked for.
+
+    write  gives the source by the name KERNEL, the numbers and the symbols
+    """
+
+    def __init__(self, write: Callable[[], tuple[str, Sequence[Argument], Sequence[Size]]]) -> None:
+        self._written: Callable[[], Any] | Written = write
+
+    @property
+    def written(self) -> Written:
+        """The text; two threads that ask for it first write the same."""
+        written = self._written
+        if isinstance(written, Written):
+            return written
+        source, numbers, sizes = written()
+        name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
+        self._written = Written(name, source.replace("KERNEL", name), tuple(numbers), tuple(sizes))
+        return self._written
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A body as a kernel; nothing of its text is written before it is asked for.
+
+    inputs    positions of the body's inputs that are tensors the kernel reads, in the order of its arguments
+    outputs   specs of what it writes
+    """
+
+    text: Text
     inputs: tuple[int, ...]
     outputs: tuple[TensorSpec, ...]
-    numbers: tuple[Argument, ...]
+    sizes_here: Callable[[], tuple[int, ...]] | None = field(default=None, kw_only=True)
+
+    @cached_property
+    def name(self) -> str:
+        """Its name, made of its source."""
+        return self.text.written.name
+
+    @cached_property
+    def source(self) -> str:
+        """Its source."""
+        return self.text.written.source
+
+    @cached_property
+    def numbers(self) -> tuple[Argument, ...]:
+        """Further arguments."""
+        return self.text.written.numbers
+
+    @cached_property
+    def sizes(self) -> tuple[Any, ...]:
+        """Arguments beside, where sizes are symbols: sizes made of these; of a kernel at some, whole numbers."""
+        return self.text.written.sizes if self.sizes_here is None else self.sizes_here()
+
+
+@final
+@dataclass(frozen=True)
+class Kernel(Lowered):
+    """A body as a kernel of elements or rows."""
+
     domain: Domain
     rows_together: bool
     """Whether neighbours in memory lie along `x`, though `r` is there too: columns are reduced."""
@@ -88,25 +146,30 @@ class Kernel:
     """(output, position of the body's input): the first may lie over the second, read at its own element alone."""
     held: bool = False
     """Whether its numbers lie on the device, and it takes pointers to them."""
-    sizes: tuple[Any, ...] = ()
-    """What it takes beside, where its sizes are symbols: sizes made of these; of a kernel `at` some, whole numbers."""
     streamed: int = 0
     """Bytes for each step of both loops, of all that it reads."""
     turned: bool = False
     """Whether neighbours in memory lie along `x` in some of what it reads and along `r` in some."""
+    symbolic: bool = False
+    """Whether its sizes are symbols."""
 
     @property
     def steps(self) -> bool:
         """Whether a program goes over something in steps: what later ones read may be on its way before."""
         return self.domain.reduced is not None and (not self.whole_rows or self.domain.parts > 0)
 
-    def at(self, loops: Sequence[tuple[int, ...]], outputs: Sequence[TensorSpec], sizes: Sequence[int]) -> Kernel:
+    def at(
+        self,
+        loops: Sequence[tuple[int, ...]],
+        outputs: Sequence[TensorSpec],
+        sizes: Callable[[], tuple[int, ...]],
+    ) -> Kernel:
         """The kernel of symbolic sizes at some of them.  loops: `kept`, `reduced` and `shape` of its domain."""
         kept, reduced, shape = loops
         domain = replace(
             self.domain, kept=kept, reduced=reduced if self.domain.reduced is not None else None, shape=shape
         )
-        return replace(self, domain=domain, outputs=tuple(outputs), sizes=tuple(sizes))
+        return replace(self, domain=domain, outputs=tuple(outputs), sizes_here=sizes, symbolic=False)
 
 
 # -- the loops ---------------------------------------------------------------------------------------

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final, final
 
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.body.loops import Domain, domain_of
+from burn_torch.fusion.body.loops import Domain, Lowered, Text, domain_of
 from burn_torch.fusion.body.reasons import Unfusible
-from burn_torch.fusion.c.writer import CKernel, CWriter, Loops
+from burn_torch.fusion.c.dialect import C
+from burn_torch.fusion.c.lanes import LaneNeeds, Loops
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.laws import Moves
 from burn_torch.symbolic.sizes import size_hint
@@ -24,6 +26,20 @@ _FEW_LANES: Final = 16
 """Lanes that are no vector."""
 
 
+@final
+@dataclass(frozen=True)
+class CKernel(Lowered):
+    """A body as a C function: pointers to inputs and outputs, numbers, and how many threads it may use.
+
+    over     (output, position of the body's input): the first may be written over the second
+    work     operations on elements, which say whether threads are worth their start
+    """
+
+    domain: Domain
+    over: tuple[tuple[int, int], ...]
+    work: Any
+
+
 def lower_to_c(
     body: Graph, *, strict: bool = False, layouts: Sequence[tuple[object, ...] | None] | None = None
 ) -> CKernel:
@@ -35,23 +51,23 @@ def lower_to_c(
     Raises: Unfusible, with the reason.
     """
     domain = domain_of(body)
-    found: tuple[float, CKernel] | None = None
-    fault: Unfusible | None = None
+    best: LaneNeeds | None = None
+    reason: Unfusible | None = None
     for loops in _ways(domain):
-        writer = CWriter(body, domain, loops, strict=strict, layouts=layouts)
         try:
-            kernel = writer.c_kernel()
-        except Unfusible as why:
-            fault = why
+            needs = LaneNeeds(body, domain, C, loops, strict=strict, layouts=layouts).decide()
+        except Unfusible as fault:
+            reason = fault
             continue
-        if found is None or writer.cost() < found[0]:
-            found = writer.cost(), kernel
-        if not writer.apart and size_hint(loops.inner) >= _FEW_LANES:
+        if best is None or needs.cost < best.cost:
+            best = needs
+        if needs.is_side_by_side and size_hint(loops.inner) >= _FEW_LANES:
             break
-    if found is None:
-        assert fault is not None
-        raise fault
-    return found[1]
+    if best is None:
+        assert reason is not None
+        raise reason
+    chosen, work = best, domain.rows * domain.length * max(len(body.nodes), 1)
+    return CKernel(Text(lambda: C(chosen).text()), best.inputs, best.results, domain, best.over(), work)
 
 
 def lowered_for_cpu(body: Graph, *, strict: bool) -> CKernel | None:

@@ -7,8 +7,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from burn_torch.fusion.body.kernel_proof import MOST_STEPS, Access, KernelFault, Kernels, Loops, judge
 from burn_torch.fusion.c.text import Assign, Declare, Expression, Loop, Statement, parse_kernel
-from burn_torch.fusion.triton.kernel_proof import MOST_STEPS, Access, KernelFault, Kernels, Loops, judge
 from burn_torch.ops.value import Primitive
 
 __all__ = ["prove_c"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.fusion.c.expressions import C_TYPES, c_number
+from burn_torch.fusion.c.numbers import C_TYPES, c_number
 from burn_torch.symbolic.sizes import Size
 
 __all__ = ["COLUMNS", "Total"]

@@ -7,7 +7,7 @@ from typing import Final, final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.reasons import Reason, Unfusible
-from burn_torch.fusion.triton.expressions import TYPES
+from burn_torch.fusion.body.templates import KERNEL_TYPES
 from burn_torch.fusion.triton.lowering import lower
 from burn_torch.fusion.triton.products import may_be_product
 from burn_torch.graph.ir import Graph, Input, Node
@@ -47,9 +47,9 @@ def _role_of(call: Call) -> tuple[str, Unfusible | None]:
     if op.barrier or any(spec is None for spec in call.results):
         return Role.APART, Unfusible(Reason.BARRIER, f"the shape of {op.name} depends on data")
     tensors = [spec for spec in (*call.specs, *call.results) if isinstance(spec, TensorSpec)]
-    if any(spec.dtype not in TYPES for spec in tensors):
+    if any(spec.dtype not in KERNEL_TYPES for spec in tensors):
         return Role.APART, Unfusible(
-            Reason.DTYPE, f"kernels do not take {next(s.dtype for s in tensors if s.dtype not in TYPES)}"
+            Reason.DTYPE, f"kernels do not take {next(s.dtype for s in tensors if s.dtype not in KERNEL_TYPES)}"
         )
     if not call.results or any(not spec.numel for spec in call.results):
         return Role.APART, Unfusible(Reason.SHAPE, "there is nothing to compute")

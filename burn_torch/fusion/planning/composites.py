@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.body.needs import LONGEST_ROW
 from burn_torch.fusion.planning.bodies import Role, role_of
 from burn_torch.fusion.rewrites.deviations import deviations
 from burn_torch.fusion.rewrites.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
 from burn_torch.fusion.rows.row import kernel
-from burn_torch.fusion.triton.lowering import LONGEST_ROW
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.driver import pipeline

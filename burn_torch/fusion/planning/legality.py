@@ -1,4 +1,4 @@
-"""Whether bodies are kernels: each is written at most once to see it, and those of equal steps once for all.
+"""Whether bodies are kernels: each is asked at most once what it needs, and those of equal steps once for all.
 
 The steps of a recurrence differ in where they cut their slices from what was computed for all steps at once.  Where a
 slice begins decides nothing but numbers in the source, so while the scheduler searches, bodies that differ in nothing
@@ -27,7 +27,7 @@ SPENT: Final = Unfusible(Reason.LIMIT, "planning reached its limit of time for t
 class Legality:
     """What was asked of bodies, and what it cost.
 
-    budget  operations in all bodies that are written to see whether they are kernels; once they are spent, what was not
+    budget  operations in all bodies that are asked whether they are kernels; once they are spent, what was not
             asked yet counts as none, so that a search ends
     work    how many were
     """
@@ -46,7 +46,7 @@ class Legality:
         if key not in self._likely:
             if self.is_spent:
                 return SPENT
-            self._likely[key] = self._written(body, beside=False)
+            self._likely[key] = self._ask(body, beside=False)
         fault = self._likely[body] = self._likely[key]
         return fault
 
@@ -56,16 +56,16 @@ class Legality:
         return self.work > self.budget
 
     def look(self, count: int) -> None:
-        """Counts operations that were looked at in a search, of which so many cost what writing one does."""
+        """Counts operations that were looked at in a search, of which so many cost what deciding on one does."""
         self.work += count / _LOOKS
 
     def fault(self, body: Graph) -> Unfusible | None:
         """Why a body is no kernel, nor kernels side by side; None if it is."""
         if body not in self._known:
-            self._known[body] = self._written(body, beside=True)
+            self._known[body] = self._ask(body, beside=True)
         return self._known[body]
 
-    def _written(self, body: Graph, *, beside: bool) -> Unfusible | None:
+    def _ask(self, body: Graph, *, beside: bool) -> Unfusible | None:
         self.work += len(body.nodes)
         try:
             kernel = lower(body, beside=beside)

@@ -1,7 +1,7 @@
 """The scheduler: which operations become one kernel.
 
 Greedy and deterministic: of all pairs of groups that share a value, the one that saves the most bytes is joined first,
-ties by the order of the program.  A pair is joined if the two are one kernel (`lowering.py` says so, or why not) and
+ties by the order of the program.  A pair is joined if the two are one kernel (`body/needs.py` says so, or why not) and
 nothing that lies between them needs the one and is needed by the other.  The schedule is a function of the graph alone.
 """
 

@@ -20,9 +20,9 @@ from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.body.needs import LONGEST_ROW
 from burn_torch.fusion.rewrites.properties import formula
 from burn_torch.fusion.rewrites.splitting import HELD, parts_held
-from burn_torch.fusion.triton.lowering import LONGEST_ROW
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
 from burn_torch.graph.view import GraphView

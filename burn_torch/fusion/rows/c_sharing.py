@@ -9,7 +9,7 @@ from typing import Final
 
 from burn_torch.fusion.body.reasons import Unfusible
 from burn_torch.fusion.c.lowering import CKernel, lower_to_c
-from burn_torch.fusion.rows.sharing import Layout, Shared, layout_of, shared
+from burn_torch.fusion.rows.sharing import Evaluation, Layout, Shared, layout_of, shared
 from burn_torch.fusion.rows.symbolic import evaluation
 
 __all__ = ["c_kernel_at"]
@@ -35,23 +35,24 @@ def c_kernel_at(
     made = _lowered(text, dynamic, classes if any(classes) else (), strict)
     if made is None:
         return None
-    found, kernel, values = made
+    found, kernel, work_at, sizes_at = made
     steps = [step for layout in layouts if layout is not None for step in layout if step not in (0, 1)]
     symbols = found.symbols(sizes, steps)
     if symbols is None:
         return None
-    work, *here = values(symbols)
-    return replace(kernel, outputs=found.specs(symbols), work=work, sizes=tuple(here))
+    (work,) = work_at(symbols)
+    return replace(kernel, outputs=found.specs(symbols), work=work, sizes_here=lambda: sizes_at()(symbols))
 
 
 @functools.lru_cache(maxsize=_MOST)
 def _lowered(
     text: str, dynamic: str, layouts: tuple[Layout, ...], strict: bool
-) -> tuple[Shared, CKernel, Callable[[Sequence[int]], tuple[int, ...]]] | None:
-    """The kernel, and a function from its symbols to its work and its arguments; None where C does not know one."""
+) -> tuple[Shared, CKernel, Evaluation, Callable[[], Evaluation]] | None:
+    """The kernel, and functions from its symbols to its work and its arguments; None where C does not know one."""
     found = shared(text, dynamic, layouts)
     try:
         kernel = lower_to_c(found.graph, strict=strict, layouts=found.strides or None)
     except Unfusible:
         return None
-    return found, kernel, evaluation(found.scope.hints, [kernel.work, *kernel.sizes])
+    hints = found.scope.hints
+    return found, kernel, evaluation(hints, [kernel.work]), functools.cache(lambda: evaluation(hints, kernel.sizes))

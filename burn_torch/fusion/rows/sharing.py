@@ -23,12 +23,14 @@ from burn_torch.fusion.triton.lowering import lower
 from burn_torch.graph.ir import Graph
 from burn_torch.symbolic.sizes import Scope, Size
 
-__all__ = ["Shared", "instance", "kernel_at", "read", "shared"]
+__all__ = ["Evaluation", "Shared", "instance", "kernel_at", "read", "shared"]
 
 _MOST: Final = 4096
 
 _PRODUCT: Final = r"-?(?:s\d{1,3}|\d{1,18})(?: \* -?(?:s\d{1,3}|\d{1,18}))*"
 _SUM: Final = rf"{_PRODUCT}(?: \+ {_PRODUCT})*"
+
+Evaluation = Callable[[Sequence[int]], tuple[int, ...]]
 
 Layout = tuple[int | None, ...] | None
 """How a tensor lies in memory: None row-major; else its strides, None for one that is neither 0 nor 1."""
@@ -139,31 +141,29 @@ def kernel_at(
     if not dynamic:
         return None
     classes = tuple([None if layout is None else layout_of(layout) for layout in layouts])
-    found, kernel, values = _lowered(text, dynamic, classes if any(classes) else (), strict, held, over)
+    found, kernel, loops_at, sizes_at = _lowered(text, dynamic, classes if any(classes) else (), strict, held, over)
     steps = [step for layout in layouts if layout is not None for step in layout if step not in (0, 1)]
     symbols = found.symbols(sizes, steps)
     if symbols is None:
         return None
-    made = iter(values(symbols))
+    numbers = iter(loops_at(symbols))
     domain = kernel.domain
-    loops = [tuple([next(made) for _ in axes]) for axes in (domain.kept, domain.reduced or (), domain.shape)]
-    return kernel.at(loops, found.specs(symbols), tuple(made))
+    loops = [tuple([next(numbers) for _ in axes]) for axes in (domain.kept, domain.reduced or (), domain.shape)]
+    return kernel.at(loops, found.specs(symbols), lambda: sizes_at()(symbols))
 
 
 @functools.lru_cache(maxsize=_MOST)
 def _lowered(
     text: str, dynamic: str, layouts: tuple[Layout, ...], strict: bool, held: bool, over: bool
-) -> tuple[Shared, Kernel, Callable[[Sequence[int]], tuple[int, ...]]]:
-    """The kernel, and a function from its symbols to the sizes of its loops and its arguments."""
+) -> tuple[Shared, Kernel, Evaluation, Callable[[], Evaluation]]:
+    """The kernel, and functions from its symbols to the sizes of its loops, and to its arguments once it is written."""
     found = shared(text, dynamic, layouts)
     strides = found.strides or None
     kernel = lower(found.graph, strict=strict, layouts=strides, held=held, over=over, beside=False)
     domain = kernel.domain
-    return (
-        found,
-        kernel,
-        evaluation(found.scope.hints, [*domain.kept, *(domain.reduced or ()), *domain.shape, *kernel.sizes]),
-    )
+    hints = found.scope.hints
+    loops = evaluation(hints, [*domain.kept, *(domain.reduced or ()), *domain.shape])
+    return found, kernel, loops, functools.cache(lambda: evaluation(hints, kernel.sizes))
 
 
 def layout_of(strides: Sequence[int]) -> Layout:

@@ -1,1 +1,1 @@
-"""Bodies as Triton source, and the proof of what was written."""
+"""Kernels in Triton: its dialect, kernels around products and convolutions, and the proof of what was written."""

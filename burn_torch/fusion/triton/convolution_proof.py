@@ -9,8 +9,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from burn_torch.fusion.body.kernel_proof import MOST_STEPS, Access, KernelFault, Kernels, Loops, judge
 from burn_torch.fusion.triton.convolutions import ConvolutionKernel, ConvolutionTiles
-from burn_torch.fusion.triton.kernel_proof import MOST_STEPS, Access, KernelFault, Kernels, Loops, judge
 from burn_torch.fusion.triton.proof import Pointer, Values, Walk, functions_of, left_alone, source_of
 
 __all__ = ["prove_convolution"]

@@ -3,26 +3,25 @@
     conv(x, w, b) -> * scale + shift -> relu -> + residual        one kernel, if this is its body
 
 The body is a Graph with one convolution over two axes.  The sums are those of `burn_kernels.convolution`, pixels by
-channels; `ending` takes them to the results, and is written as any kernel is (`lowering.py`), over the elements of the
+channels; `ending` takes them to the results, and is written as any kernel is (`dialect.py`), over the elements of the
 convolution's result.  Sums are float32.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Final, final
+from typing import Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.body.index import Index, split_index
-from burn_torch.fusion.body.loops import Argument, Domain, tensor
+from burn_torch.fusion.body.dialect import title_of
+from burn_torch.fusion.body.loops import Argument, Lowered, Text, tensor
+from burn_torch.fusion.body.needs import MOST_TENSORS
 from burn_torch.fusion.body.reasons import Reason, Unfusible
-from burn_torch.fusion.triton.expressions import TYPES, import_lines
-from burn_torch.fusion.triton.lowering import MOST_TENSORS, Writer
-from burn_torch.fusion.triton.products import require_elementwise
-from burn_torch.fusion.triton.values import Tile
+from burn_torch.fusion.body.steps import Place
+from burn_torch.fusion.triton.dialect import Triton, decorator, header
+from burn_torch.fusion.triton.products import PartNeeds, require_elementwise
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.convolution import conv
 from burn_torch.ops.op import Call
@@ -66,17 +65,12 @@ class ConvolutionTiles:
 
 @final
 @dataclass(frozen=True)
-class ConvolutionKernel:
-    """A lowered body: as `loops.Kernel`, around a convolution.
+class ConvolutionKernel(Lowered):
+    """A body as a kernel around a convolution.
 
     inputs  positions in the body of x, w, and b if there is one, then of what the ending reads
     """
 
-    name: str
-    source: str
-    inputs: tuple[int, ...]
-    outputs: tuple[TensorSpec, ...]
-    numbers: tuple[Argument, ...]
     convolution: Convolution
     pixels: int
     channels: int
@@ -125,30 +119,28 @@ def lower_convolution(
     node, size = convolution_in(body)
     for other in body.nodes:
         require_elementwise(other, node)
-    given = [i for i in node.inputs if i is not None]
-    ending = _Ending(body, tensor(node.call.result), strict=strict, layouts=layouts, held=held)
-    if any(not isinstance(i, int) or i not in ending.position for i in given):
+    operands = [i for i in node.inputs if i is not None]
+    result = tensor(node.call.result)
+    ending = PartNeeds(body, (result.numel,), strict=strict, layouts=layouts)
+    if any(not isinstance(i, int) or i not in ending.position for i in operands):
         raise Unfusible(Reason.UNSUPPORTED, "work on what a convolution reads")
-    (result,) = (i for i in node.outputs if i is not None)
-    ending.write(result)
-    if len(given) + len(ending.read) + len(ending.outputs) > MOST_TENSORS:
-        raise Unfusible(Reason.LIMIT, f"{len(given) + len(ending.read) + len(ending.outputs)} tensors")
-    read = [ending.position[i] for i in given if isinstance(i, int)]
+    sums = ending.decide_ending(node, ending.x)
+    tensors = len(operands) + len(ending.read) + len(ending.results)
+    if tensors > MOST_TENSORS:
+        raise Unfusible(Reason.LIMIT, f"{tensors} tensors")
+    read = [ending.position[i] for i in operands if isinstance(i, int)]
     layout = None if layouts is None else layouts[read[0]]
-    source = _source(body, ending, size, layout or _row_major(size.sizes[:4]), tensor(node.call.result), held)
-    name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
-    batch, channels, rows, cols = node.call.result.shape
-    return ConvolutionKernel(
-        name,
-        source.replace("KERNEL", name),
-        (*read, *(ending.position[i] for i in ending.read)),
-        ending.outputs,
-        tuple(ending.numbers.arguments.values()),
-        size,
-        batch * rows * cols,
-        channels,
-        size.sizes[-1],
-    )
+    strides = layout or _row_major(size.sizes[:4])
+
+    def write() -> tuple[str, list[Argument], tuple[()]]:
+        dialect = Triton(ending, held=held)
+        dialect.names[sums] = "made"
+        dialect.write(ending.steps)
+        return _source(dialect, size, strides, result), list(dialect.numbers.arguments.values()), ()
+
+    batch, channels, rows, cols = result.shape
+    inputs = (*read, *ending.inputs)
+    return ConvolutionKernel(Text(write), inputs, ending.results, size, batch * rows * cols, channels, size.sizes[-1])
 
 
 def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
@@ -158,57 +150,20 @@ def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(steps))
 
 
-@final
-class _Ending(Writer):
-    """Takes the sums to the results: at elements x of the convolution's result, in any order."""
-
-    def __init__(self, body: Graph, spec: TensorSpec, **options: Any) -> None:
-        super().__init__(body, Domain((spec.numel,), None, spec.shape), over=False, **options)
-        self.spec: Final = spec
-        self.outputs: tuple[TensorSpec, ...] = ()
-
-    def _place_of_words(self, flat: Index) -> tuple[str, str]:
-        return "word_at", self._offset(flat)
-
-    def write(self, result: int) -> None:
-        """Writes the lines; `made` holds the sums."""
-        if self.strict and self.spec.dtype is not DType.F32:
-            self.outer.append(f"made = made.to({TYPES[self.spec.dtype]}).to(tl.float32)")
-        at = split_index(self.x, self.spec.shape)
-        self.known[result, at] = Tile("made", DType.F32, True, False)
-        self.levels[result, at] = 0
-        outputs = [(i, tensor(self.specs[i])) for i in self.body.outputs if i is not None]
-        sizes = {spec.numel for _, spec in outputs} - {self.spec.numel}
-        if sizes:
-            raise Unfusible(Reason.SHAPE, f"results of {' and '.join(map(str, sorted(sizes)))} elements")
-        for number, (i, output) in enumerate(outputs):
-            index = split_index(self.x, output.shape)
-            self._level(i, index)
-            self._store(number, i, index, False)
-        self.outputs = tuple(spec for _, spec in outputs)
-
-
 # -- source --------------------------------------------------------------------------------------------
-def _source(
-    body: Graph, ending: _Ending, size: Convolution, strides: Sequence[int], result: TensorSpec, held: bool
-) -> str:
+def _source(ending: Triton, size: Convolution, strides: Sequence[int], result: TensorSpec) -> str:
     _, channels, height, width, outs, kernel_h, kernel_w, *steps, groups = size.sizes
     batch, _, rows, cols = result.shape
     sources, targets, area = channels // groups, outs // groups, rows * cols
-    pointers, outputs = list(ending.read.values()), [f"q{n}" for n in range(len(ending.outputs))]
+    pointers, outputs = list(ending.pointers.values()), [f"q{n}" for n in range(len(ending.needs.results))]
     numbers = [argument.name for argument in ending.numbers.arguments.values()]
     own = ["x_ptr", "w_ptr", *(["b_ptr"] if size.bias else [])]
-    names = ", ".join(node.call.op.name for node in body.nodes[:12])
-    lines = [f'"""{names}, in one kernel."""', "", "from burn_kernels._triton import tl, triton"]
-    lines += ["from burn_kernels.convolution.kernels import sums_at"]
-    lines += import_lines(ending.helpers, ending.random_helpers)
-    given = [*pointers, *outputs, *numbers, "made", "x", "inside", "XB: tl.constexpr"]
-    lines += ["", "", "@triton.jit", f"def ending({', '.join(given)}):", *(f"    {line}" for line in ending.outer)]
-    special = bool(numbers) and not held
-    lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if special else "@triton.jit"]
-    lines += [
-        f"def KERNEL({', '.join([*own, *pointers, *outputs, *numbers])}, OUTS: tl.constexpr, PIXELS: tl.constexpr):"
-    ]
+    lines = header(title_of(ending.needs.body), ending.helpers, "from burn_kernels.convolution.kernels import sums_at")
+    names = [*pointers, *outputs, *numbers, "made", "x", "inside", "XB: tl.constexpr"]
+    lines += ["", "", "@triton.jit", f"def ending({', '.join(names)}):"]
+    lines += [f"    {line}" for line in ending.lines[Place.EACH]]
+    names = [*own, *pointers, *outputs, *numbers, "OUTS: tl.constexpr", "PIXELS: tl.constexpr"]
+    lines += ["", "", decorator([] if ending.held else numbers), f"def KERNEL({', '.join(names)}):"]
     masked = any(steps[2:4])
     arguments = [
         *own[:2], "b_ptr" if size.bias else "None", "n", f"place // {cols}", f"place % {cols}", "valid", "group", "out",
@@ -227,7 +182,7 @@ def _source(
         f"    total = sums_at({', '.join(arguments)})",
         "    for o in tl.static_range(OUTS):",
         f"        x = ((n * {groups} + group) * {targets} + out + o) * {area} + place",
-        *([] if ending.wide else ["        x = x.to(tl.int32)"]),
+        *([] if ending.needs.wide else ["        x = x.to(tl.int32)"]),
         f"        inside = valid & (out + o < {targets})",
         f"        ending({passed})",
     ]

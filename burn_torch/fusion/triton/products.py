@@ -4,33 +4,35 @@
 
 The body is a Graph with one product.  The kernel is three functions and a loop over what the product sums: `left` and
 `right` make tiles of its operands from memory, `ending` takes the sums to the results.  Each is written as any kernel
-is (`lowering.py`), over rows x and columns r of its tile; the sums stand for the product at the tile's own place.
+is (`dialect.py`), over rows x and columns r of its tile; the sums stand for the product at the tile's own place.
 
 Sums are float32.  What lies beyond an edge of an operand is 0 whatever is computed of it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.body.dialect import title_of
 from burn_torch.fusion.body.index import Index, constant, flat_index, split_index
-from burn_torch.fusion.body.loops import Argument, Domain, tensor
+from burn_torch.fusion.body.loops import Argument, Domain, Lowered, Text, tensor
+from burn_torch.fusion.body.needs import MOST_TENSORS
 from burn_torch.fusion.body.reasons import Reason, Unfusible
-from burn_torch.fusion.triton.expressions import TYPES, import_lines
-from burn_torch.fusion.triton.lowering import MOST_TENSORS, Writer
-from burn_torch.fusion.triton.values import Tile
+from burn_torch.fusion.body.steps import IncreaseSums, Load, Place, RoundSums, Value, Words
+from burn_torch.fusion.body.tiles import TileNeeds
+from burn_torch.fusion.triton.dialect import TYPES, Triton, decorator, header
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Moves
 from burn_torch.ops.op import Call
 from burn_torch.ops.products import linear, matmul
 
 __all__ = [
+    "PartNeeds",
     "Product",
     "ProductKernel",
     "ProductTiles",
@@ -80,14 +82,9 @@ class ProductTiles:
 
 @final
 @dataclass(frozen=True)
-class ProductKernel:
-    """A lowered body: as `loops.Kernel`, around a product."""
+class ProductKernel(Lowered):
+    """A body as a kernel around a product."""
 
-    name: str
-    source: str
-    inputs: tuple[int, ...]
-    outputs: tuple[TensorSpec, ...]
-    numbers: tuple[Argument, ...]
     product: Product
 
 
@@ -136,29 +133,32 @@ def lower_product(
     node, product = product_in(body)
     for other in body.nodes:
         require_elementwise(other, node)
-    (result,) = (i for i in node.outputs if i is not None)
-    options: dict[str, Any] = {"strict": strict, "layouts": layouts, "held": held}
     rows, cols, inner = product.rows, product.cols, product.inner
-    left = _Operand(body, rows, inner, **options)
-    left.write(_id(node, 0), lambda spec: (*split_index(left.x, spec.shape[:-1]), left.r))
-    right = _Operand(body, inner, cols, **options)
-    right.write(_id(node, 1), lambda spec: (*(constant(0) for _ in spec.shape[:-2]), right.x, right.r))
-    ending = _Ending(body, rows, cols, **options)
-    ending.write(result, node)
-    parts: list[tuple[str, _Part]] = [("left", left), ("right", right), ("ending", ending)]
-    tensors = sum(len(part.read) for _, part in parts) + len(ending.outputs)
+    options: dict[str, Any] = {"strict": strict, "layouts": layouts}
+    left, right = (PartNeeds(body, sides, **options) for sides in ((rows, inner), (inner, cols)))
+    ending = PartNeeds(body, (rows, cols), **options)
+    answers = (
+        left.decide_operand(_id(node, 0), lambda shape: (*split_index(left.x, shape[:-1]), left.r)),
+        right.decide_operand(_id(node, 1), lambda shape: (*(constant(0) for _ in shape[:-2]), right.x, right.r)),
+    )
+    flat = flat_index((ending.x, ending.r), (rows, cols))
+    bias = node.inputs[2] if node.call.op is linear else None
+    sums = ending.decide_ending(node, flat, bias if isinstance(bias, int) else None)
+    needs = (left, right, ending)
+    tensors = sum(len(part.read) for part in needs) + len(ending.results)
     if tensors > MOST_TENSORS:
         raise Unfusible(Reason.LIMIT, f"{tensors} tensors")
-    source = _source(body, parts, product, held)
-    name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
-    return ProductKernel(
-        name,
-        source.replace("KERNEL", name),
-        tuple(part.position[i] for _, part in parts for i in part.read),
-        ending.outputs,
-        tuple(argument for short, part in parts for argument in _arguments(short, part)),
-        product,
-    )
+
+    def write() -> tuple[str, list[Argument], tuple[()]]:
+        parts = [_Part(name, part, held=held) for name, part in zip(("left", "right", "ending"), needs, strict=True)]
+        parts[2].names[sums] = "product"
+        for part in parts:
+            part.write(part.needs.steps)
+        source = _source(body, parts, [part.answer(each) for part, each in zip(parts, answers, strict=False)], product)
+        return source, [argument for part in parts for argument in part.own_arguments()], ()
+
+    inputs = tuple(position for part in needs for position in part.inputs)
+    return ProductKernel(Text(write), inputs, ending.results, product)
 
 
 def require_elementwise(node: Node, product: Node) -> None:
@@ -175,116 +175,113 @@ def _id(node: Node, position: int) -> int:
     return i
 
 
-class _Part(Writer):
-    """One of the three functions: over rows x and columns r of a tile that begins anywhere."""
-
-    def __init__(self, body: Graph, rows: int, cols: int, **options: Any) -> None:
-        super().__init__(body, Domain((rows,), (cols,), (rows, cols), (1,)), over=False, **options)
-        self.answer = ""
-        self.outputs: tuple[TensorSpec, ...] = ()
-
-    def _place_of_words(self, flat: Index) -> tuple[str, str]:
-        return "word_at", self._offset(flat)
-
-    def parameters(self) -> list[str]:
-        """What the function reads, and its numbers."""
-        return [*self.read.values(), *(argument.name for argument in self.numbers.arguments.values())]
-
-
 @final
-class _Operand(_Part):
-    """Makes a tile of an operand."""
+class PartNeeds(TileNeeds):
+    """The steps of a function of a kernel, over elements, or over rows and columns of a tile that begins anywhere."""
 
-    def write(self, i: int, at: Any) -> None:
-        """Writes the lines, and what is to be returned."""
+    def __init__(self, body: Graph, shape: tuple[int, ...], **options: Any) -> None:
+        rows, *cols = shape
+        domain = Domain((rows,), tuple(cols), shape, (1,)) if cols else Domain((rows,), None, shape)
+        super().__init__(body, domain, Triton, **options)
+
+    def words_of(self, flat: Index) -> tuple[Words, Index]:
+        """Each word by itself, since a tile may begin in the midst of a block."""
+        return Words.EACH, flat
+
+    def decide_operand(self, i: int, at: Callable[[tuple[int, ...]], tuple[Index, ...]]) -> tuple[Value, TensorSpec]:
+        """Makes a tile of an operand of a product; one that is read and nothing else stays as it lies in memory."""
         spec = tensor(self.specs[i])
-        index = at(spec)
-        self._level(i, index)
-        tile = self._value(i, index)
+        index = at(spec.shape)
+        self.level(i, index)
+        value = self.value(i, index)
         alone = [tensor(self.specs[source]).dtype for source in self.read] == [spec.dtype]
-        if alone and len(self.outer) == 1 and tile.x and tile.r:  # it goes to the matrix units as it lies in memory
-            self.outer[0] = self.outer[0].removesuffix(".to(tl.float32)")
-            self.answer = tile.name
-            return
-        text = tile.name if tile.x and tile.r else f"tl.broadcast_to({tile.name}, (XB, RB))"
-        self.answer = f"tl.where(inside, {text}, 0.0).to({TYPES[spec.dtype]})"
+        if alone and len(self.steps) == 1 and value.x and value.r and isinstance(self.steps[0], Load):
+            self.steps = [self.steps[0]._replace(raw=True)]
+        return value, spec
 
-
-@final
-class _Ending(_Part):
-    """Takes the sums of a tile to the results."""
-
-    def write(self, result: int, node: Node) -> None:
-        """Writes the lines; `product` holds the sums."""
-        spec = tensor(self.specs[result])
-        flat = flat_index((self.x, self.r), (self.domain.rows, self.domain.length))
-        bias = node.inputs[2] if node.call.op is linear else None
-        if isinstance(bias, int):
-            self._level(bias, (self.r,))
-            self.outer.append(f"product += {self._value(bias, (self.r,)).name}")
+    def decide_ending(self, node: Node, flat: Index, bias: int | None = None) -> Value:
+        """Takes the sums of a tile, float32, to the results; gives the value that stands for the sums."""
+        (result,) = (i for i in node.outputs if i is not None)
+        spec, sums = tensor(self.specs[result]), Value(DType.F32, True, self.reduces)
+        if bias is not None:
+            self.level(bias, (self.r,))
+            self.steps.append(IncreaseSums(self.value(bias, (self.r,))))
         if self.strict and spec.dtype is not DType.F32:
-            self.outer.append(f"product = product.to({TYPES[spec.dtype]}).to(tl.float32)")
-        made = Tile("product", DType.F32, True, True)
-        self.known[result, split_index(flat, spec.shape)] = made
-        self.levels[result, split_index(flat, spec.shape)] = 0
-        outputs = [(i, tensor(self.specs[i])) for i in self.body.outputs if i is not None]
-        sizes = {spec.numel for _, spec in outputs} - {self.domain.rows * self.domain.length}
+            self.steps.append(RoundSums(sums, spec.dtype))
+        self.tell(result, split_index(flat, spec.shape), sums)
+        sizes = {output.numel for output in self.results} - {spec.numel}
         if sizes:
             raise Unfusible(Reason.SHAPE, f"results of {' and '.join(map(str, sorted(sizes)))} elements")
-        for number, (i, output) in enumerate(outputs):
-            index = split_index(flat, output.shape)
-            self._level(i, index)
-            self._store(number, i, index, True)
-        self.outputs = tuple(spec for _, spec in outputs)
+        for number, i in enumerate(i for i in self.body.outputs if i is not None):
+            index = split_index(flat, tensor(self.specs[i]).shape)
+            self.level(i, index)
+            value = self.value(i, index)
+            self.store(number, value, flat_index(index, tensor(self.specs[i]).shape), self.reduces)
+        return sums
+
+
+@final
+class _Part(Triton):
+    """One of the three functions; its name stands before the names of what it takes."""
+
+    def __init__(self, short: str, needs: PartNeeds, *, held: bool) -> None:
+        super().__init__(needs, held=held)
+        self.short: Final = short
+
+    def parameters(self, before: str = "") -> list[str]:
+        """What the function reads, and its numbers."""
+        names = [*self.pointers.values(), *(argument.name for argument in self.numbers.arguments.values())]
+        return [f"{before}{name}" for name in names]
+
+    def own_arguments(self) -> list[Argument]:
+        """Its numbers, as the kernel calls them."""
+        return [replace(each, name=f"{self.short}_{each.name}") for each in self.numbers.arguments.values()]
+
+    def called(self, *rest: str) -> str:
+        """A call of it."""
+        return f"{self.short}({', '.join([*self.parameters(f'{self.short}_'), *rest])})"
+
+    def answer(self, operand: tuple[Value, TensorSpec]) -> str:
+        """What a function that makes an operand returns: 0 beyond the edge."""
+        value, spec = operand
+        name = self.names[value]
+        if isinstance(step := self.needs.steps[0], Load) and step.raw:
+            return name
+        text = name if value.x and value.r else f"tl.broadcast_to({name}, (XB, RB))"
+        return f"tl.where(inside, {text}, 0.0).to({TYPES[spec.dtype]})"
 
 
 # -- source --------------------------------------------------------------------------------------------
-def _arguments(short: str, part: _Part) -> Iterable[Argument]:
-    return [replace(argument, name=f"{short}_{argument.name}") for argument in part.numbers.arguments.values()]
-
-
-def _source(body: Graph, parts: Sequence[tuple[str, _Part]], product: Product, held: bool) -> str:
+def _source(body: Graph, parts: Sequence[_Part], answers: Sequence[str], product: Product) -> str:
     rows, cols, inner = product.rows, product.cols, product.inner
-    wide = any(part.wide for _, part in parts)
-    pointers = [f"{short}_{name}" for short, part in parts for name in part.read.values()]
-    outputs = [f"q{n}" for n in range(len(parts[-1][1].outputs))]
-    numbers = [argument.name for short, part in parts for argument in _arguments(short, part)]
-    names = [node.call.op.name for node in body.nodes[:12]]
-    more = f" and {len(body.nodes) - 12} more" if len(body.nodes) > 12 else ""
-    lines = [f'"""{", ".join(names)}{more}, in one kernel."""', "", "from burn_kernels._triton import tl, triton"]
-    lines += ["from burn_kernels.matmul import place"]
-    helpers = {name for _, part in parts for name in part.helpers}
-    lines += import_lines(helpers, {name for _, part in parts for name in part.random_helpers})
-    for short, part in parts:
-        more_given = ["product", *outputs] if short == "ending" else []
-        given = [*part.parameters(), *more_given, "x", "r", "inside", "XB: tl.constexpr", "RB: tl.constexpr"]
-        lines += ["", "", "@triton.jit", f"def {short}({', '.join(given)}):"]
-        lines += [f"    {line}" for line in part.outer]
-        lines += [f"    return {part.answer}"] if part.answer else []
-    special = bool(numbers) and not held
-    blocks = ["PRECISION", "XB", "RB", "KB", "GROUP"]
-    kernel = [*pointers, *outputs, *numbers, *(f"{name}: tl.constexpr" for name in blocks)]
-    start = ".to(tl.int64)" if wide else ""
-
-    def called(short: str, part: _Part, *rest: str) -> str:
-        return f"{short}({', '.join([*(f'{short}_{name}' for name in part.parameters()), *rest])})"
-
     left, right, ending = parts
-    lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if special else "@triton.jit"]
-    lines += [f"def KERNEL({', '.join(kernel)}):"]
+    outputs = [f"q{n}" for n in range(len(ending.needs.results))]
+    numbers = [argument.name for part in parts for argument in part.own_arguments()]
+    helpers = {name for part in parts for name in part.helpers}
+    lines = header(title_of(body), helpers, "from burn_kernels.matmul import place")
+    for part, answer in zip(parts, [*answers, ""], strict=True):
+        more = ["product", *outputs] if part is ending else []
+        names = [*part.parameters(), *more, "x", "r", "inside", "XB: tl.constexpr", "RB: tl.constexpr"]
+        lines += ["", "", "@triton.jit", f"def {part.short}({', '.join(names)}):"]
+        lines += [f"    {line}" for line in [*part.lines[Place.EACH], *([f"return {answer}"] if answer else [])]]
+    blocks = [f"{name}: tl.constexpr" for name in ("PRECISION", "XB", "RB", "KB", "GROUP")]
+    pointers = [f"{part.short}_{name}" for part in parts for name in part.pointers.values()]
+    wide = ".to(tl.int64)" if any(part.needs.wide for part in parts) else ""
+    lines += ["", "", decorator([] if left.held else numbers)]
     lines += [
+        f"def KERNEL({', '.join([*pointers, *outputs, *numbers, *blocks])}):",
         f"    down, across = place(tl.program_id(0), {rows}, {cols}, XB, RB, GROUP)",
-        f"    x = down{start} * XB + tl.arange(0, XB)[:, None]",
-        f"    r = across{start} * RB + tl.arange(0, RB)[None, :]",
+        f"    x = down{wide} * XB + tl.arange(0, XB)[:, None]",
+        f"    r = across{wide} * RB + tl.arange(0, RB)[None, :]",
         "    total = tl.zeros((XB, RB), tl.float32)",
         f"    for begin in range(0, {inner}, KB):",
-        f"        k = begin + tl.arange(0, KB){start}",
+        f"        k = begin + tl.arange(0, KB){wide}",
         f"        in_left = (x < {rows}) & (k[None, :] < {inner})",
         f"        in_right = (k[:, None] < {inner}) & (r < {cols})",
-        f"        a = {called(*left, 'x', 'k[None, :]', 'in_left', 'XB', 'KB')}",
-        f"        b = {called(*right, 'k[:, None]', 'r', 'in_right', 'KB', 'RB')}",
+        f"        a = {left.called('x', 'k[None, :]', 'in_left', 'XB', 'KB')}",
+        f"        b = {right.called('k[:, None]', 'r', 'in_right', 'KB', 'RB')}",
         "        total = tl.dot(a, b, total, input_precision=PRECISION)",
         f"    inside = (x < {rows}) & (r < {cols})",
-        f"    {called(*ending, 'total', *outputs, 'x', 'r', 'inside', 'XB', 'RB')}",
+        f"    {ending.called('total', *outputs, 'x', 'r', 'inside', 'XB', 'RB')}",
     ]
     return "\n".join(lines) + "\n"

@@ -13,8 +13,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from burn_torch.fusion.body.kernel_proof import MOST_STEPS, Access, KernelFault, Kernels, Loops, judge
 from burn_torch.fusion.body.loops import Kernel
-from burn_torch.fusion.triton.kernel_proof import MOST_STEPS, Access, KernelFault, Kernels, Loops, judge
 from burn_torch.fusion.triton.products import ProductKernel
 from burn_torch.ops.value import Primitive
 

@@ -12,20 +12,20 @@ What a launch costs is more than what such a kernel does.  They share nothing: w
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.body.loops import Argument, Domain, Kernel
+from burn_torch.fusion.body.loops import Argument, Domain, Kernel, Text
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.triton.configs import tiles_of
+from burn_torch.fusion.triton.dialect import decorator
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.view import GraphView
 
-__all__ = ["components", "lowered_beside"]
+__all__ = ["components", "lower_beside"]
 
 MOST_TENSORS: Final = 96
 """Pointers, of which a launch takes some hundreds; each costs the host some 50 ns where a launch is not replayed."""
@@ -69,7 +69,7 @@ def components(body: Graph) -> list[list[int]]:
     return list(found.values())
 
 
-def lowered_beside(
+def lower_beside(
     body: Graph, layouts: Sequence[tuple[int, ...] | None] | None, lower: Lower, *, held: bool
 ) -> Kernel | None:
     """The kernel of a body in parts that share no operation; None where it has but one.
@@ -80,12 +80,12 @@ def lowered_beside(
     if len(found) < 2:
         return None
     parts = [_part(body, wanted, layouts, lower) for wanted in found]
-    if any(part.kernel.sizes for part in parts):
+    if any(part.kernel.symbolic for part in parts):
         raise Unfusible(Reason.LIMIT, "kernels of symbolic sizes have a launch of their own")
     tensors = sum(len(part.given) + len(part.wanted) for part in parts)
     if tensors > MOST_TENSORS:
         raise Unfusible(Reason.LIMIT, f"{tensors} tensors")
-    return _joined(body, parts, held=held)
+    return _join(body, parts, held=held)
 
 
 def _part(body: Graph, wanted: Sequence[int], layouts: Any, lower: Lower) -> _Part:
@@ -106,24 +106,43 @@ def _part(body: Graph, wanted: Sequence[int], layouts: Any, lower: Lower) -> _Pa
     return _Part(kernel, given, tuple(wanted))
 
 
-def _joined(body: Graph, parts: Sequence[_Part], *, held: bool) -> Kernel:
-    pointers: list[int] = []
+def _join(body: Graph, parts: Sequence[_Part], *, held: bool) -> Kernel:
+    programs = sum(tiles_of(part.kernel).programs(part.kernel) for part in parts)
+    outputs = {
+        position: spec for part in parts for position, spec in zip(part.wanted, part.kernel.outputs, strict=True)
+    }
+    return Kernel(
+        text=Text(lambda: _write(body, parts, held=held)),
+        inputs=tuple(part.given[position] for part in parts for position in part.kernel.inputs),
+        outputs=tuple(outputs[position] for position in range(len(outputs))),
+        domain=Domain((programs,), None, (programs,), (), programs),
+        rows_together=False,
+        whole_rows=True,
+        loads=sum(part.kernel.loads for part in parts),
+        wide=any(part.kernel.wide for part in parts),
+        held=held,
+        over=_over(parts),
+    )
+
+
+def _write(body: Graph, parts: Sequence[_Part], *, held: bool) -> tuple[str, list[Argument], tuple[()]]:
+    pointers = 0
     numbers: list[Argument] = []
     imports: dict[str, set[str]] = {}
     alike: dict[tuple[str, Any, int, Any], list[list[str]]] = {}
     """What each part is called with, those together that differ in nothing else."""
     for part in parts:
         kernel, tiles = part.kernel, tiles_of(part.kernel)
-        given = [f"p{len(pointers) + k}" for k in range(len(kernel.inputs))]
-        pointers += [part.given[position] for position in kernel.inputs]
+        read = [f"p{pointers + k}" for k in range(len(kernel.inputs))]
+        pointers += len(read)
         written = [f"q{position}" for position in part.wanted]
         values = [_moved(argument, part.given, f"n{len(numbers) + k}") for k, argument in enumerate(kernel.numbers)]
         numbers += values
-        read = [body.inputs[part.given[position]][1] for position in kernel.inputs]
-        types = (*(spec.dtype for spec in (*read, *kernel.outputs) if isinstance(spec, TensorSpec)),
+        specs = [body.inputs[part.given[position]][1] for position in kernel.inputs]
+        types = (*(spec.dtype for spec in (*specs, *kernel.outputs) if isinstance(spec, TensorSpec)),
                  *(argument.kind for argument in values))  # fmt: skip
         key = (_function(kernel, imports), types, tiles.programs(kernel), tuple(tiles.blocks(kernel).values()))
-        alike.setdefault(key, []).append([*given, *written, *(argument.name for argument in values)])
+        alike.setdefault(key, []).append([*read, *written, *(argument.name for argument in values)])
     functions = [function.replace(_NAME, f"def part_{count}(") for count, (function, *_) in enumerate(alike)]
     calls: list[str] = []
     begin = 0
@@ -135,32 +154,13 @@ def _joined(body: Graph, parts: Sequence[_Part], *, held: bool) -> Kernel:
         indent = " " * (4 if len(alike) == 1 else 8)
         calls += [indent + line for line in _called(f"part_{count}", first, each, members, blocks)]
     names = [argument.name for argument in numbers]
-    parameters = [f"p{k}" for k in range(len(pointers))] + [f"q{k}" for k in range(len(body.outputs))] + names
-    special = f"(do_not_specialize={names!r})" if names and not held else ""
+    parameters = [f"p{k}" for k in range(pointers)] + [f"q{k}" for k in range(len(body.outputs))] + names
     lines = [f'"""{len(parts)} small kernels side by side."""', ""]
     lines += [f"from {module} import {', '.join(sorted(words))}" for module, words in sorted(imports.items())]
     lines += ["", "", *"\n\n\n".join(functions).split("\n"), "", ""]
-    lines += [f"@triton.jit{special}", f"def KERNEL({', '.join([*parameters, 'XB: tl.constexpr'])}):"]
+    lines += [decorator([] if held else names), f"def KERNEL({', '.join([*parameters, 'XB: tl.constexpr'])}):"]
     lines += ["    program = tl.program_id(0)", *calls]
-    source = "\n".join(lines) + "\n"
-    name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
-    outputs = {
-        position: spec for part in parts for position, spec in zip(part.wanted, part.kernel.outputs, strict=True)
-    }
-    return Kernel(
-        name=name,
-        source=source.replace("KERNEL", name),
-        inputs=tuple(pointers),
-        outputs=tuple(outputs[position] for position in range(len(outputs))),
-        numbers=tuple(numbers),
-        domain=Domain((begin,), None, (begin,), (), begin),
-        rows_together=False,
-        whole_rows=True,
-        loads=sum(part.kernel.loads for part in parts),
-        wide=any(part.kernel.wide for part in parts),
-        held=held,
-        over=_over(parts),
-    )
+    return "\n".join(lines) + "\n", numbers, ()
 
 
 def _moved(argument: Argument, given: Sequence[int], name: str) -> Argument:

@@ -12,6 +12,7 @@ from burn_torch.backend.libtorch.generated.kernel_files import module_of
 from burn_torch.backend.libtorch.generated.kernel_variants import launched_with
 from burn_torch.backend.libtorch.generated.triton_kernels import generates, has_failed, in_device_form
 from burn_torch.core.verifying import is_proving
+from burn_torch.fusion.body.kernel_proof import reached
 from burn_torch.fusion.body.lines import known_lines
 from burn_torch.fusion.rows.product_row import convolution_tiles_in, product, tiles_in
 from burn_torch.fusion.rows.row import body_of, text_of
@@ -23,7 +24,6 @@ from burn_torch.fusion.triton.convolutions import (
     convolution_in,
     lower_convolution,
 )
-from burn_torch.fusion.triton.kernel_proof import reached
 from burn_torch.fusion.triton.products import Product, ProductKernel, ProductTiles, lower_product
 from burn_torch.fusion.triton.proof import prove_product
 from burn_torch.graph.ir import Graph

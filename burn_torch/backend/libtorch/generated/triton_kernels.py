@@ -28,13 +28,13 @@ from burn_torch.core.errors import explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.core.verifying import is_proving, is_verifying
+from burn_torch.fusion.body.kernel_proof import KernelFault, reached
 from burn_torch.fusion.body.lines import known_lines
 from burn_torch.fusion.body.loops import Argument, Kernel
 from burn_torch.fusion.body.reasons import FusionWarning
 from burn_torch.fusion.planning.faults import remember_failure
 from burn_torch.fusion.rows.row import body_of, text_of
 from burn_torch.fusion.rows.sharing import kernel_at
-from burn_torch.fusion.triton.kernel_proof import KernelFault, reached
 from burn_torch.fusion.triton.lowering import lower
 from burn_torch.fusion.triton.proof import prove_triton
 from burn_torch.graph.ir import Graph

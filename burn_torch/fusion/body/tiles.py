@@ -1,0 +1,222 @@
+"""What a body needs where programs compute tiles, as on a GPU.
+
+A reduction is one step where its row fits a program; else the loop over `r` runs in steps of a tile, and once more for
+each reduction that needs the result of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.body.index import Index, Var, in_fours, index_of
+from burn_torch.fusion.body.loops import Domain, domain_of, tensor
+from burn_torch.fusion.body.needs import Key, Needs, Output
+from burn_torch.fusion.body.reasons import Unfusible
+from burn_torch.fusion.body.regions import Region
+from burn_torch.fusion.body.steps import Barrier, Only, Place, Store, Value, Words
+from burn_torch.fusion.body.two_loops import rows_of, tiles_of_turned
+from burn_torch.graph.ir import Graph
+from burn_torch.symbolic.sizes import known_below, known_multiple, same_size
+
+if TYPE_CHECKING:
+    from burn_torch.fusion.body.dialect import Dialect
+
+__all__ = ["FOURTH", "ONE_EACH", "TileNeeds", "decide_tiles"]
+
+ONE_EACH: Final = 1024
+"""Elements of a tile of which each thread has its own."""
+
+LONGEST_COLUMN: Final = 512
+"""Elements of each column that a program holds, which holds 32 of them side by side: less is not 64 bytes of a row."""
+
+SHORT_COLUMN: Final = 64
+"""Elements of columns that are held though one pass over them would do: they are a step anyway."""
+
+FOURTH: Final = "(FOURTH)"
+"""The variable of a loop over every fourth place of r."""
+
+
+class TileNeeds(Needs):
+    """The steps of a kernel of tiles.
+
+    over      results may lie over inputs: all is read before anything is written
+    loads     how many elements of inputs it loads for one of a result
+    streamed  bytes for each step of both loops, of all that is read
+    """
+
+    def __init__(
+        self,
+        body: Graph,
+        domain: Domain,
+        dialect: type[Dialect],
+        *,
+        strict: bool = False,
+        layouts: Sequence[tuple[Any, ...] | None] | None = None,
+        over: bool = False,
+        in_steps: bool = False,
+    ) -> None:
+        super().__init__(body, domain, dialect, strict=strict, layouts=layouts, in_steps=in_steps)
+        self._waiting: Final[list[Store] | None] = [] if over else None
+        """Stores that wait until all is read."""
+        self._waiting_in_pass: list[Store] = []
+        self._read_at: Final[dict[int, set[Index | None]]] = {}
+        self._written_at: Final[dict[int, Index]] = {}
+        self._in_full: Final[set[int]] = set()
+        """Outputs that have an element for each step of both loops."""
+        self.flat: Final[set[Index]] = set()
+        """Where all lies that is read or written."""
+        self.along_x = 0
+        self.along_r = 0
+        """Bytes of an element of all that lies side by side along a loop, of what is read or written in both."""
+        self.loads = 0
+        self.streamed = 0
+
+    def decide(self) -> Self:
+        """Itself, with all steps.  Raises: Unfusible, with the reason."""
+        outputs: list[Output] = self.outputs()
+        if self.whole_rows or not self.reduces:
+            for output in outputs:
+                self.write(output)
+        else:
+            self.run_passes(outputs)
+        if self._waiting:
+            if self.columns is not None:
+                self.steps.append(Barrier(Place.EACH, small=True))
+            elif self.reduces or not known_below(ONE_EACH - 1, self.domain.rows):
+                self.steps.append(Barrier(Place.EACH, small=False))
+            self.steps.extend(self._waiting)
+        return self
+
+    def place_of(self, x: bool, r: bool) -> Place:
+        """Where a step stands that varies with these loops."""
+        if self.columns is not None and not x:
+            return Place.HEAD
+        return Place.LOOP if self.in_pass and r else Place.EACH
+
+    # -- accesses ----------------------------------------------------------------------------------------
+    def _count_access(self, flat: Index, spec: TensorSpec) -> bool:
+        """Adds to what lies side by side along a loop; whether an element is there for each step of both."""
+        self.flat.add(flat)
+        if not all(self.varies(flat)):
+            return False
+        self.along_x += spec.dtype.itemsize if same_size(flat.stride(self.x_var), 1) else 0
+        self.along_r += spec.dtype.itemsize if same_size(flat.stride(self.r_var), 1) else 0
+        return True
+
+    def note_load(self, i: int, flat: Index, *, row_major: bool) -> None:
+        """Notes that an element of an input is loaded."""
+        spec = tensor(self.specs[i])
+        self.loads += 1
+        self._read_at.setdefault(i, set()).add(flat if row_major else None)
+        self.streamed += spec.dtype.itemsize if self._count_access(flat, spec) else 0
+
+    def store(self, number: int, value: Value, at: Index, full: bool) -> None:
+        """Writes an element of an output; in a step of a loop, and where it may lie over an input, after all loads.
+
+        In a step tiles with an element for each thread need no barrier: nothing of later steps would be on its way.
+        """
+        self._written_at[number] = at
+        self._count_access(at, self.results[number])
+        self._in_full.update([number] * full)
+        in_pass = self.in_pass and full
+        step = Store(number, value, at, Place.LOOP if in_pass else Place.EACH, full)
+        if self._waiting is None:
+            self.steps.append(step)
+        else:
+            (self._waiting_in_pass if in_pass else self._waiting).append(step)
+
+    def end_pass(self) -> None:
+        """Ends a pass, after the stores that waited."""
+        if self._waiting_in_pass:
+            self.steps += [Barrier(Place.LOOP, small=True), *self._waiting_in_pass]
+            self._waiting_in_pass = []
+        super().end_pass()
+
+    def over(self) -> tuple[tuple[int, int], ...]:
+        """Which outputs may be written over which inputs: every element is read where it is written, and nowhere else.
+
+        Not where a row is read in steps more than once; in a loop, not what each step has one of: nothing there waits
+        for all threads.
+        """
+        if self.reduces and not self.whole_rows and self.phases > 1:
+            return ()
+        outputs = [i for i in self.body.outputs if i is not None]
+        return tuple(
+            (number, self.position[i])
+            for number, at in self._written_at.items()
+            for i in self.read
+            if self._read_at[i] == {at} and self.specs[i] is self.specs[outputs[number]]
+            if self.columns is None or number in self._in_full
+        )
+
+    # -- values ------------------------------------------------------------------------------------------
+    def value_in(self, region: Region, key: Key) -> Value:
+        """A value that is wanted in a region: where it costs much, programs that lie outside leave it out."""
+        if self.reduces or not region.parts or key in self.known:
+            return self.value(*key)
+        begin, before = len(self.steps), set(self.known)
+        value = self.value(*key)
+        steps = self.steps[begin:]
+        if not value.x or not any(map(self.is_costly, steps)):
+            return value
+        for other in set(self.known) - before:
+            del self.known[other]
+        chosen = Value(value.dtype, True, False)
+        self.steps[begin:] = [Only(chosen, Place.EACH, region, steps, value)]
+        return chosen
+
+    def words_of(self, flat: Index) -> tuple[Words, Index]:
+        """How the words of a random tile are drawn: neighbours share a cipher where they can."""
+        if not self.reduces and flat == self.x and self.domain.rows >= 4:
+            return Words.BLOCK, flat
+        rest = flat + self.r * -1
+        along = self.reduces and self.r_var not in rest.variables()
+        fours = along and all(known_multiple(count, 4) for count in (*rest.terms.values(), rest.constant))
+        if fours and self.domain.length >= 4:
+            return Words.ROW, rest
+        if self.reduces and self.columns is None and self.domain.length >= 4 and in_fours(flat, self.r_var):
+            return Words.FOURS, flat.replaced({self.r_var: index_of(Var(FOURTH, self.r_var.size))})
+        return Words.EACH, flat
+
+    # -- better loops ------------------------------------------------------------------------------------
+    @property
+    def rows_together(self) -> bool:
+        """Whether neighbours in memory lie along `x`, though `r` is there too: columns are reduced."""
+        return self.reduces and self.along_x > self.along_r
+
+    @property
+    def steps_are_better(self) -> bool:
+        """Whether columns are reduced that are too long to be held, by many at a time, without need."""
+        if not (self.rows_together and self.whole_rows) or self.columns is not None:
+            return False
+        if self.phases == 1:
+            return not known_below(self.domain.length, SHORT_COLUMN + 1)
+        return bool(self.domain.length > LONGEST_COLUMN)
+
+
+def decide_tiles(
+    body: Graph,
+    dialect: type[Dialect],
+    *,
+    strict: bool = False,
+    layouts: Sequence[tuple[Any, ...] | None] | None = None,
+    over: bool = False,
+) -> TileNeeds:
+    """The steps of the kernel of a body, in the loops that suit it.  Raises: Unfusible, with the reason."""
+
+    def decided(domain: Domain, *, in_steps: bool = False) -> TileNeeds:
+        return TileNeeds(body, domain, dialect, strict=strict, layouts=layouts, over=over, in_steps=in_steps).decide()
+
+    needs = decided(domain_of(body))
+    if needs.steps_are_better:
+        return decided(needs.domain, in_steps=True)
+    turned = tiles_of_turned(needs.domain, needs.x_var, needs.flat)
+    domain = turned or rows_of(needs.domain, needs.x_var, needs.flat)
+    if domain is None:
+        return needs
+    try:
+        return decided(domain, in_steps=turned is not None)
+    except Unfusible:
+        return needs
