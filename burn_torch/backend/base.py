@@ -36,13 +36,13 @@ class Backend(ABC):
     is_autodiff: bool = False
     is_fusion: bool = False
     trains: bool = False
-    """Whether layers such as Dropout and BatchNorm train on values of this backend."""
+    """Says whether layers such as Dropout and BatchNorm train on values of this backend."""
     lasting: bool = True
-    """Whether this very object is met again and again, so that what is derived for it may be kept on Calls."""
+    """Says whether this very object is met again and again, so that what is derived for it may be kept on Calls."""
     session: Any = None
     """The tracing session that a traced stack belongs to."""
     real: Any = None
-    """Of a traced stack, the stack that it stands for."""
+    """The stack that a traced stack stands for."""
     capabilities: Capabilities | None = None
     """All that a leaf can do beyond this protocol; None where that is nothing."""
 
@@ -113,11 +113,11 @@ def run_decomposed(compile: Callable[[Graph], Candidate], call: Call) -> Candida
 
 def run_graph(run: Callable[..., Any], call: Call) -> Callable[..., Any]:
     """A function of a Call's inputs that runs a graph of those that are there."""
-    given = [i for i, spec in enumerate(call.specs) if spec is not None]
-    if len(given) < len(call.specs):  # an absent input is no input of the graph
+    present = [i for i, spec in enumerate(call.specs) if spec is not None]
+    if len(present) < len(call.specs):  # an absent input is no input of the graph
         if call.multiple:
-            return lambda *inputs: run(*[inputs[i] for i in given])
-        return lambda *inputs: run(*[inputs[i] for i in given])[0]
+            return lambda *inputs: run(*[inputs[i] for i in present])
+        return lambda *inputs: run(*[inputs[i] for i in present])[0]
     return run if call.multiple else lambda *inputs: run(*inputs)[0]
 
 

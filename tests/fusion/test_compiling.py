@@ -129,7 +129,7 @@ def test_workers_that_die_or_hang_leave_no_process_and_no_error(
         started.append(subprocess.Popen([sys.executable, "-c", programs[word]], **pipes))  # type: ignore[call-overload]
         return started[-1]
 
-    monkeypatch.setattr(compiling, "_started", start)
+    monkeypatch.setattr(compiling, "_start_worker", start)
     begun = time.monotonic()
     assert compiling.compiled_at_once([{"hash": str(n)} for n in range(9)], 3, patience_s=2.0) == 0
     assert time.monotonic() - begun < 20.0
@@ -139,13 +139,13 @@ def test_workers_that_die_or_hang_leave_no_process_and_no_error(
 
 def test_an_interrupted_wait_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[str]] = []
-    make = compiling._started
+    make = compiling._start_worker
 
     def start() -> subprocess.Popen[str]:
         started.append(make())
         return started[-1]
 
-    monkeypatch.setattr(compiling, "_started", start)
+    monkeypatch.setattr(compiling, "_start_worker", start)
     monkeypatch.setattr(threading.Thread, "join", _interrupt_join(threading.Thread.join))
     with pytest.raises(KeyboardInterrupt):
         compiling.compiled_at_once(jobs_of(kernels()), 2)

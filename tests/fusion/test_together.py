@@ -231,7 +231,7 @@ def test_much_memory_is_not_held_together(stub: StubCuda, monkeypatch: pytest.Mo
 
 def test_a_graph_goes_with_its_program(stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[int] = []
-    monkeypatch.setattr(fused_together, "_destroyed", lambda driver, handle, graph: gone.append(handle))
+    monkeypatch.setattr(fused_together, "_destroy_graph", lambda driver, handle, graph: gone.append(handle))
     xs = given(5, 8)
     program = program_of(xs)
     gc.collect()

@@ -81,7 +81,7 @@ def _all(*plants: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _part(row: str, part: str, change: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """Exchanges a part of a row: `made(the part as it is)`."""
+    """Exchanges a part of a row: `change(the part as it is)`."""
 
     def plant(patch: Any) -> None:
         patch.setattr(REGISTRY[row], part, change(getattr(REGISTRY[row], part)))

@@ -98,13 +98,13 @@ def test_programs_that_do_not_run_are_found(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_kernel_that_is_wrong_in_all_its_tiles_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default's results are what errors are measured by, but not where they are wrong."""
     (variant,) = variants("gelu", DType.F32)
-    launched = variant._launched
+    launched = variant._launch_with
 
     def shifted(tiles: Tiles, arguments: Any, outputs: Any, numbers: Any) -> Any:
         launched(tiles, arguments, outputs, numbers)
         outputs[0].add_(0.01)
 
-    monkeypatch.setattr(fused.Variant, "_launched", lambda self, *given: shifted(*given))
+    monkeypatch.setattr(fused.Variant, "_launch_with", lambda self, *given: shifted(*given))
     faults = judged(variant, candidates_of(variant.kernel)[0])
     assert any("relative RMS error" in fault for fault in faults)
 

@@ -38,7 +38,7 @@ PLACES: dict[str, tuple[ModuleType, str]] = {
     "a library": (c_kernels, "loaded"),
     "a launcher": (c_kernels, "_launcher"),
     "C": (c_kernels, "lowered_for_cpu"),
-    "the file of a program": (source_file, "_written"),
+    "the file of a program": (source_file, "_write_file"),
     "a program": (libtorch_program, "memory_plan"),
     "compiling ahead": (kernel_programs, "compile_ahead"),
     "patterns": (compiled_program, "replaced"),

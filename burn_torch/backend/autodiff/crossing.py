@@ -48,22 +48,22 @@ def crossed(source: Any, primitive: Primitive, spec: TensorSpec, target: Any, pl
         source, primitive = source.inner, source.unwrapped(primitive)
     for _ in range(-above):
         target = target.inner
-    return _crossed(source, primitive, spec, target, place)
+    return _move_primitive(source, primitive, spec, target, place)
 
 
-def _crossed(source: Any, primitive: Primitive, spec: TensorSpec, target: Any, place: str) -> object:
+def _move_primitive(source: Any, primitive: Primitive, spec: TensorSpec, target: Any, place: str) -> object:
     if source is target and spec.place == place:
         return primitive
     if not isinstance(source, Autodiff):
-        return _carried(source, primitive, spec, target, place)
-    inner = _crossed(source.inner, source.unwrapped(primitive), spec, target.inner, place)
+        return _move_through_host(source, primitive, spec, target, place)
+    inner = _move_primitive(source.inner, source.unwrapped(primitive), spec, target.inner, place)
     if not source.is_tracked(primitive):
         return inner
     crossing = Crossing(source, spec, target, place)
     return target.tracked(inner, Node(crossing, ((primitive.node, primitive.index),), crossing.saved(), 0), 0)
 
 
-def _carried(source: Any, primitive: Primitive, spec: TensorSpec, target: Any, place: str) -> object:
+def _move_through_host(source: Any, primitive: Primitive, spec: TensorSpec, target: Any, place: str) -> object:
     leaf: Backend = source.leaf()
     other: Backend = target.leaf()
     if leaf is other:
@@ -93,7 +93,7 @@ class Crossing(Passage):
         self._place: Final = place
 
     def saved(self) -> tuple[object, ...]:
-        """What its node keeps: nothing but, over a trace, the line that it stands for."""
+        """The values that its node keeps: none but, over a trace, the line that it stands for."""
         return () if self.origins is None else (self.origins.last,)
 
     def _back(self, gradients: Sequence[Primitive], saved: Primitive) -> Sequence[Primitive]:

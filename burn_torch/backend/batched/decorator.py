@@ -88,8 +88,8 @@ class Batched(Decorator):
         run, looped = self._plans.get((call, bits, sizes[-1])) or self._plan(call, bits, sizes[-1])
         if looped:
             self._running.looped.update(dict.fromkeys(looped))
-        given = [x.primitive if x.__class__ is kind else x for x in inputs if x is not None]
-        return [None if y is None else kind(y) for y in run(*given)]
+        operands = [x.primitive if x.__class__ is kind else x for x in inputs if x is not None]
+        return [None if y is None else kind(y) for y in run(*operands)]
 
     def _plan(self, call: Call, bits: int, n: int) -> Plan:
         if call.op.barrier:
@@ -115,7 +115,7 @@ class Batched(Decorator):
         return self.many(primitive)
 
     def is_many(self, primitive: object) -> bool:
-        """Whether it differs from sample to sample."""
+        """Asks whether it differs from sample to sample."""
         return primitive.__class__ is self.many
 
     # -- values that all samples share are the inner backend's; of others some questions have no answer ----------

@@ -54,9 +54,9 @@ def _compute(
 ) -> Sequence[Primitive]:
     row = call.op
     if row.batch_rule is not None:
-        made = row.batch_rule(n, many, *inputs, **call.attrs)
-        if made is not NotImplemented:
-            return _outputs(call, made)
+        output = row.batch_rule(n, many, *inputs, **call.attrs)
+        if output is not NotImplemented:
+            return _outputs(call, output)
     if row.pointwise is not None:
         return _outputs(call, _element_wise(call, many, n, inputs))
     if row.decomposition is not None:
@@ -65,8 +65,8 @@ def _compute(
     return _loop(call, many, n, inputs, trace)
 
 
-def _outputs(call: Call, made: Any) -> Sequence[Primitive]:
-    return made if call.multiple else (made,)
+def _outputs(call: Call, output: Any) -> Sequence[Primitive]:
+    return output if call.multiple else (output,)
 
 
 def _element_wise(call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[object]) -> object:
@@ -80,37 +80,37 @@ def _element_wise(call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[o
 def _through(
     graph: Graph, many: tuple[bool, ...], n: int, inputs: Sequence[object], looped: dict[str, None], trace: Trace
 ) -> Sequence[object]:
-    given = [(x, m) for x, m in zip(inputs, many, strict=True) if x is not None]
-    values: dict[int, tuple[Any, bool]] = {i: pair for (i, _), pair in zip(graph.inputs, given, strict=True)}
+    pairs = [(x, m) for x, m in zip(inputs, many, strict=True) if x is not None]
+    values: dict[int, tuple[Any, bool]] = {i: pair for (i, _), pair in zip(graph.inputs, pairs, strict=True)}
     for node in graph.nodes:
-        read = [values[i] if isinstance(i, int) else (_held(i), False) for i in node.inputs]
+        read = [values[i] if isinstance(i, int) else (_literal_value(i), False) for i in node.inputs]
         arguments, flags = [x for x, _ in read], tuple(m for _, m in read)
         samples = any(flags) or node.call.op.random
         if samples:
-            made = _compute(node.call, flags, n, arguments, looped, trace)
+            outputs = _compute(node.call, flags, n, arguments, looped, trace)
         else:
-            made = _outputs(node.call, node.call.op.run(trace, Value, arguments, node.call.attrs))
-        for i, x in zip(node.outputs, made, strict=True):
+            outputs = _outputs(node.call, node.call.op.run(trace, Value, arguments, node.call.attrs))
+        for i, x in zip(node.outputs, outputs, strict=True):
             if i is not None:
                 values[i] = (x, samples)
     return [None if i is None else beside(n, values[i][1], values[i][0]) for i in graph.outputs]
 
 
-def _held(i: Literal | None) -> object:
+def _literal_value(i: Literal | None) -> object:
     return None if i is None else i.value
 
 
 def _loop(call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[Primitive], trace: Trace) -> Sequence[Primitive]:
     columns: list[list[Any]] = [[] for _ in call.results]
     for sample in range(n):
-        arguments = [_picked(x, sample) if m else x for m, x in zip(many, inputs, strict=True)]
-        made = _outputs(call, call.op.run(trace, Value, arguments, call.attrs))
-        for column, y in zip(columns, made, strict=True):
+        arguments = [_pick_sample(x, sample) if m else x for m, x in zip(many, inputs, strict=True)]
+        results = _outputs(call, call.op.run(trace, Value, arguments, call.attrs))
+        for column, y in zip(columns, results, strict=True):
             column.append(None if y is None else REGISTRY["reshape"](y, shape=(1, *y.shape)))
     return [REGISTRY["cat"](*column, dim=0) if is_tensor(column[0]) else None for column in columns]
 
 
-def _picked(x: Value, sample: int) -> Value:
+def _pick_sample(x: Value, sample: int) -> Value:
     ranges = ((sample, sample + 1, 1), *((0, size, 1) for size in x.shape[1:]))
     picked: Value = REGISTRY["reshape"](REGISTRY["slice"](x, ranges=ranges), shape=x.shape[1:])
     return picked

@@ -35,7 +35,7 @@ __all__ = ["Fusion", "streams_of_this_thread"]
 _LONGEST: Final = 256
 _BEFORE_LIBRARY: Final = 32
 _STEPS: Final = 1 << 16
-"""So many recorded operations are remembered; then all is forgotten, and begins anew."""
+"""The number of recorded operations that are remembered; beyond it all is forgotten, and begins anew."""
 
 _lock: Final = threading.Lock()
 
@@ -87,7 +87,7 @@ class Fusion(Decorator):
     _locals: dict[str, _Local]
     _taped_key: object
     _key: object
-    """What recorders are kept under on Calls."""
+    """The key under which Calls keep their recorders."""
     _steps: int
 
     # -- recording ---------------------------------------------------------------------------------------
@@ -120,14 +120,14 @@ class Fusion(Decorator):
         return record
 
     def cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Primitive]], Sequence[object]]:
-        """What computes a Call at once, after all that is recorded at these places."""
+        """Returns the function that computes a Call at once, after all that is recorded at these places."""
 
         def run(inputs: Sequence[object]) -> Sequence[Primitive]:
             for place in places:
                 self._local(place).stream.flush()
-            given = [self.unwrapped(x) if isinstance(x, Lazy) else x for x in inputs]
-            found: Sequence[Primitive] = self.inner.execute(call, given)
-            return found
+            operands = [self.unwrapped(x) if isinstance(x, Lazy) else x for x in inputs]
+            results: Sequence[Primitive] = self.inner.execute(call, operands)
+            return results
 
         return run
 
@@ -207,16 +207,16 @@ class Fusion(Decorator):
 
     def again(self, recipe: Any) -> Any:
         """Records what a recipe says.  Raises: AutodiffError where something that it reads was written to since."""
-        made = recipe.recipe
-        if made is None:  # another thread has computed it
+        source = recipe.recipe
+        if source is None:  # another thread has computed it
             return recipe
-        call, inputs = made
-        given: list[Primitive] = []
-        for found in inputs:
-            if found is not None and found[0] == "outside" and self.version_of(found[1]) != found[2]:
-                raise changed(self.inner.spec(found[1]), None)
-            given.append(None if found is None else found[1])
-        return self.execute(call, given)[0]
+        call, inputs = source
+        operands: list[Primitive] = []
+        for read in inputs:
+            if read is not None and read[0] == "outside" and self.version_of(read[1]) != read[2]:
+                raise changed(self.inner.spec(read[1]), None)
+            operands.append(None if read is None else read[1])
+        return self.execute(call, operands)[0]
 
     def flush(self, place: str) -> None:
         """Computes what the calling thread has recorded at `place`."""
@@ -252,20 +252,20 @@ def _first(inputs: Sequence[object]) -> Sequence[object]:
 
 
 def _is_library(call: Call) -> bool:
-    """Whether no generated kernel computes a Call, nor all of what it is made of."""
-    found: bool | None = call.memo.get(_is_library)
-    if found is None:
+    """Asks whether no generated kernel computes a Call, nor all of its parts."""
+    known: bool | None = call.memo.get(_is_library)
+    if known is None:
         op = call.op
         regions = op.law(Regions)
         if op.pointwise is not None or call.aliases or any(op.law(law) for law in (Folds, Draws, Moves, Fill, Copies)):
-            found = False
+            known = False
         elif regions is not None:
-            found = regions.of(call) is None
+            known = regions.of(call) is None
         else:
             parts = expanded(call)
-            found = parts is None or any(_is_library(node.call) for node in parts.nodes)
-        call.memo[_is_library] = found
-    return found
+            known = parts is None or any(_is_library(node.call) for node in parts.nodes)
+        call.memo[_is_library] = known
+    return known
 
 
 def _origin() -> Origin | None:

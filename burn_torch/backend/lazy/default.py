@@ -1,4 +1,4 @@
-"""Which devices are fused where nobody says it: decided here, and nowhere else.
+"""Devices that are fused by default: decided here, and nowhere else.
 
 Device.cuda(0)                   as `ON_CUDA` says: fused
 Device.cuda(0, fused=False)      said for one device
@@ -15,7 +15,7 @@ from burn_torch.core.errors import DeviceError
 __all__ = ["ON_CUDA", "VARIABLE", "fused_by_default"]
 
 ON_CUDA = True
-"""Whether CUDA devices are: docs/decisions/0015 says which figures change it."""
+"""Says whether CUDA devices are fused: docs/decisions/0015 says which figures change it."""
 
 VARIABLE: Final = "BURN_TORCH_FUSION"
 
@@ -23,7 +23,7 @@ _KINDS: Final = {"0": (), "1": ("cuda",), "all": ("cuda", "cpu")}
 
 
 def fused_by_default(place: str) -> bool:
-    """Whether a device at `place` is fused unless its user says otherwise.  Raises: DeviceError for an unknown word."""
+    """Asks whether a device at `place` is fused by default.  Raises: DeviceError for an unknown word."""
     word = os.environ.get(VARIABLE, "").strip().lower()
     kinds = _KINDS.get(word or str(int(ON_CUDA)))
     if kinds is None:

@@ -1,4 +1,4 @@
-"""What a thread's stream computed last, for people: `device.explain()`."""
+"""The last computations of a thread's stream, for people: `device.explain()`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["StreamExplanation", "StreamProgram", "explain_stream"]
 @final
 @dataclass(frozen=True)
 class StreamProgram:
-    """What lay between two cuts.
+    """The operations between two cuts.
 
     key     of its operations and of the results that were wanted; the same in every process.  Of a plan of symbolic
             sizes, that of the shape that ran last
@@ -37,7 +37,7 @@ class StreamProgram:
 
     @property
     def title(self) -> str:
-        """Which program it is, how often it ran, and how."""
+        """The number of the program, how often it ran, and how."""
         how = "in generated kernels" if self.fused else "operation by operation; as kernels it would be"
         shapes = f" at {self.shapes} shapes" if self.shapes > 1 else ""
         return f"program {self.key[:12]}, {self.times} times{shapes}, {how}"
@@ -97,7 +97,7 @@ class StreamExplanation:
 
     @property
     def title(self) -> str:
-        """What was computed where, counted; and storms."""
+        """The counts of computations by place; and storms."""
         shared = f", {self.shared} at new shapes of known programs" if self.shared else ""
         unplanned = f", {self.unplanned} of these unplanned in a storm" if self.unplanned else ""
         plainer = f", {self.plainer} of these planned more plainly than they could be" if self.plainer else ""

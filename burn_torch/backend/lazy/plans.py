@@ -1,4 +1,4 @@
-"""What a sequence of operations becomes, and what happens where that fails.
+"""Plans of sequences of operations, and what happens where one fails.
 
 Where the leaf runs generated kernels, the graph goes through the passes and the scheduler (`burn_torch/fusion`) and is
 compiled as a program.  Elsewhere it is the same calls as unfused execution, in the same order.
@@ -39,10 +39,10 @@ from burn_torch.ops.value import Primitive
 __all__ = ["FusionWarning", "Planner", "Ready", "changed", "replayed", "version_reader"]
 
 _MASKS: Final = 8
-"""So many choices of wanted results one sequence may have; from then on all of them are computed."""
+"""The number of choices of wanted results that one sequence may have; from then on all of them are computed."""
 
 _OFTEN: Final = 3
-"""What a plan of symbolic sizes is at some sizes becomes a program when it runs for this time."""
+"""The run at which a plan of symbolic sizes becomes a program at its sizes."""
 
 _WINDOW: Final = 256
 _MISSES: Final = 64
@@ -54,12 +54,11 @@ _TOLD: Final = 16
 
 
 def version_reader(inner: Any) -> Callable[[Any], int]:
-    """What counts writes to a primitive: read off it where it has that, which is quicker, and what was moved away says
-    so."""
+    """Returns the counter of writes to a primitive: read off it if it has one (quicker); moved values say so."""
     if getattr(inner, "version_expression", None) == "{}._version":
         return attrgetter("_version")
-    found: Callable[[Any], int] = inner.version
-    return found
+    counter: Callable[[Any], int] = inner.version
+    return counter
 
 
 @final
@@ -87,9 +86,9 @@ class Ready:
         self.symbolic: SymbolicPlan | None = None
         """The plan of symbolic sizes that it is an instance of."""
         self.program: Graph | None = None
-        """What that plan is at its sizes."""
+        """The graph of that plan at its sizes."""
         self.notes: tuple[str, ...] = ()
-        """What is plainer than it could be, and why, beside what its plan says."""
+        """Notes on what is plainer than it could be, and why, beside those of its plan."""
         self._graph = graph
         self._key: str | None = None
         self._given: Final = len(outside)
@@ -107,14 +106,14 @@ class Ready:
 
     @property
     def key(self) -> str:
-        """Of the graph and the results that are wanted; the same in every process."""
+        """The key of the graph and the results that are wanted; the same in every process."""
         if self._key is None:
             self._key = hashlib.blake2b(self.graph.text().encode(), digest_size=16).hexdigest()
         return self._key
 
     @property
     def plan(self) -> Plan:
-        """What the scheduler makes of it; where nothing is generated, it is made when somebody asks."""
+        """The scheduler's plan; where nothing is generated, it is made at the first request."""
         if self.symbolic is not None:
             return self.symbolic.plan
         with self.lock:
@@ -148,27 +147,27 @@ class Ready:
         elif len(outside) > self._given:
             outside = outside[: self._given]
         version = self._version
-        given: list[Primitive] = []
+        operands: list[Primitive] = []
         for x, before in outside:
             if version(x) != before:
                 return self._spoilt(outside, numbers)
-            given.append(x)
-        given += numbers
+            operands.append(x)
+        operands += numbers
         try:
             if self.program is not None and self.runs == _OFTEN and self.fused:
                 self._run = program_of(self.inner, self.program).run
             run = self._run
-            return interpret(self.graph, self.inner, given) if run is None else run(*given)
+            return interpret(self.graph, self.inner, operands) if run is None else run(*operands)
         except Exception as fault:
-            return self._rescued(fault, given)
+            return self._compute_without_kernels(fault, operands)
 
     def _spoilt(self, outside: Sequence[tuple[object, int]], numbers: Sequence[object]) -> Sequence[object]:
         """The results where values from outside were written to since they were read."""
         inner = self.inner
-        given = [x if inner.version(x) == then else changed(inner.spec(x), self.graph) for x, then in outside]
-        return replayed(self.graph, inner, [*given, *numbers])
+        operands = [x if inner.version(x) == then else changed(inner.spec(x), self.graph) for x, then in outside]
+        return replayed(self.graph, inner, [*operands, *numbers])
 
-    def _rescued(self, fault: Exception, given: Sequence[object]) -> Sequence[object]:
+    def _compute_without_kernels(self, fault: Exception, given: Sequence[object]) -> Sequence[object]:
         """The results without generated kernels.  If they come out, a kernel was at fault: it is told of, and not run
         again.  Else each operation runs alone, so that all that does not hang on the one that fails is there.
         """
@@ -262,25 +261,25 @@ def replayed(graph: Graph, inner: Backend, given: Sequence[object]) -> list[obje
     for node in graph.nodes:
         inputs = [i for i in node.inputs if isinstance(i, int)]
         fault = next((values[i] for i in inputs if isinstance(values[i], Exception)), None)
-        made: Sequence[Primitive]
+        results: Sequence[Primitive]
         if fault is None:
             alone = Graph([(i, spec) for i, spec in _specs_of(node)], [node], node.outputs)
             try:
-                ((_, made),) = stepwise(alone, inner, [values[i] for i, _ in alone.inputs])
+                ((_, results),) = stepwise(alone, inner, [values[i] for i, _ in alone.inputs])
             except Exception as found:
                 if node.origin is not None:
                     found.add_note(f"at {node.origin}")
                 found.add_note(f"in {node.call!r}, which was recorded there and computed later")
                 fault = found
         if fault is not None:
-            made = [fault] * len(node.outputs)
-        values.update((i, x) for i, x in zip(node.outputs, made, strict=True) if i is not None)
+            results = [fault] * len(node.outputs)
+        values.update((i, x) for i, x in zip(node.outputs, results, strict=True) if i is not None)
     return [values[i] for i in graph.outputs if i is not None]
 
 
 def _specs_of(node: Any) -> list[tuple[int, Spec]]:
-    found = {i: spec for i, spec in zip(node.inputs, node.call.specs, strict=True) if isinstance(i, int)}
-    return list(found.items())
+    specs = {i: spec for i, spec in zip(node.inputs, node.call.specs, strict=True) if isinstance(i, int)}
+    return list(specs.items())
 
 
 def changed(spec: TensorSpec, graph: Graph | None) -> AutodiffError:
@@ -322,20 +321,20 @@ class Planner:
         self._lock: Final = threading.RLock()
 
     def planned(self, last: Step, live: tuple[bool, ...], place: str) -> Ready:
-        """What `Step.plans` does not have."""
+        """Plans what `Step.plans` does not have."""
         with self._lock:
             ready: Ready | None = last.plans.get(live)
             if ready is None and len(last.plans) >= _MASKS:
                 live = tuple(spec is not None for step in last.path() for spec in _results(step))
                 ready = last.plans.get(live)
-            return ready or self._found(last, live, place)
+            return ready or self._find_or_plan(last, live, place)
 
     def forget(self) -> None:
         """Forgets all plans of symbolic sizes, since patterns have changed."""
         with self._lock:
             self._shapes.clear()
 
-    def _found(self, last: Step, live: tuple[bool, ...], place: str) -> Ready:
+    def _find_or_plan(self, last: Step, live: tuple[bool, ...], place: str) -> Ready:
         steps = last.path()
         calls = [step.call for step in steps if step.call is not None]
         key = (live, *[part for step, call in zip(steps, calls, strict=True) for part in (call_form(call), step.slots)])
@@ -346,16 +345,18 @@ class Planner:
             shapes = self._shapes[key] = Shapes()
         sizes = tuple(itertools.chain.from_iterable(map(call_sizes, calls)))
         if shapes.outside is not None:
-            found = shapes.variants.found(sizes)
-            if found is not None:
+            shared = shapes.variants.found(sizes)
+            if shared is not None:
                 self.shared += 1
                 ready = Ready(self.inner, lambda: dead_code(graph_of(last, live)[0]), shapes.outside, live)
-                ready.share(*found)
+                ready.share(*shared)
                 last.plans[live] = ready
                 return ready
-        return self._made(last, live, place, shapes, sizes)
+        return self._plan_anew(last, live, place, shapes, sizes)
 
-    def _made(self, last: Step, live: tuple[bool, ...], place: str, shapes: Shapes, sizes: tuple[int, ...]) -> Ready:
+    def _plan_anew(
+        self, last: Step, live: tuple[bool, ...], place: str, shapes: Shapes, sizes: tuple[int, ...]
+    ) -> Ready:
         self.misses += 1
         stormy = len(self._recent) == _MISSES and self.flushes - self._recent[0] < _WINDOW
         self._recent.append(self.flushes)
@@ -366,10 +367,10 @@ class Planner:
         if (not (stormy or shapes.many) if generates else not stormy and not shapes.plans) or last.met:
             schedule = partial(stream_plan, choices=capabilities(self.inner).choices, plainer=False)
             symbolic = shapes.variants.made(graph, sizes, schedule) if generates else None
-            found = None if symbolic is None else shapes.variants.found(sizes)
-            if found is not None:
+            shared = None if symbolic is None else shapes.variants.found(sizes)
+            if shared is not None:
                 shapes.outside = outside
-                ready.share(*found)
+                ready.share(*shared)
             else:
                 shapes.variants.exact += 1
                 ready.notes = (shapes.variants.why,) if shapes.variants.why else ()
@@ -382,10 +383,10 @@ class Planner:
         last.met = True
         if generates and shapes.many and not shapes.told:  # elsewhere a plan is next to nothing
             shapes.told = True
-            told = shapes.report(graph)
+            message = shapes.report(graph)
             if len(self.storms) < _TOLD:
-                self.storms.append(told)
-            warnings.warn(told, FusionWarning, stacklevel=user_level())
+                self.storms.append(message)
+            warnings.warn(message, FusionWarning, stacklevel=user_level())
         return ready
 
 

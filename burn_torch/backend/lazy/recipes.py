@@ -23,20 +23,20 @@ _NEVER: Final = frozenset(range(-1, -2 - _MOST, -1))
 """More operations than any recipe has: of what is not computed again."""
 
 Given = tuple[str, Any, int]
-"""What a recipe reads: ("lazy", value, 0), ("outside", primitive, its version then), or ("number", number, 0)."""
+"""An input of a recipe: ("lazy", value, 0), ("outside", primitive, its version then), or ("number", number, 0)."""
 
 
 def can_be_again(call: Call) -> bool:
-    """Whether an operation may be computed again instead of keeping its result."""
+    """Asks whether an operation may be computed again instead of keeping its result."""
     op = call.op
     return op.pointwise is not None and op.cost == "cheap" and not op.random and not call.multiple
 
 
 def deferred(entries: Sequence[tuple[Step, object, object]], live: Sequence[bool], wanted: int | None) -> set[int]:
-    """Which of the live results stay recipes; `wanted` is read now, so it does not."""
+    """Returns the live results that stay recipes; `wanted` is read now, so it does not."""
     again: dict[int, frozenset[int]] = {}
     """For a result, what is computed to have it: what several operations read is computed once."""
-    found: set[int] = set()
+    slots: set[int] = set()
     for step, _, _ in entries:
         call, slot = step.call, step.first
         if call is None or not can_be_again(call):
@@ -45,12 +45,12 @@ def deferred(entries: Sequence[tuple[Step, object, object]], live: Sequence[bool
         for i, spec in zip(step.slots, call.specs, strict=True):
             if spec is None or isinstance(spec, NumberSpec) or not isinstance(i, int) or i < 0:
                 continue
-            if not live[i] or i in found:
+            if not live[i] or i in slots:
                 operations |= again.get(i, _NEVER)
         again[slot] = operations
         if step.taped and live[slot] and slot != wanted and len(operations) <= _MOST:
-            found.add(slot)
-    return found
+            slots.add(slot)
+    return slots
 
 
 def steps_of(slots: set[int], entries: Sequence[tuple[Step, object, object]], live: Sequence[bool]) -> list[int]:
@@ -69,21 +69,21 @@ def steps_of(slots: set[int], entries: Sequence[tuple[Step, object, object]], li
 
 
 def inputs_of(
-    entry: tuple[Step, object, Sequence[object]], made: Sequence[object], outside: Sequence[Primitive]
+    entry: tuple[Step, object, Sequence[object]], values: Sequence[object], outside: Sequence[Primitive]
 ) -> list[Given | None]:
-    """What an operation read, in the order of its inputs."""
+    """Returns what an operation read, in the order of its inputs."""
     step, _, numbers = entry
     assert step.call is not None
     rest = iter(numbers)
-    found: list[Given | None] = []
+    inputs: list[Given | None] = []
     for slot, spec in zip(step.slots, step.call.specs, strict=True):
         if spec is None:
-            found.append(None)
+            inputs.append(None)
         elif isinstance(spec, NumberSpec):
-            found.append(("number", next(rest), 0))
+            inputs.append(("number", next(rest), 0))
         elif isinstance(slot, int) and slot < 0:
-            found.append(("outside", *outside[-1 - slot]))
+            inputs.append(("outside", *outside[-1 - slot]))
         else:
             assert isinstance(slot, int)
-            found.append(("lazy", made[slot], 0))
-    return found
+            inputs.append(("lazy", values[slot], 0))
+    return inputs

@@ -36,11 +36,11 @@ class Shapes:
 
     @property
     def many(self) -> bool:
-        """Whether it is planned too often."""
+        """Asks whether it is planned too often."""
         return self.plans > MOST_PLANS
 
     def report(self, graph: Graph) -> str:
-        """What differs between the shapes, with the users' lines."""
+        """Reports what differs between the shapes, with the users' lines."""
         differing: list[str] = []
         for position, site in Sites(graph).at.items():
             values = sorted({sizes[position] for sizes in self.variants.seen})

@@ -42,7 +42,7 @@ class Lazy:
     slot: int
     value: Primitive
     recipe: Any
-    """Of a Recipe, the Call and what it reads; None once it is computed."""
+    """A Recipe has the Call and its inputs; None once it is computed."""
     base: int
     """The version of the value's memory when it was made."""
 
@@ -120,8 +120,8 @@ class Stream:
         self.place: Final = place
         self.lock: Final = threading.RLock()
         self.history: deque[Ready] = deque(maxlen=None if watchers else KEPT)
-        for found in watchers:
-            found.append(self)
+        for streams in watchers:
+            streams.append(self)
         self.segment = Segment(self, fusion.root)
 
     @property
@@ -145,22 +145,22 @@ class Stream:
             self.segment = Segment(self, fusion.root)
         segment.closed = True
         entries = segment.ops.copy()
-        made: list[Any] = []
+        values: list[Any] = []
         numbers: list[Primitive] = []
-        for _, results, given in entries:
-            made += results
-            numbers += given
-        live = tuple(map(lt, repeat(_UNHELD), map(sys.getrefcount, made)))
+        for _, results, read_numbers in entries:
+            values += results
+            numbers += read_numbers
+        live = tuple(map(lt, repeat(_UNHELD), map(sys.getrefcount, values)))
         last = entries[-1][0]
         if last.absent:
-            live = tuple([alive and y is not None for alive, y in zip(live, made, strict=True)])
+            live = tuple([alive and y is not None for alive, y in zip(live, values, strict=True)])
         if last.recipes and True in live:
             left = deferred(entries, live, None if wanted is None else wanted.slot)
             if left:
                 for n in steps_of(left, entries, live):
                     (y,) = entries[n][1]
                     assert y is not None
-                    y.recipe = (entries[n][0].call, inputs_of(entries[n], made, segment.outside))
+                    y.recipe = (entries[n][0].call, inputs_of(entries[n], values, segment.outside))
                     y.__class__ = Recipe
                 live = tuple([alive and i not in left for i, alive in enumerate(live)])
         ready = last.plans.get(live)
@@ -171,7 +171,7 @@ class Stream:
             self.history.append(ready)
             version = fusion.version_of
             for i, value in zip(ready.gives, ready.compute(segment.outside, numbers), strict=True):
-                y = made[i]
+                y = values[i]
                 y.value = value
                 if isinstance(value, BaseException):
                     y.__class__ = Failed
@@ -186,8 +186,8 @@ class Stream:
 def _held_by_a_segment() -> int:
     """The reference count of a value that nobody but its segment holds, as `Stream.compute` counts it."""
     entries = [((), (Lazy(),), ()) for _ in range(2)]
-    made = [y for entry in entries for y in entry[1]]
-    return next(iter(map(sys.getrefcount, made)))
+    values = [y for entry in entries for y in entry[1]]
+    return next(iter(map(sys.getrefcount, values)))
 
 
 _UNHELD: Final = _held_by_a_segment()
@@ -231,37 +231,37 @@ def recorder(
             slots.append(f"s{i}" if keyed else "None")
     key = f"(call, {''.join(f'{slot}, ' for slot in slots)}{'TAPED, ' * taped})"
     lines.append(f"step = last[0].next.get({key}) or grow(last[0], {key})")
-    made: list[str] = []
+    results: list[str] = []
     for i, result in enumerate(call.results):
         if result is None:
-            made.append("None, ")
+            results.append("None, ")
             continue
         lines += [
             f"y{i} = new(Lazy)",
             f"y{i}.segment = segment",
             f"y{i}.slot = step.first + {i}" if i else "y0.slot = step.first",
         ]
-        made.append(f"y{i}, ")
+        results.append(f"y{i}, ")
     lines += [
-        f"made = ({''.join(made)})",
+        f"made = ({''.join(results)})",
         "if ops[-1] is not last:",  # what ran in between, a finaliser for instance, recorded too
         "    return record(inputs if stream.segment is segment else written(inputs), True)",
         f"ops.append((step, made, ({''.join(f'{n}, ' for n in numbers)})))",
         "if segment.closed:",
         "    return late(stream, made) or record(written(inputs), True)",
-        f"return ({''.join(made)})",  # not the entry's own tuple: whoever keeps this one holds the values
+        f"return ({''.join(results)})",  # not the entry's own tuple: whoever keeps this one holds the values
     ]
     body = "".join(f"        {line}\n" for line in lines)
     names: dict[str, Any] = {
         "call": call, "local": local, "Lazy": Lazy, "new": object.__new__, "outside": _outside, "grow": fusion.grow,
-        "late": _late, "told": _told, "TAPED": TAPED, "at_once": fusion.cutting(call, [local.stream.place]),
+        "late": _late, "told": _keyed_literal, "TAPED": TAPED, "at_once": fusion.cutting(call, [local.stream.place]),
         "written": fusion.write_recipes,
     }  # fmt: skip
     names |= {f"keyed_{spec.kind}": keyed for spec, keyed in fusion.keyed.items()}
     names |= {f"holds_{n}": limits.holds for n, limits in enumerate(ranges)}
     source = f"def make({', '.join(names)}):\n    def record(inputs, begun=False):\n{body}    return record\n"
     namespace: dict[str, Any] = {}
-    exec(_compiled(source), namespace)
+    exec(_compile_source(source), namespace)
     record: Callable[[Sequence[Primitive]], Sequence[Primitive]] = namespace["make"](**names)
     return record
 
@@ -269,7 +269,7 @@ def recorder(
 _sources: Final[dict[str, object]] = {}
 
 
-def _compiled(source: str) -> Any:
+def _compile_source(source: str) -> Any:
     code = _sources.get(source)
     if code is None:
         code = _sources[source] = compile(source, "<burn_torch recorder>", "exec")
@@ -301,13 +301,13 @@ def _outside(segment: Segment, x: Primitive) -> int:
     return slot
 
 
-def _late(stream: Stream, made: tuple[Lazy | None, ...]) -> tuple[Lazy | None, ...] | None:
+def _late(stream: Stream, results: tuple[Lazy | None, ...]) -> tuple[Lazy | None, ...] | None:
     """The results of an operation whose segment another thread closed: None if it was recorded too late."""
     with stream.lock:
-        return made if all(y is None or y.__class__ is not Lazy for y in made) else None
+        return results if all(y is None or y.__class__ is not Lazy for y in results) else None
 
 
-def _told(keyed: dict[object, Literal], number: object) -> Literal | None:
+def _keyed_literal(keyed: dict[object, Literal], number: object) -> Literal | None:
     """The literal of a number; 0.0 and -0.0 are equal, and two literals."""
-    found = keyed[number]
-    return found if found == Literal(number) else None
+    literal = keyed[number]
+    return literal if literal == Literal(number) else None

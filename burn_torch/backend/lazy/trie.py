@@ -1,4 +1,4 @@
-"""What was recorded, as a path in a tree: equal sequences of operations are one node, on every thread.
+"""Recorded sequences, as paths in a tree: equal sequences of operations are one node, on every thread.
 
 A node is one operation after those on the way to it.  All that follows from the sequence alone (the graph, the plans)
 is found through its node, so recording an operation that was seen before is one look into a dictionary.
@@ -20,7 +20,7 @@ TAPED: Final = "taped"
 """The last entry of a key whose result may stay a recipe."""
 
 Slot = int | Literal | None
-"""What an operation reads: 0 and more is a result of the sequence, -1 and less a value from outside, in the order of
+"""An input of an operation: 0 and more is a result of the sequence, -1 and less a value from outside, in the order of
 their first use; a Literal where the number is part of the key; None for a number that is not, and for what is absent.
 """
 
@@ -63,7 +63,7 @@ class Step:
         self.recipes: Final[bool] = taped or (parent is not None and parent.recipes)
         self.absent: Final[bool] = (call is not None and None in call.results) or (parent is not None and parent.absent)
         self.met = False
-        """Whether a sequence ended here before."""
+        """Says whether a sequence ended here before."""
 
     def below(self) -> Iterator[Step]:
         """This and all that was recorded after it."""
@@ -115,8 +115,8 @@ def graph_of(last: Step, live: Sequence[bool]) -> tuple[Graph, list[int]]:
                 inputs.append(base + slot if slot >= 0 else position[-1 - slot])
             else:
                 inputs.append(None)
-        made = [None if spec is None else base + step.first + i for i, spec in enumerate(step.call.results)]
-        nodes.append(Node(step.call, inputs, made, step.origin))
-    given: list[tuple[int, Spec]] = [(position[i], specs[i]) for i in outside]
-    given += [(len(outside) + n, spec) for n, spec in enumerate(numbers)]
-    return Graph(given, nodes, [base + i for i, alive in enumerate(live) if alive]), outside
+        results = [None if spec is None else base + step.first + i for i, spec in enumerate(step.call.results)]
+        nodes.append(Node(step.call, inputs, results, step.origin))
+    graph_inputs: list[tuple[int, Spec]] = [(position[i], specs[i]) for i in outside]
+    graph_inputs += [(len(outside) + n, spec) for n, spec in enumerate(numbers)]
+    return Graph(graph_inputs, nodes, [base + i for i, alive in enumerate(live) if alive]), outside

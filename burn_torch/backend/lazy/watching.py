@@ -15,15 +15,15 @@ __all__ = ["watched_streams"]
 @contextmanager
 def watched_streams() -> Iterator[list[Stream]]:
     """The streams of the block: this thread's, and those that any thread begins; each keeps its whole history."""
-    found: list[Stream] = []
+    streams: list[Stream] = []
     for stream in streams_of_this_thread():
         stream.flush()
         stream.history = deque()
-        found.append(stream)
-    watchers.append(found)
+        streams.append(stream)
+    watchers.append(streams)
     try:
-        yield found
+        yield streams
     finally:
-        watchers.remove(found)
-        for stream in found:
+        watchers.remove(streams)
+        for stream in streams:
             stream.history = deque(stream.history, maxlen=KEPT)

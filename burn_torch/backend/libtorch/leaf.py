@@ -59,8 +59,8 @@ class LibTorch(Backend):
         plan = call.plans.get(LibTorch) or self.plan(call)
         try:
             if in_inference():
-                found = outside(plan, inputs)
-                return found if call.multiple else (found,)
+                outputs = outside(plan, inputs)
+                return outputs if call.multiple else (outputs,)
             return plan(*inputs) if call.multiple else (plan(*inputs),)
         except (OverflowError, RuntimeError, MemoryError, AssertionError) as err:
             raise refused(err, call, inputs) or err from None
@@ -73,7 +73,7 @@ class LibTorch(Backend):
         return plan
 
     def candidate(self, call: Call) -> Callable[..., object]:
-        """What computes a Call, as a TorchCode where its source is known: a program writes that down."""
+        """Returns the function that computes a Call; a TorchCode if its source is known: a program writes it."""
         candidate: Candidate | None = call.memo.get(LibTorch)
         if candidate is None:
             candidate = _kernel_of(call) or row_candidate(call) or run_decomposed(self.compile, call)
@@ -99,7 +99,7 @@ class LibTorch(Backend):
         refuse_tracers("from_data")
         if in_inference():
             return outside(self.from_data, (data, place))
-        if data.array.nbytes >= _LARGE and (tensor := _copied(data, place)) is not None:
+        if data.array.nbytes >= _LARGE and (tensor := _copy_array(data, place)) is not None:
             return tensor
         # seen as its own type again: numpy has two equal ones of 64 bits, of which torch knows one
         array = np.array(data.array, order="C", copy=True).view(data.dtype.numpy)
@@ -117,7 +117,7 @@ class LibTorch(Backend):
         self.capabilities.check_place(place)
         if in_inference():
             return outside(self.widened, (data, dtype, place))
-        if data.array.nbytes >= _LARGE and (tensor := _copied(data, place, TO_TORCH[dtype])) is not None:
+        if data.array.nbytes >= _LARGE and (tensor := _copy_array(data, place, TO_TORCH[dtype])) is not None:
             return tensor
         return self.from_data(data.convert(dtype), place)
 
@@ -185,7 +185,7 @@ _LARGE: Final = 1 << 20
 _WORDS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def _copied(data: TensorData, place: str, dtype: torch.dtype | None = None) -> torch.Tensor | None:
+def _copy_array(data: TensorData, place: str, dtype: torch.dtype | None = None) -> torch.Tensor | None:
     """A copy of a contiguous array or of the transpose of one, in another type if one is given; None for others."""
     turned = data.array.ndim == 2 and not data.array.flags.c_contiguous
     array = data.array.T if turned else data.array

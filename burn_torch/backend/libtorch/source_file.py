@@ -23,7 +23,7 @@ _KEPT: Final = 500
 
 
 def cache_folder() -> Path:
-    """Where programs are written: `programs` in $BURN_TORCH_CACHE, else in ~/.cache/burn_torch."""
+    """Returns the folder of written programs: `programs` in $BURN_TORCH_CACHE, else in ~/.cache/burn_torch."""
     named = os.environ.get("BURN_TORCH_CACHE")
     return (Path(named) if named else Path.home() / ".cache" / "burn_torch") / "programs"
 
@@ -54,14 +54,14 @@ def compiled(source: str) -> tuple[CodeType, Path | None]:
     The file is named for its content, so equal programs share one and nothing is ever changed in place.
     """
     name = blake2b(source.encode(), digest_size=10).hexdigest()
-    path = _written(f"{name}.py", source)
+    path = _write_file(f"{name}.py", source)
     filename = f"<burn_torch program {name}>" if path is None else str(path)
     if path is None:  # so that tracebacks have lines all the same
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     return compile(source, filename, "exec"), path
 
 
-def _written(name: str, source: str) -> Path | None:
+def _write_file(name: str, source: str) -> Path | None:
     try:
         path = cache_folder() / name
         mark_generated(str(path.parent))

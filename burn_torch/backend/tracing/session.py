@@ -65,9 +65,9 @@ class Session:
 
     # -- stacks -----------------------------------------------------------------------------------
     def stack(self, real: Backend) -> Backend:
-        """What stands for a real stack.  Raises: TraceError for one over another leaf."""
-        found = self._stacks.get(real)
-        if found is None:
+        """Returns the stack that stands for a real one.  Raises: TraceError for one over another leaf."""
+        stack = self._stacks.get(real)
+        if stack is None:
             if not isinstance(real, Decorator):
                 raise TraceError(
                     "a compiled function computes on one backend",
@@ -76,16 +76,16 @@ class Session:
                     expected=f"devices of {self.real.name}",
                     mend="move the arguments to one backend before the call",
                 )
-            found = self._stacks[real] = real.onto(self.stack(real.inner))
-        return found
+            stack = self._stacks[real] = real.onto(self.stack(real.inner))
+        return stack
 
     def decorated(self, real: Backend, make: Callable[[], Backend]) -> Backend:
-        """What stands for a decorator's real stack: equal stacks are one object here too."""
-        found = self._stacks.get(real)
-        if found is None:
-            found = self._stacks[real] = make()
-            found.session, found.real = self, real
-        return found
+        """Returns the stack that stands for a decorator's real one: equal stacks are one object here too."""
+        stack = self._stacks.get(real)
+        if stack is None:
+            stack = self._stacks[real] = make()
+            stack.session, stack.real = self, real
+        return stack
 
     # -- inputs and outputs --------------------------------------------------------------------------
     def input(self, spec: Spec, source: object) -> Value:
@@ -96,14 +96,14 @@ class Session:
 
     def bind(self, primitive: object, spec: TensorSpec, source: Bound | None = None) -> Primitive:
         """The slot of an input that always has this primitive; one input however often it is asked for."""
-        found = self.bound.get(id(primitive))
-        if found is None:
+        entry = self.bound.get(id(primitive))
+        if entry is None:
             slot = self.input(spec, source or Bound(primitive)).primitive
-            found = self.bound[id(primitive)] = (primitive, slot)
-        return found[1]
+            entry = self.bound[id(primitive)] = (primitive, slot)
+        return entry[1]
 
     def graph(self, outputs: Sequence[object]) -> Graph:
-        """What was written, with these slots (or None) as outputs."""
+        """Returns the graph of what was written, with these slots (or None) as outputs."""
         return self.trace.graph([None if slot is None else Value(self.leaf, slot, None) for slot in outputs])
 
     @contextmanager
@@ -145,7 +145,7 @@ class TraceLeaf(Backend):
     def execute(self, call: Call, inputs: Sequence[Primitive]) -> Sequence[Primitive]:
         """Appends the Call to the graph.  Raises: TraceError once the session has ended."""
         if self.session.ended:
-            raise _escaped(f"in {call.op.name}")
+            raise _escaped_error(f"in {call.op.name}")
         return self._write(call, inputs)
 
     def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Primitive]]:
@@ -159,7 +159,7 @@ class TraceLeaf(Backend):
     def into_data(self, primitive: Primitive) -> NoReturn:
         """Refuses: there is no data yet."""
         if self.session.ended:
-            raise _escaped("when it was read")
+            raise _escaped_error("when it was read")
         raise TraceError(
             "a value was read while its function was traced",
             given=f"at {user_line(2) or 'an unknown line'}",
@@ -173,13 +173,13 @@ class TraceLeaf(Backend):
         if source is self:
             return primitive
         if self.session.ended:
-            raise _escaped("beside a tensor")
-        found = self.session.bound.get(id(leaf_primitive(source, primitive)))
-        if found is not None:
-            return found[1]
+            raise _escaped_error("beside a tensor")
+        entry = self.session.bound.get(id(leaf_primitive(source, primitive)))
+        if entry is not None:
+            return entry[1]
         session = getattr(source, "session", None)
         if session is not None:
-            raise _escaped("in another trace")
+            raise _escaped_error("in another trace")
         name = self.session.name_of(primitive)
         raise TraceError(
             "a compiled function used a tensor that is not among its arguments",
@@ -203,7 +203,7 @@ class TraceLeaf(Backend):
         return primitive
 
 
-def _escaped(where: str) -> TraceError:
+def _escaped_error(where: str) -> TraceError:
     return TraceError(
         "a value of a traced function was used after the tracing had ended",
         given=f"it was kept outside, and used {where}, at {user_line(3) or 'an unknown line'}",

@@ -22,11 +22,11 @@ __all__ = ["ATTENTIONS"]
 
 _FLOATS: Final = (DType.F32, DType.F16, DType.BF16)
 _MOST_COLUMNS: Final = 256
-"""Of a head."""
+"""The largest width of a head."""
 
 
 def _rule(call: Call, query: TensorSpec, key: TensorSpec, value: TensorSpec) -> dict[str, Any] | None:
-    """What hides keys, as `burn_kernels` says it; None where its kernels do not take the operands."""
+    """Returns the options of `burn_kernels` that hide keys; None where its kernels do not take the operands."""
     d_head, causal, offset = query.shape[3], call.attrs["causal"], call.attrs["offset"]
     if query.dtype not in _FLOATS or d_head != value.shape[3] or d_head > _MOST_COLUMNS:
         return None
@@ -100,8 +100,8 @@ def _attention_backward(call: Call) -> Candidate | None:
     ) -> tuple[torch.Tensor | None, ...]:
         # whatever lse is of a query that sees nothing: its weights are exp(-inf)
         options = {"bias_gradient": True in live[3:], **rule, **_numbers(scale, softcap)}
-        found = attention.backward(g, query, key, value, _seen(mask), bias, y, lse, **options)
-        return tuple(grad if used else None for grad, used in zip(found, live, strict=False))  # without a bias three
+        grads = attention.backward(g, query, key, value, _seen(mask), bias, y, lse, **options)
+        return tuple(grad if used else None for grad, used in zip(grads, live, strict=False))  # without a bias three
 
     return run
 

@@ -33,8 +33,8 @@ def _options(attrs: Attrs, x: TensorSpec, w: Shape) -> dict[str, Any] | None:
 
     pads = tuple(a for a, _ in padding)
     batch, channels, height, width = x.shape
-    made = Geometry._make((batch, channels, height, width, w[0], w[2], w[3], *stride, *pads, *dilation, groups))
-    if not is_direct(made, TO_TORCH[x.dtype]):
+    geometry = Geometry._make((batch, channels, height, width, w[0], w[2], w[3], *stride, *pads, *dilation, groups))
+    if not is_direct(geometry, TO_TORCH[x.dtype]):
         return None
     return {"stride": stride, "padding": pads, "dilation": dilation, "groups": groups}
 

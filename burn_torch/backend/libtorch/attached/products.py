@@ -27,7 +27,7 @@ LEAST_WORK: Final = 1 << 32
 
 
 def _takes(call: Call) -> bool:
-    """Whether the library computes it: halves, whose rows are aligned."""
+    """Asks whether the library computes it: halves, whose rows are aligned."""
     x, weight = call.specs[0], call.specs[1]
     assert isinstance(x, TensorSpec)
     assert isinstance(weight, TensorSpec)
@@ -113,7 +113,7 @@ def chosen_rank(asked: Asked) -> int | None:
 
 
 def _large(place: str, work: int) -> bool:
-    """Whether a product of so many multiplications is worth a trial at its place."""
+    """Asks whether a product with this number of multiplications is worth a trial at its place."""
     if not place.startswith("cuda") or work < LEAST_WORK:
         return False
     from burn_kernels import cublaslt

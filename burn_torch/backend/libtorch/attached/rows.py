@@ -20,7 +20,7 @@ _FLOATS: Final = (DType.F32, DType.F16, DType.BF16)
 
 
 def _fits(call: Call) -> bool:
-    """Whether all tensors that are alike are of a type that kernels take, and there is something to compute."""
+    """Asks whether like tensors all have a type that kernels take, and there is something to compute."""
     x = call.specs[0]
     return isinstance(x, TensorSpec) and x.dtype in _FLOATS and x.ndim > 0 and x.numel > 0
 

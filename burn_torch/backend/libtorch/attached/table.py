@@ -34,7 +34,7 @@ from burn_torch.ops.value import Primitive
 __all__ = ["attached", "device_form"]
 
 _FLOATS: Final = (DType.F32, DType.F16, DType.BF16)
-"""What kernels take; double precision is torch's."""
+"""Types that kernels take; double precision is torch's."""
 
 
 # -- rows ------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def _cross_entropy_takes(call: Call, logits: TensorSpec) -> bool:
     return logits.dtype in _FLOATS and weight is None and smoothing is None and len(call.attrs["pad_tokens"]) <= 1
 
 
-def _ignored(call: Call) -> int:
+def _ignored_class(call: Call) -> int:
     pads: tuple[int, ...] = call.attrs["pad_tokens"]
     return pads[0] if pads else _NO_CLASS
 
@@ -104,7 +104,7 @@ def _cross_entropy(call: Call) -> Candidate | None:
         return None
     from burn_kernels import cross_entropy
 
-    ignored = _ignored(call)
+    ignored = _ignored_class(call)
 
     def run(x: torch.Tensor, targets: torch.Tensor, *_: None) -> torch.Tensor:
         return cross_entropy.forward(x, targets, reduction="none", ignore_index=ignored)[0]
@@ -119,7 +119,7 @@ def _cross_entropy_backward(call: Call) -> Candidate | None:
         return None
     from burn_kernels import cross_entropy
 
-    ignored = _ignored(call)
+    ignored = _ignored_class(call)
 
     def run(g: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, *_: None) -> torch.Tensor:
         return cross_entropy.backward(g, x, targets, None, reduction="none", ignore_index=ignored)
@@ -135,7 +135,7 @@ def _linear_cross_entropy(call: Call) -> Candidate | None:
         return None
     from burn_kernels import linear_cross_entropy
 
-    ignored, config = _ignored(call), head_config(x, weight)
+    ignored, config = _ignored_class(call), head_config(x, weight)
 
     def run(g: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
         return linear_cross_entropy.losses_with_gradient(g, x, weight, targets, ignore_index=ignored, config=config)[:3]
@@ -206,7 +206,7 @@ _ATTACHED: Final[dict[str, Callable[[Call], Candidate | None]]] = {
 
 
 def attached(call: Call) -> Candidate | None:
-    """What computes this Call in place of the row's torch candidate; None where that one does."""
+    """Returns the function that computes this Call in place of the row's torch candidate; None where that one does."""
     if call.op is kernel:
         return fused_kernel(call)
     if call.op in (product, convolution):
@@ -218,7 +218,7 @@ def attached(call: Call) -> Candidate | None:
 
 
 def _place(call: Call) -> str:
-    """Where the results are: rows with several results may leave some out."""
+    """Returns the place of the results: rows with several results may leave some out."""
     return next((spec.place for spec in call.results if isinstance(spec, TensorSpec)), "")
 
 
@@ -228,14 +228,14 @@ def device_form(call: Call, known: Sequence[object]) -> DeviceForm | None:
         return held_form(call, known)
     if call.op in (product, convolution):
         return anchor_form(call, known)
-    found = None
+    device_call = None
     run = attached(call)
     if run is not None and call.op.random:
-        found = keyed(lambda _: run)(call, known)
+        device_call = keyed(lambda _: run)(call, known)
     elif call.op.name in _FORMS and call.result.place.startswith("cuda") and _has_triton():
-        found = _FORMS[call.op.name](call, known)
-    if found is not None:
-        return found
+        device_call = _FORMS[call.op.name](call, known)
+    if device_call is not None:
+        return device_call
     row = call.op
     form = row.device_numbers or FORMS.get(row.name) or UPDATES.get(row.name)
     if form is None and isinstance(row.torch, Drawing):

@@ -159,7 +159,7 @@ def _digest(content: bytes, name: str) -> bytes:
 
 
 def _is_sound(library: Path) -> bool:
-    """Whether a library is there, and as it was built."""
+    """Asks whether a library is there, and as it was built."""
     try:
         content = library.read_bytes()
     except OSError:

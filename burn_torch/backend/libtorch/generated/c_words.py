@@ -52,7 +52,7 @@ class Cipher:
                 return None
             self._building = build_apart(_NAME, _source())
         if self._building.done():
-            self._fill = self._made(self._building)
+            self._fill = self._load_filler(self._building)
             self._over = self._fill is None
         return self._fill
 
@@ -64,7 +64,7 @@ class Cipher:
         return self() is not None
 
     @staticmethod
-    def _made(building: Future[Path]) -> Callable[[Any, int, int, int], None] | None:
+    def _load_filler(building: Future[Path]) -> Callable[[Any, int, int, int], None] | None:
         try:
             function = getattr(loaded(building.result()), _NAME)
         except (CompilerError, OSError, subprocess.TimeoutExpired):
@@ -73,12 +73,12 @@ class Cipher:
         function.restype = None
 
         def fill(out: Any, key: int, stream: int, first: int) -> None:
-            function(out.ctypes.data, _signed(key), _signed(stream), _signed(first), out.size // 4)
+            function(out.ctypes.data, _as_signed(key), _as_signed(stream), _as_signed(first), out.size // 4)
 
         return fill
 
 
-def _signed(number: int) -> int:
+def _as_signed(number: int) -> int:
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 

@@ -45,17 +45,17 @@ def compiled(job: dict[str, Any]) -> str:
     source, options = source_of(function, json.loads(job["specialization"]), make_backend(target))
     if hash_of(source, target, options) != job["hash"]:
         return "this process would compile another kernel"
-    found = triton.compile(source, target=target, options=options.__dict__)
+    kernel = triton.compile(source, target=target, options=options.__dict__)
     if target.backend == "cuda":
         from triton.backends.nvidia.driver import CudaLauncher
 
         with contextlib.suppress(Exception):  # nothing but time is lost without it
-            CudaLauncher(found.src, found.metadata)
+            CudaLauncher(kernel.src, kernel.metadata)
     return ""
 
 
-def source_of(function: Any, told: dict[str, Any], backend: Any) -> tuple[Any, Any]:
-    """What Triton compiles, and its options, of what it tells its hooks; as `JITFunction.preload` reads it."""
+def source_of(function: Any, special: dict[str, Any], backend: Any) -> tuple[Any, Any]:
+    """Returns the source that Triton compiles, with options, from what its hooks get; as `JITFunction.preload` does."""
     import triton.language as tl
     from triton.compiler import ASTSource
 
@@ -65,10 +65,10 @@ def source_of(function: Any, told: dict[str, Any], backend: Any) -> tuple[Any, A
         return tl.dtype(value) if tl.dtype.is_dtype(value) else value
 
     constants = {tuple(key): constant(value)
-                 for key, value in zip(told["constant_keys"], told["constant_vals"], strict=True)}  # fmt: skip
-    attributes = dict(zip(map(tuple, told["attrs_keys"]), told["attrs_vals"], strict=True))
-    signature = {name: _tuples(value) for name, value in told["signature"].items()}
-    options = {name: tuple(value) if isinstance(value, list) else value for name, value in told["options"].items()}
+                 for key, value in zip(special["constant_keys"], special["constant_vals"], strict=True)}  # fmt: skip
+    attributes = dict(zip(map(tuple, special["attrs_keys"]), special["attrs_vals"], strict=True))
+    signature = {name: _tuples(value) for name, value in special["signature"].items()}
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in special["options"].items()}
     return ASTSource(function, signature, constants, attributes), backend.parse_options(options)
 
 
@@ -99,9 +99,9 @@ def _package(folder: str) -> None:
 
 def _function(path: str, module: str, name: str) -> object:
     if module not in sys.modules:
-        made = sys.modules[module] = types.ModuleType(module)
-        made.__file__ = path
-        exec(compile(Path(path).read_bytes(), path, "exec"), vars(made))  # bytecode in the cache could be damaged
+        namespace = sys.modules[module] = types.ModuleType(module)
+        namespace.__file__ = path
+        exec(compile(Path(path).read_bytes(), path, "exec"), vars(namespace))  # bytecode in the cache could be damaged
     return getattr(sys.modules[module], name)
 
 

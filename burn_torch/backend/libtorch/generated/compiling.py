@@ -34,7 +34,7 @@ _LEAST: Final = 3
 """Kernels that are worth starting processes for: 0.3 s until they begin."""
 _MOST: Final = 8
 _PATIENCE_S: Final = 30.0
-"""What takes longer altogether is compiled where it is launched; no worker outlives this."""
+"""Kernels that take longer altogether are compiled where they are launched; no worker outlives this."""
 
 _asked: Final[set[str]] = set()
 """Kernels that workers were asked for: once each."""
@@ -86,7 +86,7 @@ def _place(kernel: Any) -> str:
 
 
 def _is_usual() -> bool:
-    """Whether kernels will be launched as they are by default: nobody watches, records or measures."""
+    """Asks whether launches will be the default ones: no hook watches, no graph records, no tuner measures."""
     from burn_kernels._triton import AVAILABLE, INTERPRETED
     from burn_kernels.autotune import levels
     from burn_kernels.launch import seen
@@ -104,49 +104,49 @@ def _missing(kernel: Any) -> Iterator[dict[str, Any]]:
     variant = kernel.variant((None,) * len(kernel.body.inputs))
     lows = (0,) * len(variant.kernel.inputs)
     index = torch.device(_place(kernel)).index or 0
-    with torch.cuda.device(index), _told() as calls:
+    with torch.cuda.device(index), _collect_compilations() as calls:
         variant.without_launch(lows, variant.tiles_at(lows, index))
-    for function, target, told in calls:
-        job = job_of(function, target, told)
+    for function, target, specialization in calls:
+        job = job_of(function, target, specialization)
         if job is not None:
             yield job | {"kernels": str(Path(burn_kernels.__file__).parent)}
 
 
-def job_of(function: Any, target: Any, told: str) -> dict[str, Any] | None:
-    """What a worker must know of a kernel; None where the disk has it, or a worker was asked for it before."""
+def job_of(function: Any, target: Any, specialization: str) -> dict[str, Any] | None:
+    """Returns what a worker must know of a kernel; None where the disk has it, or a worker was asked for it before."""
     from triton.compiler import make_backend
     from triton.runtime.cache import get_cache_manager, triton_key
 
-    source, options = compile_worker.source_of(function, json.loads(told), make_backend(target))
+    source, options = compile_worker.source_of(function, json.loads(specialization), make_backend(target))
     name = compile_worker.hash_of(source, target, options)
     if name in _asked or get_cache_manager(name).get_group(f"{source.name[:150]}.json"):
         return None
     path = function.fn.__code__.co_filename
     return {
         "hash": name, "triton": triton_key(), "path": path, "module": function.fn.__module__, "name": function.__name__,
-        "target": [target.backend, target.arch, target.warp_size], "specialization": told,
+        "target": [target.backend, target.arch, target.warp_size], "specialization": specialization,
     }  # fmt: skip
 
 
 @contextmanager
-def _told() -> Iterator[list[tuple[object, object, str]]]:
+def _collect_compilations() -> Iterator[list[tuple[object, object, str]]]:
     """A block in which Triton says what it would compile on this thread, and does not."""
     from triton import knobs
     from triton.runtime import driver
 
-    found: list[tuple[Any, Any, str]] = []
+    calls: list[tuple[Any, Any, str]] = []
     here, before = threading.get_ident(), knobs.runtime.jit_cache_hook
 
-    def hook(**told: Any) -> object:
+    def hook(**known: Any) -> object:
         if threading.get_ident() != here:
-            return None if before is None else before(**told)
+            return None if before is None else before(**known)
         target = driver.active.get_current_target()
-        found.append((told["fn"].jit_function, target, told["compile"]["specialization_data"]))
+        calls.append((known["fn"].jit_function, target, known["compile"]["specialization_data"]))
         return True
 
     knobs.runtime.jit_cache_hook = hook
     try:
-        yield found
+        yield calls
     finally:
         knobs.runtime.jit_cache_hook = before
 
@@ -165,7 +165,7 @@ def compiled_at_once(jobs: Sequence[dict[str, object]], count: int, patience_s: 
             with lock:
                 if ended.is_set():
                     return
-                worker = _started()
+                worker = _start_worker()
                 started.append(worker)
             while not ended.is_set():
                 job = waiting.get_nowait()
@@ -197,7 +197,7 @@ def compiled_at_once(jobs: Sequence[dict[str, object]], count: int, patience_s: 
     return sum(done)
 
 
-def _started() -> subprocess.Popen[str]:
+def _start_worker() -> subprocess.Popen[str]:
     command = [sys.executable, "-P", str(compile_worker.__file__)]  # -P: the folder of the file hides no module
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"

@@ -28,14 +28,14 @@ def module_of(name: str, source: str, lines: Sequence[str] = ()) -> ModuleType:
     lines  of the user's, which the file has as comments
     """
     with _lock:
-        found = _modules.get(name)
-        if found is None:
+        module = _modules.get(name)
+        if module is None:
             path = str(write_kernel(name, source, lines))
-            found = sys.modules[f"{PREFIX}{name}"] = ModuleType(f"{PREFIX}{name}")
-            found.__file__ = path
-            exec(compile(source, path, "exec"), vars(found))  # no file of bytecode, which could be damaged
-            _modules[name] = found
-        return found
+            module = sys.modules[f"{PREFIX}{name}"] = ModuleType(f"{PREFIX}{name}")
+            module.__file__ = path
+            exec(compile(source, path, "exec"), vars(module))  # no file of bytecode, which could be damaged
+            _modules[name] = module
+        return module
 
 
 def _holds(path: Path, source: str) -> bool:

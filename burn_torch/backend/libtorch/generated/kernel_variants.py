@@ -45,7 +45,7 @@ class Variant:
         self.lows: tuple[int, ...] = ()
         """The lowest four bits of the addresses of the last launch: Triton asks whether 16 divides them."""
         self.settled: Callable[[], bool] = bool
-        """Whether there is a quick way that holds; at first there is none."""
+        """Asks whether there is a quick way that holds; at first there is none."""
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         """The outputs, with the tiles that are chosen."""
@@ -59,7 +59,7 @@ class Variant:
         self.lows = tuple([x.data_ptr() & 15 for x in arguments])
 
         def launched(tiles: Tiles) -> None:
-            self.last = (tiles, self._launched(tiles, arguments, outputs, numbers))
+            self.last = (tiles, self._launch_with(tiles, arguments, outputs, numbers))
 
         self.tunable.run(outputs[0], None, self._call(self.lows), launched)
         return outputs
@@ -86,15 +86,15 @@ class Variant:
         """Compiles and loads it for addresses with these lowest bits; launches nothing."""
 
         def loaded(tiles: Tiles) -> None:
-            found = self.without_launch(lows, tiles)
-            _ = found.run  # the first look at it loads it
+            compiled = self.without_launch(lows, tiles)
+            _ = compiled.run  # the first look at it loads it
 
         block, like = _loading_on(place)
         with block:
             self.tunable.run(like, None, self._call(lows), loaded)
 
     def without_launch(self, lows: tuple[int, ...], tiles: Tiles) -> Any:
-        """What Triton compiles on the current device for addresses with these lowest bits."""
+        """Compiles with Triton on the current device for addresses with these lowest bits."""
         kernel = self.kernel
         body = [spec for _, spec in self.body.inputs]
         read = [_Absent(body[position], low) for position, low in zip(kernel.inputs, lows, strict=True)]
@@ -104,9 +104,9 @@ class Variant:
         numbers: list[Any] = [examples[argument.kind] for argument in kernel.numbers]
         if kernel.held:
             numbers = [_Absent(TensorSpec.of((), SLOTS[argument.kind], "cpu"), 0) for argument in kernel.numbers]
-        given = (*read, *written, *numbers, *kernel.sizes)
+        arguments = (*read, *written, *numbers, *kernel.sizes)
         return self.function.run(
-            *given,
+            *arguments,
             grid=(1,),
             warmup=True,
             num_warps=tiles.warps,
@@ -135,13 +135,13 @@ class Variant:
             for j, spec in enumerate(self.kernel.outputs)
         ]
 
-    def _launched(self, tiles: Tiles, arguments: Sequence[Any], outputs: Any, numbers: Sequence[Any]) -> object:
+    def _launch_with(self, tiles: Tiles, arguments: Sequence[Any], outputs: Any, numbers: Sequence[Any]) -> object:
         from burn_kernels.launch import launch
 
-        given = (*arguments, *outputs, *numbers, *self.kernel.sizes)
+        values = (*arguments, *outputs, *numbers, *self.kernel.sizes)
         grid = (tiles.programs(self.kernel),)
         blocks = tiles.blocks(self.kernel)
-        return launch(self.function, grid, outputs[0], *given, warps=tiles.warps, contracts=False, **blocks)
+        return launch(self.function, grid, outputs[0], *values, warps=tiles.warps, contracts=False, **blocks)
 
     def _tried(self, inputs: Sequence[object], tiles: Tiles) -> list[torch.Tensor]:
         """The outputs with tiles that are on trial; numbers lie on the device where the kernel reads them there."""
@@ -151,7 +151,7 @@ class Variant:
         values = [launched_with(argument, inputs) for argument in kernel.numbers]
         if kernel.held:
             values = [_slot(argument, inputs, device) for argument in kernel.numbers]
-        self._launched(tiles, [inputs[position] for position in kernel.inputs], outputs, values)
+        self._launch_with(tiles, [inputs[position] for position in kernel.inputs], outputs, values)
         return outputs
 
 

@@ -75,23 +75,23 @@ def quick_launch(
     lines += [f"p{n} = {x}.data_ptr()" for n, x in enumerate(read)]
     if read:
         lines += [f"if ({' | '.join(f'p{n}' for n in range(len(read)))}) & {_ALIGNED}:", "    return otherwise(inputs)"]
-    given = [f"p{n}" for n in range(len(read))]
+    arguments = [f"p{n}" for n in range(len(read))]
     for n, spec in enumerate(kernel.outputs):
         if n in over:
             lines.append(f"q{n} = x{over[n]}")
         else:
             names[f"make{n}"] = maker(spec, ready.device)
             lines.append(f"q{n} = make{n}()")
-        given.append(f"q{n}.data_ptr()")
+        arguments.append(f"q{n}.data_ptr()")
     head: list[str] = []
     if kernel.numbers:
         names |= {f"number{n}": partial(passed, argument) for n, argument in enumerate(kernel.numbers)}
         head, taken = _kept_numbers(len(kernel.numbers), [i for i, is_number in enumerate(numbers) if is_number])
         lines += taken
-        given += [f"n{n}" for n in range(len(kernel.numbers))]
-    given += map(str, kernel.sizes)
-    given += map(str, tiles.blocks(kernel).values())
-    lines.append(f"submit({tiles.programs(kernel)}, 1, 1, stream({ready.device}), *head, {', '.join(given)})")
+        arguments += [f"n{n}" for n in range(len(kernel.numbers))]
+    arguments += map(str, kernel.sizes)
+    arguments += map(str, tiles.blocks(kernel).values())
+    lines.append(f"submit({tiles.programs(kernel)}, 1, 1, stream({ready.device}), *head, {', '.join(arguments)})")
     lines.append(f"return [{', '.join(f'q{n}' for n in range(len(kernel.outputs)))}]")
     if head:
         lines.insert(0, "nonlocal known")
@@ -105,14 +105,14 @@ def quick_launch(
 
 def _kept_numbers(count: int, at: Sequence[int]) -> tuple[list[str], list[str]]:
     """Lines before the function and in it that give `count` arguments, made of the numbers at these positions."""
-    made = [f"n{n}" for n in range(count)]
-    kept = ", ".join([*(f"k{i}" for i in at), *made])
+    names = [f"n{n}" for n in range(count)]
+    kept = ", ".join([*(f"k{i}" for i in at), *names])
     changed = " or ".join(f"x{i} is not k{i}" for i in at) or "n0 is None"  # or of no number of run time: made once
     return [f"    known = (None,) * {len(at) + count}\n"], [
         f"{kept}, = known",
         f"if {changed}:",
-        *(f"    {n} = number{n[1:]}(inputs)" for n in made),
-        f"    known = ({''.join(f'x{i}, ' for i in at)}{', '.join(made)},)",
+        *(f"    {n} = number{n[1:]}(inputs)" for n in names),
+        f"    known = ({''.join(f'x{i}, ' for i in at)}{', '.join(names)},)",
     ]
 
 
@@ -127,7 +127,7 @@ def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def maker(spec: TensorSpec, index: int) -> Callable[[], torch.Tensor]:
-    """What makes an output: torch's own short way, which compiled functions of torch take, else `torch.empty`."""
+    """Returns the function that makes an output: torch's own short way for compiled functions, else `torch.empty`."""
     dtype = TO_TORCH[spec.dtype]
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     short = getattr(guards, "_empty_strided_cuda" if spec.place.startswith("cuda") else "_empty_strided_cpu", None)
@@ -138,13 +138,13 @@ def maker(spec: TensorSpec, index: int) -> Callable[[], torch.Tensor]:
 
 
 def current_device() -> Callable[[], int] | None:
-    """What tells the current device; None where there is but one."""
+    """Returns the function that tells the current device; None where there is but one."""
     if torch.cuda.device_count() <= 1:
         return None
     return getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
 
 
 def current_stream() -> Callable[[int], int]:
-    """What tells the current stream of a device, as the driver has it."""
-    found: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return found or (lambda index: torch.cuda.current_stream(index).cuda_stream)
+    """Returns the function that tells the current stream of a device, as the driver has it."""
+    raw: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return raw or (lambda index: torch.cuda.current_stream(index).cuda_stream)

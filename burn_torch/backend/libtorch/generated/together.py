@@ -40,9 +40,9 @@ __all__ = ["Together", "together"]
 _LEAST: Final = 2
 """Kernels of a program that is worth a graph."""
 _MOST_BYTES: Final = 16 << 20
-"""Of all results: what makes more is bound by memory, and should hold no more of it than planned."""
+"""The limit on the bytes of all results: beyond it memory is the bound, and it should hold no more than planned."""
 _AFTER: Final = 8
-"""So many runs are kernel by kernel; as many again where something is not as it was."""
+"""The number of runs that go kernel by kernel; as many again where something is not as it was."""
 _ALIGNED: Final = 15
 _PLACES: Final = "cuda"
 
@@ -114,16 +114,16 @@ _NAMES: Final = (
 def _driver() -> object:
     """The driver's library; None where it has no such graphs."""
     try:
-        found = ctypes.CDLL("libcuda.so.1")
+        library = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return None
-    return found if all(hasattr(found, name) for name in _NAMES) else None
+    return library if all(hasattr(library, name) for name in _NAMES) else None
 
 
 @cache
 def _setting() -> object:
-    """What sets the parameters of a kernel.  It waits for nothing, so Python's lock is kept: given away at each of
-    eight kernels, busy threads would take it."""
+    """Returns the function that sets the parameters of a kernel.  It waits for nothing, so Python's lock is kept: given
+    away at each of eight kernels, busy threads would take it."""
     return ctypes.PyDLL("libcuda.so.1").cuGraphExecKernelNodeSetParams_v2
 
 
@@ -210,10 +210,10 @@ class _Graph:
             driver.cuGraphDestroy(graph)
             raise
         # at the end of the process the driver is gone before this could ask it
-        weakref.finalize(self, _destroyed, driver, ctypes.c_void_p(self.handle.value), graph).atexit = False
+        weakref.finalize(self, _destroy_graph, driver, ctypes.c_void_p(self.handle.value), graph).atexit = False
 
 
-def _destroyed(driver: Any, handle: ctypes.c_void_p, graph: ctypes.c_void_p) -> None:
+def _destroy_graph(driver: Any, handle: ctypes.c_void_p, graph: ctypes.c_void_p) -> None:
     driver.cuGraphExecDestroy(handle)
     driver.cuGraphDestroy(graph)
 
@@ -229,7 +229,7 @@ def _done(code: int) -> None:
 
 # -- the function that runs it ------------------------------------------------------------------------------
 def _at_once(program: Together) -> _Run | None:
-    """What runs a program in one launch; None while it cannot be."""
+    """Returns the function that runs a program in one launch; None while it cannot be."""
     from burn_kernels.launch import seen, undisturbed
 
     driver = _driver()
@@ -243,24 +243,26 @@ def _at_once(program: Together) -> _Run | None:
         graph = _Graph(driver, known)
     except _Refused:
         return None
-    return _written(program, known, graph, driver, undisturbed(_all_settled(program.kernels), known[0].watchers))
+    return _write_run(program, known, graph, driver, undisturbed(_all_settled(program.kernels), known[0].watchers))
 
 
 def _all_settled(kernels: Sequence[FusedKernel]) -> Callable[[], bool]:
-    """Whether the tiles of all are still those to use."""
+    """Returns a function that asks whether the tiles of all are still those to use."""
     ways = {f"s{n}": way for n, way in enumerate({id(w): w for w in map(_settled_of, kernels)}.values())}
     source = f"def make({', '.join(ways)}):\n    return lambda: {' and '.join(f'{name}()' for name in ways)}\n"
     namespace: dict[str, Any] = {}
     exec(compile(source, "<burn_torch tiles>", "exec"), namespace)
-    found: Callable[[], bool] = namespace["make"](**ways)
-    return found
+    settled: Callable[[], bool] = namespace["make"](**ways)
+    return settled
 
 
 def _settled_of(kernel: FusedKernel) -> Callable[[], bool]:
     return next(v.settled for layouts, v in kernel.variants.items() if not any(layouts))
 
 
-def _written(program: Together, nodes: Sequence[_Node], graph: _Graph, driver: Any, holds: Callable[[], bool]) -> _Run:
+def _write_run(
+    program: Together, nodes: Sequence[_Node], graph: _Graph, driver: Any, holds: Callable[[], bool]
+) -> _Run:
     inputs = program.graph.inputs
     tensors = [f"v{i}" for i, spec in inputs if isinstance(spec, TensorSpec)]
     numbers = [f"v{i}" for i, spec in inputs if isinstance(spec, NumberSpec)]
@@ -274,18 +276,18 @@ def _written(program: Together, nodes: Sequence[_Node], graph: _Graph, driver: A
     if (current := current_device()) is not None:
         names["device"] = current
         asked.append(f"device() == {device}")
-    given = "".join(f"v{i}, " for i, _ in inputs)
-    lines = [f"if not ({' and '.join(asked)}):", f"    return plain({given})"]
+    values = "".join(f"v{i}, " for i, _ in inputs)
+    lines = [f"if not ({' and '.join(asked)}):", f"    return plain({values})"]
     lines += [f"p{x[1:]} = {x}.data_ptr()" for x in tensors]
     if tensors:
-        lines += [f"if ({' | '.join(f'p{x[1:]}' for x in tensors)}) & {_ALIGNED}:", f"    return plain({given})"]
+        lines += [f"if ({' | '.join(f'p{x[1:]}' for x in tensors)}) & {_ALIGNED}:", f"    return plain({values})"]
     lines += ["handle = graph.handle", "with lock:"]
     changed = " or ".join(f"{x} is not k{x[1:]}" for x in numbers) or "not known"
     kept = "".join(f"k{x[1:]}, " for x in numbers)
     body = [f"{kept}= known"] if numbers else []
     body += [
         f"if {changed}:",
-        f"    refill({given})",
+        f"    refill({values})",
         f"    known = ({''.join(f'{x}, ' for x in numbers)})" if numbers else "    known = True",
     ]
     for n, (node, part) in enumerate(zip(program.graph.nodes, nodes, strict=True)):
@@ -309,7 +311,7 @@ def _written(program: Together, nodes: Sequence[_Node], graph: _Graph, driver: A
     lines.append(f"return ({''.join('None, ' if i is None else f'v{i}, ' for i in program.graph.outputs)})")
     first = f"({'None, ' * len(numbers)})" if numbers else "False"
     text = "".join(f"        {line}\n" for line in ["nonlocal known", *lines])
-    source = f"def make({', '.join(names)}):\n    known = {first}\n    def run({given}):\n{text}    return run\n"
+    source = f"def make({', '.join(names)}):\n    known = {first}\n    def run({values}):\n{text}    return run\n"
     namespace: dict[str, Any] = {}
     exec(compile(source, "<burn_torch launches at once>", "exec"), namespace)
     run: _Run = namespace["make"](**names)
@@ -333,5 +335,5 @@ def _refill(graph: Graph, nodes: Sequence[_Node]) -> Callable[..., None]:
 
 
 def _capturing() -> Callable[[], bool]:
-    found: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
-    return found or torch.cuda.is_current_stream_capturing
+    asks: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
+    return asks or torch.cuda.is_current_stream_capturing

@@ -29,7 +29,7 @@ Layouts = Sequence[tuple[int, ...] | None]
 """Strides of the inputs of a body, None for those without gaps and for numbers."""
 
 _UNITS: Final = 64.0
-"""So many units of the largest result a kernel may be off, whose functions are up to 4 units off themselves."""
+"""The units of the largest result by which a kernel may be off; its functions are up to 4 units off themselves."""
 
 
 def tunable_of(
@@ -86,12 +86,12 @@ def tunable_of(
 
 
 def last_tiles(name: str) -> tuple[Tiles, str] | None:
-    """What `explain` says of a kernel: the tiles of its last decision, and who chose them."""
+    """Returns for `explain` the tiles of a kernel's last decision, and who chose them."""
     from burn_kernels.autotune.selection import current
 
     decisions = list(current().decisions.values())
-    found = [decision for decision in decisions if decision.tunable.name == name]
-    return (found[-1].config, found[-1].source) if found else None
+    chosen = [decision for decision in decisions if decision.tunable.name == name]
+    return (chosen[-1].config, chosen[-1].source) if chosen else None
 
 
 # -- trials ------------------------------------------------------------------------------------------
@@ -105,22 +105,22 @@ def _trial(
 ) -> Any:
     from burn_kernels.autotune.trial import Trial
 
-    given = tuple(_drawn(spec, layout, draw) for (_, spec), layout in zip(body.inputs, layouts, strict=True))
+    drawn = tuple(_draw_input(spec, layout, draw) for (_, spec), layout in zip(body.inputs, layouts, strict=True))
     known: dict[str, list[torch.Tensor]] = {}
 
     def exact() -> list[torch.Tensor]:
         if "exact" not in known:
-            known["exact"] = _computed(in_double(body), _doubled(given))
+            known["exact"] = _run_operations(in_double(body), _as_doubles(drawn))
         return known["exact"]
 
     def reference(inputs: Sequence[object]) -> tuple[torch.Tensor, ...]:
-        """Of doubles the exact results; else those by which errors are measured: the default's, if they are right."""
+        """Returns exact results of doubles; else those by which errors are measured: the default's, if right."""
         if any(isinstance(x, torch.Tensor) and x.dtype == torch.float64 for x in inputs):
             return tuple(exact())
         if "usual" not in known:
-            usual = launched(given, tiles_of(kernel))
+            usual = launched(drawn, tiles_of(kernel))
             right = all(map(_near, usual, exact()))
-            known["usual"] = usual if right else _computed(body, given)
+            known["usual"] = usual if right else _run_operations(body, drawn)
         return tuple(known["usual"])
 
     def launched(inputs: Sequence[Primitive], tiles: Tiles) -> list[torch.Tensor]:
@@ -130,10 +130,10 @@ def _trial(
     def run(inputs: Sequence[object], tiles: Tiles) -> tuple[torch.Tensor, ...]:
         return tuple(launched(inputs, tiles))
 
-    return Trial(given, run, reference, launch if over else None)
+    return Trial(drawn, run, reference, launch if over else None)
 
 
-def _drawn(spec: Spec, layout: tuple[int, ...] | None, draw: Any) -> object:
+def _draw_input(spec: Spec, layout: tuple[int, ...] | None, draw: Any) -> object:
     """An input: what any program has, fractions around 0 and small numbers."""
     if not isinstance(spec, TensorSpec):
         return {"float": 0.375, "int": 3, "bool": True}[spec.kind]
@@ -156,12 +156,12 @@ def in_double(body: Graph) -> Graph:
     some = type(next(iter(values.values()))) if values else None
     for node in body.nodes:
         attrs = {n: _wide(v) if isinstance(v, DType) else v for n, v in node.call.attrs.items()}
-        given = [values[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
-        if some is None or any(hasattr(x, "spec") for x in given):
-            made = node.call.op(*given, **attrs)
+        operands = [values[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
+        if some is None or any(hasattr(x, "spec") for x in operands):
+            output = node.call.op(*operands, **attrs)
         else:
-            made = node.call.op.run(trace, some, given, attrs)
-        for i, value in zip(node.outputs, made if node.call.multiple else (made,), strict=True):
+            output = node.call.op.run(trace, some, operands, attrs)
+        for i, value in zip(node.outputs, output if node.call.multiple else (output,), strict=True):
             if i is not None:
                 values[i] = value
     return trace.graph([values[i] for i in body.outputs if i is not None])
@@ -171,21 +171,21 @@ def _wide(dtype: DType) -> DType:
     return DType.F64 if dtype.is_float else dtype
 
 
-def _doubled(inputs: Sequence[object]) -> list[object]:
+def _as_doubles(inputs: Sequence[object]) -> list[object]:
     return [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
 
 
-def _computed(body: Graph, inputs: Sequence[Primitive]) -> list[torch.Tensor]:
+def _run_operations(body: Graph, inputs: Sequence[Primitive]) -> list[torch.Tensor]:
     return list(write_program(body, title="The operations of a generated kernel, one by one").run(*inputs))
 
 
-def _near(found: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Whether a result is as near to the exact one as its element type and the functions of kernels let it be."""
-    if not found.is_floating_point():
-        return torch.equal(found, exact.to(found.dtype))
+def _near(actual: torch.Tensor, exact: torch.Tensor) -> bool:
+    """Asks whether a result is as near to the exact one as its element type and the functions of kernels let it be."""
+    if not actual.is_floating_point():
+        return torch.equal(actual, exact.to(actual.dtype))
     odd = ~exact.isfinite()
-    if not torch.equal(found[odd].double().nan_to_num(nan=0.5), exact[odd].nan_to_num(nan=0.5)):
+    if not torch.equal(actual[odd].double().nan_to_num(nan=0.5), exact[odd].nan_to_num(nan=0.5)):
         return False
-    apart = torch.where(odd, 0.0, found.double() - exact).abs().max()
+    apart = torch.where(odd, 0.0, actual.double() - exact).abs().max()
     size = torch.where(odd, 0.0, exact).abs().max()
-    return bool(apart <= _UNITS * torch.finfo(found.dtype).eps * size)
+    return bool(apart <= _UNITS * torch.finfo(actual.dtype).eps * size)

@@ -70,7 +70,7 @@ def write_program(
     namespace: dict[str, Any] = dict(writer.opaque)
     exec(code, namespace)
     run = namespace["run"]
-    namespace["told"] = functools.partial(_told, run.__code__, writer.nodes_by_line)
+    namespace["told"] = functools.partial(_note_failure, run.__code__, writer.nodes_by_line)
     if finish is not None:
         run = finish(run, graph, writer.functions)
     return Program(run, source, path, writer.reused, writer.memory.peak_bytes)
@@ -96,7 +96,7 @@ class _Writer:
         self.nodes_by_line: Final[dict[int, Node]] = {}
         self.reused: Final[list[tuple[int, int]]] = []
         self.functions: Final[list[Any]] = []
-        """What computes each node; None where it works on copies."""
+        """The functions that compute nodes; None where one works on copies."""
         outputs = {i for i in graph.outputs if i is not None}
         self._kept_to_the_end: Final = outputs | {
             i for position, (i, _) in enumerate(graph.inputs) if position not in self.donate
@@ -130,8 +130,8 @@ class _Writer:
             gift = "  donated" if position in self.donate else ""
             head.append(_with_comment(f"    v{i},", f"{spec}{gift}"))
         tests = "in_inference() or in_autocast()" if cast else "in_inference()"
-        given = "".join(f"v{i}, " for i, _ in self.graph.inputs)
-        head += ["):", f"    if {tests}:", f"        return outside(run, ({given}))", "    try:"]
+        arguments = "".join(f"v{i}, " for i, _ in self.graph.inputs)
+        head += ["):", f"    if {tests}:", f"        return outside(run, ({arguments}))", "    try:"]
         lines = head
         for text, node in body:
             lines.append(f"        {text}")
@@ -149,9 +149,9 @@ class _Writer:
     def _line(self, number: int, node: Node) -> str:
         in_place = self.in_place.get(number)
         expression = self._expression(node, in_place)
-        made = ["_" if i is None else f"v{i}" for i in node.outputs]
-        target = made[0] if not node.call.multiple else f"{', '.join(made)},"
-        if not made:
+        names = ["_" if i is None else f"v{i}" for i in node.outputs]
+        target = names[0] if not node.call.multiple else f"{', '.join(names)},"
+        if not names:
             target = "()"
         text = f"{target} = {expression}"
         ended = {i for i in node.inputs if isinstance(i, int) and self.last_use[i] == number} - self._kept_to_the_end
@@ -182,7 +182,7 @@ class _Writer:
             inputs = [f"{clone}({x})" if position in copied else x for position, x in enumerate(inputs)]
         if code is not None:
             return code.write(inputs, self._name)
-        return f"{self._name(call.op.__name__, function, comment=_shortened(repr(call)))}({', '.join(inputs)})"
+        return f"{self._name(call.op.__name__, function, comment=_shorten(repr(call)))}({', '.join(inputs)})"
 
     def _input(self, i: Input, call: Call, code: TorchCode | None) -> str:
         if isinstance(i, int):
@@ -225,7 +225,7 @@ class _Writer:
             name = f"{hint}_{taken}"
         if path is None:
             self.opaque[name] = constant
-            self.comments[name] = comment or _described(constant)
+            self.comments[name] = comment or _describe_constant(constant)
         else:
             self.imports[name] = path
         self._names[id(constant)] = name
@@ -233,7 +233,7 @@ class _Writer:
         return name
 
     def _comment(self, node: Node, in_place: InPlace | None) -> str:
-        specs = ", ".join("_" if spec is None or i is None else _shown(spec)
+        specs = ", ".join("_" if spec is None or i is None else _show_spec(spec)
                           for i, spec in zip(node.outputs, node.call.results, strict=True))  # fmt: skip
         origin = getattr(node, "origin", None)
         words = [specs] if len(specs) <= 200 else [f"{specs[:200]}..."]
@@ -257,19 +257,19 @@ def _is_plain(constant: object) -> bool:
     return constant is None or (isinstance(constant, int | str) and not hasattr(constant, "__torch_function__"))
 
 
-def _described(constant: object) -> str:
+def _describe_constant(constant: object) -> str:
     # the same in every process, so that equal programs have one name: no addresses
     if isinstance(constant, torch.Tensor):
         return f"a constant {tuple(constant.shape)} {constant.dtype}"
     return f"a constant of type {type(constant).__name__}"
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 200 else f"{line[:200]}..."
 
 
-def _shown(spec: TensorSpec | NumberSpec) -> str:
+def _show_spec(spec: TensorSpec | NumberSpec) -> str:
     return repr(spec) if isinstance(spec, NumberSpec) else f"{spec.shape} {spec.dtype}"
 
 
@@ -278,7 +278,7 @@ def _with_comment(text: str, comment: str) -> str:
 
 
 # -- faults ------------------------------------------------------------------------------------------
-def _told(code: object, nodes: dict[int, Node], fault: Exception) -> None:
+def _note_failure(code: object, nodes: dict[int, Node], fault: Exception) -> None:
     """Adds to an error which operation failed, and the user's line that asked for it."""
     traceback = fault.__traceback__
     while traceback is not None and traceback.tb_frame.f_code is not code:
@@ -287,8 +287,8 @@ def _told(code: object, nodes: dict[int, Node], fault: Exception) -> None:
     if node is None or traceback is None:
         return
     values = traceback.tb_frame.f_locals
-    given = [values.get(f"v{i}") if isinstance(i, int) else i and i.value for i in node.inputs]
-    error = refused(fault, node.call, given)
+    operands = [values.get(f"v{i}") if isinstance(i, int) else i and i.value for i in node.inputs]
+    error = refused(fault, node.call, operands)
     if error is not None:
         _add_notes(error, node)
         raise error from None

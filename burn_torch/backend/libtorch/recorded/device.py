@@ -29,7 +29,7 @@ class Recording(Protocol):
     """A recorded program."""
 
     outputs: Sequence[Primitive]
-    """Where each replay leaves its results."""
+    """A recording, and the results that each replay leaves."""
     launches: int | None
     """How many kernels a replay launches, where that is known."""
 
@@ -37,18 +37,18 @@ class Recording(Protocol):
         """Submits the program again."""
 
     def forget(self, position: int) -> None:
-        """Nobody reads this result any more once the recordings so far have run: later ones may lie in its memory."""
+        """Frees a result that nothing reads once the recordings so far have run: later ones may use its memory."""
 
     def free(self) -> None:
         """Gives its memory back."""
 
 
 class Arena(Protocol):
-    """What programs are recorded with."""
+    """Records programs."""
 
     @property
     def device(self) -> torch.device:
-        """Where it records."""
+        """The device that it records on."""
 
     @property
     def lock(self) -> Any:
@@ -148,20 +148,20 @@ class CudaArena:
             gc.collect()  # a graph or a stream that is collected during the capture would end it
             torch.cuda.empty_cache()  # warm-up leaves blocks that the private memory cannot use
             self._swept = True
-        before = _reserved(self.device)
+        before = _reserved_bytes(self.device)
         if not any(recording.live for recording in self._live):
             # torch forgets private memory of which no graph is left, and would not know the handle again
             self._pool = torch.cuda.graph_pool_handle()
         with torch.cuda.stream(beside), _searching(), _no_collection():
-            graph, outputs = self._captured(run)
+            graph, outputs = self._capture_run(run)
         launches = _kernel_nodes(graph.raw_cuda_graph())
         graph.instantiate()
         here.wait_stream(beside)
-        made = _CudaRecording(graph, outputs, launches, _reserved(self.device) - before)
-        self._live.add(made)
-        return made
+        new = _CudaRecording(graph, outputs, launches, _reserved_bytes(self.device) - before)
+        self._live.add(new)
+        return new
 
-    def _captured(self, run: Run) -> tuple[torch.cuda.CUDAGraph, Sequence[object]]:
+    def _capture_run(self, run: Run) -> tuple[torch.cuda.CUDAGraph, Sequence[object]]:
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         try:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
@@ -259,7 +259,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _reserved(device: torch.device) -> int:
+def _reserved_bytes(device: torch.device) -> int:
     return int(torch.cuda.memory_stats(device).get("reserved_bytes.all.current", 0))
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong with CUDA graphs, in words."""
+"""Errors of CUDA graphs, in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["cannot_record", "is_lost", "lost"]
 
 
 def cannot_record(fault: BaseException) -> DeviceError:
-    """What to tell where recording fails, but each operation alone can be recorded."""
+    """Makes the error for a recording that fails although each operation alone can be recorded."""
     return DeviceError(
         "a program could not be recorded as a CUDA graph, and no operation of it could be blamed",
         given=f"{type(fault).__name__}: {first_line(fault)}",
@@ -19,12 +19,12 @@ def cannot_record(fault: BaseException) -> DeviceError:
 
 
 def is_lost(fault: RuntimeError) -> bool:
-    """Whether the device has failed, and with it the context of the process."""
+    """Asks whether the device has failed, and with it the context of the process."""
     return "CUDA error" in str(fault) and "out of memory" not in str(fault)
 
 
 def lost(fault: RuntimeError) -> DeviceError:
-    """What to tell of a failure of the device: the context of the process is gone, whatever is called next."""
+    """Makes the error for a failure of the device: the context of the process is gone, whatever is called next."""
     return DeviceError(
         "the GPU failed while a compiled program ran",
         given=first_line(fault),

@@ -17,7 +17,7 @@ def precision_settings() -> tuple[object, ...]:
 
 @cache
 def _asked_of_torch() -> tuple[Callable[[], object], ...]:
-    """What tells each of the settings: torch's C functions where it has them, which answer in a tenth of the time."""
+    """Returns the readers of the settings: torch's C functions if it has them, which answer in a tenth of the time."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     ways: dict[str, Callable[[], object]] = {
         "_get_float32_matmul_precision": torch.get_float32_matmul_precision,

@@ -48,14 +48,14 @@ def with_transfers_apart(graph: Graph) -> Graph:
         between = node.call.result if begins else node.call.specs[0]
         assert isinstance(between, TensorSpec)
         flat = view.fresh()
-        nodes.append(Node(_made(first, node.call, node.call.specs, between), node.inputs, (flat,), node.origin))
-        rest = Node(_made(second, node.call, (between,), node.call.result), (flat,), node.outputs, node.origin)
+        nodes.append(Node(_half_call(first, node.call, node.call.specs, between), node.inputs, (flat,), node.origin))
+        rest = Node(_half_call(second, node.call, (between,), node.call.result), (flat,), node.outputs, node.origin)
         (nodes if begins else shares).append(rest)
     return Graph(graph.inputs, nodes + shares, graph.outputs)
 
 
 def is_in_place(call: Call) -> bool:
-    """Whether the result is input 0 itself, changed by other processes."""
+    """Asks whether the result is input 0 itself, changed by other processes."""
     return call.op in (_START[1], _WAIT[0])
 
 
@@ -63,19 +63,19 @@ def _is_half(call: Call) -> bool:
     return call.op is mean_start or call.op is mean_wait
 
 
-def _made(row: Op, half: Call, specs: Sequence[Primitive], result: TensorSpec) -> Call:
-    made: Call | None = half.memo.get(row)
-    if made is None:  # one for each half: that a recorder refused it is known by the Call
-        made = half.memo[row] = Call(row, tuple(specs), {}, (result,), False)
-        made.memo["half"] = half
-    return made
+def _half_call(row: Op, half: Call, specs: Sequence[Primitive], result: TensorSpec) -> Call:
+    known: Call | None = half.memo.get(row)
+    if known is None:  # one for each half: that a recorder refused it is known by the Call
+        known = half.memo[row] = Call(row, tuple(specs), {}, (result,), False)
+        known.memo["half"] = half
+    return known
 
 
 def _of_half(build: Callable[[Call], Callable[..., object]]) -> PerCall:
     return PerCall(lambda call: build(call.memo["half"]))
 
 
-def _weighted(call: Call, known: Sequence[object]) -> DeviceForm | None:
+def _put_weight_on_device(call: Call, known: Sequence[object]) -> DeviceForm | None:
     """A weight that changes from call to call lies on the device."""
     kind = call.result.dtype
     assert known[0] is RUN_TIME
@@ -99,7 +99,7 @@ def mean_share(flat: TensorSpec) -> TensorSpec:  # type: ignore[empty-body]  # i
 
 
 _START: Final = (
-    unlisted(mean_pack, torch=_of_half(packing), device_numbers=_weighted),
+    unlisted(mean_pack, torch=_of_half(packing), device_numbers=_put_weight_on_device),
     unlisted(mean_send, torch=_of_half(sending), collective="starts"),
 )
 _WAIT: Final = (

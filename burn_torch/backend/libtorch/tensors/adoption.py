@@ -1,4 +1,4 @@
-"""Which tensors of torch become primitives: those with numbers of their own that nothing of torch follows."""
+"""Tensors of torch that may become primitives: those with numbers of their own that nothing of torch follows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def adopted(tensor: torch.Tensor) -> torch.Tensor:
     if type(tensor) is not torch.Tensor or _keys(tensor) not in _examined:
         tensor = _plain(tensor)
     if tensor.requires_grad:
-        raise _followed(tensor)
+        raise _followed_error(tensor)
     refuse_tracers("from_torch")
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
         raise ArgumentError(
@@ -88,7 +88,7 @@ def _plain(tensor: Any) -> torch.Tensor:
             "call the lazy module of torch once, which makes them",
         )
     if tensor.requires_grad:  # its class is told
-        raise _followed(tensor)
+        raise _followed_error(tensor)
     if kind is not torch.Tensor:
         with torch._C.DisableTorchFunctionSubclass():  # its __torch_function__ is for torch's functions, not for ours
             tensor = tensor.as_subclass(torch.Tensor)
@@ -113,11 +113,11 @@ def _plain(tensor: Any) -> torch.Tensor:
     return tensor
 
 
-def _followed(tensor: torch.Tensor) -> ArgumentError:
-    made = "" if tensor.grad_fn is None else f", made by {tensor.grad_fn.name()}"
+def _followed_error(tensor: torch.Tensor) -> ArgumentError:
+    maker = "" if tensor.grad_fn is None else f", made by {tensor.grad_fn.name()}"
     return ArgumentError(
         "from_torch: torch's autograd follows this tensor, and its gradients would end here",
-        given=f"a {type(tensor).__name__} {tuple(tensor.shape)} that requires grad{made}",
+        given=f"a {type(tensor).__name__} {tuple(tensor.shape)} that requires grad{maker}",
         expected="a tensor without torch's graph: gradients do not flow from burn_torch into it",
         mend="Tensor.from_torch(tensor.detach()) takes the value alone",
     )

@@ -28,7 +28,7 @@ _POPULATE_WRITE: Final = 23  # of sys/mman.h
 _SMALLEST: Final = 128 << 10
 """Programs that need less than glibc's first threshold are served from the heap as it is."""
 _LARGEST: Final = 2**31 - 1
-"""What an int of C holds."""
+"""The largest number that an int of C holds."""
 _USERS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
 """Variables by which a user has decided for himself."""
 

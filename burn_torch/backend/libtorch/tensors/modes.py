@@ -34,7 +34,7 @@ in_autocast: Final[Callable[[], bool]] = torch._C._is_any_autocast_enabled  # 16
 
 
 def is_cast_by_autocast(call: Call) -> bool:
-    """Whether autocast may change what a Call computes: not an element-wise one, or a view, of float32."""
+    """Asks whether autocast may change the results of a Call: not an element-wise one, or a view, of float32."""
     if any(isinstance(spec, TensorSpec) and spec.dtype.is_float and spec.dtype.itemsize == 2 for spec in call.specs):
         return True
     return call.op.pointwise is None and not call.op.view
