@@ -20,8 +20,8 @@ from burn_torch.ops import Op
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
 from burn_torch.optim.record import OptimizerRecord
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.cut import cut_from, uncut
 from burn_torch.tensor.gradients import leaf_id
+from burn_torch.tensor.tensor import cut_from, uncut
 
 __all__ = ["Optimizer", "StateGroup", "run_update"]
 

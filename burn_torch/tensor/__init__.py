@@ -9,9 +9,11 @@ from burn_torch.tensor import functional as functional
 from burn_torch.tensor import grid as grid
 from burn_torch.tensor import stats as stats
 from burn_torch.tensor._indexing import s as s
+from burn_torch.tensor._protocols import HOMES as _HOMES
 from burn_torch.tensor.broadcasting import BroadcastWarning as BroadcastWarning
 from burn_torch.tensor.device import *
-from burn_torch.tensor.gradients import *
+from burn_torch.tensor.gradients import ConstantGradientsWarning as ConstantGradientsWarning
+from burn_torch.tensor.gradients import Gradients as Gradients
 from burn_torch.tensor.options import AttentionModuleOptions as AttentionModuleOptions
 from burn_torch.tensor.options import ConvOptions as ConvOptions
 from burn_torch.tensor.options import ConvTransposeOptions as ConvTransposeOptions
@@ -29,9 +31,11 @@ from burn_torch.tensor.options import TensorCreationOptions as TensorCreationOpt
 from burn_torch.tensor.options import UnfoldOptions as UnfoldOptions
 from burn_torch.tensor.printing import PrintOptions as PrintOptions
 from burn_torch.tensor.printing import set_print_options as set_print_options
-from burn_torch.tensor.tensor import *
+from burn_torch.tensor.tensor import Tensor as Tensor
 from burn_torch.tensor.transaction import *
 
 _list_exports(globals(), "activation", "functional", "grid", "stats")
+for _home in (functional, activation):
+    _HOMES.update(dict.fromkeys(_home.__all__, _home.__name__.rpartition(".")[2]))
 _refuse_calls(__name__, "Tensor.from_data(values, device)")
 _check_exports(globals(), quick=True, but=("Tensor", "Gradients"))

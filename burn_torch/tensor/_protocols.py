@@ -22,7 +22,10 @@ from burn_torch.core.spellings.tensors import FUNCTIONS
 from burn_torch.ops.value import Value
 from burn_torch.tensor.apply import NUMBERS, number
 
-__all__ = ["Protocols"]
+__all__ = ["HOMES", "Protocols"]
+
+HOMES: Final[dict[str, str]] = {}
+"""By the names of functions of tensors, the module that has them.  They are made of tensors: the package adds them."""
 
 _HINTS: Final = {**FUNCTIONAL, **BURN_TORCH, **FUNCTIONS}
 
@@ -82,14 +85,12 @@ class Protocols(Value):
 
 
 def _refuse_function(library: str, name: str, given: str, otherwise: str, kind: type[object]) -> DTypeError:
-    from burn_torch.tensor import activation, functional  # made of tensors
-
-    home = next((home for home in (activation, functional) if name in home.__all__), None)
+    home = HOMES.get(name)
     ours = hint(name, _HINTS, "nn.functional")
     if hasattr(kind, name):
         ours = f"x.{name}(...)"
     elif home is not None:
-        ours = f"{home.__name__.removeprefix('burn_torch.tensor.')}.{name}(...), of burn_torch.tensor"
+        ours = f"{home}.{name}(...), of burn_torch.tensor"
     return at_user_line(
         DTypeError(
             f"{library}.{name} takes what {library} has",

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
-from burn_torch.core.errors import AutodiffError
+from burn_torch.backend.autodiff.cuts import Cut
+from burn_torch.core.errors import ArgumentError, AutodiffError, explain
+from burn_torch.core.frames import told, user_level
 from burn_torch.ops.value import Executor
 
 if TYPE_CHECKING:
     from burn_torch.tensor.tensor import Tensor
 
-__all__ = ["ConstantGradientsWarning", "Gradients"]
+__all__ = [
+    "ConstantGradientsWarning",
+    "Gradients",
+    "is_computed",
+    "no_tape",
+    "require_gradients",
+    "warn_of_constants",
+    "warn_of_cuts",
+]
 
 _NO_LEAF: Final = -1
 
@@ -108,3 +120,79 @@ def leaf_id(x: Tensor) -> int:
             mend="make it on Device.cpu().autodiff() and call .require_grad() before the forward",
         )
     return x.primitive.node.id if backend.is_leaf(x.primitive) else _NO_LEAF
+
+
+# -- faults ------------------------------------------------------------------------------------------
+def warn_of_constants(x: Tensor) -> None:
+    """Warns that a running transform takes the gradients of this backward for constants."""
+    warnings.warn(
+        explain(
+            "backward: its gradients are constants to the transform around it",
+            given=f"{x.spec}, which a running grad, vjp, jvp or hvp differentiates",
+            expected="a gradient that this transform differentiates on, or one that is detached on purpose",
+            mend="call grad, or value_and_grad, here; for constants detach what it gives",
+        ),
+        ConstantGradientsWarning,
+        stacklevel=user_level(),
+    )
+
+
+def require_gradients(gradients: Gradients) -> Gradients:
+    """The gradients.  Raises: ArgumentError for anything else."""
+    if not isinstance(gradients, Gradients):
+        raise told(
+            ArgumentError,
+            "these are no gradients",
+            given=f"a {type(gradients).__name__}",
+            expected="the Gradients that backward returned",
+            mend="gradients = loss.backward(); x.grad(gradients)",
+        )
+    return gradients
+
+
+def is_computed(x: Tensor) -> AutodiffError:
+    """The error of `require_grad` on a tensor that other leaves were computed into."""
+    return AutodiffError(
+        "require_grad: this tensor was computed from others that ask for gradients, which would end here",
+        given=f"{x.spec} on {x.backend.name}, the result of an operation on its tape",
+        expected="a leaf: a tensor that nothing on the tape was computed into",
+        mend="for a new leaf write x.detach().require_grad(); for the gradient by it,"
+        " grad(rest_of_the_program)(x), which leaves it where it is",
+    )
+
+
+def no_tape(method: str, x: Tensor) -> AutodiffError:
+    """The error of a method that needs a tape, on a tensor that has none."""
+    tracked = x.backend.is_autodiff
+    return AutodiffError(
+        f"{method}: there is no tape to walk back"
+        if tracked
+        else f"{method}: this tensor lives on a device without gradients",
+        given=f"{x.spec} on {x.backend.name}",
+        expected="a tensor computed from one that asked with require_grad()"
+        if tracked
+        else "a tensor of a device.autodiff()",
+        mend="call .require_grad() on the inputs before the forward; what a compiled function with donate returned"
+        " has no tape: call backward inside it"
+        if tracked
+        else "make the inputs on Device.cpu().autodiff()",
+    )
+
+
+def warn_of_cuts(cuts: Iterable[Cut], leaves: Collection[int]) -> None:
+    """Warns of a backward to `leaves` that passed cuts, unless what was cut off there depends on none of them."""
+    lines = dict.fromkeys(one.line for one in cuts if any(map(one.depends, leaves)))
+    if lines:
+        first, *others = lines
+        warnings.warn(
+            explain(
+                "backward: gradients in this loss are constants",
+                given=f"gradients, or values beside them, of an earlier backward or transform, in {first}"
+                + (f", and {len(others)} other line{'s' * (len(others) > 1)}" if others else ""),
+                expected="a gradient that stays connected, as by create_graph=True in PyTorch, or one that is detached",
+                mend="write the whole loss as a function and differentiate that: value_and_grad(loss_fn)(model), with"
+                " grad(...) inside of it; for a constant, gradient.detach()",
+            ),
+            ConstantGradientsWarning,
+            stacklevel=user_level(),
+        )

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import builtins
-import warnings
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
 
 import torch
 
 from burn_torch import ops
 from burn_torch.backend import Autodiff, Backend
-from burn_torch.backend.autodiff.cuts import walk_back
+from burn_torch.backend.autodiff.cuts import behind_cut, walk_back
 from burn_torch.backend.autodiff.laid import is_recorded
+from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.backend.decorator import detached
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, AutodiffError, explain
-from burn_torch.core.frames import told, user_level
+from burn_torch.core.errors import ArgumentError, AutodiffError
+from burn_torch.core.frames import told, user_line
 from burn_torch.core.misfits import word_methods
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.tensors import TENSOR
-from burn_torch.ops.value import Value
+from burn_torch.ops.op import Op
+from burn_torch.ops.value import Attrs, Executor, Value
 from burn_torch.tensor._operators import Operators
 from burn_torch.tensor.apply import require_tensor
-from burn_torch.tensor.gradients import ConstantGradientsWarning, Gradients
+from burn_torch.tensor.gradients import (
+    Gradients,
+    is_computed,
+    no_tape,
+    require_gradients,
+    warn_of_constants,
+    warn_of_cuts,
+)
 
-__all__ = ["Tensor"]
+__all__ = ["CutTensor", "Tensor", "cut", "cut_from", "cut_kind", "cut_off", "uncut"]
 
 
 @final
@@ -56,9 +65,9 @@ class Tensor(Operators, metaclass=Named):
         """
         backend: Any = self.backend
         if not backend.is_autodiff or not backend.is_tracked(self.primitive):
-            raise _no_tape("backward", self)
+            raise no_tape("backward", self)
         if is_recorded(backend, self.primitive):
-            _warn_of_constants(self)
+            warn_of_constants(self)
         inner = backend.inner
         spec = self.spec
         attrs = {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place}
@@ -70,16 +79,16 @@ class Tensor(Operators, metaclass=Named):
 
     def grad(self, gradients: Gradients) -> Tensor | None:
         """This tensor's gradient, on the inner device; None if none reached it."""
-        return _gradients(gradients).get(self)
+        return require_gradients(gradients).get(self)
 
     def grad_remove(self, gradients: Gradients) -> Tensor | None:
         """Takes this tensor's gradient out of the gradients; None if there is none."""
-        return _gradients(gradients).remove(self)
+        return require_gradients(gradients).remove(self)
 
     def grad_replace(self, gradients: Gradients, gradient: Tensor) -> None:
         """Puts another gradient, of the inner device, in the place of this tensor's."""
         require_tensor(gradient, "gradient")
-        _gradients(gradients).replace(self, gradient)
+        require_gradients(gradients).replace(self, gradient)
 
     def require_grad(self) -> Tensor:
         """This value as a leaf of this device's tape, to which gradients are asked; it stays on the tapes under that.
@@ -89,11 +98,11 @@ class Tensor(Operators, metaclass=Named):
         """
         backend: Any = self.backend
         if not backend.is_autodiff:
-            raise _no_tape("require_grad", self)
+            raise no_tape("require_grad", self)
         if backend.is_tracked(self.primitive):
             if backend.is_leaf(self.primitive):
                 return self
-            raise _is_computed(self)
+            raise is_computed(self)
         if not self.spec.dtype.is_float:
             raise AutodiffError(
                 "require_grad: only floats have gradients",
@@ -139,7 +148,7 @@ class Tensor(Operators, metaclass=Named):
         """
         backend: Any = self.backend
         if not backend.is_autodiff:
-            raise _no_tape("inner", self)
+            raise no_tape("inner", self)
         return Tensor(backend.inner, backend.unwrapped(self.primitive), self.spec)
 
     @staticmethod
@@ -168,56 +177,130 @@ for _home in Tensor.__mro__[:-1]:
 attach_spellings(Tensor, TENSOR, twin=torch.Tensor)
 
 
-from burn_torch.tensor.cut import cut_kind, warn_of_cuts  # noqa: E402  # its class stands on this one
+# -- gradients as constants --------------------------------------------------------------------------
+_GENERATIONS: Final = 8
 
 
-def _warn_of_constants(x: Tensor) -> None:
-    warnings.warn(
-        explain(
-            "backward: its gradients are constants to the transform around it",
-            given=f"{x.spec}, which a running grad, vjp, jvp or hvp differentiates",
-            expected="a gradient that this transform differentiates on, or one that is detached on purpose",
-            mend="call grad, or value_and_grad, here; for constants detach what it gives",
-        ),
-        ConstantGradientsWarning,
-        stacklevel=user_level(),
-    )
+class CutTensor(Tensor):  # type: ignore[misc]  # final for users
+    """A Tensor that a tape takes for a constant though it depends on its leaves: a gradient, or a value computed from
+    one.
+
+        grads = loss_of(w).backward()               # torch: torch.autograd.grad(loss, w), without create_graph
+        penalty = w.grad(grads).square().sum()      # a CutTensor, as is each result of one
+        (loss_of(w) + penalty).backward()           # a ConstantGradientsWarning: the penalty adds nothing to it
+
+    The class goes from operand to result by itself (`apply.unary` and its kin make the class of their operand), so
+    nothing is asked where no gradient takes part.  Where such a tensor meets one of a tape, a `Cut` stands on that
+    tape, see `backend/autodiff/cuts.py`.  Values that are logged, clipped, summed up or taken by an optimizer come to
+    no backward, so no warning is raised.
+    """
+
+    __slots__ = ()
+
+    generation: int
+    """Says which leaves these can be: those before `_until[generation]`."""
+
+    @staticmethod
+    def _mixed(op: Op, backend: Executor, inputs: Sequence[object], attrs: Attrs) -> Any:
+        """Returns what a row gives of inputs of which some are cut: results behind cuts on their tapes, or cut off
+        too.
+        """
+        results = op.run(backend, Tensor, inputs, attrs)
+        generations = [x.generation for x in inputs if isinstance(x, CutTensor) and x.dtype.is_float]
+        if not generations or (op.nondifferentiable and not op.barrier):
+            return results
+        kind = _KINDS[max(generations, key=_until.__getitem__)]
+        return tuple(cut(y, kind) for y in results) if isinstance(results, tuple) else cut(results, kind)
+
+    # -- constants of every derivative ---------------------------------------------------------------
+    def detach(self) -> Tensor:
+        """The same value, as a constant that is meant."""
+        return uncut(self)
+
+    def no_grad(self) -> Tensor:
+        """The same value under the device's tape, as a constant that is meant."""
+        return uncut(self).no_grad()
+
+    def cast(self, dtype: DType | str) -> Any:
+        """The same numbers in another type; integers and bools have no derivative that could be lost."""
+        return super().cast(dtype) if self.spec.dtype.is_float else uncut(self).cast(dtype)
+
+    def inner(self) -> Tensor:
+        """The value under the device's tape, cut off as before."""
+        return self.__class__(self.backend.inner, uncut(self).inner().primitive, self.spec)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return uncut(self).__reduce__()
 
 
-def _gradients(gradients: Gradients) -> Gradients:
-    if not isinstance(gradients, Gradients):
-        raise told(
-            ArgumentError,
-            "these are no gradients",
-            given=f"a {type(gradients).__name__}",
-            expected="the Gradients that backward returned",
-            mend="gradients = loss.backward(); x.grad(gradients)",
-        )
-    return gradients
+def _flat(name: str) -> Callable[..., object]:
+    """A method whose result has no derivative by this tensor."""
+    method = getattr(Tensor, name)
+
+    def flat(self: CutTensor, *args: object, **kwargs: object) -> Any:
+        return method(uncut(self), *args, **kwargs)
+
+    flat.__name__, flat.__doc__ = name, method.__doc__
+    return flat
 
 
-def _is_computed(x: Tensor) -> AutodiffError:
-    return AutodiffError(
-        "require_grad: this tensor was computed from others that ask for gradients, which would end here",
-        given=f"{x.spec} on {x.backend.name}, the result of an operation on its tape",
-        expected="a leaf: a tensor that nothing on the tape was computed into",
-        mend="for a new leaf write x.detach().require_grad(); for the gradient by it,"
-        " grad(rest_of_the_program)(x), which leaves it where it is",
-    )
+for _name in ("sign", "round", "floor", "ceil", "trunc", "new_full", "random_like", "categorical"):
+    setattr(CutTensor, _name, _flat(_name))
+
+_KINDS: Final[Sequence[Any]] = [  # of types
+    Named("Tensor", (CutTensor,), {"__slots__": (), "__module__": Tensor.__module__, "generation": i})
+    for i in range(_GENERATIONS)
+]
+_until: Final = [0] * _GENERATIONS
+_newest = 0
 
 
-def _no_tape(method: str, x: Tensor) -> AutodiffError:
-    tracked = x.backend.is_autodiff
-    return AutodiffError(
-        f"{method}: there is no tape to walk back"
-        if tracked
-        else f"{method}: this tensor lives on a device without gradients",
-        given=f"{x.spec} on {x.backend.name}",
-        expected="a tensor computed from one that asked with require_grad()"
-        if tracked
-        else "a tensor of a device.autodiff()",
-        mend="call .require_grad() on the inputs before the forward; what a compiled function with donate returned"
-        " has no tape: call backward inside it"
-        if tracked
-        else "make the inputs on Device.cpu().autodiff()",
-    )
+def cut_kind(leaf: int | None) -> type[CutTensor]:
+    """The class of tensors that are handed out now: of a new generation where `leaf`, one that they depend on, is new.
+
+    With the leaves of the next training step begins another generation, so a number kept from the step before is a
+    constant to it without a notice.  Classes come again after eight; at worst a notice comes that need not.
+    """
+    global _newest
+    at = _newest
+    if leaf is None or leaf > _until[at]:
+        _newest = at = (at + 1) % _GENERATIONS
+    _until[at] = next_id()
+    kind: type[CutTensor] = _KINDS[at]
+    return kind
+
+
+def cut_off(x: Tensor, kind: type[CutTensor]) -> Tensor:
+    """A value under a tape that has lost what it depends on there; as it is on a tape beneath that tracks it."""
+    stack: Any = x.backend
+    return x if _is_on_tape(x) or not x.spec.dtype.is_float else kind(stack, x.primitive, x.spec)
+
+
+def cut(x: Any, kind: type[CutTensor]) -> Any:
+    """A value of which a part is cut off: behind cuts on the tapes that track it, and of class `kind` on others."""
+    if x is None or not x.spec.dtype.is_float:
+        return x
+    if not _is_on_tape(x):
+        return kind(x.backend, x.primitive, x.spec)
+    return cut_from(x, _until[kind.generation].__gt__)
+
+
+def cut_from(x: Tensor, depends: Callable[[int], bool]) -> Tensor:
+    """A value behind cuts on the tapes that track it: a part of it is constant that can depend on some leaves."""
+    line = user_line() or "an unknown line"
+    return Tensor(x.backend, behind_cut(x.backend, x.primitive, x.spec, line, depends), x.spec)
+
+
+def uncut(x: Tensor) -> Tensor:
+    """The same value, as a constant that is meant."""
+    return x if x.__class__ is Tensor else Tensor(x.backend, x.primitive, x.spec)
+
+
+def _is_on_tape(x: Tensor) -> bool:
+    stack: Any = x.backend
+    primitive = x.primitive
+    while stack.is_autodiff:
+        if stack.is_tracked(primitive):
+            return True
+        stack = stack.inner
+    return False

@@ -23,7 +23,7 @@ from burn_torch.module.param import is_computed
 from burn_torch.module.scope import current_scope
 from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
-from burn_torch.tensor.cut import CutTensor, cut, cut_kind, cut_off
+from burn_torch.tensor.tensor import CutTensor, cut, cut_kind, cut_off
 from burn_torch.transform.flatten import opened
 from burn_torch.transform.structure import Argument, rebuilder
 from burn_torch.transform.tapes import is_beside, settled
@@ -187,7 +187,7 @@ class Lifted:
     def losses(
         self, own: bool, cuts: Sequence[Cut], directions: Sequence[object] = ()
     ) -> Callable[[Tensor], Tensor] | None:
-        """How results are marked of which a device's tape has lost something, see `tensor/cut.py`; None for no loss.
+        """How results are marked of which a device's tape has lost something, see `CutTensor`; None for no loss.
 
         own  whether the tape is the transform's alone: then results hang on the device's, but for a part where the walk
              back has passed `cuts`, or a direction or a differentiated tensor is cut off; else they are constants there

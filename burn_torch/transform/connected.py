@@ -22,7 +22,7 @@ from burn_torch.module import Param
 from burn_torch.module.tree import Tree, walk
 from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
-from burn_torch.tensor.cut import warn_of_cuts
+from burn_torch.tensor.gradients import warn_of_cuts
 from burn_torch.transform.flatten import Walk, opened
 from burn_torch.transform.structure import Argument
 

@@ -24,7 +24,7 @@ from burn_torch.module.field_dict import FieldDict
 from burn_torch.module.tree import LEAVES, Tree, children
 from burn_torch.ops.value import Primitive, Value
 from burn_torch.tensor import Gradients, Tensor
-from burn_torch.tensor.cut import CutTensor
+from burn_torch.tensor.tensor import CutTensor
 from burn_torch.transform.constant import constant_key
 from burn_torch.transform.moved import Moved
 from burn_torch.transform.structure import (
@@ -159,7 +159,7 @@ class Walk:
 
     as_read: of a tree that a program returned, the tensors that its readers see instead of its private ones.
     apart: leaves of trees are left out; positions count them.  `complete` puts them in, `changing` those that change.
-    of_results: leaves say which tensors are cut off from a tape, see `tensor/cut.py`; of arguments only `has_cut` does.
+    of_results: leaves say which tensors are cut off from a tape, see `CutTensor`; of arguments only `has_cut` does.
     """
 
     has_cut = False

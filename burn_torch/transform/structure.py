@@ -109,7 +109,7 @@ class Leaf(Structure):
         self.stack: Final = stack
         self.asked: Final = asked
         self.is_cut: Final = is_cut
-        """Says whether it is a result that a tape takes for a constant, see `tensor/cut.py`."""
+        """Says whether it is a result that a tape takes for a constant, see `CutTensor`."""
 
     def build(self, leaves: Sequence[Primitive], at: int, wrap: Wrap, shared: dict[int, object]) -> Tensor:
         """A tensor."""

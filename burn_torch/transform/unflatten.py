@@ -11,7 +11,7 @@ from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
-from burn_torch.tensor.cut import cut_kind
+from burn_torch.tensor.tensor import cut_kind
 from burn_torch.transform.flatten import Flat, Lent
 from burn_torch.transform.structure import Leaf, Root, leaf_of
 
