@@ -309,6 +309,7 @@ OPERATOR = Operator(
     gradients="x",
     saved="x kind",
     room=_as_it_lies,
+    far="x",
 )
 for _kind in ("gelu", "gelu_tanh", "silu", "relu"):
     register_kernel(
@@ -321,5 +322,6 @@ for _kind in ("gelu", "gelu_tanh", "silu", "relu"):
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
+        draw_call=lambda draw, kind=_kind: (draw.rows(draw.width()), kind),
         operators=[OPERATOR],
     )

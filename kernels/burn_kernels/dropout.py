@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -188,6 +189,11 @@ def _problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((draw.normal(33), 0.0, 2**64 - 1, 2**64 - 1))
 
 
+def _draw_call(draw: Draw) -> tuple[Any, ...]:
+    prob = (0.0, 0.1, 0.5, 0.9)[draw.integer(0, 4)]
+    return draw.rows(draw.width()), prob, draw.seed()
+
+
 SPEC = register_kernel(
     forward,
     forward,
@@ -196,6 +202,7 @@ SPEC = register_kernel(
     bytes_moved=bytes_moved,
     flops=flops,
     problems=_problems,
+    draw_call=_draw_call,
     operators=[
         Operator(
             schema="dropout(Tensor x, float prob, Tensor seed) -> Tensor",

@@ -352,6 +352,9 @@ EMBEDDING = Operator(
     reference=_gather,
     gradients="weight",
     saved=_SAVED,
+    twin=lambda indices, weight, *, padding_idx, scale_by_frequency: torch.nn.functional.embedding(
+        indices, weight, padding_idx if padding_idx >= 0 else None, scale_grad_by_freq=scale_by_frequency
+    ),
     facts=lambda indices, weight, *_: weight.shape[0],
     rule=lambda saved, dy: (
         torch.ops.burn_kernels.embedding_backward(
@@ -370,6 +373,14 @@ EMBEDDING_BACKWARD = Operator(
     rule=_gather_back,
 )
 
+
+def _draw_call(draw: Draw) -> tuple[Any, ...]:
+    rows, cols = draw.integer(1, 50), draw.width()
+    indices = draw.integers(0, rows, *((draw.integer(1, 90),) if draw.integer(0, 2) else (3, 7)))
+    padding = draw.integer(0, rows) if draw.one_in(3) else -1
+    return indices, draw.normal(rows, cols), padding, bool(draw.integer(0, 2))
+
+
 SPEC = register(
     KernelSpec(
         name="embedding_backward",
@@ -381,6 +392,7 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        draw_call=_draw_call,
         operators=(EMBEDDING, EMBEDDING_BACKWARD),
     )
 )

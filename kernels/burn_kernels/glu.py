@@ -168,7 +168,17 @@ OPERATOR = Operator(
     fake=lambda gate, up, kind: like(gate),
     gradients="gate up",
     saved="gate up kind",
+    far="gate up",
 )
+
+
+def _draw_call(kind: str, draw: Draw) -> tuple[Any, ...]:
+    gate = draw.rows(draw.width())
+    if gate.shape[-1] % 2 == 0 and draw.integer(0, 2):
+        return *gate.chunk(2, -1), kind
+    return gate, draw.normal(*gate.shape), kind
+
+
 for _name, _kind in (("swiglu", "silu"), ("geglu", "gelu"), ("geglu_tanh", "gelu_tanh"), ("reglu", "relu")):
     register_kernel(
         forward,
@@ -180,5 +190,6 @@ for _name, _kind in (("swiglu", "silu"), ("geglu", "gelu"), ("geglu_tanh", "gelu
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
+        draw_call=functools.partial(_draw_call, _kind),
         operators=[OPERATOR],
     )

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from burn_kernels import cross_entropy, cublaslt
+from burn_kernels.cross_entropy import OPTIONS, draw_options, empty_loss
 from burn_kernels.cross_entropy.references import (
     Number,
     Options,
@@ -38,6 +39,7 @@ from burn_kernels.cublaslt import Problem as Product
 from burn_kernels.cublaslt_choice import best
 from burn_kernels.errors import KernelShapeError
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, machine_of, recorded, wide_type
+from burn_kernels.operators import Operator, like, nothing
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -447,6 +449,20 @@ def _reference_gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: obje
     return dx, dw, None, db
 
 
+def _fake(x: torch.Tensor, w: torch.Tensor, b: Any, targets: torch.Tensor, *options: Any) -> tuple[torch.Tensor, ...]:
+    _, reduction, *_, gradients, _ = options
+    grads = (x, w, b) if gradients else (None, None, None)
+    return empty_loss(x, targets, reduction), *(nothing(x) if t is None else like(t) for t in grads)
+
+
+def _draw_call(draw: Draw) -> tuple[Any, ...]:
+    features, classes = draw.integer(1, 40), draw.width() + 1
+    x, w = draw.rows(features, 1.0).flatten(0, -2), draw.normal(classes, features)
+    bias = draw.normal(classes) if draw.integer(0, 2) else None
+    options = draw_options(draw, x.shape[0], classes)
+    return x, w, bias, *options, options[2] != "none", ""
+
+
 SPEC = register(
     KernelSpec(
         name="linear_cross_entropy",
@@ -460,5 +476,18 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        draw_call=_draw_call,
+        operators=(
+            Operator(
+                schema=f"linear_cross_entropy(Tensor x, Tensor w, Tensor? b, Tensor targets, {OPTIONS}, bool gradients,"
+                " str accumulate) -> (Tensor, Tensor, Tensor, Tensor)",
+                inputs="x w targets b",
+                fake=_fake,
+                results="loss dx dw db",
+                gradients="x w b",
+                options=lambda known: {n: x for n, x in known.items() if n not in ("gradients", "accumulate")},
+                by_hand=True,
+            ),
+        ),
     )
 )

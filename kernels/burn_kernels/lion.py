@@ -11,6 +11,7 @@ Source: Chen et al. 2023, algorithm 2, https://arxiv.org/abs/2302.06675.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,7 @@ from burn_kernels.optimizer import (
     flops,
 )
 from burn_kernels.optimizer.configs import Config, candidates, default, step_tunable
+from burn_kernels.optimizer.references import draw_step
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 from burn_kernels.tensor_table import Table, Tensors, table
 
@@ -212,6 +214,7 @@ SPEC = register(
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
+        draw_call=functools.partial(draw_step, 1),
         dtypes=(torch.float32, *HALVES),
         limits="contiguous tensors in a table; float64 on a GPU",
     )

@@ -74,6 +74,12 @@ class Operator:
     """The names of the inputs whose gradients lie as `room` makes them."""
     absent: torch.dtype | None = None
     """The type of the empty tensor that stands for a result that is absent; None for the type of the first input."""
+    by_hand: bool = False
+    """Whether code in `burn_kernels.torch` defines it: its gradient is more than this can say."""
+    images: bool = False
+    """Whether its first argument is images."""
+    far: str = ""
+    """The names of the arguments whose rows may lie anywhere in memory: `check` sets them 2^30 elements apart."""
     autocast: tuple[str, ...] = ()
     """The types of devices on which autocast hands float32 to it."""
 

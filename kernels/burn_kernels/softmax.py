@@ -397,6 +397,7 @@ for _run, _back, _twin in ((forward, backward, torch.softmax), (log_forward, log
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
+        draw_call=lambda draw: (draw.rows(draw.width()),),
         operators=[
             Operator(
                 schema=f"{_run.op}(Tensor x) -> Tensor",
@@ -405,6 +406,7 @@ for _run, _back, _twin in ((forward, backward, torch.softmax), (log_forward, log
                 gradients="x",
                 saved="y",
                 by_reference=True,
+                far="x",
                 autocast=("cuda",),
             )
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,6 +42,51 @@ class Draw:
     def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
         """Whole numbers from [low, high), int64."""
         return torch.randint(low, high, shape, generator=self.generator)
+
+    def integer(self, low: int, high: int) -> int:
+        """A whole number from [low, high)."""
+        return int(self.integers(low, high, 1))
+
+    def one_in(self, count: int) -> bool:
+        """True in one case of `count`."""
+        return self.integer(0, count) == 0
+
+    def seed(self) -> torch.Tensor:
+        """Key and stream of a dropout."""
+        return self.integers(-(2**62), 2**62, 2)
+
+    def width(self) -> int:
+        """A width: mostly small and ragged, sometimes past a thousand."""
+        most = 2100 if self.one_in(12) else 300
+        return max(1, round(math.exp(float(torch.rand(1, generator=self.generator)) * math.log(most))))
+
+    def vectors(self, size: int, count: int) -> list[torch.Tensor | None]:
+        """Vectors of weights, some of which are absent."""
+        return [None if self.one_in(5) else self.normal(size, mean=0.7) for _ in range(count)]
+
+    def rows(self, cols: int, std: float = 2.0) -> torch.Tensor:
+        """Rows in one of the layouts that a model may have: in order, strided, transposed, part of a wider tensor."""
+        rows, layout = self.integer(1, 9), self.integer(0, 6)
+        if layout == 0:
+            return self.normal(2 * rows, cols, std=std)[::2]
+        if layout == 1:
+            return self.normal(cols, rows, std=std).T
+        if layout == 2:
+            before = self.integer(0, 9)
+            return self.normal(rows, cols + before + 3, std=std)[:, before : before + cols]
+        return self.normal(2, rows, cols, std=std) if layout == 3 else self.normal(rows, cols, std=std)
+
+    def images(self, channels: int, *, least: int = 1) -> torch.Tensor:
+        """Images in one of the layouts that a model may have: in order, channels last, some of more channels, cut."""
+        batch, height, width = self.integer(1, 5), self.integer(least, 9), self.integer(max(least, 5), 12)
+        layout = self.integer(0, 5)
+        if layout == 0:
+            return self.normal(batch, height, width, channels).movedim(3, 1)
+        if layout == 1:
+            return self.normal(batch, channels + 3, height, width)[:, 1 : channels + 1]
+        if layout == 2:
+            return self.normal(batch, channels, height, width + 4)[..., 2:-2]
+        return self.normal(batch, channels, height, width)
 
 
 @checked
@@ -83,6 +129,9 @@ class KernelSpec:
     """(*inputs, **options) -> how large the numbers are whose difference an output may be; see `verify.compare`."""
     operators: tuple[Operator, ...] = ()
     """The operators of PyTorch that it gives; specs may share one."""
+    draw_call: Callable[[Draw], tuple[Any, ...]] | None = None
+    """(draw) -> the arguments of a call of its first operator, or of its launcher where it has none, options last:
+    sizes, layouts and options as models may have them."""
     bound: Mapping[str, Any] = field(default_factory=dict)
     """The arguments by which a call of a shared operator is one of this spec."""
 

@@ -382,6 +382,14 @@ CLIP_FACTOR = Operator(
     results="norm factor",
 )
 
+
+def _draw_call(draw: Draw) -> tuple[Any, ...]:
+    tensors = [draw.normal(draw.integer(1, 9), draw.width()) for _ in range(draw.integer(1, 6))]
+    if draw.one_in(3):
+        tensors.append(draw.normal(7, 5).T)
+    return tensors, ORDERS[draw.integer(0, 3)]
+
+
 SPEC = register(
     KernelSpec(
         name="tensor_norm",
@@ -393,6 +401,7 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        draw_call=_draw_call,
         operators=(NORM, CLIP_FACTOR),
     )
 )

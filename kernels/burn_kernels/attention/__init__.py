@@ -58,7 +58,7 @@ from burn_kernels.attention.references import (
     reference_packed_backward,
     rule_of,
 )
-from burn_kernels.attention.twins import packed_problems, problems, twin, twin_packed
+from burn_kernels.attention.twins import draw_call, draw_packed_call, packed_problems, problems, twin, twin_packed
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
@@ -306,6 +306,7 @@ SPEC = register(
         problems=problems,
         dtypes=FLOATS,
         limits=_LIMITS,
+        draw_call=draw_call,
         operators=(
             Operator(
                 schema=f"attention(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? bias, {_RULE},"
@@ -338,6 +339,7 @@ PACKED_SPEC = register(
         problems=packed_problems,
         dtypes=FLOATS,
         limits=_LIMITS,
+        draw_call=draw_packed_call,
         operators=(
             Operator(
                 schema="attention_packed(Tensor q, Tensor k, Tensor v, Tensor q_starts, Tensor k_starts,"

@@ -158,3 +158,56 @@ def _seen(
         for i in range(seq_q)
     ]
     return torch.tensor(rows, dtype=torch.bool, device=device).reshape(seq_q, seq_k)
+
+
+# -- drawn calls of the operators ----------------------------------------------------------------------
+def _operand(draw: Draw, batch: int, heads: int, seq: int, dim: int) -> torch.Tensor:
+    """In one of the layouts that a model may have: heads first, positions first, part of a fused projection."""
+    layout = draw.integer(0, 4)
+    if layout == 0:
+        return draw.normal(batch, seq, heads, dim).transpose(1, 2)
+    if layout == 1:
+        return draw.normal(batch, seq, heads + 2, dim)[:, :, 1 : heads + 1].transpose(1, 2)
+    return draw.normal(batch, heads, dim, seq).transpose(2, 3) if layout == 2 else draw.normal(batch, heads, seq, dim)
+
+
+def _rule(draw: Draw) -> tuple[Any, ...]:
+    """A seed and the numbers of a rule."""
+    prob = 0.3 if draw.one_in(4) else 0.0
+    return (
+        draw.seed() if prob else None,
+        0.3 if draw.one_in(3) else None,
+        bool(draw.integer(0, 2)),
+        ("top_left", "bottom_right")[draw.integer(0, 2)],
+        draw.integer(1, 20) if draw.one_in(3) else None,
+        2.0 if draw.one_in(3) else None,
+        prob,
+    )
+
+
+def _heads(draw: Draw) -> tuple[int, int]:
+    shared = draw.integer(1, 3)
+    return shared * draw.integer(1, 3), shared
+
+
+def draw_call(draw: Draw) -> tuple[Any, ...]:
+    """The arguments of a call of the operator."""
+    (heads, kv_heads), batch, dim = _heads(draw), draw.integer(1, 3), draw.integer(5, 25)
+    seq_q = draw.integer(1, 40)
+    seq_k = seq_q if draw.integer(0, 2) else draw.integer(1, 40)
+    q = _operand(draw, batch, heads, seq_q, dim)
+    k, v = (_operand(draw, batch, kv_heads, seq_k, dim) for _ in "kv")
+    mask = draw.integers(0, 4, batch, 1, 1, seq_k) > 0 if draw.one_in(3) else None
+    bias = draw.normal(1, heads, seq_q, seq_k) if draw.one_in(3) else None
+    return q, k, v, mask, bias, *_rule(draw), True
+
+
+def draw_packed_call(draw: Draw) -> tuple[Any, ...]:
+    """The arguments of a call of the operator of packed sequences."""
+    (heads, kv_heads), count, dim = _heads(draw), draw.integer(1, 4), draw.integer(5, 25)
+    lengths = draw.integers(1, 20, 2, count)
+    starts = torch.nn.functional.pad(lengths.cumsum(1), (1, 0))
+    (total_q, total_k), longest = starts[:, -1].tolist(), lengths.max(1).values.tolist()
+    q = draw.normal(total_q, heads + 1, dim)[:, :heads]
+    k, v = (draw.normal(total_k, kv_heads, dim) for _ in "kv")
+    return q, k, v, starts[0].int(), starts[1].int(), *longest, *_rule(draw)

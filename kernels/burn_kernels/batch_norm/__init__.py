@@ -386,6 +386,38 @@ def _given_gradient(run: Callable[..., Any], dy: Any, inputs: Any, outputs: obje
     return run(dy, *inputs, options.pop("mean"), options.pop("var"), **options)
 
 
+def _operator_twin(
+    trained: bool,
+    x: Any,
+    w: Any,
+    b: Any,
+    *,
+    mean: Any = None,
+    var: Any = None,
+    eps: float,
+    activation: str,
+    **_: object,
+) -> torch.Tensor:
+    y = torch.nn.functional.batch_norm(x, mean, var, scaled(w, b), b, trained, 0.0, eps)
+    return PLAIN[activation](y)
+
+
+def _draw_call(draw: Draw) -> tuple[Any, ...]:
+    channels = draw.integer(4, 20)
+    x = draw.normal(draw.integer(4, 40), channels) if draw.one_in(4) else draw.images(channels)
+    running = (draw.normal(channels), draw.normal(channels).square()) if draw.integer(0, 2) else (None, None)
+    return x, *draw.vectors(channels, 2), *running, 0.1, 1e-5, ACTIVATIONS[draw.integer(0, 3)]
+
+
+def _draw_given_call(draw: Draw) -> tuple[Any, ...]:
+    channels = draw.integer(4, 20)
+    statistics = draw.normal(channels), draw.normal(channels).square() + 0.1
+    (w,) = draw.vectors(channels, 1)
+    # with a bias: where there is none a half x may equal the mean, and a ReLU has no slope there
+    tensors = (draw.images(channels), w, draw.normal(channels), *statistics)
+    return *tensors, 1e-5, ACTIVATIONS[draw.integer(0, 3)]
+
+
 def _statistics(x: torch.Tensor) -> torch.Tensor:
     return torch.empty(x.shape[1], dtype=statistics_type(x.dtype), device=x.device)
 
@@ -403,6 +435,7 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        draw_call=_draw_call,
         operators=(
             Operator(
                 schema="batch_norm(Tensor x, Tensor? w, Tensor? b, Tensor? running_mean, Tensor? running_var,"
@@ -416,8 +449,10 @@ SPEC = register(
                 results="y mean rstd new_mean new_var",
                 gradients="x w b",
                 saved="x w b mean rstd eps activation",
+                twin=functools.partial(_operator_twin, True),
                 room=room_like,
                 laid="x",
+                images=True,
             ),
         ),
     )
@@ -436,6 +471,7 @@ EVALUATE = register(
         problems=_given_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        draw_call=_draw_given_call,
         operators=(
             Operator(
                 schema="batch_norm_eval(Tensor x, Tensor? w, Tensor? b, Tensor mean, Tensor var, float eps,"
@@ -444,8 +480,10 @@ EVALUATE = register(
                 fake=lambda x, *_: room_like(x),
                 gradients="x w b",
                 saved="x w b mean var eps activation",
+                twin=functools.partial(_operator_twin, False),
                 room=room_like,
                 laid="x",
+                images=True,
             ),
         ),
     )

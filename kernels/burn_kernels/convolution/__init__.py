@@ -344,6 +344,19 @@ def _outputs(run: Any, *inputs: Any, **options: Any) -> object:
     return (y,) if passed is None else (y, passed)
 
 
+def _draw_call(draw: Draw) -> tuple[Any, ...]:
+    groups = (1, 1, 2, 3)[draw.integer(0, 4)]
+    sources, targets = draw.integer(1, 5), draw.integer(1, 7)
+    kernel = draw.integer(1, 4), draw.integer(1, 4)
+    x = draw.images(groups * sources, least=7)
+    w = draw.normal(groups * targets, sources, *kernel, std=0.5)
+    pool = POOLS[draw.integer(0, 3)]
+    seed = draw.seed() if draw.one_in(3) else None
+    steps = [draw.integer(1, 3)] * 2, [draw.integer(0, 2), draw.integer(0, 2)], [1, 1]
+    rest = (groups, bool(draw.integer(0, 2)), pool, 2, 0.0 if seed is None else 0.3, seed)
+    return x, w, draw.normal(groups * targets) if draw.integer(0, 3) else None, *steps, *rest
+
+
 _OPTIONS = (
     "int[] stride, int[] padding, int[] dilation, int groups, bool relu, str pool, int window, float prob, Tensor? seed"
 )
@@ -378,6 +391,7 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="direct kernels take 2^31 pixels of all images; beyond them, and float64 on a GPU, torch's convolution",
+        draw_call=_draw_call,
         operators=(
             Operator(
                 schema=f"convolution(Tensor x, Tensor w, Tensor? b, {_OPTIONS}) -> (Tensor, Tensor)",
@@ -389,6 +403,7 @@ SPEC = register(
                 gradient=functools.partial(_known_gradient, backward),
                 reference_gradient=functools.partial(_known_gradient, reference_backward),
                 absent=torch.int16,
+                images=True,
             ),
         ),
     )

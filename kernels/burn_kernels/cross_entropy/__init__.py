@@ -50,7 +50,7 @@ from burn_kernels.cross_entropy.references import (
 )
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel, wide_type
 from burn_kernels.operators import Operator
-from burn_kernels.spec import KernelSpec, register
+from burn_kernels.spec import Draw, KernelSpec, register
 
 __all__ = [
     "REDUCTIONS",
@@ -499,6 +499,20 @@ def empty_loss(x: torch.Tensor, targets: torch.Tensor, reduction: str) -> torch.
     return torch.empty(targets.shape if reduction == "none" else (), dtype=wide_type(x.dtype), device=x.device)
 
 
+def draw_options(draw: Draw, rows: int, classes: int) -> tuple[Any, ...]:
+    """Targets and the options of a loss."""
+    targets = draw.integers(0, classes, rows)
+    targets = torch.where(torch.rand(rows, generator=draw.generator) < 0.3, -100, targets)
+    weight = None if draw.integer(0, 2) else draw.normal(classes).abs() + 0.1
+    reduction, smoothing = ("mean", "sum", "none")[draw.integer(0, 3)], (0.0, 0.1)[draw.integer(0, 2)]
+    return targets, weight, reduction, smoothing, -100, (0.0, 0.01)[draw.integer(0, 2)]
+
+
+def _draw_call(draw: Draw) -> tuple[Any, ...]:
+    x = draw.rows(draw.width() + 1).flatten(0, -2)
+    return x, *draw_options(draw, *x.shape)
+
+
 SPEC = register(
     KernelSpec(
         name="cross_entropy",
@@ -518,6 +532,7 @@ SPEC = register(
         problems=problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        draw_call=_draw_call,
         operators=(
             Operator(
                 schema=f"cross_entropy(Tensor x, Tensor targets, {OPTIONS}) -> (Tensor, Tensor)",

@@ -237,6 +237,13 @@ def _reference_gradient(
     return *found, None
 
 
+def _draw_call(draw: Draw) -> tuple[Any, ...]:
+    groups = draw.integer(1, 5)
+    channels = groups * (draw.integer(1, 5) + 4 // groups)  # gradients of few weights may be sums in which all cancels
+    tensors = draw.images(channels, least=2), *draw.vectors(channels, 2)
+    return *tensors, groups, 1e-5, ACTIVATIONS[draw.integer(0, 3)]
+
+
 def _statistics(x: torch.Tensor, groups: int) -> torch.Tensor:
     return torch.empty(x.shape[0], groups, dtype=statistics_type(x.dtype), device=x.device)
 
@@ -254,6 +261,7 @@ SPEC = register(
         problems=_problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        draw_call=_draw_call,
         operators=(
             Operator(
                 schema="group_norm(Tensor x, Tensor? w, Tensor? b, int groups, float eps, str activation)"
@@ -266,6 +274,7 @@ SPEC = register(
                 recall=lambda saved: {"groups": saved["mean"].shape[1]},
                 room=room_like,
                 laid="x",
+                images=True,
                 autocast=("cuda",),
             ),
         ),

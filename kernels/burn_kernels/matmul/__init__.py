@@ -59,8 +59,9 @@ from burn_kernels.matmul.references import (
     twin,
     twin_kept,
 )
+from burn_kernels.operators import Operator, nothing
 from burn_kernels.products import add_product
-from burn_kernels.spec import KernelSpec, register
+from burn_kernels.spec import Draw, KernelSpec, register
 
 __all__ = [
     "ENDING",
@@ -523,6 +524,22 @@ def _gradient(run: Any, dy: torch.Tensor, inputs: Any, outputs: Any, *, kind: st
     return dx, dw, db, None if residual is None else dy
 
 
+def _fake(
+    x: torch.Tensor, w: torch.Tensor, b: object, residual: object, kind: str, gradients: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shape, held = (*x.shape[:-1], w.shape[0]), gradients and keeps(kind, residual=residual is not None) == "z"
+    return x.new_empty(shape), x.new_empty(shape) if held else nothing(x)
+
+
+def _draw_call(draw: Draw) -> tuple[Any, ...]:
+    features, out = draw.integer(1, 40), draw.width()
+    x = draw.rows(features, 1.0)
+    w = draw.normal(features, out).T if draw.integer(0, 2) else draw.normal(out, features)
+    bias = draw.normal(out) if draw.integer(0, 2) else None
+    residual = draw.normal(*x.shape[:-1], out) if draw.one_in(3) else None
+    return x, w, bias, residual, KINDS[draw.integer(0, len(KINDS))], True
+
+
 SPEC = register(
     KernelSpec(
         name="linear",
@@ -537,5 +554,18 @@ SPEC = register(
         problems=problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
+        draw_call=_draw_call,
+        operators=(
+            Operator(
+                schema="linear(Tensor x, Tensor w, Tensor? b, Tensor? residual, str kind, bool gradients)"
+                " -> (Tensor, Tensor)",
+                inputs="x w b residual",
+                fake=_fake,
+                results="y kept",
+                gradients="x w b residual",
+                options=lambda known: {"kind": known["kind"]},
+                by_hand=True,
+            ),
+        ),
     )
 )

@@ -16,9 +16,11 @@ time from the L2 cache.  The backward is in `norm.launch_backward`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -477,6 +479,12 @@ def _twin_layer_norm(
     return torch.nn.functional.layer_norm(x, x.shape[-1:], w, b, eps)
 
 
+def _draw_call(count: int, draw: Draw) -> tuple[Any, ...]:
+    cols = draw.width()
+    vectors = draw.vectors(cols, count)
+    return draw.rows(cols), *vectors, 1e-5
+
+
 def _statistics(x: torch.Tensor) -> torch.Tensor:
     return torch.empty((*x.shape[:-1], 1), dtype=wide_type(x.dtype), device=x.device)
 
@@ -500,6 +508,7 @@ SPEC = register(
         problems=_layer_norm_problems,
         dtypes=FLOATS,
         limits=LIMITS,
+        draw_call=functools.partial(_draw_call, 2),
         operators=(
             Operator(
                 schema="layer_norm(Tensor x, Tensor? w, Tensor? b, float eps) -> (Tensor, Tensor, Tensor)",
@@ -508,6 +517,7 @@ SPEC = register(
                 results="y mean rstd",
                 gradients="x w b",
                 saved="x w b mean rstd eps",
+                far="x",
                 autocast=("cuda",),
             ),
         ),
@@ -528,6 +538,7 @@ RMS_SPEC = register(
         problems=_rms_norm_problems,
         dtypes=FLOATS,
         limits=LIMITS,
+        draw_call=functools.partial(_draw_call, 1),
         operators=(
             Operator(
                 schema="rms_norm(Tensor x, Tensor? w, float eps) -> (Tensor, Tensor)",
@@ -536,6 +547,7 @@ RMS_SPEC = register(
                 results="y rstd",
                 gradients="x w",
                 saved="x w rstd eps",
+                far="x",
                 autocast=("cuda",),
             ),
         ),

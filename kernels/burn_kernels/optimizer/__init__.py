@@ -33,6 +33,8 @@ from burn_kernels.optimizer.configs import Config, candidates, default, step_tun
 from burn_kernels.optimizer.references import (
     adamw_problems,
     adamw_reference,
+    draw_adamw,
+    draw_sgd,
     sgd_problems,
     sgd_reference,
     twin_adamw,
@@ -490,6 +492,7 @@ SPEC = register(
         bytes_moved=adamw_bytes_moved,
         flops=flops,
         problems=adamw_problems,
+        draw_call=draw_adamw,
         dtypes=(torch.float32, *HALVES),
         limits="contiguous tensors in a table; float64 on a GPU",
     )
@@ -512,6 +515,7 @@ SGD_SPEC = register(
         bytes_moved=sgd_bytes_moved,
         flops=flops,
         problems=sgd_problems,
+        draw_call=draw_sgd,
         dtypes=(torch.float32, *HALVES),
         limits="contiguous tensors in a table; float64 on a GPU",
     )

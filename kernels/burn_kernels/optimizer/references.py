@@ -148,3 +148,28 @@ def twin_sgd(params: Tensors, grads: Tensors, velocities: Tensors | None, **opti
             optimizer.state[leaf] = {"momentum_buffer": velocities[index].clone()}
     optimizer.step()
     return [leaf.detach() for leaf in leaves]
+
+
+# -- drawn calls ---------------------------------------------------------------------------------------
+def draw_step(states: int, draw: Draw) -> tuple[Any, ...]:
+    """Parameters, gradients and states of a step, each a list, and its options."""
+    shapes = [(draw.integer(1, 9), draw.width()) for _ in range(draw.integer(1, 5))]
+    groups = [[draw.normal(*shape) for shape in shapes] for _ in range(2 + states)]
+    options: dict[str, Any] = {"lr": 0.1, "decay": 0.1 * draw.integer(0, 2)}
+    if draw.integer(0, 2):
+        options["clip"] = torch.tensor(0.3, dtype=torch.float64)
+    return *groups, options
+
+
+def draw_adamw(draw: Draw) -> tuple[Any, ...]:
+    """A step of Adam or AdamW."""
+    *groups, squares, options = draw_step(2, draw)
+    return *groups, [x * x for x in squares], options | {"step": draw.integer(1, 100)}
+
+
+def draw_sgd(draw: Draw) -> tuple[Any, ...]:
+    """A step of SGD, with momentum or without."""
+    params, grads, velocities, options = draw_step(1, draw)
+    if draw.integer(0, 2):
+        return params, grads, velocities, options | {"momentum": 0.9, "nesterov": bool(draw.integer(0, 2))}
+    return params, grads, None, options

@@ -54,6 +54,7 @@ from burn_kernels.reduce.references import (
     axes_of,
     check_axes,
     count_of,
+    draw_call,
     kept_type,
     plan_of,
     problems,
@@ -522,6 +523,7 @@ def _register(kind: str, run: Callable[..., object]) -> KernelSpec:
             dtypes=FLOATS,
             limits="none in size; float64 on a GPU",
             size=functools.partial(usual_size, kind),
+            draw_call=functools.partial(draw_call, kind),
             operators=(_operator(kind),),
         )
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -185,6 +185,18 @@ def problems(draw: Draw, kind: str) -> Iterator[Problem]:
         yield Problem((draw.normal(3, 0),), {"dim": 1})
     if kind == "var":
         yield Problem((draw.normal(5, 9, mean=100.0),), {"dim": 1, "correction": 0.0})
+
+
+def draw_call(kind: str, draw: Draw) -> tuple[Any, ...]:
+    """The arguments of a call of the operator."""
+    x = draw.rows(draw.width() + 1)
+    choices: list[Any] = [*range(-x.dim(), x.dim()), None]
+    if not kind.startswith("arg"):
+        choices = [None if dim is None else [dim] for dim in choices] + [list(range(x.dim())), [0, -1]]
+    dim = choices[draw.integer(0, len(choices))]
+    if kind == "var" and x.dim() == 2 and x.shape[0] == 1 and isinstance(dim, list) and -1 not in dim:
+        dim = [-1]  # of one number there is no variance
+    return x, dim, bool(draw.integer(0, 2)), *((float(draw.integer(0, 2)),) if kind == "var" else ())
 
 
 def twin(kind: str, x: torch.Tensor, dim: Axes = None, keepdim: bool = False, **options: object) -> torch.Tensor:

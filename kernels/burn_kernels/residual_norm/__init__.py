@@ -31,10 +31,22 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, next_power, require_axis, rows_of, runs_kernel
+from burn_kernels.launch import (
+    FLOATS,
+    Machine,
+    ceil_div,
+    check,
+    launch,
+    next_power,
+    require_axis,
+    rows_of,
+    runs_kernel,
+    wide_type,
+)
 from burn_kernels.norm import Config, _scale
 from burn_kernels.norm.launch_backward import BackwardConfig
 from burn_kernels.norm.references import MAX_TILE_COLS, PARTS, weights
+from burn_kernels.operators import Operator, like
 from burn_kernels.prims import inverse_root, quotient
 from burn_kernels.random import Number
 from burn_kernels.residual_norm.launch_backward import (
@@ -366,6 +378,16 @@ def _twin(norm_of: Callable[..., torch.Tensor], *inputs: Any, eps: float = 1e-5,
     return norm_of(s, s.shape[-1:], *scales, eps), s
 
 
+def _statistics(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty((*x.shape[:-1], 1), dtype=wide_type(x.dtype), device=x.device)
+
+
+def _draw_call(count: int, draw: Draw) -> tuple[Any, ...]:
+    cols = draw.width()
+    x, vectors, prob = draw.rows(cols), draw.vectors(cols, count), (0.0, 0.3)[draw.integer(0, 2)]
+    return x, draw.normal(*x.shape), *vectors, 1e-5, prob, draw.seed() if prob else None
+
+
 def _register(name: str, *, centred: bool) -> KernelSpec:
     run, back = (layer_norm, layer_norm_backward) if centred else (rms_norm, rms_norm_backward)
     plain = layer_norm_reference if centred else rms_norm_reference
@@ -376,6 +398,18 @@ def _register(name: str, *, centred: bool) -> KernelSpec:
             options["bias"] = inputs[3] is not None
         return backward(*dy, outputs[1], inputs[2], *outputs[2:], **options)
 
+    count = 2 if centred else 1
+    operator = Operator(
+        schema=f"{name}(Tensor x, Tensor residual, {'Tensor? w, Tensor? b' if centred else 'Tensor? w'}, float eps,"
+        f" float prob, Tensor? seed) -> (Tensor, Tensor{', Tensor' * count})",
+        inputs="x residual w b" if centred else "x residual w",
+        fake=lambda x, *_: (like(x), like(x), *(_statistics(x) for _ in range(count))),
+        results="y s mean rstd" if centred else "y s rstd",
+        carries=lambda *_: 2,
+        gradients="x residual w b" if centred else "x residual w",
+        by_hand=True,
+        far="x residual",
+    )
     return register(
         KernelSpec(
             name=name,
@@ -389,6 +423,8 @@ def _register(name: str, *, centred: bool) -> KernelSpec:
             problems=functools.partial(_problems, centred=centred),
             dtypes=FLOATS,
             limits="none in size; float64 on a GPU",
+            draw_call=functools.partial(_draw_call, count),
+            operators=(operator,),
         )
     )
 

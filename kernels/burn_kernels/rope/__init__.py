@@ -44,6 +44,7 @@ from burn_kernels.prims import sin_cos_of_turn
 from burn_kernels.rope.references import (
     Pair,
     computed_problems,
+    draw_call,
     problems,
     reference,
     reference_computed,
@@ -467,6 +468,13 @@ def _turn_back(name: str, saved: Any, dq: torch.Tensor | None, dk: torch.Tensor 
     return turned(dq, dk, inverse=inverse)
 
 
+def _turned_twin(run: Any, q: torch.Tensor, k: torch.Tensor | None, *, inverse: bool, **options: Any) -> Any:
+    if inverse:
+        turned = "sin" if "sin" in options else "turns"
+        options[turned] = -options[turned]
+    return run(q, q if k is None else k, **options)[: 1 if k is None else 2]
+
+
 def _operator(name: str, angles: str, run: Any, back: Any, plain: Any) -> Operator:
     names = " ".join(word.split()[1] for word in angles.split(", "))
 
@@ -488,6 +496,7 @@ def _operator(name: str, angles: str, run: Any, back: Any, plain: Any) -> Operat
         gradients="q k",
         saved=f"{names} positions offset interleaved inverse",
         facts=lambda q, k, *_: k is not None,
+        twin=functools.partial(_turned_twin, twin if " " in names else twin_computed),
         rule=functools.partial(_turn_back, name),
         room=lambda x: torch.empty_like(_ordered(x)),
     )
@@ -508,6 +517,7 @@ def _register(name: str, angles: str, run: Any, back: Any, plain: Any, twin: Any
             problems=problems,
             dtypes=FLOATS,
             limits="none in size; float64 on a GPU",
+            draw_call=functools.partial(draw_call, name),
             operators=(_operator(name, angles, run, back, plain),),
         )
     )

@@ -195,3 +195,22 @@ def twin_computed(q: torch.Tensor, k: torch.Tensor, **options: Any) -> tuple[tor
                           for row in place.tolist()], dtype=torch.float64)  # fmt: skip
     cos, sin = (x.to(q.device, wide_type(q.dtype)) for x in (angle.cos(), angle.sin()))
     return twin(q, k, cos=cos, sin=sin, interleaved=options.get("interleaved", False))
+
+
+def draw_call(name: str, draw: Draw) -> tuple[Any, ...]:
+    """The arguments of a call of the operator."""
+    batch, seq, heads, pairs = (draw.integer(1, most) for most in (4, 20, 6, 20))
+    width, far = 2 * pairs + draw.integer(0, 4), draw.one_in(3)
+    shapes = [(batch, seq, count, width) for count in (heads, draw.integer(1, heads + 1))]
+    if far:  # as attention has it: heads before tokens
+        q, k = (draw.normal(b, h, s, d).transpose(1, 2) for b, s, h, d in shapes)
+    else:
+        q, k = (draw.normal(*shape) for shape in shapes)
+    offset = draw.integer(0, 3)
+    positions = draw.integers(0, 30, batch, seq) if draw.one_in(3) else None
+    rest = (positions, offset, bool(draw.integer(0, 2)), bool(draw.integer(0, 2)))
+    other = None if draw.one_in(4) else k
+    if name == "rope_computed":
+        return q, other, turns(2 * pairs, 500.0), *rest
+    angle = torch.arange(40, dtype=torch.float64)[:, None] * 100.0 ** (-torch.arange(pairs) / pairs)
+    return q, other, angle.cos(), angle.sin(), *rest

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
-from burn_kernels import dropout, lion, matmul, optimizer, tensor_norm
-from burn_kernels.activation import TWINS
-from burn_kernels.cross_entropy.references import Options, twin
-from burn_kernels.reduce import references as reduce_parts
-from burn_kernels.rope import references as rope_parts
-from burn_kernels.spec import REGISTRY, Draw, Problem
-from burn_kernels.verification import verify
+from burn_kernels import dropout
+from burn_kernels.cross_entropy.references import Options
+from burn_kernels.operators import Operator
+from burn_kernels.spec import REGISTRY, Draw, KernelSpec, Problem
+from burn_kernels.verification import cast, verify
 
-__all__ = ["ADAPTERS", "DRAWN", "OPTIMIZERS", "Adapter", "Call", "Far"]
+__all__ = ["ADAPTERS", "DRAWN", "OPTIMIZERS", "SEEDS", "Adapter", "Call", "Far", "cast_call"]
 
 
 @dataclass(frozen=True)
@@ -65,26 +63,7 @@ class Adapter:
     """For what takes lists of tensors, which carry no gradient: what is wrong, by `burn_kernels.verify`."""
 
 
-# -- twins ---------------------------------------------------------------------------------------------
-def _layer_norm(x: Any, w: Any, b: Any, eps: float) -> torch.Tensor:
-    return F.layer_norm(x, x.shape[-1:], w, b, eps)
-
-
-def _rms_norm(x: Any, w: Any, eps: float) -> torch.Tensor:
-    return F.rms_norm(x, x.shape[-1:], w, eps)
-
-
-def _cross_entropy(x: Any, targets: Any, *options: Any) -> torch.Tensor:
-    return twin(x, targets, **_options(options))
-
-
-def _linear_cross_entropy(x: Any, w: Any, b: Any, targets: Any, *rest: Any) -> torch.Tensor:
-    return _cross_entropy(F.linear(x, w, b), targets, *rest[:5])
-
-
-GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "reglu"}
-
-
+# -- floors --------------------------------------------------------------------------------------------
 _NAMES = ("weight", "reduction", "smoothing", "ignore_index", "z_loss")
 
 
@@ -92,49 +71,6 @@ def _options(values: Sequence[object]) -> dict[str, Any]:
     return dict(zip(_NAMES, values, strict=True))
 
 
-def _dropout(x: Any, prob: float, seed: Any) -> torch.Tensor:
-    return dropout.reference(x, prob, *seed.tolist())
-
-
-def _residual_sum(x: Any, residual: Any, prob: float, seed: Any) -> Any:
-    if prob and seed is not None:
-        key, stream = seed.tolist()
-        x = x * dropout.mask(prob, key, stream, like=x)
-    return x + residual
-
-
-def _residual_norm(norm: Callable[..., torch.Tensor], x: Any, residual: Any, *rest: Any) -> Any:
-    *weights, eps, prob, seed = rest
-    s = _residual_sum(x, residual, prob, seed)
-    return norm(s, s.shape[-1:], *weights, eps), s
-
-
-def _rope(q: Any, k: Any, *rest: Any) -> tuple[torch.Tensor, ...]:
-    *angles, positions, offset, interleaved, inverse = rest
-    options = {"positions": positions, "offset": offset, "interleaved": interleaved}
-    given = (q, q) if k is None else (q, k)
-    if len(angles) == 2:
-        cos, sin = angles
-        found = rope_parts.twin(*given, cos=cos, sin=-sin if inverse else sin, **options)
-    else:
-        found = rope_parts.twin_computed(*given, turns=-angles[0] if inverse else angles[0], **options)
-    return found[: 1 if k is None else 2]
-
-
-def _embedding(indices: Any, weight: Any, padding: int, scaled: bool) -> torch.Tensor:
-    return F.embedding(indices, weight, padding if padding >= 0 else None, scale_grad_by_freq=scaled)
-
-
-def _named(name: str, args: Sequence[object]) -> str:
-    return name
-
-
-def _reduction(kind: str, x: Any, dim: Any, keepdim: bool, *correction: float) -> torch.Tensor:
-    more = {"correction": correction[0]} if correction else {}
-    return reduce_parts.twin(kind, x, tuple(dim) if isinstance(dim, list) else dim, keepdim, **more)
-
-
-# -- floors --------------------------------------------------------------------------------------------
 def _share(dy: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, options: Options) -> float:
     """What a probability is multiplied by in the gradient of a logit, which is a difference of two of them."""
     if not dy.numel():
@@ -177,7 +113,11 @@ def _far_from_its_middle(args: Sequence[Any]) -> tuple[torch.Tensor, torch.Tenso
     """
     x, *rest = args
     if len(rest) > 3:  # residual, w, b, eps, prob, seed
-        x = _residual_sum(x, rest[0], *rest[4:])
+        residual, _, _, _, prob, seed = rest
+        if prob and seed is not None:
+            key, stream = seed.tolist()
+            x = x * dropout.mask(prob, key, stream, like=x)
+        x = x + residual
     eps = next(a for a in args if isinstance(a, float))
     x = x.to("cpu", torch.float64)
     rstd = (x.var(-1, correction=0) + eps).rsqrt()
@@ -205,20 +145,36 @@ def _floor_layer_norm(args: Sequence[Any], dy: torch.Tensor) -> float:
     return float(torch.where(far > 8.0, far * rstd * largest, 0.0).max())
 
 
-def _size(kind: str, args: Sequence[Any]) -> float:
-    x, dim, *_ = args
-    return reduce_parts.usual_size(kind, x, dim)
+def _floor_attention(args: Sequence[Any], dy: torch.Tensor) -> float:
+    """What gradients of scores are differences of, products of dy and values, and of these with q and k."""
+    sizes = [float(x.abs().max()) if x.numel() else 0.0 for x in (dy, *args[:3])]
+    return sizes[0] * sizes[3] * max(1.0, sizes[1], sizes[2])
+
+
+FLOORS: dict[str, Callable[[Sequence[Any], torch.Tensor], float]] = {
+    "attention": _floor_attention,
+    "attention_packed": _floor_attention,
+    "cross_entropy": _floor_cross_entropy,
+    "layer_norm": _floor_layer_norm,
+    "linear_cross_entropy": _floor_linear,
+    "residual_layer_norm": _floor_layer_norm,
+    "residual_rms_norm": _floor_norm,
+    "rms_norm": _floor_norm,
+}
 
 
 # -- rows that lie far apart ---------------------------------------------------------------------------
-def _far_row(args: Sequence[Any], room: Any) -> Far:
-    return Far((room.rows(), *args[1:]), room.rows())
+def _far_rows(names: Sequence[str], rows: Sequence[str], args: Sequence[Any], room: Any) -> Far:
+    """The arguments in `rows` with rows that lie far apart; vectors of weights are as long as these."""
 
+    def fitted(name: str, value: Any) -> Any:
+        if name in rows:
+            return room.rows()
+        if isinstance(value, torch.Tensor) and value.dim() == 1 and value.is_floating_point():
+            return torch.linspace(0.5, 1.5, room.cols, dtype=value.dtype).to(value.device)
+        return value
 
-def _far_norm(args: Sequence[Any], room: Any) -> Far:
-    x, *vectors, eps = args
-    fitted = [None if v is None else torch.linspace(0.5, 1.5, room.cols, dtype=x.dtype).to(x.device) for v in vectors]
-    return Far((room.rows(), *fitted, eps), room.rows())
+    return Far(tuple(fitted(*pair) for pair in zip(names, args, strict=True)), room.rows())
 
 
 def _far_cross_entropy(args: Sequence[Any], room: Any) -> Far:
@@ -233,188 +189,125 @@ def _far_reduction(args: Sequence[Any], room: Any) -> Far:
     return Far((room.rows(), [-1] if graded else -1, False, *args[3:]), y if graded else None)
 
 
-def _far_residual(args: Sequence[Any], room: Any) -> Far:
-    *_, eps, prob, seed = args
-    like = args[0]
-    count = len(args) - 5
-    fitted = [torch.linspace(0.5, 1.5, room.cols, dtype=like.dtype, device=like.device) for _ in range(count)]
-    return Far((room.rows(), room.rows(), *fitted, eps, prob, seed), room.rows())
-
-
 def _far_layer(args: Sequence[Any], room: Any) -> Far:
     x, w = room.rows(), torch.linspace(-1.0, 1.0, room.cols * room.cols).view(room.cols, room.cols)
     return Far((x, w.to(x), None, None, *args[4:]), room.rows())
 
 
-def _far_glu(args: Sequence[Any], room: Any) -> Far:
-    return Far((room.rows(), room.rows(), args[2]), room.rows())
+def _far_attention(args: Sequence[object], room: Any) -> Far:
+    q, k, v, dy = (room.rows()[None, None] for _ in range(4))
+    return Far((q, k, v, None, None, None, *args[6:]), dy)
 
 
-# -- optimizers ----------------------------------------------------------------------------------------
-def _verify(name: str, args: Sequence[Any]) -> list[str]:
-    *inputs, options = args
+FAR: dict[str, Callable[[Sequence[Any], Any], Far]] = {
+    "attention": _far_attention,
+    "cross_entropy": _far_cross_entropy,
+    "linear": _far_layer,
+    **dict.fromkeys(("sum", "mean", "var", "logsumexp", "amax", "amin", "argmax", "argmin"), _far_reduction),
+}
+
+
+# -- the tables ----------------------------------------------------------------------------------------
+BY_SPEC = ("attention", "attention_packed")
+"""Operators whose second gradients take the reference, so that the twin of the spec is the independent one."""
+
+
+def _call(op: Operator, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """What a function of the spec gives of an operator's arguments."""
+    inputs, _, options = op.call_of(dict(zip(op.arguments(), args, strict=True)))
+    if op.name in BY_SPEC:
+        options.pop("deterministic", None)  # of the backward
+    return function(*inputs, **options)
+
+
+def _size(op: Operator, spec: KernelSpec, args: Sequence[Any]) -> float:
+    if op.name in ("layer_norm", "residual_layer_norm"):
+        return _size_layer_norm(args)
+    inputs, _, options = op.call_of(dict(zip(op.arguments(), args, strict=True)))
+    return spec.size(*inputs, **options)
+
+
+def _label(op: Operator, args: Sequence[object]) -> str:
+    """The operation's name: of specs that share the operator, the one whose arguments these are."""
+    values = dict(zip(op.arguments(), args, strict=True))
+    for spec in REGISTRY.values():
+        shares = any(one.name == op.name for one in spec.operators)
+        if shares and all(values[name] == value for name, value in spec.bound.items()):
+            return str(spec.name)
+    return op.name
+
+
+def _verify(spec: KernelSpec, names: Sequence[str], args: Sequence[Any]) -> list[str]:
+    """What is wrong with a call of lists of tensors, by `burn_kernels.verify`."""
+    known = inspect.signature(spec.forward).parameters
+    inputs = tuple(args[:-1]) if isinstance(args[-1], dict) else (list(args[0]),)
+    options = args[-1] if isinstance(args[-1], dict) else dict(zip(names[1:], args[1:], strict=True))
     flat = [x for group in inputs if group is not None for x in group]
     kind, device = (flat[0].dtype, flat[0].device) if flat else (torch.float32, torch.device("cpu"))
-    return verify(REGISTRY[name], Problem(tuple(inputs), options), dtype=kind, device=device)
+    problem = Problem(inputs, {name: value for name, value in options.items() if name in known})
+    return verify(spec, problem, dtype=kind, device=device)
 
 
-def _verify_norm(args: Sequence[Any]) -> list[str]:
-    tensors, order = args
-    kind, device = (tensors[0].dtype, tensors[0].device) if tensors else (torch.float32, torch.device("cpu"))
-    return verify(
-        REGISTRY["tensor_norm"], Problem((list(tensors),), {"order": float(order)}), dtype=kind, device=device
-    )
-
-
-def _optimizer(name: str, names: tuple[str, ...], run: Callable[..., object]) -> Adapter:
+def _adapter(op: Operator, spec: KernelSpec) -> Adapter:
+    kinds = op.arguments()
+    names = ["images", *list(kinds)[1:]] if op.images else list(kinds)
+    of_lists = "Tensor[]" in kinds.values()
+    twin = spec.twin if op.name in BY_SPEC or op.twin is None else op.twin
+    far = functools.partial(_far_rows, names, op.far.split()) if op.far else FAR.get(op.name)
     return Adapter(
-        names=names,
-        graded=(),
-        twin=REGISTRY[name].twin,
-        label=lambda args: name,
-        run=lambda args: run(*args[:-1], **args[-1]),
-        verify=functools.partial(_verify, name),
+        names=tuple(names),
+        graded=() if of_lists else tuple(list(kinds).index(name) for name in op.gradients.split()),
+        twin=lambda *args: _call(op, twin, args),
+        label=functools.partial(_label, op),
+        floor=FLOORS.get(op.name, lambda args, dy: 0.0),
+        size=functools.partial(_size, op, spec),
+        far=far,
+        outputs=lambda args: op.carries(*args),
+        run=lambda args: _call(op, op.forward or spec.forward, args) if of_lists else None,
+        verify=functools.partial(_verify, spec, names) if of_lists else None,
     )
 
 
-ADAPTERS: dict[str, Adapter] = {
-    "softmax": Adapter(
-        names=("x",), graded=(0,), twin=lambda x: torch.softmax(x, -1), label=lambda args: "softmax", far=_far_row
-    ),
-    "log_softmax": Adapter(
-        names=("x",),
-        graded=(0,),
-        twin=lambda x: torch.log_softmax(x, -1),
-        label=lambda args: "log_softmax",
-        far=_far_row,
-    ),
-    "layer_norm": Adapter(
-        names=("x", "w", "b", "eps"),
-        graded=(0, 1, 2),
-        twin=_layer_norm,
-        label=lambda args: "layer_norm",
-        floor=_floor_layer_norm,
-        size=_size_layer_norm,
-        far=_far_norm,
-    ),
-    "rms_norm": Adapter(
-        names=("x", "w", "eps"),
-        graded=(0, 1),
-        twin=_rms_norm,
-        label=lambda args: "rms_norm",
-        floor=_floor_norm,
-        far=_far_norm,
-    ),
-    "cross_entropy": Adapter(
-        names=("x", "targets", *_NAMES),
-        graded=(0,),
-        twin=_cross_entropy,
-        label=lambda args: "cross_entropy",
-        floor=_floor_cross_entropy,
-        far=_far_cross_entropy,
-    ),
-    "linear_cross_entropy": Adapter(
-        names=("x", "w", "b", "targets", *_NAMES, "gradients", "accumulate"),
-        graded=(0, 1, 2),
-        twin=_linear_cross_entropy,
-        label=lambda args: "linear_cross_entropy",
-        floor=_floor_linear,
-    ),
-    "linear": Adapter(
-        names=("x", "w", "b", "residual", "kind", "gradients"),
-        graded=(0, 1, 2, 3),
-        twin=lambda x, w, b, residual, kind, _: matmul.SPEC.twin(x, w, b, residual, kind=kind),
-        label=lambda args: "linear",
-        far=_far_layer,
-    ),
-    "glu": Adapter(
-        names=("gate", "up", "kind"),
-        graded=(0, 1),
-        twin=lambda gate, up, kind: TWINS[kind](gate) * up,
-        label=lambda args: GATED[args[2]],
-        far=_far_glu,
-    ),
-    "activation": Adapter(
-        names=("x", "kind"),
-        graded=(0,),
-        twin=lambda x, kind: TWINS[kind](x),
-        label=lambda args: str(args[1]),
-        far=_far_row,
-    ),
-    "dropout": Adapter(names=("x", "prob", "seed"), graded=(0,), twin=_dropout, label=lambda args: "dropout"),
-    "residual_layer_norm": Adapter(
-        names=("x", "residual", "w", "b", "eps", "prob", "seed"),
-        graded=(0, 1, 2, 3),
-        twin=functools.partial(_residual_norm, F.layer_norm),
-        label=lambda args: "residual_layer_norm",
-        outputs=lambda args: 2,
-        floor=_floor_layer_norm,
-        size=_size_layer_norm,
-        far=_far_residual,
-    ),
-    "residual_rms_norm": Adapter(
-        names=("x", "residual", "w", "eps", "prob", "seed"),
-        graded=(0, 1, 2),
-        twin=functools.partial(_residual_norm, F.rms_norm),
-        label=lambda args: "residual_rms_norm",
-        outputs=lambda args: 2,
-        floor=_floor_norm,
-        far=_far_residual,
-    ),
-    "rope": Adapter(
-        names=("q", "k", "cos", "sin", "positions", "offset", "interleaved", "inverse"),
-        graded=(0, 1),
-        twin=_rope,
-        label=lambda args: "rope",
-        outputs=lambda args: 1 if args[1] is None else 2,
-    ),
-    "rope_computed": Adapter(
-        names=("q", "k", "turns", "positions", "offset", "interleaved", "inverse"),
-        graded=(0, 1),
-        twin=_rope,
-        label=lambda args: "rope_computed",
-        outputs=lambda args: 1 if args[1] is None else 2,
-    ),
-    "embedding": Adapter(
-        names=("indices", "weight", "padding_idx", "scale_by_frequency"),
-        graded=(1,),
-        twin=_embedding,
-        label=lambda args: "embedding_backward",
-    ),
-    **{
-        kind: Adapter(
-            names=("x", "dim", "keepdim", *(("correction",) if kind == "var" else ())),
-            graded=() if kind.startswith("arg") else (0,),
-            twin=functools.partial(_reduction, kind),
-            label=functools.partial(_named, kind),
-            size=functools.partial(_size, kind),
-            far=_far_reduction,
-        )
-        for kind in reduce_parts.KINDS
-    },
-    "tensor_norm": Adapter(
-        names=("tensors", "order"),
+def _step_adapter(spec: KernelSpec) -> Adapter:
+    """Of an optimizer's step, which takes lists of tensors and options."""
+    parameters = inspect.signature(spec.forward).parameters.values()
+    return Adapter(
+        names=(*(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD), "options"),
         graded=(),
-        twin=torch.nn.utils.get_total_norm,
-        label=lambda args: "tensor_norm",
-        run=lambda args: tensor_norm.norm(args[0], order=args[1]),
-        verify=_verify_norm,
-    ),
-    "clip_factor": Adapter(
-        names=("tensors", "most", "order"),
-        graded=(),
-        twin=lambda tensors, most, order: torch.nn.utils.get_total_norm(tensors, order),
-        label=lambda args: "tensor_norm",
-        run=lambda args: tensor_norm.clip_factor(args[0], args[1], order=args[2]),
-        verify=lambda args: _verify_norm((args[0], args[2])),
-    ),
-    "adamw": _optimizer("adamw", ("params", "grads", "means", "squares", "options"), optimizer.adamw),
-    "adam": _optimizer(
-        "adam", ("params", "grads", "means", "squares", "options"), functools.partial(optimizer.adamw, coupled=True)
-    ),
-    "sgd": _optimizer("sgd", ("params", "grads", "velocities", "options"), optimizer.sgd),
-    "lion": _optimizer("lion", ("params", "grads", "means", "options"), lion.lion),
+        twin=spec.twin,
+        label=lambda args: spec.name,
+        run=lambda args: spec.forward(*args[:-1], **args[-1]),
+        verify=functools.partial(_verify, spec, ()),
+    )
+
+
+OPTIMIZERS = tuple(sorted(spec.name for spec in REGISTRY.values() if spec.draw_call is not None and not spec.operators))
+ADAPTERS: dict[str, Adapter] = {name: _step_adapter(REGISTRY[name]) for name in OPTIMIZERS}
+for _spec in REGISTRY.values():
+    for _op in _spec.operators:
+        if not _op.name.endswith("_backward"):
+            ADAPTERS.setdefault(_op.name, _adapter(_op, _spec))
+
+
+def _draw(spec: KernelSpec, draw: Draw) -> Call:
+    assert spec.draw_call is not None
+    return Call(spec.operators[0].name if spec.operators else spec.name, spec.draw_call(draw))
+
+
+DRAWN: dict[str, Callable[[Draw], Call]] = {
+    spec.name: functools.partial(_draw, spec) for spec in REGISTRY.values() if spec.draw_call is not None
 }
-DRAWN: dict[str, Callable[[Draw], Call]] = {}
-"""For each operation what draws a call of it, in float64; `_drawn` fills it."""
-OPTIMIZERS = ("adam", "adamw", "lion", "sgd")
+"""For each operation what draws a call of it, in float64."""
+SEEDS = {name: adapter.names.index("seed") for name, adapter in ADAPTERS.items() if "seed" in adapter.names}
+"""Which argument is a seed: it stays on the CPU, as reading it from a device would wait for that."""
+
+
+def cast_call(call: Call, dtype: torch.dtype, device: torch.device) -> Call:
+    """The same call with its floats in `dtype`, on `device`; what steers it stays where it is."""
+    if call.op in OPTIMIZERS:
+        *groups, options = call.args
+        wide = torch.float32 if dtype != torch.float64 else dtype
+        return Call(call.op, (*cast(groups, dtype, device), cast(options, wide, device)))
+    steering = SEEDS.get(call.op)
+    args = [a if at == steering else cast(a, dtype, device) for at, a in enumerate(call.args)]
+    return Call(call.op, tuple(args), call.where)

@@ -31,9 +31,7 @@ from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import Launch, observing
 from burn_kernels.spec import Draw
-from burn_kernels.torch import _drawn, _images, _sequences  # noqa: F401  # they fill the tables of _problems
-from burn_kernels.torch._drawn import cast_call
-from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
+from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call, cast_call
 from burn_kernels.torch.defining import fallbacks
 from burn_kernels.verification import compare, convolved_alike, poisoned
 

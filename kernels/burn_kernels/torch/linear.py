@@ -19,10 +19,6 @@ from burn_kernels.torch.defining import define, differentiate, or_reference, sec
 __all__ = ["LINEAR"]
 
 
-def _out(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    return torch.empty((*x.shape[:-1], w.shape[0]), dtype=x.dtype, device=x.device)
-
-
 def _linear(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -37,18 +33,6 @@ def _linear(
         return y.contiguous(), kept.contiguous() if held else nothing(x)
     y = or_reference("linear", matmul.forward, matmul.reference)(x, w, b, residual, kind=kind)
     return y.contiguous(), nothing(x)
-
-
-def _fake(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    b: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    kind: str,
-    gradients: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    held = gradients and matmul.keeps(kind, residual=residual is not None) == "z"
-    return _out(x, w), _out(x, w) if held else nothing(x)
 
 
 def _backward(
@@ -71,11 +55,8 @@ def _backward(
     return dx, dw, db
 
 
-LINEAR = define(
-    "linear(Tensor x, Tensor w, Tensor? b, Tensor? residual, str kind, bool gradients) -> (Tensor, Tensor)",
-    _linear,
-    _fake,
-)
+(_OPERATOR,) = matmul.SPEC.operators
+LINEAR = define(_OPERATOR.schema, _linear, _OPERATOR.fake)
 _LINEAR_BACKWARD = define(
     "linear_backward(Tensor dy, Tensor x, Tensor w, Tensor? b, Tensor? kept, str kind, bool[] needs)"
     " -> (Tensor, Tensor, Tensor)",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from burn_kernels import linear_cross_entropy
-from burn_kernels.cross_entropy import OPTIONS, empty_loss
+from burn_kernels.cross_entropy import OPTIONS
 from burn_kernels.cross_entropy.references import twin
 from burn_kernels.launch import wide_type
 from burn_kernels.operators import like, nothing
@@ -50,16 +50,6 @@ def _plain_linear_with_gradient(
     return loss, *linear_cross_entropy.reference_backward(torch.ones_like(loss), x, w, targets, b, **options)
 
 
-def _fake_linear(
-    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, targets: torch.Tensor, weight: object, reduction: str,
-    smoothing: float, ignore_index: int, z_loss: float, gradients: bool, accumulate: str,
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    loss = empty_loss(x, targets, reduction)
-    if not gradients:
-        return loss, nothing(x), nothing(x), nothing(x)
-    return loss, like(x), like(w), nothing(x) if b is None else like(b)
-
-
 def _linear_cross_entropy_backward(
     dloss: torch.Tensor, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, targets: torch.Tensor, *rest: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -73,12 +63,8 @@ def _linear_cross_entropy_backward(
     return dx.contiguous(), dw.contiguous(), present("linear_cross_entropy backward", b, db, x)
 
 
-LINEAR_CROSS_ENTROPY = define(
-    f"linear_cross_entropy(Tensor x, Tensor w, Tensor? b, Tensor targets, {OPTIONS}, bool gradients, str accumulate)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
-    _linear_cross_entropy,
-    _fake_linear,
-)
+(_OPERATOR,) = linear_cross_entropy.SPEC.operators
+LINEAR_CROSS_ENTROPY = define(_OPERATOR.schema, _linear_cross_entropy, _OPERATOR.fake)
 _LINEAR_CROSS_ENTROPY_BACKWARD = define(
     f"linear_cross_entropy_backward(Tensor dloss, Tensor x, Tensor w, Tensor? b, Tensor targets, {OPTIONS},"
     " str accumulate) -> (Tensor, Tensor, Tensor)",

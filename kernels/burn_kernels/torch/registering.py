@@ -22,7 +22,7 @@ def register_operators() -> None:
     """Defines the operators of every registered kernel, those of a new one too."""
     for spec in REGISTRY.values():
         for op in spec.complete_operators():
-            if op.name not in _DEFINED:
+            if op.name not in _DEFINED and not op.by_hand:
                 _DEFINED[op.name] = Definition(op)
 
 

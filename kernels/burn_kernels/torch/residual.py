@@ -12,8 +12,9 @@ import torch
 from torch.nn import functional as F
 
 from burn_kernels import dropout, residual_norm
-from burn_kernels.launch import check, wide_type
+from burn_kernels.launch import check
 from burn_kernels.operators import like, nothing, numbers_of
+from burn_kernels.spec import REGISTRY
 from burn_kernels.torch.defining import define, differentiate, in_float32, note_fallback, or_reference, present, second
 from burn_kernels.torch.shared import last_axes, least_eps, mixed, new_seed
 
@@ -26,10 +27,6 @@ def _drop(prob: float, seed: torch.Tensor | None) -> dict[str, object]:
         return {}
     key, stream = numbers_of("dropout", seed)
     return {"prob": prob, "key": key, "stream": stream}
-
-
-def _statistics(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty((*x.shape[:-1], 1), dtype=wide_type(x.dtype), device=x.device)
 
 
 def _define(name: str, *, centred: bool) -> None:
@@ -58,12 +55,8 @@ def _define(name: str, *, centred: bool) -> None:
         pairs = zip(weights, grads, strict=True)
         return first, dr.contiguous(), *(present(f"{name} backward", w, grad, s) for w, grad in pairs)
 
-    op = define(
-        f"{name}(Tensor x, Tensor residual, {scales}, float eps, float prob, Tensor? seed)"
-        f" -> (Tensor, Tensor{', Tensor' * count})",
-        run,
-        lambda x, *_: (like(x), like(x), *(_statistics(x) for _ in range(count))),
-    )
+    (operator,) = REGISTRY[name].operators
+    op = define(operator.schema, run, operator.fake)
 
     def fake_back(dy: torch.Tensor, ds: torch.Tensor | None, s: torch.Tensor, *rest: Any) -> object:
         dropped = rest[-2] and rest[-1] is not None

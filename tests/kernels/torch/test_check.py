@@ -12,8 +12,7 @@ import burn_kernels.torch as bk
 from burn_kernels import REGISTRY, KernelArgumentError, softmax
 from burn_kernels.spec import Draw
 from burn_kernels.torch import checking
-from burn_kernels.torch._drawn import SEEDS, cast_call
-from burn_kernels.torch._problems import ADAPTERS, DRAWN, OPTIMIZERS, Call
+from burn_kernels.torch._problems import ADAPTERS, DRAWN, OPTIMIZERS, SEEDS, Call, cast_call
 from burn_kernels.torch.checking import _examine
 
 
