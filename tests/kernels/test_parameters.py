@@ -15,13 +15,6 @@ import burn_kernels
 ROOT = Path(burn_kernels.__file__).parent
 MOST_OF_KERNEL, MOST_OF_DEVICE_FUNCTION, MOST_OF_HOST_FUNCTION, MOST_BY_POSITION = 32, 24, 20, 6
 OPEN_PARAMETERS = {
-    "attention._attend": 42,
-    "attention._over_keys": 46,
-    "attention._over_queries": 55,
-    "attention.attention_forward": 57,
-    "attention.bias_backward": 69,
-    "attention.keys_backward": 69,
-    "attention.queries_backward": 69,
     "channel_norm._write_slopes": 30,
     "convolution._add_taps": 28,
     "convolution.convolve": 44,
@@ -31,16 +24,8 @@ OPEN_PARAMETERS = {
 }
 """Functions with more parameters than they may have."""
 OPEN_POSITIONS = {
-    "attention._attend": 11,
-    "attention._over_keys": 11,
-    "attention._over_queries": 10,
-    "attention.attention_forward": 30,
     "attention.backward": 8,
     "attention.backward_packed": 8,
-    "attention.bias_backward": 9,
-    "attention.drops": 8,
-    "attention.keys_backward": 34,
-    "attention.queries_backward": 30,
     "channel_norm.backward_held": 7,
     "channel_norm.backward_whole": 21,
     "channel_norm.forward_held": 9,
@@ -67,9 +52,7 @@ OPEN_POSITIONS = {
     "reduce.spread_back": 11,
     "residual_norm._run_backward": 8,
     "rope._rope": 10,
-    "torch._attention_backward": 8,
     "torch._launch": 7,
-    "torch._packed_backward": 8,
     "torch.batch_norm": 7,
     "torch.cross_entropy": 7,
     "torch.embedding": 7,

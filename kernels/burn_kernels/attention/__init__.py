@@ -192,11 +192,10 @@ def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torc
             return
         y, lse = room_like(q), call.statistics()
         grid = (ceil_div(call.seq_q, config.rows) * call.batch * call.heads,)
-        arguments = (*call.arguments(), y, lse, *call.strides(y))
-        sizes = {"ROWS": config.rows, "COLS": config.cols, "PAST": call.past(config.cols)}
         launch(
-            attention_forward, grid, q, *arguments, warps=config.warps, stages=config.stages, **call.flags(), **sizes
-        )
+            attention_forward, grid, q, *call.arguments(), y, lse, call.steps(y), warps=config.warps,
+            stages=config.stages, FLAGS=call.flags(), ROWS=config.rows, COLS=config.cols, PAST=call.past(config.cols),
+        )  # fmt: skip
         found[:] = y, lse
 
     if config is None and (recorded() is not None or not call.q.is_cuda):

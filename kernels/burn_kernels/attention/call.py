@@ -15,6 +15,7 @@ import torch
 
 from burn_kernels import random
 from burn_kernels.attention.references import Rule
+from burn_kernels.attention.scores import Flags, Sizes, Steps, Strides
 from burn_kernels.autotune.key import Facts, alignment, bucket
 from burn_kernels.autotune.tunable import Inputs
 from burn_kernels.dropout import mask_numbers
@@ -85,9 +86,9 @@ class Call:
         unseen = diagonal and self.seq_k > self.seq_q
         return self.q_starts is None and self.seq_q % rows == 0 and not unseen
 
-    def strides(self, x: torch.Tensor) -> tuple[int, int, int]:
-        """Distances between batch entries, heads and positions; packed sequences have one batch entry."""
-        return (0 if self.q_starts is not None else x.stride(0), x.stride(1), x.stride(2))
+    def steps(self, x: torch.Tensor) -> Steps:
+        """The strides of batch entries, heads and positions; packed sequences have one batch entry."""
+        return Steps(0 if self.q_starts is not None else x.stride(0), x.stride(1), x.stride(2))
 
     def statistics(self) -> torch.Tensor:
         """A number a query in float32, (batch, heads, seq_q); of packed sequences (1, heads, total_q)."""
@@ -96,21 +97,18 @@ class Call:
     def arguments(self) -> tuple[Any, ...]:
         """What every kernel takes first."""
         rule, (_, heads, rows, dim) = self.rule, self.q.shape
-        packed = self.q_starts is not None
-        strides = [self.strides(x) for x in (self.q, self.k, self.v)]
         spread = [(0, 0, 0, 0) if x is None else x.stride() for x in (self.mask, self.bias)]
+        strides = Strides(*self.steps(self.q), *self.steps(self.k), *self.steps(self.v), *spread[0], *spread[1])
+        # queries are numbered over batch and heads, of packed sequences over heads and all tokens
+        numbers = 0 if self.q_starts is not None else heads * rows
+        sizes = Sizes(heads, self.group, self.seq_q, self.seq_k, dim, numbers, rows)
         unit = 1.0 if self.q.dtype == torch.float32 else LOG2E
         scale = rule.scale * unit if rule.softcap is None else rule.scale / rule.softcap
-        words = (0, 0, 0, 0.0)
+        draw = (0, 0, 0, 0.0)
         if rule.prob:
-            words = (*random.numbers(rule.key, rule.stream), *mask_numbers(rule.prob, torch.float32))
-        # queries are numbered over batch and heads, of packed sequences over heads and all tokens
-        numbering = (0, rows) if packed else (heads * rows, rows)
+            draw = (*random.numbers(rule.key, rule.stream), *mask_numbers(rule.prob, torch.float32))
         tensors = (self.q, self.k, self.v, self.mask, self.bias, self.q_starts, self.k_starts)
-        numbers = (heads, self.group, self.seq_q, self.seq_k, dim, *numbering)
-        softcap, window = rule.softcap, 0 if rule.window is None else rule.window
-        flat = (n for group in (*strides, *spread) for n in group)
-        return (*tensors, *flat, *numbers, scale, rule.scale, softcap, window, *words)
+        return (*tensors, strides, sizes, scale, rule.scale, rule.softcap, rule.window or 0, *draw)
 
     def precision(self, *, backward: bool) -> str:
         """How float32 is multiplied, as `products` has it."""
@@ -124,21 +122,21 @@ class Call:
             return "ieee whole"
         return "ieee two" if backward and (machine.arch != 90 or self.rule.window is not None) else "ieee"
 
-    def flags(self, *, backward: bool = False) -> dict[str, Any]:
+    def flags(self, *, backward: bool = False) -> Flags:
         """What every kernel is compiled for."""
         rule, dim = self.rule, self.q.shape[3]
-        # packed sequences have as many words a query as the longest has keys
-        return {
-            "CAUSAL": rule.causal,
-            "BOTTOM": rule.bottom_right,
-            "WINDOW": rule.window is not None,
-            "DROP": rule.prob > 0.0,
-            "QUADS": self.seq_k % 4 == 0,
+        wide = max(16, next_power(dim))
+        return Flags(
+            CAUSAL=rule.causal,
+            BOTTOM=rule.bottom_right,
+            WINDOW=rule.window is not None,
+            DROP=rule.prob > 0.0,
+            QUADS=self.seq_k % 4 == 0,  # packed sequences have as many words a query as the longest has keys
             **random.flags(rule.key, rule.stream),
-            "PRECISION": self.precision(backward=backward),
-            "DIM": max(16, next_power(dim)),
-            "EVEN": dim == max(16, next_power(dim)),
-        }
+            PRECISION=self.precision(backward=backward),
+            DIM=wide,
+            EVEN=dim == wide,
+        )
 
     def facts(self) -> tuple[Any, ...]:
         """What `facts_of` takes."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.attention.scores import (
+    Draw,
+    Head,
+    Rule,
     beside,
     drops,
     inverse,
@@ -20,36 +23,33 @@ from burn_kernels.products import continue_product, inner_products
 
 @triton.jit
 def _attend(
-    y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col, row,
-    begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale, number,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, KEY: tl.constexpr,
-    STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr, COLS: tl.constexpr,
-    EDGE: tl.constexpr, PAST: tl.constexpr,
+    state, q, at_head, strides, sizes, row, begin, end, rows, cols, rule, draw, number,
+    FLAGS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
-    TYPE: tl.constexpr = v_ptr.dtype.element_ty
+    """y, the sums of weights and the largest scores of a block of queries, with the keys [begin, end)."""
+    TYPE: tl.constexpr = at_head.v.dtype.element_ty
+    PRECISION: tl.constexpr = FLAGS.PRECISION
+    y, total, top = state
     for start in tl.range(begin, end, COLS):
         at = start + tl.arange(0, COLS)
-        k = tile(k_ptr, at, k_seq, cols, dim, DIM, EVEN, EDGE)
+        k = tile(at_head.k, at, strides.k_seq, cols, sizes.dim, FLAGS, EDGE)
         mask, bias = None, None
-        if mask_ptr is not None:
-            mask = beside(mask_ptr, row[:, None], at[None, :], rows, cols, mask_row, mask_col, PAST)
-        if bias_ptr is not None:
-            bias = beside(bias_ptr, row[:, None], at[None, :], rows, cols, bias_row, bias_col, PAST)
+        if at_head.mask is not None:
+            mask = beside(at_head.mask, row[:, None], at[None, :], rows, cols, strides.mask_row, strides.mask_col, PAST)
+        if at_head.bias is not None:
+            bias = beside(at_head.bias, row[:, None], at[None, :], rows, cols, strides.bias_row, strides.bias_col, PAST)
         s = inner_products(q, k, PRECISION, 0)
-        s, _ = scores(
-            s, mask, bias, None, row[:, None], at[None, :], cols, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW,
-            EDGE,
-        )  # fmt: skip
+        s, _ = scores(s, mask, bias, None, row[:, None], at[None, :], cols, rule, TYPE, FLAGS, EDGE)
         higher = tl.maximum(top, tl.max(s, 1))
         base = higher
-        if EDGE or mask_ptr is not None or bias_ptr is not None:  # a row may not have seen a key yet
+        if EDGE or at_head.mask is not None or at_head.bias is not None:  # a row may not have seen a key yet
             base = tl.where(higher == float("-inf"), 0.0, higher)
         p = power(s - base[:, None], TYPE)
         fade = power(top - base, TYPE)
         total = total * fade + tl.sum(p, 1)
-        if DROP:
-            p *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
-        v = tile(v_ptr, at, v_seq, cols, dim, DIM, EVEN, EDGE)
+        if FLAGS.DROP:
+            p *= drops(draw, number, row, start, sizes.seq_k, FLAGS, COLS)
+        v = tile(at_head.v, at, strides.v_seq, cols, sizes.dim, FLAGS, EDGE)
         y = continue_product(p.to(TYPE), v, y * fade[:, None], PRECISION)
         top = higher
     return y, total, top
@@ -57,63 +57,58 @@ def _attend(
 
 @triton.jit(do_not_specialize=["key", "stream", "last", "window"])
 def attention_forward(
-    q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, q_batch, q_head, q_seq, k_batch, k_head, k_seq,
-    v_batch, v_head, v_seq, mask_batch, mask_head, mask_row, mask_col, bias_batch, bias_head, bias_row, bias_col, heads,
-    group, seq_q, seq_k, dim, number_batch, number_head, scale2, scale, softcap, window, key, stream, last, kept_scale,
-    y_ptr, lse_ptr, y_batch, y_head, y_seq,
-    CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
-    KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, PAST: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, strides, sizes, scale2, scale, softcap, window,
+    key, stream, last, kept_scale, y_ptr, lse_ptr, y_steps,
+    FLAGS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     """y and lse of a block of queries."""
-    blocks = tl.cdiv(seq_q, ROWS)
+    DIM: tl.constexpr = FLAGS.DIM
+    blocks = tl.cdiv(sizes.seq_q, ROWS)
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
-    if CAUSAL:  # the last queries see most: they begin first
+    if FLAGS.CAUSAL:  # the last queries see most: they begin first
         block = blocks - 1 - block
-    head, batch = placed(which, heads, blocks, bias_ptr, bias_batch)
-    q_begin, rows = sequence(q_starts_ptr, batch, seq_q)
-    k_begin, cols = sequence(k_starts_ptr, batch, seq_k)
+    head, batch = placed(which, sizes.heads, blocks, bias_ptr, strides.bias_batch)
+    q_begin, rows = sequence(q_starts_ptr, batch, sizes.seq_q)
+    k_begin, cols = sequence(k_starts_ptr, batch, sizes.seq_k)
     first = block * ROWS
     if first >= rows:
         return
     shift = 0
-    if BOTTOM:
+    if FLAGS.BOTTOM:
         shift = cols - rows
-    q_ptr += batch * q_batch + head * q_head + q_begin * q_seq
-    k_ptr += batch * k_batch + head // group * k_head + k_begin * k_seq
-    v_ptr += batch * v_batch + head // group * v_head + k_begin * v_seq
-    y_ptr += batch * y_batch + head * y_head + q_begin * y_seq
+    q_ptr += batch * strides.q_batch + head * strides.q_head + q_begin * strides.q_seq
+    k_ptr += batch * strides.k_batch + head // sizes.group * strides.k_head + k_begin * strides.k_seq
+    v_ptr += batch * strides.v_batch + head // sizes.group * strides.v_head + k_begin * strides.v_seq
+    y_ptr += batch * y_steps.batch + head * y_steps.head + q_begin * y_steps.seq
     if mask_ptr is not None:
-        mask_ptr += batch * mask_batch + head * mask_head
+        mask_ptr += batch * strides.mask_batch + head * strides.mask_head
     if bias_ptr is not None:
-        bias_ptr += batch * bias_batch + head * bias_head
-    number = batch * number_batch + head * number_head + q_begin
+        bias_ptr += batch * strides.bias_batch + head * strides.bias_head
+    number = batch * sizes.number_batch + head * sizes.number_head + q_begin
     row = first + tl.arange(0, ROWS)
-    q = tile(q_ptr, row, q_seq, rows, dim, DIM, EVEN, True)
+    q = tile(q_ptr, row, strides.q_seq, rows, sizes.dim, FLAGS, True)
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     y = tl.zeros((ROWS, DIM), tl.float32)
     final = tl.minimum(first + ROWS, rows) - 1
-    begin, end, whole, partial = keys_of(first, final, shift, cols, window, CAUSAL, WINDOW, COLS)
-    if WINDOW:
-        y, total, top = _attend(
-            y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
-            row, begin, tl.minimum(whole, end), rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-            last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, PAST,
+    begin, end, whole, partial = keys_of(first, final, shift, cols, window, FLAGS, COLS)
+    at_head = Head(k_ptr, v_ptr, mask_ptr, bias_ptr)
+    rule, draw = Rule(scale2, softcap, window, shift), Draw(key, stream, last, kept_scale)
+    state = y, total, top
+    if FLAGS.WINDOW:
+        state = _attend(
+            state, q, at_head, strides, sizes, row, begin, tl.minimum(whole, end), rows, cols, rule, draw, number,
+            FLAGS, COLS, True, PAST,
         )  # fmt: skip
+    state = _attend(
+        state, q, at_head, strides, sizes, row, whole, partial, rows, cols, rule, draw, number, FLAGS, COLS, False, 0
+    )
     y, total, top = _attend(
-        y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
-        row, whole, partial, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-        last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, False, 0,
-    )  # fmt: skip
-    y, total, top = _attend(
-        y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
-        row, partial, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-        last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, PAST,
-    )  # fmt: skip
+        state, q, at_head, strides, sizes, row, partial, end, rows, cols, rule, draw, number, FLAGS, COLS, True, PAST
+    )
     # a row that saw no key has a total of 0; NaN goes on
     y *= inverse(tl.where(total == 0.0, 1.0, total), v_ptr.dtype.element_ty)[:, None]
     d = tl.arange(0, DIM)[None, :]
-    inside = (row < rows)[:, None] & (d < dim)
-    tl.store(y_ptr + row.to(tl.int64)[:, None] * y_seq + d, y.to(y_ptr.dtype.element_ty), mask=inside)
+    inside = (row < rows)[:, None] & (d < sizes.dim)
+    tl.store(y_ptr + row.to(tl.int64)[:, None] * y_steps.seq + d, y.to(y_ptr.dtype.element_ty), mask=inside)
     tl.store(lse_ptr + number + row, lse_of(top, total, v_ptr.dtype.element_ty), mask=row < rows)

@@ -30,7 +30,7 @@ from burn_kernels.attention.call import (
     trial_parts,
 )
 from burn_kernels.attention.configs import BackwardConfig, backward_candidates, backward_default
-from burn_kernels.attention.kernels_backward import bias_backward, keys_backward, queries_backward
+from burn_kernels.attention.kernels_backward import BiasShape, bias_backward, keys_backward, queries_backward
 from burn_kernels.attention.references import (
     Gradients,
     Options,
@@ -164,17 +164,17 @@ def _run(
         dq, dk, dv = room_like(q), room_like(k), room_like(v)
         base, delta = call.statistics(), call.statistics()
         rest = call.statistics() if q.dtype == torch.float32 else None
-        shared: dict[str, Any] = {"warps": config.warps, "stages": config.stages, **call.flags(backward=True)}
+        shared: dict[str, Any] = {"warps": config.warps, "stages": config.stages, "FLAGS": call.flags(backward=True)}
         grid = (ceil_div(call.seq_q, config.owned) * call.batch * call.heads,)
-        strides = (*call.strides(dy), *call.strides(y), *call.strides(dq))
-        arguments = (*call.arguments(), dy, y, lse, base, delta, rest, dq, *strides)
+        operands = call.arguments()
+        steps = (call.steps(dy), call.steps(y), call.steps(dq))
+        arguments = (*operands, dy, y, lse, base, delta, rest, dq, *steps)
         split = rule.window is None and rest is None
         before = shared | {"stages": config.ahead or config.stages}
         sizes = {"ROWS": config.owned, "COLS": config.step, "PAST": call.past(config.step)}
         launch(queries_backward, grid, q, *arguments, **before, **sizes, SPLIT=split)
         grid = (ceil_div(call.seq_k, config.owned) * call.batch * k.shape[1],)
-        strides = (*call.strides(dy), *call.strides(dk), *call.strides(dv))
-        arguments = (*call.arguments(), dy, base, delta, rest, dk, dv, *strides)
+        arguments = (*operands, dy, base, delta, rest, dk, dv, steps[0], call.steps(dk), call.steps(dv))
         step, past = config.turned or config.step, call.past(config.owned)
         one = machine_of(q).arch == 90 and rest is None and 64 < q.shape[3] <= 128 and q.shape[1] > k.shape[1]
         sizes = {"ROWS": step, "COLS": config.owned, "PAST": past, "FULL": call.full(step), "ONE": one}
@@ -204,10 +204,10 @@ def _bias(
     own_rows = batches * heads * (1 if one_row else ceil_div(rows, block_rows))
     own_cols = 1 if one_col else ceil_div(cols, block_cols)
     each = max(1, min(8, next_power(own_rows * own_cols // (8 * machine.processors))))
-    sizes = (call.batch, batches, heads, rows, cols)
     dy = given[0]
     assert dy is not None
-    arguments = (*call.arguments(), *given, db, *call.strides(dy), *sizes)
+    shape = BiasShape(call.batch, batches, heads, rows, cols)
+    arguments = (*call.arguments(), *given, db, call.steps(dy), shape)
     flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col, "EACH": each}
     flags |= {"PAST": call.past(block_cols), "FULL": call.full(block_rows)}
     shared = shared | {"stages": stages, "warps": warps}

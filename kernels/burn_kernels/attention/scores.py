@@ -8,11 +8,98 @@ where the other runs.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from burn_kernels import random
 from burn_kernels._triton import tl, triton
 from burn_kernels.prims import LOG2E, exp, tanh
 
 LN2 = tl.constexpr(0.6931471805599453)
+
+
+# -- arguments in groups -----------------------------------------------------------------------------
+class Strides(NamedTuple):
+    """The distances between elements of each operand that neighbour each other along an axis."""
+
+    q_batch: int
+    q_head: int
+    q_seq: int
+    k_batch: int
+    k_head: int
+    k_seq: int
+    v_batch: int
+    v_head: int
+    v_seq: int
+    mask_batch: int
+    mask_head: int
+    mask_row: int
+    mask_col: int
+    bias_batch: int
+    bias_head: int
+    bias_row: int
+    bias_col: int
+
+
+class Steps(NamedTuple):
+    """The strides of a result, or of its gradient."""
+
+    batch: int
+    head: int
+    seq: int
+
+
+class Sizes(NamedTuple):
+    """The numbers of heads, queries and keys, and the distances between the numbers of queries."""
+
+    heads: int
+    group: int
+    seq_q: int
+    seq_k: int
+    dim: int
+    number_batch: int
+    number_head: int
+
+
+class Flags(NamedTuple):
+    """What a kernel is compiled for."""
+
+    CAUSAL: bool
+    BOTTOM: bool
+    WINDOW: bool
+    DROP: bool
+    QUADS: bool
+    KEY: bool
+    STREAM: bool
+    PRECISION: str
+    DIM: int
+    EVEN: bool
+
+
+class Rule(NamedTuple):
+    """How products become scores; in kernels."""
+
+    scale: object
+    softcap: object
+    window: object
+    shift: object
+
+
+class Draw(NamedTuple):
+    """Which weights a dropout keeps; in kernels."""
+
+    key: object
+    stream: object
+    last: object
+    scale: object
+
+
+class Head(NamedTuple):
+    """Pointers to the first elements of a head; in kernels."""
+
+    k: object
+    v: object
+    mask: object
+    bias: object
 
 
 # -- sequences ---------------------------------------------------------------------------------------
@@ -39,9 +126,10 @@ def placed(which, heads, blocks, bias_ptr, bias_batch):
 
 
 @triton.jit
-def tile(x_ptr, at, stride, length, dim, DIM: tl.constexpr, EVEN: tl.constexpr, EDGE: tl.constexpr):
+def tile(x_ptr, at, stride, length, dim, FLAGS: tl.constexpr, EDGE: tl.constexpr):
     """Rows `at` (n,) of a head: (n, DIM), zeros past its ends."""
-    d = tl.arange(0, DIM)[None, :]
+    EVEN: tl.constexpr = FLAGS.EVEN
+    d = tl.arange(0, FLAGS.DIM)[None, :]
     place = x_ptr + at.to(tl.int64)[:, None] * stride + d
     if EDGE and not EVEN:
         x = tl.load(place, mask=(at < length)[:, None] & (d < dim), other=0.0)
@@ -56,19 +144,17 @@ def tile(x_ptr, at, stride, length, dim, DIM: tl.constexpr, EVEN: tl.constexpr, 
 
 # -- who sees whom -----------------------------------------------------------------------------------
 @triton.jit
-def keys_of(
-    first, last, shift, length, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+def keys_of(first, last, shift, length, window, FLAGS: tl.constexpr, BLOCK: tl.constexpr):
     """For queries [first, last]: [begin, end) of the keys that some see, and in it [whole, partial) of blocks of keys
     that all of them see; begin, whole and partial are multiples of BLOCK."""
     begin, end, whole, partial = 0, length, 0, length
-    if CAUSAL:
+    if FLAGS.CAUSAL:
         end = tl.minimum(end, last + shift + 1)
         partial = tl.minimum(partial, first + shift + 1)
-    elif WINDOW:
+    elif FLAGS.WINDOW:
         end = tl.minimum(end, last + shift + window)
         partial = tl.minimum(partial, first + shift + window)
-    if WINDOW:
+    if FLAGS.WINDOW:
         begin = tl.maximum(begin, first + shift - window + 1)
         whole = tl.maximum(whole, last + shift - window + 1)
     begin = begin // BLOCK * BLOCK
@@ -77,16 +163,14 @@ def keys_of(
 
 
 @triton.jit
-def queries_of(
-    first, last, shift, length, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+def queries_of(first, last, shift, length, window, FLAGS: tl.constexpr, BLOCK: tl.constexpr):
     """For keys [first, last]: [begin, end) of the queries that see some; begin is a multiple of BLOCK."""
     begin, end = 0, length
-    if CAUSAL:
+    if FLAGS.CAUSAL:
         begin = tl.maximum(begin, first - shift)
-    elif WINDOW:
+    elif FLAGS.WINDOW:
         begin = tl.maximum(begin, first - shift - window + 1)
-    if WINDOW:
+    if FLAGS.WINDOW:
         end = tl.minimum(end, last - shift + window)
     begin = begin // BLOCK * BLOCK
     return begin, tl.maximum(end, begin)
@@ -132,19 +216,16 @@ def beside(x_ptr, row, col, rows, cols, x_row, x_col, PAST: tl.constexpr):
 
 
 @triton.jit
-def scores(
-    s, mask, bias, base, row, col, cols, scale, softcap, shift, window,
-    TYPE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EDGE: tl.constexpr,
-):  # fmt: skip
+def scores(s, mask, bias, base, row, col, cols, rule, TYPE: tl.constexpr, FLAGS: tl.constexpr, EDGE: tl.constexpr):
     """The scores of a tile of products, less `base` if it is not None, -inf where a query does not see a key; and what
     the softcap's tanh gave, 0 without one.  `mask` and `bias` are the tiles beside it, or None."""
     UNIT: tl.constexpr = 1.0 if TYPE == tl.float32 else LOG2E
     turned = 0.0
-    if softcap is not None:
-        turned = _turned(s * scale, TYPE)
-        s = turned * (softcap * UNIT)
+    if rule.softcap is not None:
+        turned = _turned(s * rule.scale, TYPE)
+        s = turned * (rule.softcap * UNIT)
     else:
-        s = s * scale
+        s = s * rule.scale
     if base is not None and bias is not None and TYPE != tl.float32:
         s += bias.to(tl.float32) * UNIT - base  # two fused operations in all, with that above
     else:
@@ -156,28 +237,25 @@ def scores(
         s = tl.where(mask != 0, s, float("-inf"))
     if EDGE:
         seen = col < cols
-        if CAUSAL:
-            seen = seen & (col <= row + shift)
-        elif WINDOW:
-            seen = seen & (col < row + shift + window)
-        if WINDOW:
-            seen = seen & (col > row + shift - window)
+        if FLAGS.CAUSAL:
+            seen = seen & (col <= row + rule.shift)
+        elif FLAGS.WINDOW:
+            seen = seen & (col < row + rule.shift + rule.window)
+        if FLAGS.WINDOW:
+            seen = seen & (col > row + rule.shift - rule.window)
         s = tl.where(seen, s, float("-inf"))
     return s, turned
 
 
 @triton.jit
-def drops(
-    key, stream, last, scale, number, row, start, cols,
-    KEY: tl.constexpr, STREAM: tl.constexpr, QUADS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """What a dropout multiplies the weights of queries `row` (n,) and keys [start, start + BLOCK) by: (n, BLOCK).
+def drops(draw, number, row, start, cols, FLAGS: tl.constexpr, BLOCK: tl.constexpr):
+    """The factors of a dropout for the weights of queries `row` (n,) and keys [start, start + BLOCK): (n, BLOCK).
 
     `number` is that of the first query; a query has `cols` words.
     """
     row = number + row.to(tl.int64)
-    key, stream = random.held(key, KEY), random.held(stream, STREAM)
-    return tl.where(random.kept(key, stream, last, row, start, cols, QUADS, BLOCK), scale, 0.0)
+    key, stream = random.held(draw.key, FLAGS.KEY), random.held(draw.stream, FLAGS.STREAM)
+    return tl.where(random.kept(key, stream, draw.last, row, start, cols, FLAGS.QUADS, BLOCK), draw.scale, 0.0)
 
 
 @triton.jit
