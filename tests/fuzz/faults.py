@@ -273,7 +273,7 @@ _TAPES: Final = (
     )),
     Fault("a-second-contribution-overwrites", "numeric", 600, _make_edit(
         "burn_torch.backend.autodiff.decorator:Autodiff._walk",
-        "slots[index] = _summed(recording, parent, index, slots[index], gradient)", "slots[index] = gradient",
+        "slots[index] = _add_gradients(entry, parent, index, slots[index], gradient)", "slots[index] = gradient",
     )),
 )  # fmt: skip
 _RULES: Final = (
@@ -327,7 +327,7 @@ _PASSES: Final = (
         "    return (call,) if call.op.random else (call, inputs)\n",
     )),
     Fault("kept-arguments-are-donated", "donate", 600, _make_edit(
-        f"{_MEMORY}:_Lives._inputs", "given = position in donated", "given = True",
+        f"{_MEMORY}:_Lives._inputs", "is_donated = position in donated", "is_donated = True",
     )),
     Fault("written-over-before-its-last-use", "compile", 1500, _make_edit(
         f"{_MEMORY}:_Lives._overwritten", "last_use.get(base) != position or", "",

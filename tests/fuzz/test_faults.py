@@ -32,3 +32,9 @@ def test_there_are_at_least_twenty_faults() -> None:
     assert len(FAULTS) >= 20
     doors = {fault.door for fault in FAULTS.values()}
     assert doors >= {"second", "numeric", "ndarray", "compile", "donate", "lazy", "c"}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_can_be_planted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rename in the library may take away the text that a fault replaces; slow tests would notice that late."""
+    FAULTS[name].plant(monkeypatch)

@@ -1,4 +1,4 @@
-"""Where a tape takes a gradient, or what was computed from one, for a constant.
+"""Cuts: places where a tape takes a gradient, or a value computed from one, for a constant.
 
 A gradient that lies under its tape no longer knows what it was computed from.  If it enters a computation that is
 recorded, a `Cut` stands there on the tape: it hands gradients on as they are, and writes down that a backward passed.
@@ -20,7 +20,7 @@ __all__ = ["Cut", "behind_cut", "walk_back"]
 
 
 class _Shown(NamedTuple):
-    """What the walk back, and its errors, read of a recorded Call."""
+    """The parts of a recorded Call that the walk back, and its errors, read."""
 
     op: Op
     results: tuple[TensorSpec, ...]
@@ -38,7 +38,7 @@ _passed: Final = _Passed()
 def walk_back(
     tape: Autodiff, roots: Sequence[tuple[object, object]], retain_graph: bool = False, since: int = 0
 ) -> tuple[dict[int, object], list[Cut]]:
-    """What `tape.backward` gives, and the cuts that it passed."""
+    """Returns the gradients of `tape.backward`, and the cuts that it passed."""
     around = _passed.cuts
     cuts = _passed.cuts = []
     try:

@@ -43,7 +43,7 @@ class Autodiff(Decorator):
     trains: bool
     tracked: type[Tracked]
     origins: Origins | None
-    """Where the trace below notes what its nodes come from; None over anything that computes."""
+    """The record of the trace below, of what its nodes come from; None over anything that computes."""
 
     def __new__(cls, inner: Backend, checkpoint: str = "none", *, trains: bool = True) -> Autodiff:
         """The stack of this composition: equal stacks are one object."""
@@ -149,7 +149,7 @@ class Autodiff(Decorator):
             if not retain_graph:
                 node.saved = CONSUMED
             if saved is CONSUMED:
-                raise _consumed(entry.call)
+                raise _consumed_error(entry.call)
             if entry.version(saved) != node.version:
                 raise _written_to(entry.call)
             backward = entry.only or entry.backward(tuple([g is not None for g in waiting]))
@@ -158,7 +158,9 @@ class Autodiff(Decorator):
                     continue
                 if parent.entry is None:  # a leaf waits for nothing
                     before = leaves.get(parent.id)
-                    leaves[parent.id] = gradient if before is None else _summed(entry, parent, index, before, gradient)
+                    leaves[parent.id] = (
+                        gradient if before is None else _add_gradients(entry, parent, index, before, gradient)
+                    )
                     continue
                 slots = pending.get(parent.id)
                 if slots is None:
@@ -166,7 +168,7 @@ class Autodiff(Decorator):
                 elif slots[index] is None:
                     slots[index] = gradient
                 else:
-                    slots[index] = _summed(entry, parent, index, slots[index], gradient)
+                    slots[index] = _add_gradients(entry, parent, index, slots[index], gradient)
             if entry.flat:
                 flat += [(entry, parent) for parent, _ in node.edges[-len(entry.flat) :]]
             if not retain_graph:
@@ -179,11 +181,11 @@ class Autodiff(Decorator):
         return self.tracked(primitive, Node(None, (), spec, 0), 0)
 
     def is_tracked(self, primitive: object) -> bool:
-        """Whether gradients flow to or through this primitive."""
+        """Asks whether gradients flow to or through this primitive."""
         return primitive.__class__ is self.tracked
 
     def is_leaf(self, primitive: object) -> bool:
-        """Whether gradients were asked for this very primitive."""
+        """Asks whether gradients were asked for this very primitive."""
         return primitive.__class__ is self.tracked and primitive.node.entry is None
 
     def unwrapped(self, primitive: Primitive) -> Any:
@@ -243,7 +245,7 @@ def _fill_zeros(leaves: dict[int, Primitive], flat: list[tuple[Any, Node]], sinc
             leaves[node.id] = child.inner.execute(call, (0.0,))[0]
 
 
-def _summed(child: Any, node: Node, index: int, a: Primitive, b: Primitive) -> object:
+def _add_gradients(child: Any, node: Node, index: int, a: Primitive, b: Primitive) -> object:
     """The sum of two gradients of one output, on the backend where `child` read it: a tape may hold several."""
     return _sum(child.inner.execute, _spec_of(node, index), a, b)
 
@@ -265,7 +267,7 @@ def _another_mode(tape: Autodiff, source: Autodiff) -> DeviceError:
     )
 
 
-def _consumed(call: Call) -> AutodiffError:
+def _consumed_error(call: Call) -> AutodiffError:
     return AutodiffError(
         "backward went through a part of the tape that an earlier backward has used up",
         given=f"a second backward through {call.op.name} {call.results}",

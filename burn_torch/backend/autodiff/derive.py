@@ -42,7 +42,7 @@ class Derivation:
 
     @property
     def saves(self) -> tuple[Key, ...]:
-        """What it reads beside gradients."""
+        """The values that it reads beside gradients."""
         return tuple(key for key in self.reads if key[0] != "g")
 
 
@@ -79,8 +79,8 @@ def _derive(
             keys.append(("x", i))
         inputs.append(None if spec is None else trace.input(spec))
     if recompute:
-        made = call.op.run(trace, Value, inputs, call.attrs)
-        outputs = made if call.multiple else (made,)
+        output = call.op.run(trace, Value, inputs, call.attrs)
+        outputs = output if call.multiple else (output,)
     else:
         outputs = []
         for i, spec in enumerate(call.results):
@@ -145,14 +145,14 @@ def _through_decomposition(
         for output, gradient in zip(outputs, gradients, strict=True)
         if gradient is not None and tape.is_tracked(output)
     ]
-    found = tape.backward(roots) if roots else {}
+    slots = tape.backward(roots) if roots else {}
     entries: list[Value | None] = []
     for x, primitive, need in zip(inputs, primitives, needs, strict=True):
-        slot = found.get(primitive.node.id) if need and x is not None else None
+        slot = slots.get(primitive.node.id) if need and x is not None else None
         entries.append(None if slot is None else Value(trace, slot, x.spec))
     return entries
 
 
 def float_outputs(call: Call) -> tuple[bool, ...]:
-    """Which outputs can carry a gradient."""
+    """Returns for each output whether it can carry a gradient."""
     return tuple(isinstance(spec, TensorSpec) and spec.dtype.is_float for spec in call.results)

@@ -49,7 +49,7 @@ def running() -> Sequence[Laid]:
 
 
 def is_recorded(stack: Any, primitive: Primitive) -> bool:
-    """Whether a primitive of a stack with a tape is what a running transform differentiates, or computed from it."""
+    """Asks whether a running transform differentiates a primitive of a stack with a tape, or a value it comes from."""
     if not _running.transforms or not stack.is_tracked(primitive):
         return False
     node = primitive.node
@@ -60,7 +60,7 @@ def is_recorded(stack: Any, primitive: Primitive) -> bool:
 
 
 def _records(tape: Any, own: bool, stack: Any) -> bool:
-    """Whether it is a transform's tape, or what this becomes where a value moves to another device."""
+    """Asks whether it is a transform's tape, or its counterpart on the device that a value moved to."""
     return stack is tape or (levels(stack) == levels(tape) and (not own or stack.trains == tape.trains))
 
 

@@ -35,7 +35,7 @@ __all__ = ["anchor_form", "anchor_kernel", "chosen", "chosen_convolution"]
 
 
 def anchor_kernel(call: Call) -> Callable[..., object] | None:
-    """What runs a `fusion::product` or `fusion::convolution`; None where no kernel runs at its place."""
+    """Returns the kernel that runs a `fusion::product` or `fusion::convolution`; None if none runs at its place."""
     return _run_of(call, held=False) if generates(call.results[0].place) else None
 
 
@@ -81,24 +81,24 @@ class _Run:
         if self.packed:
             inputs = [x.contiguous() if n in self.packed else x for n, x in enumerate(inputs)]
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
-        found = self.variants.get(layouts)
-        if found is None:
+        known = self.variants.get(layouts)
+        if known is None:
             lower: Candidate = lower_product if isinstance(self.tiles, ProductTiles) else lower_convolution
             kernel = lower(self.body, strict=self.strict, layouts=layouts, held=self.held)
             if is_proving():
                 prove = prove_product if isinstance(kernel, ProductKernel) else prove_convolution
                 prove(kernel, reached(self.body, layouts))
             module = module_of(kernel.name, kernel.source, known_lines(text_of(self.body)))
-            found = self.variants[layouts] = kernel, getattr(module, kernel.name)
-        kernel, function = found
+            known = self.variants[layouts] = kernel, getattr(module, kernel.name)
+        kernel, function = known
         tensors = [inputs[position] for position in kernel.inputs]
         device = tensors[0].device
         outputs = [torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=device) for spec in kernel.outputs]
         numbers = [launched_with(argument, inputs) for argument in kernel.numbers] if slots is None else slots
-        self._launched(kernel, function, [*tensors, *outputs, *numbers], outputs[0])
+        self._launch_kernel(kernel, function, [*tensors, *outputs, *numbers], outputs[0])
         return outputs
 
-    def _launched(
+    def _launch_kernel(
         self, kernel: ProductKernel | ConvolutionKernel, function: object, arguments: list[object], first: torch.Tensor
     ) -> None:
         from burn_kernels.launch import launch
@@ -157,13 +157,13 @@ def chosen_convolution(size: Convolution, around: str) -> ConvolutionTiles | Non
     from burn_kernels.autotune import levels, selection
     from burn_kernels.convolution import choice as convolution_choice
 
-    made, dtype = convolution.Geometry(*size.sizes), TO_TORCH[size.dtype]
-    if not AVAILABLE or not convolution.is_direct(made, dtype):
+    geometry, dtype = convolution.Geometry(*size.sizes), TO_TORCH[size.dtype]
+    if not AVAILABLE or not convolution.is_direct(geometry, dtype):
         return None
-    if convolution.is_plane(made):  # its own kernels are faster than these by more than a write and a read
+    if convolution.is_plane(geometry):  # its own kernels are faster than these by more than a write and a read
         return None
     facts = convolution_choice.facts_of(
-        dtype, made, 0, True, convolution_choice.words_of(dtype, made, "b" if size.bias else "")
+        dtype, geometry, 0, True, convolution_choice.words_of(dtype, geometry, "b" if size.bias else "")
     )
     index = torch.device(size.place).index or 0
     config = selection.current().decide(convolution.FORWARD, index, facts, levels.is_deterministic()).config

@@ -56,7 +56,7 @@ __all__ = [
 
 
 def generates(place: str) -> bool:
-    """Whether generated kernels run at `place`."""
+    """Asks whether generated kernels run at `place`."""
     if not place.startswith("cuda") and os.environ.get("TRITON_INTERPRET") != "1":  # no kernel module is imported
         return False
     from burn_kernels._triton import AVAILABLE, INTERPRETED
@@ -65,7 +65,7 @@ def generates(place: str) -> bool:
 
 
 def fused_kernel(call: Call) -> FusedKernel | CFunction | None:
-    """What runs a `fusion::kernel`; None where no kernel is generated at its place."""
+    """Returns the kernel that runs a `fusion::kernel`; None where none is generated at its place."""
     place = next(spec.place for spec in call.results)
     if not generates(place):
         return c_function(*_attrs(call), strict=call.attrs["strict"]) if place == "cpu" else None
@@ -94,7 +94,7 @@ class Symbols:
 
     @property
     def shared(self) -> tuple[str, str]:
-        """What Calls of other sizes have in common with this."""
+        """The key that Calls of other sizes have in common with this."""
         return self.text, self.dynamic
 
 
@@ -119,7 +119,7 @@ _failed_held: Final[set[Call]] = set()
 
 
 def has_failed(call: Call) -> bool:
-    """Whether the kernel of a Call failed with its numbers on the device."""
+    """Asks whether the kernel of a Call failed with its numbers on the device."""
     return call in _failed_held
 
 
@@ -167,10 +167,10 @@ def in_device_form(
     others = [i for i in range(len(known)) if i not in at]
 
     def all_of(given: Sequence[Primitive], rest: Sequence[Primitive]) -> list[Any]:
-        found = [None] * len(known)
+        values = [None] * len(known)
         for i, value in [*zip(at, given, strict=True), *zip(others, rest, strict=True)]:
-            found[i] = value
-        return found
+            values[i] = value
+        return values
 
     def pack(*given: object) -> list[Any]:
         values = all_of(given, [known[i] for i in others])
@@ -215,7 +215,7 @@ class FusedKernel:
         self.held: Final = held
         self.over: Final = dict(over or {})
         self.without: _Run | None = None if symbols is None or symbols.shared not in _failed else self._operations()
-        """What computes in place of a kernel that failed."""
+        """The function that computes in place of a kernel that failed."""
         self.variants: Final[dict[Any, Variant]] = {}
         self.quick: Run = self._unknown
         """The shortest way to a launch: that of inputs without gaps, once their kernel is compiled and chosen."""
@@ -240,12 +240,12 @@ class FusedKernel:
         if self.without is not None:
             return self.without(*inputs)
         try:
-            return self._launched(inputs, slots)
+            return self._launch_variant(inputs, slots)
         except (torch.OutOfMemoryError, MemoryError):
             raise
         except Exception as fault:
             if slots is not None:
-                fault.add_note(self._told(len(inputs)))
+                fault.add_note(self._describe_kernel(len(inputs)))
                 raise
             outputs, self.without = self._one_by_one(fault, inputs)
             if self.symbols is not None:
@@ -264,7 +264,7 @@ class FusedKernel:
         warnings.warn(
             explain(
                 "a generated kernel failed; its operations run one by one from now on",
-                given=f"{self._told(len(inputs))}: {type(fault).__name__}: {fault}",
+                given=f"{self._describe_kernel(len(inputs))}: {type(fault).__name__}: {fault}",
                 expected="a kernel that compiles and runs",
                 mend="the results are right; please report it with this file",
             ),
@@ -274,11 +274,11 @@ class FusedKernel:
         return outputs, run
 
     def _operations(self) -> _Run:
-        """What computes the body one by one, without kernels; its source is written here, not at each call."""
+        """Returns the function that computes the body one by one; its source is written here, not at each call."""
         run = compile_plain(self.body)
         return lambda *inputs: list(run(*inputs))
 
-    def _told(self, count: int) -> str:
+    def _describe_kernel(self, count: int) -> str:
         """The name of the kernel, its file and its operations."""
         rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
         try:
@@ -288,14 +288,14 @@ class FusedKernel:
             return f"a kernel without a file ({rows})"
 
     def _text(self) -> str:
-        """What it is known by."""
+        """The text that it is known by."""
         return text_of(self.body) if self.symbols is None else self.symbols.text
 
     def _lines(self) -> tuple[str, ...]:
-        """Where it comes from."""
+        """The lines that it comes from."""
         return known_lines(self._text())
 
-    def _launched(self, inputs: Sequence[object], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+    def _launch_variant(self, inputs: Sequence[object], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         variant = self.variant(layouts)
         outputs = variant.run(inputs, slots)
@@ -306,23 +306,23 @@ class FusedKernel:
 
     def variant(self, layouts: tuple[Any, ...]) -> Variant:
         """The kernel for inputs with these strides."""
-        found = self.variants.get(layouts)
-        if found is None:
+        variant = self.variants.get(layouts)
+        if variant is None:
             over = {j: k for j, k in self.over.items() if layouts[k] is None}
             lowered = self.lowered(layouts, over=bool(over))
             assert set(over.items()) <= set(lowered.over), "an output over an input that is read elsewhere"
             if is_proving():
                 prove_triton(lowered, reached(self.body, layouts), over.items())
-            found = self.variants[layouts] = Variant(self.body, lowered, layouts, over, self._lines())
-        return found
+            variant = self.variants[layouts] = Variant(self.body, lowered, layouts, over, self._lines())
+        return variant
 
     def lowered(self, layouts: Layouts, *, over: bool = False) -> Kernel:
-        """What it launches for inputs with these strides."""
+        """Returns the kernel that it launches for inputs with these strides."""
         how: Any = {"strict": self.strict, "layouts": layouts, "held": self.held, "over": over}
-        found = None
+        kernel = None
         if self.symbols is not None:
-            found = kernel_at(self.symbols.text, self.symbols.dynamic, self.symbols.sizes, **how)
-        return lower(self.body, **how) if found is None else found
+            kernel = kernel_at(self.symbols.text, self.symbols.dynamic, self.symbols.sizes, **how)
+        return lower(self.body, **how) if kernel is None else kernel
 
     def _unknown(self, inputs: Sequence[object]) -> list[torch.Tensor]:
         return self.run(inputs, None)
@@ -370,12 +370,12 @@ def family_of(kernel: FusedKernel) -> Family:
     """The family of a kernel, which it joins."""
     with _lock:
         key = (kernel.body, kernel.strict, kernel.held)
-        found = _families.get(key)
-        if found is None:
+        family = _families.get(key)
+        if family is None:
             specs = [spec for spec in kernel.body.specs().values() if isinstance(spec, TensorSpec)]
-            found = _families[key] = Family(specs[0].place)
-        found.add(kernel)
-        return found
+            family = _families[key] = Family(specs[0].place)
+        family.add(kernel)
+        return family
 
 
 def prepare_kernels(place: str) -> None:

@@ -47,7 +47,7 @@ _HELD_CHANGES: Final = 3
 
 @dataclass(frozen=True)
 class CapturedSizes:
-    """What a captured program takes: kernels a call (None where no driver tells), bytes of each kind of memory."""
+    """The costs of a captured program: kernels a call (None where no driver tells), bytes of each kind of memory."""
 
     launches: int | None
     recordings: int
@@ -128,15 +128,15 @@ class CapturedProgram:
         self._held_changes = 0
         self._lock: Final = threading.RLock()
         self._closed = False
-        self._segmentation: Segmentation = self._divided()
+        self._segmentation: Segmentation = self._divide_graph()
 
-    def _divided(self) -> Segmentation:
+    def _divide_graph(self) -> Segmentation:
         return divide(self.graph, self._place, self._donated, refused=self._refused.items())
 
     # -- what it is -----------------------------------------------------------------------------------
     @property
     def splits(self) -> tuple[Split, ...]:
-        """What is launched plainly between recorded parts, and why."""
+        """The parts launched plainly between recorded ones, and why."""
         return self._segmentation.splits
 
     @property
@@ -223,7 +223,7 @@ class CapturedProgram:
             )
 
     # -- recording ----------------------------------------------------------------------------------------
-    def _blamed(self, failed: Unrecorded) -> dict[Call, str]:
+    def _blame_all(self, failed: Unrecorded) -> dict[Call, str]:
         """All operations of a segment that cannot be recorded, though each alone can: they are launched plainly."""
         if is_lost(failed.fault):
             raise failed.fault
@@ -248,14 +248,14 @@ class CapturedProgram:
             except HeldKernelFailed as failed:
                 recorded.free()
                 failed.plan_without()
-                self._segmentation = self._divided()
+                self._segmentation = self._divide_graph()
             except Unrecorded as failed:
                 culprit = recorded.culprit(failed.segment, inputs)
                 recorded.free()
-                refused = self._blamed(failed) if culprit is None else dict([culprit])
+                refused = self._blame_all(failed) if culprit is None else dict([culprit])
                 if refused.keys() <= self._refused.keys():
                     raise cannot_record(failed.fault) from failed.fault
                 self._refused.update(refused)
-                self._segmentation = self._divided()
+                self._segmentation = self._divide_graph()
             else:
                 return recorded

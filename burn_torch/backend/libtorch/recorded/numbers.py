@@ -37,11 +37,11 @@ class Marker(Protocol):
 
 
 class Marking(Protocol):
-    """What the ring asks of a device."""
+    """The requests of the ring to a device."""
 
     @property
     def device(self) -> torch.device:
-        """Where the slots lie."""
+        """The device of the slots."""
 
     def mark(self) -> Marker:
         """A point behind all work submitted so far."""
@@ -91,13 +91,13 @@ class NumberBlock:
             packed: list[Any] = []
             for pack, at in self._packs:
                 packed += pack(*[values[i] for i in at])
-            row = self._packed(packed)
+            row = self._pack_values(packed)
             if row != self._last:  # bytes, since 0.0 == -0.0
                 self._copy(row)
                 self._last = row
         return dict(zip(self._ids, values, strict=True))
 
-    def _packed(self, values: Sequence[Primitive]) -> bytes:
+    def _pack_values(self, values: Sequence[Primitive]) -> bytes:
         try:
             return self._format.pack(*values)
         except OverflowError:  # a double past the largest float32 is infinite there, as it is in every kernel

@@ -32,7 +32,7 @@ Compile = Callable[[Graph, Collection[int]], Callable[..., Sequence[Primitive]]]
 
 @dataclass(frozen=True)
 class Whole:
-    """What is the same in all recordings of a program; see `capture`.  `donated` and `numbers` are positions."""
+    """The properties that all recordings of a program share; see `capture`.  `donated` and `numbers` are positions."""
 
     graph: Graph
     arena: Arena
@@ -120,16 +120,16 @@ class Recorded:
         return buffer
 
     def holds(self, inputs: Sequence[object] | Mapping[int, object]) -> bool:
-        """Whether the held inputs are the tensors that the recording reads."""
+        """Asks whether the held inputs are the tensors that the recording reads."""
         return all(inputs[i] is x for i, x in zip(self._held, self._holding, strict=True))
 
     def _take_state(self, inputs: Sequence[object]) -> None:
         """Copies donated tensors that are not the program's own into its buffers."""
         self._before_overwriting(self._owned)
-        given, ours = self._get_state(inputs), {_memory(x) for x in self._owned}
-        wrong = [i for i, (x, buffer) in enumerate(zip(given, self._owned, strict=True)) if x is not buffer]
+        state, ours = self._get_state(inputs), {_memory(x) for x in self._owned}
+        wrong = [i for i, (x, buffer) in enumerate(zip(state, self._owned, strict=True)) if x is not buffer]
         # one that lies in another one's buffer would be overwritten before it is read
-        values = [given[i].clone() if _memory(given[i]) in ours else given[i] for i in wrong]
+        values = [state[i].clone() if _memory(state[i]) in ours else state[i] for i in wrong]
         for i, value in zip(wrong, values, strict=True):
             self._owned[i].copy_(value)
 
@@ -139,16 +139,16 @@ class Recorded:
         if not kept and not all(map(is_, self._get_state(inputs), self._owned)):
             self._take_state(inputs)
         outputs = self._outputs.copy()
-        for at, x in self._replayed(inputs):
+        for at, x in self._replay(inputs):
             outputs[at] = x
         return tuple(outputs)
 
     def again(self, inputs: Mapping[int, object]) -> list[Any]:
         """One replay on the state's buffers, of the inputs that do not lie there: the outputs that do not, either."""
-        found = dict(self._replayed(inputs))
-        return [found.get(at) for at in self._others]
+        outputs = dict(self._replay(inputs))
+        return [outputs.get(at) for at in self._others]
 
-    def _replayed(self, inputs: Sequence[Primitive] | Mapping[int, Primitive]) -> list[tuple[int, Any]]:
+    def _replay(self, inputs: Sequence[Primitive] | Mapping[int, Primitive]) -> list[tuple[int, Any]]:
         """The outputs of a replay that lie in no buffer of the state, each with its number."""
         for positions, buffers in self._batches:
             if len(buffers) == 1:
@@ -165,9 +165,9 @@ class Recorded:
             at, x = self._pool_outputs[0]
             outputs.append((at, x.clone()))
         elif self._pool_outputs:
-            given = [x for _, x in self._pool_outputs]
-            fresh = [torch.empty_like(x) for x in given]
-            torch._foreach_copy_(fresh, given)
+            pool_values = [x for _, x in self._pool_outputs]
+            fresh = [torch.empty_like(x) for x in pool_values]
+            torch._foreach_copy_(fresh, pool_values)
             outputs += [(at, x) for (at, _), x in zip(self._pool_outputs, fresh, strict=True)]
         return outputs
 
@@ -226,15 +226,15 @@ class Recorded:
         written: set[int] = set()
 
         def run() -> Sequence[Primitive]:
-            made = program(*arguments)
+            results = program(*arguments)
             if not ends:
-                return made
-            found, copies = self._takeovers(known | dict(zip(segment.makes, made, strict=True)), set())
-            safe.update(found)
+                return results
+            owned_values, copies = self._takeovers(known | dict(zip(segment.makes, results, strict=True)), set())
+            safe.update(owned_values)
             written.update(copies)
             if copies:
                 torch._foreach_copy_([b for b, _ in copies.values()], [x for _, x in copies.values()])
-            return [*made, *safe.values()]
+            return [*results, *safe.values()]
 
         try:
             recording = self.arena.record(run, self._owned)
@@ -303,17 +303,17 @@ class Recorded:
             self._steps.append(copy)
 
     def _takeovers(
-        self, found: dict[int, Primitive], written: Collection[int]
+        self, values: dict[int, Primitive], written: Collection[int]
     ) -> tuple[dict[int, torch.Tensor], dict[int, tuple[torch.Tensor, torch.Tensor]]]:
-        """What writing the state takes: copies of results that lie in it, and for outputs (buffer, value)."""
+        """Returns what writing the state takes: copies of results that lie in it, and for outputs (buffer, value)."""
         state = {_memory(x) for x in self._owned}
         inputs = {i for i, _ in self.graph.inputs}
         safe: dict[int, torch.Tensor] = {}
         copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         for number, (i, position) in enumerate(zip(self.plan.outputs, self.plan.takes, strict=True)):
-            if i is None or i not in found or number in written:
+            if i is None or i not in values or number in written:
                 continue
-            value = found[i]
+            value = values[i]
             if position is None:
                 if i not in inputs and _memory(value) in state:
                     safe[i] = value.clone()
@@ -343,8 +343,10 @@ class Recorded:
         }
 
         def step(numbers: dict[int, object], values: dict[int, object]) -> None:
-            found = {i: values[i] if i in values else fixed[i] for i in self.plan.outputs if i in values or i in fixed}
-            safe, copies = self._takeovers(found, done)
+            outputs = {
+                i: values[i] if i in values else fixed[i] for i in self.plan.outputs if i in values or i in fixed
+            }
+            safe, copies = self._takeovers(outputs, done)
             values.update(safe)
             for buffer, value in copies.values():
                 buffer.copy_(value)
@@ -355,7 +357,7 @@ class Recorded:
         return value is not None and _same_place(value, self.state[position])
 
     def _find_outputs(self, known: dict[int, Primitive]) -> None:
-        """Where each output is found after a replay."""
+        """Finds the place of each output after a replay."""
         plain = {i for segment in self.plan.segments if not segment.captured for i in segment.makes}
         plain |= {i for _, i in self._free} | self._saved
         self._outputs: list[Any] = [None] * len(self.plan.outputs)
@@ -393,12 +395,12 @@ class Recorded:
         for node in segment.graph.nodes:
             program, names = self._alone(node, segment.graph)
             run = partial(program, *[values[name] for name in names])
-            made = run()
+            results = run()
             try:
                 self.arena.record(run, self._owned).free()
             except RuntimeError as fault:
                 return table_call(node.call), f"it cannot be captured: {first_line(fault)}"
-            values.update((i, x) for i, x in zip(node.outputs, made, strict=True) if i is not None)
+            values.update((i, x) for i, x in zip(node.outputs, results, strict=True) if i is not None)
         return None
 
     def _alone(self, node: Node, graph: Graph) -> tuple[Any, list[int]]:
@@ -428,7 +430,7 @@ def _same_place(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def _adoptable(x: torch.Tensor, taken: Collection[int]) -> bool:
-    """Whether a donated tensor can be a buffer: dense, at an address for wide accesses, in memory of its own."""
+    """Asks whether a donated tensor can be a buffer: dense, at an address for wide accesses, in memory of its own."""
     return x.is_contiguous() and x.data_ptr() % 16 == 0 and (not x.numel() or _memory(x) not in taken)
 
 

@@ -1,4 +1,4 @@
-"""What of a graph is recorded, what runs between the recorded parts, and which numbers go to the device.
+"""Segments of a graph: recorded parts, parts that run between them, and numbers that go to the device.
 
 `divide(graph, place)` gives segments in order.  Captured segments read numbers as 0-d tensors (slots); every other one
 is launched plainly, with the numbers themselves, and its `Split` says why.  Numbers are computed from numbers alone, so
@@ -99,7 +99,7 @@ def divide(
     donate: positions of inputs whose memory the program may overwrite.  refused: Calls that a recorder could not take,
     each with the reason.  form: how a Call reads its run-time numbers on the device.
     """
-    graph = _expanded(with_transfers_apart(graph), form)
+    graph = _expand_rows(with_transfers_apart(graph), form)
     numbers = _number_ids(graph)
     divider = _Divider(graph, place, numbers, dict(refused), form)
     runs = divider.runs()
@@ -121,7 +121,7 @@ def divide(
         tuple(divider.packs),
         divider.slots,
         graph.outputs,
-        _taken(graph, donate, [node for _, nodes in runs for node in nodes]),
+        _match_donated(graph, donate, [node for _, nodes in runs for node in nodes]),
         tuple(divider.splits),
     )
 
@@ -193,13 +193,13 @@ class _Divider:
 
     def _pack(self, numbers: tuple[int, ...], form: DeviceForm) -> Pack:
         key = (numbers, form.dtypes, form.pack)
-        found = self._packed.get(key)
-        if found is None:
+        pack = self._packed.get(key)
+        if pack is None:
             slots = tuple(self._view.fresh() for _ in form.dtypes)
             self.slots.update(zip(slots, form.dtypes, strict=True))
-            found = self._packed[key] = Pack(numbers, form.pack, slots)
-            self.packs.append(found)
-        return found
+            pack = self._packed[key] = Pack(numbers, form.pack, slots)
+            self.packs.append(pack)
+        return pack
 
 
 def known_numbers(node: Node, numbers: Collection[int]) -> tuple[object, ...]:
@@ -220,9 +220,9 @@ def _device_call(call: Call, form: DeviceForm, specs: Sequence[Spec | None]) -> 
     inplace = None if form.over is None else Over(form.compute, form.over)
     # an update's results lie as what they are written over, however its gradients do
     row = unlisted(rule, torch=PerCall(lambda _: compute), inplace=inplace, runs=call.op.runs)
-    made = Call(row, tuple(specs), {}, call.results, call.multiple)
-    made.memo["table_call"] = call
-    return made
+    device_call = Call(row, tuple(specs), {}, call.results, call.multiple)
+    device_call.memo["table_call"] = call
+    return device_call
 
 
 def _on_copies(compute: Callable[..., object], over: Collection[int]) -> Callable[..., object]:
@@ -232,8 +232,8 @@ def _on_copies(compute: Callable[..., object], over: Collection[int]) -> Callabl
 
 def table_call(call: Call) -> Call:
     """The Call of the table that one with numbers on the device stands for; any other is its own."""
-    found: Call = call.memo.get("table_call", call)
-    return found
+    original: Call = call.memo.get("table_call", call)
+    return original
 
 
 def _origin(node: Node) -> str | None:
@@ -245,7 +245,7 @@ def _number_ids(graph: Graph) -> set[int]:
 
 
 # -- decompositions -----------------------------------------------------------------------------------------
-def _expanded(graph: Graph, form: Form) -> Graph:
+def _expand_rows(graph: Graph, form: Form) -> Graph:
     """The graph with rows written in others where they read numbers that they cannot read from the device."""
     view = GraphView(graph)
     nodes: list[Node] = []
@@ -273,8 +273,8 @@ def _expanded(graph: Graph, form: Form) -> Graph:
             nodes.append(node)
             return
         body = decomposed(node.call)
-        given = iter(x for x, spec in zip(inputs, node.call.specs, strict=True) if spec is not None)
-        inside: dict[int, Input] = {i: next(given) for i, _ in body.inputs}
+        present = iter(x for x, spec in zip(inputs, node.call.specs, strict=True) if spec is not None)
+        inside: dict[int, Input] = {i: next(present) for i, _ in body.inputs}
         for part in body.nodes:
             read = [resolved(inside[x]) if isinstance(x, int) else x for x in part.inputs]
             inside.update((i, view.fresh()) for i in part.outputs if i is not None)
@@ -296,9 +296,9 @@ def _segment(
     nodes: Sequence[Node], captured: bool, specs: dict[int, Spec], wanted: Collection[int], owned: Collection[int]
 ) -> Segment:
     """Nodes as a graph of their own, with ids from 0; `wanted` is what later segments and the caller read."""
-    made = {i for node in nodes for i in node.outputs if i is not None}
-    reads = sorted({i for node in nodes for i in node.inputs if isinstance(i, int)} - made)
-    makes = sorted(i for i in made if i in wanted)
+    written = {i for node in nodes for i in node.outputs if i is not None}
+    reads = sorted({i for node in nodes for i in node.inputs if isinstance(i, int)} - written)
+    makes = sorted(i for i in written if i in wanted)
     names: dict[int, int] = {i: name for name, i in enumerate(reads)}
     inside = []
     for node in nodes:
@@ -312,8 +312,8 @@ def _segment(
     return Segment(graph, captured, tuple(reads), tuple(makes), donated)
 
 
-def _taken(graph: Graph, donate: Collection[int], nodes: Sequence[Node]) -> tuple[int | None, ...]:
-    """Which donated input each output takes over.
+def _match_donated(graph: Graph, donate: Collection[int], nodes: Sequence[Node]) -> tuple[int | None, ...]:
+    """Returns for each output the donated input that it takes over.
 
     That which it is; that which the node that makes it would write over; else the first free one of its spec.
     """
@@ -342,16 +342,16 @@ def _taken(graph: Graph, donate: Collection[int], nodes: Sequence[Node]) -> tupl
     for number, i in enumerate(graph.outputs):
         if i is None or takes[number] is not None or i in seen:
             continue
-        made = specs.get(i)
-        if isinstance(made, TensorSpec) and by_spec.get(made):
-            takes[number] = by_spec[made].pop()
+        result = specs.get(i)
+        if isinstance(result, TensorSpec) and by_spec.get(result):
+            takes[number] = by_spec[result].pop()
             seen.add(i)
     return tuple(takes)
 
 
 def _written_over(nodes: Sequence[Node]) -> dict[int, int]:
     """For results of nodes with an in-place form: the id whose memory that form would write to."""
-    found: dict[int, int] = {}
+    overwritten: dict[int, int] = {}
     for node in nodes:
         form = in_place_form(node.call)
         if form is None:
@@ -359,5 +359,5 @@ def _written_over(nodes: Sequence[Node]) -> dict[int, int]:
         for i, position in zip(node.outputs, form[1], strict=True):
             read = node.inputs[position]
             if i is not None and isinstance(read, int):
-                found[i] = read
-    return found
+                overwritten[i] = read
+    return overwritten
