@@ -40,7 +40,7 @@ from burn_torch.monitor.event import (
 __all__ = ["VERSION", "DamagedLine", "decode", "encode"]
 
 VERSION: Final = 1
-"""Of the layout."""
+"""The version of the layout."""
 _MOST: Final = 2**63
 """Holds what counts stay below; Python writes no number of 4,300 digits."""
 _LATEST: Final = 253_402_300_799.0
@@ -63,10 +63,10 @@ def _whole(value: object) -> int:
 def _number(value: Any) -> float:
     if type(value) is float or type(value) is int:
         return float(value)
-    found = _NOT_FINITE.get(value) if isinstance(value, str) else None
-    if found is None:
+    number = _NOT_FINITE.get(value) if isinstance(value, str) else None
+    if number is None:
         raise DamagedLine(f"{value!r} is no number")
-    return found
+    return number
 
 
 def _text(value: object) -> str:
@@ -238,20 +238,20 @@ def decode(line: bytes | str) -> Stamped | None:
     """
     try:
         text = line.decode() if isinstance(line, bytes) else line
-        found, end = _READ(text)
+        fields, end = _READ(text)
         if end != len(text) and text[end:].strip():
             raise DamagedLine("there is more behind the object")
-        version = found["v"]
+        version = fields["v"]
         if version != VERSION:
             raise _other_version(version)
-        number, time, kind = found["n"], found["t"], found["kind"]
+        number, time, kind = fields["n"], fields["t"], fields["kind"]
         if kind == "step":
-            event: Event = _step(found)
+            event: Event = _step(fields)
         else:
             read = _EVENTS.get(kind)
             if read is None:
                 return None
-            event = read(found)
+            event = read(fields)
         stamped = Stamped(_whole(number), _number(time), event)
         if not 0.0 <= stamped.time <= _LATEST:
             raise DamagedLine(f"{stamped.time} is no time")
@@ -262,14 +262,14 @@ def decode(line: bytes | str) -> Stamped | None:
         raise DamagedLine(f"{type(err).__name__}: {err}") from err
 
 
-def _step(found: Mapping[str, Any]) -> StepDone:
-    epoch, iteration = found["epoch"], found["iteration"]
-    batches, items = found["batches_done"], found["items_done"]
+def _step(fields: Mapping[str, Any]) -> StepDone:
+    epoch, iteration = fields["epoch"], fields["iteration"]
+    batches, items = fields["batches_done"], fields["items_done"]
     if not (type(epoch) is type(iteration) is type(batches) is type(items) is int):
         raise DamagedLine("a step counts with whole numbers")
     if not all(-_MOST <= count < _MOST for count in (epoch, iteration, batches, items)):
         raise DamagedLine("a step counts with numbers of 64 bits")
-    values = found["values"]
+    values = fields["values"]
     if type(values) is not list:
         raise DamagedLine(f"{values!r} is no list")
     read = [
@@ -278,7 +278,7 @@ def _step(found: Mapping[str, Any]) -> StepDone:
         else _metric_value(one)
         for one in values
     ]
-    return StepDone(_SPLITS[found["split"]], epoch, iteration, batches, items, tuple(read))
+    return StepDone(_SPLITS[fields["split"]], epoch, iteration, batches, items, tuple(read))
 
 
 def _other_version(version: object) -> Exception:

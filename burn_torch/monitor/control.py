@@ -71,7 +71,7 @@ class Stoppable(Protocol):
 class ControlServer:
     """Listens for commands until it is closed; `start` returns at once.
 
-    `told(how, reason)` hears of a stop or a kill before it is done.  A server that cannot listen says why to `notice`
+    `on_command(how, reason)` hears of a stop or a kill before it is done.  A server that cannot listen says why to `notice`
     and the run goes on without it.
     """
 
@@ -80,14 +80,14 @@ class ControlServer:
         directory: str | os.PathLike[str],
         interrupter: Stoppable,
         *,
-        told: Callable[[str, str], None] = lambda how, reason: None,
+        on_command: Callable[[str, str], None] = lambda how, reason: None,
         notice: Callable[[str], None] = lambda text: None,
         kill: Callable[[], None] | None = None,
         sockets: bool = hasattr(socket, "AF_UNIX"),
     ) -> None:
         self.directory = Path(directory)
         self._interrupter = interrupter
-        self._told = told
+        self._on_command = on_command
         self._notice = notice
         self._kill = _end_process if kill is None else kill
         self._sockets = sockets
@@ -147,17 +147,17 @@ class ControlServer:
         self._bind(self._folder / _SOCKET)
 
     def _bind(self, path: Path) -> None:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with suppress(OSError):
-                os.fchmod(made.fileno(), 0o600)  # on Linux the name gets these rights at once
-            made.bind(str(path))
+                os.fchmod(bound.fileno(), 0o600)  # on Linux the name gets these rights at once
+            bound.bind(str(path))
             path.chmod(0o600)
-            made.listen(8)
+            bound.listen(8)
         except OSError:
-            made.close()
+            bound.close()
             raise
-        self._socket, self._socket_path = made, path
+        self._socket, self._socket_path = bound, path
 
     def _place(self) -> dict[str, object]:
         place = {"v": VERSION, "host": platform.node(), **_process(os.getpid())}
@@ -214,8 +214,8 @@ class ControlServer:
     def _answer(self, line: bytes) -> tuple[dict[str, object], Callable[[], None] | None]:
         """The reply, and what is done once it is sent."""
         try:
-            found = json.loads(line)
-            version, command = found["v"], found["command"]
+            message = json.loads(line)
+            version, command = message["v"], message["command"]
         except (ValueError, TypeError, KeyError, RecursionError):
             return _no("that is no command"), None
         if version != VERSION:
@@ -223,7 +223,7 @@ class ControlServer:
         if command == "ping":
             return {**_yes("the run is here"), "pid": os.getpid()}, None
         if command == "stop":
-            self._told("stop", ASKED)
+            self._on_command("stop", ASKED)
             self._interrupter.stop(ASKED)
             return _yes("the run stops after this step"), None
         if command == "checkpoint":
@@ -233,17 +233,17 @@ class ControlServer:
             request()
             return _yes("the run saves after this step"), None
         if command == "kill":
-            self._told("kill", "ended at once by its viewer")
+            self._on_command("kill", "ended at once by its viewer")
             return _yes("the run ends now"), self._kill
         return _no(f"there is no command {str(command)[:40]!r}; there are {', '.join(COMMANDS)}"), None
 
 
 def _nonce(line: bytes) -> object:
     try:
-        found = json.loads(line)
+        message = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found.get("nonce") if isinstance(found, dict) else None
+    return message.get("nonce") if isinstance(message, dict) else None
 
 
 def _end_process() -> None:
@@ -299,7 +299,7 @@ class ControlClient:
                 with _short_way(path) as short:
                     connection.connect(short)
             connection.sendall(json.dumps(message).encode() + b"\n")
-            return _checked(_receive(connection))
+            return _check_reply(_receive(connection))
 
     def _through_file(self, message: Mapping[str, object]) -> Reply:
         nonce = secrets.token_hex(8)
@@ -307,7 +307,7 @@ class ControlClient:
         end = time.monotonic() + self.timeout_s
         while time.monotonic() < end:
             with suppress(OSError, ValueError):
-                reply = _checked(read_bounded(self.directory / _REPLY_FILE, _MAX_LINE))
+                reply = _check_reply(read_bounded(self.directory / _REPLY_FILE, _MAX_LINE))
                 if reply.get("nonce") == nonce:
                     return reply
             time.sleep(_POLL_S / 10)
@@ -368,11 +368,11 @@ def _socket_path(directory: Path, name: str) -> Path:
 
 def _read_place(directory: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(read_bounded(directory / _PLACE, _MAX_LINE))
+        place = json.loads(read_bounded(directory / _PLACE, _MAX_LINE))
     except (OSError, ValueError, RecursionError):
         return None
-    pid = found.get("pid") if isinstance(found, dict) else None
-    return found if type(pid) is int and 0 < pid < 2**31 else None
+    pid = place.get("pid") if isinstance(place, dict) else None
+    return place if type(pid) is int and 0 < pid < 2**31 else None
 
 
 def _process(pid: int) -> dict[str, Any]:
@@ -415,11 +415,11 @@ def _receive(connection: socket.socket) -> bytes:
     return data.partition(b"\n")[0]
 
 
-def _checked(line: bytes) -> Reply:
+def _check_reply(line: bytes) -> Reply:
     try:
-        found = json.loads(line)
+        reply = json.loads(line)
     except RecursionError:
-        found = None
-    if not isinstance(found, dict) or not (isinstance(found.get("ok"), bool) and isinstance(found.get("text"), str)):
+        reply = None
+    if not isinstance(reply, dict) or not (isinstance(reply.get("ok"), bool) and isinstance(reply.get("text"), str)):
         raise ValueError("it answers with something else")
-    return found
+    return reply

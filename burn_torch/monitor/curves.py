@@ -24,8 +24,8 @@ Place = Callable[[tuple[float, float]], tuple[float, float]]
 
 def figure(view: RunView, metric: MetricView) -> dict[str, object] | None:
     """One picture with all splits of a metric, as `report.html` draws it; None where there is nothing to draw yet."""
-    curves = {split: found.series.points() for split, found in metric.splits.items()}
-    dots = {split: _epochs(view, found) for split, found in metric.splits.items()}
+    curves = {split: of_split.series.points() for split, of_split in metric.splits.items()}
+    dots = {split: _epochs(view, of_split) for split, of_split in metric.splits.items()}
     every = [point for points in (*curves.values(), *dots.values()) for point in points]
     if not every:
         return None
@@ -43,8 +43,8 @@ def figure(view: RunView, metric: MetricView) -> dict[str, object] | None:
     for split, points in curves.items():
         paths += _path([place(point) for point in points], f"{split} raw")
         paths += _path([place(point) for point in _mean(points)], f"{split} mean")
-    for split, found in metric.splits.items():
-        for (epoch, value), point in zip(_finite(found), dots[split], strict=True):
+    for split, of_split in metric.splits.items():
+        for (epoch, value), point in zip(_finite(of_split), dots[split], strict=True):
             circles.append((split, *place(point), f"{split}, epoch {epoch}: {short(value, metric.unit)}"))
     y_ticks, x_ticks = linear_ticks(low, high, 5), linear_ticks(left, right, 6, whole=right - left >= 1)
     return {
@@ -61,18 +61,18 @@ def figure(view: RunView, metric: MetricView) -> dict[str, object] | None:
     }
 
 
-def _finite(found: SplitView) -> list[tuple[int, float]]:
-    return [(epoch, value) for epoch, value in found.epochs if math.isfinite(value)]
+def _finite(split: SplitView) -> list[tuple[int, float]]:
+    return [(epoch, value) for epoch, value in split.epochs if math.isfinite(value)]
 
 
-def _epochs(view: RunView, found: SplitView) -> list[tuple[float, float]]:
+def _epochs(view: RunView, split: SplitView) -> list[tuple[float, float]]:
     """The values of epochs at the ends of their epochs."""
     width = view.epoch_width
     if width is None:  # nobody knows how long an epoch is: the batches end where the newest epoch does
-        last = found.series.last
-        newest = found.epochs[-1][0] if found.epochs else 1
+        last = split.series.last
+        newest = split.epochs[-1][0] if split.epochs else 1
         width = (last[0] if last is not None else float(newest)) / newest
-    return [(epoch * width, value) for epoch, value in _finite(found)]
+    return [(epoch * width, value) for epoch, value in _finite(split)]
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
@@ -94,11 +94,11 @@ def _mean(points: Points) -> list[tuple[float, float]]:
     if len(points) < 2 * _SMOOTH:
         return list(points)
     keep = math.exp(-1 / (len(points) / _SMOOTH))
-    found, total, weight = [], 0.0, 0.0
+    means, total, weight = [], 0.0, 0.0
     for x, y in points:
         total, weight = keep * total + y, keep * weight + 1.0
-        found.append((x, total / weight))
-    return found
+        means.append((x, total / weight))
+    return means
 
 
 def _path(points: Points, kind: str) -> list[tuple[str, str]]:

@@ -149,7 +149,7 @@ class StepDone:
     batches_done: int
     items_done: int
     values: tuple[MetricValue, ...]
-    """Of this batch alone; their means weighted by `count` are those of the epoch so far."""
+    """The values of this batch alone; their means weighted by `count` are those of the epoch so far."""
 
 
 @final
@@ -205,20 +205,20 @@ class Resources:
     """Holds what the machine is doing.  None for what it does not say."""
 
     cpu_percent: Measured | None
-    """Of all processors together, 0 to 100."""
+    """The use of all processors together, 0 to 100."""
     memory_bytes: int | None
     """In use on the machine."""
     process_memory_bytes: int | None
     gpus: tuple[GpuUse, ...] = ()
     memory_total_bytes: int | None = None
     process_cpu_percent: Measured | None = None
-    """Of one processor: 200 is two of them busy."""
+    """In percent of one processor: 200 is two of them busy."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody asked the run to stop.
+    """The user or a signal asked the run to stop.
 
     how: "stop" (finish the step and save), "kill" (at once), "signal" (Ctrl-C, SIGTERM).
     """

@@ -69,10 +69,10 @@ class EventLog:
 
         Where the file is shorter, as after a loss, it goes on behind its last whole line; `missing_bytes` says so.
         """
-        made = cls.__new__(cls)
-        made.path = Path(path)
-        made._open(position, flush_every_s, clock)
-        return made
+        log = cls.__new__(cls)
+        log.path = Path(path)
+        log._open(position, flush_every_s, clock)
+        return log
 
     def _open(self, position: tuple[int, int], flush_every_s: float, clock: Callable[[], float]) -> None:
         try:
@@ -253,14 +253,14 @@ class Follower:
             return events
         try:
             with open_regular(self.path) as file:
-                found = os.fstat(file.fileno())
-                identity = (found.st_dev, found.st_ino)
-                if self._file not in (None, identity) or found.st_size < self._offset:
+                status = os.fstat(file.fileno())
+                identity = (status.st_dev, status.st_ino)
+                if self._file not in (None, identity) or status.st_size < self._offset:
                     self._restart()
                 self._file = identity
                 file.seek(self._offset)
                 data = file.read(max_bytes)
-                self._size = found.st_size
+                self._size = status.st_size
         except FileNotFoundError:
             self._size = 0  # it was removed: nothing is ahead
             return []

@@ -48,26 +48,26 @@ def cpu_times(root: Path = Path("/")) -> CpuTimes | None:
         ticks = [float(word) for word in words[1:9]]
         idle = ticks[3] + ticks[4]
         return CpuTimes(sum(ticks) - idle, idle)
-    found = _psutil("cpu_times")
-    return None if found is None else CpuTimes(sum(found[:8]) - found.idle, found.idle)
+    times = _psutil("cpu_times")
+    return None if times is None else CpuTimes(sum(times[:8]) - times.idle, times.idle)
 
 
 def cpu_memory(root: Path = Path("/")) -> tuple[int, int] | None:
     """Bytes of memory that no program could still have, and all there are; None where nobody tells."""
-    found = {}
+    sizes = {}
     for line in _lines(root / "proc/meminfo", 8):
         name, _, rest = line.partition(":")
         if name in ("MemTotal", "MemAvailable"):
-            found[name] = 1024 * int(rest.split()[0])
-    if len(found) == 2:
-        return found["MemTotal"] - found["MemAvailable"], found["MemTotal"]
+            sizes[name] = 1024 * int(rest.split()[0])
+    if len(sizes) == 2:
+        return sizes["MemTotal"] - sizes["MemAvailable"], sizes["MemTotal"]
     memory = _psutil("virtual_memory")
     return None if memory is None else (int(memory.total - memory.available), int(memory.total))
 
 
 def cpu_temperature(root: Path = Path("/")) -> float | None:
     """The hottest sensor of the processor in °C; None where there is no such sensor, as in most virtual machines."""
-    found = [
+    temperatures = [
         degrees
         for chip in sorted((root / "sys/class/hwmon").glob("hwmon*"))
         if _word(chip / "name") in _SENSORS
@@ -78,7 +78,7 @@ def cpu_temperature(root: Path = Path("/")) -> float | None:
         for zone in sorted((root / "sys/class/thermal").glob("thermal_zone*"))
         if _word(zone / "type") in _ZONES and (degrees := _milli(zone / "temp")) is not None
     ]
-    return max(found, default=None)
+    return max(temperatures, default=None)
 
 
 class _Memory(ctypes.Structure):

@@ -111,8 +111,8 @@ def head(progress: Progress) -> str:
 def pace(progress: Progress) -> list[str]:
     """Rate and time to the end, as far as they are known."""
     rate, eta = progress.rate, progress.eta_s()
-    found = [] if rate is None else [format_rate(rate, progress.unit)]
-    return found if eta is None else [*found, f"ETA {format_duration(eta)}"]
+    parts = [] if rate is None else [format_rate(rate, progress.unit)]
+    return parts if eta is None else [*parts, f"ETA {format_duration(eta)}"]
 
 
 def epoch_line(progress: Progress, parts: list[str], seconds: float) -> str:

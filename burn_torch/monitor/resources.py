@@ -82,6 +82,6 @@ class ResourceSampler:
     def _work(self) -> None:
         sampler = Sampler()
         while not self._closed.wait(self._every_s):
-            found = sampler.sample()
+            sample = sampler.sample()
             if not self._closed.is_set():
-                self._publish(found)
+                self._publish(sample)

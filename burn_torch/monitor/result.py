@@ -23,8 +23,8 @@ _CODES: Final = {"failed": 1, "diverged": 4}
 def end_of(directory: Path) -> RunEnded | None:
     """The end that result.json tells of; None where there is none, or it is damaged."""
     with suppress(OSError, ValueError, RecursionError):
-        found = json.loads(read_bounded(directory / "result.json", _MOST_BYTES))
-        status = found.get("status") if isinstance(found, dict) else None
+        content = json.loads(read_bounded(directory / "result.json", _MOST_BYTES))
+        status = content.get("status") if isinstance(content, dict) else None
         if isinstance(status, str) and _STATUS.fullmatch(status):
             return RunEnded(status, None, _CODES.get(status, exit_code_of(status)), None)
     return None

@@ -9,7 +9,7 @@ from typing import Final, final
 __all__ = ["MAX_POINTS", "RECENT", "Series"]
 
 MAX_POINTS: Final = 2000
-"""Of the full history."""
+"""The number of points of the full history."""
 RECENT: Final = 1000
 """The newest points, kept as they came, also those that are not finite."""
 _BUCKETS: Final = MAX_POINTS // 2 - 2  # two points each, two of the bucket that fills, and the newest one
@@ -61,18 +61,18 @@ class Series:
 
     def points(self) -> list[tuple[float, float]]:
         """At most MAX_POINTS points over the whole history; all of them, where there are no more."""
-        found: list[tuple[float, float]] = []
+        points: list[tuple[float, float]] = []
         buckets = [*self._buckets, (self._low, self._high)] if self._in_bucket else self._buckets
         for low, high in buckets:
             if low is high:
-                found.append(low)
+                points.append(low)
             elif low[0] <= high[0]:
-                found += (low, high)
+                points += (low, high)
             else:
-                found += (high, low)
-        if self._size > 1 and self.last is not None and math.isfinite(self.last[1]) and found[-1] != self.last:
-            found.append(self.last)
-        return found
+                points += (high, low)
+        if self._size > 1 and self.last is not None and math.isfinite(self.last[1]) and points[-1] != self.last:
+            points.append(self.last)
+        return points
 
     def _halve(self) -> None:
         pairs = zip(self._buckets[::2], self._buckets[1::2], strict=True)

@@ -82,12 +82,12 @@ class TensorBoardWriter:
             self._epoch(event.summary, time)
         elif isinstance(event, RunStarted):
             self._started = time if self._started is None else self._started
-            self._text("config", _told(event), time)
+            self._text("config", _describe_run(event), time)
         elif isinstance(event, Resources):
             self._machine(event, time)
 
     def flush(self) -> None:
-        """What came so far is in the files."""
+        """Writes what came so far to the files."""
         for writer in self._writers.values():
             writer.flush()
 
@@ -102,23 +102,23 @@ class TensorBoardWriter:
         self._writers[str(summary.split)].flush()
 
     def _machine(self, event: Resources, time: float) -> None:
-        found = {
+        measured = {
             "cpu_percent": event.cpu_percent,
             "process_cpu_percent": event.process_cpu_percent,
             "memory_bytes": event.memory_bytes,
             "process_memory_bytes": event.process_memory_bytes,
         }
         for gpu in event.gpus:
-            found[f"gpu{gpu.index}_percent"] = gpu.percent
-            found[f"gpu{gpu.index}_memory_bytes"] = gpu.memory_bytes
-            found[f"gpu{gpu.index}_temperature_c"] = gpu.temperature_c
-        values = [MetricValue(name, float(value)) for name, value in found.items() if value is not None]
+            measured[f"gpu{gpu.index}_percent"] = gpu.percent
+            measured[f"gpu{gpu.index}_memory_bytes"] = gpu.memory_bytes
+            measured[f"gpu{gpu.index}_temperature_c"] = gpu.temperature_c
+        values = [MetricValue(name, float(value)) for name, value in measured.items() if value is not None]
         self._scalars("machine", "machine", values, int(time - (self._started or time)), time)
 
     def _scalars(self, part: str, group: str, values: Sequence[MetricValue], step: int, time: float) -> None:
         kind = self._summary.Summary
-        found = [kind.Value(tag=f"{group}/{value.name}", simple_value=value.value) for value in values]
-        self._writer(part).add_event(self._event(wall_time=time, step=step, summary=kind(value=found)))
+        summaries = [kind.Value(tag=f"{group}/{value.name}", simple_value=value.value) for value in values]
+        self._writer(part).add_event(self._event(wall_time=time, step=step, summary=kind(value=summaries)))
 
     def _text(self, name: str, text: str, time: float) -> None:
         plugin = self._summary.SummaryMetadata.PluginData(plugin_name="text")
@@ -130,15 +130,15 @@ class TensorBoardWriter:
         self._writer("train").add_event(self._event(wall_time=time, summary=self._summary.Summary(value=[value])))
 
     def _writer(self, part: str) -> Any:
-        found = self._writers.get(part)
-        if found is None:
-            found = self._writers[part] = self._make(
+        writer = self._writers.get(part)
+        if writer is None:
+            writer = self._writers[part] = self._make(
                 str(self.folder / part), max_queue_size=1000, flush_secs=5, filename_suffix=_SUFFIX
             )
-        return found
+        return writer
 
 
-def _told(event: RunStarted) -> str:
+def _describe_run(event: RunStarted) -> str:
     """Configuration and versions, indented as Markdown wants code."""
     lines = []
     if event.config is not None:

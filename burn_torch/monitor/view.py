@@ -77,8 +77,8 @@ class SplitView:
     @property
     def mean(self) -> float | None:
         """The mean of the values of the epochs that are over: what Burn's summary plot shows."""
-        found = [value for _, value in self.epochs if math.isfinite(value)]
-        return sum(found) / len(found) if found else None
+        finite = [value for _, value in self.epochs if math.isfinite(value)]
+        return sum(finite) / len(finite) if finite else None
 
 
 @final
@@ -418,11 +418,11 @@ def _x_of_iterations(step: StepDone) -> float:
 
 
 def _summary_row(metric: MetricView, split: Split, view: SplitView) -> SummaryRow | None:
-    found = [(epoch, value) for epoch, value in view.epochs if not math.isnan(value)]
-    if not found or view.best_value is None or view.best_epoch is None:
+    finite = [(epoch, value) for epoch, value in view.epochs if not math.isnan(value)]
+    if not finite or view.best_value is None or view.best_epoch is None:
         return None
-    low = min(found, key=lambda one: (one[1], one[0]))
-    high = min(found, key=lambda one: (-one[1], one[0]))
+    low = min(finite, key=lambda one: (one[1], one[0]))
+    high = min(finite, key=lambda one: (-one[1], one[0]))
     return SummaryRow(
         split,
         metric.name,
@@ -433,5 +433,5 @@ def _summary_row(metric: MetricView, split: Split, view: SplitView) -> SummaryRo
         high[0],
         view.best_value,
         view.best_epoch,
-        found[-1][1],
+        finite[-1][1],
     )

@@ -87,8 +87,8 @@ class BinFormat(FileFormat):
         if reader.at != len(source):
             raise Unsound(f"{len(source) - reader.at} bytes follow its content")
 
-        def bytes_of(key: str, found: Any) -> tuple[Bytes, int]:
-            start, end = found
+        def bytes_of(key: str, span: Any) -> tuple[Bytes, int]:
+            start, end = span
             return (lambda: source.array(start, end, np.dtype(np.uint8))), end - start
 
         return record_of({"metadata": metadata, "item": item}, bytes_of, at=lambda item, key: item[key])
@@ -128,14 +128,14 @@ class _Reader:
             return code
         if code not in _WIDTHS:
             raise Unsound(f"byte {start} begins no number")
-        found: int = struct.unpack(_WIDTHS[code], self.take(struct.calcsize(_WIDTHS[code])))[0]
-        return found
+        number: int = struct.unpack(_WIDTHS[code], self.take(struct.calcsize(_WIDTHS[code])))[0]
+        return number
 
     def count(self, limit: int) -> int:
-        found = self.number()
-        if found > limit:
-            raise Unsound(f"it promises {found} values where {limit} can be")
-        return found
+        count = self.number()
+        if count > limit:
+            raise Unsound(f"it promises {count} values where {limit} can be")
+        return count
 
     def text(self) -> str:
         try:

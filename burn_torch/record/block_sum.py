@@ -42,18 +42,18 @@ class BlockSum:
 
     def update(self, data: Any) -> None:
         """Takes the next bytes."""
-        found: Any = np.frombuffer(data, np.uint8)
-        self._length += len(found)
-        while len(found):
-            if not self._used and len(found) >= BLOCK_BYTES:
-                whole = len(found) // BLOCK_BYTES * BLOCK_BYTES
-                self._digest.update(_sums(found[:whole]))
-                found = found[whole:]
+        rest: Any = np.frombuffer(data, np.uint8)
+        self._length += len(rest)
+        while len(rest):
+            if not self._used and len(rest) >= BLOCK_BYTES:
+                whole = len(rest) // BLOCK_BYTES * BLOCK_BYTES
+                self._digest.update(_sums(rest[:whole]))
+                rest = rest[whole:]
                 continue
-            part = found[: BLOCK_BYTES - self._used]
+            part = rest[: BLOCK_BYTES - self._used]
             self._block[self._used : self._used + len(part)] = part
             self._used += len(part)
-            found = found[len(part) :]
+            rest = rest[len(part) :]
             if self._used == BLOCK_BYTES:
                 self._digest.update(_sums(self._block))
                 self._used = 0
@@ -93,7 +93,7 @@ def _sums(blocks: Any) -> bytes:
     """The sums of whole blocks: for each those of its columns, then those of its rows."""
     words = blocks.view("<u8").reshape(-1, _ROWS, _COLUMNS)
     sums = np.empty((len(words), _COLUMNS + _ROWS), "<u8")
-    for block, found in zip(words, sums, strict=True):  # one at a time: the second sum finds it in the cache
-        np.add.reduce(block, 0, out=found[:_COLUMNS])
-        np.add.reduce(block, 1, out=found[_COLUMNS:])
+    for block, block_sums in zip(words, sums, strict=True):  # one at a time: the second sum finds it in the cache
+        np.add.reduce(block, 0, out=block_sums[:_COLUMNS])
+        np.add.reduce(block, 1, out=block_sums[_COLUMNS:])
     return sums.tobytes()

@@ -111,13 +111,13 @@ def nested(record: ModuleRecord, settings: PrecisionSettings) -> Any:
                 mend="save to .bpk or .safetensors, which take any key",
             )
         here[name] = Leaf(key, entry, settings.stored(entry.dtype))
-    return _listed(root)
+    return _as_lists(root)
 
 
-def _listed(value: Any) -> object:
+def _as_lists(value: Any) -> object:
     if not isinstance(value, dict):
         return value
-    items = {name: _listed(item) for name, item in value.items()}
+    items = {name: _as_lists(item) for name, item in value.items()}
     if items and all(name == str(i) for i, name in enumerate(items)):
         return list(items.values())
     return items
@@ -141,7 +141,7 @@ def record_of(document: object, bytes_of: BytesOf, at: Callable[[Any, str], obje
     if not isinstance(metadata, dict) or any(not isinstance(text, str) for text in metadata.values()):
         raise Unsound("its metadata is not text by name")
     if is_ours(metadata):
-        return _known(metadata, document["item"], bytes_of, at or _at)
+        return _record_of_ours(metadata, document["item"], bytes_of, at or _at)
     entries: dict[str, RecordEntry] = {}
     scalars: dict[str, float] = {}
     for key, value in _flat(document["item"], ""):
@@ -154,8 +154,8 @@ def record_of(document: object, bytes_of: BytesOf, at: Callable[[Any, str], obje
 
 def version_of(metadata: object) -> str:
     """Returns which program wrote a record, as its metadata says: "0.20.1" of Burn, "burn_torch 0.1.0"."""
-    found = metadata.get("version") if isinstance(metadata, dict) else None
-    return found[:80] if isinstance(found, str) else ""
+    version = metadata.get("version") if isinstance(metadata, dict) else None
+    return version[:80] if isinstance(version, str) else ""
 
 
 def is_ours(metadata: Any) -> TypeGuard[dict[str, str]]:
@@ -169,7 +169,7 @@ def is_ours(metadata: Any) -> TypeGuard[dict[str, str]]:
     )
 
 
-def _known(
+def _record_of_ours(
     metadata: Mapping[str, str], item: object, bytes_of: BytesOf, at: Callable[[Any, str], object]
 ) -> ModuleRecord:
     if metadata.get("burn_torch") != VERSION:
@@ -182,11 +182,11 @@ def _known(
                 entries[key] = entries[known["alias"]]
                 continue
             name, kind, has_id = known
-            found = _entry(key, at(item, key), bytes_of)
+            entry = _entry(key, at(item, key), bytes_of)
             if kind not in ("param", "state") or type(has_id) is not bool:
                 raise ValueError(f"{key} is of no kind")
-            dtype, ident = DType.of(name), found.id if has_id else None
-            entries[key] = RecordEntry(dtype, found.shape, ident, _restored(found, dtype), kind == "state")
+            dtype, ident = DType.of(name), entry.id if has_id else None
+            entries[key] = RecordEntry(dtype, entry.shape, ident, _read_as(entry, dtype), kind == "state")
         texts, scalars = dict(about["metadata"]), dict(about["scalars"])
         if any(not isinstance(text, str) for text in texts.values()):
             raise ValueError("metadata that is no text")
@@ -197,8 +197,8 @@ def _known(
     return ModuleRecord(entries, texts, scalars=scalars)
 
 
-def _restored(found: RecordEntry, dtype: DType) -> Callable[[], TensorData]:
-    return lambda: found.read().convert(dtype)
+def _read_as(entry: RecordEntry, dtype: DType) -> Callable[[], TensorData]:
+    return lambda: entry.read().convert(dtype)
 
 
 def _at(item: Any, key: str) -> object:
@@ -243,10 +243,10 @@ def _entry(key: str, value: object, bytes_of: BytesOf) -> RecordEntry:
 
 def _reader(read: Bytes, dtype: DType, shape: tuple[int, ...], width: int) -> Callable[[], TensorData]:
     def values() -> TensorData:
-        found = read()
+        stored = read()
         if width > 1:
-            return TensorData((found.view(f"<u{width}") != 0).reshape(shape), dtype)
-        array = found.view(dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False)
+            return TensorData((stored.view(f"<u{width}") != 0).reshape(shape), dtype)
+        array = stored.view(dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False)
         return TensorData(array.reshape(shape), dtype)
 
     return values

@@ -41,7 +41,7 @@ MAGIC: Final = b"NRUB"  # 0x4255524E, "BURN" to a reader of big-endian words
 FORMAT_VERSION: Final = 1
 """Burn's; a reader refuses a newer one."""
 VERSION: Final = "1"
-"""Of what we add."""
+"""The version of our metadata."""
 ALIGNMENT: Final = 256
 _HEADER: Final = struct.Struct("<4sHI")
 _CHECKSUM: Final = b"\x68checksum\x78\x40"
@@ -69,9 +69,12 @@ class BurnpackFormat(FileFormat):
                 placed[id(entry)] = [at, at := at + entry.nbytes]
             tensors[key] = _descriptor(key, entry, placed[id(entry)])
         ours = {"burn_torch": VERSION, "keys": json.dumps(order), "checksum": UNSEALED}
-        contents: dict[str, object] = {"tensors": _sorted(tensors), "metadata": _sorted({**record.metadata, **ours})}
+        contents: dict[str, object] = {
+            "tensors": _sort_keys(tensors),
+            "metadata": _sort_keys({**record.metadata, **ours}),
+        }
         if record.scalars:
-            contents["scalars"] = _sorted({name: _scalar(value) for name, value in record.scalars.items()})
+            contents["scalars"] = _sort_keys({name: _scalar(value) for name, value in record.scalars.items()})
         metadata = encode(contents)
         if len(metadata) > MAX_HEADER_BYTES or len(tensors) > MAX_TENSORS:
             raise cannot_save(
@@ -133,8 +136,8 @@ class BurnpackFormat(FileFormat):
 
 
 def _descriptor(key: str, entry: RecordEntry, offsets: list[int]) -> dict[str, object]:
-    found = {"dtype": burn_type(entry.dtype), "shape": list(entry.shape), "data_offsets": offsets}
-    return found if entry.id is None else {**found, "param_id": int(entry.id)}
+    fields = {"dtype": burn_type(entry.dtype), "shape": list(entry.shape), "data_offsets": offsets}
+    return fields if entry.id is None else {**fields, "param_id": int(entry.id)}
 
 
 def _extent(key: str, described: object, state: bool) -> Extent:
@@ -158,22 +161,22 @@ def _extent(key: str, described: object, state: bool) -> Extent:
 
 def _order(text: str, described: Mapping[str, object]) -> dict[str, str]:
     try:
-        found = json.loads(text)
+        kinds = json.loads(text)
     except (ValueError, RecursionError) as err:
         raise Unsound(f"its list of keys cannot be read ({err})") from err
     if (
-        not isinstance(found, dict)
-        or found.keys() != described.keys()
-        or any(kind not in ("param", "state") for kind in found.values())
+        not isinstance(kinds, dict)
+        or kinds.keys() != described.keys()
+        or any(kind not in ("param", "state") for kind in kinds.values())
     ):
         raise Unsound("its list of keys does not fit its tensors")
-    return found
+    return kinds
 
 
-def _texts(found: object) -> dict[str, str]:
-    if not isinstance(found, dict) or any(not isinstance(text, str) for text in found.values()):
+def _texts(metadata: object) -> dict[str, str]:
+    if not isinstance(metadata, dict) or any(not isinstance(text, str) for text in metadata.values()):
         raise Unsound("its metadata is not text by name")
-    return found
+    return metadata
 
 
 def _scalar(value: float) -> dict[str, float]:
@@ -181,11 +184,11 @@ def _scalar(value: float) -> dict[str, float]:
     return {"UInt" if kind == "Int" and value >= 2**63 else kind: value}
 
 
-def _numbers(found: Any) -> dict[str, float]:
-    if not isinstance(found, dict):
+def _numbers(scalars: Any) -> dict[str, float]:
+    if not isinstance(scalars, dict):
         raise Unsound("its scalars are not numbers by name")
     numbers: dict[str, float] = {}
-    for name, tagged in found.items():
+    for name, tagged in scalars.items():
         pairs: list[tuple[str, Any]] = list(tagged.items()) if isinstance(tagged, dict) else [("", None)]
         kind, numbers[name] = pairs[0] if len(pairs) == 1 else ("", False)
         if _SCALARS.get(kind) is not type(numbers[name]):
@@ -193,6 +196,6 @@ def _numbers(found: Any) -> dict[str, float]:
     return numbers
 
 
-def _sorted(found: Mapping[str, object]) -> dict[str, object]:
+def _sort_keys(entries: Mapping[str, object]) -> dict[str, object]:
     """In the order of Burn's own maps."""
-    return dict(sorted(found.items(), key=lambda item: item[0].encode()))
+    return dict(sorted(entries.items(), key=lambda item: item[0].encode()))

@@ -98,10 +98,10 @@ class _Reader:
 
     def key(self) -> str:
         start = self.at
-        found = self.value(MAX_DEPTH)
-        if not isinstance(found, str):
+        name = self.value(MAX_DEPTH)
+        if not isinstance(name, str):
             raise Unsound(f"byte {start} of its metadata is no name")
-        return found
+        return name
 
     def text(self, length: int) -> str:
         try:

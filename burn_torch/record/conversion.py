@@ -73,8 +73,8 @@ def changed(
             )
     entries = renamed(entries, KeyRemapper.from_patterns(remap).remap(entries))
     if dtype is not None:
-        made: dict[int, RecordEntry] = {}  # one with several names stays one
-        entries = {key: made.setdefault(id(entry), _cast(key, entry, dtype)) for key, entry in entries.items()}
+        cast: dict[int, RecordEntry] = {}  # one with several names stays one
+        entries = {key: cast.setdefault(id(entry), _cast(key, entry, dtype)) for key, entry in entries.items()}
     return replace(record, entries=entries)
 
 

@@ -75,7 +75,7 @@ class GzipFormat(FileFormat):
         ours = bytes(source.bytes[: len(_HEAD)]) == _HEAD
         if ours and not source.trusting and _digest(source) != bytes(source.bytes[len(_HEAD) : len(_HEAD) + 32]):
             raise Unsound("its checksum does not fit its content")
-        plain = Source(source.name, self._unpacked(source, start))
+        plain = Source(source.name, self._unpack(source, start))
         plain.trusting = source.trusting
         record = self.inner.read(plain)
         source.version, source.marked, source.sealed = plain.version, ours, ours and not source.trusting
@@ -83,7 +83,7 @@ class GzipFormat(FileFormat):
             raise Unsound("its header has lost the checksum")
         return record
 
-    def _unpacked(self, source: Source, start: int) -> bytes | mmap.mmap:
+    def _unpack(self, source: Source, start: int) -> bytes | mmap.mmap:
         limit = self.max_bytes or max(MIN_LIMIT, RATIO * len(source))
         unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
         crc = size = 0

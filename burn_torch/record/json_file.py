@@ -22,7 +22,7 @@ from burn_torch.record.source import Source
 __all__ = ["JsonFormat"]
 
 MAX_SKELETON_BYTES: Final = 64 << 20
-"""Of a file without the bytes of its tensors."""
+"""The limit of a file without the bytes of its tensors."""
 CHUNK: Final = 1 << 20
 _NUMBERS: Final = [str(number).encode() for number in range(256)]
 _BYTES: Final = re.compile(rb'(?<=[{,\s])"bytes"\s*:\s*\[([0-9,\s]*)\]')  # an escaped quote has no such byte before it
@@ -107,10 +107,10 @@ class JsonFormat(FileFormat):
             raise Unsound(f"without the bytes of its tensors it has more than {MAX_SKELETON_BYTES} bytes")
         document = parse_json(b"".join([*parts, bytes(source.bytes[at:])]), "the file")
 
-        def bytes_of(key: str, found: Any) -> tuple[Bytes, int]:
-            if type(found) is not int or not 0 <= found < len(spans):
+        def bytes_of(key: str, position: Any) -> tuple[Bytes, int]:
+            if type(position) is not int or not 0 <= position < len(spans):
                 raise Unsound(f"{key} has values that are no bytes")
-            values = _numbers(key, bytes(source.bytes[slice(*spans[found])]))
+            values = _numbers(key, bytes(source.bytes[slice(*spans[position])]))
             return (lambda: values), len(values)
 
         metadata = document.get("metadata") if isinstance(document, dict) else None

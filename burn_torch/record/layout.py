@@ -37,7 +37,7 @@ MAX_HEADER_BYTES: Final = 100 * 1024 * 1024
 MAX_TENSORS: Final = 100_000
 MAX_CONTAINERS: Final = 8 * MAX_TENSORS
 MAX_VALUES: Final = 50 * MAX_TENSORS
-"""Of a file's metadata: more would fill the memory and describe no record."""
+"""The limit of values in a file's metadata: more would fill the memory and describe no record."""
 MAX_NDIM: Final = 32
 """Holds what every numpy that we run on can hold."""
 
@@ -107,7 +107,7 @@ def entries_of(source: Source, extents: Mapping[str, Extent], offset: int) -> di
 
     Raises: Unsound for truth values that are neither 0 nor 1.
     """
-    made: dict[Extent, RecordEntry] = {}
+    by_extent: dict[Extent, RecordEntry] = {}
     entries: dict[str, RecordEntry] = {}
     for key, extent in extents.items():
         if (
@@ -116,11 +116,11 @@ def entries_of(source: Source, extents: Mapping[str, Extent], offset: int) -> di
             and not _is_bool(source, offset + extent.start, offset + extent.end, extent)
         ):
             raise Unsound(f"{key} is of truth values, and has bytes other than 0 and 1")
-        if extent.start == extent.end or extent not in made:
-            made[extent] = RecordEntry(
+        if extent.start == extent.end or extent not in by_extent:
+            by_extent[extent] = RecordEntry(
                 extent.dtype, extent.shape, extent.id, _Values(source, extent, offset), extent.state
             )
-        entries[key] = made[extent]
+        entries[key] = by_extent[extent]
     return entries
 
 
@@ -170,11 +170,11 @@ def parse_json(text: bytes, what: str) -> Any:
 def unique(pairs: Iterable[tuple[str, object]], what: str) -> dict[str, Any]:
     """A dict of pairs whose names are distinct.  Raises: Unsound."""
     listed: Sequence[tuple[str, object]] = list(pairs)
-    found = dict(listed)
-    if len(found) < len(listed):
+    by_name = dict(listed)
+    if len(by_name) < len(listed):
         names = [name for name, _ in listed]
         raise Unsound(f"{what} has {next(name for name in names if names.count(name) > 1)} twice")
-    return found
+    return by_name
 
 
 def require_zeros(source: Source, extents: Mapping[str, Extent], end: int, offset: int) -> None:

@@ -76,10 +76,10 @@ class Listing:
     @property
     def dtypes(self) -> dict[str, int]:
         """How many tensors there are of each element type."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for tensor in self.tensors:
-            found[tensor.dtype] = found.get(tensor.dtype, 0) + 1
-        return found
+            counts[tensor.dtype] = counts.get(tensor.dtype, 0) + 1
+        return counts
 
 
 def ending_of(path: Path) -> str:
@@ -141,10 +141,10 @@ def _of_record(path: Path, ending: str, check: bool | None) -> Listing:
             tensors = tuple(Listed(key, kind, shape, nbytes) for key, (kind, shape, nbytes) in raw.items())
             texts = {str(name): str(text) for name, text in metadata.items()}  # nothing has looked at them yet
             return Listing(str(path), form.kind, "", len(source), tensors, texts, notes=(note,))
-    told = _told(form.read_from(source))
+    listing = _list_record(form.read_from(source))
     checksum = _checksum([source])
     return replace(
-        told, path=str(path), format=form.kind, version=source.version, file_bytes=len(source), checksum=checksum
+        listing, path=str(path), format=form.kind, version=source.version, file_bytes=len(source), checksum=checksum
     )
 
 
@@ -154,13 +154,13 @@ _SAFETENSORS: Final = frozenset(
 
 
 def _checksum(sources: Iterable[Source]) -> str:
-    found = list(sources)
-    if not all(source.marked for source in found):
+    opened = list(sources)
+    if not all(source.marked for source in opened):
         return "none"
-    return "fits" if all(source.sealed for source in found) else "not compared"
+    return "fits" if all(source.sealed for source in opened) else "not compared"
 
 
-def _told(record: ModuleRecord) -> Listing:
+def _list_record(record: ModuleRecord) -> Listing:
     first: dict[int, str] = {}
     tensors = []
     for key, entry in record.entries.items():
@@ -175,10 +175,10 @@ def _of_shards(path: Path, check: bool | None) -> Listing:
     form = ShardedSafetensorsFormat()
     size = form.nbytes(path)
     record, sources = form.load_from(path, trusting=size > CHECKED_BYTES if check is None else not check)
-    told = _told(record)
-    tensors = tuple(replace(tensor, about=f"in {where[tensor.name]}") for tensor in told.tensors)
+    listing = _list_record(record)
+    tensors = tuple(replace(tensor, about=f"in {where[tensor.name]}") for tensor in listing.tensors)
     return replace(
-        told,
+        listing,
         path=str(path),
         format="sharded safetensors",
         version=f"{len(sources)} shard{'s' * (len(sources) != 1)}",
@@ -192,12 +192,12 @@ def _of_shards(path: Path, check: bool | None) -> Listing:
 def _of_pytorch(path: Path) -> Listing:
     source = open_source(path, "PyTorch")
     zipped = bytes(source.bytes[:4]) == b"PK\x03\x04"
-    walk, version = _zipped(source) if zipped else walk_legacy(source)
+    walk, version = _walk_zip(source) if zipped else walk_legacy(source)
     tensors = []
     first: dict[PickledTensor, str] = {}
-    for found in tensors_of(walk.root):
-        known = first.setdefault(replace(found, key=""), found.key)
-        tensors.append(_listed(found, known if known != found.key else None))
+    for pickled in tensors_of(walk.root):
+        known = first.setdefault(replace(pickled, key=""), pickled.key)
+        tensors.append(_list_pickled(pickled, known if known != pickled.key else None))
         if len(tensors) > MAX_TENSORS:
             raise Unsound(f"it has more than {MAX_TENSORS} tensors")
     asked = tuple(str(name) for name in walk.asked if not is_harmless(name))
@@ -214,11 +214,11 @@ def _of_pytorch(path: Path) -> Listing:
     )
 
 
-def _listed(found: PickledTensor, known: str | None) -> Listed:
-    return Listed(found.key, found.dtype, found.shape, found.nbytes, known, f"storage {found.storage}")
+def _list_pickled(pickled: PickledTensor, known: str | None) -> Listed:
+    return Listed(pickled.key, pickled.dtype, pickled.shape, pickled.nbytes, known, f"storage {pickled.storage}")
 
 
-def _zipped(source: Source) -> tuple[Walk, str]:
+def _walk_zip(source: Source) -> tuple[Walk, str]:
     members = members_of(source)
     root, walk = walk_zipped(source, members)
     about = members.get(f"{root}version")

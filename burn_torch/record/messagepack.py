@@ -142,10 +142,10 @@ class _Reader:
 
     def name(self) -> str:
         start = self.at
-        found = self.value(MAX_DEPTH)
-        if not isinstance(found, str):
+        name = self.value(MAX_DEPTH)
+        if not isinstance(name, str):
             raise Unsound(f"byte {start} begins no name")
-        return found
+        return name
 
     def text(self, count: int) -> str:
         try:

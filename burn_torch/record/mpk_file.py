@@ -62,10 +62,10 @@ class NamedMpkFormat(FileFormat):
         """Checks structure and, where burn_torch wrote the file, the checksum; Burn's own have none."""
         document = decode(source.bytes)
 
-        def bytes_of(key: str, found: Any) -> tuple[Bytes, int]:
-            if not isinstance(found, Blob):
+        def bytes_of(key: str, blob: Any) -> tuple[Bytes, int]:
+            if not isinstance(blob, Blob):
                 raise Unsound(f"{key} has values that are no bytes")
-            return (lambda: source.array(found.start, found.end, np.dtype(np.uint8))), found.end - found.start
+            return (lambda: source.array(blob.start, blob.end, np.dtype(np.uint8))), blob.end - blob.start
 
         metadata = document.get("metadata") if isinstance(document, dict) else None
         if is_ours(metadata):

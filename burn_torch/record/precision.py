@@ -36,8 +36,8 @@ class PrecisionSettings:
 
     def stored(self, dtype: DType) -> DType:
         """The element type in the file."""
-        found = self.float if dtype.is_float else self.int if dtype.is_int else None
-        return found or dtype
+        chosen = self.float if dtype.is_float else self.int if dtype.is_int else None
+        return chosen or dtype
 
     def convert(self, key: str, data: TensorData) -> TensorData:
         """The values as they are stored.
@@ -47,11 +47,11 @@ class PrecisionSettings:
         stored = self.stored(data.dtype)
         if stored is data.dtype:
             return data
-        made = data.convert(stored)
+        converted = data.convert(stored)
         if stored.is_float:
-            lost = np.isinf(made.values) & np.isfinite(data.values)
+            lost = np.isinf(converted.values) & np.isfinite(data.values)
         else:
-            lost = made.values != data.values
+            lost = converted.values != data.values
             if data.num_elements:  # equal bits of other signs compare equal after numpy has widened both
                 bounds = np.iinfo(stored.numpy)
                 lost |= (data.values < bounds.min) | (data.values > bounds.max)
@@ -61,7 +61,7 @@ class PrecisionSettings:
                 expected=f"values in the range of {stored}, as {self.name} stores them",
                 mend="use a recorder with FullPrecisionSettings or DoublePrecisionSettings",
             )
-        return made
+        return converted
 
 
 @final

@@ -61,8 +61,8 @@ class Recorder(ABC):
     """Writes and reads records in one format.  settings: the types that numbers are stored in."""
 
     def __init__(self, settings: PrecisionSettings | type[PrecisionSettings] | None = None) -> None:
-        given = FullPrecisionSettings if settings is None else settings
-        self.settings = given() if isinstance(given, type) else given
+        chosen = FullPrecisionSettings if settings is None else settings
+        self.settings = chosen() if isinstance(chosen, type) else chosen
 
     @abstractmethod
     def format(self) -> FileFormat:
@@ -129,8 +129,8 @@ def _named(record: ModuleRecord | NamedRecord) -> ModuleRecord:
     return record if isinstance(record, ModuleRecord) else record.into_named()
 
 
-def _of_kind(found: ModuleRecord, into: Any) -> object:
-    return found.cast_to_module_dtype() if into is None or into is ModuleRecord else into.from_named(found)
+def _of_kind(record: ModuleRecord, into: Any) -> object:
+    return record.cast_to_module_dtype() if into is None or into is ModuleRecord else into.from_named(record)
 
 
 # -- files ----------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class SafetensorsFormat(FileFormat):
         keys: dict[str, Any] = {}
         for key, entry in record.entries.items():
             first = names.setdefault(id(entry), key)
-            keys[key] = _described(entry) if first == key else {"alias": first}
+            keys[key] = _describe(entry) if first == key else {"alias": first}
         kept = sorted(names.values(), key=lambda key: _place(record.entries[key]))
         metadata = {**record.metadata, "format": "pt", "burn_torch": VERSION, "keys": _compact(keys)}
         if record.scalars:
@@ -123,7 +123,7 @@ class SafetensorsFormat(FileFormat):
                 if metadata.get("checksum") != _checksum_of_version_1(source, start, metadata, plain):
                     raise Unsound("its checksum does not fit its content")
                 source.sealed = True
-        aliases, extents = _known(metadata, plain) if version else (_aliases(metadata, plain), plain)
+        aliases, extents = _keys_of_ours(metadata, plain) if version else (_aliases(metadata, plain), plain)
         entries = entries_of(source, extents, start)
         ours = (*_OURS, "format", "version") if version else ()
         return ModuleRecord(
@@ -138,12 +138,12 @@ def described(source: Source) -> tuple[dict[str, tuple[str, tuple[int, ...], int
     header, _ = _header(source)
     metadata = header.pop("__metadata__", {})
     texts = metadata if isinstance(metadata, dict) else {}
-    found = {}
+    tensors = {}
     for key, about in header.items():
         kind = about.get("dtype") if isinstance(about, dict) else None
         extent = _extent(key, {**about, "dtype": "U8"} if isinstance(kind, str) else about)
-        found[key] = (str(kind), extent.shape, extent.end - extent.start)
-    return found, texts
+        tensors[key] = (str(kind), extent.shape, extent.end - extent.start)
+    return tensors, texts
 
 
 def _place(entry: RecordEntry) -> tuple[bool, int]:
@@ -199,21 +199,21 @@ def _extent(key: str, about: object) -> Extent:
     return Extent(_READ[about["dtype"]], checked_shape(key, about["shape"]), *offsets)
 
 
-def _described(entry: RecordEntry) -> dict[str, object]:
+def _describe(entry: RecordEntry) -> dict[str, object]:
     ident = None if entry.id is None else str(entry.id)
     kind = "state" if entry.state else "param"
     return {"dtype": entry.dtype.name, "shape": list(entry.shape), "id": ident, "kind": kind}
 
 
-def _known(metadata: Mapping[str, str], plain: Mapping[str, Extent]) -> tuple[dict[str, str], dict[str, Extent]]:
+def _keys_of_ours(metadata: Mapping[str, str], plain: Mapping[str, Extent]) -> tuple[dict[str, str], dict[str, Extent]]:
     """Returns what the metadata says of each key, once it fits the header: the key of its tensor, and its id and
     kind.
     """
     aliases: dict[str, str] = {}
     extents: dict[str, Extent] = {}
     try:
-        found = json.loads(metadata["keys"])
-        for key, about in found.items():
+        keys = json.loads(metadata["keys"])
+        for key, about in keys.items():
             aliases[key] = about.get("alias", key)
             if "alias" in about:
                 continue
@@ -240,12 +240,12 @@ def _aliases(metadata: Mapping[str, str], plain: Mapping[str, Extent]) -> dict[s
 
 def _scalars(metadata: Mapping[str, str]) -> dict[str, float]:
     try:
-        found = json.loads(metadata.get("scalars", "{}"))
+        scalars = json.loads(metadata.get("scalars", "{}"))
     except (ValueError, RecursionError) as err:
         raise Unsound(f"its scalars cannot be read ({err})") from err
-    if not isinstance(found, dict) or any(type(value) not in (int, float, bool) for value in found.values()):
+    if not isinstance(scalars, dict) or any(type(value) not in (int, float, bool) for value in scalars.values()):
         raise Unsound("its scalars are not numbers by name")
-    return found
+    return scalars
 
 
 def _compact(value: object) -> str:

@@ -66,7 +66,7 @@ class ShardedSafetensorsFormat:
             where = {key: name for name, entries in zip(names, shards, strict=True) for key in entries}
             size = sum(entry.nbytes for entry in {id(entry): entry for entry in record.entries.values()}.values())
             with writing(path):
-                write_atomic(path, _sealed(size, names, {key: where[key] for key in record.entries}))
+                write_atomic(path, _seal(size, names, {key: where[key] for key in record.entries}))
         except BaseException:
             _remove(path.parent / name for name in names)
             raise
@@ -134,14 +134,14 @@ def _index(path: Path) -> tuple[dict[str, str], list[str]]:
     try:
         if len(source) > MAX_HEADER_BYTES:
             raise Unsound(f"its index has {len(source)} bytes")
-        found = parse_json(bytes(source.bytes), "the index")
-        where = _weight_map(found)
-        return where, list(dict.fromkeys([*_shards_of_ours(source, found), *where.values()]))
+        index = parse_json(bytes(source.bytes), "the index")
+        where = _weight_map(index)
+        return where, list(dict.fromkeys([*_shards_of_ours(source, index), *where.values()]))
     except Unsound as err:
         raise cannot_load(str(path), f"it is damaged: {err}", "sharded safetensors") from err
 
 
-def _sealed(size: int, shards: Sequence[str], where: Mapping[str, str]) -> bytes:
+def _seal(size: int, shards: Sequence[str], where: Mapping[str, str]) -> bytes:
     """The text of an index with its own checksum."""
     metadata = {"total_size": size, "burn_torch": VERSION, "shards": list(shards), "checksum": UNSEALED}
     text = json.dumps({"metadata": metadata, "weight_map": where}, indent=2).encode()
@@ -152,14 +152,14 @@ def _sealed(size: int, shards: Sequence[str], where: Mapping[str, str]) -> bytes
     return file.getvalue()
 
 
-def _shards_of_ours(source: Source, found: Mapping[str, object]) -> list[str]:
+def _shards_of_ours(source: Source, index: Mapping[str, object]) -> list[str]:
     """The files that an index of ours lists: a record of nothing has one too, with its metadata.
 
     Raises: Unsound for such an index that was changed; those of others have no checksum.
     """
-    if foreign := found.keys() - {"metadata", "weight_map"}:  # a damaged name would hide the checksum
+    if foreign := index.keys() - {"metadata", "weight_map"}:  # a damaged name would hide the checksum
         raise Unsound(f"its index has parts that are not known here: {', '.join(sorted(foreign))[:80]}")
-    metadata = found.get("metadata", {})
+    metadata = index.get("metadata", {})
     if not isinstance(metadata, dict):
         raise Unsound("its index has metadata that is no object")
     if sum(name in metadata for name in _OURS) < 2:
@@ -173,8 +173,8 @@ def _shards_of_ours(source: Source, found: Mapping[str, object]) -> list[str]:
     return names
 
 
-def _weight_map(found: object) -> dict[str, str]:
-    where = found.get("weight_map") if isinstance(found, dict) else None
+def _weight_map(index: object) -> dict[str, str]:
+    where = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(where, dict):
         raise Unsound("its index has no weight_map")
     wrong = [f"{key} in {str(name)[:80]}" for key, name in where.items() if not _is_beside(name)]

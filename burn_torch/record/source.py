@@ -81,13 +81,13 @@ class Source:
 
     def array(self, start: int, end: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """The elements between two offsets, as a read-only view of one axis."""
-        found = np.frombuffer(self.bytes[start:end], dtype)
+        elements = np.frombuffer(self.bytes[start:end], dtype)
         with self._lock:
             if self._own is not None and not self._lent:
                 _release(self._own, start, end)  # it was read there for the checksum
         if self._map is not None and end - start >= mmap.PAGESIZE:
-            weakref.finalize(found, _release, self._map, start, end).atexit = False
-        return found
+            weakref.finalize(elements, _release, self._map, start, end).atexit = False
+        return elements
 
     def tensor(self, start: int, end: int, dtype: DType, shape: Shape) -> TensorData:
         """The tensor between two offsets, little-endian and in row-major order."""
@@ -105,19 +105,19 @@ class Source:
             if (start, end) in self._lent:
                 return None
             self._lent.add((start, end))
-        found = np.frombuffer(self._own, dtype.numpy, (end - start) // dtype.itemsize, start)
-        weakref.finalize(found, _release, self._own, start, end).atexit = False  # with what was written there
-        return TensorData(found.reshape(shape), dtype)
+        elements = np.frombuffer(self._own, dtype.numpy, (end - start) // dtype.itemsize, start)
+        weakref.finalize(elements, _release, self._own, start, end).atexit = False  # with what was written there
+        return TensorData(elements.reshape(shape), dtype)
 
     def digest(self, hole: tuple[int, int]) -> str:
         """The checksum of all bytes, with text zeros in the place of those between two offsets."""
         digest = BlockSum()
         start, end = hole
         # read where a tensor may keep it: the pages are there then
-        found = np.frombuffer(self.bytes if self._own is None else self._own, np.uint8)
-        digest.update(found[:start])
+        content = np.frombuffer(self.bytes if self._own is None else self._own, np.uint8)
+        digest.update(content[:start])
         digest.update(b"0" * (end - start))
-        digest.update_from(lambda start, end: found[start:end], end, len(self))
+        digest.update_from(lambda start, end: content[start:end], end, len(self))
         return digest.hexdigest()
 
 

@@ -21,7 +21,7 @@ from burn_torch.record.source import Source
 __all__ = ["Member", "members_of"]
 
 MAX_DIRECTORY_BYTES: Final = 16 << 20
-"""Of a directory: 100 bytes a storage."""
+"""The limit of a directory: 100 bytes a storage."""
 _LOCAL, _ENTRY = struct.Struct("<4s5HIIIHH"), struct.Struct("<4s6HIIIHHHHHII")
 _END, _WIDE_END, _LOCATOR = struct.Struct("<4s4HIIH"), struct.Struct("<4sQHHIIQQQQ"), struct.Struct("<4sIQI")
 _WIDE: Final = 0xFFFFFFFF
@@ -122,7 +122,7 @@ def _member(source: Source, at: int, limit: int) -> tuple[int, Member, int]:
     if method or flags & _ENCRYPTED:
         how = "packed" if method else "encrypted"
         raise Foreign(f"it is no file of torch.save: {name[:80]} is {how}", "save it with torch.save")
-    packed, plain, header = _widened(bytes(source.bytes[extra_at : extra_at + extra]), [packed, plain, header], name)
+    packed, plain, header = _widen(bytes(source.bytes[extra_at : extra_at + extra]), [packed, plain, header], name)
     there = _unpack(_LOCAL, source, header)
     start = header + _LOCAL.size + there[9] + there[10]
     local = bytes(source.bytes[header + _LOCAL.size : header + _LOCAL.size + there[9]])
@@ -131,7 +131,7 @@ def _member(source: Source, at: int, limit: int) -> tuple[int, Member, int]:
     return header, Member(name, start, start + plain, crc), after
 
 
-def _widened(extra: bytes, numbers: list[int], name: str) -> list[int]:
+def _widen(extra: bytes, numbers: list[int], name: str) -> list[int]:
     """The numbers of an entry, those of eight bytes taken from its extra field."""
     wide: bytes | None = None
     at = 0

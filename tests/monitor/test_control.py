@@ -37,7 +37,11 @@ def run(request, tmp_path):
         pytest.skip("no such sockets on this platform")
     interrupter, requests, killed = SavingInterrupter(), [], threading.Event()
     server = ControlServer(
-        tmp_path, interrupter, told=lambda how, reason: requests.append(how), kill=killed.set, sockets=request.param
+        tmp_path,
+        interrupter,
+        on_command=lambda how, reason: requests.append(how),
+        kill=killed.set,
+        sockets=request.param,
     )
     server.start()
     yield tmp_path, interrupter, requests, killed

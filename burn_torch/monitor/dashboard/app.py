@@ -27,7 +27,7 @@ Outcome = Literal["closed", "detached", "ended", "hangup", "terminated"]
 
 TICK_S: Final = 0.25
 _READ_S: Final = 0.12
-"""Of each tick, at most, for reading."""
+"""The part of each tick, at most, for reading."""
 _GRACE_S: Final = 2.0
 """For the terminal to take the last letters after a signal; a line that is cut may never."""
 
@@ -154,8 +154,8 @@ class Dashboard(App[Outcome]):
         if not all(panels):  # a tick while the dashboard closes, and its panels go one by one
             return
         self.shown.with_machine_line = not panels[0].first().display
-        for found in panels:
-            panel = found.first()
+        for query in panels:
+            panel = query.first()
             if panel.display:
                 panel.update()
 
@@ -209,9 +209,9 @@ class Dashboard(App[Outcome]):
             self.exit("closed")
 
     async def _ask(self, title: str, choices: Sequence[Choice], *, cancels: str) -> None:
-        await self.push_screen(Popup(title, choices, cancels=cancels, ascii_only=self._ascii), self._answered)
+        await self.push_screen(Popup(title, choices, cancels=cancels, ascii_only=self._ascii), self._on_answer)
 
-    def _answered(self, key: str | None) -> None:
+    def _on_answer(self, key: str | None) -> None:
         match key:
             case "s":
                 self._command("stop")
@@ -250,9 +250,9 @@ class Dashboard(App[Outcome]):
                 if outcome is None:
                     loop.add_signal_handler(number, self.call_later, self.run_action, "leave")
                 else:
-                    loop.add_signal_handler(number, self._signalled, outcome, 128 + int(number))
+                    loop.add_signal_handler(number, self._on_signal, outcome, 128 + int(number))
 
-    def _signalled(self, outcome: Outcome, code: int) -> None:
+    def _on_signal(self, outcome: Outcome, code: int) -> None:
         def give_up() -> None:
             os._exit(code)
 

@@ -24,9 +24,9 @@ Row = list[tuple[str, str]]
 _MIN_PLOT: Final = 8
 """Columns that the plot keeps; below, the labels of the y axis go."""
 _SMALLEST: Final = 1e-300
-"""Of a logarithmic axis."""
+"""The smallest number of a logarithmic axis."""
 _LARGEST: Final = 1e300
-"""Of any axis: the distance of two such numbers is one too."""
+"""The largest number of any axis: the distance of two such numbers is one too."""
 _DASH: Final = 6
 """Length of a dash and of the gap after it, in dots."""
 
@@ -144,7 +144,7 @@ def chart(
     """
     if width < 1 or height < 1:
         return []
-    drawn = [Line(line.name, line.role, [*_shown(line.points, log)], line.dashed) for line in lines]
+    drawn = [Line(line.name, line.role, [*_drawable(line.points, log)], line.dashed) for line in lines]
     drawn = [line for line in drawn if any(y == y for _, y in line.points)]
     if not drawn:
         return _message(empty, width, height)
@@ -175,7 +175,7 @@ def chart(
     return rows
 
 
-def _shown(points: Sequence[tuple[float, float]], log: bool) -> Iterator[tuple[float, float]]:
+def _drawable(points: Sequence[tuple[float, float]], log: bool) -> Iterator[tuple[float, float]]:
     """The points, with NaN for what cannot be drawn."""
     for x, y in points:
         drawn = math.isfinite(y) and not (log and y < _SMALLEST)
@@ -216,11 +216,11 @@ def _draw(canvas: _Canvas, line: Line, scale_x: _Scale, scale_y: _Scale) -> None
     """Draws column by column, from the lowest to the highest of its points, then on to the next column."""
     before: tuple[int, int] | None = None  # the last dot of the stroke, unless a gap came after it
     drawn = 0
-    for found in _columns(line.points, scale_x, scale_y):
-        if found is None:
+    for marks in _columns(line.points, scale_x, scale_y):
+        if marks is None:
             before = None
             continue
-        column, first, lowest, highest, last = found
+        column, first, lowest, highest, last = marks
         stroke = [] if before is None else [*_between(before, (column, first))]
         stroke += [(column, y) for y in range(lowest, highest + 1)]
         for x, y in stroke:
@@ -237,23 +237,23 @@ _Column = tuple[int, int, int, int, int]
 
 def _columns(points: Sequence[tuple[float, float]], scale_x: _Scale, scale_y: _Scale) -> Iterator[_Column | None]:
     """The columns that have points; None for a gap."""
-    found: list[int] | None = None
+    current: list[int] | None = None
     for x, y in points:
         if math.isnan(y):
-            if found is not None:
-                yield found[0], found[1], found[2], found[3], found[4]
-            found = None
+            if current is not None:
+                yield current[0], current[1], current[2], current[3], current[4]
+            current = None
             yield None
             continue
         column, dot = scale_x(x), scale_y(y)
-        if found is not None and found[0] == column:
-            found[2:] = min(found[2], dot), max(found[3], dot), dot
+        if current is not None and current[0] == column:
+            current[2:] = min(current[2], dot), max(current[3], dot), dot
             continue
-        if found is not None:
-            yield found[0], found[1], found[2], found[3], found[4]
-        found = [column, dot, dot, dot, dot]
-    if found is not None:
-        yield found[0], found[1], found[2], found[3], found[4]
+        if current is not None:
+            yield current[0], current[1], current[2], current[3], current[4]
+        current = [column, dot, dot, dot, dot]
+    if current is not None:
+        yield current[0], current[1], current[2], current[3], current[4]
 
 
 def _between(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:

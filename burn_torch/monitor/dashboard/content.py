@@ -98,7 +98,7 @@ def metrics(
         shown = clean(name)
         room = max(width - len(shown) - len(best) - 3, 1)
         rows.append([(f" {shown} ", role), (" " * room + best, "good")])
-        rows += [_split_row(metric, split, found, width) for split, found in metric.splits.items()]
+        rows += [_split_row(metric, split, of_split, width) for split, of_split in metric.splits.items()]
     if not rows:
         return Choice([[(" no metrics yet", "dim")]][:height], {})
     start = min(max(scrolled, 0), max(len(rows) - height, 0))
@@ -112,19 +112,19 @@ def metrics(
 
 
 def _best(metric: MetricView, *, roomy: bool) -> str:
-    """Of validation, or else of training."""
+    """Returns the best value of validation, or else of training."""
     for split in (Split.VALID, Split.TRAIN):
-        found = metric.splits.get(split)
-        if found is not None and found.best_value is not None:
-            value = short(found.best_value, metric.unit)
-            return f"best {value} in epoch {found.best_epoch}" if roomy else f"best {value} @{found.best_epoch}"
+        of_split = metric.splits.get(split)
+        if of_split is not None and of_split.best_value is not None:
+            value = short(of_split.best_value, metric.unit)
+            return f"best {value} in epoch {of_split.best_epoch}" if roomy else f"best {value} @{of_split.best_epoch}"
     return ""
 
 
-def _split_row(metric: MetricView, split: Split, found: SplitView, width: int) -> Row:
-    of_epoch = found.running if found.running is not None else found.epoch_value
+def _split_row(metric: MetricView, split: Split, of_split: SplitView, width: int) -> Row:
+    of_epoch = of_split.running if of_split.running is not None else of_split.epoch_value
     epoch = "-" if of_epoch is None else short(of_epoch, metric.unit)
-    batch = "-" if found.last is None else short(found.last, metric.unit)
+    batch = "-" if of_split.last is None else short(of_split.last, metric.unit)
     head = f"  {str(split).capitalize():<6}"
     text = f"epoch {epoch:<12} batch {batch}"
     if len(head) + len(text) > width:
@@ -152,7 +152,7 @@ def mode(view: RunView, *, runs: bool) -> tuple[str, str]:
 def status(view: RunView, width: int, height: int, *, runs: bool, with_machine: bool) -> list[Row]:
     """Mode, epoch, iteration, items, then as much more as there are rows; the machine in a line where it is asked."""
     word, role = mode(view, runs=runs)
-    found: list[tuple[str, str, str]] = [
+    facts: list[tuple[str, str, str]] = [
         ("Mode", word, role),
         ("Epoch", _of(view.epoch, view.total_epochs or None), ""),
         ("Iteration", str(view.iteration), ""),
@@ -161,19 +161,19 @@ def status(view: RunView, width: int, height: int, *, runs: bool, with_machine: 
         else ("Batches", _of(view.batches, view.batches_total), ""),
     ]
     if with_machine:
-        found.append(("", _machine_line(view.resources), "dim"))
+        facts.append(("", _machine_line(view.resources), "dim"))
     unit = "items" if view.items_total is not None else "batches"
     rate = view.rate
-    found.append(("Speed", "-" if rate is None else format_rate(rate, unit), ""))
-    found.append(("Elapsed", format_duration(view.elapsed_s), ""))
+    facts.append(("Speed", "-" if rate is None else format_rate(rate, unit), ""))
+    facts.append(("Elapsed", format_duration(view.elapsed_s), ""))
     saved = view.checkpoints[-1].path.replace("\\", "/").rpartition("/")[2] if view.checkpoints else "none yet"
-    found.append(("Saved", clean(saved), ""))
+    facts.append(("Saved", clean(saved), ""))
     if view.damaged:
-        found.insert(4, ("Damaged", f"{counted(view.damaged, 'line')} of the log", "warning"))
+        facts.insert(4, ("Damaged", f"{counted(view.damaged, 'line')} of the log", "warning"))
     size = min(10, max(width // 3, 5))
     return [
         [(f" {name:<{size}}"[: size + 1] if name else "", "label"), (f" {text}", role)]
-        for name, text, role in found[:height]
+        for name, text, role in facts[:height]
     ]
 
 
@@ -184,20 +184,20 @@ def _of(done: int, total: int | None) -> str:
 # -- machine ----------------------------------------------------------------------------------------------
 def machine(view: RunView, width: int, height: int, *, glyphs: Glyphs = BRAILLE) -> list[Row]:
     """Processor, memory and GPUs, each with a bar."""
-    found = view.resources
-    if found is None:
+    resources = view.resources
+    if resources is None:
         return [[(" not measured yet", "dim")]][:height]
-    rows = [_use("CPU", found.cpu_percent, "", width, glyphs)]
-    if found.memory_bytes is not None:
-        total = found.memory_total_bytes
-        part = None if not total else 100 * found.memory_bytes / total
-        rows.append(_use("Memory", part, f"{_bytes(found.memory_bytes)}{_out_of(total)}", width, glyphs))
-    process = [] if found.process_cpu_percent is None else [f"CPU {found.process_cpu_percent:.0f} %"]
-    if found.process_memory_bytes is not None:
-        process.append(_bytes(found.process_memory_bytes))
+    rows = [_use("CPU", resources.cpu_percent, "", width, glyphs)]
+    if resources.memory_bytes is not None:
+        total = resources.memory_total_bytes
+        part = None if not total else 100 * resources.memory_bytes / total
+        rows.append(_use("Memory", part, f"{_bytes(resources.memory_bytes)}{_out_of(total)}", width, glyphs))
+    process = [] if resources.process_cpu_percent is None else [f"CPU {resources.process_cpu_percent:.0f} %"]
+    if resources.process_memory_bytes is not None:
+        process.append(_bytes(resources.process_memory_bytes))
     if process:
         rows.append([(f" {'Process':<8}", "label"), ("  ".join(process), "")])
-    for gpu in found.gpus:
+    for gpu in resources.gpus:
         rows += _gpu(gpu, width, glyphs)
     return rows[:height]
 
@@ -223,13 +223,13 @@ def _use(name: str, percent: float | None, text: str, width: int, glyphs: Glyphs
     return [*head, (_bar(percent / 100, size, glyphs), "total"), (f" {number}  {text}", role)]
 
 
-def _machine_line(found: Resources | None) -> str:
-    if found is None:
+def _machine_line(resources: Resources | None) -> str:
+    if resources is None:
         return ""
-    parts = [] if found.cpu_percent is None else [f"CPU {found.cpu_percent:.0f}%"]
-    gpus = [gpu.percent for gpu in found.gpus if gpu.percent is not None]
+    parts = [] if resources.cpu_percent is None else [f"CPU {resources.cpu_percent:.0f}%"]
+    gpus = [gpu.percent for gpu in resources.gpus if gpu.percent is not None]
     parts += [f"GPU {max(gpus):.0f}%"] if gpus else []
-    parts += [] if found.memory_bytes is None else [_bytes(found.memory_bytes)]
+    parts += [] if resources.memory_bytes is None else [_bytes(resources.memory_bytes)]
     return " ".join(parts)
 
 
@@ -252,16 +252,16 @@ def progress(view: RunView, width: int, *, runs: bool, glyphs: Glyphs = BRAILLE)
     unit = "items" if view.items_total is not None else "batches"
     done, total = (view.items, view.items_total) if unit == "items" else (view.batches, view.batches_total)
     if view.ended is not None:
-        told = f"took {format_duration(view.elapsed_s)}"
+        time = f"took {format_duration(view.elapsed_s)}"
     elif not runs:
-        told = ""
+        time = ""
     else:
-        told = f"ETA {'---' if view.eta_s is None else format_duration(view.eta_s)}"
+        time = f"ETA {'---' if view.eta_s is None else format_duration(view.eta_s)}"
     count = f"{_of(done, total)} {unit}"
-    side = max(len(told), len(count), 16)
+    side = max(len(time), len(count), 16)
     return [
         _gauge(str(view.split).capitalize(), str(view.split), view.progress_split, count, width, side, glyphs),
-        _gauge("Total", "total", view.progress_total, told, width, side, glyphs),
+        _gauge("Total", "total", view.progress_total, time, width, side, glyphs),
     ]
 
 
@@ -322,9 +322,9 @@ def plot(
     if kind == "summary":
         return _summary(metric, width, height, glyphs)
     lines = []
-    for split, found in metric.splits.items():
-        points = found.series.points() if kind == "full" else list(found.series.recent)
-        lost = found.series.not_finite
+    for split, of_split in metric.splits.items():
+        points = of_split.series.points() if kind == "full" else list(of_split.series.recent)
+        lost = of_split.series.not_finite
         label = f"{split} ({lost} not finite)" if lost else str(split)
         lines.append(Line(label, str(split), points, dashed=split is not Split.TRAIN))
     title = f"{clean(metric.name)} over {view.x_unit}{', log' if log else ''}"
@@ -333,25 +333,25 @@ def plot(
 
 def _summary(metric: MetricView, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """A bar for the mean of each split over its epochs, with its best and its last value."""
-    means = {split: found.mean for split, found in metric.splits.items()}
+    means = {split: each.mean for split, each in metric.splits.items()}
     known = [abs(mean) for mean in means.values() if mean is not None]
     if not known:
         return chart([], width, height, empty="no epoch is over yet")
     rows: list[Row] = []
     for split, mean in means.items():
-        found = metric.splits[split]
+        of_split = metric.splits[split]
         head = f" {str(split).capitalize():<6}"
-        if mean is None or found.best_value is None:
+        if mean is None or of_split.best_value is None:
             rows += [[(head, str(split)), (" no epoch is over yet", "dim")], []]
             continue
         value = short(mean, metric.unit)
         size = max(width - len(head) - len(value) - 9, 1)
         bar = _bar(abs(mean) / (max(known) or 1.0), size, glyphs).rstrip("░.")
         rows.append([(f"{head} ", str(split)), (bar, str(split)), (f" mean {value}", "label")])
-        last = found.epochs[-1]
-        told = f"best {short(found.best_value, metric.unit)} in epoch {found.best_epoch}"
+        last = of_split.epochs[-1]
+        best = f"best {short(of_split.best_value, metric.unit)} in epoch {of_split.best_epoch}"
         rows.append(
-            [(" " * (len(head) + 1), ""), (f"{told}, last {short(last[1], metric.unit)} in epoch {last[0]}", "")]
+            [(" " * (len(head) + 1), ""), (f"{best}, last {short(last[1], metric.unit)} in epoch {last[0]}", "")]
         )
         rows.append([])
     return ([[]] if height > len(rows) else []) + rows[:height]

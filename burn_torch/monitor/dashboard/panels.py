@@ -87,11 +87,11 @@ class Metrics(_OfRun):
     def rows(self, width: int, height: int) -> list[Row]:
         """See `content.metrics`."""
         shown = self.shown
-        found = content.metrics(
+        choice = content.metrics(
             shown.source.view, width, height, selected=shown.metric, hovered=self.hovered, scrolled=self.scrolled
         )
-        self.targets = found.targets
-        return found.rows
+        self.targets = choice.targets
+        return choice.rows
 
     def chosen(self, target: str) -> None:
         """Shows the plot of a metric."""

@@ -80,30 +80,30 @@ class Source:
         if self._end <= _LONG:
             self.poll(None)
         else:
-            self.view = self._sampled()
+            self.view = self._sample()
 
     def poll(self, budget_s: float | None, heard: Callable[[Stamped], None] | None = None) -> bool:
         """Reads what is new, for about so many seconds at most; whether there was any.  `heard` gets each event."""
-        began, found = time.monotonic(), False
+        began, is_new = time.monotonic(), False
         collecting = gc.isenabled()
         gc.disable()  # events are many, small and without cycles: a third of the time would go into looking for those
         try:
             while (events := self._follower.poll(_CHUNK)) or self._follower.is_ahead:
-                found = found or bool(events)
+                is_new = is_new or bool(events)
                 for event in events:
                     self._exact.apply(event)
                     if heard is not None:
                         heard(event)
                 self._read += _CHUNK
                 if budget_s is not None and time.monotonic() - began > budget_s:
-                    return found
+                    return is_new
         finally:
             if collecting:
                 gc.enable()
         self._exact.damaged = self._follower.damaged
         if self.view is not self._exact:
-            self.view, found = self._exact, True
-        return found
+            self.view, is_new = self._exact, True
+        return is_new
 
     def command(self, name: str) -> str:
         """Sends "stop", "kill" or "checkpoint"; gives the answer in words, also that nobody took it."""
@@ -116,7 +116,7 @@ class Source:
             self._signal(number)
             return f"the run takes no commands; it got the signal {number.name} instead"
 
-    def _sampled(self) -> RunView:
+    def _sample(self) -> RunView:
         """The view of all events but steps, of the newest steps, and of one in so many of the older ones."""
         view = RunView(self.directory)
         with suppress(OSError), open_regular(self._path) as file:

@@ -95,7 +95,7 @@ def _attributes() -> list[object] | None:
     if termios is None or sys.__stdin__ is None:
         return None
     try:
-        found: list[Any] = termios.tcgetattr(sys.__stdin__)
+        attributes: list[Any] = termios.tcgetattr(sys.__stdin__)
     except (OSError, ValueError, termios.error):  # no terminal
         return None
-    return found
+    return attributes

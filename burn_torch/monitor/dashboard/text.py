@@ -41,7 +41,7 @@ def page(source: Source) -> str:
     text = [f"{name:<11} {clean(value)}" for name, value in lines]
     for metric in view.metrics.values():
         text += ["", clean(metric.name)]
-        text += [f"  {split!s:<9} {_values(metric, found)}" for split, found in metric.splits.items()]
+        text += [f"  {split!s:<9} {_values(metric, of_split)}" for split, of_split in metric.splits.items()]
     if view.log:
         text += ["", "log"]
         text += [f"  {clean(line.text)}" for line in list(view.log)[-_LAST_LINES:]]
@@ -77,15 +77,15 @@ def _progress(view: RunView) -> str:
     return ", ".join(parts)
 
 
-def _values(metric: MetricView, found: SplitView) -> str:
+def _values(metric: MetricView, of_split: SplitView) -> str:
     parts = []
-    of_epoch = found.running if found.running is not None else found.epoch_value
+    of_epoch = of_split.running if of_split.running is not None else of_split.epoch_value
     if of_epoch is not None:
         parts.append(f"epoch {short(of_epoch, metric.unit)}")
-    if found.last is not None:
-        parts.append(f"last batch {short(found.last, metric.unit)}")
-    if found.best_value is not None:
-        parts.append(f"best {short(found.best_value, metric.unit)} in epoch {found.best_epoch}")
+    if of_split.last is not None:
+        parts.append(f"last batch {short(of_split.last, metric.unit)}")
+    if of_split.best_value is not None:
+        parts.append(f"best {short(of_split.best_value, metric.unit)} in epoch {of_split.best_epoch}")
     return ", ".join(parts) or "no values yet"
 
 

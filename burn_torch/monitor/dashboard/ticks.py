@@ -40,12 +40,12 @@ def log_ticks(low: float, high: float, at_most: int) -> list[float]:
     """Powers of ten within [low, high], or 1, 2 and 5 times them; where none lie inside, as on a linear axis."""
     first, last = math.floor(math.log10(low)), min(math.ceil(math.log10(high)), 308)
     for factors in ((1.0, 2.0, 5.0), (1.0, 5.0), (1.0,)):
-        found = [f * 10.0**e for e in range(first, last + 1) for f in factors if low <= f * 10.0**e <= high]
-        if 2 <= len(found) <= at_most:
-            return found
-    if len(found) >= 2:  # too many decades: every second one, every third one, ...
-        every = math.ceil(len(found) / max(at_most, 1))
-        return found[::every]
+        inside = [f * 10.0**e for e in range(first, last + 1) for f in factors if low <= f * 10.0**e <= high]
+        if 2 <= len(inside) <= at_most:
+            return inside
+    if len(inside) >= 2:  # too many decades: every second one, every third one, ...
+        every = math.ceil(len(inside) / max(at_most, 1))
+        return inside[::every]
     return linear_ticks(low, high, at_most)
 
 

@@ -73,8 +73,8 @@ class ChainAdapter(ModuleAdapter):
 
     def twins(self, place: Place) -> Sequence[Twin] | None:
         """The names of the first adapter that has some."""
-        found = self.first.twins(place)
-        return self.second.twins(place) if found is None else found
+        twins = self.first.twins(place)
+        return self.second.twins(place) if twins is None else twins
 
     def stored(self, place: Place, dtype: DType) -> DType:
         """The element type after both."""

@@ -152,12 +152,12 @@ class ModuleStore(ABC):
         there = places(module)
         record = self.read()
         entries = self._named(record, [twin.key for place in there for twin in self._twins(place)])
-        found: dict[str, RecordEntry] = {}
+        loaded: dict[str, RecordEntry] = {}
         used: set[str] = set()
         missing: list[Place] = []
         skipped: list[str] = []
         errors: list[ApplyError] = []
-        given: set[int] = set()
+        covered: set[int] = set()
         readers: dict[tuple[str, int], Place] = {}
         for place in there:
             if self.chosen is not None and not self.chosen.matches(place.path, place.container_path):
@@ -169,34 +169,34 @@ class ModuleStore(ABC):
                 missing.append(place)
                 continue
             used.add(twin.key)
-            given.add(id(place.leaf))
+            covered.add(id(place.leaf))
             other = readers.setdefault((twin.key, twin.block), place)
             if other.leaf is not place.leaf:
                 errors.append(ApplyError(place.path, "load", f"is {twin.key} of the file, and so is {other.path}"))
                 continue
-            entry, fault = _fitted(place, twin, entries[twin.key])
+            entry, fault = _fit(place, twin, entries[twin.key])
             if fault is not None:
                 errors.append(fault)
             else:
-                found[place.path] = entry
-        errors += _divided(module, found)
+                loaded[place.path] = entry
+        errors += _divided_values(module, loaded)
         wrong = {error.path for error in errors}
-        found = {path: entry for path, entry in found.items() if path not in wrong}
+        loaded = {path: entry for path, entry in loaded.items() if path not in wrong}
         result = ApplyResult(
-            tuple(found),
+            tuple(loaded),
             tuple(skipped),
-            tuple((place.path, place.container_path) for place in missing if id(place.leaf) not in given),
+            tuple((place.path, place.container_path) for place in missing if id(place.leaf) not in covered),
             tuple(key for key in entries if key not in used),
             tuple(errors),
             _tied(entries),
         )
         if self.validating and (result.errors or (result.missing and not self.partial)):
-            raise self._refused(module, result)
+            raise self._refusal(module, result)
         if self.validating and missing and entries and not used:
-            raise self._refused(module, result, "has no value of")
+            raise self._refusal(module, result, "has no value of")
         if record.metadata.get("format") == "pt" and isinstance(self.from_adapter, IdentityAdapter):
-            warn_of_layout(module, found)
-        return ModuleRecord(found).allow_partial().cast_to_module_dtype().apply(module), result
+            warn_of_layout(module, loaded)
+        return ModuleRecord(loaded).allow_partial().cast_to_module_dtype().apply(module), result
 
     def _twins(self, place: Place) -> Sequence[Twin]:
         return self.from_adapter.twins(place) or (Twin(place.path),)
@@ -212,7 +212,7 @@ class ModuleStore(ABC):
                 mend="map_indices_contiguous(False) keeps the numbers, with_key_remapping(pattern, to) says others",
             )
 
-    def _refused(self, module: Module, result: ApplyResult, what: str = "does not fit") -> RecordError:
+    def _refusal(self, module: Module, result: ApplyResult, what: str = "does not fit") -> RecordError:
         listed = "\n            ".join(shortened(result.lines(self.partial and bool(result.applied))))
         unused = f"\n            unused in the file: {', '.join(shortened(result.unused))}" if result.unused else ""
         return RecordError(
@@ -263,19 +263,19 @@ class WritableStore(ModuleStore):
         """The record that the store writes.  Raises: RecordError where values cannot be told."""
         entries: dict[str, RecordEntry] = {}
         blocks: dict[str, dict[int, tuple[RecordEntry, Twin]]] = {}
-        made: dict[tuple[int, Twin], RecordEntry] = {}
+        converted: dict[tuple[int, Twin], RecordEntry] = {}
         for place, entry in _entries(module):
             if self.chosen is not None and not self.chosen.matches(place.path, place.container_path):
                 continue
             twin = next(iter(self.to_adapter.twins(place) or ()), Twin(place.path))
             stored = self.to_adapter.stored(place, entry.dtype)
             alike = replace_key(twin, "")
-            if (id(place.leaf), alike) not in made:
-                made[id(place.leaf), alike] = _turned(_stored(place.path, entry, stored), twin)
+            if (id(place.leaf), alike) not in converted:
+                converted[id(place.leaf), alike] = _turn(_store_as(place.path, entry, stored), twin)
             if twin.count == 1:
-                entries[twin.key] = made[id(place.leaf), alike]
+                entries[twin.key] = converted[id(place.leaf), alike]
             else:
-                blocks.setdefault(twin.key, {})[twin.block] = (made[id(place.leaf), alike], twin)
+                blocks.setdefault(twin.key, {})[twin.block] = (converted[id(place.leaf), alike], twin)
         for key, parts in blocks.items():
             count = next(iter(parts.values()))[1].count
             if len(parts) < count:
@@ -284,7 +284,7 @@ class WritableStore(ModuleStore):
                     expected="all parts of a joined tensor: biases everywhere or nowhere",
                     mend="leave the filter out, or give the layer all its biases",
                 )
-            entries[key] = _joined([parts[i][0] for i in range(count)])
+            entries[key] = _join_blocks([parts[i][0] for i in range(count)])
         entries = renamed(entries, self.remapper.remap(entries))
         return ModuleRecord(entries, {**module.into_record().metadata, **self.own_metadata})
 
@@ -336,11 +336,11 @@ def _entries(module: Module) -> list[tuple[Place, RecordEntry]]:
 
 
 # -- values --------------------------------------------------------------------------------------------
-def _fitted(place: Place, twin: Twin, entry: RecordEntry) -> tuple[RecordEntry, ApplyError | None]:
+def _fit(place: Place, twin: Twin, entry: RecordEntry) -> tuple[RecordEntry, ApplyError | None]:
     """The entry of a value, cut and turned when it is read; or why it cannot be."""
     shape, dtype = place.spec(entry.dtype)
-    found = twin.shape(entry.shape)
-    if found != shape:
+    in_file = twin.shape(entry.shape)
+    if in_file != shape:
         part = f" of which block {twin.block + 1} of {twin.count}" if twin.count > 1 else ""
         turned = ", turned" if twin.turned else ""
         message = f"has shape {entry.shape} as {twin.key}{part}{turned}, the module wants {shape}"
@@ -360,17 +360,17 @@ def _fitted(place: Place, twin: Twin, entry: RecordEntry) -> tuple[RecordEntry, 
     return RecordEntry(entry.dtype, shape, entry.id if twin.count == 1 else None, read, entry.state), None
 
 
-def _divided(module: Module, found: Mapping[str, RecordEntry]) -> list[ApplyError]:
+def _divided_values(module: Module, loaded: Mapping[str, RecordEntry]) -> list[ApplyError]:
     """Values that the module has once, and the file twice and different."""
     first: dict[int, str] = {}
     faults: list[ApplyError] = []
     for place in places(module):
-        if place.path not in found:
+        if place.path not in loaded:
             continue
         known = first.setdefault(id(place.leaf), place.path)
-        if known == place.path or found[known] is found[place.path]:
+        if known == place.path or loaded[known] is loaded[place.path]:
             continue
-        ours, theirs = found[known].read(), found[place.path].read()
+        ours, theirs = loaded[known].read(), loaded[place.path].read()
         if ours.array.tobytes() != theirs.array.tobytes():
             message = f"is one parameter with {known}, and the file has two values for it"
             faults.append(ApplyError(place.path, "load", message))
@@ -384,14 +384,14 @@ def _tied(entries: Mapping[str, RecordEntry]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(keys) for keys in groups.values() if len(keys) > 1)
 
 
-def _stored(path: str, entry: RecordEntry, dtype: DType) -> RecordEntry:
+def _store_as(path: str, entry: RecordEntry, dtype: DType) -> RecordEntry:
     if dtype is entry.dtype:
         return entry
     settings = PrecisionSettings(float=dtype)
     return replace(entry, dtype=dtype, read=lambda: settings.convert(path, entry.read()))
 
 
-def _turned(entry: RecordEntry, twin: Twin) -> RecordEntry:
+def _turn(entry: RecordEntry, twin: Twin) -> RecordEntry:
     if not twin.turned:
         return entry
 
@@ -402,7 +402,7 @@ def _turned(entry: RecordEntry, twin: Twin) -> RecordEntry:
     return replace(entry, shape=entry.shape[::-1], read=read)
 
 
-def _joined(parts: list[RecordEntry]) -> RecordEntry:
+def _join_blocks(parts: list[RecordEntry]) -> RecordEntry:
     first = parts[0]
     shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
 

@@ -126,11 +126,11 @@ class Walk:
                 raise IndexError("the stack is too short")
             del self._stack[len(self._stack) - count :]
         if kind == "dict":
-            made = self._node(kind, None, [])
-            made.pairs = list(zip(values[::2], values[1::2], strict=True))
+            node = self._node(kind, None, [])
+            node.pairs = list(zip(values[::2], values[1::2], strict=True))
         else:
-            made = self._node(kind, None, values)
-        self._stack.append(made)
+            node = self._node(kind, None, values)
+        self._stack.append(node)
 
     def _node(self, kind: str, called: object, args: list[object]) -> Node:
         self._nodes += 1
@@ -150,9 +150,9 @@ class Walk:
         return values
 
     def _name(self, module: object, name: object) -> None:
-        found = Named(str(module)[:200], str(name)[:200])
-        self.asked[found] = None
-        self._stack.append(found)
+        named = Named(str(module)[:200], str(name)[:200])
+        self.asked[named] = None
+        self._stack.append(named)
 
     def _global(self, argument: Any) -> None:
         module, _, name = str(argument).partition(" ")
@@ -211,20 +211,20 @@ class Walk:
         self._add_storage([argument])
 
     def _persistent_on_stack(self, _: object) -> None:
-        found = self._stack.pop()
-        self._add_storage(list(found.args))
+        storage = self._stack.pop()
+        self._add_storage(list(storage.args))
 
     def _add_storage(self, args: list[object]) -> None:
-        made = self._node("storage", None, args)
-        self._storages.append(made)
-        self._stack.append(made)
+        storage = self._node("storage", None, args)
+        self._storages.append(storage)
+        self._stack.append(storage)
 
     def storage_bytes(self) -> dict[str, int]:
         """How many bytes the pickle says that each storage has, by its key.
 
         Raises: Unsound for one of no kind; Foreign for one of a kind that records do not hold.
         """
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for node in self._storages:
             if node.args[:1] == ["module"]:  # the class of a module, in files before 1.6: it asks for more than tensors
                 continue
@@ -236,12 +236,12 @@ class Walk:
                         "in PyTorch, make them floats first: tensor.dequantize()",
                     )
                 itemsize = 1 if kind.name == "UntypedStorage" else _STORAGES[kind.name][1]
-                wanted = found.setdefault(str(key), count * itemsize)
+                wanted = sizes.setdefault(str(key), count * itemsize)
                 if type(count) is not int or count < 0 or wanted != count * itemsize:
                     raise ValueError(f"{count} elements")
             except (ValueError, AttributeError, TypeError, KeyError) as err:
                 raise Unsound(f"it has a storage that none is ({type(err).__name__}: {str(err)[:80]})") from err
-        return found
+        return sizes
 
     def require_given_bytes(self) -> None:
         """Raises: Foreign for a call that makes a value of more bytes than it is given.

@@ -70,21 +70,21 @@ class PytorchStore(ModuleStore):
     def read(self) -> ModuleRecord:
         """The tensors by dotted keys; other values are left."""
         assert isinstance(self.source, Path), "a PytorchStore is made by from_file"
-        found = _load(self.source)
+        content = _load(self.source)
         if self.top_level_key is not None:
-            if not isinstance(found, Mapping) or self.top_level_key not in found:
-                there = ", ".join(map(word_of, found)) if isinstance(found, Mapping) else type(found).__name__
+            if not isinstance(content, Mapping) or self.top_level_key not in content:
+                there = ", ".join(map(word_of, content)) if isinstance(content, Mapping) else type(content).__name__
                 raise cannot_load(
                     self.name,
                     f"it has no key {self.top_level_key}; it has {there[:400]}",
                     _KIND,
                     "name one of those in with_top_level_key",
                 )
-            found = found[self.top_level_key]
+            content = content[self.top_level_key]
         entries: dict[str, RecordEntry] = {}
         shared: dict[tuple[Any, ...], RecordEntry] = {}
         faults: list[str] = []
-        for key, tensor in _tensors(self.name, found):
+        for key, tensor in _tensors(self.name, content):
             fault = _fault(key, tensor) or (f"{key} stands there twice" if key in entries else None)
             if fault is not None:
                 faults.append(fault)
@@ -129,11 +129,11 @@ def _load(path: Path) -> object:
 
 def _asked(path: Path, message: str, zipped: bool) -> list[str]:
     """The names that a pickle wants called: all of them where torch can list them, else the first."""
-    found = [name for name in _ASKED.findall(message) if name]
-    if found and zipped:
+    names = [name for name in _ASKED.findall(message) if name]
+    if names and zipped:
         with suppress(Exception):  # the list is a courtesy; the refusal stands without it
-            found = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path)) or found
-    return list(dict.fromkeys(found))
+            names = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path)) or names
+    return list(dict.fromkeys(names))
 
 
 def _require_storages(source: Source, zipped: bool) -> None:

@@ -32,7 +32,7 @@ class KeyRemapper:
 
     @staticmethod
     def from_patterns(patterns: Iterable[tuple[str, str]]) -> KeyRemapper:
-        """Of pairs of pattern and replacement."""
+        """Makes a remapper of pairs of pattern and replacement."""
         remapper = KeyRemapper()
         for pattern, to in patterns:
             remapper = remapper.add_pattern(pattern, to)
@@ -123,7 +123,7 @@ def _numbers(keys: Iterable[str]) -> dict[str, dict[int, int]]:
         for prefix, part in _steps(key):
             if part.isdecimal() and len(part) < 19:
                 seen.setdefault(prefix, set()).add(int(part))
-    return {prefix: {number: i for i, number in enumerate(sorted(found))} for prefix, found in seen.items()}
+    return {prefix: {number: i for i, number in enumerate(sorted(numbers))} for prefix, numbers in seen.items()}
 
 
 def _steps(key: str) -> list[tuple[str, str]]:
@@ -133,14 +133,14 @@ def _steps(key: str) -> list[tuple[str, str]]:
 
 def renamed(values: Mapping[str, V], names: Mapping[str, str]) -> dict[str, V]:
     """The values under their new names.  Raises: RecordError where two get one name."""
-    found: dict[str, V] = {}
+    by_name: dict[str, V] = {}
     first: dict[str, str] = {}
     clashes = []
     for key, value in values.items():
         name = names.get(key, key)
-        if name in found:
+        if name in by_name:
             clashes.append(f"{first[name]} and {key} both become {name}")
-        found[name], first[name] = value, first.get(name, key)
+        by_name[name], first[name] = value, first.get(name, key)
     if clashes:
         raise RecordError(
             "keys cannot be renamed",
@@ -148,4 +148,4 @@ def renamed(values: Mapping[str, V], names: Mapping[str, str]) -> dict[str, V]:
             expected="a name of its own for each",
             mend="make the pattern say more: ^ and $ bind it to the ends",
         )
-    return found
+    return by_name

@@ -56,17 +56,17 @@ class ApplyResult:
 
     def lines(self, partial: bool = False) -> list[str]:
         """Every fault in words: those of values, then missing keys, with the closest names."""
-        found = [str(error) for error in self.errors]
+        faults = [str(error) for error in self.errors]
         for path, _ in () if partial else self.missing:
             near = self.closest(path)
-            found.append(f"missing {path}" + (f" (is it {near}?)" if near else ""))
-        return found
+            faults.append(f"missing {path}" + (f" (is it {near}?)" if near else ""))
+        return faults
 
     def __str__(self) -> str:
         counts = (
             f"{len(self.applied)} applied, {len(self.skipped)} skipped, {len(self.missing)} missing,"
             f" {len(self.unused)} unused, {len(self.errors)} wrong"
         )
-        told = shortened(self.lines()) + shortened([f"unused {key}" for key in self.unused])
-        told += [f"tied {' = '.join(keys)}" for keys in self.tied]
-        return "\n  ".join([counts, *told])
+        lines = shortened(self.lines()) + shortened([f"unused {key}" for key in self.unused])
+        lines += [f"tied {' = '.join(keys)}" for keys in self.tied]
+        return "\n  ".join([counts, *lines])
