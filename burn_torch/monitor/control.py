@@ -71,8 +71,8 @@ class Stoppable(Protocol):
 class ControlServer:
     """Listens for commands until it is closed; `start` returns at once.
 
-    `on_command(how, reason)` hears of a stop or a kill before it is done.  A server that cannot listen says why to `notice`
-    and the run goes on without it.
+    `on_command(how, reason)` hears of a stop or a kill before it is done.  A server that cannot listen says why to
+    `notice`, and the run goes on without it.
     """
 
     def __init__(
