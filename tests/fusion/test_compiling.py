@@ -117,51 +117,46 @@ def test_a_worker_that_would_compile_something_else_says_so_and_stores_nothing(t
     assert not compiled_here(kernels()[0])
 
 
-def test_workers_that_die_or_hang_leave_no_process_and_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """The processes that workers start."""
+    processes: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def noted(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        processes.append(start(*args, **kwargs))
+        return processes[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    return processes
+
+
+@pytest.mark.parametrize("program", ["raise SystemExit(1)", "import time\ntime.sleep(600)", "print('{')"])
+def test_workers_that_die_hang_or_lie_leave_no_process_and_no_error(
+    program: str, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    started: list[subprocess.Popen[str]] = []
-    programs = {"dies": "raise SystemExit(1)", "hangs": "import time\ntime.sleep(600)", "lies": "print('{')"}
-
-    def start() -> subprocess.Popen[str]:
-        word = list(programs)[len(started) % len(programs)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-        started.append(subprocess.Popen([sys.executable, "-c", programs[word]], **pipes))  # type: ignore[call-overload]
-        return started[-1]
-
-    monkeypatch.setattr(compiling, "_start_worker", start)
     begun = time.monotonic()
-    assert compiling.compiled_at_once([{"hash": str(n)} for n in range(9)], 3, patience_s=2.0) == 0
+    jobs: list[dict[str, object]] = [{"hash": str(n)} for n in range(9)]
+    assert compiling.compiled_at_once(jobs, 3, 1.0, (sys.executable, "-c", program)) == 0
     assert time.monotonic() - begun < 20.0
-    assert len(started) == 3
+    assert len(started) >= 3
     assert all(worker.returncode is not None for worker in started), "waited for: no zombie"
 
 
-def test_an_interrupted_wait_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[subprocess.Popen[str]] = []
-    make = compiling._start_worker
+def test_an_interrupted_wait_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch, started: list[subprocess.Popen[bytes]]
+) -> None:
+    def interrupted(futures: Any, timeout: float) -> Any:
+        while len(started) < 2:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
 
-    def start() -> subprocess.Popen[str]:
-        started.append(make())
-        return started[-1]
-
-    monkeypatch.setattr(compiling, "_start_worker", start)
-    monkeypatch.setattr(threading.Thread, "join", _interrupt_join(threading.Thread.join))
+    monkeypatch.setattr(compiling, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        compiling.compiled_at_once(jobs_of(kernels()), 2)
+        compiling.compiled_at_once(
+            [{"hash": "1"}, {"hash": "2"}], 2, command=(sys.executable, "-c", "import time\ntime.sleep(600)")
+        )
     assert all(worker.returncode is not None for worker in started)
-
-
-def _interrupt_join(join: Any) -> Any:
-    asked: list[None] = []
-
-    def interrupted(self: Any, timeout: float | None = None) -> None:
-        if not asked:
-            asked.append(None)
-            raise KeyboardInterrupt
-        join(self, timeout)
-
-    return interrupted
 
 
 def test_a_program_without_a_main_guard_starts_workers_once(tmp_path: Path) -> None:
@@ -176,6 +171,15 @@ def test_a_program_without_a_main_guard_starts_workers_once(tmp_path: Path) -> N
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split() == ["begun", "2"]
+
+
+def test_one_pool_starts_all_processes_that_compile() -> None:
+    import burn_kernels
+    import burn_torch
+
+    homes = (Path(burn_torch.__file__).parent / "backend", Path(burn_kernels.__file__).parent)
+    files = [path for home in homes for path in home.rglob("*.py") if "Popen(" in path.read_text(encoding="utf-8")]
+    assert [path.name for path in files] == ["workers.py"]
 
 
 def test_workers_that_compile_nothing_are_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,14 @@ kernel: whatever is not in the cache is compiled by who launches it, and fails t
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import os
-import queue
-import select
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,14 +29,11 @@ from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.tunable import Inputs, Tunable
 from burn_kernels.autotune.tuner import reduced
 from burn_kernels.launch import Launch, Machine, recording
+from burn_kernels.workers import PATIENCE_S, Answer, Workers
 
 __all__ = ["Compilers", "Variant", "launches", "variants"]
 
 WORKER = "burn_kernels.autotune.compile_worker"
-PATIENCE_S = 120.0
-"""For one kernel, and for a process to begin."""
-MOST_DEATHS = 3
-"""Of processes in one place, after which none is begun there any more."""
 
 
 # -- what is to be compiled --------------------------------------------------------------------------
@@ -105,15 +100,8 @@ def _kind_of(value: Any, plain: bool) -> object:
 
 # -- the processes -----------------------------------------------------------------------------------
 @dataclass
-class _Job:
-    variant: Variant
-    done: bool = False
-    why_not: str = ""
-
-
-@dataclass
 class Tally:
-    """What came of it."""
+    """The sums of what the processes did."""
 
     compiled: int = 0
     spent_s: float = 0.0
@@ -137,47 +125,38 @@ class Compilers:
         command: Sequence[str] = (sys.executable, "-m", WORKER),
     ) -> None:
         self.tally = Tally()
-        self._command = [*command, json.dumps(asdict(machine) | {"launchers": launchers})]
-        self._patience_s = patience_s
-        self._jobs: dict[tuple[object, ...], _Job] = {}
-        self._by_key: dict[str, list[_Job] | None] = {}
-        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        about = json.dumps(asdict(machine) | {"launchers": launchers})
+        folder = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_MODULE_LOADING": "LAZY"}
+        self._workers = Workers([*command, about], count, patience_s=patience_s, environment=environment)
+        self._asked: dict[tuple[object, ...], Future[Answer | None]] = {}
+        self._done: set[Future[Answer | None]] = set()
+        self._by_key: dict[str, list[Future[Answer | None]] | None] = {}
         self._changed = threading.Condition()
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._working = count
         self._ending = False
-        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
-        for one in self._threads:
-            one.start()
 
     def __enter__(self) -> Compilers:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Ends all processes; kernels that nobody has begun are not compiled."""
+    def __exit__(self, *fault: object) -> None:
+        """Ends all processes; kernels that no process has begun are not compiled."""
         with self._changed:
             self._ending = True
-            running = list(self._running)
             self._changed.notify_all()
-        for process in running:
-            process.kill()
-        for _thread in self._threads:
-            self._queue.put(None)
-        for one in self._threads:
-            one.join()
+        self._workers.__exit__(*fault)
 
-    # -- asking ----------------------------------------------------------------------------------
     def ask(self, key: str, wanted: Iterable[Variant]) -> None:
         """Has the kernels of a key compiled, after those of the keys before it."""
-        jobs = []
+        answers = []
         with self._changed:
             for variant in wanted:
-                job = self._jobs.get(variant.print)
-                if job is None:
-                    job = self._jobs[variant.print] = _Job(variant)
-                    self._queue.put(job)
-                jobs.append(job)
-            self._by_key[key] = jobs
+                answer = self._asked.get(variant.print)
+                if answer is None:
+                    answer = self._asked[variant.print] = self._workers.submit(variant.request())
+                    answer.add_done_callback(functools.partial(self._count, variant))
+                answers.append(answer)
+            self._by_key[key] = answers
             self._changed.notify_all()
 
     def skip(self, key: str, why_not: str) -> None:
@@ -194,98 +173,26 @@ class Compilers:
         """
         with self._changed:
             while True:
-                jobs = {key: self._by_key[key] for key in keys if key in self._by_key}
-                for key, mine in jobs.items():
-                    if mine is not None and all(job.done for job in mine):
+                asked = {key: self._by_key[key] for key in keys if key in self._by_key}
+                for key, answers in asked.items():
+                    if answers is not None and self._done.issuperset(answers):
                         return key
-                alone = len(jobs) == len(keys) and not any(jobs.values())
-                if alone or self._ending or not self._working:
+                alone = len(asked) == len(keys) and not any(asked.values())
+                if alone or self._ending or not self._workers.left:
                     return keys[0]
                 left = until - time.monotonic()
                 if left <= 0:
                     return None
                 self._changed.wait(min(left, 1.0))
 
-    # -- serving ---------------------------------------------------------------------------------
-    def _serve(self) -> None:
-        """The thread of one process: hands it one kernel after the other, and begins another one where it ended."""
-        deaths, process = 0, None
-        try:
-            while deaths < MOST_DEATHS and (job := self._queue.get()) is not None and not self._ending:
-                begun = time.monotonic()
-                if process is None:
-                    process = self._begin()
-                why_not = self._compile(process, job) if process is not None else "no process could be begun"
-                if process is None or process.poll() is not None:
-                    process, deaths = None, deaths + 1
-                self._finish(job, why_not, time.monotonic() - begun)
-        finally:
-            if process is not None:
-                _end(process)
-            with self._changed:
-                self._working -= 1
-                self._changed.notify_all()
-
-    def _begin(self) -> subprocess.Popen[bytes] | None:
-        folder = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
-        try:
-            process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_MODULE_LOADING": "LAZY"},
-            )
-        except OSError:
-            return None
+    def _count(self, variant: Variant, future: Future[Answer | None]) -> None:
+        answer = future.result()
         with self._changed:
-            self._running.add(process)
-            if self._ending:
-                process.kill()
-        return process
-
-    def _compile(self, process: subprocess.Popen[bytes], job: _Job) -> str:
-        """Has one kernel compiled; returns why it was not, or an empty text."""
-        assert process.stdin is not None
-        request = json.dumps(job.variant.request()) + "\n"
-        try:
-            process.stdin.write(request.encode())
-            process.stdin.flush()
-            line = self._line(process)
-            return str(json.loads(line)["why_not"])
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-            _end(process)
-            return f"the process that compiles ended with {process.returncode} ({type(error).__name__}: {error})"
-
-    def _line(self, process: subprocess.Popen[bytes]) -> bytes:
-        assert process.stdout is not None
-        until, text = time.monotonic() + self._patience_s, b""
-        while not text.endswith(b"\n"):
-            there, _, _ = select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))
-            if not there:
-                raise TimeoutError(f"no answer within {self._patience_s:.0f} s")
-            part = os.read(process.stdout.fileno(), 65_536)
-            if not part:
-                raise EOFError("no answer")
-            text += part
-        return text
-
-    def _finish(self, job: _Job, why_not: str, took_s: float) -> None:
-        with self._changed:
-            job.done, job.why_not = True, why_not
-            self.tally.spent_s += took_s
-            if why_not and not self._ending:
-                self.tally.failed.append(f"{job.variant.print[0]} of {job.variant.op}: {why_not}")
-            elif not why_not:
-                self.tally.compiled += 1
-            self._running = {process for process in self._running if process.poll() is None}
+            self._done.add(future)
+            if answer is not None:
+                self.tally.spent_s += answer.took_s
+                if not answer.why_not:
+                    self.tally.compiled += 1
+                elif not self._ending:
+                    self.tally.failed.append(f"{variant.print[0]} of {variant.op}: {answer.why_not}")
             self._changed.notify_all()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()

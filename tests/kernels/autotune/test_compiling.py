@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels.autotune import compiling
+from burn_kernels import workers
 from burn_kernels.autotune.compiling import Compilers, Variant, launches, variants
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.selection import Selector
@@ -81,7 +81,7 @@ def test_a_process_that_fails_costs_its_own_kernel_only(number: int, complaint: 
 
 def test_where_every_process_dies_nobody_waits() -> None:
     with stand_in(1) as compilers:
-        compilers.ask("a", [variant(1, str(name)) for name in range(compiling.MOST_DEATHS + 2)])
+        compilers.ask("a", [variant(1, str(name)) for name in range(workers.MOST_DEATHS + 2)])
         assert compilers.wait(["a"]) == "a"
     assert compilers.tally.compiled == 0
 

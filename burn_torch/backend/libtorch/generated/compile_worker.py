@@ -28,7 +28,7 @@ def main() -> None:
             answer = compiled(job)
         except Exception as fault:  # whoever waits compiles it then, and words what is wrong
             answer = f"{type(fault).__name__}: {fault}"
-        print(json.dumps({"hash": job["hash"], "fault": answer}), file=sys.__stdout__, flush=True)
+        print(json.dumps({"why_not": answer}), file=sys.__stdout__, flush=True)
 
 
 def compiled(job: dict[str, Any]) -> str:

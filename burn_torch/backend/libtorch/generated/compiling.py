@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import json
 import os
-import queue
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +33,9 @@ _LEAST: Final = 3
 _MOST: Final = 8
 _PATIENCE_S: Final = 30.0
 """Kernels that take longer altogether are compiled where they are launched; no worker outlives this."""
+
+_COMMAND: Final = (sys.executable, "-P", str(compile_worker.__file__))
+"""-P: the folder of the file hides no module."""
 
 _asked: Final[set[str]] = set()
 """Kernels that workers were asked for: once each."""
@@ -152,53 +153,13 @@ def _collect_compilations() -> Iterator[list[tuple[object, object, str]]]:
 
 
 # -- processes --------------------------------------------------------------------------------------------
-def compiled_at_once(jobs: Sequence[dict[str, object]], count: int, patience_s: float = _PATIENCE_S) -> int:
+def compiled_at_once(
+    jobs: Sequence[dict[str, object]], count: int, patience_s: float = _PATIENCE_S, command: Sequence[str] = _COMMAND
+) -> int:
     """Lets `count` processes do these jobs; how many were done.  No process is left when it returns or raises."""
-    waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    for job in jobs:
-        waiting.put(job)
-    end, done = time.monotonic() + patience_s, [0] * count
-    lock, ended, started = threading.Lock(), threading.Event(), list[subprocess.Popen[str]]()
+    from burn_kernels.workers import Workers
 
-    def ask(number: int) -> None:
-        with suppress(OSError, ValueError, queue.Empty):  # of a worker that is gone the others take what is left
-            with lock:
-                if ended.is_set():
-                    return
-                worker = _start_worker()
-                started.append(worker)
-            while not ended.is_set():
-                job = waiting.get_nowait()
-                assert worker.stdin is not None
-                assert worker.stdout is not None
-                worker.stdin.write(json.dumps(job) + "\n")
-                worker.stdin.flush()
-                done[number] += not json.loads(worker.stdout.readline())["fault"]
-
-    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(count)]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, end - time.monotonic()))
-    finally:
-        with lock:
-            ended.set()
-            for worker in started:
-                worker.kill()  # ends the reading of its thread too
-        for thread in threads:
-            thread.join()
-        for worker in started:
-            worker.wait()
-            for pipe in (worker.stdin, worker.stdout):
-                with suppress(OSError):  # what was not sent any more
-                    if pipe is not None:
-                        pipe.close()
-    return sum(done)
-
-
-def _start_worker() -> subprocess.Popen[str]:
-    command = [sys.executable, "-P", str(compile_worker.__file__)]  # -P: the folder of the file hides no module
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
-    )
+    with Workers(command, count, patience_s=patience_s, quiet=True) as workers:
+        ended, _ = wait([workers.submit(job) for job in jobs], timeout=patience_s)
+        answers = [future.result() for future in ended]
+    return sum(answer is not None and not answer.why_not for answer in answers)
