@@ -17,6 +17,7 @@ from benchmarks._kernels.problems import SIZES, gpt2, operations, random
 from benchmarks._kernels.rivals import CHOSEN, Task, attention_task, task, tensors_task
 from benchmarks._kernels.rows import Case
 from benchmarks._kernels.timing import Timer
+from burn_kernels import REGISTRY
 
 __all__ = ["cases", "chosen", "chosen_cases", "in_this_run", "jax_tasks"]
 
@@ -78,7 +79,8 @@ def jax_tasks(arguments: Any) -> Iterator[Task]:
     try:
         known = {f"{name} {tag}": (name, make, options) for name, make, tag, options in operations()}
         attentions = {f"attention {problem.tag}": problem for problem in attending.PROBLEMS}
-        groups = {"adamw 124M": 4, "lion 124M": 3, "tensor_norm 124M": 1}
+        groups = {"adamw 124M": ("adamw", 4), "lion 124M": ("lion", 3)}
+        groups |= {f"{spec.name} {row.tag}": row.jax for spec in REGISTRY.values() for row in spec.rows if row.jax}
         for case, passed in chosen(arguments):
             named = in_this_run(case)
             jax_task: Task | None = None
@@ -91,7 +93,7 @@ def jax_tasks(arguments: Any) -> Iterator[Task]:
                 problem = attentions[case].small(64) if SIZES.tiny else attentions[case]
                 jax_task = attention_task(case, passed, problem, gpu=device == "cuda")
             elif case in groups:
-                jax_task = tensors_task(named, passed, groups[case], gpt2(1.0))
+                jax_task = tensors_task(named, passed, *groups[case], gpt2(1.0))
             elif case.startswith("dropout"):
                 jax_task = task(named, passed, "dropout", (random(SIZES.rows, 8192),), {"prob": 0.1})
             if jax_task is not None:

@@ -207,7 +207,7 @@ def lion(*tensors: Array, lr: float = 1e-4, decay: float = 0.0) -> Array:
     return updated
 
 
-def tensor_norm(*tensors: Array) -> Array:
+def norm_and_factor(*tensors: Array) -> Array:
     norm = jnp.sqrt(sum(jnp.vdot(x, x) for x in tensors))
     return norm, jnp.minimum(1.0, 1.0 / (norm + 1e-6))
 
@@ -216,7 +216,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     f.__name__: f
     for f in (softmax, layer_norm, rms_norm, residual_layer_norm, residual_rms_norm, cross_entropy, dropout,
               linear_cross_entropy, gelu, swiglu, geglu, linear, rope, reduction, embedding_backward, attention,
-              batch_norm, group_norm, convolution, adamw, lion, tensor_norm)
+              batch_norm, group_norm, convolution, adamw, lion, norm_and_factor)
 }  # fmt: skip
 
 

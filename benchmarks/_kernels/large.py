@@ -8,13 +8,16 @@ from typing import Any
 import torch
 
 from burn_kernels import activation, reduce, rope
-from burn_kernels.spec import Draw, Problem
+from burn_kernels.spec import REGISTRY, Draw, Problem
 
 __all__ = ["large"]
 
 
 def large(name: str, draw: Draw) -> Iterator[Problem]:
     """Problems large enough that errors average, at widths that are powers of two and at others."""
+    if (problems := REGISTRY[name].large) is not None:
+        yield from problems(draw)
+        return
     for cols in (49, 1024, 5120, 16384, 20000):
         x = draw.normal(64, cols, std=2.0)
         if name in ("softmax", "log_softmax"):
@@ -68,8 +71,6 @@ def large(name: str, draw: Draw) -> Iterator[Problem]:
         starts = torch.tensor([0, 100, 133, 133, 300], dtype=torch.int32)
         operands = draw.normal(300, 4, 64), draw.normal(300, 2, 64), draw.normal(300, 2, 64)
         yield Problem((*operands, starts, starts), {"longest_q": 167, "longest_k": 167, "causal": True})
-    if name == "tensor_norm":
-        yield Problem(([draw.normal(100, 331), draw.normal(7)],))
     if name == "lion":
         yield Problem(([draw.normal(100, 331)], [draw.normal(100, 331)], [draw.normal(100, 331)]), {"lr": 1e-2})
     if name in ("adam", "adamw"):

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from benchmarks._kernels import attending
+from benchmarks._kernels import attending, problems
 from benchmarks._kernels.calls import bound, compiled_by_torch, errors, ours, theirs, wanted
 from benchmarks._kernels.problems import SIZES, gpt2, gpt2_table, random
 from benchmarks._kernels.rows import Case
 from benchmarks._kernels.timing import Call
-from burn_kernels import REGISTRY, batch_norm, dropout, lion, optimizer, rope, tensor_norm
+from burn_kernels import REGISTRY, KernelSpec, batch_norm, dropout, lion, optimizer, rope
 
 __all__ = ["OWN", "attention_cases", "rope_computed_cases"]
 
@@ -79,19 +79,15 @@ def lion_cases(arguments: Any) -> Iterator[Case]:
     yield Case("lion 124M", spec, "step", spec.bytes_moved(groups[0]), variants)
 
 
-def tensor_norm_cases(arguments: Any) -> Iterator[Case]:
-    """The norm of GPT-2's gradients, and by what they are clipped."""
-    spec, grads = REGISTRY["tensor_norm"], gpt2(1e-2)
-    grads_table = tensor_norm.table(grads)
-
-    def plain() -> tuple[torch.Tensor, torch.Tensor]:
-        norm = torch.nn.utils.get_total_norm(grads)
-        return norm, (1.0 / (norm + 1e-6)).clamp(max=1.0)
-
-    variants: dict[str, Call] = {"ours": functools.partial(tensor_norm.clip_factor, grads_table, 1.0), "eager": plain}
-    if not arguments.no_compile:
-        variants["compile"] = compiled_by_torch(plain)
-    yield Case("tensor_norm 124M", spec, "f", spec.bytes_moved(grads), variants)
+def row_cases(spec: KernelSpec, arguments: Any) -> Iterator[Case]:
+    """The rows that a kernel's spec describes."""
+    for row in spec.rows:
+        inputs = row.inputs(problems)
+        plain = functools.partial(row.eager, *inputs)
+        variants: dict[str, Call] = {"ours": row.ours(*inputs), "eager": plain}
+        if not arguments.no_compile:
+            variants["compile"] = compiled_by_torch(plain)
+        yield Case(f"{spec.name} {row.tag}", spec, row.passed, spec.bytes_moved(*inputs), variants)
 
 
 def rope_computed_cases() -> Iterator[Case]:
@@ -191,8 +187,8 @@ OWN: dict[str, Callable[[Any], Iterator[Case]]] = {
     "attention_packed": attention_cases,
     "adamw": adamw_cases,
     "lion": lion_cases,
-    "tensor_norm": tensor_norm_cases,
     "dropout": dropout_cases,
     "conv_block": conv_block_cases,
+    **{spec.name: functools.partial(row_cases, spec) for spec in REGISTRY.values() if spec.rows},
 }
 """By the first word of their cases."""

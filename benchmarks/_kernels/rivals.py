@@ -19,6 +19,7 @@ import torch
 from benchmarks._kernels.attending import Problem
 from benchmarks._steps.asking import Asked, jax_environment
 from benchmarks._steps.measure import Failed
+from burn_kernels import REGISTRY
 from burn_kernels.reduce import references as reduce_parts
 
 __all__ = ["CHOSEN", "Jax", "Task", "attention_task", "liger_function", "task", "tensors_task"]
@@ -48,7 +49,7 @@ CHOSEN: Mapping[str, tuple[str, ...]] = {
     "gelu 8192x8192": ("fb",),
     "dropout 8192x8192": ("f",),
     "embedding_backward 16384 of 50257x768": ("f",),
-    "tensor_norm 124M": ("f",),
+    **{f"{spec.name} {row.tag}": (row.passed,) for spec in REGISTRY.values() for row in spec.rows},
     "lion 124M": ("step",),
     "adamw 124M": ("step",),
     "residual_rms_norm 16384x4096": ("fb",),
@@ -170,10 +171,10 @@ def attention_task(case: str, passed: str, problem: Problem, *, gpu: bool) -> Ta
     return Task(f"{case} {passed}", "attention", [(shape, "bfloat16", 0) for shape in shapes], graded, options)
 
 
-def tensors_task(case: str, passed: str, groups: int, tensors: Sequence[torch.Tensor]) -> Task:
+def tensors_task(case: str, passed: str, function: str, groups: int, tensors: Sequence[torch.Tensor]) -> Task:
     """A step of an optimizer, or the norm, over so many lists of such tensors."""
     inputs = [(list(x.shape), "float32", 0) for x in tensors] * groups
-    return Task(f"{case} {passed}", case.partition(" ")[0], inputs)
+    return Task(f"{case} {passed}", function, inputs)
 
 
 SHORTEST_MS = 0.03

@@ -141,6 +141,11 @@ def element_types(name: str, calls: list[Any]) -> str:
     return ", ".join(kinds)
 
 
+def takes_list(call: Any) -> bool:
+    """Returns whether the call is of an operator of one list of tensors."""
+    return isinstance(call.args[0], list) and not isinstance(call.args[-1], dict)
+
+
 def reductions(name: str, calls: list[Any]) -> str:
     """Those of the three that run and agree with torch."""
     import torch
@@ -183,7 +188,7 @@ def zero_size(name: str, calls: list[Any]) -> str:
     from burn_kernels.torch._problems import ADAPTERS
 
     call, adapter = calls[0], ADAPTERS[calls[0].op]
-    if name == "tensor_norm":
+    if takes_list(call):
         return "yes" if adapter.run(([x[:0] for x in call.args[0]], 2.0)) == 0.0 else "no"
     if adapter.verify is not None:
         groups = [None if group is None else [x[:0] for x in group] for group in call.args[:-1]]
@@ -225,12 +230,12 @@ def second_derivative(name: str, calls: list[Any]) -> str:
     from burn_kernels.torch._problems import ADAPTERS
 
     adapter = ADAPTERS[calls[0].op]
-    if name == "tensor_norm":
+    if takes_list(calls[0]):
         tensors, order = calls[0].args[0], 2.0
         inputs = [x.detach().clone().requires_grad_() for x in tensors]
 
         def of(*leaves: Any) -> Any:
-            return torch.ops.burn_kernels.tensor_norm(list(leaves), order)
+            return getattr(torch.ops.burn_kernels, calls[0].op)(list(leaves), order)
 
     elif not adapter.graded:
         return "no gradient"

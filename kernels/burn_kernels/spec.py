@@ -17,7 +17,7 @@ from burn_kernels.launcher import Launcher
 from burn_kernels.operators import Operator
 from burn_kernels.registry import Registry
 
-__all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "register", "register_kernel"]
+__all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "Row", "register", "register_kernel"]
 
 
 @checked
@@ -89,6 +89,23 @@ class Draw:
         return self.normal(batch, channels, height, width)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row of the benchmark: a call of ours beside what users of PyTorch write."""
+
+    tag: str
+    """The sizes in words."""
+    inputs: Callable[[Any], tuple[Any, ...]]
+    """(draw) -> what is timed; `draw.random(*shape)` and `draw.gpt2(scale)` draw tensors on the device."""
+    ours: Callable[..., Callable[[], Any]]
+    """(*inputs) -> our call; what is prepared once is prepared before it."""
+    eager: Callable[..., Any]
+    """(*inputs) -> the same in torch."""
+    passed: str = "f"
+    jax: tuple[str, int] | None = None
+    """The function of the JAX worker that computes it, and how many lists of tensors it takes."""
+
+
 @checked
 @dataclass(frozen=True, kw_only=True)
 class KernelSpec:
@@ -129,10 +146,14 @@ class KernelSpec:
     """(*inputs, **options) -> how large the numbers are whose difference an output may be; see `verify.compare`."""
     operators: tuple[Operator, ...] = ()
     """The operators of PyTorch that it gives; specs may share one."""
+    large: Callable[[Draw], Iterable[Problem]] | None = None
+    """Problems large enough that errors average, for the rule of errors and for a GPU."""
+    rows: tuple[Row, ...] = ()
+    """Rows of the benchmark, beside those of `benchmarks/_kernels/problems.py`."""
     draw_call: Callable[[Draw], tuple[Any, ...]] | None = None
     """(draw) -> the arguments of a call of its first operator, or of its launcher where it has none, options last:
     sizes, layouts and options as models may have them."""
-    bound: Mapping[str, Any] = field(default_factory=dict)
+    bound: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The arguments by which a call of a shared operator is one of this spec."""
 
     def complete_operators(self) -> list[Operator]:

@@ -12,6 +12,7 @@ its share, a second launch joins the shares.  Norm and factor stay on the device
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, laun
 from burn_kernels.operators import Operator, leaf
 from burn_kernels.optimizer import _TYPES, _pointer
 from burn_kernels.reduce.kernels import _peak
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, KernelSpec, Problem, Row, register
 from burn_kernels.tensor_table import CHUNK, Tensors
 
 __all__ = ["Config", "Table", "candidates", "clip_factor", "default", "norm", "reference", "table"]
@@ -64,7 +65,7 @@ def default(machine: Machine) -> Config:
 
 
 def candidates(machine: Machine) -> list[Config]:
-    """What a tuner may try, the default first."""
+    """The configs that a tuner may try, the default first."""
     return [Config(4096, 8), Config(2048, 4), Config(8192, 8), Config(4096, 4)]
 
 
@@ -137,7 +138,7 @@ def _finish(share_ptr, norm_ptr, factor_ptr, shares, most, ORDER: tl.constexpr, 
 # -- launchers ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Table:
-    """Where each chunk of each tensor lies, a part for each element type; valid while no tensor in it moves."""
+    """The place of each chunk of each tensor, a part for each element type; valid while no tensor in it moves."""
 
     tensors: list[torch.Tensor]
     parts: list[tuple[torch.dtype, torch.Tensor, bool]]
@@ -200,9 +201,9 @@ def clip_factor(
     >>> clip_factor([torch.tensor([3.0, 4.0])], 2.5)
     (tensor(5.), tensor(0.5000))
     """
-    found, factor = _run("clip_factor", tensors, order, most, config)
+    size, factor = _run("clip_factor", tensors, order, most, config)
     assert factor is not None
-    return found, factor
+    return size, factor
 
 
 def _run(
@@ -215,23 +216,23 @@ def _run(
             expected="order 1, 2 or inf" + ("" if most is None else "; most above 0"),
             mend="choose one of these",
         )
-    made = tensors if isinstance(tensors, Table) else table([x.contiguous() for x in tensors])
-    count = sum(part[1].shape[0] for part in made.parts)
-    if not count or not runs_kernel(op, *made.tensors):
-        found = reference(made.tensors, order=order)
-        return found, None if most is None else (most / (found + 1e-6)).clamp(max=1.0)
-    first = made.tensors[0]
+    places = tensors if isinstance(tensors, Table) else table([x.contiguous() for x in tensors])
+    count = sum(part[1].shape[0] for part in places.parts)
+    if not count or not runs_kernel(op, *places.tensors):
+        size = reference(places.tensors, order=order)
+        return size, None if most is None else (most / (size + 1e-6)).clamp(max=1.0)
+    first = places.tensors[0]
     shares = torch.empty(count, dtype=torch.float32, device=first.device)
-    found = torch.empty((), dtype=torch.float32, device=first.device)
-    factor = None if most is None else torch.empty_like(found)
+    size = torch.empty((), dtype=torch.float32, device=first.device)
+    factor = None if most is None else torch.empty_like(size)
     kind = 0 if order == math.inf else int(order)
     begin = 0
-    for dtype, chunks, aligned in made.parts:
+    for dtype, chunks, aligned in places.parts:
         if chunks.shape[0]:
             _launch(first, dtype, chunks, aligned, shares[begin:], kind, config)
             begin += chunks.shape[0]
-    launch(_finish, (1,), first, shares, found, factor, count, most or 0.0, warps=8, ORDER=kind, BLOCK=2048)
-    return found, factor
+    launch(_finish, (1,), first, shares, size, factor, count, most or 0.0, warps=8, ORDER=kind, BLOCK=2048)
+    return size, factor
 
 
 def _launch(
@@ -276,12 +277,12 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     lead, size = 0 if facts.align == 16 else 1, facts.free[0] * CHUNK - 5
     order = {"1": 1.0, "2": 2.0, "0": math.inf}[facts.flags.removeprefix("order=")]
     group = [inputs.normal(lead + size, dtype=facts.dtype)[lead:]]
-    made = table(group)
+    group_table = table(group)
     return Trial(
         (group,),
-        lambda given, config: norm(given[0], order=order, config=config),
-        lambda given: reference(given[0], order=order),
-        timed=lambda given, config: norm(made, order=order, config=config),
+        lambda groups, config: norm(groups[0], order=order, config=config),
+        lambda groups: reference(groups[0], order=order),
+        timed=lambda groups, config: norm(group_table, order=order, config=config),
     )
 
 
@@ -325,8 +326,8 @@ _PARTS: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 _MOST_PARTS = 32
 
 
-def _recalled(tensors: list[torch.Tensor]) -> Table:
-    """Where the tensors lie; their addresses are on the device already if they lay there lately.
+def _recall_table(tensors: list[torch.Tensor]) -> Table:
+    """The table of the tensors; their addresses are on the device already if they lay there lately.
 
     Only addresses are kept, not tensors: gradients that are set to None give their memory back.
     """
@@ -364,10 +365,16 @@ def _gradient(saved: Any, dy: torch.Tensor) -> tuple[list[torch.Tensor]]:
         return (list(torch.autograd.grad(size, leaves, dy, create_graph=again, allow_unused=True)),)
 
 
+def _plain_clip(grads: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """The norm and the factor that clips to 1, as users of PyTorch write them."""
+    size = torch.nn.utils.get_total_norm(grads)
+    return size, (1.0 / (size + 1e-6)).clamp(max=1.0)
+
+
 NORM = Operator(
     schema="tensor_norm(Tensor[] tensors, float order) -> Tensor",
     inputs="tensors",
-    forward=lambda tensors, order: norm(_recalled(tensors), order=order),
+    forward=lambda tensors, order: norm(_recall_table(tensors), order=order),
     fake=lambda tensors, *_: _empty(tensors),
     gradients="tensors",
     saved="tensors order",
@@ -376,7 +383,7 @@ NORM = Operator(
 CLIP_FACTOR = Operator(
     schema="clip_factor(Tensor[] tensors, float most, float order) -> (Tensor, Tensor)",
     inputs="tensors",
-    forward=lambda tensors, most, order: clip_factor(_recalled(tensors), most, order=order),
+    forward=lambda tensors, most, order: clip_factor(_recall_table(tensors), most, order=order),
     reference=_plain_factor,
     fake=lambda tensors, *_: (_empty(tensors), _empty(tensors)),
     results="norm factor",
@@ -402,6 +409,16 @@ SPEC = register(
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
         draw_call=_draw_call,
+        large=lambda draw: [Problem(([draw.normal(100, 331), draw.normal(7)],))],
+        rows=(
+            Row(
+                tag="124M",
+                inputs=lambda draw: (draw.gpt2(1e-2),),
+                ours=lambda grads: functools.partial(clip_factor, table(grads), 1.0),
+                eager=_plain_clip,
+                jax=("norm_and_factor", 1),
+            ),
+        ),
         operators=(NORM, CLIP_FACTOR),
     )
 )

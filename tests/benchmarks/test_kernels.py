@@ -296,9 +296,9 @@ def test_a_file_of_rows_grows_and_is_merged_into_another(tmp_path: Path) -> None
     one, two = tmp_path / "one.json", tmp_path / "two.json"
     ran("--only", "softmax", "--out", str(one))
     count = len(json.loads(one.read_text())["rows"])
-    assert "2 rows in" in ran("--only", "softmax,tensor_norm", "--missing", "--out", str(one))
+    assert "2 rows in" in ran("--only", "softmax,lion", "--missing", "--out", str(one))
     rows = json.loads(one.read_text())["rows"]
-    assert [row["case"].split()[0] for row in rows] == ["softmax"] * count + ["tensor_norm"] * 2  # as the cases stand
+    assert [row["case"].split()[0] for row in rows] == ["softmax"] * count + ["lion"] * 2  # as the cases stand
     ran("--merge", str(one), "--out", str(two))
     assert json.loads(two.read_text())["rows"] == rows
 
@@ -360,11 +360,11 @@ def test_beside_bars_torch_compile_searches_and_a_step_is_compiled(monkeypatch: 
 def test_rivals_are_timed_without_jax_too(tmp_path: Path) -> None:
     variables = os.environ | {"OUT": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, str(ROOT / "benchmarks" / "kernels.py"), "--rivals", "--tiny", "--no-compile"]
-    command += ["--only", "softmax,tensor_norm", "--jax-python", str(tmp_path / "absent")]
+    command += ["--only", "softmax,lion", "--jax-python", str(tmp_path / "absent")]
     ran = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     report = json.loads((tmp_path / "kernels-rivals-tiny.json").read_text())
     assert report["jax"] == ""
     assert "no JAX" in ran.stdout
     timed = {(r["case"], r["pass"], r["variant"]) for r in report["rows"]}
-    assert timed >= {("softmax 4x4096", "fb", "eager"), ("tensor_norm 124M", "f", "ours")}
+    assert timed >= {("softmax 4x4096", "fb", "eager"), ("lion 124M", "step", "ours")}

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from burn_kernels import (
+    REGISTRY,
     activation,
     attention,
     batch_norm,
@@ -32,7 +33,6 @@ from burn_kernels import (
     residual_norm,
     rope,
     softmax,
-    tensor_norm,
 )
 from burn_kernels.ahead import compile_launch, resources
 from burn_kernels.convolution.kernels import tile_candidates, tile_weight_candidates
@@ -114,8 +114,11 @@ def optimizer_calls(new: Meta) -> None:
     optimizer.adamw_(table, lr=0.1, step=3, clip=clip)
     optimizer.adamw(group, group, group, group, lr=0.1, step=3, coupled=True)
     lion.lion_(optimizer.table(group, group, group, copies=copies, in_place=True), lr=0.1, clip=clip)
-    tensor_norm.clip_factor(group, 1.0)
-    tensor_norm.norm(group, order=float("inf"))
+    for op in (op for spec in REGISTRY.values() for op in spec.complete_operators()):
+        first, *others = op.arguments()
+        if op.arguments()[first] == "Tensor[]":
+            options = {name: {"most": 1.0, "order": float("inf")}[name] for name in others}
+            op.launchers()[0](group, **options)
     optimizer.sgd(group, group, lr=0.1)
     optimizer.sgd(group, group, group, lr=0.1, momentum=0.9, nesterov=True, clip=clip)
 

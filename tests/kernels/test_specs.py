@@ -37,6 +37,7 @@ from burn_kernels import (
     verify,
 )
 from burn_kernels.launch import H200, recording
+from burn_kernels.registry import FAMILIES
 from burn_kernels.spec import Draw
 
 CPU_DTYPES = (torch.float64, torch.float32, torch.bfloat16)
@@ -70,14 +71,10 @@ def test_kernels_on_a_gpu(spec: KernelSpec, index: int, dtype: torch.dtype) -> N
 
 
 # -- the registry --------------------------------------------------------------------------------------
-def test_the_registry_knows_every_family() -> None:
-    expected = """
-        adam adamw amax amin argmax argmin attention attention_packed batch_norm batch_norm_eval convolution
-        cross_entropy dropout embedding_backward geglu geglu_tanh gelu gelu_tanh group_norm layer_norm linear
-        linear_cross_entropy lion log_softmax logsumexp mean reglu relu residual_layer_norm residual_rms_norm
-        rms_norm rope rope_computed sgd silu softmax sum swiglu tensor_norm var
-    """
-    assert sorted(REGISTRY) == expected.split()
+def test_every_family_registers_an_operation() -> None:
+    homes = {functools.partial(spec.problems).func.__module__ for spec in REGISTRY.values()}
+    without = [name for name in FAMILIES if not any(home.startswith(f"burn_kernels.{name}") for home in homes)]
+    assert without == ["random"]  # whose numbers are exact, and checked one by one
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import doctest
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch.autograd import gradcheck, gradgradcheck
 
+import burn_kernels.torch  # noqa: F401  # registers the operators
 from burn_kernels import (
     KernelArgumentError,
     KernelDeviceError,
@@ -19,6 +22,9 @@ from burn_kernels import (
     optimizer,
     tensor_norm,
 )
+from burn_kernels.autotune.tunable import Tunable
+from burn_kernels.launch import H200, recording
+from burn_kernels.spec import Draw
 
 X = torch.ones(4, 6)
 
@@ -114,6 +120,54 @@ def test_a_step_of_lion_in_place() -> None:
 def test_refusals(error: type[KernelError], message: str, call: Callable[[], object]) -> None:
     with pytest.raises(error, match=f"(?s){message}"):
         call()
+
+
+# -- operators and keys --------------------------------------------------------------------------------
+def leaves() -> list[torch.Tensor]:
+    return [Draw(number).normal(*shape).requires_grad_() for number, shape in enumerate(((4, 7), (3,)))]
+
+
+@pytest.mark.parametrize("order", tensor_norm.ORDERS)
+def test_gradients_of_the_operator(order: float) -> None:
+    def norm(*tensors: torch.Tensor) -> torch.Tensor:
+        return torch.ops.burn_kernels.tensor_norm(list(tensors), order)  # type: ignore[no-any-return]  # an operator
+
+    assert gradcheck(norm, leaves())
+    if order == 2.0:
+        assert gradgradcheck(norm, leaves())
+
+
+@pytest.mark.parametrize("order", [1.0, 2.0])
+def test_what_torch_asks_of_the_operator(order: float) -> None:
+    statuses = torch.library.opcheck(torch.ops.burn_kernels.tensor_norm.default, (leaves(), order))
+    assert set(statuses.values()) == {"SUCCESS"}
+
+
+def test_a_config_is_asked_for_each_element_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, run = list[str](), Tunable.run
+
+    def asking(self: Tunable, x: Any, config: Any, facts: Any, launch: Any) -> Any:
+        keys.append(self.key(self.facts(*facts)))
+        return run(self, x, config, facts, launch)
+
+    monkeypatch.setattr(Tunable, "run", asking)
+    with recording(H200):
+        tensor_norm.norm([torch.zeros(10_000), torch.zeros(3, 4), torch.zeros(9, dtype=torch.bfloat16)], order=1.0)
+    assert keys == [
+        "tensor_norm chunks<=4 chunk=8192 float32 packed align=16 order=1",
+        "tensor_norm chunks<=1 chunk=8192 bfloat16 packed align=16 order=1",
+    ]
+
+
+@pytest.mark.gpu
+def test_a_graph_can_hold_it() -> None:
+    table = tensor_norm.table([torch.randn(64, 1000, device="cuda"), torch.randn(1000, device="cuda")])
+    tensor_norm.clip_factor(table, 1.0)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = tensor_norm.clip_factor(table, 1.0)
+    graph.replay()
+    torch.testing.assert_close(captured, tensor_norm.clip_factor(table, 1.0))
 
 
 def test_examples_in_docstrings() -> None:

@@ -22,6 +22,7 @@ from torch._compile import _disable_dynamo
 from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError
 from burn_kernels.torch import steps as _steps  # noqa: F401  # registers adamw_, sgd_, lion_
+from burn_kernels.torch.tables import get_total_norm
 
 __all__ = ["SGD", "Adam", "AdamW", "Lion"]
 
@@ -98,7 +99,7 @@ class _Fused:
             (device,) = grads
             return {device: _OPS.clip_factor(grads[device], self.clip_norm, 2.0)[1].float()}
         home = next(iter(grads))
-        parts = [_OPS.tensor_norm(found, 2.0).float().to(home) for found in grads.values()]
+        parts = [get_total_norm(found).float().to(home) for found in grads.values()]
         # as torch.nn.utils.clip_grad_norm_, which keeps the norm this far from 0
         clip = (self.clip_norm / (torch.linalg.vector_norm(torch.stack(parts)) + 1e-6)).clamp(max=1.0)
         return {device: clip.to(device) for device in grads}

@@ -45,8 +45,8 @@ def embedding(
             mend="pass the row that stands for padding",
         )
     padding = -1 if padding_idx is None else padding_idx % rows
-    found: torch.Tensor = torch.ops.burn_kernels.embedding(input, weight, padding, scale_grad_by_freq)
-    return found
+    rows_of_input: torch.Tensor = torch.ops.burn_kernels.embedding(input, weight, padding, scale_grad_by_freq)
+    return rows_of_input
 
 
 _norms_checked: Final = functools.partial(checked, but=("norm_type", "max_norm"))  # "inf" and tensors, as torch
@@ -65,8 +65,8 @@ def get_total_norm(
     here.  The result is float32 (of float64 float64) on the tensors' device; nothing waits for it unless
     `error_if_nonfinite` asks.
     """
-    found, _ = _norm_and_factor("get_total_norm", tensors, norm_type, None, error_if_nonfinite)
-    return found
+    norm, _ = _norm_and_factor("get_total_norm", tensors, norm_type, None, error_if_nonfinite)
+    return norm
 
 
 @_norms_checked
@@ -85,11 +85,11 @@ def clip_grad_norm_(
     _require_tensors("clip_grad_norm_", listed)
     grads = [p.grad for p in listed if p.grad is not None]
     with torch.no_grad():
-        found, factor = _norm_and_factor("clip_grad_norm_", grads, norm_type, float(max_norm), error_if_nonfinite)
+        norm, factor = _norm_and_factor("clip_grad_norm_", grads, norm_type, float(max_norm), error_if_nonfinite)
         assert factor is not None
         for device in dict.fromkeys(grad.device for grad in grads):
             torch._foreach_mul_([grad for grad in grads if grad.device == device], factor.to(device))
-    return found
+    return norm
 
 
 def _require_tensors(op: str, listed: list[object]) -> None:
@@ -120,18 +120,18 @@ def _norm_and_factor(
     factor: torch.Tensor | None = None
     if why:
         note_fallback(op, why)
-        found = torch.nn.utils.get_total_norm(listed, order)
-        factor = None if most is None else (most / (found + 1e-6)).clamp(max=1.0)
+        norm = torch.nn.utils.get_total_norm(listed, order)
+        factor = None if most is None else (most / (norm + 1e-6)).clamp(max=1.0)
     elif most is None or not most > 0.0:  # a limit of 0 makes all gradients 0
-        found = ops.tensor_norm(listed, order)
-        factor = None if most is None else (most / (found + 1e-6)).clamp(max=1.0)
+        norm = ops.tensor_norm(listed, order)
+        factor = None if most is None else (most / (norm + 1e-6)).clamp(max=1.0)
     else:
-        found, factor = ops.clip_factor(listed, most, order)
-    if finite and not bool(torch.isfinite(found)):
+        norm, factor = ops.clip_factor(listed, most, order)
+    if finite and not bool(torch.isfinite(norm)):
         raise KernelArgumentError(
             f"{op}: the norm is not finite",
-            given=f"{found.item()} of {len(listed)} tensors",
+            given=f"{norm.item()} of {len(listed)} tensors",
             expected="finite gradients, as error_if_nonfinite asks",
             mend="look for the NaN with burn_kernels.torch.check, or leave error_if_nonfinite out",
         )
-    return found, factor
+    return norm, factor

@@ -208,7 +208,7 @@ class Calling(nn.Module):
         return [op(x, *self.call.args[1:]) for _ in range(2)]
 
 
-@pytest.mark.parametrize("name", sorted(set(DRAWN) - set(OPTIMIZERS) - {"tensor_norm"}))
+@pytest.mark.parametrize("name", [name for name in sorted(DRAWN) if not isinstance(DRAWN[name](Draw(1)).args[0], list)])
 def test_a_model_of_every_operation_is_checked(name: str) -> None:
     # strides, axes and the like come as lists, which are no keys
     call = DRAWN[name](Draw(1))

@@ -118,8 +118,6 @@ PAIRS = {name for name in CASES if name.startswith(("rope", "residual"))} - {"ro
 FLAT: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "argmax": (OPS.argmax, (X.detach(), 1, False)),
     "argmin": (OPS.argmin, (X.detach(), None, True)),
-    "tensor_norm": (OPS.tensor_norm, ([X, drawn(3)], 2.0)),
-    "tensor_norm 1": (OPS.tensor_norm, ([X, drawn(3)], 1.0)),
     "clip_factor": (OPS.clip_factor, ([X.detach(), drawn(3).detach()], 0.5, 2.0)),
 }
 """Operators without a gradient, or of a list."""
@@ -165,16 +163,6 @@ def test_the_gradient_of_an_embedding_scaled_by_frequency_is_that_of_torch() -> 
     dy = torch.randn(ours.shape, dtype=torch.float64)
     pair = [torch.autograd.grad(y, weight, dy)[0] for y in (ours, theirs)]
     torch.testing.assert_close(pair[0], pair[1])
-
-
-@pytest.mark.parametrize("order", [1.0, 2.0, float("inf")])
-def test_gradients_of_a_norm_of_many_tensors(order: float) -> None:
-    def norm(*tensors: torch.Tensor) -> torch.Tensor:
-        return OPS.tensor_norm(list(tensors), order)  # type: ignore[no-any-return]  # an operator of torch
-
-    assert gradcheck(norm, (X, drawn(3)))
-    if order == 2.0:
-        assert gradgradcheck(norm, (X, drawn(3)))
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name in PAIRS])
@@ -290,7 +278,7 @@ def test_exported() -> None:
     names = {node.target._opname for node in program.graph.nodes if "burn_kernels" in str(node.target)}
     assert names >= {
         *("layer_norm", "rms_norm", "batch_norm_eval", "residual_layer_norm", "residual_rms_norm"),
-        *("softmax", "log_softmax", "glu", "activation", "embedding", "rope", "rope_computed", "tensor_norm"),
+        *("softmax", "log_softmax", "glu", "activation", "embedding", "rope", "rope_computed"),
         *("cross_entropy", *KINDS),
     }
     torch.testing.assert_close(program.module()(*batch), model(*batch))
