@@ -121,5 +121,5 @@ def drawn_like(layer: Module, row: Any, numbers: tuple[float, ...], x: Tensor) -
     """Random numbers of x's shape and type, from the step scope's key for this layer: a constant of the tape."""
     spec = x.spec
     attrs = {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place, "start": first_element(spec.shape)}
-    made: Tensor = row.run(x.backend, Tensor, (*numbers, *draw(layer)), attrs)
-    return made
+    drawn: Tensor = row.run(x.backend, Tensor, (*numbers, *draw(layer)), attrs)
+    return drawn

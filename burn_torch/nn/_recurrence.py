@@ -41,8 +41,8 @@ def batch_of(layer: Module, x: Tensor, batch_first: bool) -> int:
 
 def parts(x: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:
     """Consecutive parts along an axis, with one `cat` as their common gradient."""
-    made: tuple[Tensor, ...] = apply(ops.split, (x,), sizes, dim)
-    return made
+    pieces: tuple[Tensor, ...] = apply(ops.split, (x,), sizes, dim)
+    return pieces
 
 
 def input_products(layer: Module, x: Tensor, gates: Sequence[GateController], batch_first: bool) -> list[Tensor]:
@@ -93,7 +93,7 @@ def unroll(
 
 
 def hidden_start(layer: Module, x: Tensor, state: Tensor | None) -> Callable[[tuple[int, int]], Tensor]:
-    """What `unroll` starts from: the hidden state that the caller gives, or zeros."""
+    """The start of `unroll`: the hidden state that the caller gives, or zeros."""
 
     def start(sizes: tuple[int, int]) -> Tensor:
         if state is None:

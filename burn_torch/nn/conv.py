@@ -13,7 +13,7 @@ from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import KAIMING, Rules, noting_layer, require_ndim
 from burn_torch.nn.padding import PaddingConfig1d, PaddingConfig2d, PaddingConfig3d
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import apply
+from burn_torch.tensor.apply import apply_one
 
 __all__ = ["Conv1d", "Conv1dConfig", "Conv2d", "Conv2dConfig", "Conv3d", "Conv3dConfig"]
 
@@ -53,7 +53,7 @@ class _Conv(Module):
         stride, dilation = as_tuple(self.stride), as_tuple(self.dilation)
         require_ndim(x, self, AXES[len(stride)])
         padding = self.padding.pairs(x.shape[2:], extent(as_tuple(self.kernel_size), dilation), stride)
-        y: Tensor = apply(
+        return apply_one(
             _conv,
             (x, self.weight.val(), None if bias is None else bias.val()),
             stride,
@@ -61,7 +61,6 @@ class _Conv(Module):
             dilation,
             self.groups,
         )
-        return y
 
     def custom_content(self, content: Content) -> Content:
         """Sizes as Burn shows them."""

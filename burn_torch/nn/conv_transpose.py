@@ -13,7 +13,7 @@ from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import KAIMING, Rules, noting_layer, require_ndim
 from burn_torch.nn.conv import AXES, as_tuple
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import apply
+from burn_torch.tensor.apply import apply_one
 
 __all__ = [
     "ConvTranspose1d",
@@ -44,8 +44,7 @@ class _ConvTranspose(Module):
         require_ndim(x, self, AXES[len(stride)])
         inputs = (x, self.weight.val(), None if bias is None else bias.val())
         settings = (stride, as_tuple(self.padding), as_tuple(self.padding_out), as_tuple(self.dilation), self.groups)
-        y: Tensor = apply(ops.conv_transpose, inputs, *settings)
-        return y
+        return apply_one(ops.conv_transpose, inputs, *settings)
 
     def custom_content(self, content: Content) -> Content:
         """Sizes as Burn shows them."""

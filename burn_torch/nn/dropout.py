@@ -7,7 +7,7 @@ from burn_torch.core.ambient import first_element
 from burn_torch.module import Module, draw
 from burn_torch.nn._layer import ParameterlessConfig, Rules, drawn_like, inline
 from burn_torch.tensor import Tensor
-from burn_torch.tensor.apply import apply
+from burn_torch.tensor.apply import apply_one
 
 __all__ = ["Dropout", "DropoutConfig", "GaussianNoise", "GaussianNoiseConfig", "Identity"]
 
@@ -40,8 +40,7 @@ class Dropout(Module):
         """The input with elements dropped, on a device with gradients."""
         if not x.backend.trains or self.prob == 0.0:
             return x
-        y: Tensor = apply(_dropout, (x, self.prob, *draw(self)), first_element(x.spec.shape))
-        return y
+        return apply_one(_dropout, (x, self.prob, *draw(self)), first_element(x.spec.shape))
 
     custom_content = inline
 

@@ -8,7 +8,7 @@ from burn_torch.module import Content, Module, Param
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import Rules, noting_layer
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import apply
+from burn_torch.tensor.apply import apply_one
 
 __all__ = ["Embedding", "EmbeddingConfig"]
 
@@ -46,8 +46,7 @@ class Embedding(Module):
     @noting_layer
     def forward(self, indices: Tensor) -> Tensor:
         """The rows."""
-        y: Tensor = apply(ops.embedding, (self.weight.val(), indices))
-        return y
+        return apply_one(ops.embedding, (self.weight.val(), indices))
 
     def custom_content(self, content: Content) -> Content:
         """Sizes as Burn shows them."""

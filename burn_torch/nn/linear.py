@@ -47,7 +47,7 @@ class LinearConfig(Config):
         if self.layout is LinearLayout.Row:
             weight = init(fans, *fans, device)
         else:
-            weight = _transposed(init((self.d_output, self.d_input), *fans, device))
+            weight = _transpose(init((self.d_output, self.d_input), *fans, device))
         return Linear(weight, init((self.d_output,), *fans, device) if self.bias else None)
 
 
@@ -74,7 +74,7 @@ class Linear(Module):
         return content.add("d_input", d_input).add("d_output", d_output).add("bias", self.bias is not None)
 
 
-def _transposed(stored: Param) -> Param:
+def _transpose(stored: Param) -> Param:
     """A parameter of two axes that lies the other way round in memory and in records."""
 
     def swap(tensor: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_laye
 from burn_torch.nn.distances import widen
 from burn_torch.nn.dropout import Identity
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import apply
+from burn_torch.tensor.apply import apply, apply_one
 
 __all__ = [
     "BatchNorm",
@@ -98,8 +98,7 @@ class BatchNorm(Module):
 
     def _infer(self, x: Tensor) -> Tensor:
         mean, var = self.running_mean.value(), self.running_var.value()
-        y: Tensor = apply(ops.batch_norm_inference, (x, self.gamma.val(), self.beta.val(), mean, var, self.epsilon))
-        return y
+        return apply_one(ops.batch_norm_inference, (x, self.gamma.val(), self.beta.val(), mean, var, self.epsilon))
 
     def _train(self, x: Tensor) -> Tensor:
         count = x.spec.numel // x.shape[1] if x.ndim > 1 and x.shape[1] else 0
@@ -116,8 +115,8 @@ class BatchNorm(Module):
             self._move(self.running_var, var, count / (count - 1))
         return y  # type: ignore[no-any-return]  # rows are typed loosely
 
-    def _move(self, state: RunningState, found: Tensor, factor: float) -> None:
-        old, new = state.value(), found.inner()
+    def _move(self, state: RunningState, statistic: Tensor, factor: float) -> None:
+        old, new = state.value(), statistic.inner()
         while new.backend.is_autodiff and new.backend is not old.backend:  # a tape over a tape
             new = new.inner()
         new = new.detach()

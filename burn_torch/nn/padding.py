@@ -92,7 +92,7 @@ class Valid1d(_Valid, PaddingConfig1d, tag="Valid"):
 
 
 class Explicit1d(_Explicit, PaddingConfig1d, tag="Explicit", form="tuple"):
-    """So many elements on each side."""
+    """The number of elements added on each side."""
 
     left: int
     right: int
@@ -118,7 +118,7 @@ class Valid2d(_Valid, PaddingConfig2d, tag="Valid"):
 
 
 class Explicit2d(_Explicit, PaddingConfig2d, tag="Explicit", form="tuple"):
-    """So many elements on each side."""
+    """The number of elements added on each side."""
 
     top: int
     left: int
@@ -146,7 +146,7 @@ class Valid3d(_Valid, PaddingConfig3d, tag="Valid"):
 
 
 class Explicit3d(_Explicit, PaddingConfig3d, tag="Explicit", form="tuple"):
-    """So many elements on each side."""
+    """The number of elements added on each side."""
 
     front: int
     top: int

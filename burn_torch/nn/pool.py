@@ -11,7 +11,7 @@ from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_laye
 from burn_torch.nn.conv import AXES, as_tuple, extent
 from burn_torch.nn.padding import PaddingConfig1d, PaddingConfig2d
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import apply
+from burn_torch.tensor.apply import apply, apply_one
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-def _padded(x: Tensor, pairs: tuple[tuple[int, int], ...], value: float) -> Tensor:
+def _pad(x: Tensor, pairs: tuple[tuple[int, int], ...], value: float) -> Tensor:
     padded: Tensor = ops.pad(x, value, padding=((0, 0), (0, 0), *pairs), mode="constant")
     return padded
 
@@ -43,7 +43,7 @@ def _max_pool(layer: MaxPool1d | MaxPool2d, x: Tensor, stride: object) -> Tensor
     pairs = layer.padding.pairs(x.shape[2:], extent(kernel, dilation), stride)
     padding = tuple([before for before, _ in pairs])
     if any(before != after for before, after in pairs):
-        x, padding = _padded(x, pairs, -float("inf")), (0,) * len(kernel)
+        x, padding = _pad(x, pairs, -float("inf")), (0,) * len(kernel)
     values: Tensor = apply(ops.max_pool_with_indices, (x,), kernel, stride, padding, dilation, layer.ceil_mode)[0]
     return values
 
@@ -57,10 +57,10 @@ def _avg_pool(layer: AvgPool1d | AvgPool2d, x: Tensor, stride: object) -> Tensor
         y: Tensor = apply(ops.avg_pool, (x,), kernel, stride, padding, count, ceil)
         return y
     settings = (kernel, stride, (0,) * len(kernel), True, ceil)
-    y = apply(ops.avg_pool, (_padded(x, pairs, 0.0),), *settings)
+    y = apply(ops.avg_pool, (_pad(x, pairs, 0.0),), *settings)
     if count:
         return y
-    inside = _padded(x.new_full((1, 1, *x.shape[2:]), 1.0), pairs, 0.0)  # the share of a window that is no padding
+    inside = _pad(x.new_full((1, 1, *x.shape[2:]), 1.0), pairs, 0.0)  # the share of a window that is no padding
     share: Tensor = apply(ops.avg_pool, (inside,), *settings)
     return y / share
 
@@ -245,8 +245,7 @@ class _AdaptiveAvgPool(Module):
         """The means of `output_size` windows an axis, which cover it and differ by at most one element."""
         size = as_tuple(self.output_size)
         require_ndim(x, self, AXES[len(size)])
-        y: Tensor = apply(ops.adaptive_avg_pool, (x,), size)
-        return y
+        return apply_one(ops.adaptive_avg_pool, (x,), size)
 
     custom_content = inline
 

@@ -11,7 +11,7 @@ from burn_torch.module import Module
 from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_layer, require_ndim
 from burn_torch.nn.conv import AXES, as_tuple
 from burn_torch.tensor import Tensor
-from burn_torch.tensor.apply import apply
+from burn_torch.tensor.apply import apply_one
 
 __all__ = [
     "Fold4d",
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class _Spatial(Module):
-    def _divided(self, fits: bool, x: Tensor, expected: str) -> None:
+    def _require_division(self, fits: bool, x: Tensor, expected: str) -> None:
         if not fits:
             raise ShapeError(
                 f"{type(self).__name__}: the sizes do not divide",
@@ -67,7 +67,7 @@ class PixelShuffle(_Spatial):
         """The larger image."""
         require_ndim(x, self, AXES[2])
         r, (batch, channels, height, width) = self.upscale_factor, x.shape
-        self._divided(channels % (r * r) == 0, x, f"channels that are a multiple of {r * r}")
+        self._require_division(channels % (r * r) == 0, x, f"channels that are a multiple of {r * r}")
         blocks = x.reshape((batch, channels // (r * r), r, r, height, width)).permute((0, 1, 4, 2, 5, 3))
         return blocks.reshape((batch, channels // (r * r), height * r, width * r))
 
@@ -95,7 +95,7 @@ class PixelUnshuffle(_Spatial):
         """The smaller image with more channels."""
         require_ndim(x, self, AXES[2])
         r, (batch, channels, height, width) = self.downscale_factor, x.shape
-        self._divided(height % r == 0 and width % r == 0, x, f"height and width that are multiples of {r}")
+        self._require_division(height % r == 0 and width % r == 0, x, f"height and width that are multiples of {r}")
         blocks = x.reshape((batch, channels, height // r, r, width // r, r)).permute((0, 1, 3, 5, 2, 4))
         return blocks.reshape((batch, channels * r * r, height // r, width // r))
 
@@ -128,8 +128,7 @@ class Unfold4d(_Spatial):
     @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The columns."""
-        y: Tensor = apply(ops.unfold4d, (x,), self.kernel_size, self.stride, self.dilation, self.padding)
-        return y
+        return apply_one(ops.unfold4d, (x,), self.kernel_size, self.stride, self.dilation, self.padding)
 
 
 class Fold4dConfig(ParameterlessConfig["Fold4d"]):
@@ -163,8 +162,7 @@ class Fold4d(_Spatial):
     def forward(self, x: Tensor) -> Tensor:
         """The image."""
         settings = (self.output_size, self.kernel_size, self.stride, self.dilation, self.padding)
-        y: Tensor = apply(ops.fold4d, (x,), *settings)
-        return y
+        return apply_one(ops.fold4d, (x,), *settings)
 
 
 # -- resampling -------------------------------------------------------------------------------------------------
@@ -219,8 +217,7 @@ class _Interpolate(_Spatial):
             size = as_tuple(self.output_size)
         else:
             size = tuple(int(n * factor) for n, factor in zip(x.shape[2:], as_tuple(self.scale_factor), strict=True))
-        y: Tensor = apply(ops.interpolate, (x,), size, _ROW_MODES[self.mode], self.align_corners)
-        return y
+        return apply_one(ops.interpolate, (x,), size, _ROW_MODES[self.mode], self.align_corners)
 
 
 class Interpolate1dConfig(ParameterlessConfig["Interpolate1d"]):

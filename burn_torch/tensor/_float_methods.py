@@ -10,7 +10,7 @@ from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.tensor._arguments import axis, dtype_of, integer, option, real
 from burn_torch.tensor._order_methods import OrderMethods
-from burn_torch.tensor.apply import apply, binary, require_tensor, unary
+from burn_torch.tensor.apply import apply, apply_one, binary, require_tensor, unary
 from burn_torch.tensor.broadcasting import warn_of_shapes
 from burn_torch.tensor.options import GridSampleOptions, GridSamplePaddingMode, InterpolateMode
 
@@ -253,14 +253,13 @@ class FloatMethods(OrderMethods):
         Shapes: x (batch, channels, height, width), grid (batch, h, w, 2) -> (batch, channels, h, w).
         """
         chosen = option(options, GridSampleOptions, "options")
-        result: Self = apply(
+        return apply_one(
             ops.grid_sample_2d,
             (self, grid),
             InterpolateMode.of(chosen.mode).value,
             GridSamplePaddingMode.of(chosen.padding_mode).value,
             chosen.align_corners,
         )
-        return result
 
     # -- element types ---------------------------------------------------------------------------------
     def cast(self, dtype: DType | str) -> Self:

@@ -15,7 +15,7 @@ from burn_torch.ops.indexing import selected_by_mask
 from burn_torch.tensor._arguments import axis, fitting, integer
 from burn_torch.tensor._indexing import Ranges, index, ranges_of, sliced
 from burn_torch.tensor._shape_methods import ShapeMethods
-from burn_torch.tensor.apply import apply, require_tensor, unary
+from burn_torch.tensor.apply import apply_one, require_tensor, unary
 from burn_torch.tensor.options import IndexingUpdateOp
 
 __all__ = ["IndexMethods"]
@@ -79,8 +79,7 @@ class IndexMethods(ShapeMethods):
     def slice_assign(self, slices: object, values: Self) -> Self:
         """With the elements in these ranges replaced.  Shapes: values broadcast to what `slice(slices)` has."""
         cut = ranges_of(self, slices)
-        result: Self = apply(ops.slice_assign, (self, _spread(values, cut)), cut.ranges)
-        return result
+        return apply_one(ops.slice_assign, (self, _spread(values, cut)), cut.ranges)
 
     def slice_fill(self, slices: object, value: float) -> Self:
         """With the elements in these ranges set to one number."""
@@ -97,8 +96,7 @@ class IndexMethods(ShapeMethods):
 
         Shapes: x (..., n, ...), indices (k,) -> (..., k, ...).
         """
-        result: Self = apply(ops.select, (self, indices), axis(self, dim))
-        return result
+        return apply_one(ops.select, (self, indices), axis(self, dim))
 
     def select_assign(
         self, dim: int, indices: Self, values: Self, update: IndexingUpdateOp | str = IndexingUpdateOp.Add
@@ -109,8 +107,7 @@ class IndexMethods(ShapeMethods):
         PyTorch: index_copy, index_add, index_reduce.
         """
         mode = IndexingUpdateOp.of(update).value
-        result: Self = apply(ops.select_assign, (self, indices, values), axis(self, dim), mode)
-        return result
+        return apply_one(ops.select_assign, (self, indices, values), axis(self, dim), mode)
 
     def take(self, dim: int, indices: Self) -> Self:
         """The elements at indices of any shape along an axis.
@@ -128,16 +125,14 @@ class IndexMethods(ShapeMethods):
 
         Shapes: x (..., n, ...), indices (..., k, ...) with the same other axes -> the shape of indices.
         """
-        result: Self = apply(ops.gather, (self, indices), axis(self, dim))
-        return result
+        return apply_one(ops.gather, (self, indices), axis(self, dim))
 
     def scatter(
         self, dim: int, indices: Self, values: Self, update: IndexingUpdateOp | str = IndexingUpdateOp.Add
     ) -> Self:
         """With values put, or combined, where `gather(dim, indices)` would read.  PyTorch: scatter, scatter_reduce."""
         mode = IndexingUpdateOp.of(update).value
-        result: Self = apply(ops.scatter, (self, indices, values), axis(self, dim), mode)
-        return result
+        return apply_one(ops.scatter, (self, indices, values), axis(self, dim), mode)
 
     # -- several axes -------------------------------------------------------------------------
     def gather_nd(self, indices: Self) -> Self:
@@ -145,24 +140,20 @@ class IndexMethods(ShapeMethods):
 
         Shapes: x (n0, ..., *rest), indices (*k, m) -> (*k, *rest after m axes).
         """
-        result: Self = apply(ops.gather_nd, (self, indices))
-        return result
+        return apply_one(ops.gather_nd, (self, indices))
 
     def scatter_nd(self, indices: Self, values: Self, update: IndexingUpdateOp | str = IndexingUpdateOp.Add) -> Self:
         """With values put, or combined, where `gather_nd(indices)` would read."""
-        result: Self = apply(ops.scatter_nd, (self, indices, values), IndexingUpdateOp.of(update).value)
-        return result
+        return apply_one(ops.scatter_nd, (self, indices, values), IndexingUpdateOp.of(update).value)
 
     # -- masks --------------------------------------------------------------------------------
     def mask_where(self, mask: Self, value: Self | float) -> Self:
         """`value` where the mask is true, x elsewhere.  PyTorch: torch.where(mask, value, x)."""
-        result: Self = apply(ops.mask_where, (self, mask, value))
-        return result
+        return apply_one(ops.mask_where, (self, mask, value))
 
     def mask_fill(self, mask: Self, value: float) -> Self:
         """One number where the mask is true, x elsewhere.  PyTorch: masked_fill."""
-        result: Self = apply(ops.mask_where, (self, mask, fitting(self.spec.dtype, value)))
-        return result
+        return apply_one(ops.mask_where, (self, mask, fitting(self.spec.dtype, value)))
 
     def mask_select(self, mask: Self) -> Self:
         """The elements where the mask is true, in row-major order, as one axis.  The result's size depends on data."""
@@ -185,8 +176,7 @@ class IndexMethods(ShapeMethods):
     def argwhere(self) -> Self:
         """The indices of the elements that are not zero, one row each.  Shapes: x (*s) -> (count, rank)."""
         mask = self if self.spec.dtype is DType.BOOL else unary(ops.cast, self, DType.BOOL)
-        result: Self = apply(ops.nonzero, (mask,))
-        return result
+        return apply_one(ops.nonzero, (mask,))
 
     async def argwhere_async(self) -> Self:
         """`argwhere` on another thread, so that an event loop goes on."""

@@ -11,7 +11,7 @@ from burn_torch.core.errors import ShapeError
 from burn_torch.core.frames import told
 from burn_torch.tensor._arguments import all_axes, axes, axis, axis_given, integer, whole_list
 from burn_torch.tensor._index_methods import IndexMethods
-from burn_torch.tensor.apply import apply, binary, flat, require_tensor, unary
+from burn_torch.tensor.apply import apply_one, binary, flat, require_tensor, unary
 
 __all__ = ["NumericMethods"]
 
@@ -162,8 +162,7 @@ class NumericMethods(IndexMethods):
 
     def cross(self, other: Self, dim: int = -1) -> Self:
         """The cross product along an axis of size 3."""
-        result: Self = apply(ops.cross, (self, other), axis(self, dim))
-        return result
+        return apply_one(ops.cross, (self, other), axis(self, dim))
 
     # -- bits of integers --------------------------------------------------------------------------
     def bitwise_and(self, other: Self | int) -> Self:

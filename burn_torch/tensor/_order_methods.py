@@ -11,7 +11,7 @@ from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import told
 from burn_torch.tensor._arguments import all_axes, axes, axis, axis_given, fitting, integer, new_axis
 from burn_torch.tensor._numeric_methods import NumericMethods
-from burn_torch.tensor.apply import apply, binary, flat, unary
+from burn_torch.tensor.apply import apply, apply_one, binary, flat, unary
 
 __all__ = ["OrderMethods"]
 
@@ -142,8 +142,7 @@ class OrderMethods(NumericMethods):
                 mend="x.clamp_min(min) and x.clamp_max(max) have one bound",
             )
         dtype = self.spec.dtype
-        result: Self = apply(ops.clamp, (self, fitting(dtype, min), fitting(dtype, max)))
-        return result
+        return apply_one(ops.clamp, (self, fitting(dtype, min), fitting(dtype, max)))
 
     def clamp_min(self, min: float) -> Self:
         """x, but never below `min`."""
@@ -215,5 +214,4 @@ class OrderMethods(NumericMethods):
         dtype = self.spec.dtype
         indices = unary(ops.cast, self, DType.I64) if dtype.is_float else self
         values = (indices, fitting(dtype, on_value), fitting(dtype, off_value))
-        result: Self = apply(ops.one_hot, values, integer(num_classes, "num_classes"), new_axis(self, axis), dtype)
-        return result
+        return apply_one(ops.one_hot, values, integer(num_classes, "num_classes"), new_axis(self, axis), dtype)

@@ -13,7 +13,7 @@ from burn_torch.core.spec import Shape
 from burn_torch.ops.value import Value
 from burn_torch.tensor._arguments import axes, axis, fitting, integer, new_axis, sizes, whole_list
 from burn_torch.tensor._protocols import Protocols
-from burn_torch.tensor.apply import apply, unary
+from burn_torch.tensor.apply import apply, apply_one, unary
 from burn_torch.tensor.options import PadMode
 
 __all__ = ["ShapeMethods"]
@@ -270,8 +270,7 @@ class ShapeMethods(Protocols):
         pairs = _pairs(self, padding)
         kind = PadMode.of(mode)
         full = ((0, 0),) * (self.spec.ndim - len(pairs)) + pairs
-        result: Self = apply(ops.pad, (self, fitting(self.spec.dtype, kind.value)), full, kind.name)
-        return result
+        return apply_one(ops.pad, (self, fitting(self.spec.dtype, kind.value)), full, kind.name)
 
     def unfold(self, dim: int, size: int, step: int) -> Self:
         """Windows of `size` elements, `step` apart, along an axis.

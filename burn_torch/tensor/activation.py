@@ -7,7 +7,7 @@ from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import axis, real
-from burn_torch.tensor.apply import apply, binary, require_tensor, unary
+from burn_torch.tensor.apply import apply_one, binary, require_tensor, unary
 from burn_torch.tensor.tensor import Tensor
 
 __all__ = [
@@ -73,8 +73,7 @@ def thresholded_relu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
 
 def threshold(tensor: Tensor, threshold: float, value: float) -> Tensor:
     """x above the threshold, else the value."""
-    result: Tensor = apply(ops.threshold, (tensor, real(threshold, "threshold"), real(value, "value")))
-    return result
+    return apply_one(ops.threshold, (tensor, real(threshold, "threshold"), real(value, "value")))
 
 
 def elu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
@@ -151,8 +150,7 @@ def log_sigmoid(tensor: Tensor) -> Tensor:
 
 def hard_sigmoid(tensor: Tensor, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     """alpha * x + beta between 0 and 1.  PyTorch's slope is 1/6."""
-    result: Tensor = apply(ops.hard_sigmoid, (tensor, real(alpha, "alpha"), real(beta, "beta")))
-    return result
+    return apply_one(ops.hard_sigmoid, (tensor, real(alpha, "alpha"), real(beta, "beta")))
 
 
 def hard_swish(tensor: Tensor) -> Tensor:
@@ -195,8 +193,7 @@ def soft_shrink(tensor: Tensor, lambd: float = 0.5) -> Tensor:
 
 def shrink(tensor: Tensor, lambd: float = 0.5, bias: float = 0.0) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, else 0.  ONNX: Shrink."""
-    result: Tensor = apply(ops.shrink, (tensor, real(lambd, "lambd"), real(bias, "bias")))
-    return result
+    return apply_one(ops.shrink, (tensor, real(lambd, "lambd"), real(bias, "bias")))
 
 
 # -- over an axis ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Attributes come in the declared order, already normalised (non-negative axes, tu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from burn_torch.tensor.broadcasting import warn_of_pairing
 __all__ = [
     "NUMBERS",
     "apply",
+    "apply_one",
     "binary",
     "flat",
     "foreign",
@@ -180,6 +181,14 @@ def apply(op: Op, inputs: Sequence[Any], *attrs: Any) -> Any:
     if not call.multiple:
         return kind(backend, outputs[0], call.result or backend.spec(outputs[0]))
     return tuple([None if p is None else kind(backend, p, spec) for p, spec in zip(outputs, call.results, strict=True)])
+
+
+class _ApplyOne(Protocol):
+    def __call__(self, op: Op, inputs: tuple[T, *tuple[Any, ...]], *attrs: Any) -> T: ...
+
+
+apply_one: Final[_ApplyOne] = apply
+"""`apply` of a row with one output, as type checkers see it: a tensor of the class of the first input."""
 
 
 def foreign(op: Op, x: T, other: object) -> T:

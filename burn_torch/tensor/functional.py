@@ -15,7 +15,7 @@ from burn_torch.core.misfits import word_functions
 from burn_torch.core.spellings import hint_missing
 from burn_torch.core.spellings.layers import FUNCTIONAL
 from burn_torch.tensor._arguments import integer, option, real, truth
-from burn_torch.tensor.apply import apply, require_tensor
+from burn_torch.tensor.apply import apply, apply_one, require_tensor
 from burn_torch.tensor.options import (
     AttentionModuleOptions,
     ConvOptions,
@@ -94,8 +94,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def embedding(weights: Tensor, indices: Tensor) -> Tensor:
     """Rows of `weights` by their indices.  Shapes: weights (vocab, d), indices (*s) -> (*s, d)."""
-    result: Tensor = apply(ops.embedding, (weights, indices))
-    return result
+    return apply_one(ops.embedding, (weights, indices))
 
 
 # -- convolution ---------------------------------------------------------------------------------------
@@ -124,8 +123,7 @@ def conv3d(x: Tensor, weight: Tensor, bias: Tensor | None = None, options: ConvO
 
 def _conv(x: Tensor, weight: Tensor, bias: Tensor | None, options: ConvOptions | None, n: int) -> Tensor:
     _spatial(x, n)
-    result: Tensor = apply(ops.conv, (x, weight, bias), *_conv_attrs(option(options, ConvOptions, "options"), n))
-    return result
+    return apply_one(ops.conv, (x, weight, bias), *_conv_attrs(option(options, ConvOptions, "options"), n))
 
 
 def _conv_attrs(options: ConvOptions, n: int) -> tuple[object, ...]:
@@ -164,7 +162,7 @@ def _conv_transpose(
 ) -> Tensor:
     _spatial(x, n)
     chosen = option(options, ConvTransposeOptions, "options")
-    result: Tensor = apply(
+    return apply_one(
         ops.conv_transpose,
         (x, weight, bias),
         _each("stride", chosen.stride, n),
@@ -173,7 +171,6 @@ def _conv_transpose(
         _each("dilation", chosen.dilation, n),
         integer(chosen.groups, "groups"),
     )
-    return result
 
 
 def conv2d_weight_backward(
@@ -182,8 +179,7 @@ def conv2d_weight_backward(
     """The gradient of conv2d with respect to its weight.  PyTorch: torch.nn.grad.conv2d_weight."""
     require_tensor(weight, "weight")
     attrs = _conv_attrs(option(options, ConvOptions, "options"), 2)
-    result: Tensor = apply(ops.conv_weight_gradient, (x, output_grad), weight.shape[2:], *attrs)
-    return result
+    return apply_one(ops.conv_weight_gradient, (x, output_grad), weight.shape[2:], *attrs)
 
 
 def unfold4d(x: Tensor, kernel_size: Sizes, options: UnfoldOptions | None = None) -> Tensor:
@@ -191,15 +187,13 @@ def unfold4d(x: Tensor, kernel_size: Sizes, options: UnfoldOptions | None = None
 
     Shapes: x (batch, channels, height, width) -> (batch, channels * kernel height * kernel width, windows).
     """
-    result: Tensor = apply(ops.unfold4d, (x,), *_unfold_attrs(kernel_size, options))
-    return result
+    return apply_one(ops.unfold4d, (x,), *_unfold_attrs(kernel_size, options))
 
 
 def fold4d(x: Tensor, output_size: Sizes, kernel_size: Sizes, options: UnfoldOptions | None = None) -> Tensor:
     """Columns added into the windows of an image.  PyTorch: torch.nn.functional.fold."""
     size = _each("output_size", output_size, 2)
-    result: Tensor = apply(ops.fold4d, (x,), size, *_unfold_attrs(kernel_size, options))
-    return result
+    return apply_one(ops.fold4d, (x,), size, *_unfold_attrs(kernel_size, options))
 
 
 def _unfold_attrs(kernel_size: Sizes, options: UnfoldOptions | None) -> tuple[object, ...]:
@@ -299,8 +293,7 @@ def max_pool2d_with_indices_backward(
 ) -> Tensor:
     """The gradient of max_pool2d: each element of `output_grad` goes where its index says."""
     attrs = _max_pool_attrs(2, kernel_size, stride, padding, dilation, ceil_mode)
-    result: Tensor = apply(ops.max_pool_with_indices_backward, (output_grad, indices), x.shape[2:], *attrs)
-    return result
+    return apply_one(ops.max_pool_with_indices_backward, (output_grad, indices), x.shape[2:], *attrs)
 
 
 max_pool2d_backward = max_pool2d_with_indices_backward
@@ -344,8 +337,7 @@ def avg_pool3d(
 
 def _avg_pool(x: Tensor, n: int, *settings: Any) -> Tensor:
     _spatial(x, n)
-    result: Tensor = apply(ops.avg_pool, (x,), *_avg_pool_attrs(n, *settings))
-    return result
+    return apply_one(ops.avg_pool, (x,), *_avg_pool_attrs(n, *settings))
 
 
 def _avg_pool_attrs(
@@ -373,8 +365,7 @@ def avg_pool2d_backward(
 ) -> Tensor:
     """The gradient of avg_pool2d: each element of `grad` spread over its window."""
     attrs = _avg_pool_attrs(2, kernel_size, stride, padding, count_include_pad, ceil_mode)
-    result: Tensor = apply(ops.avg_pool_backward, (grad,), x.shape[2:], *attrs)
-    return result
+    return apply_one(ops.avg_pool_backward, (grad,), x.shape[2:], *attrs)
 
 
 def adaptive_avg_pool1d(x: Tensor, output_size: Sizes) -> Tensor:
@@ -394,8 +385,7 @@ def adaptive_avg_pool3d(x: Tensor, output_size: Sizes) -> Tensor:
 
 def _adaptive(x: Tensor, output_size: Sizes, n: int) -> Tensor:
     _spatial(x, n)
-    result: Tensor = apply(ops.adaptive_avg_pool, (x,), _each("output_size", output_size, n))
-    return result
+    return apply_one(ops.adaptive_avg_pool, (x,), _each("output_size", output_size, n))
 
 
 # -- resampling ------------------------------------------------------------------------------------------------
@@ -414,10 +404,9 @@ def interpolate(x: Tensor, output_size: Sizes, options: InterpolateOptions | Non
     chosen = option(options, InterpolateOptions, "options")
     n = max(x.spec.ndim - 2, 1)
     mode = _INTERPOLATE[InterpolateMode.of(chosen.mode)]
-    result: Tensor = apply(
+    return apply_one(
         ops.interpolate, (x,), _each("output_size", output_size, n), mode, truth(chosen.align_corners, "align_corners")
     )
-    return result
 
 
 # -- normalisation ------------------------------------------------------------------------------------------------
@@ -445,8 +434,7 @@ def batch_norm(
     x: Tensor, gamma: Tensor | None, beta: Tensor | None, mean: Tensor, variance: Tensor, epsilon: float = 1e-5
 ) -> Tensor:
     """Normalised by channel (axis 1) with given statistics.  PyTorch: batch_norm(training=False)."""
-    result: Tensor = apply(ops.batch_norm_inference, (x, gamma, beta, mean, variance, _positive(epsilon)))
-    return result
+    return apply_one(ops.batch_norm_inference, (x, gamma, beta, mean, variance, _positive(epsilon)))
 
 
 # -- attention ----------------------------------------------------------------------------------------------------

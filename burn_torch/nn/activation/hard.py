@@ -6,7 +6,7 @@ from burn_torch import ops
 from burn_torch.module import Module
 from burn_torch.nn._layer import ParameterlessConfig, Rules, inline
 from burn_torch.tensor import Tensor
-from burn_torch.tensor.apply import apply, binary, unary
+from burn_torch.tensor.apply import apply_one, binary, unary
 
 __all__ = [
     "HardShrink",
@@ -42,8 +42,7 @@ class HardSigmoid(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The sigmoid of three pieces."""
-        y: Tensor = apply(ops.hard_sigmoid, (x, self.alpha, self.beta))
-        return y
+        return apply_one(ops.hard_sigmoid, (x, self.alpha, self.beta))
 
     custom_content = inline
 
@@ -159,7 +158,6 @@ class Shrink(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The input without what is small, the rest nearer to 0."""
-        y: Tensor = apply(ops.shrink, (x, self.lambda_, self.bias))
-        return y
+        return apply_one(ops.shrink, (x, self.lambda_, self.bias))
 
     custom_content = inline

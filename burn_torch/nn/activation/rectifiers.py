@@ -8,7 +8,7 @@ from burn_torch.module import Content, Module, Param
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import ParameterlessConfig, Rules, drawn_like, inline, noting_layer
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import apply, binary, unary
+from burn_torch.tensor.apply import apply_one, binary, unary
 
 __all__ = [
     "Celu",
@@ -74,8 +74,7 @@ class Threshold(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns what exceeds the threshold; the value elsewhere."""
-        y: Tensor = apply(ops.threshold, (x, self.threshold, self.value))
-        return y
+        return apply_one(ops.threshold, (x, self.threshold, self.value))
 
     custom_content = inline
 

@@ -190,11 +190,11 @@ def _weights(weights: list[float] | None, device: Device) -> Tensor | None:
 
 
 def _require_probabilities(x: Tensor) -> None:
-    found = range_on_host(x)
-    if found is not None and (found[0] < 0.0 or found[1] > 1.0):
+    bounds = range_on_host(x)
+    if bounds is not None and (bounds[0] < 0.0 or bounds[1] > 1.0):
         raise ArgumentError(
             "BinaryCrossEntropyLoss: the input is not a probability",
-            given=f"values from {found[0]:g} to {found[1]:g}",
+            given=f"values from {bounds[0]:g} to {bounds[1]:g}",
             expected="0 to 1",
             mend="BinaryCrossEntropyLossConfig(logits=True) takes what a linear layer gives",
         )

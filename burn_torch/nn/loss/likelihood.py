@@ -112,12 +112,12 @@ class PoissonNllLoss(Module):
         return losses + stirling.mask_fill(few, 0.0)
 
     def _require_not_negative(self, name: str, x: Tensor, mend: str) -> None:
-        found = range_on_host(x)
-        if found is not None and found[0] < 0.0:
+        bounds = range_on_host(x)
+        if bounds is not None and bounds[0] < 0.0:
             raise in_layer(
                 ArgumentError(
                     f"PoissonNllLoss: {name} are negative",
-                    given=f"{name} {x.spec}, values from {found[0]:g} to {found[1]:g}",
+                    given=f"{name} {x.spec}, values from {bounds[0]:g} to {bounds[1]:g}",
                     expected="numbers of 0 or more",
                     mend=mend,
                 ),
