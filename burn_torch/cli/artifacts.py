@@ -39,10 +39,10 @@ def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe,
     try:
         content = read_bounded(path, MAX_CONFIG_BYTES)
     except OSError as err:
-        given = f"{path}: {err.strerror or err}"
+        problem = f"{path}: {err.strerror or err}"
         raise ArtifactError(
             "this is not the artifact directory of a recipe",
-            given=given if artifact_dir.is_dir() else f"{artifact_dir}, which is no directory",
+            given=problem if artifact_dir.is_dir() else f"{artifact_dir}, which is no directory",
             expected="a directory with the config.json that `burn-torch train` writes",
             mend="give the directory that `burn-torch train` named; by default it is below artifacts/",
         ) from err
@@ -140,15 +140,15 @@ def _checkpoint_model(
     from burn_torch.train import FileCheckpointer
 
     there = FileCheckpointer(artifact_dir / "checkpoint")
-    found = there.newest(_say) if epoch == "newest" else there.restore(epoch)
-    if found is None:
+    checkpoint_file = there.newest(_say) if epoch == "newest" else there.restore(epoch)
+    if checkpoint_file is None:
         raise ArtifactError(
             "the run in this directory has no checkpoint yet",
             given=f"{artifact_dir}, without a file in checkpoint/",
             expected="a run that has ended an epoch, or was stopped within one",
             mend="wait for it, or press Ctrl-C once: then it saves and stops",
         )
-    path, checkpoint = found
+    path, checkpoint = checkpoint_file
     _say(f"the model of {path}")
     try:
         with bounded_by(path, artifact_dir):

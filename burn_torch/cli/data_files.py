@@ -41,15 +41,15 @@ class DataFiles:
 
     def located(self, config: C) -> C:
         """The settings with the folder of the files under `data_dir`, as an absolute path.  Raises: DataError."""
-        given: Any = getattr(config, "data_dir", None)
-        return replace(config, data_dir=str(self.folder(given).absolute()))
+        data_dir: Any = getattr(config, "data_dir", None)
+        return replace(config, data_dir=str(self.folder(data_dir).absolute()))
 
     def find(self, data_dir: str | None) -> dict[str, Path]:
         """The path of each file, by what it is for.  Raises: DataError."""
         folder = self.folder(data_dir)
-        found = self._in(folder)
-        assert found is not None
-        return found
+        paths = self._in(folder)
+        assert paths is not None
+        return paths
 
     def folder(self, data_dir: str | None) -> Path:
         """The folder that has all files.  Raises: DataError that names every folder searched and what each lacks."""
@@ -72,13 +72,13 @@ class DataFiles:
         )
 
     def _in(self, folder: Path) -> dict[str, Path] | None:
-        found = {}
+        paths = {}
         for purpose, names in self.files.items():
             path = next((folder / name for name in names if (folder / name).is_file()), None)
             if path is None:
                 return None
-            found[purpose] = path
-        return found
+            paths[purpose] = path
+        return paths
 
     def _lacks(self, folder: Path) -> str:
         if not folder.is_dir():

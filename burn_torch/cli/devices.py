@@ -35,26 +35,26 @@ def places() -> dict[str, str]:
     """Each kind of place: what it is, or "no: " and why this machine has none."""
     import torch
 
-    found = {"cpu": f"torch, {counted(torch.get_num_threads(), 'thread')} of {counted(os.cpu_count() or 1, 'core')}"}
+    devices = {"cpu": f"torch, {counted(torch.get_num_threads(), 'thread')} of {counted(os.cpu_count() or 1, 'core')}"}
     if torch.cuda.is_available():
         for i in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(i)
-            found[f"cuda:{i}"] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+            devices[f"cuda:{i}"] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
     elif torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
-        found["cuda"] = "no: this torch is built without CUDA"
+        devices["cuda"] = "no: this torch is built without CUDA"
     else:
-        found["cuda"] = "no: torch finds no GPU, or no driver for it"
+        devices["cuda"] = "no: torch finds no GPU, or no driver for it"
     if torch.backends.mps.is_available():
-        found["mps"] = "Apple GPU"
+        devices["mps"] = "Apple GPU"
     else:
-        found["mps"] = "no: torch finds no Apple GPU"
+        devices["mps"] = "no: torch finds no Apple GPU"
     try:
         import numpy as np
 
-        found["ndarray"] = f"numpy {np.__version__} on the CPU: slow, and the second opinion"
+        devices["ndarray"] = f"numpy {np.__version__} on the CPU: slow, and the second opinion"
     except ImportError as err:
-        found["ndarray"] = f"no: {err}"
-    return found
+        devices["ndarray"] = f"no: {err}"
+    return devices
 
 
 def device(text: str, *, fused: bool | None = None) -> Device:
@@ -75,10 +75,10 @@ def device(text: str, *, fused: bool | None = None) -> Device:
     try:
         return Device.parse(word, fused=False if fused is False else None)
     except DeviceError:
-        found = places()
+        known = places()
     kind, _, number = word.partition(":")
-    here = [name for name, what in found.items() if not what.startswith("no: ")]
-    why = found.get(kind, "").removeprefix("no: ")
+    here = [name for name, what in known.items() if not what.startswith("no: ")]
+    why = known.get(kind, "").removeprefix("no: ")
     if kind not in _KINDS or (kind != "cuda" and kind != word):
         near = _OTHER_NAMES.get(word) or nearest(word, [*here, "cuda:0", "mps"])
         mend = "name one of those" if near is None else f"did you mean {near}?"

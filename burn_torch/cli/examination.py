@@ -34,7 +34,7 @@ AGREE: Final = 1e-5
 """In float64, with steps of 1e-6, the difference quotient has errors of about 1e-10 of the loss and 1e-12 of the third
 derivative: 1e-5 of the gradient leaves room for both."""
 ROUNDING: Final = 16 * 2**-52 / 1e-6
-"""Of the loss: what its last four bits make of a difference quotient; a gradient that is zero may have so much."""
+"""The error of a difference quotient from the last four bits of the loss; a gradient that is zero may have so much."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ def examine(one: OneStep) -> Iterator[Outcome]:
     yield from _first_loss(item, loss)
     if loss is None or not math.isfinite(loss):
         return
-    yield _reached(one.learner.model, grads)
+    yield _check_reach(one.learner.model, grads)
     yield _finite_differences(one)
-    yield _compiled(one)
+    yield _check_compiled(one)
     yield _repeats(one)
     yield _validation(one)
     yield _learns(one, loss)
@@ -106,10 +106,10 @@ def _tensors(value: object, path: str) -> Iterator[tuple[str, Tensor]]:
 
 def _loss(item: object) -> float | None:
     method = getattr(item, "adapt", None)
-    found = item if isinstance(item, LossInput) else None if method is None else method(LossInput)
-    if not isinstance(found, LossInput):
+    measured = item if isinstance(item, LossInput) else None if method is None else method(LossInput)
+    if not isinstance(measured, LossInput):
         return None
-    loss = found.loss.no_grad()
+    loss = measured.loss.no_grad()
     return float(loss.into_data().values.reshape(()))
 
 
@@ -136,7 +136,7 @@ def _first_loss(item: object, loss: float | None) -> Iterator[Outcome]:
     yield Outcome("first loss", "ok", f"{loss:.4g}")
 
 
-def _reached(model: Module, grads: GradientsParams) -> Outcome:
+def _check_reach(model: Module, grads: GradientsParams) -> Outcome:
     without, zero, bad = [], [], []
     named = list(model.named_params())
     for path, param in named:
@@ -207,17 +207,17 @@ def _quotient(model: Module, param: Param, direction: Any, batch: object, eps: f
 
 
 def _in_float64(model: Module) -> Module:
-    made = model.map_params(lambda param: param.map(_widened) if param.val().dtype.is_float else param)
-    return made.with_states({state.id: _widened(state.value()) for _, state in made.named_states()})
+    wide = model.map_params(lambda param: param.map(_widen) if param.val().dtype.is_float else param)
+    return wide.with_states({state.id: _widen(state.value()) for _, state in wide.named_states()})
 
 
-def _widened(x: Tensor) -> Tensor:
+def _widen(x: Tensor) -> Tensor:
     return x.cast(DType.F64) if x.dtype.is_float else x
 
 
 def _cast(value: Any) -> object:
     if isinstance(value, Tensor):
-        return _widened(value)
+        return _widen(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: _cast(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
         return dataclasses.replace(value, **fields)
@@ -235,21 +235,21 @@ def _bits(model: Module) -> dict[str, bytes]:
     return {path: param.val().into_data().values.tobytes() for path, param in model.named_params()}
 
 
-def _stepped(one: OneStep, function: Callable[..., object]) -> dict[str, bytes]:
+def _bytes_after(one: OneStep, function: Callable[..., object]) -> dict[str, bytes]:
     learner = one.learner.fork()
     for number in range(2):
         learner, _ = one.run(function, learner, number)
     return _bits(learner.model)
 
 
-def _compiled(one: OneStep) -> Outcome:
+def _check_compiled(one: OneStep) -> Outcome:
     name = "compiled and eager"
     try:
-        found = _stepped(one, one.compiled())
+        bits = _bytes_after(one, one.compiled())
     except TraceError as err:
         return Outcome(name, "note", f"it runs eagerly, it cannot be compiled: {reason_of(err)}")
-    wanted = _stepped(one, step)
-    other = [path for path in wanted if found[path] != wanted[path]]
+    wanted = _bytes_after(one, step)
+    other = [path for path in wanted if bits[path] != wanted[path]]
     if not other:
         return Outcome(name, "ok", "the same bits after two steps")
     exact = one.device.place == "cpu" and one.precision == "float32" and not one.settings.config.fuse
@@ -258,7 +258,7 @@ def _compiled(one: OneStep) -> Outcome:
 
 
 def _repeats(one: OneStep) -> Outcome:
-    if _stepped(one, step) == _stepped(one, step):
+    if _bytes_after(one, step) == _bytes_after(one, step):
         return Outcome("repeated", "ok", "the same bits from the same seed")
     text = "two runs from one seed differ: does the model draw from random or numpy, or count its steps?"
     return Outcome("repeated", "fault" if one.device.place == "cpu" else "note", text)

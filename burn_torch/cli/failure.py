@@ -65,14 +65,14 @@ def _frames_of_users(error: BaseException) -> list[traceback.FrameSummary]:
 
 def _print_users_frames(error: BaseException, out: TextIO) -> None:
     users = _frames_of_users(error)
-    told = "".join(traceback.format_exception_only(error))
+    message = "".join(traceback.format_exception_only(error))
     if users or isinstance(error, SyntaxError):  # a SyntaxError names file and line itself
         print("error in the code that was run (--debug shows every frame):", file=out)
-        print("".join(traceback.format_list(users)) + told, end="", file=out)
+        print("".join(traceback.format_list(users)) + message, end="", file=out)
         return
     text = explain(
         "an error that burn-torch does not explain itself",
-        given=told.strip().replace("\n", "\n            "),
+        given=message.strip().replace("\n", "\n            "),
         expected="a run without an error, or one of the errors that it explains",
         mend="--debug shows where it began; if the fault is burn_torch's, please report it with that",
     )

@@ -72,7 +72,7 @@ class LimitedLoader:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[object]:
-        return self._counted(iter(self._loader))
+        return self._count_steps(iter(self._loader))
 
     def to_device(self, device: Device) -> LimitedLoader:
         """The same limit for the batches of another device."""
@@ -84,9 +84,9 @@ class LimitedLoader:
 
     def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Any]:
         """See `DataLoader.epoch`."""
-        return self._counted(self._loader.epoch(epoch, start_batch))
+        return self._count_steps(self._loader.epoch(epoch, start_batch))
 
-    def _counted(self, batches: Any) -> Iterator[object]:
+    def _count_steps(self, batches: Any) -> Iterator[object]:
         with batches:
             for batch in batches:
                 self._left[0] -= 1

@@ -67,7 +67,7 @@ def hand_over(args: object, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / OUTPUT
     with path.open("ab") as output, Path(os.devnull).open("rb") as nothing:
-        told = {"directory": str(directory), "offset": path.stat().st_size}
+        facts = {"directory": str(directory), "offset": path.stat().st_size}
         sys.stdout.flush()
         sys.stderr.flush()
         os.dup2(nothing.fileno(), 0)
@@ -76,7 +76,7 @@ def hand_over(args: object, directory: Path) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # whoever reads the file sees whole lines
     with suppress(OSError):  # nobody is in front any more; the run needs nobody
-        os.write(descriptor, json.dumps(told).encode() + b"\n")
+        os.write(descriptor, json.dumps(facts).encode() + b"\n")
     os.close(descriptor)
 
 
@@ -102,10 +102,10 @@ def _program() -> list[str]:
     return [sys.executable, *path, "-m", "burn_torch"]
 
 
-def _watch(trainer: subprocess.Popen[bytes], told: Mapping[str, Any]) -> int:
+def _watch(trainer: subprocess.Popen[bytes], facts: Mapping[str, Any]) -> int:
     from burn_torch.monitor.dashboard import Source, follow_lines, show
 
-    directory = Path(told["directory"])
+    directory = Path(facts["directory"])
     source = Source(directory, lives=lambda: trainer.poll() is None, signal=trainer.send_signal)
     try:
         outcome = show(source, closes=True)
@@ -128,7 +128,7 @@ def _watch(trainer: subprocess.Popen[bytes], told: Mapping[str, Any]) -> int:
         code = _code(trainer.wait())
     source.poll(None)
     summary = None if source.view.ended is None else source.view.ended.summary
-    _last_words(directory / OUTPUT, int(told["offset"]), summary, code)
+    _last_words(directory / OUTPUT, int(facts["offset"]), summary, code)
     print(f"plots    burn-torch attach {shlex.quote(str(directory))}")
     return code
 

@@ -26,7 +26,7 @@ __all__ = ["ClassificationConfig", "ImageBatch", "ImageBatcher", "ImageClassifie
 
 
 PREDICT_BATCH: Final = 256
-"""So many images at once: a file may hold more than fit into memory with all that is computed of them."""
+"""The number of images at once: a file may hold more than fit into memory with all that is computed of them."""
 
 
 class ClassificationConfig(RunConfig):
@@ -111,7 +111,7 @@ class ImageRecipe(Recipe):
 
     def predict(self, config: ClassificationConfig, model: Module, inputs: Sequence[str]) -> list[Prediction]:
         """See `Recipe.predict`."""
-        found: list[Prediction] = []
+        predictions: list[Prediction] = []
         paths = [Path(path) for path in inputs]
         for path, images in zip(paths, read_grey_images(paths, self.size, self.white), strict=True):
             if self.dark_ground and (light := _light_borders(images)):
@@ -124,8 +124,8 @@ class ImageRecipe(Recipe):
                 for i, row in enumerate(self._classify(model, images[start : start + PREDICT_BATCH]), start):
                     source = str(path) if len(images) == 1 else f"{path}[{i}]"
                     best = int(row.argmax())
-                    found.append(Prediction.of_class(source, self.classes[best], float(row[best])))
-        return found
+                    predictions.append(Prediction.of_class(source, self.classes[best], float(row[best])))
+        return predictions
 
     def _classify(self, model: Module, images: Images) -> Any:
         device = model.devices()[0]

@@ -43,7 +43,7 @@ class _UsageError(Exception):
     def __init__(self, parser: _Parser, what: str, mend: str | None = None, expected: str | None = None) -> None:
         super().__init__(what)
         self.parser, self.what, self.mend = parser, what, mend
-        self.expected = _wrapped((expected or "").split()) or parser.shape()
+        self.expected = _wrap((expected or "").split()) or parser.shape()
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -68,7 +68,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
             self._action_max_length += self._indent_increment
 
 
-def _described(action: argparse.Action) -> str:
+def _describe(action: argparse.Action) -> str:
     """An option with what it takes, as its help has it."""
     taken = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     named = " ".join((", ".join(action.option_strings), *(() if action.nargs == 0 else (taken,))))
@@ -84,7 +84,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         option = None if "not allowed with" in message else re.match(r"argument (--?[\w-]+)", message)
         action = None if option is None else self._option_string_actions.get(option[1])
-        raise _UsageError(self, message, expected=None if action is None else _described(action))
+        raise _UsageError(self, message, expected=None if action is None else _describe(action))
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
@@ -102,10 +102,10 @@ class _Parser(argparse.ArgumentParser):
                 parts[-1] += f"\0{word}"
             else:
                 parts.append(word)
-        return _wrapped(parts)
+        return _wrap(parts)
 
 
-def _wrapped(parts: Sequence[str]) -> str:
+def _wrap(parts: Sequence[str]) -> str:
     """Parts, within which \\0 is a blank, in lines that fit behind "expected: "."""
     width = min(shutil.get_terminal_size().columns, MAX_WIDTH) - len(_BEHIND)
     lines = textwrap.wrap(" ".join(parts), max(width, 40), break_long_words=False, break_on_hyphens=False)
@@ -116,7 +116,7 @@ def _refuse_unknown_option(words: Sequence[str], *parsers: _Parser) -> None:
     """Raises: _UsageError, in the name of the last parser, if a word is an option of none."""
     actions = [action for parser in parsers for action in parser._actions]
     known = {option for action in actions for option in action.option_strings}
-    told = [
+    meant = [
         [name for name in one.option_strings if name.startswith("--")]
         for one in actions
         if one.help != argparse.SUPPRESS
@@ -124,7 +124,7 @@ def _refuse_unknown_option(words: Sequence[str], *parsers: _Parser) -> None:
     for word in words:
         name = word.partition("=")[0]
         if name.startswith("--") and name not in known:
-            raise _UsageError(parsers[-1], f"there is no option {name}", _option_meant(name, list(filter(None, told))))
+            raise _UsageError(parsers[-1], f"there is no option {name}", _option_meant(name, list(filter(None, meant))))
 
 
 def _option_meant(word: str, options: Sequence[Sequence[str]]) -> str | None:
@@ -210,12 +210,12 @@ _AS_IT_IS: Final = frozenset(["attach", "explain", "resume", "train"])
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives the exit code (see `cli/failure.py`)."""
-    given = sys.argv[1:] if argv is None else list(argv)
-    if not given:
+    words = sys.argv[1:] if argv is None else list(argv)
+    if not words:
         make_parser().print_help(sys.stderr)
         return EXIT_USAGE
     try:
-        args = _parse(given)
+        args = _parse(words)
         with _plain_output(args.command):
             code = registry.commands()[args.command].run(args)
         sys.stdout.flush()
@@ -226,4 +226,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit would fail again
         return EXIT_BROKEN_PIPE
     except BaseException as error:  # the one place where every failure is worded
-        return report(error, debug="--debug" in given)
+        return report(error, debug="--debug" in words)

@@ -73,23 +73,23 @@ def measured(one: OneStep, *, steps: int, warmup: int) -> Measured:
 
 def _timed(one: OneStep, name: str, function: Callable[..., object], steps: int, warmup: int) -> Time:
     learner = one.learner.fork()
-    found: list[float] = []
+    times: list[float] = []
     for number in range(1 + warmup + steps):
         began = time.perf_counter()
         learner, _ = one.run(function, learner, number)
         one.synchronize()
-        found.append(1e3 * (time.perf_counter() - began))
-    rest = sorted(found[1 + warmup :])
+        times.append(1e3 * (time.perf_counter() - began))
+    rest = sorted(times[1 + warmup :])
     median = statistics.median(rest)
     low, high = rest[len(rest) // 10], rest[min(len(rest) - 1, len(rest) * 9 // 10)]
-    return Time(name, found[0], median, low, high, one.items / median * 1e3)
+    return Time(name, times[0], median, low, high, one.items / median * 1e3)
 
 
 def _batch_ms(one: OneStep) -> float:
-    found = []
+    times = []
     with one.train_loader.epoch(0) as batches:
         for _ in range(min(10, len(one.train_loader))):
             began = time.perf_counter()
             next(batches)
-            found.append(1e3 * (time.perf_counter() - began))
-    return statistics.median(found)
+            times.append(1e3 * (time.perf_counter() - began))
+    return statistics.median(times)

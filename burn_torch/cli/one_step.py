@@ -97,8 +97,8 @@ class OneStep:
 
     def run(self, function: Callable[..., Any], learner: Learner[Any], number: int = 0) -> tuple[Learner[Any], Any]:
         """One step by a function like `step`."""
-        found = function(learner.model, learner.optim, self.batch, self.lr, fold(KEY, number))
-        return dataclasses.replace(learner, model=found[0], optim=found[1]), found[2]
+        stepped = function(learner.model, learner.optim, self.batch, self.lr, fold(KEY, number))
+        return dataclasses.replace(learner, model=stepped[0], optim=stepped[1]), stepped[2]
 
     def explain(self) -> Explanation:
         """How the training step is compiled.  Raises: TraceError where it cannot be."""
@@ -151,14 +151,14 @@ def layers_of(model: Module, graph: Graph) -> list[Layer]:
         if path
     ]
     paths = [path for path, _ in runs]
-    found = []
+    layers = []
     for number, (path, last) in enumerate(runs):
         if any(other.startswith(f"{path}.") for other in paths) and path in paths[number + 1 :]:
             continue  # of a layer that holds others, only what it gives in the end
         result = last.call.results[0]
         shape = None if result is None else result.shape
-        found.append(Layer(path, type(_at(model, path)).__name__, shape, counts.get(path, 0)))
-    return found
+        layers.append(Layer(path, type(_at(model, path)).__name__, shape, counts.get(path, 0)))
+    return layers
 
 
 def _at(model: object, path: str) -> object:
@@ -203,12 +203,12 @@ def size(count: float) -> str:
 
 def peak_process_bytes() -> int:
     """The largest memory that this process has had."""
-    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return found if sys.platform == "darwin" else 1024 * found
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def reason_of(error: TraceError) -> str:
     """Why something cannot be compiled, in one line."""
     lines = str(error).splitlines()
-    given = next((line.split("given:", 1)[1].strip() for line in lines if "given:" in line), "")
-    return f"{lines[0]}: {given}" if given else lines[0]
+    detail = next((line.split("given:", 1)[1].strip() for line in lines if "given:" in line), "")
+    return f"{lines[0]}: {detail}" if detail else lines[0]

@@ -32,9 +32,9 @@ def looks_like_onnx(path: Path) -> bool:
 
 def listing_of_onnx(path: Path) -> Listing:
     """Operators, inputs, outputs and weights; external data is named, and not read.  Raises: OnnxError, RecordError."""
-    model = _parsed(path)
+    model = _parse(path)
     graph = model.graph
-    tensors = tuple(_listed(proto, path) for proto in graph.initializer)
+    tensors = tuple(_list_tensor(proto, path) for proto in graph.initializer)
     opsets = ", ".join(f"{opset.domain or 'ai.onnx'} {opset.version}" for opset in model.opset_import)
     weights = {tensor.name for tensor in tensors}
     counts: dict[str, int] = {}
@@ -54,7 +54,7 @@ def listing_of_onnx(path: Path) -> Listing:
 
 def record_of_onnx(path: Path) -> ModuleRecord:
     """The weights by their names, read when they are asked for.  Raises: OnnxError, RecordError."""
-    model = _parsed(path)
+    model = _parse(path)
     entries: dict[str, RecordEntry] = {}
     claims = Claims()
     faults = []
@@ -74,10 +74,10 @@ def record_of_onnx(path: Path) -> ModuleRecord:
     return ModuleRecord(entries, {"module": model.graph.name} if model.graph.name else {})
 
 
-def _parsed(path: Path) -> Any:
+def _parse(path: Path) -> Any:
     source = open_source(path, "ONNX")  # refuses what is no regular file before it is opened
     if len(source) > MAX_FILE_BYTES:
-        raise _damaged(path, f"{len(source)} bytes, where protobuf holds {MAX_FILE_BYTES}")
+        raise _damage_error(path, f"{len(source)} bytes, where protobuf holds {MAX_FILE_BYTES}")
     data = bytes(source.bytes)
     onnx = load_extra("onnx", "onnx", "reading ONNX files", error=OnnxError)
     from google.protobuf.message import DecodeError
@@ -85,13 +85,13 @@ def _parsed(path: Path) -> Any:
     try:
         model = onnx.ModelProto.FromString(data)
     except (DecodeError, ValueError, RuntimeError) as err:
-        raise _damaged(path, f"{len(data)} bytes: {err}") from err
+        raise _damage_error(path, f"{len(data)} bytes: {err}") from err
     if not model.HasField("graph") or not model.opset_import:
-        raise _damaged(path, f"no {'opset' if model.HasField('graph') else 'graph'}")
+        raise _damage_error(path, f"no {'opset' if model.HasField('graph') else 'graph'}")
     return model
 
 
-def _damaged(path: Path, what: str) -> OnnxError:
+def _damage_error(path: Path, what: str) -> OnnxError:
     return OnnxError(
         "this is not an ONNX model, or it is damaged",
         given=f"{path}: {what}",
@@ -102,7 +102,7 @@ def _damaged(path: Path, what: str) -> OnnxError:
 
 def _nodes(graph: Any, depth: int, path: Path) -> Iterator[Any]:
     if depth > MAX_DEPTH:
-        raise _damaged(path, f"graphs within graphs, more than {MAX_DEPTH} deep")
+        raise _damage_error(path, f"graphs within graphs, more than {MAX_DEPTH} deep")
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -114,7 +114,7 @@ def _text(path: Path, *parts: Any) -> str:
     """Names, which protobuf gives as bytes where they are no UTF-8.  Raises: OnnxError."""
     for part in parts:
         if not isinstance(part, str):
-            raise _damaged(path, f"a name that is not UTF-8: {part!r}")
+            raise _damage_error(path, f"a name that is not UTF-8: {part!r}")
     return "".join(parts)
 
 
@@ -128,10 +128,10 @@ def _shape(proto: Any, path: Path) -> tuple[int, ...]:
     try:
         return checked_shape(proto.name, [int(size) for size in proto.dims])
     except Unsound as err:
-        raise _damaged(path, str(err)) from err
+        raise _damage_error(path, str(err)) from err
 
 
-def _listed(proto: Any, path: Path) -> Listed:
+def _list_tensor(proto: Any, path: Path) -> Listed:
     shape = _shape(proto, path)
     dtype = ONNX_DTYPES.get(proto.data_type)
     count = 1

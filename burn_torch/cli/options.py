@@ -143,8 +143,8 @@ def read_settings(recipe: Recipe, args: argparse.Namespace, base: Config | None 
     for option, name in _OPTIONS.items():
         value = getattr(args, option, None)
         if value is not None:
-            given = f"--{'no-' if value is False else ''}{option.replace('_', '-')}"
-            edits.append(Edit([name], str(value).lower(), origin=given))
+            written = f"--{'no-' if value is False else ''}{option.replace('_', '-')}"
+            edits.append(Edit([name], str(value).lower(), origin=written))
     if getattr(args, "data_dir", None) is not None:  # absolute: a resume may be started from elsewhere
         edits.append(Edit(["data_dir"], str(args.data_dir.absolute()), origin="--data"))
     config, origins = from_sources(recipe.config() if base is None else base, edits, place)

@@ -52,16 +52,16 @@ class Placement:
         from burn_torch.monitor.exit_code import exit_code
 
         words = [word for word in args.devices.split(",") if word.strip()] or [args.devices]
-        found = tuple(device(word, fused=fuse) for word in words)
+        devices = tuple(device(word, fused=fuse) for word in words)
         world = distributed.init(code_of=exit_code)
-        if world.size > 1 and len(found) > 1:
+        if world.size > 1 and len(devices) > 1:
             raise _not_together(f"--devices {args.devices} in {world.size} processes", "one device a process")
-        if world.size == 1 and len(found) == 1 and args.shard_optimizer:
+        if world.size == 1 and len(devices) == 1 and args.shard_optimizer:
             expected = "several devices (--devices cuda:0,cuda:1), or several processes (torchrun)"
             raise _not_together(f"--shard-optimizer with --devices {args.devices}", expected)
-        if world.size > 1 and found[0].place.startswith("cuda"):
-            found = (device(f"cuda:{world.local_rank}", fused=fuse),)
-        return Placement(tuple(one.autodiff() for one in found), world, args.shard_optimizer, args.devices)
+        if world.size > 1 and devices[0].place.startswith("cuda"):
+            devices = (device(f"cuda:{world.local_rank}", fused=fuse),)
+        return Placement(tuple(one.autodiff() for one in devices), world, args.shard_optimizer, args.devices)
 
     @property
     def device(self) -> Device:
@@ -96,8 +96,8 @@ class Placement:
             return value
         import burn_torch.distributed as distributed
 
-        found: str = distributed.gather(value)[0]
-        return found
+        text: str = distributed.gather(value)[0]
+        return text
 
     @contextmanager
     def together(self) -> Iterator[None]:

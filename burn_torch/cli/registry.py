@@ -43,8 +43,8 @@ def _files(package: ModuleType) -> list[str]:
 
 def commands() -> Mapping[str, Command]:
     """Every command by its name: that of its file, without the underscore that keeps it from being a word of Python."""
-    found = _files(burn_torch.cli.commands)
-    modules = {name: importlib.import_module(f"burn_torch.cli.commands.{name}") for name in found}
+    names = _files(burn_torch.cli.commands)
+    modules = {name: importlib.import_module(f"burn_torch.cli.commands.{name}") for name in names}
     return {name.rstrip("_"): cast(Command, module) for name, module in modules.items()}
 
 
@@ -72,8 +72,8 @@ def recipe(name: str) -> Recipe:
             expected=f"{', '.join(recipes())}, FILE.py that defines RECIPE, or package.module:Class",
             mend="name one of those" if near is None else f"did you mean {near}?",
         )
-    found: Recipe = importlib.import_module(f"burn_torch.cli.recipes.{name.replace('-', '_')}").RECIPE
-    return found
+    built_in: Recipe = importlib.import_module(f"burn_torch.cli.recipes.{name.replace('-', '_')}").RECIPE
+    return built_in
 
 
 def _module(name: str, given: str) -> ModuleType:
@@ -117,16 +117,16 @@ def _module_of_file(path: Path) -> ModuleType:
 
 
 def _recipe_in(module: ModuleType, name: str, where: str) -> Recipe:
-    found = getattr(module, name, None)
-    if isinstance(found, type) and issubclass(found, Recipe) and not inspect.isabstract(found):
-        found = found()
-    if isinstance(found, Recipe):
-        return found
+    attribute = getattr(module, name, None)
+    if isinstance(attribute, type) and issubclass(attribute, Recipe) and not inspect.isabstract(attribute):
+        attribute = attribute()
+    if isinstance(attribute, Recipe):
+        return attribute
     names = [key for key, value in vars(module).items() if _is_recipe(value)]
     near = nearest(name, names) or (names[0] if len(names) == 1 else None)
     raise ConfigError(
         "this file defines no recipe" if where.endswith(".py") else "this module has no such recipe",
-        given=f"{where} with " + (f"no {name}" if found is None else f"{name} = {found!r}"[:80]),
+        given=f"{where} with " + (f"no {name}" if attribute is None else f"{name} = {attribute!r}"[:80]),
         expected=f"{name}, an instance or a class derived from burn_torch.cli.recipe.Recipe, with all its methods",
         mend=f"did you mean {where}:{near}?"
         if near

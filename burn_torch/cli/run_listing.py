@@ -18,9 +18,9 @@ __all__ = ["checkpoint_words", "listing_of_run"]
 MAX_TEXT_BYTES: Final = 16 << 20
 
 
-def checkpoint_words(found: Listing) -> dict[str, str] | None:
+def checkpoint_words(listing: Listing) -> dict[str, str] | None:
     """Position, learning rate, optimizer and versions of a checkpoint; None for another record."""
-    text = found.metadata.get("checkpoint")
+    text = listing.metadata.get("checkpoint")
     if text is None:
         return None
     try:
@@ -56,32 +56,32 @@ def listing_of_run(folder: Path, check: bool | None) -> Listing:
     notes = []
     for path in checkpoints:
         try:
-            told = checkpoint_words(listing_of(path, check=check))
+            facts = checkpoint_words(listing_of(path, check=check))
             words[f"checkpoint.{path.stem}"] = (
-                "a record of another program" if told is None else f"{told['position']}, lr {told['learning rate']}"
+                "a record of another program" if facts is None else f"{facts['position']}, lr {facts['learning rate']}"
             )
         except BurnTorchError as err:
             notes.append(f"{path.name}: {_fault(err)}")
-    found = Listing("", "", "", sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()), ())
+    listing = Listing("", "", "", sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()), ())
     if model.is_file():
         try:
             own = listing_of(model, check=check)
-            found = replace(found, tensors=own.tensors, checksum=own.checksum)
+            listing = replace(listing, tensors=own.tensors, checksum=own.checksum)
         except BurnTorchError as err:
             notes.append(f"{model.name}: {_fault(err)}")
     version = f"{len(checkpoints)} checkpoint{'s' * (len(checkpoints) != 1)}"
     return replace(
-        found, path=str(folder), format="directory of a run", version=version, metadata=words, notes=tuple(notes)
+        listing, path=str(folder), format="directory of a run", version=version, metadata=words, notes=tuple(notes)
     )
 
 
 def _json(path: Path) -> Mapping[str, object]:
     """An object of a file of the run; nothing where there is none or it is damaged, since what is there is shown."""
     try:
-        found = json.loads(read_bounded(path, MAX_TEXT_BYTES))
+        content = json.loads(read_bounded(path, MAX_TEXT_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _text(value: object) -> str:

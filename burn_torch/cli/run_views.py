@@ -51,9 +51,9 @@ def compare(args: argparse.Namespace) -> int:
     rows.append(("time", *(format_duration(run.view.elapsed_s) for run in runs)))
     for name in dict.fromkeys(name for run in runs for name in run.view.metrics):
         for split in Split:
-            found = [_of(run, name, split) for run in runs]
-            if any(view is not None and view.best_value is not None for _, view in found):
-                rows.append((f"{clean(name)} {split}, best", *(_best(metric, view) for metric, view in found)))
+            columns = [_of(run, name, split) for run in runs]
+            if any(view is not None and view.best_value is not None for _, view in columns):
+                rows.append((f"{clean(name)} {split}, best", *(_best(metric, view) for metric, view in columns)))
     rows += [(clean(name), *map(clean, values)) for name, values in differing.items()]
     print(aligned([head, *rows]))
     return 0

@@ -64,16 +64,16 @@ def find_runs(places: Sequence[Path]) -> list[Found]:
     """
     directories: list[Path] = []
     for place in places or [DEFAULT]:
-        found = _below(place, _DEPTH)
-        if not found and places:
+        inside = _below(place, _DEPTH)
+        if not inside and places:
             raise ArtifactError(
                 "there are no runs",
                 given=f"{place}" + ("" if place.is_dir() else ", which is no directory"),
                 expected="the artifact directory of a run, or a folder of them",
                 mend="give the folder that `burn-torch train --artifact-dir` was given, or one above it",
             )
-        directories += found
-    runs = [_opened(directory) for directory in dict.fromkeys(directories)]
+        directories += inside
+    runs = [_open(directory) for directory in dict.fromkeys(directories)]
     return sorted(runs, key=lambda run: (run.view.started_s or 0.0, run.directory))
 
 
@@ -83,11 +83,11 @@ def _below(folder: Path, depth: int) -> list[Path]:
     if depth == 0:
         return []
     with suppress(OSError):
-        return [found for inner in sorted(folder.iterdir()) if inner.is_dir() for found in _below(inner, depth - 1)]
+        return [below for inner in sorted(folder.iterdir()) if inner.is_dir() for below in _below(inner, depth - 1)]
     return []
 
 
-def _opened(directory: Path) -> Found:
+def _open(directory: Path) -> Found:
     try:
         return open_run(directory, outline=True)
     except Exception as err:  # one run that a fault of ours cannot show hides none of the others
@@ -112,12 +112,12 @@ def described(run: Found) -> dict[str, Any]:
         "metrics": {
             name: {
                 str(split): {
-                    "last": _json(found.epoch_value),
-                    "best": _json(found.best_value),
-                    "best_epoch": found.best_epoch,
-                    "epochs": [[epoch, _json(value)] for epoch, value in found.epochs],
+                    "last": _json(series.epoch_value),
+                    "best": _json(series.best_value),
+                    "best_epoch": series.best_epoch,
+                    "epochs": [[epoch, _json(value)] for epoch, value in series.epochs],
                 }
-                for split, found in metric.splits.items()
+                for split, series in metric.splits.items()
             }
             for name, metric in view.metrics.items()
         },
@@ -142,9 +142,9 @@ def best(view: RunView) -> str:
     """The best values of a run on validation data, or where it has none of training."""
     parts = []
     for metric in view.metrics.values():
-        found = metric.splits.get(Split.VALID) or metric.splits.get(Split.TRAIN)
-        if found is not None and found.best_value is not None:
-            parts.append(f"{clean(metric.name)} {short(found.best_value, metric.unit)}")
+        series = metric.splits.get(Split.VALID) or metric.splits.get(Split.TRAIN)
+        if series is not None and series.best_value is not None:
+            parts.append(f"{clean(metric.name)} {short(series.best_value, metric.unit)}")
     return ", ".join(parts)
 
 
@@ -157,9 +157,9 @@ def aligned(table: Sequence[Sequence[str]]) -> str:
 
 def differences(runs: Sequence[Found]) -> dict[str, list[str]]:
     """The settings and versions that are not the same in all runs, by dotted name; "" where a run has none."""
-    found = [_settings(run.view) for run in runs]
-    names = dict.fromkeys(name for settings in found for name in settings)
-    rows = {name: [settings.get(name, "") for settings in found] for name in names}
+    columns = [_settings(run.view) for run in runs]
+    names = dict.fromkeys(name for settings in columns for name in settings)
+    rows = {name: [settings.get(name, "") for settings in columns] for name in names}
     return {name: values for name, values in rows.items() if len(set(values)) > 1}
 
 

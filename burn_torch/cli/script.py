@@ -49,8 +49,8 @@ class ScriptExplanation:
     @property
     def title(self) -> str:
         """Returns what there is, and how the script ended."""
-        told = type(self.fault).__name__
-        words = f"{told}: {self.fault}".splitlines()[0] if str(self.fault) else told
+        kind = type(self.fault).__name__
+        words = f"{kind}: {self.fault}".splitlines()[0] if str(self.fault) else kind
         end = "" if self.fault is None else f"; ended by {words}"
         streams, functions = counted(len(self.streams), "stream"), counted(len(self.functions), "compiled program")
         return f"{self.script}: {streams}, {functions}{end}"
@@ -58,8 +58,8 @@ class ScriptExplanation:
     def to_json(self) -> str:
         """All of it but the graphs, as JSON text."""
         functions = [
-            found.to_dict() | {"if_fused": None if unfused is None else unfused.to_dict()}
-            for found, unfused in zip(self.functions, self.unfused, strict=True)
+            fused.to_dict() | {"if_fused": None if unfused is None else unfused.to_dict()}
+            for fused, unfused in zip(self.functions, self.unfused, strict=True)
         ]
         data = {
             "script": self.script,
@@ -74,14 +74,14 @@ class ScriptExplanation:
         sections = [section(self.title)]
         for stream in self.streams:
             sections += stream.sections()
-        for found, unfused in zip(self.functions, self.unfused, strict=True):
-            sections += found.sections() + ([] if unfused is None else [unfused.section(_IF_FUSED)])
+        for fused, unfused in zip(self.functions, self.unfused, strict=True):
+            sections += fused.sections() + ([] if unfused is None else [unfused.section(_IF_FUSED)])
         return write_page(sections, path)
 
     def __str__(self) -> str:
         lines = [self.title, *map(str, self.streams)]
-        for found, unfused in zip(self.functions, self.unfused, strict=True):
-            lines.append(str(found))
+        for fused, unfused in zip(self.functions, self.unfused, strict=True):
+            lines.append(str(fused))
             if unfused is not None:
                 lines += [f"  {_IF_FUSED}", *(f"    {line}" for line in str(unfused).splitlines())]
         return "\n".join(lines)
@@ -127,9 +127,9 @@ def explain_script(path: Path, arguments: Sequence[str]) -> ScriptExplanation:
         ) from err
     with _fused_everywhere(), watched_streams() as streams, watched_programs() as compiled:
         fault = _run(path, source, arguments)
-        found = tuple(explain_stream(stream) for stream in streams if stream.history or stream.pending)
+        explained = tuple(explain_stream(stream) for stream in streams if stream.history or stream.pending)
         functions = tuple(compiled())
-    if not found and not functions and fault is None:
+    if not explained and not functions and fault is None:
         raise ConfigError(
             "there is nothing to explain: this script computed nothing that burn_torch fuses or compiles",
             given=f"{path}, which ran to its end",
@@ -140,7 +140,7 @@ def explain_script(path: Path, arguments: Sequence[str]) -> ScriptExplanation:
     unfused = tuple(
         None if each.fusion is not None else explain_plan(plan_of(each.graph, choices), choices) for each in functions
     )
-    return ScriptExplanation(str(path), found, functions, unfused, fault)
+    return ScriptExplanation(str(path), explained, functions, unfused, fault)
 
 
 @contextlib.contextmanager

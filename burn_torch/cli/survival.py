@@ -44,14 +44,14 @@ def applied(training: Any, args: argparse.Namespace) -> Any:
 
 
 def _every(text: str) -> tuple[int | None, float | None]:
-    found = steps_or_seconds(text)
-    if found is None:
+    limits = steps_or_seconds(text)
+    if limits is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of steps (500) and no time (10m, '2 hours')")
-    return found
+    return limits
 
 
 def _duration(text: str) -> float:
-    found = seconds_of(text)
-    if found is None:
+    seconds = seconds_of(text)
+    if seconds is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 90m, 1h30m or 1:30:00")
-    return found
+    return seconds

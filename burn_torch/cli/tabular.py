@@ -146,12 +146,12 @@ class Table:
             std = float(there.std()) or 1.0
             return Column(name, mean=float(there.mean()), std=std, has_empty=bool(np.isnan(numbers).any()))
         counts = Counter(self.cells[name][row] for row in rows.tolist())
-        found = tuple(sorted(word for word in counts if word))
-        if found and len(found) <= MAX_WORDS:
-            return Column(name, words=found)
+        vocabulary = tuple(sorted(word for word in counts if word))
+        if vocabulary and len(vocabulary) <= MAX_WORDS:
+            return Column(name, words=vocabulary)
         raise DataError(
             f"{self.path}: the column {name} cannot be read",
-            given=f"{len(found)} different words" if found else "nothing but empty cells",
+            given=f"{len(vocabulary)} different words" if vocabulary else "nothing but empty cells",
             expected=f"numbers, or up to {MAX_WORDS} different words",
             mend=f"leave it out: --set ignore={name}",
         )
@@ -177,8 +177,8 @@ class Table:
         parts: list[NDArray[Any]] = []
         for column in columns:
             if column.words is not None:
-                given = np.array(self.cells[column.name], dtype=object)
-                parts += [(given == word)[:, None] for word in column.words]
+                cells = np.array(self.cells[column.name], dtype=object)
+                parts += [(cells == word)[:, None] for word in column.words]
                 continue
             numbers = self.numbers(column.name)
             if numbers is None:
@@ -263,11 +263,11 @@ class TableModel(RecipeModel):
 
     def measured(self, batch: RowBatch) -> ClassificationOutput | RegressionOutput:
         """Cross entropy of classes, mean squared error of scaled numbers."""
-        found = self.forward(batch.inputs)
+        outputs = self.forward(batch.inputs)
         if self.classes:
-            loss = nn.CrossEntropyLossConfig().init(found.device).forward(found, batch.targets)
-            return ClassificationOutput(loss, found, batch.targets)
-        return RegressionOutput(nn.MseLoss().forward(found, batch.targets), found, batch.targets)
+            loss = nn.CrossEntropyLossConfig().init(outputs.device).forward(outputs, batch.targets)
+            return ClassificationOutput(loss, outputs, batch.targets)
+        return RegressionOutput(nn.MseLoss().forward(outputs, batch.targets), outputs, batch.targets)
 
 
 class RootMeanSquare(NumericMetric):
@@ -282,9 +282,9 @@ class RootMeanSquare(NumericMetric):
 
     def measure(self, item: RegressionOutput, metadata: MetricMetadata) -> Reading:
         """The mean square of a batch; `value` takes the root over all."""
-        found = item.adapt(LossInput)
-        loss = found.loss.no_grad()
-        return Reading.of_mean(loss, found.count)
+        values = item.adapt(LossInput)
+        loss = values.loss.no_grad()
+        return Reading.of_mean(loss, values.count)
 
     def value(self) -> float:
         """The root over all items, not the mean of the roots of batches."""
@@ -299,10 +299,10 @@ class ExplainedVariance(NumericMetric):
     higher_is_better = True
 
     def measure(self, item: RegressionOutput, metadata: MetricMetadata) -> Reading:
-        """Of a batch.  Targets are scaled to a variance of 1, so the mean square is the share that is left."""
-        found = item.adapt(LossInput)
-        loss = found.loss.no_grad()
-        return Reading.of_mean((1.0 - loss) * 100.0, found.count)
+        """That of a batch.  Targets are scaled to a variance of 1, so the mean square is the share that is left."""
+        values = item.adapt(LossInput)
+        loss = values.loss.no_grad()
+        return Reading.of_mean((1.0 - loss) * 100.0, values.count)
 
 
 class TableRecipe(Recipe):
@@ -390,12 +390,12 @@ class TableRecipe(Recipe):
             if numbers is None:
                 raise table.no_number(column.name)
             faulty = np.flatnonzero(~np.isfinite(numbers))
-            found = [] if faulty.size else ((numbers - column.mean) / column.std).tolist()
+            scaled = [] if faulty.size else ((numbers - column.mean) / column.std).tolist()
         else:
             known = {word: float(number) for number, word in enumerate(column.words)}
             cells = table.cells[column.name]
             faulty = np.array([row for row, word in enumerate(cells) if word not in known])
-            found = [] if faulty.size else [known[word] for word in cells]
+            scaled = [] if faulty.size else [known[word] for word in cells]
         if faulty.size:
             row = int(faulty[0])
             raise DataError(
@@ -404,7 +404,7 @@ class TableRecipe(Recipe):
                 expected="a finite number" if column.words is None else f"one of {', '.join(column.words[:12])}",
                 mend="leave the row out",
             )
-        return found
+        return scaled
 
     def model(self, config: AnyConfig, device: Device) -> TableModel:
         """A fresh model."""
@@ -438,8 +438,8 @@ class TableRecipe(Recipe):
             table = Table.read(Path(path))
             rows = table.inputs(config.columns)
             for start in range(0, len(rows), PREDICT_BATCH):
-                found = model.forward(Tensor.from_data(rows[start : start + PREDICT_BATCH], model.devices()[0]))
-                shares = activation.softmax(found, 1) if model.classes else found
+                outputs = model.forward(Tensor.from_data(rows[start : start + PREDICT_BATCH], model.devices()[0]))
+                shares = activation.softmax(outputs, 1) if model.classes else outputs
                 for line, row in zip(table.lines[start:], shares.into_data().values, strict=False):
                     yield _prediction(config.predicts, f"{path}:{line}", row)
 

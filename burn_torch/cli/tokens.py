@@ -103,19 +103,19 @@ class Tokenizer:
         """The tokens of a text, in UTF-8."""
         if not self._ranks:
             return list(text.encode())
-        found: list[int] = []
+        tokens_of_text: list[int] = []
         for word in _WORDS.findall(text.encode()):
             tokens = self._known.get(word)
             if tokens is None:
-                tokens = self._known[word] = self._encoded(list(word))
-            found += tokens
-        return found
+                tokens = self._known[word] = self._encode_word(list(word))
+            tokens_of_text += tokens
+        return tokens_of_text
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens; bytes that are no UTF-8 become a replacement character."""
         return b"".join(self.texts[token] for token in tokens).decode(errors="replace")
 
-    def _encoded(self, word: list[int]) -> list[int]:
+    def _encode_word(self, word: list[int]) -> list[int]:
         while len(word) > 1:
             pair = min(itertools.pairwise(word), key=lambda p: self._ranks.get(p, len(self.texts)))
             token = self._ranks.get(pair)
@@ -135,13 +135,13 @@ def _refuse_merge(token: int, pair: Pair, expected: str) -> ConfigError:
 
 
 def _merge(word: Sequence[int], pair: Pair, token: int) -> list[int]:
-    made: list[int] = []
+    merged: list[int] = []
     at = 0
     while at < len(word):
         if at + 1 < len(word) and (word[at], word[at + 1]) == pair:
-            made.append(token)
+            merged.append(token)
             at += 2
         else:
-            made.append(word[at])
+            merged.append(word[at])
             at += 1
-    return made
+    return merged

@@ -40,9 +40,9 @@ class ImportedModel(Module):
         env = dict(zip(plan.input_names, _given(plan, inputs, named), strict=True))
         _require_fixed_sizes(plan, env)
         fields = {name: _field(getattr(self, name)) for name in plan.weights}
-        found = run_plan(plan, env, fields)
+        outputs_of_plan = run_plan(plan, env, fields)
         device = _device(env, fields)
-        outputs = tuple(on_device(value, device) for value in found)
+        outputs = tuple(on_device(value, device) for value in outputs_of_plan)
         return outputs[0] if len(outputs) == 1 else outputs
 
 
@@ -136,7 +136,7 @@ def run_step(step: Step, env: Env, fields: Mapping[str, Tensor], device: Device)
     if step.placed:
         attributes["place"] = device
     try:
-        found = step.entry(*[_value(source, env, fields) for source in step.inputs], **attributes)
+        results = step.entry(*[_value(source, env, fields) for source in step.inputs], **attributes)
     except BurnTorchError as err:
         err.add_note(f"in {step.label}")
         raise
@@ -147,7 +147,7 @@ def run_step(step: Step, env: Env, fields: Mapping[str, Tensor], device: Device)
             expected="inputs of the shapes and types that the model was made for",
             mend="check the inputs of the model; if they are right, the model is malformed",
         ) from err
-    parts = found if step.packed else (found,)
+    parts = results if step.packed else (results,)
     for name, part in zip(step.outputs, parts, strict=False):
         if name is not None:
             env[name] = part

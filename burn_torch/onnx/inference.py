@@ -53,13 +53,13 @@ def inferred(plan: Plan) -> dict[str, Known]:
                 symbols[size or f"d{i}_{j}"] = len(symbols)
     best: tuple[Found, Found] = ({}, {})
     for low, high in _TRIED:
-        one = _traced(plan, dict.fromkeys(symbols, low))
+        one = _trace(plan, dict.fromkeys(symbols, low))
         if len(one) > len(best[0]):
-            best = (one, _traced(plan, dict.fromkeys(symbols, high)) if symbols else one)
+            best = (one, _trace(plan, dict.fromkeys(symbols, high)) if symbols else one)
         if len(one) == _count(plan) or not symbols:
             break
     first, second = best
-    low_high = next((pair for pair in _TRIED if _traced_with(first, plan, pair[0])), _TRIED[0])
+    low_high = next((pair for pair in _TRIED if _trace_into(first, plan, pair[0])), _TRIED[0])
     return {name: _known(first[name], second.get(name), symbols, low_high) for name in first}
 
 
@@ -67,7 +67,7 @@ def _count(plan: Plan) -> int:
     return len(plan.input_names) + sum(1 for step in plan.steps for name in step.outputs if name)
 
 
-def _traced_with(found: Found, plan: Plan, low: int) -> bool:
+def _trace_into(found: Found, plan: Plan, low: int) -> bool:
     for info, name in zip(plan.inputs, plan.input_names, strict=True):
         for size, real in zip(info.shape or (), found[name][0] if name in found else (), strict=False):
             if not isinstance(size, int):
@@ -96,7 +96,7 @@ def _known(
     return Known(tuple(sizes), dtype, on_host)
 
 
-def _traced(plan: Plan, sizes: Mapping[str, int]) -> Found:
+def _trace(plan: Plan, sizes: Mapping[str, int]) -> Found:
     """Specs of the values, as far as the trace gets."""
     session = Session(LibTorch())
     found: Found = {}

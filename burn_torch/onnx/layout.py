@@ -71,10 +71,10 @@ def literal(value: Any) -> object:
         return Group("(", tuple(literal(part) for part in value), ")")
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
-    return _quoted(value) if isinstance(value, str) else repr(value)
+    return _quote(value) if isinstance(value, str) else repr(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A string literal in double quotes, of ASCII alone."""
     inner = ascii(text)[1:-1].replace("\\'", "'").replace('"', '\\"') if "'" in text else ascii(text)[1:-1]
     inner = inner if "'" in text else inner.replace('"', '\\"')
@@ -92,20 +92,20 @@ def _number(value: Any, dtype: np.dtype[Any]) -> str:
     return repr(number).replace("e+", "e") if math.isfinite(number) else "np.inf" if number > 0 else "-np.inf"
 
 
-def _nested(value: Any) -> object:
+def _nest(value: Any) -> object:
     if value.ndim == 0:
         return _number(value[()], value.dtype)
-    return Group("[", tuple(_nested(part) for part in value), "]")
+    return Group("[", tuple(_nest(part) for part in value), "]")
 
 
 def array(value: Any, *, bare: bool = False) -> Any:
     """An array as source; `bare` writes lists and numbers where int64 is understood."""
     if bare and value.dtype == np.int64 and value.size and value.ndim <= 1:
-        return _nested(value)
+        return _nest(value)
     if not value.size:
         shape = literal(tuple(int(size) for size in value.shape))
         return Group("np.zeros(", (shape, f"np.{_name(value.dtype)}"), ")")
-    return Group("np.array(", (_nested(value), f"np.{_name(value.dtype)}"), ")")
+    return Group("np.array(", (_nest(value), f"np.{_name(value.dtype)}"), ")")
 
 
 def _name(dtype: np.dtype[Any]) -> str:

@@ -36,7 +36,7 @@ _RESERVED: Final = frozenset(
 )
 
 
-def _shortened(words: str) -> str:
+def _shorten(words: str) -> str:
     """The last words that fit; the last letters of a single long one."""
     if len(words) <= MAX_LENGTH:
         return words
@@ -58,7 +58,7 @@ class Names:
         words = re.sub(r"[^0-9A-Za-z]+", "_", wish[-4 * MAX_LENGTH :])
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", "_", words).lower()
         words = re.sub(r"_+", "_", words).strip("_").removesuffix("_output_0")
-        words = _shortened(words)
+        words = _shorten(words)
         if not words or words[0].isdigit():
             words = f"{fallback.lower()}_{words}" if words else fallback.lower()
         if keyword.iskeyword(words) or keyword.issoftkeyword(words) or hasattr(builtins, words):

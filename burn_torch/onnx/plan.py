@@ -218,7 +218,7 @@ class _Planner:
         attributes = self._attributes(node, entry)
         try:
             with bounded(self.limit - self.folded_bytes):
-                found = entry(*[None if x is None else on_host(x) for x in data], **attributes)
+                results = entry(*[None if x is None else on_host(x) for x in data], **attributes)
         except OnnxError as err:
             err.add_note(f"in {node.label}")
             raise
@@ -234,14 +234,14 @@ class _Planner:
             ValueError,
         ) as err:
             raise _not_worked_out(node, err) from err
-        parts = found if isinstance(found, tuple) else (found,)
+        parts = results if isinstance(results, tuple) else (results,)
         if not all(isinstance(part, np.ndarray | TensorData) for part in parts):
             return False  # a sequence
         for name, part in zip(node.outputs, parts, strict=False):
             if name:
-                made = part if isinstance(part, TensorData) else _data(part)
-                self.constants[name] = made
-                self.folded_bytes += made.array.nbytes
+                constant = part if isinstance(part, TensorData) else _data(part)
+                self.constants[name] = constant
+                self.folded_bytes += constant.array.nbytes
                 if any(x in self.from_file for x in node.inputs):
                     self.from_file.add(name)
         return True
@@ -266,19 +266,19 @@ class _Planner:
 
     def _step(self, node: Node) -> Step:
         entry = _entry(node)
-        given = list(node.inputs)
-        while given and not given[-1]:
-            given.pop()
+        names = list(node.inputs)
+        while names and not names[-1]:
+            names.pop()
         on_device = node.op not in ON_HOST and any(
-            entry.kind(i) != "host" and (x in self.device or self._is_trained(x, node, i)) for i, x in enumerate(given)
+            entry.kind(i) != "host" and (x in self.device or self._is_trained(x, node, i)) for i, x in enumerate(names)
         )
         nested = any(isinstance(value, Graph) for value in node.attributes.values())
-        placed = not on_device and not nested and self._is_placed(node, entry, given)
+        placed = not on_device and not nested and self._is_placed(node, entry, names)
         attributes: dict[str, Any] = {}
         for name, value in self._attributes(node, entry).items():
             attributes[name] = self._body(value, node) if isinstance(value, Graph) else value
-        beside = on_device and not nested and any(entry.kind(i) in ("tensor", "operand") for i in range(len(given)))
-        inputs = tuple(self._source(x, node, i, entry, beside=beside) for i, x in enumerate(given))
+        beside = on_device and not nested and any(entry.kind(i) in ("tensor", "operand") for i in range(len(names)))
+        inputs = tuple(self._source(x, node, i, entry, beside=beside) for i, x in enumerate(names))
         outputs: list[str | None] = []
         for name in node.outputs[: _read_outputs(node)]:
             if name:
@@ -355,10 +355,10 @@ class _Planner:
             again = bool(reader) and (name, trained) in self.shared
             self.shared.add((name, trained))
             field_name = self._field_name(name, node, position, entry, again=again)
-            made = self.made[key] = self.fields.unique(field_name, "weight")
-            self.result.weights[made] = data
-            self.result.trained[made] = trained
-            self.result.onnx_names[made] = name
+            field = self.made[key] = self.fields.unique(field_name, "weight")
+            self.result.weights[field] = data
+            self.result.trained[field] = trained
+            self.result.onnx_names[field] = name
         return Weight(self.made[key], trained)
 
     @staticmethod
@@ -446,28 +446,28 @@ def _live(steps: list[Step], outputs: set[str]) -> list[Step]:
 
 
 def _with_last_uses(steps: list[Step], outputs: set[str]) -> tuple[Step, ...]:
-    seen, made = set(outputs), []
+    seen, finished = set(outputs), []
     for step in reversed(steps):
         dying = tuple(sorted(_reads(step) - seen))
         seen |= set(dying)
-        made.append(replace(step, last_use=dying))
-    return tuple(made[::-1])
+        finished.append(replace(step, last_use=dying))
+    return tuple(finished[::-1])
 
 
 def _all_steps(steps: tuple[Step, ...]) -> list[Step]:
-    found: list[Step] = []
+    every: list[Step] = []
     for step in steps:
-        found.append(step)
+        every.append(step)
         for value in step.attributes.values():
             if isinstance(value, Body):
-                found += _all_steps(value.steps)
-    return found
+                every += _all_steps(value.steps)
+    return every
 
 
 def _all_outputs(plan: Plan) -> list[Source]:
-    found = list(plan.outputs)
+    sources = list(plan.outputs)
     for step in _all_steps(plan.steps):
         for value in step.attributes.values():
             if isinstance(value, Body):
-                found += value.outputs
-    return found
+                sources += value.outputs
+    return sources

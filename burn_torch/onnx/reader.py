@@ -72,7 +72,7 @@ def read_model(path: str | Path) -> Model:
 
 def read_bytes(data: bytes, folder: Path | None = None, source: str = "a model in memory") -> Model:
     """Reads the bytes of a file; external data is looked for in `folder` alone.  Raises: OnnxError."""
-    proto = _parsed(data, source)
+    proto = _parse(data, source)
     try:
         return _Reader(proto, folder, source).model()
     except OnnxError as err:
@@ -96,7 +96,7 @@ def read_bytes(data: bytes, folder: Path | None = None, source: str = "a model i
         ) from err
 
 
-def _parsed(data: bytes, source: str) -> object:
+def _parse(data: bytes, source: str) -> object:
     onnx = load_extra("onnx", "onnx", "reading ONNX files", error=OnnxError)
     from google.protobuf.message import DecodeError
 
@@ -128,7 +128,7 @@ class _Reader:
     expanded_bytes: int = 0
     claims: Claims = field(default_factory=Claims)
     defaults: dict[FunctionKey, tuple[dict[str, object], int]] = field(default_factory=dict)
-    """Of each function that was called: the defaults of its attributes, and its size."""
+    """For each function that was called: the defaults of its attributes, and its size."""
     faults: list[str] = field(default_factory=list)
 
     def model(self) -> Model:
@@ -196,8 +196,8 @@ class _Reader:
         outputs = tuple(replace(_info(info), name=rename(info.name)) for info in proto.output)
         known = set(constants) | {info.name for info in inputs}
         ordered = self.ordered(nodes, known, proto.name, nested=nested)
-        made = known | {name for node in ordered for name in node.outputs}
-        missing = [] if nested else [info.name for info in outputs if info.name not in made]
+        defined = known | {name for node in ordered for name in node.outputs}
+        missing = [] if nested else [info.name for info in outputs if info.name not in defined]
         self.faults += [f"output {name!r} of graph {proto.name!r} is never made" for name in missing]
         return Graph(proto.name, inputs, outputs, tuple(ordered), constants)
 
@@ -214,7 +214,7 @@ class _Reader:
         readers: dict[int, list[int]] = {}
         for i, node in enumerate(nodes):
             before: set[int] = set()
-            for value in (*node.inputs, *_captured(node)):
+            for value in (*node.inputs, *_captures(node)):
                 if value in maker:
                     before.add(maker[value])
                 elif value and value not in known and not nested:
@@ -239,7 +239,7 @@ class _Reader:
 
     # -- nodes ------------------------------------------------------------------------------------------
     def nodes(self, protos: Iterable[Any], scope: Scope) -> list[Node]:
-        found: list[Node] = []
+        nodes: list[Node] = []
         for proto in protos:
             self.count += 1
             if self.count > MAX_NODES:
@@ -259,11 +259,11 @@ class _Reader:
             node = Node(name, domain, proto.op_type, opset, inputs, outputs, attributes)
             body, defaults = self.body(proto, node, scope)
             if body is None:
-                found.append(node)
+                nodes.append(node)
             else:
                 key = (domain, proto.op_type, getattr(proto, "overload", ""))
-                found += self.inlined(body, defaults, node, scope, key)
-        return found
+                nodes += self.inlined(body, defaults, node, scope, key)
+        return nodes
 
     def tensor(self, proto: Any) -> TensorData:
         return tensor_data(proto, self.folder, self.claims)
@@ -312,16 +312,16 @@ class _Reader:
     def body(self, proto: Any, node: Node, scope: Scope) -> tuple[Any, dict[str, Any]]:
         """The function that a node calls, of the model or ONNX's own where no importer knows the operator; defaults."""
         key = (node.domain, node.op, getattr(proto, "overload", ""))
-        found = self.functions.get(key)
-        if found is not None:
+        function = self.functions.get(key)
+        if function is not None:
             if key not in self.defaults:
-                values = {a.name: self.value(a, scope) for a in found.attribute_proto}
-                self.defaults[key] = (values, found.ByteSize())
+                values = {a.name: self.value(a, scope) for a in function.attribute_proto}
+                self.defaults[key] = (values, function.ByteSize())
             defaults, size = self.defaults[key]
             self.expanded_bytes += size
             if self.expanded_bytes > self.expanded_limit:
                 raise _too_large(f"more than {self.expanded_limit} bytes", f"at most {self.expanded_limit}")
-            return found, defaults
+            return function, defaults
         if find(node.domain, node.op, node.opset) is not None or (node.op == "Constant" and not node.domain):
             return None, {}
         import onnx
@@ -386,7 +386,7 @@ class _Reader:
         return nodes
 
 
-def _captured(node: Node) -> Iterable[str]:
+def _captures(node: Node) -> Iterable[str]:
     """Names of outer values that the graphs within a node read."""
     for value in node.attributes.values():
         if isinstance(value, Graph):
@@ -397,7 +397,7 @@ def captured(graph: Graph) -> set[str]:
     """Names that a graph reads and does not make."""
     own = set(graph.constants) | {info.name for info in graph.inputs}
     own |= {name for node in graph.nodes for name in node.outputs}
-    read = {name for node in graph.nodes for name in (*node.inputs, *_captured(node)) if name}
+    read = {name for node in graph.nodes for name in (*node.inputs, *_captures(node)) if name}
     return (read | {info.name for info in graph.outputs}) - own
 
 

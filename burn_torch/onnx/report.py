@@ -130,31 +130,31 @@ def _faults(node: Node, foreign: Mapping[str, str]) -> list[Unsupported]:
         versions = known(node.domain).get(node.op, [])
         spans = ", ".join(f"{e.since}-{e.until}" if e.until else f"{e.since} and newer" for e in versions)
         return [fault(f"known for opset {spans} only" if versions else "not supported")]
-    found = [fault(f"reads {name!r} of {foreign[name]}") for name in dict.fromkeys(node.inputs) if name in foreign]
-    found += [
+    faults = [fault(f"reads {name!r} of {foreign[name]}") for name in dict.fromkeys(node.inputs) if name in foreign]
+    faults += [
         fault(f"{name} {OTHER_DTYPES[value]}")
         for name, value in node.attributes.items()
         if name in _TYPED and isinstance(value, int) and value in OTHER_DTYPES
     ]
-    given = len(node.inputs)
-    while given and not node.inputs[given - 1]:
-        given -= 1
-    if given > (entry.most if entry.most is not None else given) or any(
-        parameter.required and (i >= given or not node.inputs[i]) for i, parameter in enumerate(entry.inputs)
+    count = len(node.inputs)
+    while count and not node.inputs[count - 1]:
+        count -= 1
+    if count > (entry.most if entry.most is not None else count) or any(
+        parameter.required and (i >= count or not node.inputs[i]) for i, parameter in enumerate(entry.inputs)
     ):
         most = "any number of" if entry.most is None else f"{entry.least} to {entry.most}"
-        found.append(fault(f"{given} inputs where {most} are taken, or one that is needed is left out"))
+        faults.append(fault(f"{count} inputs where {most} are taken, or one that is needed is left out"))
     unknown = [name for name in node.attributes if name not in entry.attributes or name in INJECTED]
     if unknown:
-        found.append(fault(f"attributes that are not supported: {', '.join(sorted(unknown))}"))
+        faults.append(fault(f"attributes that are not supported: {', '.join(sorted(unknown))}"))
     flat = [name for name in _BODIES if name in node.attributes and not isinstance(node.attributes[name], Graph)]
     if flat and not node.domain:
-        found.append(fault(f"attributes that are no graphs: {', '.join(flat)}"))
+        faults.append(fault(f"attributes that are no graphs: {', '.join(flat)}"))
     missing = [
         name
         for name, default in entry.attributes.items()
         if default is entry.REQUIRED and name not in node.attributes and name not in INJECTED
     ]
     if missing:
-        found.append(fault(f"attributes that are missing: {', '.join(missing)}"))
-    return found
+        faults.append(fault(f"attributes that are missing: {', '.join(missing)}"))
+    return faults

@@ -43,7 +43,7 @@ class _Writer:
         fields = self.fields()
         init = self.init()
         opsets = ", ".join(f"{plain(domain) or 'ai.onnx'} {int(version)}" for domain, version in plan.opsets.items())
-        made = [f"Made by: {plain(plan.producer)}"] if plan.producer else []
+        header = [f"Made by: {plain(plan.producer)}"] if plan.producer else []
         imports = ["from __future__ import annotations", "", "from pathlib import Path"]
         if "Any" in self.uses:
             imports.append("from typing import Any")
@@ -62,12 +62,12 @@ class _Writer:
         if "activation" in self.uses:
             imports.append("from burn_torch.tensor import activation")
         title = plain(PurePath(plan.source).name)
-        return _tidied(
+        return _tidy(
             [
                 f'"""Imported from {title} by burn_torch.onnx.',
                 "",
                 *wrap(f"Opset: {opsets}", WIDTH, subsequent_indent="    "),
-                *made,
+                *header,
                 '"""',
                 "",
                 *imports,
@@ -89,25 +89,25 @@ class _Writer:
 
     # -- fields ----------------------------------------------------------------------------------------
     def fields(self) -> list[str]:
-        found = []
+        fields = []
         for name, data in self.plan.weights.items():
             kind = "Param" if self.plan.trained[name] else "RunningState"
             self.uses.add(kind)
             known = Known(data.shape, data.dtype, False)
-            found.append(_commented(f"    {name}: {kind}", str(known)))
-        return found
+            fields.append(_comment(f"    {name}: {kind}", str(known)))
+        return fields
 
     def init(self) -> list[str]:
-        made = ["    @classmethod", "    def init(cls, device: Device) -> Model:"]
-        made.append('        """With zeros for weights: what a record is loaded into."""')
+        text = ["    @classmethod", "    def init(cls, device: Device) -> Model:"]
+        text.append('        """With zeros for weights: what a record is loaded into."""')
         items = []
         for name, data in self.plan.weights.items():
             call = "parameter" if self.plan.trained[name] else "state"
             self.uses.add(call)
             shape = literal(tuple(int(size) for size in data.shape))
             items.append(Keyword(name, Group(f"{call}(", (shape, f'"{data.dtype.name}"', "device"), ")")))
-        made += lines("return ", Group("cls(", tuple(items), ")"), 8)
-        made += [
+        text += lines("return ", Group("cls(", tuple(items), ")"), 8)
+        text += [
             "",
             "    @classmethod",
             "    def from_record(cls, device: Device, path: str | Path | None = None) -> Model:",
@@ -115,7 +115,7 @@ class _Writer:
             f'        own = Path(__file__).with_name("{RECORD}")',
             "        return cls.init(device).load_file(own if path is None else path)",
         ]
-        return made
+        return text
 
     # -- forward -----------------------------------------------------------------------------------------
     def forward(self) -> list[str]:
@@ -306,11 +306,11 @@ class _Writer:
     def body(self, body: Body, indent: int) -> list[str]:
         self.uses.add("Any")
         arguments = tuple(f"{name}: Any" for name in body.inputs)
-        made = ["", *lines("def ", Group(f"{body.name}(", arguments, ") -> tuple[Any, ...]:"), indent)]
+        text = ["", *lines("def ", Group(f"{body.name}(", arguments, ") -> tuple[Any, ...]:"), indent)]
         for step in body.steps:
-            made += self.step(step, indent + 4, set())
+            text += self.step(step, indent + 4, set())
         results = Group("(", tuple(self.given(source, "raw") for source in body.outputs), ")")
-        return [*made, *lines("return ", results, indent + 4), ""]
+        return [*text, *lines("return ", results, indent + 4), ""]
 
 
 def _is_default(entry: Entry, name: str, value: object) -> bool:
@@ -323,16 +323,16 @@ def _is_default(entry: Entry, name: str, value: object) -> bool:
 
 
 def _every(steps: tuple[Step, ...]) -> list[Step]:
-    found: list[Step] = []
+    every: list[Step] = []
     for step in steps:
-        found.append(step)
+        every.append(step)
         for value in step.attributes.values():
             if isinstance(value, Body):
-                found += _every(value.steps)
-    return found
+                every += _every(value.steps)
+    return every
 
 
-def _tidied(text: list[str]) -> str:
+def _tidy(text: list[str]) -> str:
     """The lines, with one blank line at most within a class, and none where a function begins."""
     following: list[str] = []
     after = ""
@@ -347,7 +347,7 @@ def _tidied(text: list[str]) -> str:
     return "\n".join(kept)
 
 
-def _commented(line: str, comment: str) -> str:
+def _comment(line: str, comment: str) -> str:
     whole = f"{line}  # {comment}"
     return whole if len(whole) <= WIDTH else line
 

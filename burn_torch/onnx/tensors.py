@@ -75,7 +75,7 @@ def tensor_data(proto: Any, folder: Path | None, claims: Claims | None = None) -
         if len(raw) != size:
             raise _fault(name, f"{len(raw)} bytes for {shape} {dtype.name}", f"{size} bytes")
     else:
-        return TensorData(_listed(proto, dtype, count, name).reshape(shape), dtype)
+        return TensorData(_list_values(proto, dtype, count, name).reshape(shape), dtype)
     stored = dtype.numpy.newbyteorder("<")
     array = np.frombuffer(raw, stored).astype(dtype.numpy, copy=True)
     return TensorData(array.reshape(shape), dtype)
@@ -105,7 +105,7 @@ def sparse_data(proto: Any, folder: Path | None, claims: Claims | None, limit_by
     return TensorData(dense.reshape(shape), values.dtype)
 
 
-def _listed(proto: Any, dtype: DType, count: int, name: str) -> NDArray[Any]:
+def _list_values(proto: Any, dtype: DType, count: int, name: str) -> NDArray[Any]:
     values = getattr(proto, _WORDS.get(dtype, "int32_data"))
     if len(values) != count:
         raise _fault(name, f"{len(values)} values for {count} elements", "as many values as elements")
@@ -144,25 +144,25 @@ def _external(proto: Any, folder: Path | None, name: str, size: int, claims: Cla
                 f"external data at {location!r}, reached by a link",
                 "a file in the model's folder, not a link to one (a cache of downloads has links: copy the file)",
             )
-        found = os.lstat(path)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:  # before it is opened
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:  # before it is opened
             raise _fault(name, f"external data at {location!r}", "a plain file with one name")
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as err:
         raise _fault(name, f"external data at {location!r}: {err.strerror or err}", "a file beside the model") from err
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(descriptor)
         raise _fault(name, f"external data at {location!r}", "a plain file with one name")
     with os.fdopen(descriptor, "rb") as file:
-        if offset < 0 or length != size or offset + length > found.st_size:
+        if offset < 0 or length != size or offset + length > status.st_size:
             raise _fault(
                 name,
-                f"bytes {offset} to {offset + length} of {location!r}, which has {found.st_size}",
+                f"bytes {offset} to {offset + length} of {location!r}, which has {status.st_size}",
                 f"{size} bytes within the file",
             )
         if claims is not None:
-            claims.take(name, location, length, found)
+            claims.take(name, location, length, status)
         file.seek(offset)
         return file.read(length)
 

@@ -85,7 +85,7 @@ class ArtifactDir:
         self._made = [path for path in (touched, self.path, *self.path.parents) if not path.exists()]
         try:
             make_folder(self.path)
-            self._lock = self._locked()
+            self._lock = self._open_lock()
             self._identity = _identity(self.path)
             self._holders = 1
             write_atomic(self.path / ".probe", b"")
@@ -107,7 +107,7 @@ class ArtifactDir:
 
     def has_run(self) -> bool:
         """Returns whether a run has left anything here."""
-        return bool(self._found())
+        return bool(self._contents())
 
     def hold(self) -> Callable[[], None]:
         """Keeps the directory for whoever writes into it when the run is over; calling the result lets it go."""
@@ -137,18 +137,18 @@ class ArtifactDir:
             return
         self._looked_at = now
         if _identity(self.path) != self._identity:
-            raise self._lost("it was removed, moved or replaced")
+            raise self._lost_error("it was removed, moved or replaced")
         if _identity(self.path / _TOUCHED) == _identity_of(os.fstat(self._lock.fileno())):
             return
         try:
-            lock = self._locked()
+            lock = self._open_lock()
         except (ArtifactError, OSError) as err:
-            raise self._lost("its .lock was removed, and another run has taken it") from err
+            raise self._lost_error("its .lock was removed, and another run has taken it") from err
         self._lock.close()
         self._lock = lock
         say(f"{self.path / _TOUCHED}, which keeps other runs out, was removed; it is there again")
 
-    def _lost(self, how: str) -> ArtifactError:
+    def _lost_error(self, how: str) -> ArtifactError:
         return ArtifactError(
             "the artifact directory is no longer this run's",
             given=f"{self.path}: {how} while the run was at work",
@@ -182,11 +182,11 @@ class ArtifactDir:
             raise self._unwritable(err) from err
 
     def _require_unused(self) -> None:
-        found = self._found()
-        if found:
+        contents = self._contents()
+        if contents:
             raise ArtifactError(
                 "the artifact directory holds another run",
-                given=f"{self.path} with {', '.join(found)}",
+                given=f"{self.path} with {', '.join(contents)}",
                 expected="an empty directory, or one that does not exist yet",
                 mend="go on with that run (resume(), --resume), name another directory, or remove this one",
             )
@@ -199,10 +199,10 @@ class ArtifactDir:
         except OSError as err:
             raise self._unwritable(err) from err
 
-    def _found(self) -> list[str]:
+    def _contents(self) -> list[str]:
         return [pattern.partition("/")[0] for pattern in _OF_A_RUN if any(self.path.glob(pattern))]
 
-    def _locked(self) -> IO[bytes]:
+    def _open_lock(self) -> IO[bytes]:
         file = (self.path / _TOUCHED).open("ab")
         if fcntl is None:
             return file
@@ -234,5 +234,5 @@ def _identity(path: Path) -> tuple[int, int] | None:
         return None
 
 
-def _identity_of(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _identity_of(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

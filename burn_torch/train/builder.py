@@ -98,9 +98,9 @@ class LearnerBuilder:
         return BookLearner(self._training, Learner(model, optim, lr))
 
     def _with(self, training: SupervisedTraining) -> Self:
-        made = copy.copy(self)
-        made._training = training
-        return made
+        builder = copy.copy(self)
+        builder._training = training
+        return builder
 
 
 @final

@@ -26,7 +26,7 @@ class EarlyStoppingStrategy(Protocol):
 @final
 @dataclass(frozen=True)
 class NoImprovementSince:
-    """So many epochs in a row without a better value.
+    """The number of epochs in a row without a better value.
 
     Raises: ConfigError for fewer than 1: that would stop a run that improves.
     """

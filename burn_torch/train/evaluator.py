@@ -61,17 +61,17 @@ class Evaluation:
 
     def value(self, metric: str) -> float:
         """The value of a metric over all items.  Raises: ConfigError for a metric that was not measured."""
-        for found in self.values:
-            if found.name == metric:
-                return found.value
-        names = ", ".join(found.name for found in self.values) or "none"
+        for entry in self.values:
+            if entry.name == metric:
+                return entry.value
+        names = ", ".join(entry.name for entry in self.values) or "none"
         raise ConfigError(
             f"{metric} was not measured", given=metric, expected=f"one of {names}", mend="add it to metrics()"
         )
 
     def facts(self) -> dict[str, Any]:
         """As JSON holds it; what is not finite is null."""
-        values = {found.name: found.value if math.isfinite(found.value) else None for found in self.values}
+        values = {entry.name: entry.value if math.isfinite(entry.value) else None for entry in self.values}
         return {"name": self.name, "items": self.items, "batches": self.batches, "metrics": values}
 
 
@@ -92,10 +92,10 @@ class EvaluatorBuilder:
 
     def metrics(self, *metrics: Metric | Iterable[Metric]) -> Self:
         """Returns what is measured; every data set has copies of its own."""
-        found: list[Metric] = []
+        flat: list[Metric] = []
         for metric in metrics:
-            found += list(metric) if isinstance(metric, tuple | list) else [metric]  # type: ignore[list-item]  # one, then
-        return self._with(_metrics=(*self._metrics, *found))
+            flat += list(metric) if isinstance(metric, tuple | list) else [metric]  # type: ignore[list-item]  # one, then
+        return self._with(_metrics=(*self._metrics, *flat))
 
     def metric(self, metric: Metric) -> Self:
         """One metric more."""
@@ -153,9 +153,9 @@ class EvaluatorBuilder:
         return Evaluator(self, model.valid() if on_tape else model)
 
     def _with(self, **changed: object) -> Self:
-        made = copy.copy(self)
-        made.__dict__.update(changed)
-        return made
+        builder = copy.copy(self)
+        builder.__dict__.update(changed)
+        return builder
 
 
 @checked(error=ConfigError)
@@ -192,24 +192,24 @@ class Evaluator:
                 mend="rename one of them",
             )
         with ExitStack() as stack:
-            self._made(self._directory)
+            self._make(self._directory)
             application = self._builder._application
             if isinstance(application, str):
                 application = FileApplicationLogger(self._directory / "evaluation.log")
             stack.enter_context(installed(application))
-            found = []
+            evaluations = []
             for name, loader in wanted:
                 try:
-                    found.append(self._evaluated(name, loader))
+                    evaluations.append(self._evaluate(name, loader))
                 except Exception:
                     LOG.exception("the evaluation of %s failed", name)
                     raise
-                self._write(found[-1])
+                self._write(evaluations[-1])
             if self._builder._summary:
-                self._publish(RunEnded("completed", summary_of(found)))
-        return found
+                self._publish(RunEnded("completed", summary_of(evaluations)))
+        return evaluations
 
-    def _evaluated(self, name: str, loader: object) -> Evaluation:
+    def _evaluate(self, name: str, loader: object) -> Evaluation:
         if isinstance(self.model, TorchModel):
             device: Any = Device.parse(str(self.model.device()), fused=False)
         else:
@@ -230,8 +230,8 @@ class Evaluator:
         self._publish(SplitStarted(Split.VALID, 1, 0, batches.batches_total, 0, batches.items_total))
         began = time.monotonic()
         number = before = 0
-        with closing(batches.epoch(1, 0)) as found:
-            for batch, items in found:
+        with closing(batches.epoch(1, 0)) as epoch:
+            for batch, items in epoch:
                 item = self._step(batch, fold(self._builder._seed, number))
                 number += 1
                 metadata = MetricMetadata(Split.VALID, 1, number, items - before, math.nan, time.monotonic())
@@ -266,17 +266,17 @@ class Evaluator:
             mend="name it otherwise",
         )
 
-    def _write(self, found: Evaluation) -> None:
-        folder = self._made(self._directory / "test" / self._tag(found.name))
+    def _write(self, evaluation: Evaluation) -> None:
+        folder = self._make(self._directory / "test" / self._tag(evaluation.name))
         try:
-            for name, column in found.columns.items():
+            for name, column in evaluation.columns.items():
                 lines = "".join(f"{value!r}\n" for value in column)
                 write_atomic(folder / f"{file_name(name)}.log", lines.encode(), durable=False)
-            write_atomic(folder / "result.json", (json.dumps(found.facts(), indent=2) + "\n").encode())
+            write_atomic(folder / "result.json", (json.dumps(evaluation.facts(), indent=2) + "\n").encode())
         except OSError as err:
             raise _unwritable(folder, err) from err
 
-    def _made(self, folder: Path) -> Path:
+    def _make(self, folder: Path) -> Path:
         try:
             make_folder(folder)
         except OSError as err:
@@ -289,10 +289,12 @@ class Evaluator:
                 self._reader.handle(event)
 
 
-def summary_of(found: Sequence[Evaluation]) -> str:
+def summary_of(evaluations: Sequence[Evaluation]) -> str:
     """A table: one row a data set and metric."""
     rows = [("Split", "Metric", "Value", "Items")]
-    rows += [(one.name, value.name, _number(value.value), str(one.items)) for one in found for value in one.values]
+    rows += [
+        (one.name, value.name, _number(value.value), str(one.items)) for one in evaluations for value in one.values
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])

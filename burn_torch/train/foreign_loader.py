@@ -34,7 +34,7 @@ _TURN: Final = threading.RLock()
 loader, or train a model itself, so one thread may take it several times."""
 
 _SEEDS: Final[weakref.WeakKeyDictionary[torch.Generator, tuple[int, int]]] = weakref.WeakKeyDictionary()
-"""Of each generator that an epoch has set: the seed of its owner, and that of the epoch."""
+"""For each generator that an epoch has set: the seed of its owner, and that of the epoch."""
 
 
 @final
@@ -127,8 +127,8 @@ def _samplers_of(loader: object) -> Iterator[Any]:
 
 
 def _generators_of(parts: list[object]) -> list[torch.Generator]:
-    found = [getattr(part, "generator", None) for part in parts]
-    return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
+    generators = [getattr(part, "generator", None) for part in parts]
+    return list({id(one): one for one in generators if isinstance(one, torch.Generator)}.values())
 
 
 def _own_seed(generator: torch.Generator) -> int:
@@ -170,18 +170,18 @@ def digest_of_items(dataset: Any) -> str | None:
 
 def _digest(item: AnyItem) -> str | None:
     """A digest of an item made of arrays, tensors, numbers, texts, and containers and dataclasses of them."""
-    made = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     left = [item]
     for _ in range(_MOST_PARTS):
         if not left:
-            return made.hexdigest()
+            return digest.hexdigest()
         part = left.pop()
         if isinstance(part, torch.Tensor):
             part = part.detach().cpu().numpy()
         if isinstance(part, np.ndarray | np.generic) and not part.dtype.hasobject:
-            made.update(f"{part.dtype.str}{part.shape}".encode() + part.tobytes())
+            digest.update(f"{part.dtype.str}{part.shape}".encode() + part.tobytes())
         elif part is None or isinstance(part, bool | int | float | str | bytes):
-            made.update(f"{type(part).__name__}{part!r}".encode())
+            digest.update(f"{type(part).__name__}{part!r}".encode())
         elif isinstance(part, dict):
             left += [*part.keys(), *part.values()]
         elif isinstance(part, tuple | list):

@@ -40,18 +40,18 @@ class History:
 
     def add(self, split: Split, epoch: int, values: Iterable[MetricValue]) -> None:
         """Adds the values of one batch."""
-        found = self._epochs.setdefault((split, epoch), _Epoch())
+        entry = self._epochs.setdefault((split, epoch), _Epoch())
         for value in values:
-            column = found.columns.get(value.name)
+            column = entry.columns.get(value.name)
             if column is None:
-                column = found.columns[value.name] = (array("d"), array("d"))
+                column = entry.columns[value.name] = (array("d"), array("d"))
             column[0].append(value.value)
             column[1].append(value.count)
 
     def finish(self, summary: EpochSummary) -> None:
         """Sets the values over all items of an epoch."""
-        found = self._epochs.setdefault((summary.split, summary.epoch), _Epoch())
-        found.final = {value.name: value.value for value in summary.values}
+        entry = self._epochs.setdefault((summary.split, summary.epoch), _Epoch())
+        entry.final = {value.name: value.value for value in summary.values}
 
     def discard(self, split: Split, epoch: int) -> None:
         """Forgets an epoch of a split that was broken off and will be run again."""
@@ -59,22 +59,22 @@ class History:
 
     def reopen(self, split: Split, epoch: int) -> None:
         """Takes back that an epoch of a split is over; its batches stay."""
-        found = self._epochs.get((split, epoch))
-        if found is not None:
-            found.final = None
+        entry = self._epochs.get((split, epoch))
+        if entry is not None:
+            entry.final = None
 
     # -- reading ---------------------------------------------------------------------------
     def epochs(self, split: Split | str) -> list[int]:
         """The epochs of a split that have any value, in order."""
-        return sorted(epoch for found, epoch in self._epochs if found == split)
+        return sorted(epoch for other, epoch in self._epochs if other == split)
 
     def names(self, split: Split | str) -> list[str]:
         """The metrics of a split, in the order in which they first came."""
-        found = {}
+        names = {}
         for epoch in self.epochs(split):
             entry = self._epochs[Split(split), epoch]
-            found.update(dict.fromkeys([*entry.columns, *(entry.final or ())]))
-        return list(found)
+            names.update(dict.fromkeys([*entry.columns, *(entry.final or ())]))
+        return list(names)
 
     def values(self, name: str, split: Split | str, epoch: int) -> list[float]:
         """The values of the batches of an epoch, in order; none if it has not run."""
@@ -89,8 +89,8 @@ class History:
 
     def series(self, name: str, split: Split | str = Split.VALID) -> list[tuple[int, float]]:
         """Epochs and values of a metric, for the epochs that are over."""
-        found = ((epoch, self.find_metric(name, epoch, split)) for epoch in self.epochs(split))
-        return [(epoch, value) for epoch, value in found if value is not None]
+        pairs = ((epoch, self.find_metric(name, epoch, split)) for epoch in self.epochs(split))
+        return [(epoch, value) for epoch, value in pairs if value is not None]
 
     def find_epoch(self, name: str, direction: Direction | str, split: Split | str = Split.VALID) -> int | None:
         """The epoch with the best value, the earliest of equal ones; None if no epoch has one."""

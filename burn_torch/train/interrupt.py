@@ -74,8 +74,8 @@ class Deadline:
     def __str__(self) -> str:
         hours, minutes, seconds = int(self.seconds // 3600), int(self.seconds // 60) % 60, self.seconds % 60
         parts = [(hours, "h"), (minutes, "min"), (seconds, "s")]
-        told = " ".join(f"{value:g} {unit}" for value, unit in parts if value)
-        return f"the time limit of {told or '0 s'}"
+        limit = " ".join(f"{value:g} {unit}" for value, unit in parts if value)
+        return f"the time limit of {limit or '0 s'}"
 
 
 _SIGNALS: Final = {

@@ -99,9 +99,9 @@ class Learner(Generic[M]):
 
     def stepped(self, model: M, optim: object) -> Learner[M]:
         """The learner after a compiled step.  Nothing is checked again: it happens once a step."""
-        made = object.__new__(Learner)
-        made.__dict__.update(model=model, optim=optim, lr_scheduler=self.lr_scheduler)
-        return made
+        learner = object.__new__(Learner)
+        learner.__dict__.update(model=model, optim=optim, lr_scheduler=self.lr_scheduler)
+        return learner
 
     def optimizer_step_multi(self, lr: float, grads: Sequence[GradientsParams]) -> Learner[M]:
         """The learner after one update by the sum of several gradients, of several devices for instance.
@@ -153,8 +153,8 @@ class Learner(Generic[M]):
 def schedule_text(scheduler: object) -> str:
     """A schedule in words, without how far it is: two that differ in nothing else have the same text."""
     fields = {name: value for name, value in vars(scheduler).items() if name != "taken"}
-    told = [f"{name.lstrip('_')}={_field_text(value)}" for name, value in sorted(fields.items())]
-    return f"{type(scheduler).__name__}({', '.join(told)})"
+    shown = [f"{name.lstrip('_')}={_field_text(value)}" for name, value in sorted(fields.items())]
+    return f"{type(scheduler).__name__}({', '.join(shown)})"
 
 
 def _field_text(value: object) -> str:

@@ -64,8 +64,8 @@ class Batches:
         Of several processes each gets a `Part` of each batch.  `key` is the run's.
         """
         if self._foreign is not None:
-            with closing(self._foreign.batches(epoch, key)) as found:
-                yield from ((self._part(batch, 0), 0) for batch in islice(found, start, None))
+            with closing(self._foreign.batches(epoch, key)) as foreign:
+                yield from ((self._part(batch, 0), 0) for batch in islice(foreign, start, None))
             return
         batches = self._loader.epoch(epoch - 1, start)
         with closing(batches) if hasattr(batches, "close") else nullcontext():
@@ -86,9 +86,9 @@ class Batches:
     def facts(self) -> dict[str, Any]:
         """Returns what the batches of an epoch depend on, as JSON can hold it."""
         if self._facts is None:
-            found = {name: getattr(self._loader, name) for name in _FACTS if hasattr(self._loader, name)}
+            settings = {name: getattr(self._loader, name) for name in _FACTS if hasattr(self._loader, name)}
             order = {} if self._foreign is None else {"order": self._foreign.order}
-            self._facts = {**found, "items": self.items_total, "batches": self.batches_total, **order}
+            self._facts = {**settings, "items": self.items_total, "batches": self.batches_total, **order}
         return self._facts
 
     def first_items(self) -> str | None:

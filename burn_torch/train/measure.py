@@ -148,14 +148,14 @@ class Meter:
 
     def _put_together(self) -> None:
         """The readings of the waiting steps over all processes: sums by counts."""
-        rows = [[*(reading for _, reading in found), loss or _NOTHING] for _, _, _, found, loss in self._waiting]
+        rows = [[*(reading for _, reading in readings), loss or _NOTHING] for _, _, _, readings, loss in self._waiting]
         sums = np.array([[(r.total if r.count else 0.0, r.count) for r in row] for row in rows])
-        watched = np.array([[float(found[4] is not None)] for found in self._waiting])
+        watched = np.array([[float(step[4] is not None)] for step in self._waiting])
         flat = self._peers.sum(np.concatenate([sums.reshape(len(rows), -1), watched], axis=1))
         totals = flat[:, :-1].reshape(sums.shape)
-        for found, row, several in zip(list(self._waiting), totals, flat[:, -1], strict=True):
+        for waiting, row, several in zip(list(self._waiting), totals, flat[:, -1], strict=True):
             self._waiting.popleft()
-            at, batches_done, items_done, readings, _ = found
+            at, batches_done, items_done, readings, _ = waiting
             every = [Reading.of_total(float(total), float(count)) for total, count in row]
             named: list[tuple[str, Reading | _Joined]] = [
                 (name, reading) for (name, _), reading in zip(readings, every, strict=False)
@@ -170,10 +170,10 @@ class Meter:
         self._on_step(event, None if loss is None or not loss.count else loss.value)
 
     def _has_loss(self, item: object) -> bool:
-        found = self._losses.get(type(item))
-        if found is None:
-            found = self._losses[type(item)] = shows_loss(item)
-        return found
+        known = self._losses.get(type(item))
+        if known is None:
+            known = self._losses[type(item)] = shows_loss(item)
+        return known
 
 
 def shows_loss(item: object) -> bool:
@@ -214,5 +214,5 @@ def _no_item(metrics: Sequence[Metric]) -> ConfigError:
     )
 
 
-def _reading(found: Reading | float) -> Reading:
-    return found if isinstance(found, Reading) else Reading.of_mean(float(found))
+def _reading(value: Reading | float) -> Reading:
+    return value if isinstance(value, Reading) else Reading.of_mean(float(value))

@@ -222,9 +222,9 @@ def adapt(item: object, kind: type[Input], reader: str) -> Input:
     if isinstance(item, kind):
         return item
     method = getattr(item, "adapt", None)
-    found = None if method is None else method(kind)
-    if isinstance(found, kind):
-        return found
+    values = None if method is None else method(kind)
+    if isinstance(values, kind):
+        return values
     name = type(item).__name__
     raise ConfigError(
         f"{reader} cannot read what the step returns",

@@ -109,12 +109,12 @@ class Publisher:
         return (0, 0) if self._log is None else self._log.position
 
     def sync(self) -> None:
-        """What a resume shows is on the disk when this returns.  Raises: ArtifactError if it cannot be."""
+        """Writes to the disk all that a resume shows.  Raises: ArtifactError if it cannot be."""
         if self._log is not None:
             self._log.sync()
 
     def flush(self) -> None:
-        """What was published so far is in the log when this returns."""
+        """Writes to the log all that was published so far."""
         if self._log is not None:
             self._log.flush()
 
@@ -162,7 +162,7 @@ class Publisher:
 
 def _checkpoints_told(path: Path, position: int) -> tuple[frozenset[str], frozenset[str]]:
     """The names of the checkpoints that a log tells of before a position, and behind it."""
-    told: set[str] = set()
+    names: set[str] = set()
     cut: set[str] = set()
     with suppress(OSError), open_regular(path) as file:
         at = 0
@@ -171,9 +171,9 @@ def _checkpoints_told(path: Path, position: int) -> tuple[frozenset[str], frozen
                 with suppress(DamagedLine, DataError):
                     stamped = decode(line)
                     if stamped is not None and isinstance(stamped.event, CheckpointSaved):
-                        (told if at < position else cut).add(Path(stamped.event.path).name)
+                        (names if at < position else cut).add(Path(stamped.event.path).name)
             at += len(line)
-    return frozenset(told), frozenset(cut)
+    return frozenset(names), frozenset(cut)
 
 
 def _run_id(path: Path) -> str:

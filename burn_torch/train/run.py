@@ -62,11 +62,11 @@ class Run:
         self.last_checkpoint: Path | None = None
         """The newest one that is on the disk."""
         self._saved: Position | None = None
-        """Of what the newest one holds, which may still be on its way to the disk."""
+        """The position that the newest one holds, which may still be on its way to the disk."""
         self._announced: dict[str, float] = {}
         """The names of checkpoints that were handed over, and where the event log was after it told of them."""
         self._untold: tuple[str, ...] = ()
-        """Of the one that the run goes on from: those before it that its part of the event log does not tell of."""
+        """The checkpoints before the one resumed that its part of the event log does not tell of."""
         self._notes: tuple[str, ...] = ()
         self._undone: tuple[Mapping[str, object], float] | None = None
         """Schedule and learning rate before the update that is being computed."""
@@ -561,11 +561,11 @@ def _json(value: float) -> float | None:
 
 def _require_no_gradients(item: object) -> None:
     method = getattr(item, "adapt", None)
-    found = item if isinstance(item, LossInput) else None if method is None else method(LossInput)
-    if isinstance(found, LossInput) and found.loss.device.is_autodiff():
+    loss = item if isinstance(item, LossInput) else None if method is None else method(LossInput)
+    if isinstance(loss, LossInput) and loss.loss.device.is_autodiff():
         raise DeviceError(
             "validation ran on a device with gradients, where Dropout drops and BatchNorm learns",
-            given=f"a loss on {found.loss.device!r}",
+            given=f"a loss on {loss.loss.device!r}",
             expected="validation batches on the inner device, as the model in valid_step is",
             mend="build the loader with a batcher that uses the device it is given, or make the batches on"
             " device.inner()",

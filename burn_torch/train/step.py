@@ -49,7 +49,7 @@ class TrainOutput(Generic[Item]):
 
         A loss's gradients of other parts are left out.  Raises: ArgumentError where two parts share a parameter.
         """
-        found = GradientsParams()
+        collected = GradientsParams()
         owner: dict[ParamId, str] = {}
         for name, (part, gradients) in grads.items():
             if isinstance(gradients, Gradients):
@@ -58,16 +58,16 @@ class TrainOutput(Generic[Item]):
                 gradient = gradients.get(param.id)
                 if gradient is None:
                     continue
-                if param.id in found:
+                if param.id in collected:
                     raise ArgumentError(
                         "TrainOutput.several: a parameter has gradients of two losses",
                         given=f"{path} of {name}, and of {owner[param.id]}",
                         expected="parts of the model that share no parameter",
                         mend="add the losses, and take one backward",
                     )
-                found.register(param.id, gradient)
+                collected.register(param.id, gradient)
                 owner[param.id] = name
-        return TrainOutput(found, item)
+        return TrainOutput(collected, item)
 
     @staticmethod
     def new(model: Module, grads: Gradients | GradientsParams, item: Any) -> TrainOutput[Any]:

@@ -93,8 +93,8 @@ class Steps:
         """The update of the batches so far; the last ones of an epoch may be fewer than the others."""
         window, self._window, self.batches = self._window, GradientWindow(), 0
         if self._functions is not None:
-            given = (learner.model, learner.optim, window, _rates(lr))
-            model, optim, *seen = self._run(self._update, self._functions.update, given)
+            arguments = (learner.model, learner.optim, window, _rates(lr))
+            model, optim, *seen = self._run(self._update, self._functions.update, arguments)
             self._seen += seen[0] if seen else ()
             return learner.stepped(model, optim)
         return self._execution.optimizer_step(learner, lr, window.take())
@@ -102,9 +102,9 @@ class Steps:
     # -- looking back ------------------------------------------------------------------------------------
     def take_seen(self) -> list[Tensor]:
         """With `looks`: extremes of the gradients of the updates since this was last asked, one tensor a kind."""
-        found, self._seen = self._seen, []
+        seen, self._seen = self._seen, []
         kinds: dict[tuple[str, DType], list[Tensor]] = {}
-        for extremes in found:
+        for extremes in seen:
             kinds.setdefault((extremes.place, extremes.dtype), []).append(extremes)
         return [Tensor.cat(alike, 0) for alike in kinds.values()]
 
@@ -125,11 +125,11 @@ class Steps:
         None of those that are given is run, and the learner stays as it is.
         Raises: TraceError for a step that cannot be compiled.
         """
-        given, share = batch_of(batch)
+        parts, share = batch_of(batch)
         if self._accumulation == 1:
-            yield self._step.opened(learner.model, learner.optim, given, _rates(lr), key, share)
+            yield self._step.opened(learner.model, learner.optim, parts, _rates(lr), key, share)
             return
-        yield self._gradients.opened(learner.model, self._window.copy(), given, key, share)
+        yield self._gradients.opened(learner.model, self._window.copy(), parts, key, share)
         if self.batches + 1 == self._accumulation:
             learner, _ = self._add(learner.fork(), batch, key)
             yield from self.opened_update(learner, lr)
@@ -141,8 +141,8 @@ class Steps:
     def _whole(self, learner: AnyLearner, lr: float, batch: object, key: int) -> tuple[AnyLearner, Any]:
         batch, share = batch_of(batch)
         if self._functions is not None:
-            given = (learner.model, learner.optim, batch, _rates(lr), key, share)
-            model, optim, item = self._run(self._step, self._functions.step, given)
+            arguments = (learner.model, learner.optim, batch, _rates(lr), key, share)
+            model, optim, item = self._run(self._step, self._functions.step, arguments)
             if self._looks:
                 item, seen = item
                 self._seen += seen
@@ -153,8 +153,8 @@ class Steps:
     def _add(self, learner: AnyLearner, batch: AnyBatch, key: int) -> tuple[AnyLearner, Any]:
         batch, share = batch_of(batch)
         if self._functions is not None:
-            given = (learner.model, self._window, batch, key, share)
-            model, self._window, item = self._run(self._gradients, self._functions.gradients, given)
+            arguments = (learner.model, self._window, batch, key, share)
+            model, self._window, item = self._run(self._gradients, self._functions.gradients, arguments)
             return replace(learner, model=model), _seen(item, share)
         learner, grads, item = self._execution.train_step(learner, batch, key)
         self._window = self._window.add(grads, item)
@@ -202,8 +202,8 @@ class Steps:
 
     def _tell(self, what: str, why: TraceError | str) -> None:
         lines = str(why).splitlines()
-        given = next((line.split("given:", 1)[1].strip() for line in lines if "given:" in line), "")
-        reason = f"{lines[0]}: {given}" if given else lines[0]
+        detail = next((line.split("given:", 1)[1].strip() for line in lines if "given:" in line), "")
+        reason = f"{lines[0]}: {detail}" if detail else lines[0]
         how = "eagerly" if self._precision == "float32" else f"eagerly and in float32, not {self._precision}"
         self._say(f"{what} runs {how}, it cannot be compiled: {reason}")
 

@@ -134,8 +134,8 @@ class SupervisedTraining:
     # -- what is measured -------------------------------------------------------------------
     def metrics(self, *metrics: Metric | Sequence[Metric]) -> Self:
         """Metrics of both splits; each split has its own copy."""
-        found = _flat(metrics)
-        return self._with(_train_metrics=self._train_metrics + found, _valid_metrics=self._valid_metrics + found)
+        added = _flat(metrics)
+        return self._with(_train_metrics=self._train_metrics + added, _valid_metrics=self._valid_metrics + added)
 
     def metric_train(self, metric: Metric) -> Self:
         """A metric of the training split alone."""
@@ -182,7 +182,7 @@ class SupervisedTraining:
         return self._with(_fuse=flag)
 
     def precision(self, precision: Precision) -> Self:
-        """Of matrix products, convolutions and attention in compiled steps; parameters stay float32."""
+        """The precision of matrix products, convolutions and attention in compiled steps; parameters stay float32."""
         return self._with(_precision=precision)
 
     def detect_anomaly(self, flag: bool = True) -> Self:
@@ -287,12 +287,12 @@ class SupervisedTraining:
         return self._with(_summary=True)
 
     def _with(self, **changed: object) -> Self:
-        made = copy.copy(self)
-        made.__dict__.update(changed)
+        builder = copy.copy(self)
+        builder.__dict__.update(changed)
         self._used[0] = True
-        made._used = [False]
-        self._made.append((called_name(2), weakref.ref(made), made._used))
-        return made
+        builder._used = [False]
+        self._made.append((called_name(2), weakref.ref(builder), builder._used))
+        return builder
 
     def _warn_of_dropped(self) -> None:
         """A builder changes nothing: a step whose result is dropped was meant to."""
@@ -431,11 +431,11 @@ class SupervisedTraining:
 
     def _restore(self, run: Run, parts: Parts) -> Checkpoint | None:
         store = parts.store
-        found = store.newest(run.say) if self._from_epoch is None else store.load(self._from_epoch)
-        if found is None:
+        resumed = store.newest(run.say) if self._from_epoch is None else store.load(self._from_epoch)
+        if resumed is None:
             run.say("there is no checkpoint yet: the run starts from the beginning")
         else:
-            path, checkpoint = found
+            path, checkpoint = resumed
             _check_length(checkpoint, parts.num_epochs)
             self._check_order(checkpoint, parts.train, run)
             run.restore(checkpoint, path)
@@ -444,10 +444,10 @@ class SupervisedTraining:
                 run.say(f"epoch {run.position.epoch} of {parts.num_epochs} is over: there is nothing left to train")
         for logger in parts.loggers:
             logger.restore(run.history)
-        return None if found is None else found[1]
+        return None if resumed is None else resumed[1]
 
     def _check_order(self, checkpoint: Checkpoint, train: Batches, run: Run) -> None:
-        """What a resume with the same bits needs besides the checkpoint."""
+        """Checks what a resume with the same bits needs besides the checkpoint."""
         if self._seed is not None and checkpoint.run_key != _key_of(self._seed):
             raise ConfigError(
                 "the run to resume has another seed",
@@ -570,7 +570,7 @@ def _key_of(seed: int) -> int:
 
 
 def _flat(metrics: Sequence[Any]) -> tuple[Metric, ...]:
-    found: list[Metric] = []
+    flat: list[Metric] = []
     for metric in metrics:
-        found += metric if isinstance(metric, tuple | list) else [metric]
-    return tuple(found)
+        flat += metric if isinstance(metric, tuple | list) else [metric]
+    return tuple(flat)

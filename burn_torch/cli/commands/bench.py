@@ -40,18 +40,18 @@ def run(args: argparse.Namespace) -> int:
     from burn_torch.cli.measuring import measured
     from burn_torch.cli.one_step import OneStep, size
 
-    found = measured(OneStep.of(recipe, settings, args), steps=args.steps, warmup=args.warmup)
+    timing = measured(OneStep.of(recipe, settings, args), steps=args.steps, warmup=args.warmup)
     if args.json:
-        print(json.dumps(found.facts(), indent=2))
+        print(json.dumps(timing.facts(), indent=2))
         return 0
-    parameters = counted(found.parameters, "parameter", grouped=True)
-    print(f"{found.recipe} on {found.device}, {parameters}, batches of {found.items}")
-    for time in found.times:
+    parameters = counted(timing.parameters, "parameter", grouped=True)
+    print(f"{timing.recipe} on {timing.device}, {parameters}, batches of {timing.items}")
+    for time in timing.times:
         spread = f"{time.low_ms:.3f} to {time.high_ms:.3f}"
         print(f"  {time.name:9} {time.median_ms:9.3f} ms a step {f'({spread})':24}  {time.items_per_s:12,.0f} items/s")
-    for note in found.notes:
+    for note in timing.notes:
         print(f"  {note}")
-    print(f"  data      {found.batch_ms:9.3f} ms a batch, made in the thread that asks")
-    for name, count in found.memory.items():
+    print(f"  data      {timing.batch_ms:9.3f} ms a batch, made in the thread that asks")
+    for name, count in timing.memory.items():
         print(f"  memory    {size(count):>12}  {name}")
     return 0

@@ -46,17 +46,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints one line a look; 1 if one of them found a fault."""
-    found = []
+    outcomes = []
     for outcome in _looks(args):
-        found.append(outcome)
+        outcomes.append(outcome)
         if not args.json:
             print(f"{outcome.status:5}  {outcome.name}: {outcome.text}", flush=True)
-    faults = sum(outcome.status == "fault" for outcome in found)
+    faults = sum(outcome.status == "fault" for outcome in outcomes)
     if args.json:
-        looks = [{"name": one.name, "status": one.status, "text": one.text} for one in found]
+        looks = [{"name": one.name, "status": one.status, "text": one.text} for one in outcomes]
         print(json.dumps({"faults": faults, "looks": looks}, indent=2))
     else:
-        print(f"{len(found)} looks, {faults} fault{'' if faults == 1 else 's'}")
+        print(f"{len(outcomes)} looks, {faults} fault{'' if faults == 1 else 's'}")
     return 1 if faults else 0
 
 
@@ -87,8 +87,10 @@ def _machine(device: object) -> Iterator[Outcome]:
 
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     fits = version >= (2, 11) and sys.version_info >= (3, 11)
-    told = f"python {sys.version.split()[0]}, torch {torch.__version__}, numpy {np.__version__}"
-    yield Outcome("versions", "ok" if fits else "fault", told if fits else f"{told}; python 3.11, torch 2.11 at least")
+    versions = f"python {sys.version.split()[0]}, torch {torch.__version__}, numpy {np.__version__}"
+    yield Outcome(
+        "versions", "ok" if fits else "fault", versions if fits else f"{versions}; python 3.11, torch 2.11 at least"
+    )
     for name, folder in (("cache", cache_dir("x").parent), ("temporary files", Path(tempfile.gettempdir()))):
         place = next(path for path in (folder, *folder.parents) if path.exists())
         try:

@@ -84,8 +84,8 @@ def _dtype(name: str) -> DType:
 
 def _pair(text: str) -> tuple[str, str]:
     """Pattern and replacement, which the last = divides: a pattern may hold some, a name of a tensor has none."""
-    pattern, found, to = text.rpartition("=")
-    if not found or not pattern:
+    pattern, equals, to = text.rpartition("=")
+    if not equals or not pattern:
         raise ConfigError(
             "--remap needs a pattern and its replacement",
             given=f"--remap {text}",

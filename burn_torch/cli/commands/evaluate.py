@@ -58,12 +58,12 @@ def run(args: argparse.Namespace) -> int:
     builder = EvaluatorBuilder(args.artifact_dir).metrics(*recipe.metrics(config)).seed(config.seed)
     builder = builder.fuse(config.fuse)
     units = {metric.name: metric.unit for metric in recipe.metrics(config)}
-    for found in builder.build(model).eval_all(loaders):
+    for evaluation in builder.build(model).eval_all(loaders):
         if args.json:
-            print(json.dumps(found.facts()))
+            print(json.dumps(evaluation.facts()))
             continue
-        print(f"{found.name}: {counted(found.items, 'item')} in {found.seconds:.1f} s")
-        for value in found.values:
+        print(f"{evaluation.name}: {counted(evaluation.items, 'item')} in {evaluation.seconds:.1f} s")
+        for value in evaluation.values:
             unit = units.get(value.name)
             print(f"  {value.name}  {value.value:.4g}{f' {unit}' if unit else ''}")
     return 0

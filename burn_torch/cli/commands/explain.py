@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
     one = OneStep.of(recipe, settings, args)
     try:
-        found = one.explain_valid() if args.valid else one.explain()
+        explanation = one.explain_valid() if args.valid else one.explain()
     except TraceError as err:
         raise ConfigError(
             f"the step of {recipe.name} cannot be compiled",
@@ -78,17 +78,17 @@ def run(args: argparse.Namespace) -> int:
             " has the rules",
         ) from err
     if args.html is not None:
-        found.show(args.html)
+        explanation.show(args.html)
     if args.json:
-        print(found.to_json())
+        print(explanation.to_json())
         return 0
-    print(found)
-    counts = operations(found.graph)
+    print(explanation)
+    counts = operations(explanation.graph)
     print("  " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
     if args.graph:
-        print(found.graph.text(origins=True))
-    if args.source and found.source is not None:
-        print(found.source.read_text(encoding="utf-8"), end="")
+        print(explanation.graph.text(origins=True))
+    if args.source and explanation.source is not None:
+        print(explanation.source.read_text(encoding="utf-8"), end="")
     return 0
 
 
@@ -101,23 +101,23 @@ def _explain_script(path: Path, args: argparse.Namespace) -> int:
     from burn_torch.cli.script import explain_script
 
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
-        found = explain_script(path, args.after)
+        explanation = explain_script(path, args.after)
     if args.html is not None:
-        found.show(args.html)
+        explanation.show(args.html)
     if args.json:
-        print(found.to_json())
+        print(explanation.to_json())
     else:
-        print(found)
+        print(explanation)
         if args.graph or args.source:
-            _print_more(found, args)
-    if found.fault is not None:
-        raise found.fault
+            _print_more(explanation, args)
+    if explanation.fault is not None:
+        raise explanation.fault
     return 0
 
 
-def _print_more(found: ScriptExplanation, args: argparse.Namespace) -> None:
-    plans = [program.plan for stream in found.streams for program in stream.programs]
-    plans += [plan for each, other in zip(found.functions, found.unfused, strict=True)
+def _print_more(explanation: ScriptExplanation, args: argparse.Namespace) -> None:
+    plans = [program.plan for stream in explanation.streams for program in stream.programs]
+    plans += [plan for each, other in zip(explanation.functions, explanation.unfused, strict=True)
               if (plan := each.fusion or other) is not None]  # fmt: skip
     if args.graph:
         for plan in plans:

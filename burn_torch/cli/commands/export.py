@@ -63,15 +63,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _require_fitting(args: argparse.Namespace) -> None:
     """Raises: ConfigError for options that do not belong together."""
-    given = [
+    words = [
         name
         for name, value in (("--batch", args.batch), ("--opset", args.opset))
         if value is not None and args.to != "onnx"
     ]
-    if given:
+    if words:
         raise ConfigError(
-            f"{' and '.join(given)} belong{'' if len(given) > 1 else 's'} to ONNX files",
-            given=f"--to {args.to} with {' '.join(given)}",
+            f"{' and '.join(words)} belong{'' if len(words) > 1 else 's'} to ONNX files",
+            given=f"--to {args.to} with {' '.join(words)}",
             expected="--to onnx with them",
             mend="leave them out",
         )
@@ -131,12 +131,12 @@ def _onnx(args: argparse.Namespace, out: Path) -> object:
     except ArgumentError as err:  # what is wrong was said on the command line
         raise ConfigError(str(err)) from err
     except BurnTorchError as err:
-        told = "\n".join([str(err), *getattr(err, "__notes__", ())])
-        if args.batch is not None or "dynamic ax" not in told:
+        text = "\n".join([str(err), *getattr(err, "__notes__", ())])
+        if args.batch is not None or "dynamic ax" not in text:
             raise
         raise ConfigError(
             f"the model of {recipe.name} cannot take batches of any size",
-            given=_given(err),
+            given=_fault_of(err),
             expected="the same operations whatever the size of the batch, as a forward that asks for no number has"
             " them",
             mend=f"--batch {_size(inputs)} writes it for batches of {_size(inputs)} alone",
@@ -161,11 +161,11 @@ def _size(inputs: Any) -> int:
     return sizes[0] if sizes else 1
 
 
-def _given(err: BurnTorchError) -> str:
+def _fault_of(err: BurnTorchError) -> str:
     """Returns what an error says was given, after its own first line."""
     first, *rest = str(err).splitlines()
-    found = [line.partition("given:")[2].strip() for line in rest if line.strip().startswith("given:")]
-    return ": ".join([first, *found[:1]])
+    faults = [line.partition("given:")[2].strip() for line in rest if line.strip().startswith("given:")]
+    return ": ".join([first, *faults[:1]])
 
 
 def _record(args: argparse.Namespace) -> ModuleRecord:

@@ -83,12 +83,12 @@ def _environment() -> dict[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    found = {"burn_torch": __version__, "python": f"{platform.python_version()} on {platform.platform()}"}
+    versions = {"burn_torch": __version__, "python": f"{platform.python_version()} on {platform.platform()}"}
     for name in REQUIRED:
-        found[name] = _version(name) or "not installed, and burn_torch needs it"
+        versions[name] = _version(name) or "not installed, and burn_torch needs it"
     for name, use in OPTIONAL.items():
-        found[DISTRIBUTIONS.get(name, name)] = _version(name) or f"not installed; only for {use}"
-    return found
+        versions[DISTRIBUTIONS.get(name, name)] = _version(name) or f"not installed; only for {use}"
+    return versions
 
 
 def _version(name: str) -> str | None:
@@ -121,15 +121,15 @@ def _triton() -> str:
 
 def _data() -> dict[str, str]:
     """Returns which data sets of the recipes are here."""
-    found = {"digits": "in the package"}
+    places = {"digits": "in the package"}
     try:
         recipes = [registry.recipe(name) for name in registry.recipes()]
     except ImportError as err:
         return {"digits": f"no: {err}"}
     for files in filter(None, (recipe.data_files() for recipe in recipes)):
         try:
-            found[files.name] = f"in {files.folder(None)}"
+            places[files.name] = f"in {files.folder(None)}"
         except DataError:
             fetch = f", or burn-torch train {files.name} --download" if files.cache is not None else ""
-            found[files.name] = f"not here: --data DIR, or {VARIABLE}=DIR with a folder {files.name}{fetch}"
-    return found
+            places[files.name] = f"not here: --data DIR, or {VARIABLE}=DIR with a folder {files.name}{fetch}"
+    return places

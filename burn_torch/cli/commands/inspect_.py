@@ -40,31 +40,31 @@ def run(args: argparse.Namespace) -> int:
     if args.file.is_dir():
         from burn_torch.cli.run_listing import listing_of_run
 
-        found = listing_of_run(args.file, args.check)
+        listing = listing_of_run(args.file, args.check)
     elif looks_like_onnx(args.file):
-        found = listing_of_onnx(args.file)
+        listing = listing_of_onnx(args.file)
     else:
-        found = _with_checkpoint(listing_of(args.file, check=args.check))
+        listing = _with_checkpoint(listing_of(args.file, check=args.check))
     if args.json:
-        print(json.dumps(_as_json(found), indent=2))
+        print(json.dumps(_as_json(listing), indent=2))
     else:
-        for line in _lines(found):
+        for line in _lines(listing):
             print(line)
     return 0
 
 
-def _with_checkpoint(found: Listing) -> Listing:
+def _with_checkpoint(listing: Listing) -> Listing:
     """Returns what a checkpoint says of itself in words, in the place of its JSON."""
     from burn_torch.cli.run_listing import checkpoint_words
 
-    words = checkpoint_words(found)
+    words = checkpoint_words(listing)
     if words is None:
-        return found
-    rest = {name: text for name, text in found.metadata.items() if name != "checkpoint"}
-    return replace(found, format=f"checkpoint in {found.format}", metadata={**rest, **words})
+        return listing
+    rest = {name: text for name, text in listing.metadata.items() if name != "checkpoint"}
+    return replace(listing, format=f"checkpoint in {listing.format}", metadata={**rest, **words})
 
 
-def _as_json(found: Listing) -> dict[str, object]:
+def _as_json(listing: Listing) -> dict[str, object]:
     tensors = [
         {
             "name": tensor.name,
@@ -74,45 +74,45 @@ def _as_json(found: Listing) -> dict[str, object]:
             "same_as": tensor.same_as,
             "about": tensor.about,
         }
-        for tensor in found.tensors
+        for tensor in listing.tensors
     ]
     return {
-        "path": found.path,
-        "format": found.format,
-        "version": found.version,
-        "file_bytes": found.file_bytes,
-        "checksum": found.checksum,
-        "metadata": dict(found.metadata),
-        "scalars": dict(found.scalars),
-        "asks_for": list(found.asks_for),
-        "notes": list(found.notes),
+        "path": listing.path,
+        "format": listing.format,
+        "version": listing.version,
+        "file_bytes": listing.file_bytes,
+        "checksum": listing.checksum,
+        "metadata": dict(listing.metadata),
+        "scalars": dict(listing.scalars),
+        "asks_for": list(listing.asks_for),
+        "notes": list(listing.notes),
         "tensors": tensors,
         "totals": {
             "tensors": len(tensors),
-            "elements": found.elements,
-            "bytes": found.tensor_bytes,
-            "dtypes": found.dtypes,
+            "elements": listing.elements,
+            "bytes": listing.tensor_bytes,
+            "dtypes": listing.dtypes,
         },
     }
 
 
-def _lines(found: Listing) -> list[str]:
-    about = [found.format, found.version, f"{found.file_bytes:,} bytes"]
-    if found.checksum != "none":
-        about.append(f"checksum {found.checksum}")
-    lines = [f"{shown(found.path)}: {', '.join(filter(None, about))}"]
-    lines += _table("metadata", dict(found.metadata))
-    lines += _table("scalars", {name: repr(value) for name, value in found.scalars.items()})
-    if found.asks_for:
-        lines += ["asks for, beyond tensors", *(f"  {shown(name)}" for name in found.asks_for)]
-    if found.tensors:
-        lines += ["tensors", *_tensor_lines(found.tensors)]
-    kinds = ", ".join(f"{shown(name)} x {count}" for name, count in sorted(found.dtypes.items()))
-    sizes = ((len(found.tensors), "tensor"), (found.elements, "value"), (found.tensor_bytes, "byte"))
+def _lines(listing: Listing) -> list[str]:
+    about = [listing.format, listing.version, f"{listing.file_bytes:,} bytes"]
+    if listing.checksum != "none":
+        about.append(f"checksum {listing.checksum}")
+    lines = [f"{shown(listing.path)}: {', '.join(filter(None, about))}"]
+    lines += _table("metadata", dict(listing.metadata))
+    lines += _table("scalars", {name: repr(value) for name, value in listing.scalars.items()})
+    if listing.asks_for:
+        lines += ["asks for, beyond tensors", *(f"  {shown(name)}" for name in listing.asks_for)]
+    if listing.tensors:
+        lines += ["tensors", *_tensor_lines(listing.tensors)]
+    kinds = ", ".join(f"{shown(name)} x {count}" for name, count in sorted(listing.dtypes.items()))
+    sizes = ((len(listing.tensors), "tensor"), (listing.elements, "value"), (listing.tensor_bytes, "byte"))
     lines.append(
         ", ".join(counted(number, noun, grouped=True) for number, noun in sizes) + (f" ({kinds})" if kinds else "")
     )
-    return lines + [f"note: {shown(note)}" for note in found.notes]
+    return lines + [f"note: {shown(note)}" for note in listing.notes]
 
 
 def _table(title: str, values: dict[str, str]) -> list[str]:

@@ -72,12 +72,12 @@ def run(args: argparse.Namespace) -> int:
         )
     config = apply_overrides(config, args.overrides)
     inputs: list[str] = []
-    for given in args.inputs:
-        inputs += [line.rstrip("\n") for line in sys.stdin] if given == "-" else [given]
+    for word in args.inputs:
+        inputs += [line.rstrip("\n") for line in sys.stdin] if word == "-" else [word]
     model = trained_model(recipe, config, devices.device(args.devices), args, args.artifact_dir)
-    for found in recipe.predict(config, model, inputs):
+    for prediction in recipe.predict(config, model, inputs):
         if args.json:
-            print(json.dumps({"source": found.source, **found.facts}))
+            print(json.dumps({"source": prediction.source, **prediction.facts}))
         else:
-            print(found.shown)
+            print(prediction.shown)
     return 0

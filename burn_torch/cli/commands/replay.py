@@ -29,6 +29,6 @@ def run(args: argparse.Namespace) -> int:
     print(f"{where}: {replay.fault}")
     if replay.fault.where:
         print(f"line {replay.fault.where}")
-    found = replay.run()
-    print(found)
-    return 0 if found.reproduced else 1
+    replayed = replay.run()
+    print(replayed)
+    return 0 if replayed.reproduced else 1

@@ -52,11 +52,11 @@ def run(args: argparse.Namespace) -> int:
         require_tensorboard()
     from burn_torch.cli.runs import open_run
 
-    found = open_run(args.directory, outline=args.html is None)
+    opened = open_run(args.directory, outline=args.html is None)
     if args.html is not None:
         from burn_torch.monitor.html import html_report
 
-        _write(args.html, html_report(found.view, str(args.directory)))
+        _write(args.html, html_report(opened.view, str(args.directory)))
     if args.csv is not None:
         _write(args.csv, _csv(args.directory))
     if args.tensorboard is not None:

@@ -138,36 +138,36 @@ def run(args: argparse.Namespace) -> int:
 
 def resumed_settings(recipe: Recipe, artifact_dir: Path, args: argparse.Namespace) -> Settings:
     """The settings of the run in a directory, which only a few options may change."""
-    given = [f"--set {text}" for text in getattr(args, "overrides", [])]
-    given += [f"--config {path}" for path in getattr(args, "config", [])]
+    words = [f"--set {text}" for text in getattr(args, "overrides", [])]
+    words += [f"--config {path}" for path in getattr(args, "config", [])]
     for name in ("seed", "batch_size"):
         value = getattr(args, name, None)
-        given += [] if value is None else [f"--{name.replace('_', '-')} {value}"]
+        words += [] if value is None else [f"--{name.replace('_', '-')} {value}"]
     fuse = getattr(args, "fuse", None)
-    given += [] if fuse is None else ["--fuse" if fuse else "--no-fuse"]
-    if given:
+    words += [] if fuse is None else ["--fuse" if fuse else "--no-fuse"]
+    if words:
         raise ConfigError(
             "a resumed run keeps its settings",
-            given=f"--resume with {' '.join(given)}",
+            given=f"--resume with {' '.join(words)}",
             expected="--resume with --epochs, --workers, --data and what says where to compute, at most",
             mend="leave the others out, or start a run of its own",
         )
     _, config = saved_run(artifact_dir, recipe)
     settings = options.read_settings(recipe, args, base=config)
-    return Settings(settings.config, _origins_before(artifact_dir) | _changed(settings.origins))
+    return Settings(settings.config, _origins_before(artifact_dir) | _mark_resumed(settings.origins))
 
 
-def _changed(origins: dict[str, str]) -> dict[str, str]:
+def _mark_resumed(origins: dict[str, str]) -> dict[str, str]:
     return {path: f"{origin} of a resume" for path, origin in origins.items() if origin != "default"}
 
 
 def _origins_before(artifact_dir: Path) -> dict[str, str]:
     """Returns what the run that is resumed said of its settings; nothing if that is lost, since only people read it."""
     try:
-        found = json.loads(read_bounded(artifact_dir / "config.origins.json", MAX_CONFIG_BYTES))["origins"]
+        origins = json.loads(read_bounded(artifact_dir / "config.origins.json", MAX_CONFIG_BYTES))["origins"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return {str(path): str(origin) for path, origin in found.items()} if isinstance(found, dict) else {}
+    return {str(path): str(origin) for path, origin in origins.items()} if isinstance(origins, dict) else {}
 
 
 def _artifact_dir(recipe: Recipe, args: argparse.Namespace) -> Path:
@@ -201,10 +201,10 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
     options.set_up_machine(args)
     place = Placement.of(args, fuse=settings.config.fuse)
     with place.together():
-        return _launched(recipe, settings, Path(place.from_main(str(artifact_dir))), args, place)
+        return _launch_at(recipe, settings, Path(place.from_main(str(artifact_dir))), args, place)
 
 
-def _launched(
+def _launch_at(
     recipe: Recipe, settings: Settings, artifact_dir: Path, args: argparse.Namespace, place: Placement
 ) -> int:
     from burn_torch import seed
@@ -213,7 +213,7 @@ def _launched(
     from burn_torch.train import SilentRenderer, SupervisedTraining, default_renderer
 
     device, quiet = place.device, args.quiet or not place.is_main
-    with _reserved(artifact_dir, resume=args.resume) if place.is_main else nullcontext():
+    with _reserve(artifact_dir, resume=args.resume) if place.is_main else nullcontext():
         if not args.resume:
             if args.download and place.is_main:
                 recipe.download(settings.config)
@@ -286,7 +286,7 @@ def _silent(text: str) -> None:
 
 
 @contextmanager
-def _reserved(path: Path, *, resume: bool) -> Iterator[None]:
+def _reserve(path: Path, *, resume: bool) -> Iterator[None]:
     """Takes the artifact directory before data is read or downloaded; leaves no trace if there is no run after all."""
     from burn_torch.train.artifact import ArtifactDir
 

@@ -26,10 +26,10 @@ class CsvTableRecipe(TableRecipe):
         """The file that --data names."""
         if config.data_dir is not None and Path(config.data_dir).is_file():
             return Path(config.data_dir)
-        given = "no --data" if config.data_dir is None else f"{config.data_dir}, which is no file"
+        words = "no --data" if config.data_dir is None else f"{config.data_dir}, which is no file"
         raise DataError(
             "csv-table: there is no table",
-            given=given,
+            given=words,
             expected="a CSV file whose first line names the columns",
             mend="burn-torch train csv-table --data FILE.csv --set target=COLUMN",
         )

@@ -32,7 +32,7 @@ from burn_torch.train import AccuracyMetric, LossMetric, Metric
 
 VALIDATION: Final = ("valid", "val", "test")
 SAMPLE: Final = 500
-"""So many pictures tell mean and deviation."""
+"""The number of pictures that mean and deviation are taken from."""
 
 
 class ImageFolderConfig(ClassificationConfig):
@@ -130,10 +130,10 @@ class ImageFolderRecipe(Recipe):
         """The folder that --data names.  Raises: DataError."""
         if config.data_dir is not None and Path(config.data_dir).is_dir():
             return Path(config.data_dir)
-        given = "no --data" if config.data_dir is None else f"{config.data_dir}, which is no folder"
+        words = "no --data" if config.data_dir is None else f"{config.data_dir}, which is no folder"
         raise DataError(
             "image-folder: there are no pictures",
-            given=given,
+            given=words,
             expected="a folder with a folder of pictures for each class",
             mend="burn-torch train image-folder --data DIR",
         )
@@ -142,13 +142,13 @@ class ImageFolderRecipe(Recipe):
         """Paths and classes of the pictures that train and of those that validate.  Raises: DataError."""
         root = self.folder(config)
         held = next((root / name for name in VALIDATION if (root / name).is_dir()), None)
-        found = labelled(root / "train" if (root / "train").is_dir() else root, config.classes or ())
+        pictures = labelled(root / "train" if (root / "train").is_dir() else root, config.classes or ())
         if (root / "train").is_dir() and held is not None:
-            return found, labelled(held, config.classes or ())
-        order = permutation(len(found), config.seed, 1)
-        count = min(max(1, round(len(found) * config.validation)), len(found) - 1)
+            return pictures, labelled(held, config.classes or ())
+        order = permutation(len(pictures), config.seed, 1)
+        count = min(max(1, round(len(pictures) * config.validation)), len(pictures) - 1)
         train, valid = sorted(order[count:].tolist()), sorted(order[:count].tolist())
-        return [found[i] for i in train], [found[i] for i in valid]
+        return [pictures[i] for i in train], [pictures[i] for i in valid]
 
     def loaders(self, config: ImageFolderConfig, device: Device) -> tuple[AnyLoader, AnyLoader]:
         """See `Recipe.loaders`."""
@@ -189,7 +189,7 @@ class ImageFolderRecipe(Recipe):
     def predict(self, config: ImageFolderConfig, model: Module, inputs: Sequence[str]) -> Iterator[Prediction]:
         """The class of each picture, or of each picture in a folder."""
         assert isinstance(model, ImageFolderModel)
-        paths = [path for given in inputs for path in (pictures_in(Path(given)) or [Path(given)])]
+        paths = [path for word in inputs for path in (pictures_in(Path(word)) or [Path(word)])]
         for path in paths:
             image = resized(read_grey_image(path), config.size, config.size)
             scaled = ((image - np.float32(config.mean)) / np.float32(config.std))[None]
@@ -207,15 +207,15 @@ def pictures_in(folder: Path) -> list[Path]:
 
 def labelled(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
     """The pictures of all classes below a folder.  Raises: DataError if there are too few to learn from."""
-    found = [(path, label) for label, name in enumerate(classes) for path in pictures_in(folder / name)]
-    if len(found) < 2:
+    pictures = [(path, label) for label, name in enumerate(classes) for path in pictures_in(folder / name)]
+    if len(pictures) < 2:
         raise DataError(
             f"{folder}: too few pictures",
-            given=f"{len(found)} in {', '.join(classes)}",
+            given=f"{len(pictures)} in {', '.join(classes)}",
             expected="two pictures at least",
             mend="check the folder",
         )
-    return found
+    return pictures
 
 
 RECIPE = ImageFolderRecipe()

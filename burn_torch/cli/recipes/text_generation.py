@@ -57,7 +57,7 @@ class TextGenerationConfig(RunConfig):
     temperature: float = 0.8
     top_k: int = 40
     length: int = 300
-    """So many tokens are added to a prompt."""
+    """The number of tokens that are added to a prompt."""
     merges: tuple[tuple[int, int], ...] | None = None
     """The pairs that bpe merges, learnt from the training text."""
 

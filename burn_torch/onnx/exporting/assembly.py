@@ -23,7 +23,7 @@ __all__ = ["assembled"]
 
 def assembled(
     name: str,
-    found: Traces,
+    traces: Traces,
     inputs: Sequence[str],
     outputs: Sequence[str],
     axes: Axes,
@@ -31,26 +31,28 @@ def assembled(
     metadata: Mapping[str, str],
 ) -> Document:
     """All that the file will hold.  Raises: OnnxError that tells every row that cannot be written."""
-    varying = _varying_constants(found)
-    first, graph = found.traces[0], found.graphs[0]
+    varying = _varying_constants(traces)
+    first, graph = traces.traces[0], traces.graphs[0]
     kinds = [
         kind_of(specs) if isinstance(specs[0], TensorSpec) else None
-        for specs in zip(*([spec for _, spec in each.inputs] for each in found.graphs), strict=True)
+        for specs in zip(*([spec for _, spec in each.inputs] for each in traces.graphs), strict=True)
     ]
-    given = {n: kind for n, place in zip(inputs, first.given, strict=True) if (kind := kinds[place]) is not None}
-    writer = _writer(given, outputs, axes, found, opset)
+    kinds_by_name = {
+        n: kind for n, place in zip(inputs, first.given, strict=True) if (kind := kinds[place]) is not None
+    }
+    writer = _writer(kinds_by_name, outputs, axes, traces, opset)
     values = {
-        graph.inputs[place][0]: writer.met(Wire(n, given[n].dtype, given[n].shape))
+        graph.inputs[place][0]: writer.met(Wire(n, kinds_by_name[n].dtype, kinds_by_name[n].shape))
         for n, place in zip(inputs, first.given, strict=True)
     }
     for place, elements in varying.items():
         ident, spec = graph.inputs[place]
         assert isinstance(spec, TensorSpec)
         values[ident] = _numbers(writer, elements, spec)
-    weights = _weights(writer, found, kinds, values)
-    _write(writer, found.steps, values, opset)
-    made = [values[i] for i in graph.outputs if i is not None]
-    nodes = _named_outputs(writer, made, outputs, {*inputs, *weights})
+    weights = _weights(writer, traces, kinds, values)
+    _write(writer, traces.steps, values, opset)
+    wires = [values[i] for i in graph.outputs if i is not None]
+    nodes = _named_outputs(writer, wires, outputs, {*inputs, *weights})
     used = {x for node in nodes for x in node.inputs}
     constants = {key: _Stored(x.array.nbytes, partial(_same, x)) for key, x in writer.constants.items()}
     stored = {key: each for key, each in {**weights, **constants}.items() if key in used}
@@ -60,8 +62,8 @@ def assembled(
         nodes,
         {key: each.read for key, each in stored.items()},
         {key: each.nbytes for key, each in stored.items()},
-        given,
-        {n: Kind(wire.shape, wire.dtype) for n, wire in zip(outputs, made, strict=True)},
+        kinds_by_name,
+        {n: Kind(wire.shape, wire.dtype) for n, wire in zip(outputs, wires, strict=True)},
         writer.symbols,
         metadata,
     )
@@ -79,11 +81,11 @@ def _same(data: TensorData) -> TensorData:
 
 
 def _weights(
-    writer: Writer, found: Traces, kinds: Sequence[Kind | None], values: dict[int, Wire]
+    writer: Writer, traces: Traces, kinds: Sequence[Kind | None], values: dict[int, Wire]
 ) -> dict[str, _Stored]:
     """The weights that are read, each once however often it stands in a module; their wires are put among values."""
-    first, graph = found.traces[0], found.graphs[0]
-    read = {x.id for step in found.steps for x in step.reads if isinstance(x, Ref)} | set(graph.outputs)
+    first, graph = traces.traces[0], traces.graphs[0]
+    read = {x.id for step in traces.steps for x in step.reads if isinstance(x, Ref)} | set(graph.outputs)
     weights: dict[str, _Stored] = {}
     wires: dict[int, Wire] = {}
     for place, (wish, primitive) in first.sources.items():
@@ -99,14 +101,14 @@ def _weights(
     return weights
 
 
-def _writer(inputs: Mapping[str, Kind], outputs: Sequence[str], axes: Axes, found: Traces, opset: int) -> Writer:
+def _writer(inputs: Mapping[str, Kind], outputs: Sequence[str], axes: Axes, traces: Traces, opset: int) -> Writer:
     names = list(inputs)
     symbols: list[Symbol] = []
     for symbol, places in axes.items():
         i, axis = places[0]
         kind = inputs[names[i]]
         source = Wire(names[i], kind.dtype, kind.shape)
-        symbols.append(Symbol(symbol, Size(tuple(sizes[symbol] for sizes in found.sizes)), source, axis))
+        symbols.append(Symbol(symbol, Size(tuple(sizes[symbol] for sizes in traces.sizes)), source, axis))
     writer = Writer(opset, symbols)
     for name in (*inputs, *outputs):
         writer.unique(name)
@@ -117,24 +119,26 @@ _FEW: Final = 64
 """Elements of a constant that may be put together from sizes, number by number."""
 
 
-def _varying_constants(found: Traces) -> dict[int, list[Length]]:
+def _varying_constants(traces: Traces) -> dict[int, list[Length]]:
     """Constants of few whole numbers that depend on sizes, as a list of their elements, by place among the inputs.
 
     Other constants must be the same in every trace.  Raises: OnnxError that names the operation that reads one.
     """
-    first, *others = found.traces
+    first, *others = traces.traces
     varying: dict[int, list[Length]] = {}
     for place, (name, one) in first.sources.items():
         rest = [trace.sources[place][1] for trace in others if place in trace.sources]
         if len(rest) == len(others) and all(two is one for two in rest):
             continue
-        data = [trace.found.leaf.into_data(trace.sources[place][1]) for trace in found.traces if place in trace.sources]
-        if len(data) == len(found.traces) and all(each == data[0] for each in data[1:]):
+        data = [
+            trace.found.leaf.into_data(trace.sources[place][1]) for trace in traces.traces if place in trace.sources
+        ]
+        if len(data) == len(traces.traces) and all(each == data[0] for each in data[1:]):
             continue
-        elements = _elements(data) if len(data) == len(found.traces) else None
+        elements = _elements(data) if len(data) == len(traces.traces) else None
         if elements is None:
-            ident = found.graphs[0].inputs[place][0]
-            raise _depends_on_sizes(name, next((s for s in found.steps if Ref(ident) in s.reads), None))
+            ident = traces.graphs[0].inputs[place][0]
+            raise _depends_on_sizes(name, next((s for s in traces.steps if Ref(ident) in s.reads), None))
         varying[place] = elements
     return varying
 
@@ -179,11 +183,11 @@ def _write(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], opset
             continue  # what made it is among the faults
         writer.origin, writer.results = step.origin, step.results  # type: ignore[assignment]  # rows make tensors
         try:
-            made = export_of.rule(writer, *reads, **{k: v for k, v in step.attrs.items() if k != "live"})
+            results = export_of.rule(writer, *reads, **{k: v for k, v in step.attrs.items() if k != "live"})
         except Cannot as fault:
             faults.append(f"{step.op.name}: {fault}{origin_text(step.origin)}")
             continue
-        parts = made if isinstance(made, tuple) else (made,)
+        parts = results if isinstance(results, tuple) else (results,)
         for ident, part, kind in zip(step.makes, parts, step.results, strict=True):
             if ident is not None and part is not None:
                 assert isinstance(kind, Kind), step
@@ -209,12 +213,12 @@ def _why_not(step: Step) -> str:
     return "a gradient" if step.op.name.endswith(("_backward", "_gradient")) else "ONNX has no such operator"
 
 
-def _named_outputs(writer: Writer, made: Sequence[Wire], names: Sequence[str], fixed: set[str]) -> list[Node]:
+def _named_outputs(writer: Writer, wires: Sequence[Wire], names: Sequence[str], fixed: set[str]) -> list[Node]:
     """The nodes that are needed, with the outputs under their names."""
     renamed: dict[str, str] = {}
     writer.origin = None
     nodes = list(writer.nodes)
-    for wire, name in zip(made, names, strict=True):
+    for wire, name in zip(wires, names, strict=True):
         if wire in renamed or wire in fixed or str(wire) in writer.constants:
             nodes.append(Node("Identity", writer.unique(f"{name}.Identity"), (renamed.get(wire, wire),), (name,), {}))
         else:

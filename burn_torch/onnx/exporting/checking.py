@@ -73,21 +73,21 @@ def compared(
     version = f"onnxruntime {onnxruntime.__version__}"
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         for sizes, inputs, wanted in cases:
             feed = {name: _value(onnxruntime, data) for name, data in zip(names[0], inputs, strict=True)}
-            made = session.run_with_ort_values(list(names[1]), feed)
-            found += [
+            results = session.run_with_ort_values(list(names[1]), feed)
+            comparisons += [
                 _comparison(name, sizes, _array(value, want), want)
-                for name, value, want in zip(names[1], made, wanted, strict=True)
+                for name, value, want in zip(names[1], results, wanted, strict=True)
             ]
     except OnnxError:
         raise
     except Exception as err:  # onnxruntime's own errors have no common base that it exports
-        return f"{version} does not run it: {first_line(err)}", found
-    wrong = [comparison for comparison in found if not comparison.fits]
+        return f"{version} does not run it: {first_line(err)}", comparisons
+    wrong = [comparison for comparison in comparisons if not comparison.fits]
     if wrong:
         raise OnnxError(
             "export: the written model computes other values than burn_torch",
@@ -96,7 +96,7 @@ def compared(
             mend="check that the function computes the same each time; else please report it, and look at the file"
             " with compare=False",
         )
-    return version, found
+    return version, comparisons
 
 
 def _value(onnxruntime: Any, data: TensorData) -> object:
@@ -113,18 +113,18 @@ def _array(value: Any, want: TensorData) -> object:
     return from_dlpack(value.to_dlpack()).float().numpy()
 
 
-def _comparison(name: str, sizes: str, found: Any, want: TensorData) -> Comparison:
+def _comparison(name: str, sizes: str, value: Any, want: TensorData) -> Comparison:
     wanted = want.values
-    if found.shape != wanted.shape or (want.dtype is not DType.BF16 and found.dtype != wanted.dtype):
+    if value.shape != wanted.shape or (want.dtype is not DType.BF16 and value.dtype != wanted.dtype):
         raise OnnxError(
             f"export: the written model gives another shape or element type as {name}",
-            given=f"{found.shape} {found.dtype}" + (f" at {sizes}" if sizes else ""),
+            given=f"{value.shape} {value.dtype}" + (f" at {sizes}" if sizes else ""),
             expected=f"{wanted.shape} {wanted.dtype}",
             mend="this is a fault of burn_torch: please report it with the function that was exported",
         )
     if wanted.size == 0:
         return Comparison(name, sizes, 0.0, 0.0, True)
-    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    a, b = value.astype(np.float64), wanted.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     finite = np.isfinite(b)
     largest = float(np.max(np.abs(b[finite]), initial=0.0))

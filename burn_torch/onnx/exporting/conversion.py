@@ -111,29 +111,29 @@ def export(
     error the path is as it was.
     """
     target = Path(path)
-    run, given, names = called(function, example_inputs)
-    inputs = Inputs(given, names)
+    run, arguments, names = called(function, example_inputs)
+    inputs = Inputs(arguments, names)
     require_inference(captures)
     require_opset(opset)
-    told = input_names_of(inputs, input_names)
-    axes = dynamic_axes(inputs, told, dynamic_batch, dynamic_dims or {})
+    input_words = input_names_of(inputs, input_names)
+    axes = dynamic_axes(inputs, input_words, dynamic_batch, dynamic_dims or {})
     tensors = list(inputs.tensors.values())
-    found = traced_at_sizes(run, inputs, tensors, axes, captures, opset)
-    outputs = output_names_of(found.traces[0], output_names, told)
-    document = assembled(name_of(function), found, told, outputs, axes, opset, metadata or {})
-    cases = cases_of(run, inputs, tensors, axes, found) if compare else []
+    traces = traced_at_sizes(run, inputs, tensors, axes, captures, opset)
+    outputs = output_names_of(traces.traces[0], output_names, input_words)
+    document = assembled(name_of(function), traces, input_words, outputs, axes, opset, metadata or {})
+    cases = cases_of(run, inputs, tensors, axes, traces) if compare else []
     with written(document, target, external_bytes) as (temporary, data):
         if check:
             checked(temporary, document.name)
         runtime, comparisons = "nothing: compare=False", list[Comparison]()
         if compare:
-            runtime, comparisons = compared(temporary, (told, outputs), cases)
+            runtime, comparisons = compared(temporary, (input_words, outputs), cases)
     return ExportReport(
         target,
         data,
         opset,
         dict(sorted(Counter(node.op for node in document.nodes).items(), key=lambda item: (-item[1], item[0]))),
-        tuple(told),
+        tuple(input_words),
         tuple(outputs),
         len(document.weights),
         document.weight_bytes,

@@ -169,17 +169,17 @@ def _info(name: str, kind: Kind, symbols: Sequence[Symbol]) -> Any:
 
 def _named(shape: Shape, symbols: Sequence[Symbol]) -> list[int | str | None]:
     """Sizes as ONNX tells them: numbers, names of dynamic axes, formulas of these, nothing where none is known."""
-    told: list[int | str | None] = []
+    sizes: list[int | str | None] = []
     for size in shape:
-        found = formula(size, symbols) if isinstance(size, Size) else None
-        told.append(_text(found, symbols) if found is not None else None if isinstance(size, Size) else size)
-    return told
+        known = formula(size, symbols) if isinstance(size, Size) else None
+        sizes.append(_text(known, symbols) if known is not None else None if isinstance(size, Size) else size)
+    return sizes
 
 
-def _text(told: Formula, symbols: Sequence[Symbol]) -> str:
+def _text(size: Formula, symbols: Sequence[Symbol]) -> str:
     terms = []
-    for factor, chosen in told.terms:
+    for factor, chosen in size.terms:
         names = " * ".join(symbols[i].name for i in chosen)
         terms.append(names if factor == 1 else f"{factor} * {names}")
     text = " + ".join(terms)
-    return text if not told.constant else f"{text} {'+' if told.constant > 0 else '-'} {abs(told.constant)}"
+    return text if not size.constant else f"{text} {'+' if size.constant > 0 else '-'} {abs(size.constant)}"

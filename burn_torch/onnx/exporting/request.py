@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MOST_AXES: Final = 5
-"""So many dynamic axes may have names of their own."""
+"""The number of dynamic axes that may have names of their own."""
 
 LEAST_OPSET: Final = 13
 """From which on axes and pads are inputs, which sizes that vary need."""
@@ -42,7 +42,7 @@ Axes: TypeAlias = dict[str, list[tuple[int, int]]]
 
 def called(function: Any, example_inputs: Any) -> tuple[Callable[..., Any], tuple[Any, ...], list[str]]:
     """A function of modules and inputs, these, and the names of its parameters."""
-    given = example_inputs if type(example_inputs) is tuple else (example_inputs,)
+    arguments = example_inputs if type(example_inputs) is tuple else (example_inputs,)
     owner = getattr(function, "__self__", None)
     run: Callable[..., Any]
     if isinstance(function, Tree) or isinstance(owner, Tree):
@@ -59,8 +59,8 @@ def called(function: Any, example_inputs: Any) -> tuple[Callable[..., Any], tupl
         def run(tree: Any, *inputs: Any) -> Any:
             return getattr(tree, method)(*inputs)
 
-        return run, (module, *given), ["", *_parameters(getattr(module, method), len(given))]
-    return function, given, _parameters(function, len(given))
+        return run, (module, *arguments), ["", *_parameters(getattr(module, method), len(arguments))]
+    return function, arguments, _parameters(function, len(arguments))
 
 
 def _parameters(function: Callable[..., Any], count: int) -> list[str]:

@@ -102,22 +102,22 @@ def formula(size: Size, symbols: Sequence[Symbol]) -> Formula | None:
     wanted = np.array(size.values, np.float64)
     axes = [np.array(symbol.size.values, np.float64) for symbol in symbols]
     for i, axis in enumerate(axes):
-        found = _fitted(wanted, [axis], [(i,)])
-        if found is not None:
-            return found
-    found = _fitted(wanted, axes, [(i,) for i in range(len(axes))])
-    if found is not None:
-        return found
+        fit = _fit(wanted, [axis], [(i,)])
+        if fit is not None:
+            return fit
+    fit = _fit(wanted, axes, [(i,) for i in range(len(axes))])
+    if fit is not None:
+        return fit
     numbers = range(len(axes))
     for count in (2, 3):
         for chosen in itertools.combinations_with_replacement(numbers, count):
-            found = _fitted(wanted, [math.prod((axes[i] for i in chosen), start=np.ones(()))], [chosen])
-            if found is not None:
-                return found
+            fit = _fit(wanted, [math.prod((axes[i] for i in chosen), start=np.ones(()))], [chosen])
+            if fit is not None:
+                return fit
     return None
 
 
-def _fitted(wanted: Any, columns: Sequence[Any], terms: Sequence[tuple[int, ...]]) -> Formula | None:
+def _fit(wanted: Any, columns: Sequence[Any], terms: Sequence[tuple[int, ...]]) -> Formula | None:
     """Whole factors and a whole constant with which the columns give what is wanted, in every trace."""
     if len(columns) + 1 >= len(wanted):
         return None

@@ -62,7 +62,7 @@ def traced_at_sizes(
                 traces.append(traced(run, inputs, at_sizes(tensors, axes, sizes), captures))
                 if not traces[0].outputs:
                     break
-            graphs = [_prepared(trace, opset) for trace in traces]
+            graphs = [_prepare(trace, opset) for trace in traces]
             return Traces(tuple(plan), tuple(traces), tuple(graphs), unified(graphs))
         except BurnTorchError as err:
             if len(traces) < count and axes:
@@ -74,7 +74,7 @@ def traced_at_sizes(
     raise first
 
 
-def _prepared(trace: Tracing, opset: int) -> Graph:
+def _prepare(trace: Tracing, opset: int) -> Graph:
     outputs = trace.graph.outputs[: len(trace.outputs)]  # without running states that were handed in
     return prepared(Graph(trace.graph.inputs, trace.graph.nodes, outputs), opset)
 
@@ -105,17 +105,17 @@ def cases_of(
     inputs: Inputs,
     tensors: Sequence[Tensor],
     axes: Axes,
-    found: Traces,
+    traces: Traces,
 ) -> list[tuple[str, list[TensorData], list[TensorData]]]:
     """Inputs and outputs of the function itself: at the example, and at other sizes than it was traced at."""
     example = {symbol: tensors[places[0][0]].shape[places[0][1]] for symbol, places in axes.items()}
-    sizes = [example, found.sizes[-1]] if axes else [example]
+    sizes = [example, traces.sizes[-1]] if axes else [example]
     modules = list(inputs.modules.values())
     cases: list[tuple[str, list[TensorData], list[TensorData]]] = []
     for at in sizes:
-        given = at_sizes(tensors, axes, at)
+        resized = at_sizes(tensors, axes, at)
         walk = Walk()
-        walk.take(run(*inputs.put_together([*modules, *given])))
-        leaf = found.traces[0].found.leaf
-        cases.append((_text(at), [x.into_data() for x in given], [leaf.into_data(y) for y in walk.leaves]))
+        walk.take(run(*inputs.put_together([*modules, *resized])))
+        leaf = traces.traces[0].found.leaf
+        cases.append((_text(at), [x.into_data() for x in resized], [leaf.into_data(y) for y in walk.leaves]))
     return cases

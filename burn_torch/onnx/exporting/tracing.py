@@ -121,10 +121,10 @@ def traced(function: Callable[..., Any], inputs: Inputs, tensors: Sequence[Tenso
     walk = Walk()
     structures = [walk.take(argument) for argument in arguments]
     call = lambda leaves: function(*inputs.put_together(leaves))  # noqa: E731
-    found = trace(function, call, structures, names, captures, watched=False)
+    program = trace(function, call, structures, names, captures, watched=False)
     sources: dict[int, tuple[str, object]] = {}
     numbers: dict[int, Literal] = {}
-    given: list[int] = []
+    positions: list[int] = []
     position = 0
     single = len(inputs.modules) == 1
     for name, structure in zip(names, structures, strict=True):
@@ -134,22 +134,22 @@ def traced(function: Callable[..., Any], inputs: Inputs, tensors: Sequence[Tenso
                 if is_module:
                     sources[position] = (_plain(path).lstrip("."), walk.leaves[position])
                 else:
-                    given.append(position)
+                    positions.append(position)
             elif isinstance(part, Number):
                 numbers[position] = Literal(walk.leaves[position])
             position += part.size
     count = len(walk.leaves)
-    for i, source in enumerate(found.sources):
+    for i, source in enumerate(program.sources):
         if isinstance(source, Bound):
             sources[count + i] = (f"constant.{i}", source.primitive)
-    return Tracing(_with_numbers(found.graph, numbers), sources, tuple(given), _output_names(found), found)
+    return Tracing(_with_numbers(program.graph, numbers), sources, tuple(positions), _output_names(program), program)
 
 
-def _output_names(found: Traced) -> tuple[str, ...]:
+def _output_names(program: Traced) -> tuple[str, ...]:
     """The names of the outputs that are tensors, as the result is built.  Raises: ArgumentError for numbers."""
-    parts = [(path, part) for path, part in found.result.parts("output") if part.size]
+    parts = [(path, part) for path, part in program.result.parts("output") if part.size]
     numbers = [
-        f"{path} = {value!r}" for (position, value) in found.literals for path, _ in parts[position : position + 1]
+        f"{path} = {value!r}" for (position, value) in program.literals for path, _ in parts[position : position + 1]
     ]
     if numbers or any(isinstance(part, Number) for _, part in parts):
         raise ArgumentError(
@@ -169,7 +169,7 @@ def _output_names(found: Traced) -> tuple[str, ...]:
 def prepared(graph: Graph, opset: int) -> Graph:
     """The graph in rows that are written themselves as far as may be, and without what is not needed."""
     graph = dead_code(graph)
-    graph = _expanded(graph, opset)
+    graph = _expand(graph, opset)
     return pipeline(graph, profile="export")[0].dense()
 
 
@@ -193,7 +193,7 @@ def _add(nodes: list[Node], known: dict[int, Any], call: Any, inputs: Sequence[A
     nodes.append(Node(call, inputs, node.outputs, node.origin))
 
 
-def _expanded(graph: Graph, opset: int) -> Graph:
+def _expand(graph: Graph, opset: int) -> Graph:
     """The graph with the decompositions of rows that are not written themselves at this opset."""
     writing = _Expanding(graph, opset)
     read = {i for node in graph.nodes for i in node.inputs if isinstance(i, int)} | set(graph.outputs)
@@ -230,6 +230,6 @@ class _Expanding:
             renamed = [ids[i] if isinstance(i, int) else i for i in each.inputs]
             renamed = [self.known.get(i, i) if isinstance(i, int) else i for i in renamed]
             self.add(Node(each.call, renamed, outputs, node.origin), [i in read for i in each.outputs])
-        for made, i in zip(node.outputs, inner.outputs, strict=True):
-            if made is not None and i is not None:
-                self.known[made] = self.known.get(ids[i], ids[i])
+        for outer, i in zip(node.outputs, inner.outputs, strict=True):
+            if outer is not None and i is not None:
+                self.known[outer] = self.known.get(ids[i], ids[i])

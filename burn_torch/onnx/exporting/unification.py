@@ -174,6 +174,6 @@ def _kind(specs: Sequence[Any]) -> Kind | NumberSpec:
 
 def kind_of(specs: Sequence[TensorSpec]) -> Kind:
     """Returns what the specs of one tensor have in common."""
-    found = _kind(specs)
-    assert isinstance(found, Kind)
-    return found
+    kind = _kind(specs)
+    assert isinstance(kind, Kind)
+    return kind

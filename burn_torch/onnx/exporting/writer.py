@@ -178,8 +178,8 @@ class Writer:
         signature = _signature(op, self.opset)
         if signature is None:
             raise Cannot(f"{op} needs opset {_first_opset(op)}")
-        given = {name: value for name, value in attributes.items() if value is not None}
-        unknown = [name for name in given if name not in signature.attributes]
+        present = {name: value for name, value in attributes.items() if value is not None}
+        unknown = [name for name in present if name not in signature.attributes]
         if unknown:
             raise Cannot(f"{op} of opset {self.opset} has no {', '.join(unknown)}")
         letters = _letters(signature.inputs, len(inputs))
@@ -199,14 +199,14 @@ class Writer:
         ]
         while read and read[-1] is None:
             read.pop()
-        made = self._appended(op, read, outputs, given, signature, {**bound, **dict.fromkeys(wider, DType.F32)})
-        made = [
+        wires = self._append(op, read, outputs, present, signature, {**bound, **dict.fromkeys(wider, DType.F32)})
+        wires = [
             self.cast(y, bound[letter]) if letter in wider else y
-            for y, letter in zip(made, _letters(signature.outputs, outputs), strict=True)
+            for y, letter in zip(wires, _letters(signature.outputs, outputs), strict=True)
         ]
-        return made[0] if outputs == 1 else tuple(made)
+        return wires[0] if outputs == 1 else tuple(wires)
 
-    def _appended(
+    def _append(
         self,
         op: str,
         inputs: Sequence[Wire | None],
@@ -220,25 +220,25 @@ class Writer:
         names = [name if i == 0 else self.unique(f"{name}.{i}") for i in range(outputs)]
         letters = _letters(signature.outputs, outputs)
         to = ONNX_DTYPES.get(attributes.get("to", attributes.get("dtype", 0)))
-        made = [
+        wires = [
             Wire(each, bound.get(letter) or _only(signature, letter) or to or DType.F32)
             for each, letter in zip(names, letters, strict=True)
         ]
         self.nodes.append(Node(op, name, tuple("" if x is None else str(x) for x in inputs), tuple(names), attributes))
-        return made
+        return wires
 
     # -- constants --------------------------------------------------------------------------------------
     def array(self, values: Any, dtype: DType, wish: str = "constant") -> Wire:
         """A constant of the model; equal small ones are one."""
         data = TensorData.of(np.asarray(values), dtype)
         key = (dtype, data.shape, data.array.tobytes()) if data.num_elements <= 1024 else None
-        found = self._interned.get(key) if key else None
-        if found is None:
-            found = Wire(self.unique(wish), dtype, data.shape)
-            self.constants[str(found)] = data
+        wire = self._interned.get(key) if key else None
+        if wire is None:
+            wire = Wire(self.unique(wish), dtype, data.shape)
+            self.constants[str(wire)] = data
             if key:
-                self._interned[key] = found
-        return found
+                self._interned[key] = wire
+        return wire
 
     def ints(self, sizes: Sequence[Length]) -> Wire:
         """A vector of int64: a constant, or put together when the graph runs."""
@@ -260,21 +260,21 @@ class Writer:
         """A size as a vector of one int64.  Raises: Cannot where nothing tells it when the graph runs."""
         if not isinstance(size, Size):
             return self.ints([size])
-        found = self._lengths.get(size)
-        if found is None:
+        wire = self._lengths.get(size)
+        if wire is None:
             before, self.origin = self.origin, None
-            found = self._lengths[size] = self._worked_out(size)
+            wire = self._lengths[size] = self._worked_out(size)
             self.origin = before
-        return found
+        return wire
 
     def _worked_out(self, size: Size) -> Wire:
         for symbol in self.symbols:
             if symbol.size == size:
                 return self._axis(symbol.source, symbol.axis)
-        told = formula(size, self.symbols)
-        if told is not None:
+        known = formula(size, self.symbols)
+        if known is not None:
             total: Wire | None = None
-            for factor, chosen in told.terms:
+            for factor, chosen in known.terms:
                 term = self.length(self.symbols[chosen[0]].size)
                 for i in chosen[1:]:
                     term = self.node("Mul", term, self.length(self.symbols[i].size))
@@ -282,7 +282,7 @@ class Writer:
                     term = self.node("Mul", term, self.ints([factor]))
                 total = term if total is None else self.node("Add", total, term)
             assert total is not None
-            return self.node("Add", total, self.ints([told.constant])) if told.constant else total
+            return self.node("Add", total, self.ints([known.constant])) if known.constant else total
         if size in self._axes:
             return self._axis(*self._axes[size])
         raise Cannot(f"a size that is {size} in the traces, and no formula of the dynamic axes")
@@ -320,8 +320,8 @@ class Writer:
         """x in another element type."""
         if x.dtype is dtype:
             return x
-        made = self.node("Cast", x, to=onnx_dtype(dtype))
-        return Wire(made, dtype, x.known)
+        wire = self.node("Cast", x, to=onnx_dtype(dtype))
+        return Wire(wire, dtype, x.known)
 
     def fixed(self, length: Length, what: str) -> int:
         """A size that must be known now.  Raises: Cannot for one that depends on a dynamic axis."""
@@ -341,8 +341,8 @@ class Writer:
             return x
         if 0 in shape or 0 in x.shape:  # a 0 would stand for the size of x, and -1 for nothing
             if self.opset >= 14:
-                return self._shaped(self.node("Reshape", x, self.ints(shape), allowzero=1), x, shape)
-            return self._shaped(self.node("Expand", self.number(0, x.dtype), self.ints(shape)), x, shape)
+                return self._with_shape(self.node("Reshape", x, self.ints(shape), allowzero=1), x, shape)
+            return self._with_shape(self.node("Expand", self.number(0, x.dtype), self.ints(shape)), x, shape)
         varying = [i for i, size in enumerate(shape) if isinstance(size, Size)]
         wanted: list[Length] = list(shape)
         if len(varying) > 1:
@@ -352,17 +352,17 @@ class Writer:
             varying = [i for i in varying if wanted[i] != 0]
         if varying:
             wanted[varying[-1]] = -1
-        return self._shaped(self.node("Reshape", x, self.ints(wanted)), x, shape)
+        return self._with_shape(self.node("Reshape", x, self.ints(wanted)), x, shape)
 
-    def _shaped(self, made: Wire, x: Wire, shape: Shape) -> Wire:
-        return Wire(made, x.dtype, shape)
+    def _with_shape(self, wire: Wire, x: Wire, shape: Shape) -> Wire:
+        return Wire(wire, x.dtype, shape)
 
     def permute(self, x: Wire, axes: Sequence[int]) -> Wire:
         """x with its axes in another order."""
         if tuple(axes) == tuple(range(len(axes))):
             return x
-        made = self.node("Transpose", x, perm=list(axes))
-        return Wire(made, x.dtype, tuple(x.shape[i] for i in axes))
+        wire = self.node("Transpose", x, perm=list(axes))
+        return Wire(wire, x.dtype, tuple(x.shape[i] for i in axes))
 
     def expand(self, x: Wire, shape: Shape) -> Wire:
         """x broadcast to a shape; `x.shape` is known."""

@@ -100,7 +100,7 @@ def mean(*xs: Tensor) -> Tensor:
 
 
 # -- comparison -------------------------------------------------------------------------------------------------
-def _compared(row: Any, x: Any, y: Any) -> Outputs:
+def _compare(row: Any, x: Any, y: Any) -> Outputs:
     if isinstance(x, Tensor) and x.dtype is DType.BOOL and isinstance(y, bool):
         y = Tensor.full((), y, (x.device, DType.BOOL))
     return ordered(row, x, y)
@@ -109,31 +109,31 @@ def _compared(row: Any, x: Any, y: Any) -> Outputs:
 @operator("Equal", 7)
 def equal(x: Operand, y: Operand) -> Tensor:
     """Returns whether x is y."""
-    return _compared(ops.equal, x, y)
+    return _compare(ops.equal, x, y)
 
 
 @operator("Greater", 7)
 def greater(x: Operand, y: Operand) -> Tensor:
     """Returns whether x > y."""
-    return _compared(ops.greater, x, y)
+    return _compare(ops.greater, x, y)
 
 
 @operator("GreaterOrEqual", 12)
 def greater_equal(x: Operand, y: Operand) -> Tensor:
     """Returns whether x >= y."""
-    return _compared(ops.greater_equal, x, y)
+    return _compare(ops.greater_equal, x, y)
 
 
 @operator("Less", 7)
 def less(x: Operand, y: Operand) -> Tensor:
     """Returns whether x < y."""
-    return _compared(ops.lower, x, y)
+    return _compare(ops.lower, x, y)
 
 
 @operator("LessOrEqual", 12)
 def less_equal(x: Operand, y: Operand) -> Tensor:
     """Returns whether x <= y."""
-    return _compared(ops.lower_equal, x, y)
+    return _compare(ops.lower_equal, x, y)
 
 
 @operator("Where", 9)

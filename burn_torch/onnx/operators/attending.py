@@ -94,7 +94,7 @@ def attention(
         real = place.lower(reshaped(nonpad_kv_seqlen.cast(DType.I64), (batch, 1, 1, 1)))
         bias = _bias(real, q.dtype) if bias is None else bias + _bias(real, q.dtype)
     if heads != key.shape[1]:
-        key, value = _shared(key, heads), _shared(value, heads)
+        key, value = _repeat_heads(key, heads), _repeat_heads(value, heads)
     root = math.sqrt(1.0 / math.sqrt(d_head) if scale is None else scale)
     scores = ops.matmul(query * root, (key * root).transpose())
     products = scores
@@ -112,17 +112,17 @@ def attention(
     if flat:
         y = reshaped(ops.permute(y, axes=(0, 2, 1, 3)), (batch, rows, heads * value.shape[3]))
     shown = {0: products, 1: capped, 2: scores, 3: weights}[qk_matmul_output_mode]
-    found = (y, _cached(k, past_key, kv_num_heads), _cached(v, past_value, kv_num_heads), shown)
-    return y if outputs == 1 else found[:outputs]
+    results = (y, _append_to_cache(k, past_key, kv_num_heads), _append_to_cache(v, past_value, kv_num_heads), shown)
+    return y if outputs == 1 else results[:outputs]
 
 
-def _cached(x: Tensor, past: Tensor | None, heads: int | None) -> Tensor:
+def _append_to_cache(x: Tensor, past: Tensor | None, heads: int | None) -> Tensor:
     """Keys or values with those of the cache in front."""
     new = _heads(x, heads)
     return new if past is None else Tensor.cat([past, new], 2)
 
 
-def _shared(x: Tensor, heads: int) -> Tensor:
+def _repeat_heads(x: Tensor, heads: int) -> Tensor:
     """Each head of keys or values for several heads of queries."""
     batch, own, rows, d = x.shape
     if heads % own:

@@ -67,15 +67,15 @@ def malformed(what: str, *, given: str, expected: str) -> OnnxError:
 
 def dtype_of(number: int) -> DType:
     """The element type of a TensorProto.DataType.  Raises: OnnxError for one that tensors here do not have."""
-    found = ONNX_DTYPES.get(number)
-    if found is None:
+    known = ONNX_DTYPES.get(number)
+    if known is None:
         raise OnnxError(
             "this element type is not supported",
             given=OTHER_DTYPES.get(number, f"data type {number}"),
             expected=", ".join(dtype.name for dtype in ONNX_DTYPES.values()),
             mend="export the model with one of those",
         )
-    return found
+    return known
 
 
 def axis_of(axis: int, ndim: int) -> int:
@@ -108,11 +108,11 @@ def squeezed(x: Tensor, axes: Iterable[int]) -> Tensor:
 
 def unsqueezed(x: Tensor, axes: Iterable[int]) -> Tensor:
     """With axes of size 1 at these places of the result."""
-    given = [int(axis) for axis in axes]
-    ndim = x.ndim + len(given)
-    at = {axis_of(axis, ndim) for axis in given}
-    if len(at) != len(given):
-        raise malformed("an axis is named twice", given=f"axes {given}", expected="each axis once")
+    chosen = [int(axis) for axis in axes]
+    ndim = x.ndim + len(chosen)
+    at = {axis_of(axis, ndim) for axis in chosen}
+    if len(at) != len(chosen):
+        raise malformed("an axis is named twice", given=f"axes {chosen}", expected="each axis once")
     sizes = iter(x.shape)
     return reshaped(x, tuple(1 if i in at else next(sizes) for i in range(ndim)))
 

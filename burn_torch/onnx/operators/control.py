@@ -27,14 +27,14 @@ def _truth(x: object) -> bool:
     return bool(read(x).reshape(-1)[0])
 
 
-def _packed(values: tuple[Any, ...], outputs: int = 1) -> Outputs:
+def _pack(values: tuple[Any, ...], outputs: int = 1) -> Outputs:
     return values[0] if outputs == 1 else values[:outputs]
 
 
 Stacks = tuple[tuple[str, tuple[int, ...]] | None, ...]
 
 
-def _stacked(values: list[Any], axis: int = 0, declared: tuple[str, tuple[int, ...]] | None = None) -> Outputs:
+def _stack(values: list[Any], axis: int = 0, declared: tuple[str, tuple[int, ...]] | None = None) -> Outputs:
     """Values side by side along a new axis; without values, none of the shape that the file declares."""
     if not values and declared is not None:
         dtype, shape = DType.of(declared[0]), declared[1]
@@ -54,7 +54,7 @@ def _stacked(values: list[Any], axis: int = 0, declared: tuple[str, tuple[int, .
 @operator("If")
 def if_(condition: Host, *, then_branch: Body, else_branch: Body, outputs: int = 1) -> Outputs:
     """One of two branches."""
-    return _packed(then_branch() if condition.reshape(-1)[0] else else_branch(), outputs)
+    return _pack(then_branch() if condition.reshape(-1)[0] else else_branch(), outputs)
 
 
 @operator("Loop")
@@ -77,14 +77,14 @@ def loop(
     declared = (*stacks[1 + len(carried) :], *[None] * len(series))
     i = 0
     while going and (limit is None or i < limit):
-        found = body(np.array(i, np.int64), np.array(going), *state)
-        going = True if found[0] is None else _truth(found[0])
-        state = found[1 : 1 + len(carried)]
-        for values, value in zip(series, found[1 + len(carried) :], strict=False):
+        results = body(np.array(i, np.int64), np.array(going), *state)
+        going = True if results[0] is None else _truth(results[0])
+        state = results[1 : 1 + len(carried)]
+        for values, value in zip(series, results[1 + len(carried) :], strict=False):
             values.append(value)
         i += 1
-    joined = [_stacked(values, 0, kind) for values, kind in zip(series, declared, strict=False)]
-    return _packed((*state, *joined), outputs)
+    joined = [_stack(values, 0, kind) for values, kind in zip(series, declared, strict=False)]
+    return _pack((*state, *joined), outputs)
 
 
 @operator("Scan", 9)
@@ -120,17 +120,17 @@ def scan(
             _slice(x, axis, length - 1 - t if back else t)
             for x, axis, back in zip(scanned, axes, backwards, strict=True)
         ]
-        found = body(*state, *parts)
-        state = found[:count]
-        for values, value in zip(series, found[count:], strict=False):
+        results = body(*state, *parts)
+        state = results[:count]
+        for values, value in zip(series, results[count:], strict=False):
             values.append(value)
     ways = _each("scan_output_directions", scan_output_directions, len(series))
     places = _each("scan_output_axes", scan_output_axes, len(series))
     joined = [
-        _stacked(values[::-1] if back else values, axis, kind)
+        _stack(values[::-1] if back else values, axis, kind)
         for values, back, axis, kind in zip(series, ways, places, declared, strict=False)
     ]
-    return _packed((*state, *joined), outputs)
+    return _pack((*state, *joined), outputs)
 
 
 def _each(name: str, values: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
@@ -205,7 +205,7 @@ def sequence_erase(sequence: Sequence, position: Host | None = None) -> Outputs:
 def concat_from_sequence(sequence: Sequence, *, axis: int, new_axis: int = 0) -> Outputs:
     """The values of a sequence one after the other along an axis, or along a new one."""
     if new_axis:
-        return _stacked(sequence, axis)
+        return _stack(sequence, axis)
     return concat(*sequence, axis=axis)
 
 

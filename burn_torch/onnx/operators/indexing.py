@@ -19,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _wrapped(indices: Tensor, size: int) -> Tensor:
+def _wrap(indices: Tensor, size: int) -> Tensor:
     """Indices counted from the front; negative ones count from the end."""
     wide = indices.cast(DType.I64)
     return wide.mask_where(wide.lower(0), wide + size)
@@ -30,7 +30,7 @@ def _wrapped(indices: Tensor, size: int) -> Tensor:
 def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """The entries at indices along an axis, whose place the axes of the indices take."""
     at = axis_of(axis, x.ndim)
-    flat = _wrapped(reshaped(indices, (indices.num_elements(),)), x.shape[at])
+    flat = _wrap(reshaped(indices, (indices.num_elements(),)), x.shape[at])
     return reshaped(ops.select(x, flat, dim=at), (*x.shape[:at], *indices.shape, *x.shape[at + 1 :]))
 
 
@@ -38,7 +38,7 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """The element that each index names along an axis, at its own place on the others."""
     at = axis_of(axis, x.ndim)
-    return ops.gather(x, _wrapped(indices, x.shape[at]), dim=at)
+    return ops.gather(x, _wrap(indices, x.shape[at]), dim=at)
 
 
 def _places(indices: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -75,11 +75,11 @@ _OF_TRUTHS = {"add": "max", "mul": "min"}
 """A sum of truths is "or", a product "and"."""
 
 
-def _joined(row: Op, x: Tensor, places: Tensor, updates: Tensor, reduction: str, **more: int) -> Tensor:
+def _join_updates(row: Op, x: Tensor, places: Tensor, updates: Tensor, reduction: str, **more: int) -> Tensor:
     """x with the updates written at places by a row that scatters."""
     if x.dtype is DType.BOOL and reduction != "none":
         numbers, kind = (x.cast(DType.I32), updates.cast(DType.I32)), _OF_TRUTHS.get(reduction, reduction)
-        return _joined(row, numbers[0], places, numbers[1], kind, **more).cast(DType.BOOL)
+        return _join_updates(row, numbers[0], places, numbers[1], kind, **more).cast(DType.BOOL)
     return row(x, places, updates, update=_update(reduction), **more)
 
 
@@ -93,14 +93,14 @@ def scatter(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0) -> Te
 def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none") -> Tensor:
     """x with elements put at indices along an axis, or joined with what is there."""
     at = axis_of(axis, x.ndim)
-    return _joined(ops.scatter, x, _wrapped(indices, x.shape[at]), updates, reduction, dim=at)
+    return _join_updates(ops.scatter, x, _wrap(indices, x.shape[at]), updates, reduction, dim=at)
 
 
 @operator("ScatterND", 11)
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """x with slices put where entries of indices say, or joined with what is there."""
     places = _places(indices, x.shape[: indices.shape[-1]])
-    return _joined(ops.scatter_nd, x, places, updates, reduction)
+    return _join_updates(ops.scatter_nd, x, places, updates, reduction)
 
 
 @operator("TensorScatter", 24)
@@ -159,16 +159,16 @@ def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tens
     Found on the host: their number depends on the data.
     """
     values = x.into_data().values
-    found, first, inverse, counts = np.unique(
+    distinct, first, inverse, counts = np.unique(
         values, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )
     inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first)
         rank = np.argsort(order)
-        found = np.take(found, order, axis=0 if axis is None else axis)
+        distinct = np.take(distinct, order, axis=0 if axis is None else axis)
         first, counts, inverse = first[order], counts[order], rank[inverse]
-    y = Tensor.from_data(np.ascontiguousarray(found), x.device).cast(x.dtype)
+    y = Tensor.from_data(np.ascontiguousarray(distinct), x.device).cast(x.dtype)
     parts = [Tensor.from_data(part.astype(np.int64), x.device) for part in (first, inverse, counts)]
     return y, parts[0], parts[1], parts[2]
 

@@ -118,8 +118,8 @@ def layer_normalization(
     )
     reduced = (*x.shape[:at], *(1,) * (x.ndim - at))
     stash = dtype_of(stash_type)
-    found = reshaped(y, x.shape), reshaped(mean, reduced).cast(stash), reshaped(rstd, reduced).cast(stash)
-    return found[0] if outputs == 1 else found[:outputs]
+    results = reshaped(y, x.shape), reshaped(mean, reduced).cast(stash), reshaped(rstd, reduced).cast(stash)
+    return results[0] if outputs == 1 else results[:outputs]
 
 
 def _rows(x: Tensor, at: int) -> Tensor:

@@ -85,7 +85,7 @@ def _einsum(equation: str, xs: list[Tensor]) -> Tensor:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(xs):
-        raise _malformed(equation)
+        raise _equation_error(equation)
     spare = [letter for letter in ascii_letters if letter not in equation]
     widths = [x.ndim - len(term.replace("...", "")) for term, x in zip(terms, xs, strict=True)]
     most = max((width for term, width in zip(terms, widths, strict=True) if "..." in term), default=0)
@@ -98,12 +98,12 @@ def _einsum(equation: str, xs: list[Tensor]) -> Tensor:
         right = dots + "".join(sorted(x for x in set(letters) - set(dots) if letters.count(x) == 1))
     right = right.replace("...", dots)
     if any(len(term) != x.ndim for term, x in zip(terms, xs, strict=True)) or set(right) - set("".join(terms)):
-        raise _malformed(equation)
+        raise _equation_error(equation)
     named = [_diagonal(term, x) for term, x in zip(terms, xs, strict=True)]
     while len(named) > 1:
         (a, x), (b, y) = named[0], named[1]
         needed = set(right).union(*(term for term, _ in named[2:])) if len(named) > 2 else set(right)
-        named[:2] = [_joined(a, x, b, y, needed)]
+        named[:2] = [_contract(a, x, b, y, needed)]
     term, x = named[0]
     gone = tuple(i for i, letter in enumerate(term) if letter not in right)
     if gone:
@@ -112,7 +112,7 @@ def _einsum(equation: str, xs: list[Tensor]) -> Tensor:
     return ops.permute(x, axes=tuple(term.index(letter) for letter in right))
 
 
-def _malformed(equation: str) -> Exception:
+def _equation_error(equation: str) -> Exception:
     return malformed(
         "Einsum: the equation does not fit the tensors",
         given=equation,
@@ -135,7 +135,7 @@ def _diagonal(term: str, x: Tensor) -> tuple[str, Tensor]:
     return term, x
 
 
-def _joined(a: str, x: Tensor, b: str, y: Tensor, needed: set[str]) -> tuple[str, Tensor]:
+def _contract(a: str, x: Tensor, b: str, y: Tensor, needed: set[str]) -> tuple[str, Tensor]:
     """Two tensors made one by a batched matrix product over the letters that nothing else needs."""
     both = [letter for letter in a if letter in b]
     batch = [letter for letter in both if letter in needed]

@@ -40,7 +40,7 @@ def _spread(s: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
     return wide.narrow(at, 0, x.shape[at])
 
 
-def _saturated(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
+def _saturate(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
     """Rounded to even, moved by the zero point, held within the type."""
     if dtype not in _RANGES:
         raise OnnxError(
@@ -78,7 +78,7 @@ def quantize_linear(
     wide = dtype_of(precision) if precision else DType.F64 if DType.F64 in (x.dtype, scale.dtype) else DType.F32
     if not precision and x.dtype is scale.dtype and x.dtype.is_float:
         wide = x.dtype
-    return _saturated(x.cast(wide) / scale.cast(wide), zero, dtype)
+    return _saturate(x.cast(wide) / scale.cast(wide), zero, dtype)
 
 
 @operator("DequantizeLinear", 10)
@@ -109,7 +109,7 @@ def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     scale = (high - low) / 255.0
     scale = scale.mask_fill(scale.equal(0.0), 1.0)
     zero = ops.clamp((-low / scale).round(), 0.0, 255.0).cast(DType.U8)
-    return _saturated(x / scale, zero, DType.U8), scale, zero
+    return _saturate(x / scale, zero, DType.U8), scale, zero
 
 
 # -- products ------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def qlinear_matmul(
     scale = (
         _columns(a_scale, True).cast(wide) * _columns(b_scale, False).cast(wide) / _columns(y_scale, True).cast(wide)
     )
-    return _saturated(exact.cast(wide) * scale, _columns(y_zero_point, True), y_zero_point.dtype)
+    return _saturate(exact.cast(wide) * scale, _columns(y_zero_point, True), y_zero_point.dtype)
 
 
 def _exact_conv(
@@ -222,4 +222,4 @@ def qlinear_conv(
     scale = w_scale.cast(DType.F64)
     scale = reshaped(scale, ()) if scale.num_elements() == 1 else reshaped(scale, (1, scale.shape[0], *channels[2:]))
     scale = scale * reshaped(x_scale, ()).cast(DType.F64) / reshaped(y_scale, ()).cast(DType.F64)
-    return _saturated(exact * scale, reshaped(y_zero_point, ()), y_zero_point.dtype)
+    return _saturate(exact * scale, reshaped(y_zero_point, ()), y_zero_point.dtype)

@@ -35,10 +35,10 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
         "affine": lambda: lambda x: x * with_defaults(1.0, 0.0)[0] + with_defaults(1.0, 0.0)[1],
         "scaledtanh": lambda: lambda x: (x * with_defaults(1.0, 1.0)[1]).tanh() * with_defaults(1.0, 1.0)[0],
     }
-    made = kinds.get(name.lower())
-    if made is None:
+    make = kinds.get(name.lower())
+    if make is None:
         raise malformed("no such activation", given=repr(name), expected=", ".join(sorted(kinds)))
-    return made()
+    return make()
 
 
 _WITH_ALPHA = {"leakyrelu", "thresholdedrelu", "elu", "hardsigmoid", "affine", "scaledtanh"}
@@ -62,17 +62,17 @@ def _activations(
             expected=f"{len(defaults)} for each of {directions} directions",
         )
     a, b = iter(alphas or ()), iter(betas or ())
-    made: list[Activation] = []
+    functions: list[Activation] = []
     for name in chosen:
         alpha = next(a, None) if name.lower() in _WITH_ALPHA else None
         beta = next(b, None) if name.lower() in _WITH_BETA else None
         plain = _activation(name, alpha, beta)
-        made.append(plain if clip is None else _clipped(plain, clip))
+        functions.append(plain if clip is None else _clip(plain, clip))
     n = len(defaults)
-    return [made[i * n : (i + 1) * n] for i in range(directions)]
+    return [functions[i * n : (i + 1) * n] for i in range(directions)]
 
 
-def _clipped(function: Activation, clip: float) -> Activation:
+def _clip(function: Activation, clip: float) -> Activation:
     return lambda x: function(ops.clamp(x, -clip, clip))
 
 
@@ -115,17 +115,17 @@ def _run(
 
 def _directions(direction: str, w: Tensor) -> list[bool]:
     """For each direction whether it reads from the end."""
-    found = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(direction)
-    if found is None or len(found) != w.shape[0]:
+    ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(direction)
+    if ways is None or len(ways) != w.shape[0]:
         raise malformed(
             "the weights do not fit the direction",
             given=f"direction {direction!r}, weights for {w.shape[0]}",
             expected="forward, reverse or bidirectional, with one part of the weights each",
         )
-    return found
+    return ways
 
 
-def _joined(parts: list[tuple[Tensor, tuple[Tensor, ...]]], layout: int, outputs: int = 1) -> Outputs:
+def _join_directions(parts: list[tuple[Tensor, tuple[Tensor, ...]]], layout: int, outputs: int = 1) -> Outputs:
     """Y (steps, directions, batch, hidden) and the last states (directions, batch, hidden), or batch first."""
     y = Tensor.cat([reshaped(hidden, (hidden.shape[0], 1, *hidden.shape[1:])) for hidden, _ in parts], 1)
     last = [
@@ -209,7 +209,7 @@ def lstm(
             return f(o_t) * h(cell), cell
 
         parts.append(_run(gates, step, (_part(h0, i), _part(c0, i)), sequence_lens, backwards))
-    return _joined(parts, layout, outputs)
+    return _join_directions(parts, layout, outputs)
 
 
 @operator("GRU", 7)
@@ -270,7 +270,7 @@ def gru(
             return ((1.0 - z) * fresh + z * state,)
 
         parts.append(_run(inputs, step, (_part(h0, i),), sequence_lens, backwards))
-    return _joined(parts, layout, outputs)
+    return _join_directions(parts, layout, outputs)
 
 
 @operator("RNN", 7)
@@ -314,4 +314,4 @@ def rnn(
             return (f(gate + ops.matmul(states[0], recurrent)),)
 
         parts.append(_run(inputs, step, (_part(h0, i),), sequence_lens, backwards))
-    return _joined(parts, layout, outputs)
+    return _join_directions(parts, layout, outputs)

@@ -28,7 +28,7 @@ def _empty(x: Tensor, dims: tuple[int, ...]) -> bool:
     return any(x.shape[dim] == 0 for dim in dims)
 
 
-def _kept(x: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
+def _kept_shape(x: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(1 if i in dims else size for i, size in enumerate(x.shape))
 
 
@@ -36,12 +36,12 @@ def _extreme(row: Any, truth: Any, largest: bool) -> Reduction:
     def reduce(x: Tensor, dims: tuple[int, ...]) -> Outputs:
         if _empty(x, dims):  # ONNX: the least value that the type holds, for Max
             if x.dtype is DType.BOOL:
-                return full(_kept(x, dims), not largest, x)
+                return full(_kept_shape(x, dims), not largest, x)
             if x.dtype.is_float:
-                return full(_kept(x, dims), -math.inf if largest else math.inf, x)
+                return full(_kept_shape(x, dims), -math.inf if largest else math.inf, x)
             bits = 8 * x.dtype.itemsize
             low, high = (0, (1 << bits) - 1) if x.dtype.kind == "uint" else (-(1 << bits - 1), (1 << bits - 1) - 1)
-            return full(_kept(x, dims), low if largest else high, x)
+            return full(_kept_shape(x, dims), low if largest else high, x)
         if x.dtype is DType.BOOL:
             return truth(x, dims=dims)
         return ordered(lambda x: row(x, dims=dims), x)
@@ -58,16 +58,16 @@ def _mean(x: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 def _log_sum_exp(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     if _empty(x, dims):
-        return full(_kept(x, dims), -math.inf, x)
+        return full(_kept_shape(x, dims), -math.inf, x)
     y = x if x.dtype.is_float else x.cast(DType.F64)
     return ops.logsumexp(y, dims=dims).cast(x.dtype)
 
 
-def _rooted(x: Tensor) -> Outputs:
+def _root(x: Tensor) -> Outputs:
     return x.sqrt() if x.dtype.is_float else x.cast(DType.F64).sqrt().cast(x.dtype)
 
 
-def _logged(x: Tensor) -> Outputs:
+def _logarithm(x: Tensor) -> Outputs:
     return x.log() if x.dtype.is_float else x.cast(DType.F64).log().cast(x.dtype)
 
 
@@ -116,13 +116,13 @@ reduce_l1_1, reduce_l1 = _reduction(
     "ReduceL1", "reduce_l1", lambda x, dims: _sum(x if x.dtype.kind == "uint" else x.abs(), dims), lambda x: x.abs()
 )
 reduce_l2_1, reduce_l2 = _reduction(
-    "ReduceL2", "reduce_l2", lambda x, dims: _rooted(_sum(_square(x), dims)), lambda x: x.abs()
+    "ReduceL2", "reduce_l2", lambda x, dims: _root(_sum(_square(x), dims)), lambda x: x.abs()
 )
 reduce_sum_square_1, reduce_sum_square = _reduction(
     "ReduceSumSquare", "reduce_sum_square", lambda x, dims: _sum(_square(x), dims), _square
 )
 reduce_log_sum_1, reduce_log_sum = _reduction(
-    "ReduceLogSum", "reduce_log_sum", lambda x, dims: _logged(_sum(x, dims)), _logged
+    "ReduceLogSum", "reduce_log_sum", lambda x, dims: _logarithm(_sum(x, dims)), _logarithm
 )
 reduce_log_sum_exp_1, reduce_log_sum_exp = _reduction("ReduceLogSumExp", "reduce_log_sum_exp", _log_sum_exp)
 
@@ -190,7 +190,7 @@ def _along(compute: Callable[[Tensor, int], Tensor], x: Tensor, axis: int) -> Te
     return x if x.ndim == 0 or not x.num_elements() else compute(x, axis_of(axis, x.ndim))
 
 
-def _flattened(compute: Callable[[Tensor, int], Tensor], x: Tensor, axis: int) -> Tensor:
+def _flatten(compute: Callable[[Tensor, int], Tensor], x: Tensor, axis: int) -> Tensor:
     """Before opset 13: the axes from `axis` on count as one."""
     at = axis_of(axis, x.ndim) if axis != x.ndim else axis
     rows = math.prod(x.shape[:at])
@@ -209,7 +209,7 @@ def _log_soft(x: Tensor, at: int) -> Tensor:
 @operator("Softmax", 1, 12)
 def softmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
     """exp(x) over its sum along all axes from `axis` on."""
-    return _flattened(_soft, x, axis)
+    return _flatten(_soft, x, axis)
 
 
 @operator("Softmax", 13)
@@ -221,7 +221,7 @@ def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
 @operator("LogSoftmax", 1, 12)
 def log_softmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
     """The logarithm of Softmax along all axes from `axis` on."""
-    return _flattened(_log_soft, x, axis)
+    return _flatten(_log_soft, x, axis)
 
 
 @operator("LogSoftmax", 13)
@@ -233,7 +233,7 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
 @operator("Hardmax", 1, 12)
 def hardmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
     """1 at the largest element along all axes from `axis` on, 0 elsewhere."""
-    return _flattened(_hard, x, axis)
+    return _flatten(_hard, x, axis)
 
 
 @operator("Hardmax", 13)

@@ -131,9 +131,9 @@ class Entry:
             device = place
         if device is None and self.computes and any(isinstance(x, HOST) for x in inputs):
             return self._on_host(inputs, attributes)
-        return self.function(*[self._given(i, x, device) for i, x in enumerate(inputs)], **attributes)
+        return self.function(*[self._as_argument(i, x, device) for i, x in enumerate(inputs)], **attributes)
 
-    def _given(self, position: int, x: object, device: Device | None) -> object:
+    def _as_argument(self, position: int, x: object, device: Device | None) -> object:
         if x is None:
             return None
         kind = self.kind(position)
@@ -151,13 +151,13 @@ class Entry:
     def _on_host(self, inputs: Many[Any], attributes: Mapping[str, object]) -> object:
         with suspended():
             device = host()
-            given = [
+            arguments = [
                 Tensor.from_data(x, device)
                 if isinstance(x, HOST) and self.kind(i) in ("tensor", "operand")
-                else self._given(i, x, device)
+                else self._as_argument(i, x, device)
                 for i, x in enumerate(inputs)
             ]
-            return _to_host(self.function(*given, **attributes))
+            return _to_host(self.function(*arguments, **attributes))
 
     def __repr__(self) -> str:
         until = "" if self.until is None else f"-{self.until}"

@@ -122,11 +122,11 @@ def resize(
     dims = tuple(range(x.ndim)) if axes is None else tuple(axis_of(axis, x.ndim) for axis in axes)
     if mode not in ("nearest", "linear", "cubic"):
         raise malformed("Resize: no such mode", given=repr(mode), expected="nearest, linear, cubic")
-    given = sizes if sizes is not None and sizes.size else scales
-    if given is not None and given.size not in (0, len(dims)):
+    amounts = sizes if sizes is not None and sizes.size else scales
+    if amounts is not None and amounts.size not in (0, len(dims)):
         raise malformed(
             "Resize: the sizes do not fit the axes",
-            given=f"{given.size} numbers for axes {dims}",
+            given=f"{amounts.size} numbers for axes {dims}",
             expected="one for each axis",
         )
     if sizes is not None and sizes.size:
@@ -158,7 +158,7 @@ def resize(
             weights = _matrix(
                 place, mode, x.shape[at], factors[i], cubic_coeff_a, bool(antialias), bool(exclude_outside)
             )
-            y = _applied(y, constant(weights.T.copy(), x.device, y.dtype), at)
+            y = _apply(y, constant(weights.T.copy(), x.device, y.dtype), at)
         if crop and away.any():
             shape = [1] * x.ndim
             shape[at] = wanted[i]
@@ -168,7 +168,7 @@ def resize(
     return y if y.dtype is x.dtype else y.round().cast(x.dtype)
 
 
-def _applied(x: Tensor, weights: Tensor, at: int) -> Tensor:
+def _apply(x: Tensor, weights: Tensor, at: int) -> Tensor:
     last = x.ndim - 1
     y: Tensor = ops.matmul(x if at == last else x.swap_dims(at, last), weights) if x.ndim > 1 else _vector(x, weights)
     return y if at == last else y.swap_dims(at, last)

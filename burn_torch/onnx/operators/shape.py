@@ -83,16 +83,16 @@ def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
 @operator("Squeeze", 1, 12)
 def squeeze_1(x: Tensor, *, axes: tuple[int, ...] | None = None) -> Tensor:
     """Without the axes named, or without all axes of size 1."""
-    return _squeezed(x, axes)
+    return _squeeze(x, axes)
 
 
 @operator("Squeeze", 13)
 def squeeze(x: Tensor, axes: Host | None = None) -> Tensor:
     """Without the axes named, or without all axes of size 1."""
-    return _squeezed(x, None if axes is None else ints(axes))
+    return _squeeze(x, None if axes is None else ints(axes))
 
 
-def _squeezed(x: Tensor, axes: tuple[int, ...] | None) -> Tensor:
+def _squeeze(x: Tensor, axes: tuple[int, ...] | None) -> Tensor:
     gone = axes_of([i for i, size in enumerate(x.shape) if size == 1] if axes is None else axes, x.ndim)
     if any(x.shape[axis] != 1 for axis in gone):
         raise OnnxError(
@@ -198,18 +198,18 @@ def slice_1(
     x: Tensor, *, axes: tuple[int, ...] | None = None, starts: tuple[int, ...], ends: tuple[int, ...]
 ) -> Tensor:
     """The elements in ranges of some axes."""
-    return _sliced(x, starts, ends, axes, None)
+    return _slice(x, starts, ends, axes, None)
 
 
 @operator("Slice", 10)
 def slice_of(x: Tensor, starts: Host, ends: Host, axes: Host | None = None, steps: Host | None = None) -> Tensor:
     """The elements in ranges of some axes, every step-th, backwards where the step is negative."""
-    return _sliced(
+    return _slice(
         x, ints(starts), ints(ends), None if axes is None else ints(axes), None if steps is None else ints(steps)
     )
 
 
-def _sliced(
+def _slice(
     x: Tensor,
     starts: tuple[int, ...],
     ends: tuple[int, ...],
@@ -243,13 +243,13 @@ def _sliced(
 @operator("Pad", 1, 1)
 def pad_1(x: Tensor, *, paddings: tuple[int, ...], mode: str = "constant", value: float = 0.0) -> Tensor:
     """Elements added before and after each axis."""
-    return _padded(x, paddings, None, value, mode)
+    return _pad(x, paddings, None, value, mode)
 
 
 @operator("Pad", 2, 10)
 def pad_2(x: Tensor, *, pads: tuple[int, ...], mode: str = "constant", value: float = 0.0) -> Tensor:
     """Elements added before and after each axis."""
-    return _padded(x, pads, None, value, mode)
+    return _pad(x, pads, None, value, mode)
 
 
 @operator("Pad", 11)
@@ -258,10 +258,10 @@ def pad(
 ) -> Tensor:
     """Elements added before and after some axes: a value, the edge, a mirror image, or from the other end."""
     value = 0.0 if constant_value is None or not constant_value.size else constant_value.reshape(-1)[0].item()
-    return _padded(x, ints(pads), None if axes is None else ints(axes), value, mode)
+    return _pad(x, ints(pads), None if axes is None else ints(axes), value, mode)
 
 
-def _padded(x: Tensor, pads: tuple[int, ...], axes: tuple[int, ...] | None, value: Any, mode: str) -> Tensor:
+def _pad(x: Tensor, pads: tuple[int, ...], axes: tuple[int, ...] | None, value: Any, mode: str) -> Tensor:
     axes = tuple(range(x.ndim)) if axes is None else axes
     if len(pads) != 2 * len(axes):
         raise malformed(
@@ -280,10 +280,10 @@ def _padded(x: Tensor, pads: tuple[int, ...], axes: tuple[int, ...] | None, valu
         if x.dtype.is_int or x.dtype.is_bool:
             value = bool(value) if x.dtype.is_bool else int(value)
         return ops.pad(x, value, padding=padding, mode="constant")
-    return _placed(x, padding, mode)
+    return _place(x, padding, mode)
 
 
-def _placed(x: Tensor, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:
+def _place(x: Tensor, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:
     """Padding whose elements come from x: each axis is read at places worked out on the host."""
     for axis, (before, after) in enumerate(padding):
         n = x.shape[axis]
@@ -316,7 +316,7 @@ def center_crop_pad(x: Tensor, shape: Host, *, axes: tuple[int, ...] | None = No
         else:
             pads[at] = (more // 2, more - more // 2)
     order = sorted(pads)
-    return _padded(x, (*[pads[at][0] for at in order], *[pads[at][1] for at in order]), tuple(order), 0, "constant")
+    return _pad(x, (*[pads[at][0] for at in order], *[pads[at][1] for at in order]), tuple(order), 0, "constant")
 
 
 # -- blocks -------------------------------------------------------------------------------------------------------

@@ -18,20 +18,20 @@ __all__ = [
 
 
 # -- Fourier -------------------------------------------------------------------------------------------
-def _transformed(x: Tensor, length: int | None, axis: int, inverse: bool, onesided: bool) -> Tensor:
+def _transform(x: Tensor, length: int | None, axis: int, inverse: bool, onesided: bool) -> Tensor:
     """The discrete Fourier transform as two matrix products; the last axis holds real and imaginary parts."""
     at = axis_of(axis, x.ndim)
     if x.ndim == 2:  # matrix products take two axes
-        return _transformed(reshaped(x, (1, *x.shape)), length, 1, inverse, onesided).squeeze_dim(0)
+        return _transform(reshaped(x, (1, *x.shape)), length, 1, inverse, onesided).squeeze_dim(0)
     real_out = inverse and onesided
     if length is None:
         length = 2 * (x.shape[at] - 1) if real_out else x.shape[at]
-    given = min(x.shape[at], length // 2 + 1 if real_out else length)
-    moved = x.narrow(at, 0, given).swap_dims(at, x.ndim - 2) if at != x.ndim - 2 else x.narrow(at, 0, given)
+    width = min(x.shape[at], length // 2 + 1 if real_out else length)
+    moved = x.narrow(at, 0, width).swap_dims(at, x.ndim - 2) if at != x.ndim - 2 else x.narrow(at, 0, width)
     parts = [reshaped(moved.narrow(x.ndim - 1, i, 1), moved.shape[:-1]) for i in range(x.shape[-1])]
     count = length // 2 + 1 if onesided and not inverse else length
-    angle = 2 * np.pi * np.outer(np.arange(given), np.arange(count)) / length
-    weights = np.ones((given, 1))
+    angle = 2 * np.pi * np.outer(np.arange(width), np.arange(count)) / length
+    weights = np.ones((width, 1))
     if real_out:  # the other half is the mirror image
         weights[1 : (length + 1) // 2] = 2.0
     scale = weights / length if inverse else weights
@@ -40,8 +40,8 @@ def _transformed(x: Tensor, length: int | None, axis: int, inverse: bool, onesid
     real, imaginary = ops.matmul(parts[0], cos), ops.matmul(parts[0], sin)
     if len(parts) == 2:
         real, imaginary = real - ops.matmul(parts[1], sin), imaginary + ops.matmul(parts[1], cos)
-    found = [real] if real_out else [real, imaginary]
-    y = Tensor.cat([reshaped(part, (*part.shape, 1)) for part in found], real.ndim)
+    planes = [real] if real_out else [real, imaginary]
+    y = Tensor.cat([reshaped(part, (*part.shape, 1)) for part in planes], real.ndim)
     return y.swap_dims(at, x.ndim - 2) if at != x.ndim - 2 else y
 
 
@@ -49,7 +49,7 @@ def _transformed(x: Tensor, length: int | None, axis: int, inverse: bool, onesid
 def dft_17(x: Tensor, dft_length: Host | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Tensor:
     """The discrete Fourier transform along an axis."""
     length = None if dft_length is None else int(dft_length.reshape(-1)[0])
-    return _transformed(x, length, axis, bool(inverse), bool(onesided))
+    return _transform(x, length, axis, bool(inverse), bool(onesided))
 
 
 @operator("DFT", 20)
@@ -58,7 +58,7 @@ def dft(
 ) -> Tensor:
     """The discrete Fourier transform along an axis."""
     length = None if dft_length is None else int(dft_length.reshape(-1)[0])
-    return _transformed(x, length, -2 if axis is None else int(axis.reshape(-1)[0]), bool(inverse), bool(onesided))
+    return _transform(x, length, -2 if axis is None else int(axis.reshape(-1)[0]), bool(inverse), bool(onesided))
 
 
 @operator("STFT", 17)
@@ -81,7 +81,7 @@ def stft(
     frames = ops.permute(ops.unfold(flat, dim=1, size=length, step=step), axes=(0, 1, 3, 2))
     if window is not None:
         frames = frames * reshaped(window, (length, 1))
-    return _transformed(frames, length, 2, False, bool(onesided))
+    return _transform(frames, length, 2, False, bool(onesided))
 
 
 @operator("MelWeightMatrix", 17)

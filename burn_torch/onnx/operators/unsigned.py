@@ -22,7 +22,7 @@ def _dtype(values: tuple[object, ...]) -> DType | None:
     return None
 
 
-def _signed(value: object) -> Outputs:
+def _as_signed(value: object) -> Outputs:
     if isinstance(value, Tensor):
         return value.cast(DType.I64) if value.dtype in _STORED else value
     return value - (1 << 64) if isinstance(value, int) and value >= 1 << 63 else value
@@ -36,7 +36,7 @@ def widened(function: Callable[..., Any], *values: Any) -> Outputs:
     dtype = _dtype(values)
     if dtype is None:
         return function(*values)
-    y = function(*[_signed(value) for value in values])
+    y = function(*[_as_signed(value) for value in values])
     return y.cast(dtype) if y.dtype is DType.I64 else y
 
 
@@ -45,12 +45,12 @@ def ordered(function: Callable[..., Any], *values: Any) -> Outputs:
     dtype = _dtype(values)
     if dtype is not DType.U64:
         return widened(function, *values)
-    y = function(*[_shifted(value) for value in values])
+    y = function(*[_shift(value) for value in values])
     return y.bitwise_xor(_TOP).cast(dtype) if y.dtype is DType.I64 else y
 
 
-def _shifted(value: object) -> Outputs:
-    value = _signed(value)
+def _shift(value: object) -> Outputs:
+    value = _as_signed(value)
     if isinstance(value, Tensor):
         return value.bitwise_xor(_TOP) if value.dtype is DType.I64 else value
     return value ^ _TOP if isinstance(value, int) else value

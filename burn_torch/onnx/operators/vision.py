@@ -55,12 +55,12 @@ def _grid_sample(x: Tensor, grid: Tensor, mode: str, padding: str, align_corners
         p = reshaped(grid.narrow(grid.ndim - 1, len(sizes) - 1 - i, 1), grid.shape[:-1])
         p = (p + 1.0) * ((size - 1) / 2) if align_corners else ((p + 1.0) * size - 1.0) / 2.0
         if padding == "reflection":
-            p = _reflected(p, 0.0, size - 1.0) if align_corners else _reflected(p, -0.5, size - 0.5)
+            p = _reflect(p, 0.0, size - 1.0) if align_corners else _reflect(p, -0.5, size - 0.5)
         places.append(p if padding == "zeros" else ops.clamp(p, 0.0, float(size - 1)))
     return _read(x, places, mode)
 
 
-def _reflected(p: Tensor, low: float, high: float) -> Tensor:
+def _reflect(p: Tensor, low: float, high: float) -> Tensor:
     """Places that go back and forth between two walls."""
     if high == low:
         return p * 0.0
@@ -124,7 +124,7 @@ def roi_align(
     offset = 0.5 if half else 0.0
     channels, height, width = x.shape[1:]
     flat = reshaped(ops.permute(x, axes=(0, 2, 3, 1)), (x.shape[0] * height * width, channels))
-    found: list[Tensor] = []
+    regions: list[Tensor] = []
     for roi, batch in zip(np.asarray(rois, np.float64), batch_indices.reshape(-1), strict=True):
         x1, y1, x2, y2 = roi * spatial_scale - offset
         w, h = (x2 - x1, y2 - y1) if half else (max(x2 - x1, 1.0), max(y2 - y1, 1.0))
@@ -146,8 +146,8 @@ def roi_align(
         else:
             pooled = ops.amax(reshaped(_largest(parts), grid), dims=(1, 3))
         pooled = reshaped(pooled, (1, output_height, output_width, channels))
-        found.append(ops.permute(pooled, axes=(0, 3, 1, 2)))
-    return Tensor.cat(found, 0) if found else full((0, channels, output_height, output_width), 0.0, x)
+        regions.append(ops.permute(pooled, axes=(0, 3, 1, 2)))
+    return Tensor.cat(regions, 0) if regions else full((0, channels, output_height, output_width), 0.0, x)
 
 
 def _largest(parts: list[Tensor]) -> Tensor:

@@ -57,8 +57,8 @@ def windows(
     """Works `auto_pad` and `ceil_mode` out.  Raises: OnnxError for what does not fit."""
     n = len(sizes)
     stride, dilation = strides or (1,) * n, dilations or (1,) * n
-    given = pads if pads is not None and auto_pad == "NOTSET" else (0,) * (2 * n)
-    if not len(kernel) == len(stride) == len(dilation) == n or len(given) != 2 * n:
+    chosen = pads if pads is not None and auto_pad == "NOTSET" else (0,) * (2 * n)
+    if not len(kernel) == len(stride) == len(dilation) == n or len(chosen) != 2 * n:
         raise OnnxError(
             "the windows do not fit the spatial axes",
             given=f"kernel {kernel}, strides {strides}, dilations {dilations}, pads {pads} for {n} axes",
@@ -71,7 +71,7 @@ def windows(
             given=f"kernel {kernel}, strides {stride}, dilations {dilation}",
             expected="1 or more",
         )
-    before, after, counts = list(given[:n]), list(given[n:]), []
+    before, after, counts = list(chosen[:n]), list(chosen[n:]), []
     for i, size in enumerate(sizes):
         span = (kernel[i] - 1) * dilation[i] + 1
         if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
@@ -151,8 +151,8 @@ def conv_transpose(
         before, after = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
         after = [last + min(t, 0) for last, t in zip(after, total, strict=True)]  # what lacks lies at the end
     else:
-        given = pads or (0,) * (2 * n)
-        before, after = list(given[:n]), list(given[n:])
+        chosen = pads or (0,) * (2 * n)
+        before, after = list(chosen[:n]), list(chosen[n:])
     plain = before == after and all(e < max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True))
     if plain and min((*before, 0)) >= 0:
         return ops.conv_transpose(
@@ -176,11 +176,11 @@ def conv_transpose(
         groups=group,
     )
     ends = [(-first, e - last) for first, last, e in zip(before, after, extra, strict=True)]
-    y = _fitted(y, ends, 0.0)
+    y = _fit(y, ends, 0.0)
     return y if b is None else y + reshaped(b, (1, b.shape[0], *(1,) * n))
 
 
-def _fitted(x: Tensor, ends: list[tuple[int, int]], value: float) -> Tensor:
+def _fit(x: Tensor, ends: list[tuple[int, int]], value: float) -> Tensor:
     """x with its spatial axes padded, or cut where an amount is negative."""
     spatial = x.shape[2:]
     keep = [(max(-a, 0), size - max(-b, 0), 1) for (a, b), size in zip(ends, spatial, strict=True)]
@@ -202,7 +202,7 @@ def _max_pool(x: Tensor, at: Windows) -> tuple[Tensor, Tensor]:
         return ops.max_pool_with_indices(
             x, kernel=at.kernel, stride=at.stride, padding=at.before, dilation=at.dilation, ceil_mode=False
         )
-    padded = _fitted(x, list(zip(at.before, after, strict=True)), -math.inf)
+    padded = _fit(x, list(zip(at.before, after, strict=True)), -math.inf)
     values, flat = ops.max_pool_with_indices(
         padded, kernel=at.kernel, stride=at.stride, padding=(0,) * len(sizes), dilation=at.dilation, ceil_mode=False
     )
@@ -281,12 +281,12 @@ def max_unpool(
 ) -> Tensor:
     """Zeros with each element put back where MaxPool took it from."""
     n = len(kernel_shape)
-    stride, given = strides or (1,) * n, pads or (0,) * (2 * n)
+    stride, chosen = strides or (1,) * n, pads or (0,) * (2 * n)
     inferred = (
         *x.shape[:2],
         *(
             (size - 1) * s - a - b + k
-            for size, s, a, b, k in zip(x.shape[2:], stride, given[:n], given[n:], kernel_shape, strict=True)
+            for size, s, a, b, k in zip(x.shape[2:], stride, chosen[:n], chosen[n:], kernel_shape, strict=True)
         ),
     )
     shape = inferred if output_shape is None else ints(output_shape)
@@ -298,7 +298,7 @@ def max_unpool(
     return (
         y
         if shape == inferred
-        else _fitted(y, [(0, wanted - size) for wanted, size in zip(shape[2:], inferred[2:], strict=True)], 0.0)
+        else _fit(y, [(0, wanted - size) for wanted, size in zip(shape[2:], inferred[2:], strict=True)], 0.0)
     )
 
 
@@ -307,7 +307,7 @@ def _sums(x: Tensor, at: Windows) -> Tensor:
     """The sum of each window, by a convolution with ones over each channel alone."""
     n = len(at.kernel)
     flat = reshaped(x, (x.shape[0] * x.shape[1], 1, *x.shape[2:]))
-    flat = _fitted(flat, list(zip(at.before, at.needed(x.shape[2:]), strict=True)), 0.0)
+    flat = _fit(flat, list(zip(at.before, at.needed(x.shape[2:]), strict=True)), 0.0)
     ones = full((1, 1, *at.kernel), 1.0, x)
     y = ops.conv(flat, ones, None, stride=at.stride, padding=((0, 0),) * n, dilation=at.dilation, groups=1)
     return reshaped(y, (*x.shape[:2], *at.counts))
@@ -456,4 +456,4 @@ def col2im(
     empty = full((batch * channels, math.prod(padded)), 0.0, x)
     y: Tensor = ops.select_assign(empty, Tensor.from_data(index.reshape(-1), x.device), values, dim=1, update="add")
     y = reshaped(y, (batch, channels, *padded))
-    return _fitted(y, [(-b, -a) for b, a in zip(at.before, at.after, strict=True)], 0.0)
+    return _fit(y, [(-b, -a) for b, a in zip(at.before, at.after, strict=True)], 0.0)

@@ -62,8 +62,8 @@ def _in_f32(call: Call) -> bool:
 def _(w: Writer, x: Wire, gamma: Wire | None, beta: Wire | None, eps: Number) -> tuple[Wire, ...]:
     scale, shift = _affine(w, x, x.shape[-1], gamma, beta)
     epsilon = w.fixed_number(eps, "epsilon")
-    made: tuple[Wire, ...] = w.node("LayerNormalization", x, scale, shift, outputs=3, axis=-1, epsilon=epsilon)
-    return made
+    wires: tuple[Wire, ...] = w.node("LayerNormalization", x, scale, shift, outputs=3, axis=-1, epsilon=epsilon)
+    return wires
 
 
 @row("rms_norm", when=lambda call, used, opset: opset >= 23 and not used[1] and _in_f32(call))
@@ -110,7 +110,7 @@ def _(
     dtype = query.dtype
     shared: Shape = (batch, key_heads, product((heads // key_heads, seq_q)))
     scores = w.node("MatMul", w.reshape(query, (*shared, d_head)), w.permute(key, (0, 1, 3, 2)))
-    scores = _reshaped(w, w.node("Mul", scores, w.number(scale, dtype)), (*shared, seq_k), (batch, heads, seq_q, seq_k))
+    scores = _reshape(w, w.node("Mul", scores, w.number(scale, dtype)), (*shared, seq_k), (batch, heads, seq_q, seq_k))
     if softcap is not None:
         cap = w.number(softcap, dtype)
         scores = w.node("Mul", w.node("Tanh", w.node("Div", scores, cap)), cap)
@@ -127,11 +127,11 @@ def _(
         # a query that sees nothing reads zeros
         blind = w.node("Equal", w.reduce("ReduceMax", wide, (3,)), w.number(-math.inf, wide.dtype))
         weights = w.node("Where", blind, w.number(0.0, wide.dtype), weights)
-    weights = _reshaped(w, w.cast(weights, dtype), (batch, heads, seq_q, seq_k), (*shared, seq_k))
+    weights = _reshape(w, w.cast(weights, dtype), (batch, heads, seq_q, seq_k), (*shared, seq_k))
     d_value = value.shape[3]
     context = w.node("MatMul", weights, value)
-    return _reshaped(w, context, (*shared, d_value), (batch, heads, seq_q, d_value)), None
+    return _reshape(w, context, (*shared, d_value), (batch, heads, seq_q, d_value)), None
 
 
-def _reshaped(w: Writer, x: Wire, before: Shape, after: Shape) -> Wire:
+def _reshape(w: Writer, x: Wire, before: Shape, after: Shape) -> Wire:
     return w.reshape(Wire(x, x.dtype, before), after)

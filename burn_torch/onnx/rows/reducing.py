@@ -78,8 +78,8 @@ def _(w: Writer, x: Wire, *, dim: int) -> tuple[Wire, Wire]:
 
 @row("any")
 def _(w: Writer, x: Wire, *, dims: tuple[int, ...]) -> Wire:
-    found = w.reduce("ReduceSum", w.cast(w.cast(x, DType.BOOL), DType.I64), dims)
-    return w.node("Greater", found, w.number(0, DType.I64))
+    count = w.reduce("ReduceSum", w.cast(w.cast(x, DType.BOOL), DType.I64), dims)
+    return w.node("Greater", count, w.number(0, DType.I64))
 
 
 @row("all")
@@ -134,19 +134,19 @@ def _(w: Writer, x: Wire, *, dim: int) -> Wire:
 
 
 # -- order ---------------------------------------------------------------------------------------------------------
-def _sorted(w: Writer, x: Wire, dim: int, count: Wire, *, largest: bool) -> tuple[Wire, ...]:
-    made: tuple[Wire, ...] = w.node("TopK", x, count, outputs=2, axis=dim, largest=int(largest), sorted=1)
-    return made
+def _sort(w: Writer, x: Wire, dim: int, count: Wire, *, largest: bool) -> tuple[Wire, ...]:
+    wires: tuple[Wire, ...] = w.node("TopK", x, count, outputs=2, axis=dim, largest=int(largest), sorted=1)
+    return wires
 
 
 @row("sort_with_indices")
 def _(w: Writer, x: Wire, *, dim: int, descending: bool) -> tuple[Wire, ...]:
-    return _sorted(w, x, dim, w.length(x.shape[dim]), largest=descending)
+    return _sort(w, x, dim, w.length(x.shape[dim]), largest=descending)
 
 
 @row("topk_with_indices")
 def _(w: Writer, x: Wire, *, k: int, dim: int, largest: bool) -> tuple[Wire, ...]:
-    return _sorted(w, x, dim, w.length(k), largest=largest)
+    return _sort(w, x, dim, w.length(k), largest=largest)
 
 
 @row("median_with_indices")
@@ -155,4 +155,4 @@ def _(w: Writer, x: Wire, *, dim: int) -> tuple[Wire, ...]:
     if isinstance(size, Size):
         raise Cannot("the median over a dynamic axis")
     middle = w.array(np.array([(size - 1) // 2]), DType.I64)
-    return tuple(w.node("Gather", y, middle, axis=dim) for y in _sorted(w, x, dim, w.length(size), largest=False))
+    return tuple(w.node("Gather", y, middle, axis=dim) for y in _sort(w, x, dim, w.length(size), largest=False))

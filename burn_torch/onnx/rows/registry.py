@@ -26,7 +26,7 @@ __all__ = ["Export", "Rule", "find", "known", "row"]
 Rule: TypeAlias = Callable[..., Any]
 
 When: TypeAlias = Callable[[Call, Sequence[bool], int], bool]
-"""Of a call, which of its outputs are read, and the opset: whether the function stands for it."""
+"""Takes a call, which of its outputs are read, and the opset: whether the function stands for it."""
 
 
 @dataclass(frozen=True)

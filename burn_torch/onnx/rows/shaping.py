@@ -76,7 +76,7 @@ def triangle(w: Writer, x: Wire, diagonal: Length, *, upper: bool) -> Wire:
 
 
 def beyond(w: Writer, rows: Length, columns: Length, diagonal: Length) -> Wire:
-    """Of each element of a matrix, whether column - row >= diagonal."""
+    """For each element of a matrix: whether column - row >= diagonal."""
     down, across = w.unsqueeze(w.range(rows), [1]), w.range(columns)
     least = w.number(diagonal, DType.I64)
     return w.node("GreaterOrEqual", w.node("Sub", across, down), least)
@@ -116,10 +116,10 @@ def _(w: Writer, x: Wire, values: Wire, *, ranges: tuple[tuple[Length, Length, i
     cut = [(i, *r) for i, r in enumerate(ranges) if r != (0, x.shape[i], 1)]
     if 0 in values.shape:
         return x
-    return _assigned(w, x, x.shape, values, cut) if cut else values
+    return _assign(w, x, x.shape, values, cut) if cut else values
 
 
-def _assigned(w: Writer, x: Wire, shape: Shape, values: Wire, cut: list[tuple[int, Length, Length, int]]) -> Wire:
+def _assign(w: Writer, x: Wire, shape: Shape, values: Wire, cut: list[tuple[int, Length, Length, int]]) -> Wire:
     """x with values in the ranges of some axes: what lies before, the range itself, what lies after."""
     (axis, start, end, step), *rest = cut
     size = shape[axis]
@@ -131,7 +131,7 @@ def _assigned(w: Writer, x: Wire, shape: Shape, values: Wire, cut: list[tuple[in
     inner = values
     if rest:
         taken = -(-(w.fixed(end, "a range") - w.fixed(start, "a range")) // step) if step != 1 else end - start
-        inner = _assigned(w, ends(begin, stop, step), (*shape[:axis], taken, *shape[axis + 1 :]), values, rest)
+        inner = _assign(w, ends(begin, stop, step), (*shape[:axis], taken, *shape[axis + 1 :]), values, rest)
     if step != 1:
         numbers = np.arange(w.fixed(start, "a range"), w.fixed(end, "a range"), step)
         return _along(w, x, numbers, inner, axis, len(shape))
@@ -159,8 +159,8 @@ def _(w: Writer, *xs: Wire, dim: int) -> Wire:
 def _(w: Writer, x: Wire, *, sizes: Shape, dim: int) -> tuple[Wire, ...]:
     if len(sizes) == 1:
         return (x,)
-    made: tuple[Wire, ...] = w.node("Split", x, w.ints(sizes), outputs=len(sizes), axis=dim)
-    return made
+    wires: tuple[Wire, ...] = w.node("Split", x, w.ints(sizes), outputs=len(sizes), axis=dim)
+    return wires
 
 
 @row("pad")

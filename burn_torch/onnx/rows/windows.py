@@ -24,8 +24,8 @@ Pairs = tuple[tuple[Length, Length], ...]
 
 def _both(w: Writer, pairs: Pairs) -> list[int]:
     """Amounts before and after each axis as ONNX writes them: all before, then all after."""
-    told = [(w.fixed(before, "the padding"), w.fixed(after, "the padding")) for before, after in pairs]
-    return [before for before, _ in told] + [after for _, after in told]
+    amounts = [(w.fixed(before, "the padding"), w.fixed(after, "the padding")) for before, after in pairs]
+    return [before for before, _ in amounts] + [after for _, after in amounts]
 
 
 def _kernel(w: Writer, weight: Wire) -> list[int]:
@@ -255,8 +255,8 @@ def _weights(row_name: str, size: int, **attrs: object) -> Host:
     """Returns what a row that is linear along one axis does to each unit vector: (size, outputs), f64."""
     with suspended():
         unit = Tensor.from_data(np.eye(size).reshape(1, size, size), host())
-        made: Tensor = ops.REGISTRY[row_name](unit, **attrs)
-        weights: Host = made.into_data().values[0]
+        mixed: Tensor = ops.REGISTRY[row_name](unit, **attrs)
+        weights: Host = mixed.into_data().values[0]
         return weights
 
 

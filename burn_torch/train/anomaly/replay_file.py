@@ -98,7 +98,7 @@ class Replay:
             values |= {"shape": tuple(values["shape"]), "first": values["first"] and tuple(values["first"])}
             graph = Graph.from_json(about["graph"])
             inputs = tuple(_input(record, i, about["inputs"][i]["number"]) for i in range(len(graph.inputs)))
-            found = Replay(
+            loaded = Replay(
                 graph,
                 inputs,
                 tuple(str(one["name"]) for one in about["inputs"]),
@@ -107,8 +107,8 @@ class Replay:
                 {str(name): int(value) for name, value in about["position"].items()},
                 dict(about["versions"]),
             )
-            if found.leaf not in _LEAVES:
-                raise ValueError(f"a backend {found.leaf}")
+            if loaded.leaf not in _LEAVES:
+                raise ValueError(f"a backend {loaded.leaf}")
             _require_small(graph, inputs)
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as err:
             raise RecordError(
@@ -117,7 +117,7 @@ class Replay:
                 expected=f"a file of layout {VERSION} that --detect-anomaly wrote",
                 mend="take a file from anomaly/ in the artifact directory of the run",
             ) from err
-        return found
+        return loaded
 
     def run(self) -> Replayed:
         """Runs the operations again.  Raises: DeviceError where this machine has no such device as the run had."""
@@ -127,12 +127,12 @@ class Replay:
             for x, (_, spec) in zip(self.inputs, self.graph.inputs, strict=True)
         ]
         steps = []
-        for node, made in stepwise(self.graph, leaf, inputs):
-            tensors = [x for x in made if x is not None and not isinstance(x, int | float)]
+        for node, outputs in stepwise(self.graph, leaf, inputs):
+            tensors = [x for x in outputs if x is not None and not isinstance(x, int | float)]
             origin = "" if node.origin is None else f"  # {node.origin}"
             steps.append((node_text(node) + origin, tuple(Values.of(leaf.into_data(x)) for x in tensors)))
-        found = find(self.graph, leaf, inputs, self.names)
-        return Replayed(None if found is None else found.fault, self.fault, tuple(steps))
+        finding = find(self.graph, leaf, inputs, self.names)
+        return Replayed(None if finding is None else finding.fault, self.fault, tuple(steps))
 
 
 def _require_small(graph: Graph, inputs: Sequence[object]) -> None:
@@ -164,12 +164,12 @@ def replay(path: str | Path) -> Replayed:
 
 
 def save(
-    path: Path, found: Found, leaf: Backend, inputs: Sequence[object], names: Sequence[str], position: dict[str, int]
+    path: Path, finding: Found, leaf: Backend, inputs: Sequence[object], names: Sequence[str], position: dict[str, int]
 ) -> Path:
     """Writes a replay file.  Raises: ArtifactError where it cannot be written."""
     entries: dict[str, RecordEntry] = {}
     described: list[dict[str, Any]] = []
-    for number, at in enumerate(found.inputs):
+    for number, at in enumerate(finding.inputs):
         x = inputs[at]
         if isinstance(x, int | float):
             described.append({"name": names[at], "number": _number(x)})
@@ -179,8 +179,8 @@ def save(
                 spec.dtype, spec.shape, None, partial(leaf.into_data, x), state=True
             )
             described.append({"name": names[at], "number": None})
-    again = find(found.graph, leaf, [inputs[at] for at in found.inputs], [names[at] for at in found.inputs])
-    fault = found.fault if again is None else again.fault
+    again = find(finding.graph, leaf, [inputs[at] for at in finding.inputs], [names[at] for at in finding.inputs])
+    fault = finding.fault if again is None else again.fault
     about = {
         "version": VERSION,
         "fault": asdict(fault),
@@ -188,7 +188,7 @@ def save(
         "leaf": leaf.name,
         "position": position,
         "versions": versions(),
-        "graph": found.graph.to_json(origins=True),
+        "graph": finding.graph.to_json(origins=True),
     }
     return ModuleRecord(entries, {"module": "an anomaly", "anomaly": json.dumps(about)}).save(path)
 

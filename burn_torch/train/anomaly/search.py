@@ -41,12 +41,12 @@ class Values:
     first: tuple[int, ...] | None
     """Says where the first one is that is not finite."""
     lowest: float | None
-    """Of those that are finite; None where none is."""
+    """The highest finite value; None if no value is finite."""
     highest: float | None
 
     @staticmethod
     def of(data: TensorData) -> Values:
-        """Of values on the host."""
+        """The description of values on the host."""
         values = np.asarray(data.values, np.float64)
         finite = np.isfinite(values)
         nan = int(np.isnan(values).sum())
@@ -63,13 +63,13 @@ class Values:
 
     def __str__(self) -> str:
         total = math.prod(self.shape)
-        found = [f"{count} {name}" for count, name in ((self.nan, "NaN"), (self.infinite, "infinite")) if count]
+        counts = [f"{count} {name}" for count, name in ((self.nan, "NaN"), (self.infinite, "infinite")) if count]
         shape = f"({', '.join(map(str, self.shape))}{',' if len(self.shape) == 1 else ''}) {self.dtype}"
         parts = [shape]
-        if found:
-            parts.append(f"{' and '.join(found)} of {total}, the first at {list(self.first or ())}")
+        if counts:
+            parts.append(f"{' and '.join(counts)} of {total}, the first at {list(self.first or ())}")
         if self.lowest is not None:
-            parts.append(f"{'else ' if found else ''}from {self.lowest:.6g} to {self.highest:.6g}")
+            parts.append(f"{'else ' if counts else ''}from {self.lowest:.6g} to {self.highest:.6g}")
         return ", ".join(parts)
 
 
@@ -124,17 +124,17 @@ def find(graph: Graph, leaf: Backend, inputs: Sequence[object], names: Sequence[
         return None
     begun = _beginnings(graph, flags, targets, kind)
     first = begun[0] if kind is _NAN else next((place for place in begun if not _is_written(place)), begun[0])
-    made: Place = first
+    origin: Place = first
     if kind is _NAN and isinstance(first, Node):
         infinite = {i for i in first.inputs if isinstance(i, int) and flags.get(i, 0) & _INF}
         sources = [place for place in _beginnings(graph, flags, infinite, _INF) if not _is_written(place)]
         if sources and all(isinstance(place, Node) for place in sources):
-            made = sources[0]
-    wanted = {i for place in (made, first) for i in _ids(place) if flags.get(i)}
+            origin = sources[0]
+    wanted = {i for place in (origin, first) for i in _ids(place) if flags.get(i)}
     part = _part(graph, wanted)
     known = {i: position for position, (i, _) in enumerate(graph.inputs)}
-    bad = next(i for i in _ids(made) if flags.get(i))
-    fault = _fault(made, None if first is made else first, values[bad], names, known)
+    bad = next(i for i in _ids(origin) if flags.get(i))
+    fault = _fault(origin, None if first is origin else first, values[bad], names, known)
     return Found(fault, part, tuple(known[i] for i, _ in part.inputs))
 
 
@@ -151,7 +151,7 @@ def is_finite(leaf: Backend, primitive: object) -> bool:
 
 # -- looking at values ---------------------------------------------------------------------------------
 def _flags(graph: Graph, leaf: Backend, inputs: Sequence[object]) -> tuple[dict[int, int], dict[int, Values]]:
-    """Of each value of a graph that is not all finite, which kinds there are, and what it is like."""
+    """For each value of a graph that is not all finite: which kinds there are, and what it is like."""
     flags: dict[int, int] = {}
     values: dict[int, Values] = {}
 
@@ -166,8 +166,8 @@ def _flags(graph: Graph, leaf: Backend, inputs: Sequence[object]) -> tuple[dict[
 
     for (ident, _), x in zip(graph.inputs, inputs, strict=True):
         look(ident, x)
-    for node, made in stepwise(graph, leaf, inputs):
-        for i, x in zip(node.outputs, made, strict=True):
+    for node, outputs in stepwise(graph, leaf, inputs):
+        for i, x in zip(node.outputs, outputs, strict=True):
             if i is not None:
                 look(i, x)
     return flags, values
@@ -190,16 +190,16 @@ def _beginnings(graph: Graph, flags: dict[int, int], targets: Iterable[int], kin
     order.
     """
     live = set(targets)
-    found: list[Place] = []
+    places: list[Place] = []
     for node in reversed(graph.nodes):
         if live.isdisjoint(i for i in node.outputs if i is not None):
             continue
         before = {i for i in node.inputs if isinstance(i, int) and flags.get(i, 0) & kind}
         live |= before
         if not before:
-            found.append(node)
-    found += [i for i, _ in reversed(graph.inputs) if i in live]
-    return found[::-1]
+            places.append(node)
+    places += [i for i, _ in reversed(graph.inputs) if i in live]
+    return places[::-1]
 
 
 def _is_written(place: Place) -> bool:
@@ -221,11 +221,11 @@ def _part(graph: Graph, wanted: set[int]) -> Graph:
     return Graph(inputs, nodes[::-1], sorted(wanted))
 
 
-def _fault(made: Place, became: Place | None, values: Values, names: Sequence[str], known: dict[int, int]) -> Fault:
-    if not isinstance(made, Node):
-        return Fault(None, names[known[made]], "", "", False, values, None)
-    origin = made.origin or Origin("", 0, "")
+def _fault(place: Place, became: Place | None, values: Values, names: Sequence[str], known: dict[int, int]) -> Fault:
+    if not isinstance(place, Node):
+        return Fault(None, names[known[place]], "", "", False, values, None)
+    origin = place.origin or Origin("", 0, "")
     later = None
     if isinstance(became, Node):
         later = f"{became.call.op.name}{'' if became.origin is None else f' at {became.origin}'}"
-    return Fault(made.call.op.name, repr(made), origin.path, origin.where, origin.backward, values, later)
+    return Fault(place.call.op.name, repr(place), origin.path, origin.where, origin.backward, values, later)

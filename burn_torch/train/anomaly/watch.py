@@ -119,23 +119,25 @@ class AnomalyWatch:
         )
         try:
             for opened in programs:
-                found = search.find(opened.graph, opened.leaf, opened.inputs, opened.names)
-                if found is not None:
-                    return Anomaly(step.position, found.fault, names, None, self._saved(step.position, found, opened))
+                finding = search.find(opened.graph, opened.leaf, opened.inputs, opened.names)
+                if finding is not None:
+                    return Anomaly(
+                        step.position, finding.fault, names, None, self._saved(step.position, finding, opened)
+                    )
         except TraceError as err:
             lines = str(err).splitlines()
-            given = next((line.partition("given:")[2].strip() for line in lines if "given:" in line), "")
-            return Anomaly(step.position, None, names, f"the step cannot be traced: {lines[0]}: {given}", None)
+            reason = next((line.partition("given:")[2].strip() for line in lines if "given:" in line), "")
+            return Anomaly(step.position, None, names, f"the step cannot be traced: {lines[0]}: {reason}", None)
         return Anomaly(step.position, None, names, "operation by operation all was finite", None)
 
-    def _saved(self, position: Position, found: Found, opened: Opened) -> Path | None:
+    def _saved(self, position: Position, finding: Found, opened: Opened) -> Path | None:
         """The replay file; None where it cannot be written: the fault is to be told all the same."""
         number = position.iteration + 1
         where = {"epoch": position.epoch, "batch": position.batch + 1, "step": number}
         try:
             make_folder(self._folder)
             path = self._folder / f"step-{number}.safetensors"
-            return replay_file.save(path, found, opened.leaf, opened.inputs, opened.names, where)
+            return replay_file.save(path, finding, opened.leaf, opened.inputs, opened.names, where)
         except OSError as err:
             LOG.warning("the replay file of step %d cannot be written: %s", number, err)
             return None
@@ -169,12 +171,12 @@ def unsound(learner: AnyLearner, item: object = None, window: Any = None, seen: 
 
 def _sums(tensors: list[tuple[str, Tensor]]) -> list[float]:
     """One sum a tensor, read all at once from each device: it is finite only if all values are."""
-    found: dict[str, list[tuple[int, Tensor]]] = {}
+    totals: dict[str, list[tuple[int, Tensor]]] = {}
     for i, (_, tensor) in enumerate(tensors):
         total = tensor.sum().reshape([1])
-        found.setdefault(f"{tensor.place} {tensor.dtype}", []).append((i, total))
+        totals.setdefault(f"{tensor.place} {tensor.dtype}", []).append((i, total))
     sums = [0.0] * len(tensors)
-    for parts in found.values():
+    for parts in totals.values():
         values = Tensor.cat([total for _, total in parts], 0).into_data().values
         for (i, _), value in zip(parts, values, strict=True):
             sums[i] = float(value)

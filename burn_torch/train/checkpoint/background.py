@@ -98,12 +98,12 @@ class AsyncCheckpointer:
 
     def files(self) -> list[CheckpointFile]:
         """Returns what there is, and what is handed over; the oldest first."""
-        found = {file.path: file for file in self.inner.files()}
+        files = {file.path: file for file in self.inner.files()}
         for path in self.waiting:
             file = CheckpointFile.of(path)
             if file is not None:
-                found[path] = file
-        return sorted(found.values(), key=lambda file: file.key)
+                files[path] = file
+        return sorted(files.values(), key=lambda file: file.key)
 
     def path(self, position: Position) -> Path:
         """Returns where the checkpoint of a position lies, or will."""
@@ -121,8 +121,8 @@ class AsyncCheckpointer:
             return []
         with self._changed:
             self._raise()
-            found, self._finished = self._finished, []
-            return found
+            paths, self._finished = self._finished, []
+            return paths
 
     def wait(self) -> None:
         """Waits until all is written.  Raises: what writing one raised."""

@@ -29,7 +29,7 @@ from burn_torch.version import __version__
 __all__ = ["Checkpoint", "Position", "versions"]
 
 VERSION: Final = 2
-"""Of the layout; a reader refuses a newer one.  Layout 1 had no `events`."""
+"""The version of the layout; a reader refuses a newer one.  Layout 1 had no `events`."""
 
 _ARRAY: Final = "metrics.<number>"
 """The key that stands for an array in the JSON of a state."""
@@ -176,10 +176,10 @@ def versions() -> dict[str, str]:
     }
 
 
-def _two_counts(found: Sequence[Any]) -> tuple[int, int]:
-    bytes_before, events_before = map(int, found)
+def _two_counts(counts: Sequence[Any]) -> tuple[int, int]:
+    bytes_before, events_before = map(int, counts)
     if bytes_before < 0 or events_before < 0:
-        raise ValueError(f"{found} are no counts")
+        raise ValueError(f"{counts} are no counts")
     return bytes_before, events_before
 
 
@@ -194,13 +194,13 @@ def _below(record: ModuleRecord, prefix: str) -> dict[str, RecordEntry]:
 
 def _optimizer_record(about: Mapping[str, Any], entries: Mapping[str, RecordEntry]) -> OptimizerRecord:
     host = Device.cpu()
-    found: dict[tuple[ParamId | None, str], Tensor] = {}
+    tensors: dict[tuple[ParamId | None, str], Tensor] = {}
     for key, entry in entries.items():
-        found[entry.id, key.rpartition(".")[2]] = entry.tensor(host)
+        tensors[entry.id, key.rpartition(".")[2]] = entry.tensor(host)
     states: dict[ParamId, tuple[int, dict[str, Tensor]]] = {}
     for text, time, slots in about["states"]:
         id = ParamId.parse(text)
-        states[id] = (int(time), {slot: found[id, slot] for slot in slots})
+        states[id] = (int(time), {slot: tensors[id, slot] for slot in slots})
     return OptimizerRecord(about["kind"], states)
 
 
@@ -212,14 +212,14 @@ def _history(about: Mapping[str, Any], entries: Mapping[str, RecordEntry]) -> Hi
     return History.from_state(columns, about)
 
 
-def _without_arrays(state: object, found: list[np.ndarray[Any, Any]]) -> object:
-    """The same state with a number in place of each array, which is added to `found`."""
+def _without_arrays(state: object, arrays: list[np.ndarray[Any, Any]]) -> object:
+    """The same state with a number in place of each array, which is added to `arrays`."""
     if isinstance(state, np.ndarray):
-        found.append(state)
-        return {_ARRAY: len(found) - 1}
+        arrays.append(state)
+        return {_ARRAY: len(arrays) - 1}
     if isinstance(state, Mapping):
-        return {str(key): _without_arrays(value, found) for key, value in state.items()}
-    return [_without_arrays(value, found) for value in state] if isinstance(state, list | tuple) else state
+        return {str(key): _without_arrays(value, arrays) for key, value in state.items()}
+    return [_without_arrays(value, arrays) for value in state] if isinstance(state, list | tuple) else state
 
 
 def _with_arrays(state: object, entries: Mapping[str, RecordEntry]) -> Any:

@@ -124,8 +124,8 @@ class FileCheckpointer:
 
     def files(self) -> list[CheckpointFile]:
         """Returns what there is, the oldest first."""
-        found = map(CheckpointFile.of, self.folder.glob("epoch-*.safetensors"))
-        return sorted([file for file in found if file is not None], key=lambda file: file.key)
+        files = map(CheckpointFile.of, self.folder.glob("epoch-*.safetensors"))
+        return sorted([file for file in files if file is not None], key=lambda file: file.key)
 
     def path(self, position: Position) -> Path:
         """Returns where the checkpoint of a position lies."""
@@ -210,8 +210,8 @@ class FileCheckpointer:
 
     def finished(self) -> list[Path]:
         """Returns what has been written since this was last asked."""
-        found, self._finished = self._finished, []
-        return found
+        paths, self._finished = self._finished, []
+        return paths
 
     def wait(self) -> None:
         """Nothing is ever under way."""

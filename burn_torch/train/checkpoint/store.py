@@ -34,8 +34,8 @@ class CheckpointEvery:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        given = [value for value in (self.steps, self.seconds) if value is not None]
-        if not given or not all(value > 0 for value in given):
+        limits = [value for value in (self.steps, self.seconds) if value is not None]
+        if not limits or not all(value > 0 for value in limits):
             raise ConfigError(
                 "CheckpointEvery: the interval must be above 0",
                 given=f"steps={self.steps}, seconds={self.seconds}",
@@ -82,7 +82,7 @@ class CheckpointStore:
         Raises: ArtifactError if it cannot be written; then the earlier ones are all still there.
         """
         self.begin(checkpoint.position.iteration)
-        superseded = self._superseded(checkpoint)
+        superseded = self._paths_superseded_by(checkpoint)
         return self.checkpointer.save(checkpoint.to_record(model), checkpoint.position, superseded, reading)
 
     def finished(self) -> list[Path]:
@@ -109,7 +109,7 @@ class CheckpointStore:
         return self.checkpointer.newest(notice)
 
     # -- which ones stay -----------------------------------------------------------------------------
-    def _superseded(self, checkpoint: Checkpoint) -> list[Path]:
+    def _paths_superseded_by(self, checkpoint: Checkpoint) -> list[Path]:
         """Returns what a checkpoint makes needless once it is on the disk.
 
         Of epochs that are over, what the strategy does not keep.  Inside of an epoch the one before stays as well, for

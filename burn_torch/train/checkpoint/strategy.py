@@ -109,5 +109,5 @@ def default_strategy() -> CheckpointingStrategy:
 def metric_strategies(strategy: CheckpointingStrategy) -> list[MetricCheckpointingStrategy]:
     """Those in a strategy that ask for a metric."""
     if isinstance(strategy, ComposedCheckpointingStrategy):
-        return [found for part in strategy.strategies for found in metric_strategies(part)]
+        return [nested for part in strategy.strategies for nested in metric_strategies(part)]
     return [strategy] if isinstance(strategy, MetricCheckpointingStrategy) else []

@@ -61,7 +61,7 @@ class FileApplicationLogger:
     def handler(self) -> logging.Handler:
         """A handler that appends to the file.  Raises: ArtifactError if it cannot be opened."""
         try:
-            made = _File(self.path, encoding="utf-8")
+            handler = _File(self.path, encoding="utf-8")
         except OSError as err:
             raise ArtifactError(
                 "the application log cannot be written",
@@ -69,8 +69,8 @@ class FileApplicationLogger:
                 expected="a file that can be appended to",
                 mend="name another path, or switch it off: with_application_logger(None)",
             ) from err
-        made.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        return made
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        return handler
 
 
 @contextmanager

@@ -24,7 +24,7 @@ FLUSH_EVERY_S: Final = 1.0
 MAX_NEW: Final = 512
 """Steps whose values wait to be written."""
 _MAX_BYTES: Final = 32 << 20
-"""Of the values of an epoch that are read: as floats they take up to sixteen times that."""
+"""The bound on the values of an epoch that are read: as floats they take up to sixteen times that."""
 
 
 @runtime_checkable
@@ -113,7 +113,7 @@ class FileMetricLogger:
         now = time.monotonic()
         if now - self._flushed > FLUSH_EVERY_S or len(self._new) >= MAX_NEW:
             self._flushed = now
-            with self._told():
+            with self._explain_failures():
                 self._write(flush=True)
 
     def _write(self, *, flush: bool = False) -> None:
@@ -134,21 +134,21 @@ class FileMetricLogger:
                 file.flush()
 
     def _append(self, lines: Mapping[tuple[Split, str], list[str]]) -> None:
-        for (split, name), found in lines.items():
+        for (split, name), texts in lines.items():
             file = self._open.get((split, name))
             if file is None:
                 file = self._open[split, name] = self._file(split, self._epochs[split], name)
-            file.write("".join(found))
+            file.write("".join(texts))
 
     def log_epoch_summary(self, summary: EpochSummary, /) -> None:
         """The files of the epoch are whole now.  Raises: ArtifactError where they cannot be."""
-        with self._told():
+        with self._explain_failures():
             self._write()
             self._close(summary.split)
 
     def read_numeric(self, name: str, epoch: int, split: Split, /) -> list[float]:
         """The values in a file; none if it does not exist."""
-        with self._told():
+        with self._explain_failures():
             self._write()
         file = self._open.get((split, name))
         if file is not None:
@@ -169,7 +169,7 @@ class FileMetricLogger:
     def restore(self, history: History, /) -> None:
         """Writes the files again from these values, and removes those of later epochs."""
         self.close()
-        with self._told():
+        with self._explain_failures():
             self._restore(history)
 
     def _restore(self, history: History) -> None:
@@ -198,11 +198,11 @@ class FileMetricLogger:
     def close(self) -> None:
         """Closes all files.  Raises: ArtifactError where what waits cannot be written."""
         try:
-            with self._told():
+            with self._explain_failures():
                 self._write()
         finally:
             self._epochs.clear()
-            with self._told():
+            with self._explain_failures():
                 self._close_files(list(self._open))
 
     def path(self, split: Split, epoch: int, name: str) -> Path:
@@ -215,7 +215,7 @@ class FileMetricLogger:
         return append_to(path)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _explain_failures(self) -> Iterator[None]:
         try:
             yield
         except OSError as err:

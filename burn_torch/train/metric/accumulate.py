@@ -8,8 +8,8 @@
             error = item.output - item.targets
             return {"error": error.sum(), "target": item.targets.sum(), "items": item.targets.shape[0]}
 
-        def compute(self, found: Mapping[str, Array]) -> float:
-            return ratio(found["error"], found["target"])
+        def compute(self, sums: Mapping[str, Array]) -> float:
+            return ratio(sums["error"], sums["target"])
 
 `measure` leaves its tensors on the device; they are read, many batches at a time, when somebody needs a number.
 """
@@ -44,11 +44,11 @@ _MOST_WAITING: Final = 256
 class _Batch:
     """Holds what one batch measured: on the device until it is read."""
 
-    __slots__ = ("_found", "_metric", "_on_host")
+    __slots__ = ("_measured", "_metric", "_on_host")
 
-    def __init__(self, metric: _Accumulating, found: Mapping[str, Tensor | float]) -> None:
+    def __init__(self, metric: _Accumulating, measured: Mapping[str, Tensor | float]) -> None:
         self._metric = metric
-        self._found = found
+        self._measured = measured
         self._on_host: Mapping[str, Array] | None = None
 
     @property
@@ -57,13 +57,13 @@ class _Batch:
 
     def read(self) -> Mapping[str, Array]:
         if self._on_host is None:
-            self._on_host = _arrays(self._metric.summarise(_fetch(self._found)))
-            self._found = {}
+            self._on_host = _arrays(self._metric.summarise(_fetch(self._measured)))
+            self._measured = {}
         return self._on_host
 
     def reading(self) -> tuple[float, float]:
-        found = self.read()
-        return self._metric.compute(found), self._metric.count(found)
+        sums = self.read()
+        return self._metric.compute(sums), self._metric.count(sums)
 
 
 class _Accumulating(ABC):
@@ -81,24 +81,24 @@ class _Accumulating(ABC):
     def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """Returns what a batch adds, by name, perhaps still on the device."""
 
-    def summarise(self, found: Mapping[str, Array], /) -> Mapping[str, Array | float]:
+    def summarise(self, measured: Mapping[str, Array], /) -> Mapping[str, Array | float]:
         """Returns what is kept of a batch once it is on the host; all of it unless overridden."""
-        return found
+        return measured
 
     @abstractmethod
-    def compute(self, found: Mapping[str, Array], /) -> float:
+    def compute(self, sums: Mapping[str, Array], /) -> float:
         """The value of what was added up; NaN if that is undefined."""
 
     @abstractmethod
-    def count(self, found: Mapping[str, Array], /) -> float:
+    def count(self, sums: Mapping[str, Array], /) -> float:
         """How many items that is."""
 
     # -- what the loop needs --------------------------------------------------------------------
     def update(self, item: Any, metadata: MetricMetadata, /) -> Reading:
         """Adds the item of a batch; waits for nothing."""
-        found = self.measure(item, metadata)
+        measured = self.measure(item, metadata)
         # off the tape, which would otherwise live until the number is read
-        batch = _Batch(self, {name: on_leaf(x) if isinstance(x, Tensor) else x for name, x in found.items()})
+        batch = _Batch(self, {name: on_leaf(x) if isinstance(x, Tensor) else x for name, x in measured.items()})
         self._pending.append(batch)
         while self._pending[0].is_read or len(self._pending) > _MOST_WAITING:
             self._add(self._pending.popleft().read())
@@ -106,8 +106,8 @@ class _Accumulating(ABC):
 
     def value(self) -> float:
         """Over all items since the last clear; NaN without any."""
-        found = self._whole()
-        return self.compute(found) if found else math.nan
+        sums = self._whole()
+        return self.compute(sums) if sums else math.nan
 
     def clear(self) -> None:
         """Starts a new epoch."""
@@ -135,7 +135,7 @@ class _Accumulating(ABC):
 
     def _whole(self) -> Mapping[str, Array]:
         self._add_pending()
-        return self._joined()
+        return self._join()
 
     def _refuse(self, name: str, before: tuple[int, ...], now: tuple[int, ...]) -> ShapeError:
         return ShapeError(
@@ -149,10 +149,10 @@ class _Accumulating(ABC):
     def _forget(self) -> None: ...
 
     @abstractmethod
-    def _add(self, found: Mapping[str, Array]) -> None: ...
+    def _add(self, batch: Mapping[str, Array]) -> None: ...
 
     @abstractmethod
-    def _joined(self) -> Mapping[str, Array]: ...
+    def _join(self) -> Mapping[str, Array]: ...
 
 
 @checked(error=ConfigError, but=("update", "measure"))
@@ -163,22 +163,22 @@ class AdditiveMetric(_Accumulating):
     float64, batch after batch.
     """
 
-    def count(self, found: Mapping[str, Array], /) -> float:
+    def count(self, sums: Mapping[str, Array], /) -> float:
         """The sum named "items"."""
-        return float(found["items"].sum())
+        return float(sums["items"].sum())
 
     def _forget(self) -> None:
         self._sums: dict[str, Array] = {}
 
-    def _add(self, found: Mapping[str, Array]) -> None:
-        for name, array in found.items():
+    def _add(self, batch: Mapping[str, Array]) -> None:
+        for name, array in batch.items():
             wide = np.atleast_1d(array).astype(np.int64 if array.dtype.kind in "biu" else np.float64)
             before = self._sums.get(name)
             if before is not None and before.shape != wide.shape:
                 raise self._refuse(name, before.shape, wide.shape)
             self._sums[name] = wide if before is None else before + wide
 
-    def _joined(self) -> Mapping[str, Array]:
+    def _join(self) -> Mapping[str, Array]:
         return self._sums
 
 
@@ -189,20 +189,20 @@ class CollectingMetric(_Accumulating):
     Everything that `measure` gives has the items on its first axis.
     """
 
-    def count(self, found: Mapping[str, Array], /) -> float:
+    def count(self, rows: Mapping[str, Array], /) -> float:
         """The rows."""
-        return float(len(next(iter(found.values()))))
+        return float(len(next(iter(rows.values()))))
 
     def _forget(self) -> None:
         self._parts: list[Mapping[str, Array]] = []
 
-    def _add(self, found: Mapping[str, Array]) -> None:
-        for name, array in found.items():
+    def _add(self, batch: Mapping[str, Array]) -> None:
+        for name, array in batch.items():
             if self._parts and self._parts[0][name].shape[1:] != array.shape[1:]:
                 raise self._refuse(name, self._parts[0][name].shape, array.shape)
-        self._parts.append({name: np.array(array) for name, array in found.items()})  # the data of a tensor is lent
+        self._parts.append({name: np.array(array) for name, array in batch.items()})  # the data of a tensor is lent
 
-    def _joined(self) -> Mapping[str, Array]:
+    def _join(self) -> Mapping[str, Array]:
         if len(self._parts) > 1:
             names = self._parts[0]
             self._parts = [{name: np.concatenate([part[name] for part in self._parts]) for name in names}]
@@ -215,15 +215,15 @@ def ratio(top: Array, bottom: Array, *, scale: float = 1.0) -> float:
     return scale * above / below if below else math.nan
 
 
-def _fetch(found: Mapping[str, Tensor | float]) -> dict[str, Array]:
+def _fetch(measured: Mapping[str, Tensor | float]) -> dict[str, Array]:
     """All of it on the host, with one wait."""
-    tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    tensors = {name: value for name, value in measured.items() if isinstance(value, Tensor)}
     transaction = Transaction()
     for tensor in tensors.values():
         transaction.register(tensor)
     read = dict(zip(tensors, transaction.execute(), strict=True))
-    return {name: read[name].values if name in read else np.asarray(value) for name, value in found.items()}
+    return {name: read[name].values if name in read else np.asarray(value) for name, value in measured.items()}
 
 
-def _arrays(found: Mapping[str, Array | float]) -> dict[str, Array]:
-    return {name: np.asarray(value) for name, value in found.items()}
+def _arrays(measured: Mapping[str, Array | float]) -> dict[str, Array]:
+    return {name: np.asarray(value) for name, value in measured.items()}

@@ -92,8 +92,8 @@ class HammingScore(NumericMetric):
 
     def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """How many labels are right, of how many."""
-        found = adapt(item, HammingScoreInput, "HammingScore")
-        scores, targets = on_leaf(found.outputs), on_leaf(found.targets)
+        values = adapt(item, HammingScoreInput, "HammingScore")
+        scores, targets = on_leaf(values.outputs), on_leaf(values.targets)
         same_shape("HammingScore", scores, targets, ndim=2, shape="(items, labels)")
         if self.sigmoid:
             scores = sigmoid(scores)
@@ -105,9 +105,9 @@ class HammingScore(NumericMetric):
         return Reading.of_total(right.bool_and(counted).int().sum(), counted.int().sum(), scale=100.0)
 
 
-def flat_scores(reader: str, found: TopKAccuracyInput) -> tuple[Tensor, Tensor]:
+def flat_scores(reader: str, values: TopKAccuracyInput) -> tuple[Tensor, Tensor]:
     """Scores (n, classes) in f32 or f64 and targets (n,) in i64, off the tape.  Raises: ShapeError."""
-    scores, targets = on_leaf(found.outputs), on_leaf(found.targets)
+    scores, targets = on_leaf(values.outputs), on_leaf(values.targets)
     if scores.ndim != targets.ndim + 1 or scores.shape[:-1] != targets.shape:
         raise ShapeError(
             f"{reader}: the scores do not fit the targets",

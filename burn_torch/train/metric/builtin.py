@@ -33,11 +33,11 @@ class LossMetric(NumericMetric):
 
     def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """The loss of the item, and over how many items it is the mean."""
-        found = adapt(item, LossInput, "LossMetric")
-        count = found.count
-        if self.pad_token is not None and found.targets is not None:
-            count = not_padding(found.targets, self.pad_token).int().sum()
-        return Reading.of_mean(on_leaf(found.loss), count)
+        values = adapt(item, LossInput, "LossMetric")
+        count = values.count
+        if self.pad_token is not None and values.targets is not None:
+            count = not_padding(values.targets, self.pad_token).int().sum()
+        return Reading.of_mean(on_leaf(values.loss), count)
 
 
 @checked(error=ConfigError, but=("update", "measure"))
@@ -59,8 +59,8 @@ class AccuracyMetric(NumericMetric):
 
     def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """How many items are right, of how many."""
-        found = adapt(item, AccuracyInput, "AccuracyMetric")
-        scores, targets = on_leaf(found.outputs), on_leaf(found.targets)
+        values = adapt(item, AccuracyInput, "AccuracyMetric")
+        scores, targets = on_leaf(values.outputs), on_leaf(values.targets)
         if scores.ndim != targets.ndim + 1 or scores.shape[:-1] != targets.shape:
             raise ShapeError(
                 "AccuracyMetric: the scores do not fit the targets",

@@ -57,12 +57,12 @@ class _ConfusionMetric(AdditiveMetric):
 
     def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """The counts of the batch."""
-        found = adapt(item, ConfusionStatsInput, type(self).__name__)
-        counted = counted_labels(type(self).__name__, found, self.pad_token)
+        values = adapt(item, ConfusionStatsInput, type(self).__name__)
+        counted = counted_labels(type(self).__name__, values, self.pad_token)
         if self._binary:
-            found, counted = positive_column(type(self).__name__, found, counted)
-        stats = ConfusionStats(found, self.config, counted=counted)
-        rows: Tensor | float = found.predictions.shape[0]
+            values, counted = positive_column(type(self).__name__, values, counted)
+        stats = ConfusionStats(values, self.config, counted=counted)
+        rows: Tensor | float = values.predictions.shape[0]
         if counted is not None:
             rows = counted.int().max_dim(-1).sum() if rows else 0  # a row counts if any label of it does
         return {
@@ -72,9 +72,9 @@ class _ConfusionMetric(AdditiveMetric):
             "items": rows,
         }
 
-    def compute(self, found: Mapping[str, Array], /) -> float:
+    def compute(self, sums: Mapping[str, Array], /) -> float:
         """The ratio of the sums; under `Macro` its mean over the classes where it is not 0 / 0."""
-        tp, fp, fn = (found[name].astype(np.float64) for name in ("true positive", "false positive", "false negative"))
+        tp, fp, fn = (sums[name].astype(np.float64) for name in ("true positive", "false positive", "false negative"))
         top, bottom = self.fraction(tp, fp, fn)
         defined = bottom > 0
         return float(100.0 * np.mean(top[defined] / bottom[defined])) if defined.any() else float("nan")
@@ -93,19 +93,19 @@ class PrecisionMetric(_ConfusionMetric):
 
     @staticmethod
     def binary(threshold: float = 0.5) -> PrecisionMetric:
-        """Of one class and its opposite; scores (items, 1), or (items, 2) with the class in question last."""
+        """For one class and its opposite; scores (items, 1), or (items, 2) with the class in question last."""
         return PrecisionMetric(_config(DecisionRule.Threshold(threshold)), binary=True)
 
     @staticmethod
     def multiclass(top_k: int = 1, class_reduction: ClassReduction | str = ClassReduction.Macro) -> PrecisionMetric:
-        """Of classes that exclude each other; the `top_k` highest scores of a row are its decisions."""
+        """For classes that exclude each other; the `top_k` highest scores of a row are its decisions."""
         return PrecisionMetric(_config(DecisionRule.TopK(top_k), class_reduction))
 
     @staticmethod
     def multilabel(
         threshold: float = 0.5, class_reduction: ClassReduction | str = ClassReduction.Macro
     ) -> PrecisionMetric:
-        """Of labels that do not exclude each other; scores above `threshold` are decisions."""
+        """For labels that do not exclude each other; scores above `threshold` are decisions."""
         return PrecisionMetric(_config(DecisionRule.Threshold(threshold), class_reduction))
 
     def fraction(self, tp: Array, fp: Array, fn: Array) -> tuple[Array, Array]:
@@ -122,19 +122,19 @@ class RecallMetric(_ConfusionMetric):
 
     @staticmethod
     def binary(threshold: float = 0.5) -> RecallMetric:
-        """Of one class and its opposite; scores (items, 1), or (items, 2) with the class in question last."""
+        """For one class and its opposite; scores (items, 1), or (items, 2) with the class in question last."""
         return RecallMetric(_config(DecisionRule.Threshold(threshold)), binary=True)
 
     @staticmethod
     def multiclass(top_k: int = 1, class_reduction: ClassReduction | str = ClassReduction.Macro) -> RecallMetric:
-        """Of classes that exclude each other; the `top_k` highest scores of a row are its decisions."""
+        """For classes that exclude each other; the `top_k` highest scores of a row are its decisions."""
         return RecallMetric(_config(DecisionRule.TopK(top_k), class_reduction))
 
     @staticmethod
     def multilabel(
         threshold: float = 0.5, class_reduction: ClassReduction | str = ClassReduction.Macro
     ) -> RecallMetric:
-        """Of labels that do not exclude each other; scores above `threshold` are decisions."""
+        """For labels that do not exclude each other; scores above `threshold` are decisions."""
         return RecallMetric(_config(DecisionRule.Threshold(threshold), class_reduction))
 
     def fraction(self, tp: Array, fp: Array, fn: Array) -> tuple[Array, Array]:
@@ -159,21 +159,21 @@ class FBetaScoreMetric(_ConfusionMetric):
 
     @staticmethod
     def binary(beta: float = 1.0, threshold: float = 0.5) -> FBetaScoreMetric:
-        """Of one class and its opposite; scores (items, 1), or (items, 2) with the class in question last."""
+        """For one class and its opposite; scores (items, 1), or (items, 2) with the class in question last."""
         return FBetaScoreMetric(beta, _config(DecisionRule.Threshold(threshold)), binary=True)
 
     @staticmethod
     def multiclass(
         beta: float = 1.0, top_k: int = 1, class_reduction: ClassReduction | str = ClassReduction.Macro
     ) -> FBetaScoreMetric:
-        """Of classes that exclude each other; the `top_k` highest scores of a row are its decisions."""
+        """For classes that exclude each other; the `top_k` highest scores of a row are its decisions."""
         return FBetaScoreMetric(beta, _config(DecisionRule.TopK(top_k), class_reduction))
 
     @staticmethod
     def multilabel(
         beta: float = 1.0, threshold: float = 0.5, class_reduction: ClassReduction | str = ClassReduction.Macro
     ) -> FBetaScoreMetric:
-        """Of labels that do not exclude each other; scores above `threshold` are decisions."""
+        """For labels that do not exclude each other; scores above `threshold` are decisions."""
         return FBetaScoreMetric(beta, _config(DecisionRule.Threshold(threshold), class_reduction))
 
     def fraction(self, tp: Array, fp: Array, fn: Array) -> tuple[Array, Array]:

@@ -172,34 +172,34 @@ def require_classes(reader: str, k: int, classes: int) -> None:
         )
 
 
-def counted_labels(reader: str, found: ConfusionStatsInput, pad_token: int | None) -> Tensor | None:
+def counted_labels(reader: str, values: ConfusionStatsInput, pad_token: int | None) -> Tensor | None:
     """Returns which labels count, (items, 1) or (items, classes); None if all do."""
     if pad_token is None:
         return None
-    if found.labels is None:
+    if values.labels is None:
         raise ArgumentError(
             f"{reader}: no labels to find padding in",
             given="a ConfusionStatsInput without labels",
             expected="labels (items,) or (items, classes)",
             mend="give ConfusionStatsInput(predictions, targets, labels)",
         )
-    counted = not_padding(found.labels, pad_token)
+    counted = not_padding(values.labels, pad_token)
     return counted.unsqueeze_dim(-1) if counted.ndim == 1 else counted
 
 
 def positive_column(
-    reader: str, found: ConfusionStatsInput, counted: Tensor | None
+    reader: str, values: ConfusionStatsInput, counted: Tensor | None
 ) -> tuple[ConfusionStatsInput, Tensor | None]:
     """The class in question alone: the only column, or the second of two."""
-    _, classes = found.predictions.shape if found.predictions.ndim == 2 else (0, 0)
+    _, classes = values.predictions.shape if values.predictions.ndim == 2 else (0, 0)
     if classes not in (1, 2):
         raise ShapeError(
             f"{reader}: binary classification has one class and its opposite",
-            given=f"scores {found.predictions.shape}",
+            given=f"scores {values.predictions.shape}",
             expected="scores (items, 1), or (items, 2) with the class in question last",
             mend=f"use {reader}.multiclass or {reader}.multilabel",
         )
-    last = [x.narrow(-1, classes - 1, 1) for x in (found.predictions, found.targets)]
+    last = [x.narrow(-1, classes - 1, 1) for x in (values.predictions, values.targets)]
     if counted is not None and counted.shape[-1] == 2:
         counted = counted.narrow(-1, 1, 1)
-    return ConfusionStatsInput(last[0], last[1], found.labels), counted
+    return ConfusionStatsInput(last[0], last[1], values.labels), counted

@@ -66,7 +66,7 @@ def runs(tokens: Sequence[T], n: int) -> Counter[tuple[T, ...]]:
 
 def _places(tokens: Sequence[T]) -> dict[T, int]:
     """For each token the bits of the places where it is."""
-    found: dict[T, int] = {}
+    places: dict[T, int] = {}
     for place, token in enumerate(tokens):
-        found[token] = found.get(token, 0) | 1 << place
-    return found
+        places[token] = places.get(token, 0) | 1 << place
+    return places

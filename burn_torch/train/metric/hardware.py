@@ -114,10 +114,10 @@ class CpuMemory(_MachineMetric):
 
     def read(self) -> float | None:
         """The memory in use."""
-        found = cpu_memory(self._root)
-        if found is None:
+        memory = cpu_memory(self._root)
+        if memory is None:
             return None
-        used, total = found
+        used, total = memory
         self.total_gb = total / 1e9
         return used / 1e9
 
@@ -200,8 +200,8 @@ class CudaMetric(_MachineMetric):
 
     def stats(self) -> list[GpuUse]:
         """The GPUs that are measured, now; none where there is no driver."""
-        found = self._library().gpus()
-        return [one for one in found if self.index in (None, one.index)]
+        gpus = self._library().gpus()
+        return [one for one in gpus if self.index in (None, one.index)]
 
     def read(self) -> float | None:
         """The quantity over the GPUs that tell it."""
@@ -211,19 +211,19 @@ class CudaMetric(_MachineMetric):
 
     def why_not(self) -> str:
         """That there is no driver or no such GPU, or that it keeps silent."""
-        found = self._library()
-        if found.why_not is not None:
-            return found.why_not
+        library = self._library()
+        if library.why_not is not None:
+            return library.why_not
         if not self.stats():
             return f"there is no GPU #{self.index}"
         return "the driver does not tell it of this GPU"
 
     def describe(self) -> str:
         """All quantities of each GPU."""
-        found = self.stats()
-        if not found:
+        gpus = self.stats()
+        if not gpus:
             return f"{self.name}: not available, {self.why_not()}"
-        return "CUDA Stats: " + "; ".join(map(_line, found))
+        return "CUDA Stats: " + "; ".join(map(_line, gpus))
 
     def _library(self) -> Nvml:
         if self._nvml is None:

@@ -127,18 +127,18 @@ class _MeanOverImages(AdditiveMetric):
         """The same metric under another name."""
         return changed(self, name=name)
 
-    def summarise(self, found: Mapping[str, Array], /) -> Mapping[str, Array | float]:
+    def summarise(self, measured: Mapping[str, Array], /) -> Mapping[str, Array | float]:
         """The sum over the images, and how many they are."""
-        values = self.of_images(found["images"].astype(np.float64))
+        values = self.of_images(measured["images"].astype(np.float64))
         return {"sum": math.fsum(values.tolist()), "items": values.size}
 
     def of_images(self, numbers: Array) -> Array:
         """The value of each image from what `measure` found of it."""
         return numbers
 
-    def compute(self, found: Mapping[str, Array], /) -> float:
+    def compute(self, sums: Mapping[str, Array], /) -> float:
         """The mean over the images."""
-        return ratio(found["sum"], found["items"])
+        return ratio(sums["sum"], sums["items"])
 
 
 @checked(error=ConfigError, but=("update", "measure"))
@@ -251,8 +251,8 @@ class DiceMetric(AdditiveMetric):
 
     def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """The areas of the batch."""
-        found = adapt(item, DiceInput, "DiceMetric")
-        outputs, targets = exact(found.outputs), exact(found.targets)
+        values = adapt(item, DiceInput, "DiceMetric")
+        outputs, targets = exact(values.outputs), exact(values.targets)
         same_shape("DiceMetric", outputs, targets, ndim=3, shape="(batch, classes, *space)")
         classes = outputs.shape[1]
         if self.config.include_background and classes < 2:
@@ -266,16 +266,16 @@ class DiceMetric(AdditiveMetric):
             outputs, targets = outputs.narrow(1, 1, classes - 1), targets.narrow(1, 1, classes - 1)
         return {"common": (outputs * targets).sum(), "areas": outputs.sum() + targets.sum(), "items": outputs.shape[0]}
 
-    def compute(self, found: Mapping[str, Array], /) -> float:
+    def compute(self, sums: Mapping[str, Array], /) -> float:
         """The overlap of the sums; NaN without images."""
-        if not found["items"].sum():
+        if not sums["items"].sum():
             return math.nan
         epsilon = self.config.epsilon
-        return (2.0 * float(found["common"].sum()) + epsilon) / (float(found["areas"].sum()) + epsilon)
+        return (2.0 * float(sums["common"].sum()) + epsilon) / (float(sums["areas"].sum()) + epsilon)
 
 
-def _images(reader: str, found: PsnrInput) -> tuple[Tensor, Tensor]:
-    outputs, targets = exact(found.outputs), exact(found.targets)
+def _images(reader: str, values: PsnrInput) -> tuple[Tensor, Tensor]:
+    outputs, targets = exact(values.outputs), exact(values.targets)
     if outputs.ndim != 4:
         raise ShapeError(
             f"{reader}: these are not images",

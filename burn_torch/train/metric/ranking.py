@@ -47,7 +47,7 @@ class _RankingMetric(CollectingMetric):
 
     @classmethod
     def binary(cls) -> Self:
-        """Of one class and its opposite.
+        """For one class and its opposite.
 
         Scores (items, 1), or (items, 2) with the class in question last: then its score less the other one orders the
         items, which is the order of the probabilities whether the scores are probabilities or logits.
@@ -56,12 +56,12 @@ class _RankingMetric(CollectingMetric):
 
     @classmethod
     def multiclass(cls, class_reduction: ClassReduction | str = ClassReduction.Macro) -> Self:
-        """Of classes that exclude each other, each one against the rest; scores are probabilities, see with_softmax."""
+        """For classes that exclude each other, each against the rest; scores are probabilities, see with_softmax."""
         return cls(class_reduction)
 
     @classmethod
     def multilabel(cls, class_reduction: ClassReduction | str = ClassReduction.Macro) -> Self:
-        """Of labels that do not exclude each other."""
+        """For labels that do not exclude each other."""
         return cls(class_reduction)
 
     def with_pad_token(self, index: int) -> Self:
@@ -75,12 +75,12 @@ class _RankingMetric(CollectingMetric):
     def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """Scores and labels of the batch, and which of them count."""
         reader = type(self).__name__
-        found = adapt(item, ConfusionStatsInput, reader)
-        scores, targets = on_leaf(found.predictions), on_leaf(found.targets)
+        values = adapt(item, ConfusionStatsInput, reader)
+        scores, targets = on_leaf(values.predictions), on_leaf(values.targets)
         same_shape(reader, scores, targets, ndim=2, shape="(items, classes)")
         if scores.dtype not in (DType.F32, DType.F64):
             scores = scores.cast(DType.F32)
-        counted = counted_labels(reader, found, self.pad_token)
+        counted = counted_labels(reader, values, self.pad_token)
         if self._binary:
             scores, targets, counted = _of_last(reader, scores, targets, counted)
         elif self.from_logits:
@@ -93,14 +93,14 @@ class _RankingMetric(CollectingMetric):
             rows["counts"] = counted.expand(scores.shape)
         return rows
 
-    def count(self, found: Mapping[str, Array], /) -> float:
+    def count(self, rows: Mapping[str, Array], /) -> float:
         """The rows in which a label counts."""
-        return float(found["counts"].any(-1).sum()) if "counts" in found else super().count(found)
+        return float(rows["counts"].any(-1).sum()) if "counts" in rows else super().count(rows)
 
-    def compute(self, found: Mapping[str, Array], /) -> float:
+    def compute(self, rows: Mapping[str, Array], /) -> float:
         """The area, of all classes together or the mean over the classes where it is defined; NaN if it is in none."""
-        scores, true = found["score"], found["true"]
-        counts = found.get("counts")
+        scores, true = rows["score"], rows["true"]
+        counts = rows.get("counts")
         if counts is None:
             counts = np.ones_like(true, dtype=bool)
         if self.class_reduction is ClassReduction.Micro:
@@ -162,7 +162,7 @@ def areas_under_roc(scores: Array, true: Array, counts: Array) -> Array:
     up_to = np.cumsum(negative, axis=0)
     below: Array = np.take_along_axis(up_to - negative, starts, 0)
     pairs = (positive * (below + np.take_along_axis(up_to, ends, 0))).sum(0) / 2.0
-    return _defined(pairs, positive.sum(0) * negative.sum(0), scores, counts)
+    return _divide_defined(pairs, positive.sum(0) * negative.sum(0), scores, counts)
 
 
 def average_precisions(scores: Array, true: Array, counts: Array) -> Array:
@@ -176,7 +176,7 @@ def average_precisions(scores: Array, true: Array, counts: Array) -> Array:
     positive, counted = (np.take_along_axis(mask, order, 0) for mask in (true & counts, counts))
     right, all_of_them = (np.take_along_axis(np.cumsum(mask, axis=0), ends, 0) for mask in (positive, counted))
     precisions = (positive * right / np.maximum(all_of_them, 1)).sum(0)
-    return _defined(precisions, positive.sum(0), scores, counts)
+    return _divide_defined(precisions, positive.sum(0), scores, counts)
 
 
 def _equal_scores(ordered: Array) -> tuple[Array, Array]:
@@ -189,7 +189,7 @@ def _equal_scores(ordered: Array) -> tuple[Array, Array]:
     return starts, np.minimum.accumulate(lasts[::-1], axis=0)[::-1]
 
 
-def _defined(top: Array, bottom: Array, scores: Array, counts: Array) -> Array:
+def _divide_defined(top: Array, bottom: Array, scores: Array, counts: Array) -> Array:
     known = (bottom > 0) & ~(np.isnan(scores) & counts).any(0)
     return np.where(known, top / np.maximum(bottom, 1), math.nan)
 
@@ -203,11 +203,11 @@ def _blocks(items: int, classes: int) -> list[slice]:
 def _of_last(
     reader: str, scores: Tensor, targets: Tensor, counted: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    found, counted = positive_column(reader, ConfusionStatsInput(scores, targets), counted)
+    values, counted = positive_column(reader, ConfusionStatsInput(scores, targets), counted)
     if scores.shape[-1] == 1:
         return scores, targets, counted
     wide = scores.cast(DType.F64) if scores.device.supports_dtype(DType.F64) else scores
-    return wide.narrow(-1, 1, 1) - wide.narrow(-1, 0, 1), found.targets, counted
+    return wide.narrow(-1, 1, 1) - wide.narrow(-1, 0, 1), values.targets, counted
 
 
 def _is_number(x: Tensor) -> bool:

@@ -56,9 +56,9 @@ class PerplexityMetric(AdditiveMetric):
         kept = surprise.mask_fill(counted.bool_not(), 0.0)
         return {"surprise": exact(kept).sum(), "items": counted.int().sum()}
 
-    def compute(self, found: Mapping[str, Array], /) -> float:
+    def compute(self, sums: Mapping[str, Array], /) -> float:
         """exp of the mean; infinite beyond what a float64 holds."""
-        mean = ratio(found["surprise"], found["items"])
+        mean = ratio(sums["surprise"], sums["items"])
         return math.exp(mean) if not mean > 709 else math.inf
 
 
@@ -74,8 +74,8 @@ class _SequenceMetric(AdditiveMetric):
 
     def measure(self, item: object, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """The sequences of the batch."""
-        found = adapt(item, CerInput, type(self).__name__)
-        outputs, targets = on_leaf(found.outputs), on_leaf(found.targets)
+        values = adapt(item, CerInput, type(self).__name__)
+        outputs, targets = on_leaf(values.outputs), on_leaf(values.targets)
         if outputs.ndim != 2 or targets.ndim != 2 or outputs.shape[0] != targets.shape[0]:
             raise ShapeError(
                 f"{type(self).__name__}: the predictions do not fit the targets",
@@ -85,9 +85,9 @@ class _SequenceMetric(AdditiveMetric):
             )
         return {"outputs": outputs, "targets": targets}
 
-    def pairs(self, found: Mapping[str, Array]) -> Pairs:
+    def pairs(self, measured: Mapping[str, Array]) -> Pairs:
         """Predicted and true tokens of each row, without padding."""
-        rows = zip(found["outputs"].tolist(), found["targets"].tolist(), strict=True)
+        rows = zip(measured["outputs"].tolist(), measured["targets"].tolist(), strict=True)
         return [(self._cut(output), self._cut(target)) for output, target in rows]
 
     def _cut(self, row: list[int]) -> list[int]:
@@ -169,10 +169,10 @@ class BleuScore(_SequenceMetric):
         """The same metric with something in place of precisions of 0."""
         return changed(self, smoothing=BleuSmoothing.of(smoothing))
 
-    def summarise(self, found: Mapping[str, Array], /) -> Mapping[str, Array | float]:
+    def summarise(self, measured: Mapping[str, Array], /) -> Mapping[str, Array | float]:
         """Matches and runs by length, tokens on both sides, sentences."""
         matches, total = np.zeros(self.max_n, np.int64), np.zeros(self.max_n, np.int64)
-        pairs = self.pairs(found)
+        pairs = self.pairs(measured)
         for output, target in pairs:
             for n in range(1, self.max_n + 1):
                 matches[n - 1] += (runs(output, n) & runs(target, n)).total()
@@ -185,11 +185,11 @@ class BleuScore(_SequenceMetric):
             "items": len(pairs),
         }
 
-    def compute(self, found: Mapping[str, Array], /) -> float:
+    def compute(self, sums: Mapping[str, Array], /) -> float:
         """BLEU of the corpus; NaN without sentences."""
-        if not found["items"].sum():
+        if not sums["items"].sum():
             return math.nan
-        matches, total = found["matches"].tolist(), found["runs"].tolist()
+        matches, total = sums["matches"].tolist(), sums["runs"].tolist()
         if not any(matches) or not all(total):
             return 0.0
         logs, halves = [], 1.0
@@ -203,7 +203,7 @@ class BleuScore(_SequenceMetric):
             if not count:
                 return 0.0
             logs.append(math.log(count / of))
-        shortness = min(0.0, 1.0 - ratio(found["target tokens"], found["output tokens"]))
+        shortness = min(0.0, 1.0 - ratio(sums["target tokens"], sums["output tokens"]))
         return 100.0 * math.exp(shortness + math.fsum(logs) / self.max_n)
 
 
@@ -219,18 +219,18 @@ class RougeLScore(_SequenceMetric):
     name = "ROUGE-L"
     higher_is_better = True
 
-    def summarise(self, found: Mapping[str, Array], /) -> Mapping[str, Array | float]:
+    def summarise(self, measured: Mapping[str, Array], /) -> Mapping[str, Array | float]:
         """The sum of the scores, and of how many sentences."""
-        pairs = self.pairs(found)
+        pairs = self.pairs(measured)
         scores = [
             2.0 * common_subsequence(output, target) / (len(output) + len(target)) if output or target else 1.0
             for output, target in pairs
         ]
         return {"score": math.fsum(scores), "items": len(pairs)}
 
-    def compute(self, found: Mapping[str, Array], /) -> float:
+    def compute(self, sums: Mapping[str, Array], /) -> float:
         """The mean over the sentences."""
-        return ratio(found["score"], found["items"], scale=100.0)
+        return ratio(sums["score"], sums["items"], scale=100.0)
 
 
 class _ErrorRate(_SequenceMetric):
@@ -241,15 +241,15 @@ class _ErrorRate(_SequenceMetric):
 
     higher_is_better = False
 
-    def summarise(self, found: Mapping[str, Array], /) -> Mapping[str, Array | float]:
+    def summarise(self, measured: Mapping[str, Array], /) -> Mapping[str, Array | float]:
         """Edits, and tokens of the targets."""
-        pairs = self.pairs(found)
+        pairs = self.pairs(measured)
         edits = sum(edit_distance(target, output) for output, target in pairs)
         return {"edits": edits, "items": sum(len(target) for _, target in pairs)}
 
-    def compute(self, found: Mapping[str, Array], /) -> float:
+    def compute(self, sums: Mapping[str, Array], /) -> float:
         """Edits over tokens."""
-        return ratio(found["edits"], found["items"], scale=100.0)
+        return ratio(sums["edits"], sums["items"], scale=100.0)
 
 
 @final

@@ -107,16 +107,16 @@ WHOLE_BATCH = StepFunctions(_step, _gradients, _update)
 def _step_looked(
     model: object, optim: object, batch: object, lr: object, key: object, share: Share | None
 ) -> tuple[object, object, object]:
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
 
     def look(
         model: AnyModel, grads: GradientsParams, item: AnyItem, share: Share | None
     ) -> tuple[Any, GradientsParams]:
-        found.extend(_extremes(grads))
+        tensors.extend(_extremes(grads))
         return model, grads
 
     model, optim, item = updated_steps(model, optim, batch, lr, key, share, look)
-    return model, optim, (item, tuple(found))
+    return model, optim, (item, tuple(tensors))
 
 
 def _update_looked(

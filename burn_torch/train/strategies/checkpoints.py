@@ -39,10 +39,10 @@ class _Shared:
         return self._inner.restore(epoch)
 
     def newest(self, notice: Callable[[str], None]) -> tuple[Path, Checkpoint] | None:
-        found = self._inner.newest(notice) if self._peers.is_main else None
-        name = self._peers.from_main(None if found is None else str(found[0].resolve()))
-        if found is not None or name is None:
-            return found
+        checkpoint = self._inner.newest(notice) if self._peers.is_main else None
+        name = self._peers.from_main(None if checkpoint is None else str(checkpoint[0].resolve()))
+        if checkpoint is not None or name is None:
+            return checkpoint
         path = Path(name)
         if not path.exists():
             raise ArtifactError(

@@ -83,7 +83,7 @@ class Ddp:
         if world.size > 1:
             _require_alike(model)
             model, ids = _of_main(model)
-            learner = Learner(model, _renamed(learner.optim, ids), learner.lr_scheduler)
+            learner = Learner(model, _rename_parameters(learner.optim, ids), learner.lr_scheduler)
         learner = learner.with_model(model)
         if self.sharded:
             learner = Learner(
@@ -159,7 +159,7 @@ def _of_main(model: AnyModel) -> tuple[object, dict[ParamId, ParamId]]:
     return rebuild(model, changed), ids
 
 
-def _renamed(optim: Any, ids: dict[ParamId, ParamId]) -> object:
+def _rename_parameters(optim: Any, ids: dict[ParamId, ParamId]) -> object:
     """The optimizer with its states under other ids."""
     record = optim.to_record()
     if hasattr(optim, "with_ids"):

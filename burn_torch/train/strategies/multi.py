@@ -142,8 +142,8 @@ class _Steps:
         items = []
         for i, (device, share) in enumerate(zip(self._devices, parts, strict=True)):
             if share.count:
-                given = (replicas[i], self._windows[i], cut(batch, share, device), key, share)
-                replicas[i], self._windows[i], item = self._run(self._gradients, _gradients, given)
+                arguments = (replicas[i], self._windows[i], cut(batch, share, device), key, share)
+                replicas[i], self._windows[i], item = self._run(self._gradients, _gradients, arguments)
                 items.append(item)
         weights = [share.count / share.total for share in parts]
         model = _with_mean_states(learner.model, replicas, weights, self._devices[0])
@@ -157,10 +157,10 @@ class _Steps:
         """The gradients of all devices so far, of these parameters, on one device."""
         home = device.inner()
         windows = [_window_on(window, home, ids) for window in self._windows if window.sum is not None]
-        found = GradientWindow()
+        window_of_all = GradientWindow()
         for window in windows:
-            found = found.joined(window)
-        return found
+            window_of_all = window_of_all.joined(window)
+        return window_of_all
 
     def finish(self, learner: AnyLearner, lr: float) -> AnyLearner:
         """The update of the batches so far."""
@@ -169,8 +169,8 @@ class _Steps:
         if isinstance(learner.optim, DeviceShards):
             learner = self._finish_in_shards(learner, rates)
         else:
-            given = (learner.model, learner.optim, self.take(self._devices[0]), rates)
-            model, optim = self._run(self._update, _update, given)
+            arguments = (learner.model, learner.optim, self.take(self._devices[0]), rates)
+            model, optim = self._run(self._update, _update, arguments)
             learner = replace(learner, model=model, optim=optim)
         self._windows = [GradientWindow() for _ in self._devices]
         return learner
@@ -178,11 +178,13 @@ class _Steps:
     def _finish_in_shards(self, learner: AnyLearner, rates: object) -> AnyLearner:
         optim: DeviceShards = learner.optim
         replicas = self._models(learner.model)
-        made, parts = [], []
+        by_replica, parts = [], []
         for i, device in enumerate(self._devices):
-            given = (replicas[i], optim.parts[i], self.take(device, optim.of_part(i)), rates)
-            model, part = self._run(self._update, _update, given) if optim.of_part(i) else (replicas[i], optim.parts[i])
-            made.append(params_by_id(model))
+            arguments = (replicas[i], optim.parts[i], self.take(device, optim.of_part(i)), rates)
+            model, part = (
+                self._run(self._update, _update, arguments) if optim.of_part(i) else (replicas[i], optim.parts[i])
+            )
+            by_replica.append(params_by_id(model))
             parts.append(part)
         owner = dict(zip(optim.ids, optim.owned_by, strict=True))
         home = self._devices[0].inner()
@@ -190,7 +192,7 @@ class _Steps:
         def updated(param: Param) -> Param:
             if param.id not in owner:
                 return param
-            value = made[owner[param.id]][param.id].val()
+            value = by_replica[owner[param.id]][param.id].val()
             bare = _moved(value.no_grad(), home)
             return param.with_value(Tensor(param.val().backend, bare.primitive, bare.spec))
 
@@ -242,18 +244,18 @@ def _window_on(window: GradientWindow, device: Device, ids: frozenset[ParamId] |
 
 def _with_mean_states(model: AnyModel, replicas: Sequence[object], weights: Sequence[float], device: Device) -> Any:
     """The model with the means of the devices' running statistics; other states are those of the first device."""
-    found: dict[Any, Any] = {}
+    means: dict[Any, Any] = {}
     for replica, weight in zip(replicas, weights, strict=True):
         for _, leaf in walk(replica):
             if isinstance(leaf, RunningState) and weight:
                 value = _moved(leaf.value(), device.inner())
                 if not value.dtype.is_float:
-                    found.setdefault(leaf.id, value)
+                    means.setdefault(leaf.id, value)
                 else:
-                    found[leaf.id] = found[leaf.id] + value * weight if leaf.id in found else value * weight
+                    means[leaf.id] = means[leaf.id] + value * weight if leaf.id in means else value * weight
     states = {leaf.id: leaf.value() for _, leaf in walk(model) if isinstance(leaf, RunningState)}
     return model.with_states(
-        {ident: Tensor(states[ident].backend, value.primitive, value.spec) for ident, value in found.items()}
+        {ident: Tensor(states[ident].backend, value.primitive, value.spec) for ident, value in means.items()}
     )
 
 
@@ -286,13 +288,13 @@ class DeviceShards(Tree):
 
     def step(self, lr: Any, model: AnyModel, gradients: GradientsParams) -> tuple[Any, Self]:
         """The model and the optimizer after one update, all of it where the model lies."""
-        made = []
+        parts = []
         for i, part in enumerate(self.parts):
             mine = self.of_part(i)
             own = GradientsParams({ident: gradient for ident, gradient in gradients.items() if ident in mine})
             model, stepped = part.step(lr, model, own)
-            made.append(stepped)
-        return model, self.with_parts(made)
+            parts.append(stepped)
+        return model, self.with_parts(parts)
 
     def to_record(self) -> OptimizerRecord:
         """The states of all parts, as one device would have them."""
@@ -302,9 +304,9 @@ class DeviceShards(Tree):
 
     def load_record(self, record: OptimizerRecord, device: Device | None = None) -> Self:
         """It, with the states of a record.  Raises: RecordError for the record of another kind of optimizer."""
-        made = []
+        parts = []
         for i, part in enumerate(self.parts):
             mine = self.of_part(i)
             states = {ident: state for ident, state in record.states.items() if ident in mine}
-            made.append(part.load_record(OptimizerRecord(record.kind, states), device))
-        return self.with_parts(made)
+            parts.append(part.load_record(OptimizerRecord(record.kind, states), device))
+        return self.with_parts(parts)

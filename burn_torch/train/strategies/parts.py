@@ -41,8 +41,8 @@ def map_tensors(value: object, change: Callable[[Any], object]) -> Any:
     if isinstance(value, Mapping):
         return type(value)({name: map_tensors(one, change) for name, one in value.items()})  # type: ignore[call-arg]  # a dict or one like it
     if isinstance(value, tuple | list):
-        made = [map_tensors(one, change) for one in value]
-        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+        changed = [map_tensors(one, change) for one in value]
+        return type(value)(*changed) if hasattr(value, "_fields") else type(value)(changed)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: map_tensors(getattr(value, f.name), change) for f in dataclasses.fields(value) if f.init}
         return dataclasses.replace(value, **fields)

@@ -45,8 +45,8 @@ class Peers:
         own = [float(interrupter.should_stop()), float(interrupter.takes_checkpoint())]
         stops, saves = (bool(flag) for flag in self.sum(np.array(own)))
         if stops:
-            told = distributed.gather([interrupter.get_message(), interrupter.status])
-            reason, status = next((text, status) for text, status in told if status is not None)
+            answers = distributed.gather([interrupter.get_message(), interrupter.status])
+            reason, status = next((text, status) for text, status in answers if status is not None)
             interrupter.stop(reason, status=status)
         return stops, saves
 
@@ -62,8 +62,8 @@ class Peers:
 
         total = torch.from_numpy(np.ascontiguousarray(values, np.float64).copy())
         dist.all_reduce(total)
-        found: NDArray[np.float64] = total.numpy()
-        return found
+        sums: NDArray[np.float64] = total.numpy()
+        return sums
 
     def meet(self) -> None:
         """Waits until all of them are here."""
@@ -88,7 +88,7 @@ class Peers:
             return metrics
         states = [dict(m.state()) if isinstance(m, ResumableMetric) else None for m in metrics]
         every = distributed.gather(states)
-        return [_merged(metric, [row[i] for row in every]) for i, metric in enumerate(metrics)]
+        return [_merge(metric, [row[i] for row in every]) for i, metric in enumerate(metrics)]
 
     def check(self, metrics: Sequence[Metric]) -> None:
         """Raises: ConfigError for metrics that cannot be put together from several processes."""
@@ -102,17 +102,17 @@ class Peers:
             )
 
 
-def _merged(metric: Any, states: Sequence[Mapping[str, Any]]) -> Metric:
-    made = copy.deepcopy(metric)
-    made.clear()
-    made.load_state(states[0])
-    if hasattr(made, "merge"):
+def _merge(metric: Any, states: Sequence[Mapping[str, Any]]) -> Metric:
+    copied = copy.deepcopy(metric)
+    copied.clear()
+    copied.load_state(states[0])
+    if hasattr(copied, "merge"):
         for state in states[1:]:
-            made.merge(state)
+            copied.merge(state)
     else:  # the sums of a NumericMetric
         total = float(sum(float.fromhex(state["total"]) for state in states))
-        made.load_state({**states[0], "total": total.hex(), "count": sum(state["count"] for state in states)})
-    return made  # type: ignore[no-any-return]  # a copy of the metric
+        copied.load_state({**states[0], "total": total.hex(), "count": sum(state["count"] for state in states)})
+    return copied  # type: ignore[no-any-return]  # a copy of the metric
 
 
 ALONE: Final = Peers()
@@ -120,5 +120,5 @@ ALONE: Final = Peers()
 
 def peers_of(strategy: object) -> Peers:
     """The processes of a strategy that has some; else this one alone."""
-    found = getattr(strategy, "peers", ALONE)
-    return found if isinstance(found, Peers) else ALONE
+    peers = getattr(strategy, "peers", ALONE)
+    return peers if isinstance(peers, Peers) else ALONE

@@ -39,15 +39,15 @@ def mean_over_processes(xs: Sequence[Tensor], weight: Tensor | float, bucket_byt
     world = world_size()
     groups = list(_buckets(xs, bucket_bytes))
     flats = [ops.mean_start(weight, *(xs[i] for i in group), world=world) for group in groups]
-    found: list[Any] = [None] * len(xs)
+    means: list[Any] = [None] * len(xs)
     for group, flat in zip(groups, flats, strict=True):
         mean = cast(Tensor, ops.mean_wait(flat, world=world))
         at = 0
         for i in group:
             size = xs[i].spec.numel
-            found[i] = mean.narrow(0, at, size).reshape(xs[i].shape).cast(xs[i].dtype)
+            means[i] = mean.narrow(0, at, size).reshape(xs[i].shape).cast(xs[i].dtype)
             at += size
-    return found
+    return means
 
 
 def _buckets(xs: Sequence[Tensor], limit: int) -> Iterable[list[int]]:
@@ -89,12 +89,12 @@ def reduced(
     states = {leaf.id: leaf.value() for _, leaf in walk(model) if isinstance(leaf, RunningState)}
     means = {ident: _bare(value) for ident, value in states.items() if value.dtype.is_float}
     xs = [gradient for _, gradient in grads.items()]
-    found = mean_over_processes([*means.values(), *xs], weight, bucket_bytes)
+    averages = mean_over_processes([*means.values(), *xs], weight, bucket_bytes)
     fresh = {
         ident: Tensor(states[ident].backend, mean.primitive, mean.spec)
-        for ident, mean in zip(means, found, strict=False)
+        for ident, mean in zip(means, averages, strict=False)
     }
-    return model.with_states(fresh), GradientsParams(dict(zip(idents, found[len(means) :], strict=True)))
+    return model.with_states(fresh), GradientsParams(dict(zip(idents, averages[len(means) :], strict=True)))
 
 
 def _bare(value: Tensor) -> Tensor:

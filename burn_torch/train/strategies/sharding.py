@@ -24,12 +24,12 @@ __all__ = ["ShardedOptimizer", "owners"]
 
 def owners(sizes: Sequence[int], world: int) -> list[int]:
     """Who owns each parameter: the largest first, each to the process that has the least so far."""
-    loads, found = [0] * world, [0] * len(sizes)
+    loads, owners_of = [0] * world, [0] * len(sizes)
     for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
         owner = loads.index(min(loads))
-        found[i] = owner
+        owners_of[i] = owner
         loads[owner] += sizes[i]
-    return found
+    return owners_of
 
 
 class ShardedOptimizer(Tree):
@@ -49,8 +49,8 @@ class ShardedOptimizer(Tree):
         """An optimizer cut for a model."""
         params = {ident: param for ident, param in params_by_id(model).items() if param.require_grad}
         owned_by = owners([param.val().spec.numel for param in params.values()], world)
-        made = ShardedOptimizer(optim, tuple(params), tuple(owned_by), rank, world)
-        return made.load_record(optim.to_record()) if optim.is_settled() else made
+        sharded = ShardedOptimizer(optim, tuple(params), tuple(owned_by), rank, world)
+        return sharded.load_record(optim.to_record()) if optim.is_settled() else sharded
 
     @property
     def mine(self) -> frozenset[ParamId]:
@@ -76,13 +76,13 @@ class ShardedOptimizer(Tree):
         own = GradientsParams({ident: gradient for ident, gradient in gradients.items() if ident in mine})
         stepped, inner = self.inner.step(lr, model, own)
         changed = [ident for ident in self.ids if ident in gradients]
-        return self._gathered(model, stepped, changed), self._with_fields({"inner": inner})
+        return self._gather(model, stepped, changed), self._with_fields({"inner": inner})
 
     def _frozen(self, model: Module) -> Module:
         mine = self.mine
         return model.map_params(lambda p: p if p.id in mine else p.set_require_grad(False))
 
-    def _gathered(self, model: AnyModel, stepped: Any, changed: Sequence[ParamId]) -> object:
+    def _gather(self, model: AnyModel, stepped: Any, changed: Sequence[ParamId]) -> object:
         """All processes' new parameters: for each type one transfer, in which each has as much room as the largest."""
         if self.world == 1:
             return stepped
@@ -106,7 +106,7 @@ class ShardedOptimizer(Tree):
                     part = every.narrow(0, rank, 1).reshape(room).narrow(0, at, size)
                     new[ident] = part.reshape(bare[ident].shape)
                     at += size
-        return model.map_params(lambda p: _replaced(p, new[p.id]) if p.id in new else p)
+        return model.map_params(lambda p: _replace_value(p, new[p.id]) if p.id in new else p)
 
     # -- records ------------------------------------------------------------------------------------
     def to_record(self) -> OptimizerRecord:
@@ -151,5 +151,5 @@ def _bare(value: Tensor) -> Tensor:
     return value.no_grad()
 
 
-def _replaced(param: Param, value: Tensor) -> Param:
+def _replace_value(param: Param, value: Tensor) -> Param:
     return param.with_value(Tensor(param.val().backend, value.primitive, value.spec))

@@ -44,12 +44,12 @@ class SingleDevice:
 
 def one_device(model: AnyModel) -> Device:
     """The device of a model.  Raises: DeviceError for one without gradients, or a model that lies on several."""
-    found: list[Device] = list(dict.fromkeys(param.device for _, param in model.named_params()))
-    if len(found) == 1 and found[0].is_autodiff():
-        return found[0]
+    devices: list[Device] = list(dict.fromkeys(param.device for _, param in model.named_params()))
+    if len(devices) == 1 and devices[0].is_autodiff():
+        return devices[0]
     raise DeviceError(
         "the model cannot be trained where it is",
-        given=", ".join(map(repr, found)) or "a model without parameters",
+        given=", ".join(map(repr, devices)) or "a model without parameters",
         expected="parameters on one device with gradients",
         mend="make the model on device.autodiff(), for example Device.cpu().autodiff(), or call model.train()",
     )

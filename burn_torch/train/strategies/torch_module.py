@@ -56,13 +56,13 @@ class TorchTraining:
         item, count = steps.backward(learner.model, batch, key)
         params = learner.model.module.named_parameters()
         by_path = {path: param.id for path, param in learner.model.named_params()}
-        found = {
+        gradients = {
             by_path[path]: Tensor.from_torch(param.grad.clone() / count)
             for path, param in params
             if param.grad is not None
         }
         learner.optim.optimizer.zero_grad()
-        return learner, GradientsParams(found), item
+        return learner, GradientsParams(gradients), item
 
     def optimizer_step(self, learner: AnyLearner, lr: float, grads: GradientsParams, /) -> AnyLearner:
         """One update."""
@@ -103,18 +103,18 @@ class _Steps:
 
     def backward(self, model: TorchModel, batch: AnyBatch, key: int, *, weighs: bool = True) -> tuple[Any, Any]:
         """Adds the gradients of a batch, times its items if it `weighs`: the item for metrics, and the items."""
-        given = _on(batch, model.device())
+        moved = _on(batch, model.device())
         with model.mode(training=True), _seeded(key):
-            found = model.train_step(given)
-            loss = found if isinstance(found, torch.Tensor) else getattr(found, "loss", None)
+            item_or_loss = model.train_step(moved)
+            loss = item_or_loss if isinstance(item_or_loss, torch.Tensor) else getattr(item_or_loss, "loss", None)
             if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
                 raise ConfigError(
                     "the train_step of a torch module returned no loss",
-                    given=type(found).__name__,
+                    given=type(item_or_loss).__name__,
                     expected="the loss, a torch tensor with gradients, or an item that has it as `loss`",
                     mend="return ClassificationOutput(loss, scores, targets)",
                 )
-            item = _shown(found, given)
+            item = _as_output(item_or_loss, moved)
             count: Any = items_of(item, "the torch module's train_step") if weighs else 1.0
             if isinstance(count, Tensor):
                 count = count.into_torch().to(loss.dtype)
@@ -128,11 +128,11 @@ class _Steps:
 
 def torch_valid_step(model: TorchModel, batch: object, key: int) -> Any:
     """One batch of validation under a random key: its item, as metrics read it."""
-    given = _on(batch, model.device())
+    moved = _on(batch, model.device())
     with model.mode(training=False), _seeded(key), torch.no_grad():
-        item = model.valid_step(given)
+        item = model.valid_step(moved)
         require_item(item, model.module)
-        return _shown(item, given)
+        return _as_output(item, moved)
 
 
 class _seeded:  # noqa: N801  # reads as what it does: with _seeded(key)
@@ -153,7 +153,7 @@ def _on(batch: object, device: torch.device) -> object:
     return map_tensors(batch, lambda x: (x.into_torch() if isinstance(x, Tensor) else x).to(device))
 
 
-def _shown(item: object, batch: object) -> object:
+def _as_output(item: object, batch: object) -> object:
     """An item as metrics read it: with tensors of ours, without torch's tape."""
     shown = map_tensors(item, lambda x: x if isinstance(x, Tensor) else Tensor.from_torch(x.detach()))
     return LossInput(shown, items_in(batch)) if isinstance(shown, Tensor) else shown

@@ -196,7 +196,7 @@ def test_no_reading_holds_a_tape(tensor):
     metrics = [MeanError(), MedianError(), RelativeBias(), LossMetric()]
     readings = [metric.update(item, MetricMetadata.fake()) for metric in metrics]
     held = [reading._number for reading in (readings[0], readings[3])]
-    held += [array for metric in metrics[1:3] for array in metric._pending[0]._found.values()]
+    held += [array for metric in metrics[1:3] for array in metric._pending[0]._measured.values()]
     assert not any(array.device.is_autodiff() for array in held if isinstance(array, Tensor))
     assert [reading.value for reading in readings][:2] == [3.0, 3.0]
 
