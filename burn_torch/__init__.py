@@ -5,7 +5,9 @@ Public names are resolved on first use, so that a command line or an error messa
 
 from __future__ import annotations
 
+import gc
 import importlib
+from types import ModuleType
 from typing import Any, Final
 
 from burn_torch.version import __version__
@@ -85,13 +87,33 @@ _HOME: Final = {name: home for home, names in _EXPORTS.items() for name in names
 __all__ = ["__version__", *_HOME, *_PACKAGES]  # noqa: PLE0604  # strings all: the names above
 
 
+_WITHOUT_TORCH: Final = ("cli", "config", "core", "monitor", "symbolic")
+
+
+def _import(name: str) -> ModuleType:
+    """Imports a module of this package, with the collector of garbage paused.
+
+    A collection meanwhile would walk all objects of torch, which takes longer than the import (0.11 s of 0.19 s on two
+    cores, torch 2.13, 2026-11-23).  torch itself is imported before the pause, or what follows would walk them too.
+    """
+    if name.partition(".")[0] not in _WITHOUT_TORCH:
+        importlib.import_module("torch")
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(f"burn_torch.{name}")
+    finally:
+        if is_enabled:
+            gc.enable()
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        found = getattr(importlib.import_module(f"burn_torch.{_HOME[name]}"), name)
+        found = getattr(_import(_HOME[name]), name)
         globals()[name] = found
         return found
     if name in _PACKAGES:
-        return importlib.import_module(f"burn_torch.{name}")
+        return _import(name)
     from burn_torch.core.spellings import missing_from_package
     from burn_torch.core.spellings.packages import BURN_TORCH
     from burn_torch.core.spellings.tensors import FUNCTIONS

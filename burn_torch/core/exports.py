@@ -37,9 +37,11 @@ def list_exports(scope: dict[str, object], *modules: str) -> None:
 def export_lazily(scope: dict[str, object], homes: Mapping[str, str]) -> None:
     """Gives a package names whose modules, here relative to it, are imported when a name is first used.
 
-    Set at run time: type checkers read the imports of these names under TYPE_CHECKING.
+    Set at run time: type checkers read the imports of these names under TYPE_CHECKING.  Call it after `list_exports`.
     """
-    package = scope["__name__"]
+    package, listed = scope["__name__"], scope["__all__"]
+    if isinstance(listed, list):
+        listed[:] = sorted({*listed, *homes}, key=_in_order)
 
     def resolve(name: str) -> object:
         home = homes.get(name)

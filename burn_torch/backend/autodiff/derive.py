@@ -15,7 +15,6 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
-from burn_torch.graph.passes import dead_code
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Primitive, Value
@@ -93,6 +92,8 @@ def _derive(
         assert entries[i].spec is spec, (
             f"the gradient rule of {call} gives {entries[i].spec} for input {i}, which is {spec}"
         )
+    from burn_torch.graph.passes.dead import dead_code  # and all passes, which only gradients need
+
     graph = dead_code(trace.graph([entries[i] for i in edges]))
     read = {i for node in graph.nodes for i in node.inputs if isinstance(i, int)} | set(graph.outputs)
     kept = [(key, slot) for key, slot in zip(keys, graph.inputs, strict=True) if slot[0] in read]

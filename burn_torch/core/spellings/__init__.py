@@ -101,15 +101,17 @@ class Named(type):
 class _Spelling:
     """A name that is spelt otherwise here: read, of a class or of an instance, it is an AttributeError that says so."""
 
-    __slots__ = ("instead", "name")
+    __slots__ = ("name", "table", "twin")
 
-    def __init__(self, name: str, instead: str) -> None:
+    def __init__(self, name: str, table: Mapping[str, str], twin: str) -> None:
         self.name: Final = name
-        self.instead: Final = instead
+        self.table: Final = table
+        self.twin: Final = twin
 
     def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
-        kind = type(instance) if owner is None else owner
-        raise missing_name(f"{kind.__name__!r} object", self.name, self.instead)
+        kind, instead = type(instance) if owner is None else owner, hint(self.name, self.table, self.twin)
+        assert instead is not None, "a name of the table, of torch or of numpy has a hint"
+        raise missing_name(f"{kind.__name__!r} object", self.name, instead)
 
 
 def attach_spellings(cls: type, table: Mapping[str, str], *, twin: type | None = None) -> None:
@@ -119,10 +121,10 @@ def attach_spellings(cls: type, table: Mapping[str, str], *, twin: type | None =
         numpy = sys.modules["numpy"]
         functions = [name for name, one in vars(numpy).items() if callable(one) and not isinstance(one, type)]
         names += [name for name in (*dir(twin), *dir(numpy.ndarray), *functions) if not name.startswith("_")]
+    own = {name for base in cls.__mro__ for name in vars(base)}
     for name in dict.fromkeys(names):
-        instead = hint(name, table, "Tensor" if twin is not None else "")
-        if instead is not None and _found(cls, name) is None:
-            setattr(cls, name, _Spelling(name, instead))
+        if name not in own:
+            setattr(cls, name, _Spelling(name, table, "" if twin is None else "Tensor"))
 
 
 def _found(cls: type, name: str) -> object:
