@@ -33,14 +33,14 @@ def planned(limit: int | None) -> Explanation:
 def test_a_limit_out_of_reach_is_planned_in_a_bounded_number_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     """This step took 29 turns of nine trials each, now one; GPT-2 with 12 layers took thousands, for four minutes."""
     trials = 0
-    write = schedule._written
+    write = schedule._write_graph
 
     def counted(*args: Any) -> Any:
         nonlocal trials
         trials += 1
         return write(*args)
 
-    monkeypatch.setattr(schedule, "_written", counted)
+    monkeypatch.setattr(schedule, "_write_graph", counted)
     without = planned(None)
     assert trials <= 4
     with pytest.warns(MemoryLimitWarning) as seen:

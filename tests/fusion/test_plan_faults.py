@@ -65,7 +65,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "composites": (planner, "open_composites"),
     "joining": (Grouping, "run"),
     "side by side": (Grouping, "side_by_side"),
-    "writing the plan": (schedule, "_written"),
+    "writing the plan": (schedule, "_write_graph"),
     "memory": (schedule, "peak_bytes"),
     "losses in chunks": (program, "chunk_losses"),
     "gradients of tables": (program, "add_rows"),

@@ -1,1 +1,1 @@
-"""Which operations become one kernel, and in which order kernels run."""
+"""Operations that become one kernel, and the order in which kernels run."""

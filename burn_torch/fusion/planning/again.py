@@ -38,10 +38,10 @@ _LONGEST: Final = 12
 """Operations that make a value again at most."""
 
 _SMALL: Final = 16
-"""What is so many times smaller than the value may be read besides: the gain and offset of a norm."""
+"""A value this many times smaller may be read besides: the gain and offset of a norm."""
 
 _SHARE: Final = 512
-"""Of the peak of memory at most so many times what such a value takes: else it is not worth a write."""
+"""The largest ratio of the peak of memory to such a value: above it the value is not worth a write."""
 
 
 def kept_less(plan: Plan, limit_bytes: int | None = None, donated: Collection[int] = ()) -> Plan:
@@ -61,8 +61,8 @@ def kept_less(plan: Plan, limit_bytes: int | None = None, donated: Collection[in
     if not again.made:
         return plan
     remember_groups(again.groups)
-    made = replace(plan, graph=again.graph(), groups=tuple(again.groups), boundaries=tuple(again.boundaries))
-    return made if peak_bytes(made.graph, donated) < peak_bytes(plan.graph, donated) else plan
+    slimmer = replace(plan, graph=again.graph(), groups=tuple(again.groups), boundaries=tuple(again.boundaries))
+    return slimmer if peak_bytes(slimmer.graph, donated) < peak_bytes(plan.graph, donated) else plan
 
 
 @final
@@ -72,7 +72,7 @@ class _Recipe:
 
     nodes: tuple[Node, ...]
     result: int
-    given: dict[int, Input]
+    inputs: dict[int, Input]
 
 
 @final
@@ -94,7 +94,7 @@ class _Again:
         self.peak: Final = memory.peak_at
         self.least: Final = max(1, memory.peak_bytes // _SHARE)
         self.planned = memory.peak_bytes
-        """What is left of the peak, as far as it is known: each value that does not wait is gone from it."""
+        """The rest of the peak, as far as it is known: each value that does not wait is gone from it."""
         self.fresh: Final = view.fresh
         self.made = 0
         self.count: Final = len(self.nodes)
@@ -106,12 +106,12 @@ class _Again:
         ordered: list[Node] = []
         for n in range(self.count):
             ordered += [self.nodes[n], *(self.nodes[m] for m in self.behind.get(n, ()))]
-        made = Graph(self.inputs, in_order(Graph(self.inputs, ordered, self.outputs), ordered), self.outputs)
-        return dead_code(made)  # a view that nobody reads any more would keep its value
+        sorted_graph = Graph(self.inputs, in_order(Graph(self.inputs, ordered, self.outputs), ordered), self.outputs)
+        return dead_code(sorted_graph)  # a view that nobody reads any more would keep its value
 
     def run(self) -> None:
         """Goes through all values that wait across the peak: the largest first, and those that were made first."""
-        found = [
+        candidates = [
             (-self._bytes(i), n, i)
             for n, node in enumerate(self.nodes[: self.peak + 1])
             if node.call.op in (kernel, linear_gelu) or node.call.op.pointwise is not None
@@ -120,14 +120,14 @@ class _Again:
         ]
         # a kernel that is there costs a write; one of its own a read besides, and comes second
         for make in (self._try, self._try_alone) if self.limit is not None else (self._try,):
-            for size, n, i in sorted(found):
+            for size, n, i in sorted(candidates):
                 if self._is_low():
                     return
                 if make(n, i):
                     self.planned += size
 
     def _is_low(self) -> bool:
-        """Whether the peak is below the limit."""
+        """Asks whether the peak is below the limit."""
         if self.limit is None or self.planned > self.limit:
             return False
         self.planned = peak_bytes(self.graph(), self.donated)  # it may be elsewhere by now
@@ -151,7 +151,7 @@ class _Again:
         return False
 
     def _holds_rows(self, at: int) -> bool:
-        """Whether the kernel at a position reduces whole rows."""
+        """Asks whether the kernel at a position reduces whole rows."""
         body = _body(self.nodes[at])
         assert body is not None
         return any(
@@ -161,13 +161,13 @@ class _Again:
 
     def _views(self, value: int) -> list[int]:
         """The value and all views of it."""
-        found = [value]
-        for i in found:
+        views = [value]
+        for i in views:
             for n in self.readers.get(i, ()):
                 node = self.nodes[n]
                 if node.call.aliases and node.inputs[0] == i:
-                    found += [j for j in node.outputs if j is not None]
-        return found
+                    views += [j for j in node.outputs if j is not None]
+        return views
 
     def _late(self, value: int) -> list[int]:
         """The nodes that read the value, or a view of it, after the peak; none where it is returned."""
@@ -180,11 +180,11 @@ class _Again:
     def _kernels(self, n: int, value: int) -> list[int]:
         """Kernels after the peak that read something that the value is made of, or that is made beside it."""
         near = [i for i in (*self.nodes[n].inputs, *self.nodes[n].outputs) if isinstance(i, int) and i != value]
-        found = {r for i in near if 2 * self._bytes(i) >= self._bytes(value) for r in self.readers.get(i, ())}
-        return sorted(r for r in found if r > self.peak and _body(self.nodes[r]) is not None)
+        readers = {r for i in near if 2 * self._bytes(i) >= self._bytes(value) for r in self.readers.get(i, ())}
+        return sorted(r for r in readers if r > self.peak and _body(self.nodes[r]) is not None)
 
     def _needs(self, at: int, late: Sequence[int]) -> bool:
-        """Whether a node needs what one of the others makes."""
+        """Asks whether a node needs what one of the others makes."""
         seen: set[int] = set()
         waiting = [at]
         wanted = set(late)
@@ -209,16 +209,16 @@ class _Again:
         names = dict(zip((i for i in body.outputs if i is not None), node.outputs, strict=True))
         result = next(i for i, name in names.items() if name == value)
         inner = {i: m for m in body.nodes for i in m.outputs if i is not None}
-        given: dict[int, Input] = {}
+        sources: dict[int, Input] = {}
         chosen: dict[int, Node] = {}
         waiting = [result]
         while waiting:
             i = waiting.pop()
             source = outside.get(i, names.get(i)) if i != result else None
-            if i in given:
+            if i in sources:
                 continue
             if source is not None and (source in there or self._is_small(source, value)):
-                given[i] = source
+                sources[i] = source
                 continue
             maker = inner.get(i)
             if maker is None:
@@ -229,7 +229,7 @@ class _Again:
             chosen[id(maker)] = maker
             waiting += [j for j in maker.inputs if isinstance(j, int)]
         nodes = tuple(m for m in body.nodes if id(m) in chosen)
-        return _Recipe(nodes, result, given)
+        return _Recipe(nodes, result, sources)
 
     def _is_small(self, source: Input, value: int) -> bool:
         return not isinstance(source, int) or _SMALL * self._bytes(source) <= self._bytes(value)
@@ -248,9 +248,9 @@ class _Again:
         recipe = self._recipe(n, value, {i for i in near if i != value and self._last(i) > self.peak})
         if recipe is None:
             return False
-        names = {i: k for k, i in enumerate(recipe.given)}
-        inputs = [(k, self.specs[x]) for k, x in enumerate(recipe.given.values()) if isinstance(x, int)]
-        nodes, outside = _named(recipe, names), tuple(recipe.given.values())
+        names = {i: k for k, i in enumerate(recipe.inputs)}
+        inputs = [(k, self.specs[x]) for k, x in enumerate(recipe.inputs.values()) if isinstance(x, int)]
+        nodes, outside = _named(recipe, names), tuple(recipe.inputs.values())
         body = without_origins(Graph(inputs, nodes, [names[recipe.result]])).dense()
         try:
             lower(body, strict=False)
@@ -273,7 +273,7 @@ class _Again:
         return True
 
     def _last(self, i: Input) -> int:
-        """Where a value, or a view of it, is read last; before all else, where it is none."""
+        """Returns the position of the last read of a value, or of a view of it; -1 if there is none."""
         if not isinstance(i, int):
             return -1
         return max((r for view in self._views(i) for r in self.readers.get(view, ())), default=-1)
@@ -287,7 +287,7 @@ class _Again:
         at_hand = {x: i for (i, _), x in zip(body.inputs, read, strict=True)}
         count = first_free_id(body)
         inputs, names = list(body.inputs), dict[int, int]()
-        for i, source in recipe.given.items():
+        for i, source in recipe.inputs.items():
             if source not in at_hand:
                 if not isinstance(source, int):
                     return False
@@ -329,16 +329,16 @@ class _Again:
         self._read_again(again, value, at, late)
 
     def _read_again(self, again: int, value: int, at: int, late: Sequence[int]) -> None:
-        """What read a value late reads it as it is made again at a place."""
+        """Lets late readers of a value read it as it is made again at a place."""
         names = {value: again}
         for n in late:
             old = self.nodes[n]
-            told = [k for k, b in enumerate(self.boundaries) if b.value == value and b.consumer == old.call.op.name]
-            if told:
-                self.boundaries[told[-1]] = replace(self.boundaries[told[-1]], value=again)
-            given = [self._seen(i, names, at) if isinstance(i, int) else i for i in old.inputs]
-            self.nodes[n] = Node(old.call, given, old.outputs, old.origin)
-            for i in given:
+            crossed = [k for k, b in enumerate(self.boundaries) if b.value == value and b.consumer == old.call.op.name]
+            if crossed:
+                self.boundaries[crossed[-1]] = replace(self.boundaries[crossed[-1]], value=again)
+            operands = [self._seen(i, names, at) if isinstance(i, int) else i for i in old.inputs]
+            self.nodes[n] = Node(old.call, operands, old.outputs, old.origin)
+            for i in operands:
                 if isinstance(i, int):
                     self.readers.setdefault(i, []).append(n)
         views = set(self._views(value)) - set(names.values())
@@ -378,8 +378,8 @@ class _Again:
                 return
         origins = () if node.origin is None else (node.origin,)
         read = sum(self._bytes(i) for i in dict.fromkeys(node.inputs) if isinstance(i, int))
-        made = sum(self._bytes(i) for i in node.outputs if i is not None)
-        self.groups.append(Group((node.call.op.name, *rows), origins, read, made + size, 0, body))
+        written_bytes = sum(self._bytes(i) for i in node.outputs if i is not None)
+        self.groups.append(Group((node.call.op.name, *rows), origins, read, written_bytes + size, 0, body))
 
 
 def _named(recipe: _Recipe, names: dict[int, int], count: int = 0) -> list[Node]:
@@ -387,15 +387,15 @@ def _named(recipe: _Recipe, names: dict[int, int], count: int = 0) -> list[Node]
     nodes: list[Node] = []
     count = max(count, len(names))
     for m in recipe.nodes:
-        made = [None if i is None else count + k for k, i in enumerate(m.outputs)]
+        results = [None if i is None else count + k for k, i in enumerate(m.outputs)]
         names.update((i, count + k) for k, i in enumerate(m.outputs) if i is not None)
-        count += len(made)
-        nodes.append(Node(m.call, [names[i] if isinstance(i, int) else i for i in m.inputs], made))
+        count += len(results)
+        nodes.append(Node(m.call, [names[i] if isinstance(i, int) else i for i in m.inputs], results))
     return nodes
 
 
 def _body(node: Node) -> Graph | None:
-    """What a node computes, as the body of a kernel; None where none is generated."""
+    """Returns the body of the kernel that a node is; None where none is generated."""
     call = node.call
     if call.op is kernel:
         return None if call.attrs["dynamic"] else body_of(call.attrs["body"])
@@ -414,7 +414,7 @@ def _body(node: Node) -> Graph | None:
 
 
 def _read(node: Node) -> list[Input]:
-    """What stands for the inputs of the body of a node."""
+    """Returns the values that a node gives to the inputs of its body."""
     return (
         list(node.inputs) if node.call.op is kernel else [i for i in dict.fromkeys(node.inputs) if isinstance(i, int)]
     )

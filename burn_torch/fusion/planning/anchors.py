@@ -62,7 +62,7 @@ def anchored(plan: Plan, choices: Choices, *, strict: bool) -> Plan:
 @final
 @dataclass(frozen=True)
 class _Kind:
-    """What may be an anchor.
+    """A kind of operation that may be an anchor.
 
     is_one    whether an operation is one
     of        the operation of a body, and its sizes
@@ -82,25 +82,25 @@ class _Kind:
 
 def _kinds(choices: Choices) -> list[_Kind]:
     """The kinds about which a question is answered."""
-    found: list[_Kind] = []
+    kinds: list[_Kind] = []
     if choices.product is not None:
-        found.append(_Kind(is_product, product_in, lower_product, choices.product, product_row, 2))
+        kinds.append(_Kind(is_product, product_in, lower_product, choices.product, product_row, 2))
     if choices.convolution is not None:
         ask = choices.convolution
-        found.append(_Kind(is_convolution, convolution_in, lower_convolution, ask, convolution_row, 0))
-    return found
+        kinds.append(_Kind(is_convolution, convolution_in, lower_convolution, ask, convolution_row, 0))
+    return kinds
 
 
 @final
 @dataclass(frozen=True)
 class _Joined:
-    """What becomes one kernel: positions in the graph, and the body with what it reads and writes."""
+    """The parts of one kernel: positions in the graph, and the body with its inputs and outputs."""
 
     before: tuple[int, ...]
     product: int
     after: int | None
     body: Graph
-    given: tuple[int, ...]
+    inputs: tuple[int, ...]
     wanted: tuple[int, ...]
 
 
@@ -133,18 +133,18 @@ class _Anchors:
         for some_before, some_after in dict.fromkeys([(before, after), ((), after), (before, None)]):
             if not some_before and some_after is None:
                 continue
-            found = self._cut(some_before, n, some_after)
-            _, size = kind.of(found.body)
+            cut = self._cut(some_before, n, some_after)
+            _, size = kind.of(cut.body)
             words = ["before"] * bool(some_before) + ["after"] * (some_after is not None)
-            words += ["kept"] * (some_after is not None and self.nodes[n].outputs[0] in found.wanted)
+            words += ["kept"] * (some_after is not None and self.nodes[n].outputs[0] in cut.wanted)
             tiles = kind.choose(size, " ".join(words))
             if tiles is None:
                 continue
             try:
-                kind.lower(found.body, strict=self.strict)
+                kind.lower(cut.body, strict=self.strict)
             except Unfusible:
                 continue
-            return self._with(found, tiles, kind.row)
+            return self._with(cut, tiles, kind.row)
         return None
 
     def _elementwise(self, n: int) -> bool:
@@ -193,53 +193,53 @@ class _Anchors:
         views = [v for p in before for v in self._between(p, n)] + ([] if after is None else self._between(n, after))
         order = sorted({*members, *views})
         inside = {i for m in order for i in self.nodes[m].outputs if i is not None}
-        given = tuple(
+        inputs = tuple(
             dict.fromkeys(i for m in order for i in self.nodes[m].inputs if isinstance(i, int) and i not in inside)
         )
-        wanted = tuple(i for m in order for i in self.nodes[m].outputs if i is not None and self._wanted(i, order))
-        made = [part for m in order for part in self._parts_of(self.nodes[m])]
-        body = without_origins(Graph([(i, self.specs[i]) for i in given], made, list(wanted))).dense()
-        return _Joined(tuple(before), n, after, body, given, wanted)
+        wanted = tuple(i for m in order for i in self.nodes[m].outputs if i is not None and self._is_wanted(i, order))
+        nodes = [part for m in order for part in self._parts_of(self.nodes[m])]
+        body = without_origins(Graph([(i, self.specs[i]) for i in inputs], nodes, list(wanted))).dense()
+        return _Joined(tuple(before), n, after, body, inputs, wanted)
 
     def _parts_of(self, node: Node) -> list[Node]:
         """A node as the operations that it is made of."""
         body = _parts(node.call)
         if body is None:
             return [node]
-        given = node.inputs if node.call.op is kernel else [i for i in node.inputs if i is not None]
-        return inlined(body, given, node.outputs, self.fresh)
+        operands = node.inputs if node.call.op is kernel else [i for i in node.inputs if i is not None]
+        return inlined(body, operands, node.outputs, self.fresh)
 
     def _between(self, p: int, n: int) -> list[int]:
         """The views that lead from the result of one operation to another."""
-        found: list[int] = []
+        between: list[int] = []
         (i,) = self.nodes[p].outputs
         while n not in self.readers[i]:  # type: ignore[index]  # it has readers
             r = self.readers[i][0]  # type: ignore[index]  # it has readers
-            found.append(r)
+            between.append(r)
             (i,) = self.nodes[r].outputs
-        return found
+        return between
 
-    def _wanted(self, i: int, members: Sequence[int]) -> bool:
+    def _is_wanted(self, i: int, members: Sequence[int]) -> bool:
         return i in self.returned or any(r not in members for r in self.readers.get(i, ()))
 
     # -- the plan ---------------------------------------------------------------------------------------
-    def _with(self, found: _Joined, tiles: ProductTiles | ConvolutionTiles, row: Any) -> Plan | None:
-        attrs: dict[str, Any] = {"body": found.body.to_json(), "strict": self.strict, "tiles": tiles.numbers()}
-        call = row.bind([self.specs[i] for i in found.given], attrs)
-        views = {v for p in found.before for v in self._between(p, found.product)}
-        views |= set() if found.after is None else set(self._between(found.product, found.after))
-        members = {*found.before, *views, found.product, *([] if found.after is None else [found.after])}
-        origins = [self.nodes[m].origin for m in (found.product, *sorted(members))]
-        one = Node(call, found.given, found.wanted, next((o for o in origins if o is not None), None))
+    def _with(self, cut: _Joined, tiles: ProductTiles | ConvolutionTiles, row: Any) -> Plan | None:
+        attrs: dict[str, Any] = {"body": cut.body.to_json(), "strict": self.strict, "tiles": tiles.numbers()}
+        call = row.bind([self.specs[i] for i in cut.inputs], attrs)
+        views = {v for p in cut.before for v in self._between(p, cut.product)}
+        views |= set() if cut.after is None else set(self._between(cut.product, cut.after))
+        members = {*cut.before, *views, cut.product, *([] if cut.after is None else [cut.after])}
+        origins = [self.nodes[m].origin for m in (cut.product, *sorted(members))]
+        one = Node(call, cut.inputs, cut.wanted, next((o for o in origins if o is not None), None))
         last = max(members)
         nodes = [one if n == last else node for n, node in enumerate(self.nodes) if n == last or n not in members]
         graph = Graph(self.graph.inputs, in_order(self.graph, nodes), self.graph.outputs)
         if peak_bytes(graph) > peak_bytes(self.graph):  # what it reads lives longer than what it would have read
             return None
-        groups, boundaries = self._groups(found, graph, members, one), self._boundaries(found)
+        groups, boundaries = self._groups(cut, graph, members, one), self._boundaries(cut)
         return replace(self.plan, graph=graph, groups=groups, boundaries=boundaries)
 
-    def _groups(self, found: _Joined, graph: Graph, members: set[int], one: Node) -> tuple[Group, ...]:
+    def _groups(self, cut: _Joined, graph: Graph, members: set[int], one: Node) -> tuple[Group, ...]:
         """The groups of all generated kernels, in the order of the graph."""
         of_body: dict[str, list[Group]] = {}
         for group in self.plan.groups:
@@ -265,15 +265,15 @@ class _Anchors:
             i for m in members for i in self.nodes[m].outputs if i is not None and not self.nodes[m].call.aliases
         }
         read = {i for m in members for i in self.nodes[m].inputs if isinstance(i, int)}
-        saved = sum(self._bytes(i) * ((i in read) + (i not in found.wanted)) for i in through)
+        saved = sum(self._bytes(i) * ((i in read) + (i not in cut.wanted)) for i in through)
         saved += sum(part.bytes_saved for part in parts if part is not None)
         group = Group(
             rows,
             tuple(origins),
-            sum(map(self._bytes, found.given)),
-            sum(map(self._bytes, found.wanted)),
+            sum(map(self._bytes, cut.inputs)),
+            sum(map(self._bytes, cut.wanted)),
             saved,
-            found.body,
+            cut.body,
         )
         now = {**old, one.outputs: group}
         return tuple(now[node.outputs] for node in graph.nodes if node.outputs in now and "body" in node.call.attrs)
@@ -282,20 +282,21 @@ class _Anchors:
         spec = self.specs.get(i)
         return spec.numel * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
 
-    def _boundaries(self, found: _Joined) -> tuple[Boundary, ...]:
+    def _boundaries(self, cut: _Joined) -> tuple[Boundary, ...]:
         """Those that are left: what lies inside of the new kernel is none."""
-        (result,) = self.nodes[found.product].outputs
-        name = self.nodes[found.product].call.op.name
-        inside = set() if found.after is None else set(self._rows(found.after))
-        made = {i for p in found.before for i in self.nodes[p].outputs}
+        (result,) = self.nodes[cut.product].outputs
+        name = self.nodes[cut.product].call.op.name
+        inside = set() if cut.after is None else set(self._rows(cut.after))
+        results_before = {i for p in cut.before for i in self.nodes[p].outputs}
         kept = [
             b
             for b in self.plan.boundaries
-            if not (b.value == result and b.consumer in inside) and not (b.value in made and b.consumer == name)
+            if not (b.value == result and b.consumer in inside)
+            and not (b.value in results_before and b.consumer == name)
         ]
         why = f"{name} and what lies around it are one kernel, and nothing more is joined to it"
-        only = {i for i in self.nodes[found.product].inputs if isinstance(i, int)} - {
-            i for n in self._named(name) if n != found.product for i in self.nodes[n].inputs
+        only = {i for i in self.nodes[cut.product].inputs if isinstance(i, int)} - {
+            i for n in self._named(name) if n != cut.product for i in self.nodes[n].inputs
         }
         read = {self._base(i) for i in only}
         return tuple(
@@ -324,7 +325,7 @@ class _Anchors:
 
 
 def _parts(call: Call) -> Graph | None:
-    """What an operation without an expression is made of, such as dropout, where all of it is element-wise."""
+    """Returns the parts of an operation without an expression, such as dropout, if all are element-wise."""
     if call.op is kernel:
         return body_of(call.attrs["body"], call.attrs["dynamic"], call.attrs["sizes"])
     if call.op.pointwise is not None or call.aliases or is_product(call) or call.op.runs is not None:

@@ -22,7 +22,7 @@ __all__ = ["Role", "Source", "role_of"]
 
 @final
 class Role:
-    """What an operation is to the scheduler."""
+    """The role of an operation for the scheduler."""
 
     COMPUTES: Final = "computes"
     """A kernel can be made of it."""
@@ -34,10 +34,10 @@ class Role:
 
 def role_of(call: Call) -> tuple[str, Unfusible | None]:
     """An operation's role, and why no kernel is made of it."""
-    found: tuple[str, Unfusible | None] | None = call.memo.get(Role)
-    if found is None:
-        found = call.memo[Role] = _role_of(call)
-    return found
+    role: tuple[str, Unfusible | None] | None = call.memo.get(Role)
+    if role is None:
+        role = call.memo[Role] = _role_of(call)
+    return role
 
 
 def _role_of(call: Call) -> tuple[str, Unfusible | None]:
@@ -70,13 +70,13 @@ def _role_of(call: Call) -> tuple[str, Unfusible | None]:
         return Role.APART, Unfusible(known, f"no kernel is generated for {op.name}")
     try:
         inputs: list[tuple[int, TensorSpec]] = []
-        given: list[Input] = []
+        operands: list[Input] = []
         for spec in call.specs:
-            given.append(None if spec is None else len(inputs))
+            operands.append(None if spec is None else len(inputs))
             if spec is not None:
                 inputs.append((len(inputs), spec))  # type: ignore[arg-type]  # numbers too
         outputs = range(len(inputs), len(inputs) + len(call.results))
-        lower(Graph(inputs, [Node(call, given, list(outputs))], list(outputs)))
+        lower(Graph(inputs, [Node(call, operands, list(outputs))], list(outputs)))
     except Unfusible as fault:
         return Role.APART, fault
     return Role.COMPUTES, None
@@ -102,7 +102,7 @@ class Source:
 
     def bases(self, i: int) -> list[int]:
         """The values that a value is made of by index arithmetic alone: itself, where it is computed."""
-        found: dict[int, None] = {}
+        roots: dict[int, None] = {}
         waiting = [i]
         while waiting:
             value = waiting.pop()
@@ -110,8 +110,8 @@ class Source:
             if maker is not None and self.role[maker][0] == Role.FOLLOWS:
                 waiting += [j for j in self.graph.nodes[maker].inputs if isinstance(j, int)]
             else:
-                found[value] = None
-        return list(found)
+                roots[value] = None
+        return list(roots)
 
     def body(self, members: Collection[int], wanted: Iterable[int]) -> tuple[Graph, list[int]]:
         """The nodes `members` as a graph that makes `wanted`, and the values of this graph that are its inputs.
@@ -140,17 +140,17 @@ class Source:
             waiting.append((i, True))
             waiting += [(j, False) for j in reversed(self.graph.nodes[maker].inputs) if isinstance(j, int)]
         chosen = [self.graph.nodes[n] for n in nodes]
-        given = list(inputs)
-        graph = Graph([(i, self.specs[i]) for i in given], chosen, list(wanted))
-        return without_origins(graph).dense(), given
+        reads = list(inputs)
+        graph = Graph([(i, self.specs[i]) for i in reads], chosen, list(wanted))
+        return without_origins(graph).dense(), reads
 
     def read_outside(self, members: Collection[int]) -> list[int]:
         """The values that members make and others read, or that the graph returns; in the order they are made."""
-        found: list[int] = []
+        outside: list[int] = []
         for n in sorted(members):
-            made = [i for i in self.graph.nodes[n].outputs if i is not None]
-            found += [i for i in made if i in self.returned or self._leaves(i, members)]
-        return found
+            results = [i for i in self.graph.nodes[n].outputs if i is not None]
+            outside += [i for i in results if i in self.returned or self._leaves(i, members)]
+        return outside
 
     def _leaves(self, i: int, members: Collection[int]) -> bool:
         waiting = [i]
@@ -161,10 +161,10 @@ class Source:
                     continue
                 if self.role[n][0] != Role.FOLLOWS:
                     return True
-                made = [j for j in self.graph.nodes[n].outputs if j is not None]
-                if any(j in self.returned for j in made):
+                results = [j for j in self.graph.nodes[n].outputs if j is not None]
+                if any(j in self.returned for j in results):
                     return True
-                waiting += made
+                waiting += results
         return False
 
 

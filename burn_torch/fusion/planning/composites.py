@@ -51,7 +51,7 @@ def open_composites(graph: Graph) -> tuple[Graph, Whole]:
             return beside if _fits(beside) else None
         if n not in whole and _over(node.call) in kept:
             return None  # the kernel that reduces the same in one step can take this one along
-        return _kept(node.call, columns_in_two_steps if n in whole else in_two_steps)
+        return _keep_parts(node.call, columns_in_two_steps if n in whole else in_two_steps)
 
     return _without_unread(*_in_parts(opened, whole, split))
 
@@ -67,11 +67,11 @@ def _with_deviations(graph: Graph, whole: Whole) -> tuple[Graph, Whole]:
         length = math.prod(size_hint(x.shape[dim]) for dim in call.attrs["dims"])
         return length > LONGEST_ROW or (columns_in_two_steps if n in whole else in_two_steps)(call) is not None
 
-    found = deviations(graph, long)
-    if not found:
+    deviation_of = deviations(graph, long)
+    if not deviation_of:
         return graph, whole
-    totals = {one.total: one for one in found.values()}
-    calls = {n: graph.nodes[n] for n in (*found, *totals)}
+    totals = {one.total: one for one in deviation_of.values()}
+    calls = {n: graph.nodes[n] for n in (*deviation_of, *totals)}
     split, whole = _in_parts(graph, whole, lambda n, node: totals[n].sum_in_parts(node.call) if n in totals else None)
     now = {node.outputs[0]: n for n, node in enumerate(split.nodes) if node.outputs}
     specs = split.specs()
@@ -92,18 +92,18 @@ def _with_deviations(graph: Graph, whole: Whole) -> tuple[Graph, Whole]:
         assert isinstance(b, TensorSpec)
         return one.sum_of(node.call, x, b), [one.x, one.b, sums]
 
-    after = {now[calls[n].outputs[0]]: one for n, one in found.items()}
+    after = {now[calls[n].outputs[0]]: one for n, one in deviation_of.items()}
     return _in_parts(split, whole, taken_along)
 
 
 def _folds_parts(node: Node, apart: Sequence[int]) -> bool:
-    """Whether it sums over parts of this shape."""
+    """Asks whether it sums over parts of this shape."""
     x = node.call.specs[0] if node.call.specs else None
     return node.call.op.law(Folds) is not None and isinstance(x, TensorSpec) and x.shape == tuple(apart)
 
 
 def _over(call: Call) -> tuple[object, ...]:
-    """What a reduction reduces: a shape, over which axes."""
+    """Returns the shape that a reduction reduces, and its axes."""
     x = call.specs[0]
     return (x.shape if isinstance(x, TensorSpec) else None), tuple(sorted(call.attrs["dims"]))
 
@@ -126,10 +126,10 @@ def _in_parts(
             nodes.append(node)
             now[n] = [first]
             continue
-        given: list[Primitive] = [i for i in node.inputs if i is not None]
+        operands: list[Primitive] = [i for i in node.inputs if i is not None]
         if isinstance(body, tuple):
-            body, given = body
-        nodes += inlined(body, given, node.outputs, fresh, node.origin)
+            body, operands = body
+        nodes += inlined(body, operands, node.outputs, fresh, node.origin)
         now[n] = list(range(first, len(nodes)))
         if n not in whole:
             alone.update((position, (node, frozenset(now[n]))) for position in now[n])
@@ -154,14 +154,14 @@ def _without_unread(graph: Graph, whole: Whole) -> tuple[Graph, Whole]:
 
 
 def _parts(node: Node) -> Graph | None:
-    """What a composite operation is made of, where kernels compute all of it."""
+    """Returns the parts of a composite operation, if kernels compute all of them."""
     call = node.call
     if role_of(call)[0] != Role.APART or call.is_number or call.op is kernel or call.op.runs is not None:
         return None
-    return _kept(call, expanded)
+    return _keep_parts(call, expanded)
 
 
-def _kept(call: Call, parts: Split) -> Graph | None:
+def _keep_parts(call: Call, parts: Split) -> Graph | None:
     key = ("parts", parts)
     body: Graph | bool | None = call.memo.get(key, False)
     if body is False:
@@ -176,7 +176,7 @@ def _kept(call: Call, parts: Split) -> Graph | None:
 
 
 def _fits(body: Graph) -> bool:
-    """Whether kernels can be made of all parts, each of which has a name of its own in the graph around it."""
+    """Asks whether kernels can compute all parts, each of which has a name of its own in the graph around it."""
     inputs = {i for i, _ in body.inputs}
     outputs = [i for i in body.outputs if i is not None]
     distinct = len(set(outputs)) == len(outputs) and not inputs & set(outputs)

@@ -1,4 +1,4 @@
-"""What happens where a plan cannot be made: the next plainer one is, and people are told.
+"""Faults of planning: the next plainer plan is made, and a warning says so.
 
     plan = plan_or_plainer("endings of products", lambda: with_endings(graph), lambda: graph, notes)
 
@@ -30,13 +30,13 @@ _LIMITS: Final = (Unfusible, Unsymbolic)
 _MOST: Final = 4096
 
 _failures: Final[OrderedDict[str, str]] = OrderedDict()
-"""What is said of kernels that failed when they were written, compiled or run, by the texts of their bodies."""
+"""Messages about kernels that failed when they were written, compiled or run, by the texts of their bodies."""
 
 _lock: Final = threading.Lock()
 
 
 def plan_or_plainer(step: str, plan: Callable[[], T], plainer: Callable[[], T], notes: list[str]) -> T:
-    """What `plan` gives; where it raises, what `plainer` does, and `notes` says why.
+    """Returns the result of `plan`; if it raises, that of `plainer`, and `notes` says why.
 
     Raises: what `plan` raises, with BURN_TORCH_VERIFY=1 and if it is no limit; whatever `plainer` raises.
     """
@@ -48,7 +48,7 @@ def plan_or_plainer(step: str, plan: Callable[[], T], plainer: Callable[[], T], 
 
 
 def attempts(notes: list[str]) -> Callable[[str, Callable[[Graph], Graph], Graph], Graph]:
-    """What runs a pass of `pipeline` that is not needed, and leaves the graph as it is where that raises."""
+    """Returns a runner of optional passes of `pipeline`, which leaves the graph as it is if one raises."""
 
     def attempt(step: str, rewrite: Callable[[Graph], Graph], graph: Graph) -> Graph:
         return plan_or_plainer(f"without {step}", lambda: rewrite(graph), lambda: graph, notes)
@@ -65,18 +65,18 @@ def note_fault(step: str, fault: Exception) -> str:
         return f"{step}: {fault}"
     if is_verifying() or (is_proving() and isinstance(fault, GraphError)):
         raise fault
-    told = f"{step}: {type(fault).__name__}: {fault}"
+    note = f"{step}: {type(fault).__name__}: {fault}"
     warnings.warn(
         explain(
             "a program could not be planned as it should be; a plainer plan runs in its place",
-            given=told,
+            given=note,
             expected="a plan of generated kernels",
             mend="the results are right; please report it with the text of explain()",
         ),
         FusionWarning,
         stacklevel=user_level(),
     )
-    return told
+    return note
 
 
 def remember_failure(text: str, fault: Exception) -> None:
@@ -88,5 +88,5 @@ def remember_failure(text: str, fault: Exception) -> None:
 
 
 def known_failure(text: str) -> str:
-    """What is said of the kernel of a body that failed; empty where none did."""
+    """Returns the message about the kernel of a body that failed; empty if none did."""
     return _failures.get(text, "")

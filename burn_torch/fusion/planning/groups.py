@@ -41,14 +41,14 @@ recurrences 8.
 """
 
 _SMALL_BYTES: Final = 4 << 20
-"""Of groups that are put side by side: alone they fill no device, so a launch of each costs more than what they do."""
+"""The size of groups put side by side: alone they fill no device, so their launch costs more than their work."""
 
 _FEW_BYTES: Final = 640 << 10
 _MOST_SUMS: Final = 4
 """Reductions of more than so much in one kernel whose programs each do a part of all: twelve spilled registers."""
 
 _SMALL_SHARE: Final = 256
-"""Of the peak of memory at least so many times what such a group holds: the first of them waits for the last."""
+"""The least ratio of the peak of memory to such a group's bytes: the first of them waits for the last."""
 
 
 @final
@@ -57,17 +57,17 @@ class Cut:
     """A group cut out of its graph: its body, the values that it reads, and those that it writes."""
 
     body: Graph
-    given: tuple[int, ...]
+    inputs: tuple[int, ...]
     wanted: tuple[int, ...]
 
     @cached_property
     def text(self) -> str:
-        """What stands for its body in a graph."""
+        """The text that stands for its body in a graph."""
         return text_of(self.body)
 
 
 def _reduces_columns(node: Node) -> bool:
-    """Whether it is a reduction that leaves the last axis."""
+    """Asks whether it is a reduction that leaves the last axis."""
     x = node.call.specs[0] if node.call.specs else None
     dims = node.call.attrs.get("dims", ())
     return node.call.op.law(Folds) is not None and isinstance(x, TensorSpec) and bool(dims) and x.ndim - 1 not in dims
@@ -94,7 +94,7 @@ class Grouping:
         self.next_readers: Final = self._next_readers()
         self.apart: Final = self._read_apart()
         """Values that no kernel may leave out: others read them, or the graph returns them."""
-        self.given: Final = {i for i, _ in source.graph.inputs}
+        self.graph_inputs: Final = {i for i, _ in source.graph.inputs}
         self._cut: Final[dict[object, Cut]] = {}
 
     def _read_apart(self) -> set[int]:
@@ -108,17 +108,17 @@ class Grouping:
         transfer also the one that is sent next.
         """
         source = self.source
-        found: list[tuple[int, ...]] = [()] * len(source.graph.nodes)
-        for n in reversed(range(len(found))):
+        next_readers: list[tuple[int, ...]] = [()] * len(source.graph.nodes)
+        for n in reversed(range(len(next_readers))):
             readers: set[int] = set()
             for i in source.graph.nodes[n].outputs:
                 for r in source.readers.get(i, ()) if i is not None else ():
-                    readers.update(found[r] if source.role[r][0] == Role.FOLLOWS else (r,))
-            found[n] = tuple(sorted(readers))
+                    readers.update(next_readers[r] if source.role[r][0] == Role.FOLLOWS else (r,))
+            next_readers[n] = tuple(sorted(readers))
         sent = transfers(source.graph.nodes)
         for n, following in itertools.pairwise(sent):  # a kernel of what lies before and behind them would turn them
-            found[n] = tuple(sorted({*found[n], following}))
-        return found
+            next_readers[n] = tuple(sorted({*next_readers[n], following}))
+        return next_readers
 
     def run(self) -> None:
         """Joins until nothing is left to join.
@@ -148,13 +148,13 @@ class Grouping:
     # -- computing again -------------------------------------------------------------------------------
     def _compute_again(self) -> bool:
         """Lets groups compute what they would read, where that moves no more bytes; whether any does now."""
-        found = False
+        changed = False
         cuts = self.cuts()
         written = {i for cut in cuts.values() for i in cut.wanted}
-        readers = Counter(i for cut in cuts.values() for i in cut.given)
+        readers = Counter(i for cut in cuts.values() for i in cut.inputs)
         for name in sorted(cuts):
             cut = cuts[name]
-            for value in sorted(cut.given, key=lambda i: (-self.source.bytes_of(i), i)):
+            for value in sorted(cut.inputs, key=lambda i: (-self.source.bytes_of(i), i)):
                 maker = self.source.maker.get(value)
                 if maker is None or maker not in self.group_of or maker in self.members[name]:
                     continue
@@ -164,32 +164,32 @@ class Grouping:
                 again = self.again.get(name, frozenset()) | chain
                 if len(again) > _MOST_AGAIN:
                     continue
-                body, given = self.source.body(self.members[name] | again, cut.wanted)
+                body, reads = self.source.body(self.members[name] | again, cut.wanted)
                 kept = readers[value] > 1 or value in self.apart
-                before = sum(map(self.source.bytes_of, cut.given)) + (0 if kept else self.source.bytes_of(value))
-                small = sum(self.source.bytes_of(i) for i in given if 16 * self.source.bytes_of(i) < before)
-                if sum(map(self.source.bytes_of, given)) - small <= before and self.legality.likely_fault(body) is None:
-                    self.again[name], found = again, True
-                    cut = Cut(body, tuple(given), cut.wanted)
-        return found
+                before = sum(map(self.source.bytes_of, cut.inputs)) + (0 if kept else self.source.bytes_of(value))
+                small = sum(self.source.bytes_of(i) for i in reads if 16 * self.source.bytes_of(i) < before)
+                if sum(map(self.source.bytes_of, reads)) - small <= before and self.legality.likely_fault(body) is None:
+                    self.again[name], changed = again, True
+                    cut = Cut(body, tuple(reads), cut.wanted)
+        return changed
 
     def _chain(self, value: int, written: Collection[int]) -> frozenset[int] | None:
         """The element-wise operations that make a value of what is in memory; None where they are many."""
-        found: set[int] = set()
+        members: set[int] = set()
         waiting = [self.source.maker[value]]
         while waiting:
             n = waiting.pop()
             node = self.source.graph.nodes[n]
-            if node.call.op.pointwise is None or len(found) >= _FEW:
+            if node.call.op.pointwise is None or len(members) >= _FEW:
                 return None
-            found.add(n)
+            members.add(n)
             for i in node.inputs:
                 for base in self.source.bases(i) if isinstance(i, int) else ():
                     maker = self.source.maker.get(base)
-                    if maker is None or maker not in self.group_of or base in written or maker in found:
+                    if maker is None or maker not in self.group_of or base in written or maker in members:
                         continue
                     waiting.append(maker)
-        return frozenset(found)
+        return frozenset(members)
 
     # -- small groups side by side ---------------------------------------------------------------------
     def _alike_side_by_side(self) -> None:
@@ -218,12 +218,12 @@ class Grouping:
 
         peak  of memory; what such a group holds is next to nothing of it, as the first of them waits for the last
         """
-        other = self._copied()
+        other = self._copy_grouping()
         reachable, tensors, joined = other._reachable(), Counter[int](), list[int]()
         for name, cut in other._small(min(_SMALL_BYTES, peak // _SMALL_SHARE)):
             if scope_of(cut.body) is not None:  # how many programs each takes is not known
                 continue
-            count = len(cut.given) + len(cut.wanted)
+            count = len(cut.inputs) + len(cut.wanted)
             for into in joined:
                 apart = not (reachable[into] >> name | reachable[name] >> into) & 1
                 same_place = len(other._places(other.members[into] | other.members[name])) == 1
@@ -241,15 +241,15 @@ class Grouping:
         return [
             (name, cut)
             for name, cut in sorted(self.cuts().items())
-            if sum(map(self.source.bytes_of, [*cut.given, *cut.wanted])) <= most or self._begins(name, cut)
+            if sum(map(self.source.bytes_of, [*cut.inputs, *cut.wanted])) <= most or self._begins(name, cut)
         ]
 
     def _begins(self, name: int, cut: Cut) -> bool:
-        """Whether it is one element-wise operation on inputs, such as the cast of a weight: a program has some fifty of
+        """Asks whether it is one element-wise operation on inputs, such as the cast of a weight: a program has 50 of
         them, which nothing delays, and what they make waits anyway.
         """
         (node, *more) = [self.source.graph.nodes[n] for n in self.members[name]]
-        return not more and node.call.op.pointwise is not None and all(i in self.given for i in cut.given)
+        return not more and node.call.op.pointwise is not None and all(i in self.graph_inputs for i in cut.inputs)
 
     def _reachable(self) -> dict[int, int]:
         """For each group, and each operation in none, the bits of those that wait for it."""
@@ -266,13 +266,13 @@ class Grouping:
                 missing[other] -= 1
                 if not missing[other]:
                     order.append(other)
-        found: dict[int, int] = {}
+        reach: dict[int, int] = {}
         for name in reversed(order):
             bits = 0
             for other in after[name]:
-                bits |= found[other] | 1 << other
-            found[name] = bits
-        return found
+                bits |= reach[other] | 1 << other
+            reach[name] = bits
+        return reach
 
     def _places(self, members: Collection[int]) -> set[str]:
         nodes = self.source.graph.nodes
@@ -281,7 +281,7 @@ class Grouping:
     # -- what is read and written ----------------------------------------------------------------------
     def cuts(self) -> dict[int, Cut]:
         """Each group that somebody reads, cut out: what it reads and writes, when all others do as they are told."""
-        found: dict[int, Cut] = {}
+        cuts: dict[int, Cut] = {}
         needed = set(self.apart)
         waiting: list[tuple[int, int]] = []
         """Groups whose values are read, those that others read last: most of them once."""
@@ -297,19 +297,19 @@ class Grouping:
         while waiting:
             _, name = heapq.heappop(waiting)
             members = self.members[name]
-            made = [i for n in sorted(members) for i in self.source.graph.nodes[n].outputs if i in needed]
-            now = tuple(i for i in made if i is not None)
-            if name in found and found[name].wanted == now:
+            results = [i for n in sorted(members) for i in self.source.graph.nodes[n].outputs if i in needed]
+            now = tuple(i for i in results if i is not None)
+            if name in cuts and cuts[name].wanted == now:
                 continue
             key = (members, self.again.get(name), now)
             if key not in self._cut:
-                body, given = self.source.body(members | self.again.get(name, frozenset()), now)
-                self._cut[key] = Cut(body, tuple(given), now)
-            cut = found[name] = self._cut[key]
-            fresh = [i for i in cut.given if i not in needed]
+                body, inputs = self.source.body(members | self.again.get(name, frozenset()), now)
+                self._cut[key] = Cut(body, tuple(inputs), now)
+            cut = cuts[name] = self._cut[key]
+            fresh = [i for i in cut.inputs if i not in needed]
             needed.update(fresh)
             wait(fresh)
-        return found
+        return cuts
 
     def legal_cuts(self) -> dict[int, Cut]:
         """The same, each one a kernel.
@@ -338,7 +338,7 @@ class Grouping:
         source = self.source
         readers: dict[int, set[int]] = {}
         for name, cut in self.cuts().items():
-            for value in (*cut.given, *cut.wanted):
+            for value in (*cut.inputs, *cut.wanted):
                 readers.setdefault(value, set()).add(name)
         saved: dict[tuple[int, int], int] = {}
         for value, names in readers.items():
@@ -393,15 +393,15 @@ class Grouping:
         """A group as two kernels, the second of which needs the first alone: halves; all but the first, or the last."""
         members = sorted(self.members[name])
         count = len(members)
-        found: list[list[frozenset[int]]] = []
+        ways: list[list[frozenset[int]]] = []
         for at in dict.fromkeys((count // 2, 1, count - 1)) if count > 2 else ():
             parts = [frozenset(members[:at]), frozenset(members[at:])]
             bodies = [self.source.body(part, self.source.read_outside(part))[0] for part in parts]
             if all(body.outputs and self.legality.fault(body) is None for body in bodies):
-                found.append(parts)
-        return found
+                ways.append(parts)
+        return ways
 
-    def _copied(self) -> Grouping:
+    def _copy_grouping(self) -> Grouping:
         other = copy.copy(self)
         other.members, other.group_of = dict(self.members), dict(self.group_of)  # type: ignore[misc]  # a copy's own
         other.again, other.why = dict(self.again), dict(self.why)  # type: ignore[misc]  # a copy's own
@@ -409,7 +409,7 @@ class Grouping:
 
     def parted(self, name: int, parts: Collection[frozenset[int]], why: Unfusible) -> Grouping:
         """Another grouping: this one with several groups in place of one."""
-        other = self._copied()
+        other = self._copy_grouping()
         other._part(name, parts, why)
         return other
 
@@ -439,7 +439,7 @@ class Grouping:
         return self.legality.likely_fault(body)
 
     def _passes_outside(self, both: Collection[int]) -> bool:
-        """Whether a way from a member to a member leads through other operations.
+        """Asks whether a way from a member to a member leads through other operations.
 
         Who comes to a member of a group goes on from all of them: a kernel starts when all that it reads is there.
         """

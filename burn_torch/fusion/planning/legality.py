@@ -1,4 +1,4 @@
-"""Whether bodies are kernels: each is asked at most once what it needs, and those of equal steps once for all.
+"""Asks whether bodies are kernels: each is asked at most once what it needs, and those of equal steps once for all.
 
 The steps of a recurrence differ in where they cut their slices from what was computed for all steps at once.  Where a
 slice begins decides nothing but numbers in the source, so while the scheduler searches, bodies that differ in nothing
@@ -25,7 +25,7 @@ SPENT: Final = Unfusible(Reason.LIMIT, "planning reached its limit of time for t
 
 @final
 class Legality:
-    """What was asked of bodies, and what it cost.
+    """The answers about bodies, and their cost.
 
     budget  operations in all bodies that are asked whether they are kernels; once they are spent, what was not
             asked yet counts as none, so that a search ends
@@ -52,7 +52,7 @@ class Legality:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the search is over its budget."""
+        """Asks whether the search is over its budget."""
         return self.work > self.budget
 
     def look(self, count: int) -> None:
@@ -77,7 +77,7 @@ class Legality:
 
 
 def _without_begins(body: Graph) -> object:
-    """What a body is but for where its slices begin: whether at equal places is part of it, and whether at 0."""
+    """Returns the key of a body without the places where its slices begin: only whether they are equal, or 0."""
     begins: dict[object, int] = {0: 0}
     changed = False
     nodes: list[Any] = []

@@ -32,8 +32,8 @@ class _Ordering:
     def __init__(self, graph: Graph) -> None:
         self.nodes: Final = graph.nodes
         self.root: Final = alias_roots(graph)
-        given = {i for i, _ in graph.inputs}
-        self.kept: Final = given | {self.root[i] for i in graph.outputs if i is not None}
+        inputs = {i for i, _ in graph.inputs}
+        self.kept: Final = inputs | {self.root[i] for i in graph.outputs if i is not None}
         view = GraphView(graph)
         self.size: Final = {
             i: size_hint(spec.numel) * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
@@ -55,7 +55,7 @@ class _Ordering:
             if following not in self.after[sent]:
                 self.after[sent].append(following)
                 self.missing[following] += 1
-        self.left: Final = {base: len(found) for base, found in self.readers.items()}
+        self.left: Final = {base: len(readers) for base, readers in self.readers.items()}
 
     def run(self) -> list[Node]:
         """The nodes in their order."""
@@ -85,8 +85,8 @@ class _Ordering:
 
     def _adds(self, n: int) -> int:
         node = self.nodes[n]
-        made = sum(self.size[i] for i in node.outputs if i is not None and self.root[i] == i)
-        return made - sum(
+        written = sum(self.size[i] for i in node.outputs if i is not None and self.root[i] == i)
+        return written - sum(
             self.size[base] for base in self._bases(node) if base not in self.kept and self.left[base] == 1
         )
 

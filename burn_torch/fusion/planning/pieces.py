@@ -62,12 +62,12 @@ def plan_in_pieces(graph: Graph, length: int, plan: Planned) -> Plan:
     plans: list[Plan] = []
     fresh = GraphView(graph).fresh
     for piece in pieces:
-        made = plan(piece)
+        plan_of_piece = plan(piece)
         names = {i: now.get(i, i) for i, _ in piece.inputs}
-        pairs = [(a, b) for a, b in zip(made.graph.outputs, piece.outputs, strict=True)
+        pairs = [(a, b) for a, b in zip(plan_of_piece.graph.outputs, piece.outputs, strict=True)
                  if a is not None and b is not None]  # fmt: skip
         wanted = dict(pairs)
-        for node in made.graph.nodes:
+        for node in plan_of_piece.graph.nodes:
             for i in node.outputs:
                 if i is not None and i not in names:
                     names[i] = wanted[i] if i in wanted else fresh()
@@ -75,8 +75,8 @@ def plan_in_pieces(graph: Graph, length: int, plan: Planned) -> Plan:
             outputs = [None if i is None else names[i] for i in node.outputs]
             nodes.append(Node(node.call, inputs, outputs, node.origin))
         now.update((b, names[a]) for a, b in pairs)
-        boundaries = tuple(replace(each, value=names.get(each.value, each.value)) for each in made.boundaries)
-        plans.append(replace(made, boundaries=boundaries))
+        boundaries = tuple(replace(each, value=names.get(each.value, each.value)) for each in plan_of_piece.boundaries)
+        plans.append(replace(plan_of_piece, boundaries=boundaries))
     outputs = [None if i is None else now.get(i, i) for i in graph.outputs]
     return Plan(
         Graph(graph.inputs, nodes, outputs),
@@ -91,25 +91,25 @@ def _pieces(graph: Graph, length: int) -> list[Graph]:
     specs = graph.specs()
     last_read = {i: n for n, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
     last_read.update((i, len(graph.nodes)) for i in graph.outputs if i is not None)
-    found: list[Graph] = []
+    pieces: list[Graph] = []
     for first in range(0, len(graph.nodes), length):
         nodes = graph.nodes[first : first + length]
-        made = dict.fromkeys(i for node in nodes for i in node.outputs if i is not None)
+        results = dict.fromkeys(i for node in nodes for i in node.outputs if i is not None)
         read: dict[int, Spec] = {}
         for node in nodes:
             for i, spec in zip(node.inputs, node.call.specs, strict=True):
-                if isinstance(i, int) and i not in made and spec is not None:
+                if isinstance(i, int) and i not in results and spec is not None:
                     read.setdefault(i, specs.get(i, spec))
-        wanted = [i for i in made if last_read.get(i, -1) >= first + len(nodes)]
-        found.append(Graph(list(read.items()), nodes, wanted))
-    return found
+        wanted = [i for i in results if last_read.get(i, -1) >= first + len(nodes)]
+        pieces.append(Graph(list(read.items()), nodes, wanted))
+    return pieces
 
 
 def _between(graph: Graph, pieces: Sequence[Graph]) -> list[Boundary]:
-    """What the pieces make for later ones."""
+    """Returns the boundaries of values that pieces make for later ones."""
     piece_of = {i: n for n, piece in enumerate(pieces) for i in piece.outputs}
     view = GraphView(graph)
-    found: dict[int, Boundary] = {}
+    boundaries: dict[int, Boundary] = {}
     for n, piece in enumerate(pieces):
         for node in piece.nodes:
             for i, spec in zip(node.inputs, node.call.specs, strict=True):
@@ -117,5 +117,5 @@ def _between(graph: Graph, pieces: Sequence[Graph]) -> list[Boundary]:
                 if isinstance(i, int) and maker is not None and piece_of.get(i, n) < n and isinstance(spec, TensorSpec):
                     size = size_hint(spec.numel) * spec.dtype.itemsize
                     names = maker.call.op.name, node.call.op.name
-                    found.setdefault(i, Boundary(i, size, *names, Reason.LIMIT, "they are planned apart"))
-    return list(found.values())
+                    boundaries.setdefault(i, Boundary(i, size, *names, Reason.LIMIT, "they are planned apart"))
+    return list(boundaries.values())

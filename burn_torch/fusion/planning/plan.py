@@ -1,4 +1,4 @@
-"""What planning makes of a graph: kernels, the boundaries between them, and what is plainer than it could be."""
+"""Plans of graphs: kernels, the boundaries between them, and notes on what is plainer than it could be."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Boundary:
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What fusion made of a graph.
+    """The plan of a graph.
 
     symbolic  where it was planned at sizes that are symbols, these
     planned   the graph then, of which `graph` is an instance

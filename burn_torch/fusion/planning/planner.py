@@ -91,7 +91,7 @@ class _Planning:
         return replaced(graph, strict=self.strict)
 
     def open_composites(self, graph: Graph) -> Graph:
-        """What composite operations are made of, in their place."""
+        """Puts the parts of composite operations in their place."""
         opened, self.whole = open_composites(graph)
         return opened
 

@@ -38,10 +38,10 @@ def schedule(graph: Graph, opened: Graph, whole: Whole, strict: bool) -> Plan:
     most = peak_bytes(graph) + _workspace(source, whole)
     grouping = Grouping(source)
     grouping.run()
-    written = _lightest(_written(grouping, whole, strict), most)
+    written = _lightest(_write_graph(grouping, whole, strict), most)
     if peak_bytes(written.graph) <= most:
         beside = grouping.side_by_side(most)
-        launches = _lightest(_written(beside, whole, strict), most)
+        launches = _lightest(_write_graph(beside, whole, strict), most)
         if peak_bytes(launches.graph) <= most:
             grouping, written = beside, launches
     long = len(opened.nodes) > _LONG
@@ -53,7 +53,7 @@ def schedule(graph: Graph, opened: Graph, whole: Whole, strict: bool) -> Plan:
         if turn < _TURNS and not long:
             less = _with_less(grouping, written, whole, strict, most, why)
         else:
-            less = _undone(
+            less = _undo_groups(
                 grouping, written, whole, strict, most, why, 1 << max(turn - (0 if long else _SINGLE_TURNS), 0)
             )
         if less is None:  # composite operations that stay open take more by themselves
@@ -108,7 +108,7 @@ def _next_to_peak(written: _Written, grouping: Grouping) -> list[int]:
     return [name for _, _, name in near]
 
 
-def _undone(
+def _undo_groups(
     grouping: Grouping, written: _Written, whole: Whole, strict: bool, most: int, why: Unfusible, count: int
 ) -> tuple[Grouping, _Written] | None:
     """The plan without so many kernels next to the peak; None where none is left."""
@@ -117,7 +117,7 @@ def _undone(
         return None
     for name in names:
         grouping = grouping.parted(name, [frozenset([n]) for n in sorted(grouping.members[name])], why)
-    return grouping, _lightest(_written(grouping, whole, strict), most)
+    return grouping, _lightest(_write_graph(grouping, whole, strict), most)
 
 
 def _with_less(
@@ -134,8 +134,8 @@ def _with_less(
         singles = [frozenset([n]) for n in sorted(grouping.members[name])]
         for parts in (*grouping.cut_in_two(name), singles):
             other = grouping.parted(name, parts, why)
-            made = _lightest(_written(other, whole, strict), most)
-            trials.append((parts is not singles, peak_bytes(made.graph), len(trials), other, made))
+            lightest = _lightest(_write_graph(other, whole, strict), most)
+            trials.append((parts is not singles, peak_bytes(lightest.graph), len(trials), other, lightest))
     if not trials:
         return None
     lower = [trial for trial in trials if trial[0] and trial[1] < peak] or trials
@@ -156,12 +156,12 @@ class _Written:
     closed: Mapping[int, bool]
 
 
-def _written(grouping: Grouping, whole: Whole, strict: bool) -> _Written:
+def _write_graph(grouping: Grouping, whole: Whole, strict: bool) -> _Written:
     source, cuts = grouping.source, grouping.legal_cuts()
     closed = {min(parts): _stays_closed(grouping, parts, composite, cuts) for composite, parts in whole.values()}
     while True:
-        nodes, named = _emitted(source, grouping, cuts, whole, closed, strict)
-        nodes = _needed(Graph(source.graph.inputs, nodes, source.graph.outputs))
+        nodes, named = _emit_nodes(source, grouping, cuts, whole, closed, strict)
+        nodes = _needed_nodes(Graph(source.graph.inputs, nodes, source.graph.outputs))
         blocking = _blocking(source, nodes, whole, closed)
         if blocking is None:
             break
@@ -179,7 +179,7 @@ def _plan(grouping: Grouping, written: _Written, whole: Whole) -> Plan:
     return Plan(written.graph, tuple(groups), tuple(_boundaries(source, grouping, written.closed, whole)))
 
 
-def _emitted(
+def _emit_nodes(
     source: Source, grouping: Grouping, cuts: Mapping[int, Cut], whole: Whole, closed: Mapping[int, bool], strict: bool
 ) -> tuple[list[Node], list[int]]:
     """The operations of the plan, and which groups are generated kernels among them."""
@@ -204,9 +204,9 @@ def _emitted(
         if len(members) == 1 and last[n] not in grouping.again:
             nodes.append(node)
             continue
-        call = kernel.bind([source.specs[i] for i in cut.given], {"body": cut.text, "strict": strict})
+        call = kernel.bind([source.specs[i] for i in cut.inputs], {"body": cut.text, "strict": strict})
         origins = [graph.nodes[m].origin for m in sorted(members)]
-        nodes.append(Node(call, cut.given, cut.wanted, next((o for o in origins if o is not None), None)))
+        nodes.append(Node(call, cut.inputs, cut.wanted, next((o for o in origins if o is not None), None)))
         named.append(last[n])
     return nodes, named
 
@@ -230,11 +230,11 @@ def _blocking(source: Source, nodes: Sequence[Node], whole: Whole, closed: Mappi
         waiting = later
     if not waiting:
         return None
-    made = {i for node in nodes for i in node.outputs}
+    results = {i for node in nodes for i in node.outputs}
     first_of = {composite: min(parts) for composite, parts in whole.values() if closed[min(parts)]}
     for node in waiting:
         for i in node.inputs:
-            if not isinstance(i, int) or i in known or i in made:
+            if not isinstance(i, int) or i in known or i in results:
                 continue
             maker = source.maker.get(i)
             if maker in whole and closed[min(whole[maker][1])]:
@@ -244,28 +244,28 @@ def _blocking(source: Source, nodes: Sequence[Node], whole: Whole, closed: Mappi
     return next(first_of[node] for node in waiting if node in first_of)
 
 
-def _needed(graph: Graph) -> list[Node]:
+def _needed_nodes(graph: Graph) -> list[Node]:
     """The nodes that outputs or other processes need; index arithmetic that kernels do is not among them."""
     nodes, maker = graph.nodes, GraphView(graph).maker
     waiting = [maker[i] for i in graph.outputs if i in maker]
     waiting += [n for n, node in enumerate(nodes) if node.call.op.collective is not None]
-    found = set(waiting)
+    needed = set(waiting)
     while waiting:
         for i in nodes[waiting.pop()].inputs:
-            if isinstance(i, int) and i in maker and maker[i] not in found:
-                found.add(maker[i])
+            if isinstance(i, int) and i in maker and maker[i] not in needed:
+                needed.add(maker[i])
                 waiting.append(maker[i])
-    return [node for n, node in enumerate(nodes) if n in found]
+    return [node for n, node in enumerate(nodes) if n in needed]
 
 
 def _stays_closed(grouping: Grouping, parts: frozenset[int], composite: Node, cuts: Mapping[int, Cut]) -> bool:
-    """Whether nothing joined a composite operation, or reads it within: its own kernel, tuned by hand, computes it."""
+    """Asks whether nothing joined a composite operation, or reads it within: then its own tuned kernel computes it."""
     own = {grouping.group_of[n] for n in parts if n in grouping.group_of}
     if not all(grouping.members[name] <= parts for name in own):
         return False
     nodes = grouping.source.graph.nodes
     within = {i for n in parts for i in nodes[n].outputs} - set(composite.outputs)
-    return not any(i in within for name, cut in cuts.items() if name not in own for i in cut.given)
+    return not any(i in within for name, cut in cuts.items() if name not in own for i in cut.inputs)
 
 
 def _group(source: Source, members: frozenset[int], cut: Cut) -> Group:
@@ -273,25 +273,25 @@ def _group(source: Source, members: frozenset[int], cut: Cut) -> Group:
     origins = dict.fromkeys(node.origin for node in nodes if node.origin is not None)
     written = set(cut.wanted)
     read = {base for node in nodes for i in node.inputs if isinstance(i, int) for base in source.bases(i)}
-    made = [i for node in nodes for i in node.outputs if i is not None]
+    results = [i for node in nodes for i in node.outputs if i is not None]
     return Group(
         rows=tuple(node.call.op.name for node in nodes),
         origins=tuple(origins),
-        bytes_read=sum(map(source.bytes_of, cut.given)),
+        bytes_read=sum(map(source.bytes_of, cut.inputs)),
         bytes_written=sum(map(source.bytes_of, cut.wanted)),
-        bytes_saved=sum(source.bytes_of(i) * ((i in read) + (i not in written)) for i in made),
+        bytes_saved=sum(source.bytes_of(i) * ((i in read) + (i not in written)) for i in results),
         body=cut.body,
     )
 
 
 def _boundaries(source: Source, grouping: Grouping, closed: Mapping[int, bool], whole: Whole) -> list[Boundary]:
-    """What each kernel and each library function reads of what another one made."""
+    """Returns the values that each kernel and each library function reads of another one."""
 
     def composite(n: int) -> int | None:
         first = min(whole[n][1]) if n in whole else None
         return first if first is not None and closed[first] else None
 
-    found: list[tuple[int, Boundary]] = []
+    by_reader: list[tuple[int, Boundary]] = []
 
     def told(value: int, reader: int, name: int | None) -> None:
         maker = source.maker.get(value)
@@ -305,7 +305,7 @@ def _boundaries(source: Source, grouping: Grouping, closed: Mapping[int, bool], 
             assert name is not None
             why = _between(grouping, maker, name)
         names = source.graph.nodes[maker].call.op.name, source.graph.nodes[reader].call.op.name
-        found.append((reader, Boundary(value, source.bytes_of(value), *names, why.reason, why.detail)))
+        by_reader.append((reader, Boundary(value, source.bytes_of(value), *names, why.reason, why.detail)))
 
     def read(n: int) -> dict[int, None]:
         inputs = source.graph.nodes[n].inputs
@@ -317,9 +317,9 @@ def _boundaries(source: Source, grouping: Grouping, closed: Mapping[int, bool], 
                 told(value, n, None)
     for name, cut in grouping.cuts().items():
         members = sorted(grouping.members[name] | grouping.again.get(name, frozenset()))
-        for value in cut.given:
+        for value in cut.inputs:
             told(value, next(n for n in members if value in read(n)), name)
-    return [boundary for _, boundary in sorted(found, key=lambda pair: (pair[0], pair[1].value))]
+    return [boundary for _, boundary in sorted(by_reader, key=lambda pair: (pair[0], pair[1].value))]
 
 
 def _between(grouping: Grouping, maker: int, name: int) -> Unfusible:

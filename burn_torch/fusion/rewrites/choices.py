@@ -1,4 +1,4 @@
-"""What planning asks and cannot know: which of several ways is faster here.  A backend's leaf answers.
+"""Questions that planning cannot answer: which of several ways is faster here.  A backend's leaf answers.
 
     plan_of(graph, Choices(product=lambda size, around: ProductTiles(64, 64, 32, 8, 4, 3)))
 

@@ -27,7 +27,7 @@ from burn_torch.ops.value import Primitive
 __all__ = ["chunk_losses"]
 
 LEAST_BYTES: Final = 512 << 20
-"""Of logits: below, one product of all rows is quicker, and memory is elsewhere."""
+"""The least size of logits: below, one product of all rows is quicker, and memory is elsewhere."""
 
 
 def chunk_losses(graph: Graph, *, least_bytes: int = LEAST_BYTES) -> Graph:
@@ -85,11 +85,11 @@ class _Finder:
         x, w = self._matrix(product.inputs[0]), self._matrix(product.inputs[1])
         grads = self._gradients(backward, x, w, spec)
         members = [product, *between, forward[0], backward]
-        made = [i for node in (product, *between) for i in node.outputs if i is not None]
-        alone = not any(self.view.is_read_outside(i, members) for i in made)
+        results = [i for node in (product, *between) for i in node.outputs if i is not None]
+        alone = not any(self.view.is_read_outside(i, members) for i in results)
         if grads is None or not alone or x is None or w is None or x.turned:
             return None
-        nodes, widening = self._written(REGISTRY[law.row], backward, forward[0], x, w, grads, spec)
+        nodes, widening = self._write_head(REGISTRY[law.row], backward, forward[0], x, w, grads, spec)
         return [*members, *grads[2], *widening], nodes
 
     def _product(self, logits: int) -> tuple[Node | None, list[Node]]:
@@ -104,7 +104,7 @@ class _Finder:
         return (node if isinstance(weight, TensorSpec) and weight.ndim == 2 else None), between
 
     def _matrix(self, i: Input) -> _Matrix | None:
-        """What a value is a view of, through reshapes that keep the last axis and transpositions of matrices."""
+        """Returns the matrix that a value views, through reshapes that keep the last axis and transpositions."""
         turned = False
         while (node := self.view.made_by(i)) is not None and node.inputs:
             spec, result = node.call.specs[0], node.call.result
@@ -140,20 +140,20 @@ class _Finder:
                     return None
         if len(products) != 2:
             return None
-        found: dict[str, Node] = {}
+        by_name: dict[str, Node] = {}
         for node in products:
             left, right = self._matrix(node.inputs[0]), self._matrix(node.inputs[1])
             d, d_turned = _Matrix(dlogits, False), _Matrix(dlogits, True)  # type: ignore[arg-type]  # made by the backward
             if node.call.result.ndim != 2:
                 return None
             if left == d and right == _Matrix(w.base, not w.turned):
-                found["dx"] = node
+                by_name["dx"] = node
             elif (left, right) in ((_Matrix(x.base, not x.turned), d), (d_turned, x)):
-                found["dw"] = node
-        return (found["dx"], found["dw"], [*views, *products]) if len(found) == 2 else None
+                by_name["dw"] = node
+        return (by_name["dx"], by_name["dw"], [*views, *products]) if len(by_name) == 2 else None
 
     def _needs(self, value: int, node: Node) -> bool:
-        """Whether a value is made of what a node makes."""
+        """Asks whether a value is made of what a node makes."""
         seen: set[int] = set()
         waiting = [value]
         while waiting:
@@ -167,7 +167,7 @@ class _Finder:
         return False
 
     # -- writing ---------------------------------------------------------------------------------------
-    def _written(
+    def _write_head(
         self,
         whole: Op,
         backward: Node,
@@ -177,10 +177,10 @@ class _Finder:
         grads: tuple[Node, Node, Sequence[Node]],
         logits: TensorSpec,
     ) -> tuple[list[Node], list[Node]]:
-        """What stands in the place of the head, and the casts of dw to the type in which it is summed, which go."""
+        """Returns the nodes in the place of the head, and the casts of dw to the type of its sum, which go."""
         dx, dw, _ = grads
         items = logits.shape[0]
-        made: list[Node] = []
+        nodes: list[Node] = []
         origin = forward.origin
 
         def add(op: Any, inputs: Sequence[int], attrs: dict[str, Any], outputs: Sequence[int] | None = None) -> int:
@@ -188,7 +188,7 @@ class _Finder:
             if outputs is None:
                 outputs = [self.view.fresh()]
             specs.update(zip(outputs, call.results, strict=True))
-            made.append(Node(call, tuple(inputs), tuple(outputs), origin))
+            nodes.append(Node(call, tuple(inputs), tuple(outputs), origin))
             return outputs[0]
 
         specs: dict[int, Primitive] = dict(self.view.specs)
@@ -207,11 +207,11 @@ class _Finder:
         assert isinstance(name, int)
         if specs[wide] is before:
             self.view.rename(name, wide)
-            return made, []
+            return nodes, []
         readers = self.view.read_by(name)
         widening = [n for n in readers if n.call.op.law(Converts) and n.call.result is specs[wide]]
         for node in widening:
             self.view.rename(node.outputs[0], wide)
         if len(widening) < len(readers) or name in self.view.returned:
             add(cast, [wide], {"dtype": before.dtype}, [name])
-        return made, widening
+        return nodes, widening

@@ -62,16 +62,16 @@ class Deviations:
         trace = Trace()
         x = call.specs[0]
         assert isinstance(x, TensorSpec)
-        given: Primitive = trace.input(x)
-        return self._finished(trace, call, [self._sum(call, self._parts(given))])
+        source: Primitive = trace.input(x)
+        return self._finish_sum(trace, call, [self._sum(call, self._parts(source))])
 
     def sum_of(self, call: Call, x: TensorSpec, b: TensorSpec) -> Graph:
         """The sum of squares, of x, b and the sums of x over the parts, which `sum_in_parts` makes."""
         trace = Trace()
         dims = tuple(sorted(call.attrs["dims"]))
-        given: Primitive = trace.input(x)
+        source: Primitive = trace.input(x)
         near: Any = trace.input(b)
-        parts = self._parts(given)
+        parts = self._parts(source)
         shape = tuple(1 if axis - 1 in dims else size for axis, size in enumerate(self.apart))
         sums: Any = trace.input(TensorSpec.of(shape, parts.spec.dtype, x.place))
         count = math.prod(self.apart[dim + 1] for dim in dims)
@@ -81,7 +81,7 @@ class Deviations:
         at = cast(near, dtype=parts.spec.dtype) if near.spec.dtype is not parts.spec.dtype else near
         far = means - reshape(at, shape=(*lined[: dims[0]], 1, *lined[dims[0] :]))
         terms = [self._sum(call, off * off), far * far * float(count)]
-        return self._finished(trace, call, terms if self.half else [*terms, self._sum(call, off) * far * 2.0])
+        return self._finish_sum(trace, call, terms if self.half else [*terms, self._sum(call, off) * far * 2.0])
 
     def _parts(self, x: Primitive) -> Any:
         half = x.spec.dtype in (DType.F16, DType.BF16)
@@ -90,21 +90,21 @@ class Deviations:
     def _sum(self, call: Call, x: object) -> Any:
         return sum_over(x, dims=tuple(axis + 1 for axis in sorted(call.attrs["dims"])))
 
-    def _finished(self, trace: Trace, call: Call, terms: Sequence[Primitive]) -> Graph:
+    def _finish_sum(self, trace: Trace, call: Call, terms: Sequence[Primitive]) -> Graph:
         """The sum over the parts of the terms, as the reduction has it."""
         axis = min(call.attrs["dims"])
-        found = terms[0]
+        total = terms[0]
         for term in terms[1:]:
-            found = found + term
-        found = sum_over(found, dims=(axis,))
+            total = total + term
+        total = sum_over(total, dims=(axis,))
         law = call.op.law(Folds)
         assert law is not None
         x = call.specs[0]
         assert isinstance(x, TensorSpec)
         if law.kind == "mean":
-            found = found * (1.0 / math.prod(x.shape[dim] for dim in call.attrs["dims"]))
-        found = reshape(found, shape=call.result.shape)
-        return trace.graph([cast(found, dtype=x.dtype) if found.spec.dtype is not x.dtype else found])
+            total = total * (1.0 / math.prod(x.shape[dim] for dim in call.attrs["dims"]))
+        total = reshape(total, shape=call.result.shape)
+        return trace.graph([cast(total, dtype=x.dtype) if total.spec.dtype is not x.dtype else total])
 
 
 def deviations(graph: Graph, long: Callable[[int, Call], bool]) -> dict[int, Deviations]:
@@ -115,20 +115,20 @@ def deviations(graph: Graph, long: Callable[[int, Call], bool]) -> dict[int, Dev
     view = GraphView(graph)
     specs = view.specs
     sums: dict[tuple[Any, tuple[int, ...]], int] = {}
-    found: dict[int, Deviations] = {}
+    by_node: dict[int, Deviations] = {}
     for n, node in enumerate(graph.nodes):
         law = node.call.op.law(Folds)
         if law is None or law.kind not in ("sum", "mean") or not node.call.attrs["dims"]:
             continue
         dims = tuple(sorted(node.call.attrs["dims"]))
-        (given,) = (i for i in node.inputs if isinstance(i, int))
-        pair = _deviation(view, given, dims)
+        (source,) = (i for i in node.inputs if isinstance(i, int))
+        pair = _deviation(view, source, dims)
         if pair is not None and (total := sums.get((pair[0], dims))) is not None:
             apart = _apart(specs[pair[0]], dims) if long(n, node.call) else None
             if apart is not None:
-                found[n] = Deviations(total, *pair, _is_half(view, pair[0]), apart)
-        sums.setdefault((given, dims), n)
-    return found
+                by_node[n] = Deviations(total, *pair, _is_half(view, pair[0]), apart)
+        sums.setdefault((source, dims), n)
+    return by_node
 
 
 def _deviation(view: GraphView, value: int, dims: Sequence[int]) -> tuple[int, int] | None:
@@ -151,10 +151,10 @@ def _deviation(view: GraphView, value: int, dims: Sequence[int]) -> tuple[int, i
 
 
 def _is_half(view: GraphView, x: int) -> bool:
-    """Whether a value is of a half type, or was converted from one."""
-    made = view.made_by(x)
-    given = made.call.specs[0] if made is not None and made.call.op.law(Converts) is not None else view.specs[x]
-    return isinstance(given, TensorSpec) and given.dtype in (DType.F16, DType.BF16)
+    """Asks whether a value is of a half type, or was converted from one."""
+    maker = view.made_by(x)
+    origin = maker.call.specs[0] if maker is not None and maker.call.op.law(Converts) is not None else view.specs[x]
+    return isinstance(origin, TensorSpec) and origin.dtype in (DType.F16, DType.BF16)
 
 
 def _apart(x: object, dims: Sequence[int]) -> tuple[int, ...] | None:

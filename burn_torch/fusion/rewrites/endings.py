@@ -1,4 +1,4 @@
-"""What a library can do with a product beside computing it as usual: end with GELU, or take another algorithm.
+"""Endings of products by a library: GELU after it, or another algorithm.
 
     z = linear(x, w, b); y = gelu(z)                          (z, y) = linear_gelu(x, w, b)
     d = matmul(g, w); dz = gelu_backward(d, z); sum(dz)       (dz, sum) = matmul_gelu_backward(g, w, z)
@@ -85,7 +85,7 @@ class _Finder:
         return Node(library_product.bind(specs, {"rank": rank}), inputs, node.outputs, node.origin)
 
     def _rank(self, node: Node, ending: str) -> int | None:
-        """Which algorithm of the library should compute a product with this ending."""
+        """Returns the library's algorithm that should compute a product with this ending."""
         call = node.call
         if not is_product(call):
             return None
@@ -96,10 +96,12 @@ class _Finder:
         inner, cols = right.shape
         size = Product(result.numel // cols, cols, inner, result.dtype, result.place)
         bias = bias_of(node) is not None
-        return self.chooser(Asked(size, ending, bias, (self._turned(node.inputs[0]), self._turned(node.inputs[1]))))
+        return self.chooser(
+            Asked(size, ending, bias, (self._is_turned(node.inputs[0]), self._is_turned(node.inputs[1])))
+        )
 
-    def _turned(self, i: Input) -> bool:
-        """Whether a value is the transpose of a matrix in memory."""
+    def _is_turned(self, i: Input) -> bool:
+        """Asks whether a value is the transpose of a matrix in memory."""
         maker = self.view.made_by(i)
         return maker is not None and is_transposition(maker)
 
@@ -119,7 +121,7 @@ class _Finder:
         assert isinstance(dz, int)
         shape = product.call.result.shape
         flat = z if self._shape(z) == shape else self._name(z, shape)
-        nodes = [] if flat == z else [self._reshaped(z, flat, shape)]
+        nodes = [] if flat == z else [self._make_reshape(z, flat, shape)]
         whole = self._shape(dz)
         flat_dz = dz if whole == shape else self._name(dz, shape)
         total = self._total(dz, shape)
@@ -127,11 +129,11 @@ class _Finder:
         call = REGISTRY[law.row].bind([*product.call.specs[:2], self.view.specs[flat]], {"rank": rank})
         nodes.append(Node(call, (*product.inputs[:2], flat), (flat_dz, sums), slope.origin or product.origin))
         if flat_dz != dz:
-            nodes.append(self._reshaped(flat_dz, dz, whole))
+            nodes.append(self._make_reshape(flat_dz, dz, whole))
         return [product, *between, *([] if total is None else [total])], nodes
 
     def _alone(self, i: int) -> tuple[Node | None, list[Node]]:
-        """What makes a value, and the reshapes after it; None where somebody else reads one of them."""
+        """Returns the maker of a value, and the reshapes after it; None where another node reads one of them."""
         between: list[Node] = []
         while True:
             node = self.view.made_by(i)
@@ -165,6 +167,6 @@ class _Finder:
         assert isinstance(spec, TensorSpec)
         return self.view.fresh(spec.with_shape(shape))
 
-    def _reshaped(self, i: Input, to: int, shape: tuple[int, ...]) -> Node:
+    def _make_reshape(self, i: Input, to: int, shape: tuple[int, ...]) -> Node:
         assert isinstance(i, int)
         return Node(reshape.bind([self.view.specs[i]], {"shape": shape}), (i,), (to,))

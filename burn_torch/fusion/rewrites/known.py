@@ -46,16 +46,16 @@ def forms() -> Iterator[Form]:
     yield "log_softmax", _log_softmax, lambda x: log_softmax(x, dim=x.ndim - 1), [x]
     yield "log_softmax", _log_of_softmax, lambda x: log_softmax(x, dim=x.ndim - 1), [x]
     index = TensorSpec.of((4, 1), DType.I64, "cpu")
-    yield "cross_entropy", _picked, _cross_entropy, [x, index]
+    yield "cross_entropy", _pick_class, _cross_entropy, [x, index]
     for centred in _CENTRED:
-        for around, given in _AFFINE:
-            yield "layer_norm", _norm(centred, around), _layer_norm, [x, *[row] * given, FLOAT_NUMBER]
+        for around, count in _AFFINE:
+            yield "layer_norm", _norm(centred, around), _layer_norm, [x, *[row] * count, FLOAT_NUMBER]
     for scaled in _SCALED:
-        for around, given in _AFFINE[2:]:
-            yield "rms_norm", _norm(scaled, around), _rms_norm, [x, *[row] * given, FLOAT_NUMBER]
+        for around, count in _AFFINE[2:]:
+            yield "rms_norm", _norm(scaled, around), _rms_norm, [x, *[row] * count, FLOAT_NUMBER]
     heads = _spec(2, 3, 4, 6)
     yield "attention", _attention, _one_attention, [heads, heads, heads, FLOAT_NUMBER]
-    yield "attention", _biased, _biased_attention, [heads, heads, heads, FLOAT_NUMBER, _spec(2, 3, 4, 4)]
+    yield "attention", _attend_with_bias, _biased_attention, [heads, heads, heads, FLOAT_NUMBER, _spec(2, 3, 4, 4)]
 
 
 def _spec(*shape: int) -> TensorSpec:
@@ -81,7 +81,7 @@ def _log_of_softmax(x: Value) -> Value:
     return log(softmax(x, dim=x.ndim - 1))
 
 
-def _picked(x: Value, index: Value) -> Value:
+def _pick_class(x: Value, index: Value) -> Value:
     return -gather(log_softmax(x, dim=x.ndim - 1), index, dim=1)
 
 
@@ -150,20 +150,20 @@ def _rms_norm(x: Value, *given: Value) -> Value:
 
 # -- attention -----------------------------------------------------------------------------------------
 def _attention(q: Value, k: Value, v: Value, scale: Value) -> Value:
-    return matmul(softmax(matmul(q, _turned(k)) * scale, dim=q.ndim - 1), v)
+    return matmul(softmax(matmul(q, _transpose(k)) * scale, dim=q.ndim - 1), v)
 
 
 def _one_attention(q: Value, k: Value, v: Value, scale: Value) -> Value:
     return attention(q, k, v, None, None, scale, None, causal=False)[0]
 
 
-def _biased(q: Value, k: Value, v: Value, scale: Value, bias: Value) -> Value:
-    return matmul(softmax(matmul(q, _turned(k)) * scale + bias, dim=q.ndim - 1), v)
+def _attend_with_bias(q: Value, k: Value, v: Value, scale: Value, bias: Value) -> Value:
+    return matmul(softmax(matmul(q, _transpose(k)) * scale + bias, dim=q.ndim - 1), v)
 
 
 def _biased_attention(q: Value, k: Value, v: Value, scale: Value, bias: Value) -> Value:
     return attention(q, k, v, None, bias, scale, None, causal=False)[0]
 
 
-def _turned(x: Value) -> Value:
+def _transpose(x: Value) -> Value:
     return permute(x, axes=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))

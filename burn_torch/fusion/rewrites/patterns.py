@@ -37,14 +37,14 @@ _lock: Final = threading.Lock()
 @final
 @dataclass(frozen=True)
 class Pattern:
-    """What `register_pattern` was told.  `form` is the pattern at the specs it was shown with."""
+    """The arguments of `register_pattern`.  `form` is the pattern at the specs it was shown with."""
 
     function: Candidate
     row: Op
     attrs: Attrs
     form: Graph
     by: Candidate | None = None
-    """What computes it in place of one call of the row: of patterns that come with the framework."""
+    """The function in place of one call of the row, for patterns that come with the framework."""
 
 
 def register_pattern(
@@ -70,7 +70,7 @@ def register_pattern(
             expected="a row of the table, such as one that @op(namespace=...) made",
             mend="declare it: docs/building-blocks/custom-op.md",
         )
-    form = _traced(function, like)
+    form = _trace_function(function, like)
     _check(function, row, attrs, form, like)
     pattern = Pattern(function, row, attrs, form)
     with _lock:
@@ -94,26 +94,26 @@ def on_change(listener: Callable[[], None]) -> None:
 
 def literals() -> dict[NumberSpec, dict[object, Literal]]:
     """The numbers that patterns name, by kind and value: a stream has to know them to find the pattern."""
-    found: dict[NumberSpec, dict[Any, Literal]] = {}
+    by_spec: dict[NumberSpec, dict[Any, Literal]] = {}
     for pattern in _patterns:
         for node in pattern.form.nodes:
             for i in node.inputs:
                 if isinstance(i, Literal):
-                    found.setdefault(NUMBER_SPECS[type(i.value)], {})[i.value] = i
-    return found
+                    by_spec.setdefault(NUMBER_SPECS[type(i.value)], {})[i.value] = i
+    return by_spec
 
 
 @functools.cache
-def _known() -> tuple[Pattern, ...]:
+def _known_patterns() -> tuple[Pattern, ...]:
     """The patterns that come with the framework."""
-    found = []
+    patterns = []
     for _, function, by, like in forms():
-        form, made = _traced(function, like), _traced(by, like)
+        form, target = _trace_function(function, like), _trace_function(by, like)
         assert [form.specs()[i] for i in form.outputs if i is not None] == [
-            made.specs()[i] for i in made.outputs if i is not None
+            target.specs()[i] for i in target.outputs if i is not None
         ], "a known pattern and what computes it give other results"
-        found.append(Pattern(function, made.nodes[-1].call.op, {}, form, by))
-    return tuple(found)
+        patterns.append(Pattern(function, target.nodes[-1].call.op, {}, form, by))
+    return tuple(patterns)
 
 
 def _tell() -> None:
@@ -122,10 +122,10 @@ def _tell() -> None:
 
 
 # -- checking ----------------------------------------------------------------------------------------------
-def _traced(function: Candidate, specs: Sequence[Spec]) -> Graph:
+def _trace_function(function: Candidate, specs: Sequence[Spec]) -> Graph:
     trace = Trace()
-    made = function(*[trace.input(spec) for spec in specs])
-    outputs = list(made) if isinstance(made, tuple) else [made]
+    output = function(*[trace.input(spec) for spec in specs])
+    outputs = list(output) if isinstance(output, tuple) else [output]
     return dead_code(trace.graph(outputs)).dense()
 
 
@@ -159,12 +159,12 @@ def _check(
 # -- replacing ---------------------------------------------------------------------------------------------
 def replaced(graph: Graph, *, strict: bool = False) -> Graph:
     """The graph with rows in place of what patterns say: users' first, then, unless roundings count, known ones."""
-    for pattern in (*tuple(_patterns), *(() if strict or scope_of(graph) is not None else _known())):
-        graph = _replaced(graph, pattern)
+    for pattern in (*tuple(_patterns), *(() if strict or scope_of(graph) is not None else _known_patterns())):
+        graph = _replace_pattern(graph, pattern)
     return graph
 
 
-def _replaced(graph: Graph, pattern: Pattern) -> Graph:
+def _replace_pattern(graph: Graph, pattern: Pattern) -> Graph:
     rows = [node.call.op for node in pattern.form.nodes]
     if not set(rows) <= {node.call.op for node in graph.nodes}:
         return graph
@@ -187,19 +187,19 @@ class _Matcher:
 
     def try_at(self, last: int) -> None:
         """Replaces the pattern whose last operation is at `last`, if it is there."""
-        found = self._found(last)
-        if found is None:
+        match = self._find_match(last)
+        if match is None:
             return
-        members, given = found
-        specs = [self._spec(i) for i in given]
+        members, operands = match
+        specs = [self._spec(i) for i in operands]
         try:
-            exact = _traced(self.pattern.function, specs)
+            exact = _trace_function(self.pattern.function, specs)
             by = self.pattern.by
-            made = None if by is None else _traced(by, specs)
-            call = self.pattern.row.bind(specs, self.pattern.attrs) if made is None else None
+            replacement = None if by is None else _trace_function(by, specs)
+            call = self.pattern.row.bind(specs, self.pattern.attrs) if replacement is None else None
         except (BurnTorchError, TypeError):  # other specs than the row or the pattern takes
             return
-        outputs = self._outputs(exact, members, given)
+        outputs = self._outputs(exact, members, operands)
         if outputs is None:
             return
         replaced = [self.graph.nodes[n] for n in members.values()]
@@ -209,20 +209,20 @@ class _Matcher:
         wanted = tuple(self.view.specs.get(i) for i in outputs)
         origin = self.graph.nodes[last].origin
         if call is not None:
-            nodes, results = [Node(call, given, outputs, origin)], call.results
+            nodes, results = [Node(call, operands, outputs, origin)], call.results
         else:
-            assert made is not None
-            found_specs = made.specs()
-            nodes = inlined(made, given, outputs, self.view.fresh, origin)
-            results = tuple(None if i is None else found_specs.get(i) for i in made.outputs)
+            assert replacement is not None
+            found_specs = replacement.specs()
+            nodes = inlined(replacement, operands, outputs, self.view.fresh, origin)
+            results = tuple(None if i is None else found_specs.get(i) for i in replacement.outputs)
         if wanted == results:
             self.view.replace(replaced, nodes, at=self.graph.nodes[last])
 
-    def _found(self, last: int) -> tuple[dict[int, int], list[Input]] | None:
+    def _find_match(self, last: int) -> tuple[dict[int, int], list[Input]] | None:
         """For each operation of the form its position, and what stands for each of its inputs; by names alone."""
         form = self.pattern.form
         members: dict[int, int] = {}
-        given: dict[int, Input] = {}
+        sources: dict[int, Input] = {}
         waiting = [(len(form.nodes) - 1, last)]
         while waiting:
             wanted, n = waiting.pop()
@@ -245,11 +245,11 @@ class _Matcher:
                     if maker[0].outputs.index(i) != maker[1].outputs.index(j):
                         return None
                     waiting.append((self.form_maker[i], made_at))
-                elif j is None or given.setdefault(i, j) != j:
+                elif j is None or sources.setdefault(i, j) != j:
                     return None
         if len(members) != len(form.nodes) or len(set(members.values())) != len(members):
             return None  # the last operation does not need all others, or one stands for two
-        return members, [given[i] for i, _ in form.inputs]
+        return members, [sources[i] for i, _ in form.inputs]
 
     def _outputs(self, exact: Graph, members: dict[int, int], given: Sequence[Input]) -> list[int] | None:
         """The ids of the pattern's results, if the members are exactly what the pattern makes of what is given."""

@@ -28,7 +28,7 @@ ENOUGH_PROGRAMS: Final = 256
 
 LARGE: Final = 1 << 22
 FOR_LARGE: Final = 4
-"""So many times as many programs for so many elements: each has one tile on its way, and two a multiprocessor are not
+"""The factor of programs for large reductions: each has one tile on its way, and two a multiprocessor are not
 what memory can deliver."""
 
 COLUMNS_TOGETHER: Final = 64
@@ -127,9 +127,9 @@ def _split(call: Call, apart: Sequence[int], *dims: int, again: int = 0) -> Grap
     trace = Trace()
     x = call.specs[0]
     assert isinstance(x, TensorSpec)
-    given: Primitive = trace.input(x)
+    source: Primitive = trace.input(x)
     half = x.dtype in (DType.F16, DType.BF16) and call.op.law(Folds) in (Folds("sum"), Folds("mean"), Folds("prod"))
-    wide = cast(given, dtype=DType.F32) if half else given
+    wide = cast(source, dtype=DType.F32) if half else source
     first = call.op(reshape(wide, shape=tuple(apart)), dims=dims)
     second = call.op(first, dims=(again,))
     result = reshape(second, shape=call.result.shape)

@@ -33,7 +33,7 @@ from burn_torch.symbolic.sizes import Real, Size, exact_quotient, size_hint, siz
 __all__ = ["MOST_SYMBOLIC", "Schedules", "SymbolicPlan", "Variants"]
 
 MOST_SYMBOLIC: Final = 4
-"""So many plans of symbolic sizes one program keeps; the one that was not needed for longest goes first."""
+"""The number of plans of symbolic sizes that one program keeps; the least recently needed goes first."""
 
 _REMEMBERED: Final = 8
 """Shapes of a program that are remembered to tell which sizes differ."""
@@ -56,17 +56,17 @@ class SymbolicPlan:
         self.plan: Final = replace(plan, symbolic=symbolic, planned=plan.graph)
         self.uses = 0
         self.failed = False
-        """Whether a kernel of it failed: then it serves no further shape."""
-        self._nodes: Final = [_settled(node) for node in plan.graph.nodes]
+        """Says whether a kernel of it failed: then it serves no further shape."""
+        self._nodes: Final = [_settle_node(node) for node in plan.graph.nodes]
         sizes: dict[Any, Size] = {}
         for node in self._nodes:
             shapes = [spec.shape for spec in node.call.specs if isinstance(spec, TensorSpec)]
             attrs = node.sizes if node.sizes is not None else tuple(node.call.attrs.values())
             numbers = [i.value for i in node.inputs if isinstance(i, Literal)]
-            found = [*sizes_in((*shapes, *attrs)), *(n.size if isinstance(n, Real) else n for n in numbers)]
-            sizes.update((size.key, size) for size in found if isinstance(size, Size))
-        given = [spec.shape for _, spec in plan.graph.inputs if isinstance(spec, TensorSpec)]
-        sizes.update((size.key, size) for size in sizes_in(tuple(given)))
+            all_sizes = [*sizes_in((*shapes, *attrs)), *(n.size if isinstance(n, Real) else n for n in numbers)]
+            sizes.update((size.key, size) for size in all_sizes if isinstance(size, Size))
+        input_shapes = [spec.shape for _, spec in plan.graph.inputs if isinstance(spec, TensorSpec)]
+        sizes.update((size.key, size) for size in sizes_in(tuple(input_shapes)))
         self._at: Final = {key: n for n, key in enumerate(sizes)}
         self._values: Final = evaluation(symbolic.symbols, list(sizes.values()))
 
@@ -101,8 +101,8 @@ class SymbolicPlan:
                     attrs["sizes"] = number(node.sizes)
                 call = call.op.bind(specs, attrs)
             nodes.append(Node(call, [read(i) for i in node.inputs], node.outputs, node.origin))
-        found = Graph([(i, spec_of(spec)) for i, spec in self.plan.graph.inputs], nodes, self.plan.graph.outputs)
-        return verify(found) if is_proving() else found
+        instance = Graph([(i, spec_of(spec)) for i, spec in self.plan.graph.inputs], nodes, self.plan.graph.outputs)
+        return verify(instance) if is_proving() else instance
 
 
 @final
@@ -122,7 +122,7 @@ class _Settled:
         self.symbolic: Final = sizes is not None or next(sizes_in((*shapes, *attrs)), None) is not None
 
 
-def _settled(node: Node) -> _Settled:
+def _settle_node(node: Node) -> _Settled:
     """A kernel of a symbolic body becomes one of a body at the sizes at hand, that says what they are made of.
 
     Raises: Unsymbolic where no kernel is written so.
@@ -131,11 +131,11 @@ def _settled(node: Node) -> _Settled:
         return _Settled(node, node.call, node.inputs, None)
     body, numbers = _with_numbers(body_of(node.call.attrs["body"]))
     sites = Sites(body)
-    dynamic, given = _written([sites.values[p] for p in sites.at])
+    dynamic, symbols_of_sizes = _write_sizes([sites.values[p] for p in sites.at])
     text = with_hints(body).to_json()
     remember_lines(text, known_lines(node.call.attrs["body"]))
-    hints = tuple(map(size_hint, given))
-    specs = [*_hinted(node.call.specs), *(spec for _, spec in numbers)]
+    hints = tuple(map(size_hint, symbols_of_sizes))
+    specs = [*_hint_specs(node.call.specs), *(spec for _, spec in numbers)]
     attrs = {**node.call.attrs, "body": text, "dynamic": dynamic, "sizes": hints}
     at_hints = kernel.bind(specs, attrs)
     try:
@@ -143,10 +143,10 @@ def _settled(node: Node) -> _Settled:
     except Unfusible as fault:
         raise Unsymbolic(str(fault)) from fault
     call = _Unbound(kernel, (*node.call.specs, *(spec for _, spec in numbers)), at_hints.attrs)
-    return _Settled(node, call, [*node.inputs, *(literal for literal, _ in numbers)], given)
+    return _Settled(node, call, [*node.inputs, *(literal for literal, _ in numbers)], symbols_of_sizes)
 
 
-def _written(sizes: Sequence[Primitive]) -> tuple[str, tuple[Size, ...]]:
+def _write_sizes(sizes: Sequence[Primitive]) -> tuple[str, tuple[Size, ...]]:
     """Sizes as `sharing.py` writes them, and what its symbols are.
 
     A symbol of the program that is no size by itself counts with what it is multiplied by: of s0 * s1 rows alone
@@ -168,8 +168,8 @@ def _written(sizes: Sequence[Primitive]) -> tuple[str, tuple[Size, ...]]:
             name, _ = symbols.setdefault(rest.key, (f"s{len(symbols)}", rest))
             text = f"{name} * {content}"
         texts.append(text)
-    made = tuple(size for _, size in symbols.values())
-    return f"{','.join(str(size.hint) for size in made)}|{';'.join(texts)}", made
+    values = tuple(size for _, size in symbols.values())
+    return f"{','.join(str(size.hint) for size in values)}|{';'.join(texts)}", values
 
 
 @final
@@ -182,26 +182,26 @@ class _Unbound:
         self.attrs: Final = attrs
 
 
-def _hinted(specs: Sequence[Spec | None]) -> list[Spec | None]:
+def _hint_specs(specs: Sequence[Spec | None]) -> list[Spec | None]:
     return [s.with_shape(tuple(map(size_hint, s.shape))) if isinstance(s, TensorSpec) else s for s in specs]
 
 
 def _with_numbers(body: Graph) -> tuple[Graph, list[tuple[Literal, Spec]]]:
     """The body with inputs in place of numbers that are made of sizes, and what these are."""
-    found: dict[Literal, int] = {}
+    positions: dict[Literal, int] = {}
     first = first_free_id(body)
 
     def read(i: Input) -> Input:
         if isinstance(i, Literal) and isinstance(i.value, Size | Real):
-            return found.setdefault(i, first + len(found))
+            return positions.setdefault(i, first + len(positions))
         return i
 
     nodes = [Node(node.call, [read(i) for i in node.inputs], node.outputs) for node in body.nodes]
-    if not found:
+    if not positions:
         return body, []
-    numbers = [(literal, FLOAT_NUMBER if isinstance(literal.value, Real) else INT_NUMBER) for literal in found]
-    given = [(i, spec) for i, (_, spec) in zip(found.values(), numbers, strict=True)]
-    return Graph([*body.inputs, *given], nodes, body.outputs).dense(), list(numbers)
+    numbers = [(literal, FLOAT_NUMBER if isinstance(literal.value, Real) else INT_NUMBER) for literal in positions]
+    number_inputs = [(i, spec) for i, (_, spec) in zip(positions.values(), numbers, strict=True)]
+    return Graph([*body.inputs, *number_inputs], nodes, body.outputs).dense(), list(numbers)
 
 
 @final
@@ -256,17 +256,17 @@ class Variants:
             return None
         try:
             symbolic = symbolised(graph, sorted(differing), seen)
-            made = SymbolicPlan(symbolic, schedule(symbolic.graph))
+            symbolic_plan = SymbolicPlan(symbolic, schedule(symbolic.graph))
         except Exception as fault:  # a limit is noted; anything else is a fault of the planner, and is reported
             self._refuse(fault)
             return None
         if symbolic.match(sizes) is None:
             self._refuse(Unsymbolic("what the scheduler asked is true of the sizes at hand alone"))
             return None
-        self.plans.append(made)
+        self.plans.append(symbolic_plan)
         del self.plans[:-MOST_SYMBOLIC]
         self.planned += 1
-        return made
+        return symbolic_plan
 
     def _refuse(self, fault: Exception) -> None:
         self.refused += 1
@@ -292,7 +292,7 @@ class Schedules:
     def of(self, graph: Graph, choices: Choices = LIBRARIES) -> Plan:
         """The plan of a traced graph; the graph in it is at the sizes of this one."""
         graph = graph.dense()
-        lifted, numbers = _lifted(graph)
+        lifted, numbers = _lift_fractions(graph)
         key = form_of(lifted)
         variants = self._variants.get(key)
         if variants is None:
@@ -300,17 +300,17 @@ class Schedules:
                 self._variants.clear()
             variants = self._variants[key] = Variants()
         sizes = sizes_of(lifted)
-        found = variants.found(sizes)
-        if found is None and variants.made(lifted, sizes, partial(plan_of, choices=choices, plainer=False)) is not None:
-            found = variants.found(sizes)
-        if found is None:
+        known = variants.found(sizes)
+        if known is None and variants.made(lifted, sizes, partial(plan_of, choices=choices, plainer=False)) is not None:
+            known = variants.found(sizes)
+        if known is None:
             variants.exact += 1
             return plan_of(graph, choices).with_notes(variants.why)
-        symbolic, made = found
-        return replace(symbolic.plan, graph=_lowered_again(made, numbers))
+        symbolic, instance = known
+        return replace(symbolic.plan, graph=_lowered_again(instance, numbers))
 
 
-def _lifted(graph: Graph) -> tuple[Graph, dict[int, Literal]]:
+def _lift_fractions(graph: Graph) -> tuple[Graph, dict[int, Literal]]:
     """A graph with inputs in place of the fractions in it, and what these are."""
     fresh = GraphView(graph).fresh
     numbers: dict[int, Literal] = {}
@@ -323,8 +323,8 @@ def _lifted(graph: Graph) -> tuple[Graph, dict[int, Literal]]:
         return i
 
     nodes = [Node(node.call, [read(i) for i in node.inputs], node.outputs, node.origin) for node in graph.nodes]
-    given = [(i, FLOAT_NUMBER) for i in numbers]
-    return Graph([*graph.inputs, *given], nodes, graph.outputs), numbers
+    lifted_inputs = [(i, FLOAT_NUMBER) for i in numbers]
+    return Graph([*graph.inputs, *lifted_inputs], nodes, graph.outputs), numbers
 
 
 def _lowered_again(graph: Graph, numbers: dict[int, Literal]) -> Graph:

@@ -1,1 +1,1 @@
-"""What fusion made of a graph, for people."""
+"""Reports of plans, for people."""

@@ -67,7 +67,7 @@ class KernelReport:
         return self.source is not None
 
     def __str__(self) -> str:
-        rows = _listed(self.rows) if len(self.rows) > 1 or self.generated else "by a library"
+        rows = _list_rows(self.rows) if len(self.rows) > 1 or self.generated else "by a library"
         moved = f"reads {_size(self.bytes_read)}, writes {_size(self.bytes_written)}"
         saved = f", saves {_size(self.bytes_saved)}" if self.bytes_saved else ""
         lines = [f"{self.name}: {rows}", f"  {moved}{saved}"]
@@ -187,7 +187,7 @@ def explain(plan: Plan, choices: Choices = LIBRARIES) -> FusionExplanation:
         if node.call.is_number or node.call.aliases:
             continue
         if node.call.op in (kernel, product, convolution):
-            reports.append(_generated(groups[node.call.attrs["body"]].pop(0), node, choices))
+            reports.append(_report_generated(groups[node.call.attrs["body"]].pop(0), node, choices))
         else:
             reports.append(_of_a_library(node, specs))
     symbolic = plan.symbolic
@@ -199,7 +199,7 @@ def explain(plan: Plan, choices: Choices = LIBRARIES) -> FusionExplanation:
     return FusionExplanation(tuple(reports), plan.boundaries, plan.graph, tuple(symbols), guards, plan.notes, passes)
 
 
-def _generated(group: Group, node: Node, choices: Choices) -> KernelReport:
+def _report_generated(group: Group, node: Node, choices: Choices) -> KernelReport:
     origins = tuple(map(str, group.origins))
     moved = group.bytes_read, group.bytes_written, group.bytes_saved
     if node.call.op is product:
@@ -242,7 +242,7 @@ def _of_a_library(node: Node, specs: dict[int, Primitive]) -> KernelReport:
     return KernelReport(name, (name,), origins, size(node.inputs), size(node.outputs), 0, None, None)
 
 
-def _listed(rows: Sequence[str]) -> str:
+def _list_rows(rows: Sequence[str]) -> str:
     shown = ", ".join(rows[:16])
     return f"{shown} and {len(rows) - 16} more" if len(rows) > 16 else shown
 
