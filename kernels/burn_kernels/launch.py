@@ -29,6 +29,7 @@ __all__ = [
     "begins_early",
     "contiguous",
     "describe",
+    "fill",
     "launch",
     "machine_at",
     "machine_of",
@@ -195,6 +196,13 @@ def rows_key(*flats: torch.Tensor, flags: str = "") -> tuple[object, ...]:
 def contiguous(*tensors: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
     """The tensors without gaps; None where there is none."""
     return tuple([None if x is None else x.contiguous() for x in tensors])
+
+
+def fill(number: float, *tensors: torch.Tensor | None) -> None:
+    """Writes a number to every element of the tensors that are there: the results of an empty call."""
+    for x in tensors:
+        if x is not None:
+            x.fill_(number)
 
 
 def next_power(n: int) -> int:

@@ -28,19 +28,9 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
-from burn_kernels.launch import (
-    FLOATS,
-    Machine,
-    ceil_div,
-    check,
-    launch,
-    next_power,
-    require_axis,
-    rows_of,
-    runs_kernel,
-    wide_type,
-)
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
+from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, next_power, rows_key, rows_of, wide_type
+from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.norm.launch_backward import (
     BackwardConfig,
     backward_candidates,
@@ -53,14 +43,13 @@ from burn_kernels.norm.references import (
     PARTS,
     layer_norm_reference,
     layer_norm_reference_backward,
-    reference,
     rms_norm_reference,
     rms_norm_reference_backward,
     weights,
 )
 from burn_kernels.operators import Operator, like
 from burn_kernels.prims import edge_columns, inverse_root, joined, quotient, row_parts, tile
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, Problem, register_kernel
 
 __all__ = [
     "BackwardConfig",
@@ -327,6 +316,7 @@ def _scale(n, w_ptr, b_ptr, col, inside):
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+@launcher("layer_norm", "x (*batch, cols), w (cols), b (cols)", reference=layer_norm_reference)
 def layer_norm(
     x: torch.Tensor,
     w: torch.Tensor | None,
@@ -340,72 +330,56 @@ def layer_norm(
     Shapes: x (*batch, cols), w, b (cols,) or None -> y as x, mean and rstd (*batch, 1).
     Dtypes: float32, float16, bfloat16, all the same; mean and rstd float32.  On the CPU float64 too.
     """
-    y, mean, rstd = _run_forward("layer_norm", x, w, b, eps, config, centred=True)
-    assert mean is not None
+    mean = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
+    y, rstd = _run_forward(x, w, b, mean, eps, config)
     return y, mean, rstd
 
 
+@launcher("rms_norm", "x (*batch, cols), w (cols)", reference=rms_norm_reference)
 def rms_norm(
     x: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5, *, config: Config | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """RMS norm over the last axis: y and rstd; shapes, types and limits as `layer_norm`."""
-    y, _, rstd = _run_forward("rms_norm", x, w, None, eps, config, centred=False)
-    return y, rstd
+    return _run_forward(x, w, None, None, eps, config)
 
 
 def _run_forward(
-    op: str,
     x: torch.Tensor,
     w: torch.Tensor | None,
     b: torch.Tensor | None,
+    mean: torch.Tensor | None,
     eps: float,
     config: Config | None,
-    *,
-    centred: bool,
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    require_axis(op, x)
-    cols = x.shape[-1]
-    check(op, {"x": x, "w": w, "b": b}, {"w": (cols,), "b": (cols,)}, alike=["x", "w", "b"])
-    if not runs_kernel(op, x):
-        return reference(x, w, b, eps, centred=centred)
+) -> tuple[torch.Tensor, torch.Tensor]:
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    statistics = (*x.shape[:-1], 1)
-    mean = torch.empty(statistics, dtype=torch.float32, device=x.device) if centred else None
-    rstd = torch.empty(statistics, dtype=torch.float32, device=x.device)
+    rstd = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
     if not x.numel():
-        return y, mean if mean is None else mean.fill_(math.nan), rstd.fill_(math.nan)
+        fill(math.nan, mean, rstd)
+        return y, rstd
     flat = rows_of(x)
-    rows = flat.shape[0]
-    stride = flat.stride(0)
-    w, b = (None if t is None else t.contiguous() for t in (w, b))
-    before, after = (flat, w, b, y, mean, rstd, stride), (cols, eps)
+    (rows, cols), stride = flat.shape, flat.stride(0)
+    before, after = (flat, *contiguous(w, b), y, mean, rstd, stride), (cols, eps)
 
     def run(config: Config) -> None:
-        sizes = {"CENTRED": centred, "ASIDE": config.aside}
+        how: dict[str, Any] = {"warps": config.warps, "CENTRED": mean is not None, "ASIDE": config.aside}
         if config.tiles:
-            sizes |= {"BLOCK": config.block, "TILES": config.tiles, "PASSING": config.passing}
-            even = config.block * config.tiles == cols
-            launch(_forward_tiles, (rows,), x, *before, *after, warps=config.warps, EVEN=even, **sizes)
+            how |= {"BLOCK": config.block, "TILES": config.tiles, "PASSING": config.passing}
+            launch(_forward_tiles, (rows,), x, *before, *after, **how, EVEN=config.block * config.tiles == cols)
         elif config.block >= cols:
-            sizes |= {"ROWS": config.rows, "BLOCK": config.block, "PASSING": config.passing}
-            grid = (ceil_div(rows, config.rows),)
-            launch(_forward, grid, x, *before, rows, *after, warps=config.warps, **sizes)
+            how |= {"ROWS": config.rows, "BLOCK": config.block, "PASSING": config.passing}
+            launch(_forward, (ceil_div(rows, config.rows),), x, *before, rows, *after, **how)
         else:
             vector = 16 // x.element_size()
-            edges = bool(cols % vector or stride % vector)
-            sizes |= {"LANES": config.block // vector, "VECTOR": vector}
-            flags = {"EDGES": edges, "PACKED": stride == cols}
-            launch(_forward_wide, (rows,), x, *before, *after, warps=config.warps, **sizes, **flags)
+            how |= {"EDGES": bool(cols % vector or stride % vector), "PACKED": stride == cols}
+            launch(_forward_wide, (rows,), x, *before, *after, **how, LANES=config.block // vector, VECTOR=vector)
 
-    call = (x.dtype, rows, cols, (stride,), flat.data_ptr() & 15, PARTS[w is not None, b is not None])
-    (LAYER_FORWARD if centred else RMS_FORWARD).run(x, config, call, run)
-    return y, mean, rstd
+    choice = RMS_FORWARD if mean is None else LAYER_FORWARD
+    choice.run(x, config, rows_key(flat, flags=PARTS[w is not None, b is not None]), run)
+    return y, rstd
 
 
 # -- selection ---------------------------------------------------------------------------------------
-
-
-def _tunable(name: str, *, centred: bool) -> Tunable:
+def _tunable(run: Launcher[..., Any], *, centred: bool) -> Tunable:
     """The forward's place of choice."""
 
     def work(config: Config, facts: Facts, machine: Machine) -> Work:
@@ -416,24 +390,14 @@ def _tunable(name: str, *, centred: bool) -> Tunable:
         return Work(programs, config.warps, held, size, 2 * rows * cols * size, 7 * rows * cols, useful, passes=passes)
 
     def trial(facts: Facts, inputs: Inputs) -> Trial:
-        (cols,) = facts.exact
-        x, w, b = inputs.rows(facts, facts.free[0], cols), *weights(facts, inputs)
-        if centred:
-            run, plain = layer_norm, layer_norm_reference
-            return Trial((x, w, b), lambda given, config: run(*given, config=config), lambda given: plain(*given))
-        return Trial(
-            (x, w), lambda given, config: rms_norm(*given, config=config), lambda given: rms_norm_reference(*given)
-        )
+        x, (w, b) = inputs.rows(facts, facts.free[0], facts.exact[0]), weights(facts, inputs)
+        return Trial.of(run, x, w, b) if centred else Trial.of(run, x, w)
 
     return tunable(
         Tunable(
-            name=name,
+            name=run.op,
             config=Config,
-            free=("rows",),
-            exact=("cols",),
-            candidates=lambda facts, machine: candidates(
-                facts.exact[0], facts.dtype.itemsize, machine, centred=centred
-            ),
+            candidates=row_candidates(candidates, centred=centred),
             supports=lambda config, facts: config.block * max(1, config.tiles) >= facts.exact[0] or config.rows == 1,
             work=work,
             trial=trial,
@@ -443,8 +407,7 @@ def _tunable(name: str, *, centred: bool) -> Tunable:
     )
 
 
-LAYER_FORWARD = _tunable("layer_norm", centred=True)
-RMS_FORWARD = _tunable("rms_norm", centred=False)
+LAYER_FORWARD, RMS_FORWARD = _tunable(layer_norm, centred=True), _tunable(rms_norm, centred=False)
 
 
 # -- registration ------------------------------------------------------------------------------------
@@ -469,16 +432,6 @@ def _rms_norm_problems(draw: Draw) -> Iterator[Problem]:
         yield Problem((x, w), problem.options)
 
 
-def _twin_rms_norm(x: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5) -> torch.Tensor:
-    return torch.nn.functional.rms_norm(x, x.shape[-1:], w, eps)
-
-
-def _twin_layer_norm(
-    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float = 1e-5
-) -> torch.Tensor:
-    return torch.nn.functional.layer_norm(x, x.shape[-1:], w, b, eps)
-
-
 def _draw_call(count: int, draw: Draw) -> tuple[Any, ...]:
     cols = draw.width()
     vectors = draw.vectors(cols, count)
@@ -489,67 +442,49 @@ def _statistics(x: torch.Tensor) -> torch.Tensor:
     return torch.empty((*x.shape[:-1], 1), dtype=wide_type(x.dtype), device=x.device)
 
 
-LIMITS = "none in size; float64 on a GPU"
-
-SPEC = register(
-    KernelSpec(
-        name="layer_norm",
-        forward=layer_norm,
-        gradient=lambda dy, inputs, outputs, eps=1e-5: layer_norm_backward(
-            dy, *inputs[:2], *outputs[1:], bias=inputs[2] is not None
-        ),
-        reference=layer_norm_reference,
-        reference_gradient=lambda dy, inputs, outputs, eps=1e-5: layer_norm_reference_backward(
-            dy, *inputs[:2], *outputs[1:], bias=inputs[2] is not None
-        ),
-        twin=_twin_layer_norm,
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=_layer_norm_problems,
-        dtypes=FLOATS,
-        limits=LIMITS,
-        draw_call=functools.partial(_draw_call, 2),
-        operators=(
-            Operator(
-                schema="layer_norm(Tensor x, Tensor? w, Tensor? b, float eps) -> (Tensor, Tensor, Tensor)",
-                inputs="x w b",
-                fake=lambda x, w, b, eps: (like(x), _statistics(x), _statistics(x)),
-                results="y mean rstd",
-                gradients="x w b",
-                saved="x w b mean rstd eps",
-                far="x",
-                autocast=("cuda",),
-            ),
-        ),
-    )
+SPEC = register_kernel(
+    layer_norm,
+    layer_norm_backward,
+    gradient=lambda back, dy, inputs, outputs, eps=1e-5: back(
+        dy, *inputs[:2], *outputs[1:], bias=inputs[2] is not None
+    ),
+    twin=lambda x, w, b, eps=1e-5: torch.nn.functional.layer_norm(x, x.shape[-1:], w, b, eps),
+    bytes_moved=bytes_moved,
+    flops=flops,
+    problems=_layer_norm_problems,
+    draw_call=functools.partial(_draw_call, 2),
+    operators=[
+        Operator(
+            schema="layer_norm(Tensor x, Tensor? w, Tensor? b, float eps) -> (Tensor, Tensor, Tensor)",
+            inputs="x w b",
+            fake=lambda x, w, b, eps: (like(x), _statistics(x), _statistics(x)),
+            results="y mean rstd",
+            gradients="x w b",
+            saved="x w b mean rstd eps",
+            far="x",
+            autocast=("cuda",),
+        )
+    ],
 )
-RMS_SPEC = register(
-    KernelSpec(
-        name="rms_norm",
-        forward=rms_norm,
-        gradient=lambda dy, inputs, outputs, eps=1e-5: rms_norm_backward(dy, inputs[0], inputs[1], outputs[1]),
-        reference=rms_norm_reference,
-        reference_gradient=lambda dy, inputs, outputs, eps=1e-5: rms_norm_reference_backward(
-            dy, inputs[0], inputs[1], outputs[1]
-        ),
-        twin=_twin_rms_norm,
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=_rms_norm_problems,
-        dtypes=FLOATS,
-        limits=LIMITS,
-        draw_call=functools.partial(_draw_call, 1),
-        operators=(
-            Operator(
-                schema="rms_norm(Tensor x, Tensor? w, float eps) -> (Tensor, Tensor)",
-                inputs="x w",
-                fake=lambda x, w, eps: (like(x), _statistics(x)),
-                results="y rstd",
-                gradients="x w",
-                saved="x w rstd eps",
-                far="x",
-                autocast=("cuda",),
-            ),
-        ),
-    )
+RMS_SPEC = register_kernel(
+    rms_norm,
+    rms_norm_backward,
+    gradient=lambda back, dy, inputs, outputs, eps=1e-5: back(dy, *inputs, outputs[1]),
+    twin=lambda x, w, eps=1e-5: torch.nn.functional.rms_norm(x, x.shape[-1:], w, eps),
+    bytes_moved=bytes_moved,
+    flops=flops,
+    problems=_rms_norm_problems,
+    draw_call=functools.partial(_draw_call, 1),
+    operators=[
+        Operator(
+            schema="rms_norm(Tensor x, Tensor? w, float eps) -> (Tensor, Tensor)",
+            inputs="x w",
+            fake=lambda x, w, eps: (like(x), _statistics(x)),
+            results="y rstd",
+            gradients="x w",
+            saved="x w rstd eps",
+            far="x",
+            autocast=("cuda",),
+        )
+    ],
 )

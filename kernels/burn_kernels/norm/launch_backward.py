@@ -9,26 +9,29 @@ Limit: memory, 3 * rows * cols elements (x and dy in, dx out).  Deterministic: a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
 from burn_kernels.launch import (
     Machine,
     begins_early,
     ceil_div,
-    check,
+    contiguous,
+    fill,
     launch,
     machine_of,
     next_power,
-    require_axis,
+    rows_key,
     rows_of,
-    runs_kernel,
 )
+from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.norm.kernels_backward import add_shares, backward_rows, backward_tiles, row_means
 from burn_kernels.norm.kernels_shared import (
     PARTS_TO_WAIT_FOR,
@@ -43,7 +46,6 @@ from burn_kernels.norm.references import (
     Gradients,
     layer_norm_reference,
     layer_norm_reference_backward,
-    reference_backward,
     rms_norm_reference,
     rms_norm_reference_backward,
     weights,
@@ -159,6 +161,11 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+@launcher(
+    "layer_norm backward",
+    "dy as x, x (*batch, cols), w (cols); mean (*batch, 1), rstd (*batch, 1)",
+    reference=layer_norm_reference_backward,
+)
 def layer_norm_backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -170,9 +177,12 @@ def layer_norm_backward(
     config: BackwardConfig | None = None,
 ) -> Gradients:
     """The gradients of x, w and b; that of w is None where w is, that of b where `bias` is False."""
-    return _run_backward("layer_norm", dy, x, w, mean, rstd, bias, config)
+    return _run_backward(dy, x, w, mean, rstd, bias=bias, config=config)
 
 
+@launcher(
+    "rms_norm backward", "dy as x, x (*batch, cols), w (cols); rstd (*batch, 1)", reference=rms_norm_reference_backward
+)
 def rms_norm_backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -182,123 +192,111 @@ def rms_norm_backward(
     config: BackwardConfig | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The gradients of x and w; that of w is None where w is."""
-    return _run_backward("rms_norm", dy, x, w, None, rstd, False, config)[:2]
+    return _run_backward(dy, x, w, None, rstd, bias=False, config=config)[:2]
 
 
 def _run_backward(
-    op: str,
     dy: torch.Tensor,
     x: torch.Tensor,
     w: torch.Tensor | None,
     mean: torch.Tensor | None,
     rstd: torch.Tensor,
+    *,
     bias: bool,
     config: BackwardConfig | None,
 ) -> Gradients:
-    op = f"{op} backward"
-    require_axis(op, x)
-    cols, statistics = x.shape[-1], (*x.shape[:-1], 1)
-    tensors = {"dy": dy, "x": x, "w": w, "mean": mean, "rstd": rstd}
-    shapes = {"dy": x.shape, "w": (cols,), "mean": statistics, "rstd": statistics}
-    check(op, tensors, shapes, alike=["dy", "x", "w"])
-    if not runs_kernel(op, dy, x):
-        return reference_backward(dy, x, w, mean, rstd, bias)
-    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    dw = torch.empty_like(w, memory_format=torch.contiguous_format) if w is not None else None
-    db = torch.empty(cols, dtype=x.dtype, device=x.device) if bias else None
+    dx, dw, db = torch.empty(x.shape, dtype=x.dtype, device=x.device), *room_for_sums(x, w, bias)
     if not x.numel():
-        return dx, dw if dw is None else dw.zero_(), db if db is None else db.zero_()
+        fill(0.0, dw, db)
+        return dx, dw, db
     machine = machine_of(x)
     flat_dy, flat_x = rows_of(dy), rows_of(x)
-    rows = flat_x.shape[0]
-    strides = (flat_dy.stride(0), flat_x.stride(0))
-    w, mean = (None if t is None else t.contiguous() for t in (w, mean))
-    rstd = rstd.contiguous()
-    inputs = (flat_dy, flat_x, w, mean, rstd)
+    (rows, cols), strides = flat_x.shape, (flat_dy.stride(0), flat_x.stride(0))
+    w, mean, _ = vectors = contiguous(w, mean, rstd)
+    inputs = (flat_dy, flat_x, *vectors)
 
     def run(config: BackwardConfig) -> None:
-        slabs = _slabs(config, cols)
-        shares = shares_of(config, rows, cols, machine)
+        slabs, shares = _slabs(config, cols), shares_of(config, rows, cols, machine)
         # one share needs no second kernel, but a float32 result may still need rounding: always the same two steps
-        dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if dw is not None else None
-        db_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if db is not None else None
-        sizes = {"CENTRED": mean is not None, "ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
-        sizes |= {"PASSING": config.passing, "LEADS": begins_early(machine)}
-        means = slabs > 1 and not config.tiles
-        along, offset = means_of_rows(*inputs, *strides) if means else (None, None)
-        arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
+        sums = room_for_shares(shares, dw, db)
+        how: dict[str, Any] = {"warps": config.warps, "stages": config.stages, "STAGES": config.stages}
+        how |= {"CENTRED": mean is not None, "LEADS": begins_early(machine)}
+        held = config.block * config.tiles
         if config.parts:
-            check_words(op, flat_x)
+            check_words("norm backward", flat_x)
             slots = torch.full((rows * config.parts,), -1, dtype=torch.int64, device=x.device)
             dy_words, x_words = words_of(flat_dy), words_of(flat_x)
-            words = (dy_words, x_words, None if w is None else words_of(w), mean, rstd, slots, words_of(dx))
-            shared = (*words, dw_shares, db_shares, dy_words.stride(0), x_words.stride(0), rows, cols // 2)
-            even = cols == config.block * config.tiles * config.parts
-            sizes = {"CENTRED": mean is not None, "BLOCK": config.block // 2, "STAGES": config.stages, "EVEN": even}
-            sizes |= {"TYPE": triton_type(x.dtype), "TILES": config.tiles, "PARTS": config.parts}
-            sizes["LEADS"] = begins_early(machine)
-            grid, how = (shares * config.parts,), {"warps": config.warps, "stages": config.stages}
+            words = (dy_words, x_words, None if w is None else words_of(w), *vectors[1:], slots, words_of(dx))
+            shared = (*words, *sums, dy_words.stride(0), x_words.stride(0), rows, cols // 2)
+            how |= {"BLOCK": config.block // 2, "TILES": config.tiles, "PARTS": config.parts}
+            how |= {"TYPE": triton_type(x.dtype), "EVEN": cols == held * config.parts}
+            grid = (shares * config.parts,)
             if machine.backend == "interpreter":  # one program after the other: none can wait
-                launch(backward_shared, grid, x, *shared, **how, **sizes, TELL=True, FINISH=False)
-                launch(backward_shared, grid, x, *shared, **how, **sizes, TELL=False, FINISH=True)
+                launch(backward_shared, grid, x, *shared, **how, TELL=True, FINISH=False)
+                launch(backward_shared, grid, x, *shared, **how, TELL=False, FINISH=True)
             else:
-                launch(backward_shared, grid, x, *shared, **how, together=True, **sizes, TELL=True, FINISH=True)
+                launch(backward_shared, grid, x, *shared, **how, together=True, TELL=True, FINISH=True)
         elif config.tiles:
-            tiles = (*inputs, dx, dw_shares, db_shares, *strides, rows, cols)
-            even = cols % (config.block * config.tiles) == 0
-            sizes = {"CENTRED": mean is not None, "BLOCK": config.block, "STAGES": config.stages, "EVEN": even}
-            sizes |= {"PASSING": config.passing, "LEADS": begins_early(machine)}
-            sizes["KEEP"] = config.tiles * config.block <= 768 * config.warps  # weights of 24 columns a thread, at most
-            group = config.tiles if config.reads == 1 else config.group
-            sizes |= {"TILES": config.tiles, "ALL": slabs * config.tiles, "READS": config.reads, "GROUP": group}
-            launch(backward_tiles, (slabs, shares), x, *tiles, warps=config.warps, stages=config.stages, **sizes)
+            how |= {"BLOCK": config.block, "PASSING": config.passing, "EVEN": cols % held == 0}
+            how["KEEP"] = held <= 768 * config.warps  # weights of 24 columns a thread, at most
+            how |= {"TILES": config.tiles, "ALL": slabs * config.tiles, "READS": config.reads}
+            how["GROUP"] = config.tiles if config.reads == 1 else config.group
+            launch(backward_tiles, (slabs, shares), x, *inputs, dx, *sums, *strides, rows, cols, **how)
         else:
-            launch(backward_rows, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
-        sum_of_shares(x, dw_shares, db_shares, dw, db)
+            means = means_of_rows(flat_dy, flat_x, *vectors) if slabs > 1 else (None, None)
+            how |= {"ROWS": config.rows, "BLOCK": config.block, "PASSING": config.passing}
+            launch(backward_rows, (slabs, shares), x, *inputs, *means, dx, *sums, *strides, rows, cols, **how)
+        sum_of_shares(x, sums, (dw, db))
 
-    address = (flat_dy.data_ptr() | flat_x.data_ptr()) & 15
-    call = (x.dtype, rows, cols, strides, address, PARTS[w is not None, bias])
-    (RMS_BACKWARD if mean is None else LAYER_BACKWARD).run(x, config, call, run)
+    choice = RMS_BACKWARD if mean is None else LAYER_BACKWARD
+    choice.run(x, config, rows_key(flat_dy, flat_x, flags=PARTS[w is not None, bias]), run)
     return dx, dw, db
 
 
+def room_for_sums(
+    x: torch.Tensor, w: torch.Tensor | None, bias: bool
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Memory for dw and db, each if it is asked for."""
+    dw = torch.empty_like(w, memory_format=torch.contiguous_format) if w is not None else None
+    return dw, torch.empty(x.shape[-1], dtype=x.dtype, device=x.device) if bias else None
+
+
+def room_for_shares(shares: int, *sums: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    """Memory for the shares of dw and db, each if it is asked for."""
+    return tuple(
+        [None if t is None else torch.empty(shares, *t.shape, dtype=torch.float32, device=t.device) for t in sums]
+    )
+
+
 def means_of_rows(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    rstd: torch.Tensor,
-    dy_stride: int,
-    x_stride: int,
+    dy: torch.Tensor, x: torch.Tensor, *vectors: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The two means of every row, by a kernel of their own: for programs that hold a slab of its columns."""
+    """The two means of every row, by a kernel of their own: for programs that hold a slab of its columns.
+
+    vectors   w, mean and rstd
+    """
     rows, cols = x.shape
     along = torch.empty(rows, dtype=torch.float32, device=x.device)
-    offset = torch.empty_like(along) if mean is not None else None
-    arguments = (dy, x, w, mean, rstd, along, offset, dy_stride, x_stride, cols)
+    offset = torch.empty_like(along) if vectors[1] is not None else None
+    arguments = (dy, x, *vectors, along, offset, dy.stride(0), x.stride(0), cols)
     block = 2_048 if cols * x.element_size() % 16 else 4_096
-    launch(row_means, (rows,), x, *arguments, warps=8, CENTRED=mean is not None, BLOCK=block)
+    launch(row_means, (rows,), x, *arguments, warps=8, CENTRED=offset is not None, BLOCK=block)
     return along, offset
 
 
 def sum_of_shares(
-    like: torch.Tensor,
-    dw_shares: torch.Tensor | None,
-    db_shares: torch.Tensor | None,
-    dw: torch.Tensor | None,
-    db: torch.Tensor | None,
+    like: torch.Tensor, shares: Sequence[torch.Tensor | None], sums: Sequence[torch.Tensor | None]
 ) -> None:
-    """Adds what the programs have left of dw and db."""
-    given = dw_shares if dw_shares is not None else db_shares
-    if given is None:
+    """Adds the shares of dw and db that programs have left."""
+    first = next((share for share in shares if share is not None), None)
+    if first is None:
         return
-    shares, cols = given.shape
+    count, cols = first.shape
     # narrow blocks, so that few columns spread over the machine too; 8 float32 are one sector of 32 bytes
     block = 32 if cols > 8_192 else 8
-    sums = (dw_shares, db_shares, dw, db, shares, cols)
-    early = begins_early(machine_of(like))
-    sizes = {"ROWS": 2048 // block, "BLOCK": block, "EARLY": early}
-    launch(add_shares, (ceil_div(cols, block),), like, *sums, warps=4, early=early, **sizes)
+    how: dict[str, Any] = {"warps": 4, "ROWS": 2048 // block, "BLOCK": block}
+    how["early"] = how["EARLY"] = begins_early(machine_of(like))
+    launch(add_shares, (ceil_div(cols, block),), like, *shares, *sums, count, cols, **how)
 
 
 def shares_of(config: BackwardConfig, rows: int, cols: int, machine: Machine) -> int:
@@ -320,48 +318,31 @@ def _slabs(config: BackwardConfig, cols: int) -> int:
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _backward_tunable(name: str, *, centred: bool) -> Tunable:
+def _backward_tunable(run: Launcher[..., Any], *, centred: bool) -> Tunable:
     """The backward's place of choice."""
 
     def work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
-        (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
+        (rows,), (cols,), size, sums = facts.free, facts.exact, facts.dtype.itemsize, len(facts.flags.split())
         slabs, shares = _slabs(config, cols), shares_of(config, rows, cols, machine)
-        moved = (3 if slabs == 1 or config.parts else 5) * rows * cols * size + 8 * shares * cols * len(
-            facts.flags.split()
-        )
+        moved = (3 if slabs == 1 or config.parts else 5) * rows * cols * size + 8 * shares * cols * sums
         steps = ceil_div(ceil_div(rows, config.rows), shares)
         useful = rows * cols / (steps * shares * config.rows * slabs * config.block * max(1, config.tiles))
-        held, live = config.rows * config.block, 3.0 + len(facts.flags.split()) / config.rows
-        return Work(
-            slabs * shares, config.warps, held, size, moved, 14 * rows * cols, useful, live, ahead=config.stages
-        )
+        programs, held, live = slabs * shares, config.rows * config.block, 3.0 + sums / config.rows
+        return Work(programs, config.warps, held, size, moved, 14 * rows * cols, useful, live, ahead=config.stages)
 
     def trial(facts: Facts, inputs: Inputs) -> Trial:
         rows, cols = facts.free[0], facts.exact[0]
         x, dy, (w, _) = inputs.rows(facts, rows, cols), inputs.rows(facts, rows, cols), weights(facts, inputs)
-        bias = "b" in facts.flags.split()
         if centred:
             _, mean, rstd = layer_norm_reference(x, w, None)
-            return Trial(
-                (dy, x, w, mean, rstd),
-                lambda given, config: layer_norm_backward(*given, bias=bias, config=config),
-                lambda given: layer_norm_reference_backward(*given, bias=bias),
-            )
-        return Trial(
-            (dy, x, w, rms_norm_reference(x, w)[1]),
-            lambda given, config: rms_norm_backward(*given, config=config),
-            lambda given: rms_norm_reference_backward(*given),
-        )
+            return Trial.of(run, dy, x, w, mean, rstd, bias="b" in facts.flags.split())
+        return Trial.of(run, dy, x, w, rms_norm_reference(x, w)[1])
 
     return tunable(
         Tunable(
-            name=name,
+            name=run.op,
             config=BackwardConfig,
-            free=("rows",),
-            exact=("cols",),
-            candidates=lambda facts, machine: backward_candidates(
-                facts.exact[0], facts.dtype.itemsize, machine, centred=centred
-            ),
+            candidates=row_candidates(backward_candidates, centred=centred),
             supports=_supports,
             work=work,
             trial=trial,
@@ -371,5 +352,5 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
     )
 
 
-LAYER_BACKWARD = _backward_tunable("layer_norm backward", centred=True)
-RMS_BACKWARD = _backward_tunable("rms_norm backward", centred=False)
+LAYER_BACKWARD = _backward_tunable(layer_norm_backward, centred=True)
+RMS_BACKWARD = _backward_tunable(rms_norm_backward, centred=False)

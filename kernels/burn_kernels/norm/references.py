@@ -1,4 +1,4 @@
-"""What forward and backward of the norms share: the reference in plain torch, and what a key says of weights."""
+"""The norms in plain torch, and the words of a key for weights: forward and backward share them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,28 @@ Gradients = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 def layer_norm_reference(
     x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float = 1e-5
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Layer norm in plain torch."""
-    y, mean, rstd = reference(x, w, b, eps, centred=True)
-    assert mean is not None
-    return y, mean, rstd
+    """Layer norm in plain torch: y, mean and rstd."""
+    wide = x.to(wide_type(x.dtype))
+    mean = wide.mean(-1, keepdim=True)
+    y, rstd = _scale(wide - mean, w, b, eps)
+    return y.to(x.dtype), mean, rstd
 
 
 def rms_norm_reference(x: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5) -> tuple[torch.Tensor, torch.Tensor]:
-    """RMS norm in plain torch."""
-    y, _, rstd = reference(x, w, None, eps, centred=False)
+    """RMS norm in plain torch: y and rstd."""
+    y, rstd = _scale(x.to(wide_type(x.dtype)), w, None, eps)
+    return y.to(x.dtype), rstd
+
+
+def _scale(
+    n: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    rstd = torch.rsqrt((n * n).mean(-1, keepdim=True) + eps)
+    y = n * rstd
+    if w is not None:
+        y = y * w
+    if b is not None:
+        y = y + b
     return y, rstd
 
 
@@ -34,48 +47,12 @@ def layer_norm_reference_backward(
     dy: torch.Tensor,
     x: torch.Tensor,
     w: torch.Tensor | None,
-    mean: torch.Tensor,
+    mean: torch.Tensor | None,
     rstd: torch.Tensor,
     *,
     bias: bool = True,
 ) -> Gradients:
-    """The gradients of layer norm in plain torch."""
-    return reference_backward(dy, x, w, mean, rstd, bias)
-
-
-def rms_norm_reference_backward(
-    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor | None, rstd: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The gradients of RMS norm in plain torch."""
-    return reference_backward(dy, x, w, None, rstd, False)[:2]
-
-
-def reference(
-    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float, *, centred: bool
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Layer norm, or RMS norm if not `centred`: y, the mean if `centred`, rstd."""
-    n = x.to(wide_type(x.dtype))
-    mean = n.mean(-1, keepdim=True) if centred else None
-    if mean is not None:
-        n = n - mean
-    rstd = torch.rsqrt((n * n).mean(-1, keepdim=True) + eps)
-    y = n * rstd
-    if w is not None:
-        y = y * w
-    if b is not None:
-        y = y + b
-    return y.to(x.dtype), mean, rstd
-
-
-def reference_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    rstd: torch.Tensor,
-    bias: bool,
-) -> Gradients:
-    """The gradients of x, w and b; of RMS norm where `mean` is None."""
+    """The gradients of layer norm in plain torch; of RMS norm if `mean` is None."""
     wide = wide_type(x.dtype)
     g, n = dy.to(wide), x.to(wide)
     n = (n if mean is None else n - mean) * rstd
@@ -88,6 +65,13 @@ def reference_backward(
     if mean is not None:
         dx = dx - g.mean(-1, keepdim=True)
     return (dx * rstd).to(x.dtype), dw, db
+
+
+def rms_norm_reference_backward(
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor | None, rstd: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The gradients of RMS norm in plain torch."""
+    return layer_norm_reference_backward(dy, x, w, None, rstd, bias=False)[:2]
 
 
 # -- selection ---------------------------------------------------------------------------------------

@@ -30,23 +30,12 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
-from burn_kernels.launch import (
-    FLOATS,
-    Machine,
-    ceil_div,
-    check,
-    launch,
-    next_power,
-    require_axis,
-    rows_of,
-    runs_kernel,
-    wide_type,
-)
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
+from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, next_power, rows_key, rows_of
+from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.norm import Config, _scale
 from burn_kernels.norm.launch_backward import BackwardConfig
 from burn_kernels.norm.references import MAX_TILE_COLS, PARTS, weights
-from burn_kernels.operators import Operator, like
 from burn_kernels.prims import inverse_root, quotient
 from burn_kernels.random import Number
 from burn_kernels.residual_norm.launch_backward import (
@@ -57,15 +46,16 @@ from burn_kernels.residual_norm.launch_backward import (
 )
 from burn_kernels.residual_norm.references import (
     Drop,
+    check_dropout,
     flags,
     layer_norm_reference,
     layer_norm_reference_backward,
     numbers,
-    reference,
     rms_norm_reference,
     rms_norm_reference_backward,
+    trial_dropout,
 )
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, Problem, register_kernel
 
 __all__ = [
     "BackwardConfig",
@@ -214,6 +204,12 @@ def _forward_wide(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+@launcher(
+    "residual_layer_norm",
+    "x (*batch, cols), residual as x, w (cols), b (cols)",
+    reference=layer_norm_reference,
+    options=check_dropout,
+)
 def layer_norm(
     x: torch.Tensor,
     residual: torch.Tensor,
@@ -233,11 +229,17 @@ def layer_norm(
     Shapes: x, residual (*batch, cols), w, b (cols,) or None -> y, s as x, mean and rstd (*batch, 1).
     Dtypes: float32, float16, bfloat16, all the same; mean and rstd float32.  On the CPU float64 too.
     """
-    y, s, mean, rstd = _run_forward("residual_layer_norm", x, residual, w, b, eps, (prob, key, stream), config)
-    assert mean is not None
+    mean = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
+    y, s, rstd = _run_forward((x, residual), (w, b), mean, eps, (prob, key, stream), config)
     return y, s, mean, rstd
 
 
+@launcher(
+    "residual_rms_norm",
+    "x (*batch, cols), residual as x, w (cols)",
+    reference=rms_norm_reference,
+    options=check_dropout,
+)
 def rms_norm(
     x: torch.Tensor,
     residual: torch.Tensor,
@@ -250,38 +252,28 @@ def rms_norm(
     config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """RMS norm of s = residual + dropout(x): y, s and rstd; shapes, types and limits as `layer_norm`."""
-    y, s, _, rstd = _run_forward("residual_rms_norm", x, residual, w, None, eps, (prob, key, stream), config)
-    return y, s, rstd
+    return _run_forward((x, residual), (w, None), None, eps, (prob, key, stream), config)
 
 
 def _run_forward(
-    op: str,
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
+    inputs: tuple[torch.Tensor, torch.Tensor],
+    scales: tuple[torch.Tensor | None, torch.Tensor | None],
+    mean: torch.Tensor | None,
     eps: float,
     drop: Drop,
     config: Config | None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    require_axis(op, x)
-    cols, centred = x.shape[-1], op == "residual_layer_norm"
-    tensors = {"x": x, "residual": residual, "w": w, "b": b}
-    check(op, tensors, {"residual": x.shape, "w": (cols,), "b": (cols,)}, alike=list(tensors))
-    dropout.check_probability(op, drop[0])
-    if not runs_kernel(op, x):
-        return reference(x, residual, w, b, eps, drop, centred=centred)
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x, residual = inputs
     y, s = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
-    statistics = (*x.shape[:-1], 1)
-    mean = torch.empty(statistics, dtype=torch.float32, device=x.device) if centred else None
-    rstd = torch.empty(statistics, dtype=torch.float32, device=x.device)
+    rstd = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
     if not x.numel():
-        return y, s, mean if mean is None else mean.fill_(math.nan), rstd.fill_(math.nan)
+        fill(math.nan, mean, rstd)
+        return y, s, rstd
     flat, flat_r = rows_of(x), rows_of(residual)
-    rows, strides = flat.shape[0], (flat.stride(0), flat_r.stride(0))
-    w, b = (None if t is None else t.contiguous() for t in (w, b))
-    before, after = (flat, flat_r, w, b, y, s, mean, rstd, *strides), (eps, *numbers(drop, x.dtype))
-    compiled = {"CENTRED": centred, **flags(drop, cols)}
+    (rows, cols), strides = flat.shape, (flat.stride(0), flat_r.stride(0))
+    before = (flat, flat_r, *contiguous(*scales), y, s, mean, rstd, *strides)
+    after = (eps, *numbers(drop, x.dtype))
+    compiled = {"CENTRED": mean is not None, **flags(drop, cols)}
 
     def run(config: Config) -> None:
         if config.block >= cols:
@@ -293,15 +285,15 @@ def _run_forward(
             sizes = {"LANES": config.block // vector, "VECTOR": vector}
             launch(_forward_wide, (rows,), x, *before, cols, *after, warps=config.warps, **compiled, **sizes)
 
-    address = (flat.data_ptr() | flat_r.data_ptr()) & 15
-    words = f"{PARTS[w is not None, b is not None]}{' drop' if drop[0] else ''}".strip()
-    (LAYER_FORWARD if centred else RMS_FORWARD).run(x, config, (x.dtype, rows, cols, strides, address, words), run)
-    return y, s, mean, rstd
+    words = f"{PARTS[scales[0] is not None, scales[1] is not None]}{' drop' if drop[0] else ''}".strip()
+    choice = RMS_FORWARD if mean is None else LAYER_FORWARD
+    choice.run(x, config, rows_key(flat, flat_r, flags=words), run)
+    return y, s, rstd
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _tunable(name: str, *, centred: bool) -> Tunable:
-    """The forward's place of choice."""
+def _tunable(run: Launcher[..., Any], every: str) -> Tunable:
+    """The forward's place of choice; `every` names all weights that the norm may have."""
 
     def work(config: Config, facts: Facts, machine: Machine) -> Work:
         (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
@@ -313,28 +305,14 @@ def _tunable(name: str, *, centred: bool) -> Tunable:
 
     def trial(facts: Facts, inputs: Inputs) -> Trial:
         rows, cols = facts.free[0], facts.exact[0]
-        x, residual, (w, b) = inputs.rows(facts, rows, cols), inputs.rows(facts, rows, cols), weights(facts, inputs)
-        drop: dict[str, Any] = {"prob": 0.1, "key": 5, "stream": 7} if "drop" in facts.flags else {}
-        if centred:
-            return Trial(
-                (x, residual, w, b),
-                lambda given, config: layer_norm(*given, **drop, config=config),
-                lambda given: layer_norm_reference(*given, **drop),
-            )
-        return Trial(
-            (x, residual, w),
-            lambda given, config: rms_norm(*given, **drop, config=config),
-            lambda given: rms_norm_reference(*given, **drop),
-        )
+        x, residual, scales = inputs.rows(facts, rows, cols), inputs.rows(facts, rows, cols), weights(facts, inputs)
+        return Trial.of(run, x, residual, *scales[: len(every.split())], **trial_dropout(facts))
 
-    every = "w b" if centred else "w"
     return tunable(
         Tunable(
-            name=name,
+            name=run.op,
             config=Config,
-            free=("rows",),
-            exact=("cols",),
-            candidates=lambda facts, machine: candidates(facts.exact[0], facts.dtype.itemsize, machine),
+            candidates=row_candidates(candidates),
             supports=lambda config, facts: config.block >= facts.exact[0] or config.rows == 1,
             work=work,
             trial=trial,
@@ -344,8 +322,7 @@ def _tunable(name: str, *, centred: bool) -> Tunable:
     )
 
 
-LAYER_FORWARD = _tunable("residual_layer_norm", centred=True)
-RMS_FORWARD = _tunable("residual_rms_norm", centred=False)
+LAYER_FORWARD, RMS_FORWARD = _tunable(layer_norm, "w b"), _tunable(rms_norm, "w")
 
 
 # -- registration ------------------------------------------------------------------------------------
@@ -378,56 +355,22 @@ def _twin(norm_of: Callable[..., torch.Tensor], *inputs: Any, eps: float = 1e-5,
     return norm_of(s, s.shape[-1:], *scales, eps), s
 
 
-def _statistics(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty((*x.shape[:-1], 1), dtype=wide_type(x.dtype), device=x.device)
+def _gradient(centred: bool, back: Any, dy: Any, inputs: Any, outputs: Any, eps: float = 1e-5, **options: Any) -> Any:
+    if centred:
+        options["bias"] = inputs[3] is not None
+    return back(*dy, outputs[1], inputs[2], *outputs[2:], **options)
 
 
-def _draw_call(count: int, draw: Draw) -> tuple[Any, ...]:
-    cols = draw.width()
-    x, vectors, prob = draw.rows(cols), draw.vectors(cols, count), (0.0, 0.3)[draw.integer(0, 2)]
-    return x, draw.normal(*x.shape), *vectors, 1e-5, prob, draw.seed() if prob else None
-
-
-def _register(name: str, *, centred: bool) -> KernelSpec:
-    run, back = (layer_norm, layer_norm_backward) if centred else (rms_norm, rms_norm_backward)
-    plain = layer_norm_reference if centred else rms_norm_reference
-    plain_back = layer_norm_reference_backward if centred else rms_norm_reference_backward
-
-    def gradient(backward: Any, dy: Any, inputs: Any, outputs: Any, eps: float = 1e-5, **options: Any) -> Any:
-        if centred:
-            options["bias"] = inputs[3] is not None
-        return backward(*dy, outputs[1], inputs[2], *outputs[2:], **options)
-
-    count = 2 if centred else 1
-    operator = Operator(
-        schema=f"{name}(Tensor x, Tensor residual, {'Tensor? w, Tensor? b' if centred else 'Tensor? w'}, float eps,"
-        f" float prob, Tensor? seed) -> (Tensor, Tensor{', Tensor' * count})",
-        inputs="x residual w b" if centred else "x residual w",
-        fake=lambda x, *_: (like(x), like(x), *(_statistics(x) for _ in range(count))),
-        results="y s mean rstd" if centred else "y s rstd",
-        carries=lambda *_: 2,
-        gradients="x residual w b" if centred else "x residual w",
-        by_hand=True,
-        far="x residual",
+for _run, _back, _norm, _centred in (
+    (layer_norm, layer_norm_backward, torch.nn.functional.layer_norm, True),
+    (rms_norm, rms_norm_backward, torch.nn.functional.rms_norm, False),
+):
+    register_kernel(
+        _run,
+        _back,
+        gradient=functools.partial(_gradient, _centred),
+        twin=functools.partial(_twin, _norm),
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=functools.partial(_problems, centred=_centred),
     )
-    return register(
-        KernelSpec(
-            name=name,
-            forward=run,
-            gradient=functools.partial(gradient, back),
-            reference=plain,
-            reference_gradient=functools.partial(gradient, plain_back),
-            twin=functools.partial(_twin, torch.nn.functional.layer_norm if centred else torch.nn.functional.rms_norm),
-            bytes_moved=bytes_moved,
-            flops=flops,
-            problems=functools.partial(_problems, centred=centred),
-            dtypes=FLOATS,
-            limits="none in size; float64 on a GPU",
-            draw_call=functools.partial(_draw_call, count),
-            operators=(operator,),
-        )
-    )
-
-
-SPEC = _register("residual_layer_norm", centred=True)
-RMS_SPEC = _register("residual_rms_norm", centred=False)

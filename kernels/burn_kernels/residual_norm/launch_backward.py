@@ -10,37 +10,44 @@ from typing import Any
 
 import torch
 
-from burn_kernels import dropout, random
+from burn_kernels import norm, random
 from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
 from burn_kernels.launch import (
     Machine,
     ceil_div,
-    check,
+    contiguous,
+    fill,
     launch,
     machine_of,
     next_power,
-    require_axis,
+    rows_key,
     rows_of,
-    runs_kernel,
 )
+from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.norm.kernels_backward import add_shares, normalised, row_gradient, row_means
-from burn_kernels.norm.launch_backward import BackwardConfig, means_of_rows, shares_of, sum_of_shares
+from burn_kernels.norm.launch_backward import (
+    BackwardConfig,
+    means_of_rows,
+    room_for_shares,
+    room_for_sums,
+    shares_of,
+    sum_of_shares,
+)
 from burn_kernels.norm.references import MAX_TILE_COLS, PARTS, weights
-from burn_kernels.norm.references import layer_norm_reference as plain_layer_norm
-from burn_kernels.norm.references import rms_norm_reference as plain_rms_norm
 from burn_kernels.random import Number
 from burn_kernels.residual_norm.references import (
     Drop,
     Gradients,
+    check_dropout,
     flags,
     layer_norm_reference_backward,
     numbers,
-    reference_backward,
     rms_norm_reference_backward,
+    trial_dropout,
 )
 
 STAGED_BYTES = 98_304
@@ -123,6 +130,12 @@ def _backward(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+@launcher(
+    "residual_layer_norm backward",
+    "dy as s, ds as s, s (*batch, cols), w (cols); mean (*batch, 1), rstd (*batch, 1)",
+    reference=layer_norm_reference_backward,
+    options=check_dropout,
+)
 def layer_norm_backward(
     dy: torch.Tensor,
     ds: torch.Tensor | None,
@@ -141,9 +154,15 @@ def layer_norm_backward(
 
     That of w is None where w is, that of b where `bias` is False.  Without dropout the first two are one tensor.
     """
-    return _run_backward("residual_layer_norm", dy, ds, s, w, mean, rstd, bias, (prob, key, stream), config)
+    return _run_backward(dy, ds, s, (w, mean, rstd), (prob, key, stream), bias=bias, config=config)
 
 
+@launcher(
+    "residual_rms_norm backward",
+    "dy as s, ds as s, s (*batch, cols), w (cols); rstd (*batch, 1)",
+    reference=rms_norm_reference_backward,
+    options=check_dropout,
+)
 def rms_norm_backward(
     dy: torch.Tensor,
     ds: torch.Tensor | None,
@@ -157,66 +176,50 @@ def rms_norm_backward(
     config: BackwardConfig | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """The gradients of x, residual and w, as `layer_norm_backward`."""
-    return _run_backward("residual_rms_norm", dy, ds, s, w, None, rstd, False, (prob, key, stream), config)[:3]
+    return _run_backward(dy, ds, s, (w, None, rstd), (prob, key, stream), bias=False, config=config)[:3]
 
 
 def _run_backward(
-    op: str,
     dy: torch.Tensor,
     ds: torch.Tensor | None,
     s: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    rstd: torch.Tensor,
-    bias: bool,
+    vectors: tuple[torch.Tensor | None, ...],
     drop: Drop,
+    *,
+    bias: bool,
     config: BackwardConfig | None,
 ) -> Gradients:
-    op = f"{op} backward"
-    require_axis(op, s)
-    cols, statistics = s.shape[-1], (*s.shape[:-1], 1)
-    tensors = {"dy": dy, "ds": ds, "s": s, "w": w, "mean": mean, "rstd": rstd}
-    shapes = {"dy": s.shape, "ds": s.shape, "w": (cols,), "mean": statistics, "rstd": statistics}
-    check(op, tensors, shapes, alike=["dy", "ds", "s", "w"])
-    dropout.check_probability(op, drop[0])
-    if not runs_kernel(op, dy, s):
-        return reference_backward(dy, ds, s, w, mean, rstd, bias, drop)
-    dropped = drop[0] > 0.0
-    dr = torch.empty(s.shape, dtype=s.dtype, device=s.device)
+    dropped, centred, has_w = drop[0] > 0.0, vectors[1] is not None, vectors[0] is not None
+    dr, (dw, db) = torch.empty(s.shape, dtype=s.dtype, device=s.device), room_for_sums(s, vectors[0], bias)
     dx = torch.empty_like(dr) if dropped else dr
-    dw = torch.empty_like(w, memory_format=torch.contiguous_format) if w is not None else None
-    db = torch.empty(cols, dtype=s.dtype, device=s.device) if bias else None
     if not s.numel():
-        return dx, dr, dw if dw is None else dw.zero_(), db if db is None else db.zero_()
+        fill(0.0, dw, db)
+        return dx, dr, dw, db
     machine = machine_of(s)
     flat_dy, flat_s, flat_ds = rows_of(dy), rows_of(s), None if ds is None else rows_of(ds)
-    rows = flat_s.shape[0]
-    w, mean = (None if t is None else t.contiguous() for t in (w, mean))
-    rstd = rstd.contiguous()
+    flats = [flat for flat in (flat_dy, flat_ds, flat_s) if flat is not None]
+    rows, cols = flat_s.shape
+    vectors = contiguous(*vectors)
     strides = (flat_dy.stride(0), 0 if flat_ds is None else flat_ds.stride(0), flat_s.stride(0))
-    compiled = {"CENTRED": mean is not None, **flags(drop, cols)}
+    compiled = {"CENTRED": centred, **flags(drop, cols)}
 
     def run(config: BackwardConfig) -> None:
         slabs, shares = ceil_div(cols, config.block), shares_of(config, rows, cols, machine)
-        dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=s.device) if dw is not None else None
-        db_shares = torch.empty(shares, cols, dtype=torch.float32, device=s.device) if db is not None else None
-        means = (flat_dy, flat_s, w, mean, rstd, strides[0], strides[2])
-        along, offset = means_of_rows(*means) if slabs > 1 else (None, None)
-        inputs = (flat_dy, flat_ds, flat_s, w, mean, rstd, along, offset, dx if dropped else None, dr)
-        arguments = (*inputs, dw_shares, db_shares, *strides, rows, cols, *numbers(drop, s.dtype))
+        sums = room_for_shares(shares, dw, db)
+        means = means_of_rows(flat_dy, flat_s, *vectors) if slabs > 1 else (None, None)
+        inputs = (flat_dy, flat_ds, flat_s, *vectors, *means, dx if dropped else None, dr)
+        arguments = (*inputs, *sums, *strides, rows, cols, *numbers(drop, s.dtype))
         sizes = {"ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
         launch(_backward, (slabs, shares), s, *arguments, warps=config.warps, stages=config.stages, **compiled, **sizes)
-        sum_of_shares(s, dw_shares, db_shares, dw, db)
+        sum_of_shares(s, sums, (dw, db))
 
-    address = (flat_dy.data_ptr() | flat_s.data_ptr() | (0 if flat_ds is None else flat_ds.data_ptr())) & 15
-    words = f"{PARTS[w is not None, bias]}{' drop' if dropped else ''}{' alone' if ds is None else ''}".strip()
-    call = (s.dtype, rows, cols, tuple(n for n in strides if n), address, words)
-    (RMS_BACKWARD if mean is None else LAYER_BACKWARD).run(s, config, call, run)
+    words = f"{PARTS[has_w, bias]}{' drop' if dropped else ''}{' alone' if ds is None else ''}".strip()
+    (LAYER_BACKWARD if centred else RMS_BACKWARD).run(s, config, rows_key(*flats, flags=words), run)
     return dx, dr, dw, db
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _backward_tunable(name: str, *, centred: bool) -> Tunable:
+def _backward_tunable(run: Launcher[..., Any], *, centred: bool) -> Tunable:
     """The backward's place of choice."""
 
     def work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
@@ -236,29 +239,17 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
         s, dy = (inputs.rows(facts, rows, cols) for _ in range(2))
         ds = None if "alone" in words else inputs.rows(facts, rows, cols)
         w, _ = weights(facts, inputs)
-        drop: dict[str, Any] = {"prob": 0.1, "key": 5, "stream": 7} if "drop" in words else {}
-        bias = "b" in words
         if centred:
-            _, mean, rstd = plain_layer_norm(s, w, None)
-            return Trial(
-                (dy, ds, s, w, mean, rstd),
-                lambda given, config: layer_norm_backward(*given, bias=bias, **drop, config=config),
-                lambda given: layer_norm_reference_backward(*given, bias=bias, **drop),
-            )
-        return Trial(
-            (dy, ds, s, w, plain_rms_norm(s, w)[1]),
-            lambda given, config: rms_norm_backward(*given, **drop, config=config),
-            lambda given: rms_norm_reference_backward(*given, **drop),
-        )
+            _, mean, rstd = norm.layer_norm_reference(s, w, None)
+            return Trial.of(run, dy, ds, s, w, mean, rstd, bias="b" in words, **trial_dropout(facts))
+        return Trial.of(run, dy, ds, s, w, norm.rms_norm_reference(s, w)[1], **trial_dropout(facts))
 
     every = "w b" if centred else "w"
     return tunable(
         Tunable(
-            name=name,
+            name=run.op,
             config=BackwardConfig,
-            free=("rows",),
-            exact=("cols",),
-            candidates=lambda facts, machine: backward_candidates(facts.exact[0], facts.dtype.itemsize, machine),
+            candidates=row_candidates(backward_candidates),
             supports=lambda config, facts: config.rows * config.block <= 2 * MAX_TILE_COLS,
             work=work,
             trial=trial,
@@ -268,5 +259,5 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
     )
 
 
-LAYER_BACKWARD = _backward_tunable("residual_layer_norm backward", centred=True)
-RMS_BACKWARD = _backward_tunable("residual_rms_norm backward", centred=False)
+LAYER_BACKWARD = _backward_tunable(layer_norm_backward, centred=True)
+RMS_BACKWARD = _backward_tunable(rms_norm_backward, centred=False)

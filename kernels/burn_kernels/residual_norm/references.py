@@ -1,14 +1,24 @@
-"""What forward and backward of residual add and norm share: the mask's numbers, and the reference in plain torch."""
+"""The numbers of the mask, and residual add and norm in plain torch: forward and backward share them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 
 from burn_kernels import dropout, norm, random
+from burn_kernels.autotune.key import Facts
 from burn_kernels.launch import wide_type
 from burn_kernels.random import Number
+
+
+class Dropout(TypedDict, total=False):
+    """Options of the dropout, as `dropout.forward` takes them; no dropout without them."""
+
+    prob: float
+    key: Number
+    stream: Number
+
 
 Drop = tuple[float, Number, Number]
 """Probability, key and stream."""
@@ -23,10 +33,20 @@ def numbers(drop: Drop, dtype: torch.dtype) -> tuple[Any, ...]:
 
 
 def flags(drop: Drop, cols: int) -> dict[str, bool]:
-    """What of a dropout is compiled in."""
+    """The constants of a dropout that kernels are compiled with."""
     prob, key, stream = drop
     held = random.flags(key, stream) if prob else random.flags(0, 0)
     return {"DROP": prob > 0.0, "QUADS": cols % 4 == 0, **held}
+
+
+def check_dropout(op: str, *_: object, prob: float = 0.0, **__: object) -> None:
+    """Raises KernelArgumentError for a probability outside its range."""
+    dropout.check_probability(op, prob)
+
+
+def trial_dropout(facts: Facts) -> dict[str, Any]:
+    """The options of dropout in a trial: none if the problem has none."""
+    return {"prob": 0.1, "key": 5, "stream": 7} if "drop" in facts.flags.split() else {}
 
 
 # -- reference ---------------------------------------------------------------------------------------
@@ -36,30 +56,30 @@ def layer_norm_reference(
     w: torch.Tensor | None,
     b: torch.Tensor | None,
     eps: float = 1e-5,
-    *,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
+    **drop: Unpack[Dropout],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Residual add and layer norm in plain torch."""
-    y, s, mean, rstd = reference(x, residual, w, b, eps, (prob, key, stream), centred=True)
-    assert mean is not None
+    """Residual add and layer norm in plain torch: y, s, mean and rstd."""
+    s = _sum(x, residual, **drop)
+    y, mean, rstd = norm.layer_norm_reference(s, w, b, eps)
     return y, s, mean, rstd
 
 
 def rms_norm_reference(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    w: torch.Tensor | None,
-    eps: float = 1e-5,
-    *,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
+    x: torch.Tensor, residual: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5, **drop: Unpack[Dropout]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Residual add and RMS norm in plain torch."""
-    y, s, _, rstd = reference(x, residual, w, None, eps, (prob, key, stream), centred=False)
+    """Residual add and RMS norm in plain torch: y, s and rstd."""
+    s = _sum(x, residual, **drop)
+    y, rstd = norm.rms_norm_reference(s, w, eps)
     return y, s, rstd
+
+
+def _sum(
+    x: torch.Tensor, residual: torch.Tensor, prob: float = 0.0, key: Number = 0, stream: Number = 0
+) -> torch.Tensor:
+    s = x.to(wide_type(x.dtype))
+    if prob:
+        s = s * dropout.mask(prob, key, stream, like=x)
+    return (s + residual).to(x.dtype)
 
 
 def layer_norm_reference_backward(
@@ -67,16 +87,23 @@ def layer_norm_reference_backward(
     ds: torch.Tensor | None,
     s: torch.Tensor,
     w: torch.Tensor | None,
-    mean: torch.Tensor,
+    mean: torch.Tensor | None,
     rstd: torch.Tensor,
     *,
     bias: bool = True,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
+    **drop: Unpack[Dropout],
 ) -> Gradients:
-    """The gradients of residual add and layer norm in plain torch."""
-    return reference_backward(dy, ds, s, w, mean, rstd, bias, (prob, key, stream))
+    """The gradients of residual add and layer norm in plain torch; of RMS norm if `mean` is None."""
+    # in the wide type to the end: g is rounded once, after ds is added
+    wide = wide_type(s.dtype)
+    wide_w = None if w is None else w.to(wide)
+    g, dw, db = norm.layer_norm_reference_backward(dy.to(wide), s.to(wide), wide_w, mean, rstd, bias=bias)
+    if ds is not None:
+        g = g + ds
+    dr = g.to(s.dtype)
+    dx = (g * dropout.mask(**drop, like=s)).to(s.dtype) if drop.get("prob") else dr
+    dw, db = (t if t is None else t.to(s.dtype) for t in (dw, db))
+    return dx, dr, dw, db
 
 
 def rms_norm_reference_backward(
@@ -85,61 +112,7 @@ def rms_norm_reference_backward(
     s: torch.Tensor,
     w: torch.Tensor | None,
     rstd: torch.Tensor,
-    *,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
+    **drop: Unpack[Dropout],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """The gradients of residual add and RMS norm in plain torch."""
-    return reference_backward(dy, ds, s, w, None, rstd, False, (prob, key, stream))[:3]
-
-
-def reference(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    eps: float,
-    drop: Drop,
-    *,
-    centred: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Residual add and layer norm, or RMS norm if not `centred`: y, s, the mean if `centred`, rstd."""
-    s = x.to(wide_type(x.dtype))
-    if drop[0]:
-        s = s * dropout.mask(*drop, like=x)
-    s = (s + residual).to(x.dtype)
-    if centred:
-        y, mean, rstd = norm.layer_norm_reference(s, w, b, eps)
-        return y, s, mean, rstd
-    y, rstd = norm.rms_norm_reference(s, w, eps)
-    return y, s, None, rstd
-
-
-def reference_backward(
-    dy: torch.Tensor,
-    ds: torch.Tensor | None,
-    s: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    rstd: torch.Tensor,
-    bias: bool,
-    drop: Drop,
-) -> Gradients:
-    """The gradients of x, residual, w and b; of RMS norm where `mean` is None."""
-    # in the wide type to the end: g is rounded once, after ds is added
-    wide = wide_type(s.dtype)
-    parts = (t if t is None else t.to(wide) for t in (dy, s, w))
-    wide_dy, wide_s, wide_w = parts
-    assert wide_dy is not None
-    assert wide_s is not None
-    if mean is not None:
-        g, dw, db = norm.layer_norm_reference_backward(wide_dy, wide_s, wide_w, mean, rstd, bias=bias)
-    else:
-        (g, dw), db = norm.rms_norm_reference_backward(wide_dy, wide_s, wide_w, rstd), None
-    if ds is not None:
-        g = g + ds
-    dr = g.to(s.dtype)
-    dx = (g * dropout.mask(*drop, like=s)).to(s.dtype) if drop[0] else dr
-    dw, db = (t if t is None else t.to(s.dtype) for t in (dw, db))
-    return dx, dr, dw, db
+    return layer_norm_reference_backward(dy, ds, s, w, None, rstd, bias=False, **drop)[:3]
