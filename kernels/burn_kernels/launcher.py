@@ -53,37 +53,38 @@ class Launcher(Protocol[P, R_co]):
 
 
 def launcher(
-    op: str, tensors: str, *, reference: Callable[..., Any], options: Callable[..., None] | None = None
+    op: str, table: str, *, reference: Callable[..., Any], options: Callable[..., None] | None = None
 ) -> Callable[[Callable[P, R]], Launcher[P, R]]:
     """Makes a launcher of a function that computes by kernels.
 
     op         the operation, as messages call it
-    tensors    the table of the tensors' shapes
+    table      the tensors with their shapes
     reference  computes the same in plain torch
     options    (op, *arguments of the call) raises for options outside their range
     """
 
     def decorate(function: Callable[P, R]) -> Launcher[P, R]:
-        shapes = Shapes(tensors)
+        shapes = Shapes(table)
         signature = inspect.signature(function)
         first = list(signature.parameters)
         # the tensors are parameters by position: picked from the arguments at once, by name where the call names them
         places = [first.index(name) for name in shapes.names]
-        most = max(places) + 1
+        named, most = list(zip(places, shapes.names, strict=True)), max(places) + 1
         pick = operator.itemgetter(*places) if len(places) > 1 else lambda args: (args[places[0]],)
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             if len(args) >= most:
-                given = pick(args)
+                tensors = pick(args)
             else:
-                bound = signature.bind(*args, **kwargs)
-                given = tuple(map(bound.arguments.get, shapes.names))
-            if not shapes.fit(given):
-                shapes.refuse(op, given)
+                tensors = [args[at] if at < len(args) else kwargs.get(name) for at, name in named]
+                if tensors[shapes.anchor] is None:
+                    signature.bind(*args, **kwargs)  # raises for an argument that is missing
+            if not shapes.fit(tensors):
+                shapes.refuse(op, tensors)
             if options is not None:
                 options(op, *args, **kwargs)
-            if runs_kernel(op, given[shapes.anchor]):
+            if runs_kernel(op, tensors[shapes.anchor]):
                 return function(*args, **kwargs)
             kwargs.pop("config", None)
             return launched.reference(*args, **kwargs)

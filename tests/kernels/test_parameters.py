@@ -50,7 +50,6 @@ OPEN_POSITIONS = {
     "reduce.place_once": 11,
     "reduce.reduce_once": 11,
     "reduce.spread_back": 11,
-    "residual_norm._run_backward": 8,
     "rope._rope": 10,
     "torch._launch": 7,
     "torch.batch_norm": 7,

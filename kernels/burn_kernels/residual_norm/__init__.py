@@ -31,11 +31,12 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
-from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, next_power, rows_key, rows_of
+from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, next_power, rows_key, rows_of, wide_type
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.norm import Config, _scale
 from burn_kernels.norm.launch_backward import BackwardConfig
 from burn_kernels.norm.references import MAX_TILE_COLS, PARTS, weights
+from burn_kernels.operators import Operator, like
 from burn_kernels.prims import inverse_root, quotient
 from burn_kernels.random import Number
 from burn_kernels.residual_norm.launch_backward import (
@@ -355,6 +356,31 @@ def _twin(norm_of: Callable[..., torch.Tensor], *inputs: Any, eps: float = 1e-5,
     return norm_of(s, s.shape[-1:], *scales, eps), s
 
 
+def _statistics(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty((*x.shape[:-1], 1), dtype=wide_type(x.dtype), device=x.device)
+
+
+def _draw_call(count: int, draw: Draw) -> tuple[Any, ...]:
+    cols = draw.width()
+    x, vectors, prob = draw.rows(cols), draw.vectors(cols, count), (0.0, 0.3)[draw.integer(0, 2)]
+    return x, draw.normal(*x.shape), *vectors, 1e-5, prob, draw.seed() if prob else None
+
+
+def _operator(name: str, *, centred: bool) -> Operator:
+    count = 2 if centred else 1
+    return Operator(
+        schema=f"{name}(Tensor x, Tensor residual, {'Tensor? w, Tensor? b' if centred else 'Tensor? w'}, float eps,"
+        f" float prob, Tensor? seed) -> (Tensor, Tensor{', Tensor' * count})",
+        inputs="x residual w b" if centred else "x residual w",
+        fake=lambda x, *_: (like(x), like(x), *(_statistics(x) for _ in range(count))),
+        results="y s mean rstd" if centred else "y s rstd",
+        carries=lambda *_: 2,
+        gradients="x residual w b" if centred else "x residual w",
+        by_hand=True,
+        far="x residual",
+    )
+
+
 def _gradient(centred: bool, back: Any, dy: Any, inputs: Any, outputs: Any, eps: float = 1e-5, **options: Any) -> Any:
     if centred:
         options["bias"] = inputs[3] is not None
@@ -373,4 +399,6 @@ for _run, _back, _norm, _centred in (
         bytes_moved=bytes_moved,
         flops=flops,
         problems=functools.partial(_problems, centred=_centred),
+        draw_call=functools.partial(_draw_call, 2 if _centred else 1),
+        operators=[_operator(_run.op, centred=_centred)],
     )

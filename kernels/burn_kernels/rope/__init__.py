@@ -28,33 +28,24 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.errors import KernelDTypeError, KernelShapeError
-from burn_kernels.launch import (
-    FLOATS,
-    Machine,
-    ceil_div,
-    check,
-    describe,
-    launch,
-    next_power,
-    runs_kernel,
-)
+from burn_kernels.launch import Machine, ceil_div, launch, next_power
+from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator, nothing
 from burn_kernels.prims import sin_cos_of_turn
 from burn_kernels.rope.references import (
     Pair,
+    check_call,
     computed_problems,
     draw_call,
     problems,
     reference,
     reference_computed,
-    rotated,
     turns,
     turns_of,
     twin,
     twin_computed,
 )
-from burn_kernels.spec import KernelSpec, register
+from burn_kernels.spec import KernelSpec, register_kernel
 
 __all__ = [
     "Config",
@@ -197,6 +188,15 @@ def _rope(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+def _check_tables(op: str, q: Any, k: Any, cos: Any, sin: Any, positions: Any = None, **options: Any) -> None:
+    check_call(op, q, k, {"cos": cos, "sin": sin}, positions, options.get("offset", 0))
+
+
+def _check_turns(op: str, q: Any, k: Any, turns: Any, positions: Any = None, **options: Any) -> None:
+    check_call(op, q, k, {"turns": turns}, positions, options.get("offset", 0))
+
+
+@launcher("rope", "q, k; cos, sin, positions", reference=reference, options=_check_tables)
 def forward(
     q: torch.Tensor,
     k: torch.Tensor | None,
@@ -216,9 +216,15 @@ def forward(
     Dtypes: q, k float32, float16, bfloat16, on the CPU float64 too; cos, sin any of them.
     A position without a row in the table raises on the CPU; on a GPU, which is not waited for, it gives NaN.
     """
-    return _run("rope", q, k, (cos, sin), positions, offset, interleaved, config, inverse=False)
+    return _run(q, k, (cos, sin), positions, offset, interleaved, config=config)
 
 
+@launcher(
+    "rope backward",
+    "dq, dk; cos, sin, positions",
+    reference=functools.partial(reference, inverse=True),
+    options=_check_tables,
+)
 def backward(
     dq: torch.Tensor,
     dk: torch.Tensor | None,
@@ -231,9 +237,10 @@ def backward(
     config: Config | None = None,
 ) -> Pair:
     """The gradients of q and k from those of the rotated ones: the inverse rotation."""
-    return _run("rope backward", dq, dk, (cos, sin), positions, offset, interleaved, config, inverse=True)
+    return _run(dq, dk, (cos, sin), positions, offset, interleaved, config=config, inverse=True)
 
 
+@launcher("rope", "q, k; turns, positions", reference=reference_computed, options=_check_turns)
 def forward_computed(
     q: torch.Tensor,
     k: torch.Tensor | None,
@@ -245,9 +252,15 @@ def forward_computed(
     config: Config | None = None,
 ) -> Pair:
     """q and k, rotated by angles that are computed: as `forward`, but `turns` (pairs,) instead of tables."""
-    return _run("rope", q, k, (turns,), positions, offset, interleaved, config, inverse=False)
+    return _run(q, k, (turns,), positions, offset, interleaved, config=config)
 
 
+@launcher(
+    "rope backward",
+    "dq, dk; turns, positions",
+    reference=functools.partial(reference_computed, inverse=True),
+    options=_check_turns,
+)
 def backward_computed(
     dq: torch.Tensor,
     dk: torch.Tensor | None,
@@ -259,36 +272,28 @@ def backward_computed(
     config: Config | None = None,
 ) -> Pair:
     """The gradients of q and k from those of `forward_computed`'s results."""
-    return _run("rope backward", dq, dk, (turns,), positions, offset, interleaved, config, inverse=True)
+    return _run(dq, dk, (turns,), positions, offset, interleaved, config=config, inverse=True)
 
 
 def _run(
-    op: str,
     q: torch.Tensor,
     k: torch.Tensor | None,
     angles: tuple[torch.Tensor, ...],
     positions: torch.Tensor | None,
     offset: int,
     interleaved: bool,
-    config: Config | None,
     *,
-    inverse: bool,
+    config: Config | None,
+    inverse: bool = False,
 ) -> Pair:
-    _check(op, q, k, angles, positions, offset)
-    if not runs_kernel(op, *(x for x in (q, k) if x is not None)):
-        return rotated(q, k, angles, positions, offset, interleaved, inverse=inverse)
-    if q.stride(3) != 1:
-        q = q.contiguous()
-    if k is not None and k.stride(3) != 1:
-        k = k.contiguous()
+    q, k = _ordered(q), None if k is None else _ordered(k)
     qy, ky = torch.empty_like(q), None if k is None else torch.empty_like(k)
     batch, seq, q_heads, cols = q.shape
     k_heads = 0 if k is None else k.shape[2]
     if not batch * seq * cols * (q_heads + k_heads):
         return qy, ky
     pairs = angles[0].shape[-1]
-    none = (0, 0, 0)
-    strides = [none if x is None else x.stride()[:3] for x in (q, k, qy, ky)]
+    strides = [n for x in (q, k, qy, ky) for n in ((0, 0, 0) if x is None else x.stride()[:3])]
     turn, cos, sin, table, length = None, None, None, (0, 0), 0
     if len(angles) == 1:
         turn = angles[0].contiguous()
@@ -297,78 +302,34 @@ def _run(
         if cos.stride() != sin.stride() or cos.stride(-1) != 1:
             cos, sin = cos.contiguous(), sin.contiguous()
         table, length = _table_strides(cos), cos.shape[-2]
-    spread = (0, 0)
-    if positions is not None:
-        shown = positions.expand(batch, seq)
-        spread = (shown.stride(0), shown.stride(1))
+    spread = (0, 0) if positions is None else positions.expand(batch, seq).stride()
+    rest = next_power(cols - 2 * pairs) if cols > 2 * pairs else 0
+    compiled = {"INTERLEAVED": interleaved, "INVERSE": inverse, "PAIRS": next_power(pairs), "REST": rest}
+    tensors = (q, k, qy, ky, cos, sin, turn, positions)
+    numbers = (*strides, *table, *spread, batch * seq, seq, offset, length, q_heads, k_heads)
 
     def run(config: Config) -> None:
         blocks = ceil_div(q_heads, config.heads)
         grid = (ceil_div(batch * seq, config.tokens), blocks + ceil_div(k_heads, config.heads))
-        arguments = (q, k, qy, ky, cos, sin, turn, positions, *(n for group in strides for n in group))
-        numbers = (*table, *spread, batch * seq, seq, offset, length, q_heads, k_heads, blocks, pairs, cols)
-        flags = {"INTERLEAVED": interleaved, "INVERSE": inverse}
-        rest = next_power(cols - 2 * pairs) if cols > 2 * pairs else 0
-        sizes = {"TOKENS": config.tokens, "HEADS": config.heads, "PAIRS": next_power(pairs), "REST": rest}
-        launch(_rope, grid, q, *arguments, *numbers, warps=config.warps, **flags, **sizes)
+        how = {"warps": config.warps, "TOKENS": config.tokens, "HEADS": config.heads, **compiled}
+        launch(_rope, grid, q, *tensors, *numbers, blocks, pairs, cols, **how)
 
     address = (q.data_ptr() | (0 if k is None else k.data_ptr())) & 15
-    spans = tuple(n for group in strides[:2] for n in group)
     layout = (q.is_contiguous() and (k is None or k.is_contiguous()), q.stride(2) > q.stride(1))
-    call = (q.dtype, batch * seq, q_heads, k_heads, pairs, cols, spans, address, layout, interleaved, turn is not None)
-    CHOICE.run(q, config, call, run)
+    sizes = (batch * seq, q_heads, k_heads, pairs, cols)
+    CHOICE.run(q, config, (q.dtype, *sizes, tuple(strides[:6]), address, layout, interleaved, turn is not None), run)
     return qy, ky
+
+
+def _ordered(x: torch.Tensor) -> torch.Tensor:
+    """x with neighbours in memory along its last axis: a result for it has the order of its axes."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _table_strides(table: torch.Tensor) -> tuple[int, int]:
     if table.dim() == 2:
         return 0, table.stride(0)
     return (0 if table.shape[0] == 1 else table.stride(0)), table.stride(1)
-
-
-def _check(
-    op: str,
-    q: torch.Tensor,
-    k: torch.Tensor | None,
-    angles: tuple[torch.Tensor, ...],
-    positions: torch.Tensor | None,
-    offset: int,
-) -> None:
-    names = ("turns",) if len(angles) == 1 else ("cos", "sin")
-    tensors = {"q": q, "k": k, **dict(zip(names, angles, strict=True)), "positions": positions}
-    first = angles[0]
-    fits = q.dim() == 4 and (k is None or (k.dim() == 4 and (*k.shape[:2], k.shape[3]) == (*q.shape[:2], q.shape[3])))
-    if fits:
-        batch, seq = q.shape[:2]
-        if len(angles) == 1:
-            fits = first.dim() == 1
-        else:
-            gathered = first.dim() == 3 and first.shape[0] in (1, batch) and first.shape[1] == seq
-            fits = angles[1].shape == first.shape and (first.dim() == 2 or gathered)
-            fits = fits and not (gathered and (positions is not None or offset))
-        fits = fits and 1 <= first.shape[-1] <= q.shape[3] // 2
-        fits = fits and (positions is None or tuple(positions.shape) in ((seq,), (1, seq), (batch, seq)))
-    if not fits:
-        raise KernelShapeError(
-            f"{op}: the sizes do not fit",
-            given=f"{describe(tensors)}, offset {offset}",
-            expected="q (batch, seq, heads, d_head), k (batch, seq, kv_heads, d_head); turns (pairs,), or cos and "
-            "sin alike (length, pairs), or gathered already (batch or 1, seq, pairs) and then neither positions "
-            "nor an offset; pairs from 1 to d_head / 2; positions (seq,) or (batch or 1, seq)",
-            mend="pass views: q.transpose(1, 2) of (batch, heads, seq, d_head), cos[..., :pairs] of doubled tables",
-        )
-    whole = {"turns": angles[0] if len(angles) == 1 else None, "positions": positions}
-    wrong = {name: x for name, x in whole.items() if x is not None and x.is_floating_point()}
-    tables = {"cos": angles[0], "sin": angles[1]} if len(angles) == 2 else {}
-    wrong |= {name: x for name, x in tables.items() if not x.is_floating_point()}
-    if wrong:
-        raise KernelDTypeError(
-            f"{op}: the element types do not fit",
-            given=describe(wrong),
-            expected="turns and positions of integers, cos and sin of floats",
-            mend="make turns with rope.turns, positions with torch.arange",
-        )
-    check(op, tensors, {}, alike=["q", "k"])
 
 
 # -- selection ---------------------------------------------------------------------------------------
@@ -405,21 +366,11 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
         flat = inputs.rows(facts, tokens, count * cols)
         return flat.as_strided((1, tokens, count, cols), (0, flat.stride(0), cols, 1))
 
-    interleaved = "interleaved" in flags
-    given: tuple[Any, ...] = (heads(q_heads), heads(k_heads))
+    call, options = (heads(q_heads), heads(k_heads)), {"interleaved": "interleaved" in flags}
     if "computed" in flags:
-        steps = turns(2 * pairs, device=inputs.device)
-        return Trial(
-            (*given, steps),
-            lambda given, config: forward_computed(*given, interleaved=interleaved, config=config),
-            lambda given: reference_computed(*given, interleaved=interleaved),
-        )
+        return Trial.of(forward_computed, *call, turns(2 * pairs, device=inputs.device), **options)
     angle = inputs.normal(tokens, pairs, dtype=torch.float32)
-    return Trial(
-        (*given, angle.cos(), angle.sin()),
-        lambda given, config: forward(*given, interleaved=interleaved, config=config),
-        lambda given: reference(*given, interleaved=interleaved),
-    )
+    return Trial.of(forward, *call, angle.cos(), angle.sin(), **options)
 
 
 def _problems_of(rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
@@ -450,12 +401,7 @@ CHOICE = tunable(
 )
 
 
-# -- registration ------------------------------------------------------------------------------------
-def _ordered(x: torch.Tensor) -> torch.Tensor:
-    """x with neighbours in memory along its last axis: a result for it has the order of its axes."""
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
+# -- registration -----------------------------------------------------------------------------------
 def _turn_back(name: str, saved: Any, dq: torch.Tensor | None, dk: torch.Tensor | None) -> Any:
     """The gradients of q and k, by the same operator with the rotation reversed."""
     op = getattr(torch.ops.burn_kernels, name)
@@ -475,7 +421,7 @@ def _turned_twin(run: Any, q: torch.Tensor, k: torch.Tensor | None, *, inverse: 
     return run(q, q if k is None else k, **options)[: 1 if k is None else 2]
 
 
-def _operator(name: str, angles: str, run: Any, back: Any, plain: Any) -> Operator:
+def _operator(name: str, angles: str, run: Any, back: Any) -> Operator:
     names = " ".join(word.split()[1] for word in angles.split(", "))
 
     def turn(q: torch.Tensor, k: torch.Tensor | None, *, inverse: bool, **options: Any) -> Any:
@@ -492,7 +438,6 @@ def _operator(name: str, angles: str, run: Any, back: Any, plain: Any) -> Operat
         results="y z",
         carries=lambda q, k, *_: 1 if k is None else 2,
         forward=turn,
-        reference=plain,
         gradients="q k",
         saved=f"{names} positions offset interleaved inverse",
         facts=lambda q, k, *_: k is not None,
@@ -502,34 +447,21 @@ def _operator(name: str, angles: str, run: Any, back: Any, plain: Any) -> Operat
     )
 
 
-def _register(name: str, angles: str, run: Any, back: Any, plain: Any, twin: Any, problems: Any) -> KernelSpec:
-    undone = functools.partial(plain, inverse=True)
-    return register(
-        KernelSpec(
-            name=name,
-            forward=run,
-            gradient=lambda dy, inputs, outputs, **options: back(*dy, **options),
-            reference=plain,
-            reference_gradient=lambda dy, inputs, outputs, **options: undone(*dy, **options),
-            twin=twin,
-            bytes_moved=bytes_moved,
-            flops=flops,
-            problems=problems,
-            dtypes=FLOATS,
-            limits="none in size; float64 on a GPU",
-            draw_call=functools.partial(draw_call, name),
-            operators=(_operator(name, angles, run, back, plain),),
-        )
+def _register(name: str, angles: str, run: Any, back: Any, **parts: Any) -> KernelSpec:
+    return register_kernel(
+        run,
+        back,
+        name=name,
+        gradient=lambda back, dy, inputs, outputs, **options: back(*dy, **options),
+        bytes_moved=bytes_moved,
+        flops=flops,
+        draw_call=functools.partial(draw_call, name),
+        operators=[_operator(name, angles, run, back)],
+        **parts,
     )
 
 
-SPEC = _register("rope", "Tensor cos, Tensor sin", forward, backward, reference, twin, problems)
+SPEC = _register("rope", "Tensor cos, Tensor sin", forward, backward, twin=twin, problems=problems)
 COMPUTED_SPEC = _register(
-    "rope_computed",
-    "Tensor turns",
-    forward_computed,
-    backward_computed,
-    reference_computed,
-    twin_computed,
-    computed_problems,
+    "rope_computed", "Tensor turns", forward_computed, backward_computed, twin=twin_computed, problems=computed_problems
 )

@@ -1,4 +1,4 @@
-"""What rotary embedding has beside its kernel: frequencies, the rotation in plain torch, problems to check it on."""
+"""Rotary embedding beside its kernel: frequencies, checks, the rotation in plain torch, problems to check it on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from burn_kernels.errors import KernelArgumentError
-from burn_kernels.launch import wide_type
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
+from burn_kernels.launch import describe, wide_type
 from burn_kernels.spec import Draw, Problem
 
 Pair = tuple[torch.Tensor, torch.Tensor | None]
@@ -41,6 +41,51 @@ def turns_of(frequencies: Sequence[float], *, device: torch.device | str = "cpu"
     return torch.tensor(signed, dtype=torch.int64, device=device)
 
 
+# -- checks ------------------------------------------------------------------------------------------
+def check_call(
+    op: str,
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    tables: dict[str, torch.Tensor],
+    positions: torch.Tensor | None,
+    offset: int,
+) -> None:
+    """Raises KernelShapeError or KernelDTypeError for angles or positions that do not fit q and k."""
+    first, *others = tables.values()
+    fits = q.dim() == 4 and (k is None or (k.dim() == 4 and (*k.shape[:2], k.shape[3]) == (*q.shape[:2], q.shape[3])))
+    if fits:
+        batch, seq = q.shape[:2]
+        if others:
+            gathered = first.dim() == 3 and first.shape[0] in (1, batch) and first.shape[1] == seq
+            fits = others[0].shape == first.shape and (first.dim() == 2 or gathered)
+            fits = fits and not (gathered and (positions is not None or offset))
+        else:
+            fits = first.dim() == 1
+        fits = fits and 1 <= first.shape[-1] <= q.shape[3] // 2
+        fits = fits and (positions is None or tuple(positions.shape) in ((seq,), (1, seq), (batch, seq)))
+    if not fits:
+        raise KernelShapeError(
+            f"{op}: the sizes do not fit",
+            given=f"{describe({'q': q, 'k': k, **tables, 'positions': positions})}, offset {offset}",
+            expected="q (batch, seq, heads, d_head), k (batch, seq, kv_heads, d_head); turns (pairs,), or cos and "
+            "sin alike (length, pairs), or gathered already (batch or 1, seq, pairs) and then neither positions "
+            "nor an offset; pairs from 1 to d_head / 2; positions (seq,) or (batch or 1, seq)",
+            mend="pass views: q.transpose(1, 2) of (batch, heads, seq, d_head), cos[..., :pairs] of doubled tables",
+        )
+    wrong = {
+        name: x
+        for name, x in {**tables, "positions": positions}.items()
+        if x is not None and x.is_floating_point() is (name in ("turns", "positions"))
+    }
+    if wrong:
+        raise KernelDTypeError(
+            f"{op}: the element types do not fit",
+            given=describe(wrong),
+            expected="turns and positions of integers, cos and sin of floats",
+            mend="make turns with rope.turns, positions with torch.arange",
+        )
+
+
 # -- reference ---------------------------------------------------------------------------------------
 def reference(
     q: torch.Tensor,
@@ -54,7 +99,7 @@ def reference(
     inverse: bool = False,
 ) -> Pair:
     """The rotation, or its inverse, in plain torch."""
-    return rotated(q, k, (cos, sin), positions, offset, interleaved, inverse=inverse)
+    return _rotate(q, k, (cos, sin), positions, offset, interleaved, inverse=inverse)
 
 
 def reference_computed(
@@ -68,20 +113,18 @@ def reference_computed(
     inverse: bool = False,
 ) -> Pair:
     """As `reference`, with computed angles."""
-    return rotated(q, k, (turns,), positions, offset, interleaved, inverse=inverse)
+    return _rotate(q, k, (turns,), positions, offset, interleaved, inverse=inverse)
 
 
-def rotated(
+def _rotate(
     q: torch.Tensor,
     k: torch.Tensor | None,
     angles: tuple[torch.Tensor, ...],
     positions: torch.Tensor | None,
     offset: int,
     interleaved: bool,
-    *,
     inverse: bool,
 ) -> Pair:
-    """The rotation by tables (cos, sin) or computed angles (turns,), or its inverse."""
     wide = wide_type(q.dtype)
     if len(angles) == 2 and angles[0].dim() == 3:
         cos, sin = angles
