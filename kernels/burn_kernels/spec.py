@@ -191,7 +191,7 @@ def register(spec: KernelSpec) -> KernelSpec:
 
 def register_kernel(
     forward: Launcher[..., Any],
-    backward: Launcher[..., Any] | None = None,
+    backward: Callable[..., Any] | None = None,
     *,
     twin: Callable[..., Any],
     name: str = "",
@@ -202,6 +202,7 @@ def register_kernel(
 ) -> KernelSpec:
     """Registers the operation of a launcher with its reference, and both gradients of the backward's launcher.
 
+    backward   a launcher, or a function that launches nothing: then it is its own reference
     name       the operation's name, if it is not the launcher's
     gradient   (back, dy, inputs, outputs, **options) -> the gradients, by calling `back`: `backward` or its reference
     options    options of all of these that make this operation; operators of PyTorch take them as arguments
@@ -210,7 +211,7 @@ def register_kernel(
     functions: dict[str, Any] = {"forward": forward, "reference": forward.reference, "twin": twin}
     if backward is not None and gradient is not None:
         functions["gradient"] = functools.partial(gradient, backward)
-        functions["reference_gradient"] = functools.partial(gradient, backward.reference)
+        functions["reference_gradient"] = functools.partial(gradient, getattr(backward, "reference", backward))
     whole = [replace(op, **{key: getattr(op, key) or call for key, call in functions.items()}) for op in operators]
     if options:
         functions = {key: functools.partial(call, **options) for key, call in functions.items()}

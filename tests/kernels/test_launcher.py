@@ -91,8 +91,8 @@ def test_both_are_refused_the_same_arguments(kernels: bool) -> None:
         call(torch.ones(2, 3), 3)
     with pytest.raises(KernelDTypeError, match=r"(?s)toy: the element types.*int64.*one float type for x.*x\.to"):
         call(torch.ones(2, 3, dtype=torch.int64), 2)
-    with pytest.raises(TypeError, match="missing a required argument: 'n'"):
-        toy(x=torch.ones(2, 3))  # type: ignore[call-arg]  # that is the fault
+    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+        toy(n=2)  # type: ignore[call-arg]  # that is the fault
 
 
 def test_a_trial_runs_a_launcher_beside_its_reference() -> None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import builtins
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,7 +30,8 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel
+from burn_kernels.launch import Machine, ceil_div, check, fill, launch, machine_of, next_power
+from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.operators import Operator
 from burn_kernels.reduce.kernels import (
     Config,
@@ -53,19 +53,21 @@ from burn_kernels.reduce.references import (
     Plan,
     axes_of,
     check_axes,
+    check_saved,
     count_of,
     draw_call,
     kept_type,
+    plain,
+    plain_back,
     plan_of,
     problems,
     reduced,
     reference,
-    reference_back,
     shape_of,
     twin,
     usual_size,
 )
-from burn_kernels.spec import KernelSpec, register
+from burn_kernels.spec import register_kernel
 
 __all__ = [
     "KINDS",
@@ -101,6 +103,7 @@ def flops(x: torch.Tensor, *_: object, backward: bool = False, **__: object) -> 
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+@launcher("sum", "x", reference=functools.partial(plain, "sum"), options=check_axes)
 def sum(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
     """The sum over the axes `dim`, all if None, in the type of x.
 
@@ -110,11 +113,13 @@ def sum(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Con
     return _run("sum", x, dim, keepdim, 0.0, config)[0]
 
 
+@launcher("mean", "x", reference=functools.partial(plain, "mean"), options=check_axes)
 def mean(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
     """The mean over the axes `dim`; shapes and types as `sum`.  Of no elements NaN."""
     return _run("mean", x, dim, keepdim, 0.0, config)[0]
 
 
+@launcher("var", "x", reference=functools.partial(plain, "var"), options=check_axes)
 def var(
     x: torch.Tensor,
     dim: Axes = None,
@@ -132,6 +137,7 @@ def var(
     return y, middle
 
 
+@launcher("logsumexp", "x", reference=functools.partial(plain, "logsumexp"), options=check_axes)
 def logsumexp(
     x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -145,21 +151,25 @@ def logsumexp(
     return y, exact
 
 
+@launcher("amax", "x", reference=functools.partial(plain, "amax"), options=check_axes)
 def amax(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
     """The largest element over the axes `dim`, NaN if there is one; shapes and types as `sum`."""
     return _run("amax", x, dim, keepdim, 0.0, config)[0]
 
 
+@launcher("amin", "x", reference=functools.partial(plain, "amin"), options=check_axes)
 def amin(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
     """The smallest element over the axes `dim`, NaN if there is one; shapes and types as `sum`."""
     return _run("amin", x, dim, keepdim, 0.0, config)[0]
 
 
+@launcher("argmax", "x", reference=functools.partial(plain, "argmax"), options=check_axes)
 def argmax(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
     """Where the largest element is along `dim`, or in x read in order if None: int64, the first of equals."""
     return _run("argmax", x, dim, keepdim, 0.0, config)[0]
 
 
+@launcher("argmin", "x", reference=functools.partial(plain, "argmin"), options=check_axes)
 def argmin(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
     """Where the smallest element is, as `argmax`."""
     return _run("argmin", x, dim, keepdim, 0.0, config)[0]
@@ -176,6 +186,7 @@ def mean_backward(dy: torch.Tensor, x: torch.Tensor, dim: Axes = None, *, keepdi
     return (wide / count_of(x, axes_of("mean backward", x, dim))).expand(x.shape)
 
 
+@launcher("var backward", "dy, x; mean", reference=functools.partial(plain_back, "var"), options=check_saved)
 def var_backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -187,9 +198,10 @@ def var_backward(
     config: Config | None = None,
 ) -> torch.Tensor:
     """The gradient of x from that of the variance; `mean` as `var` gave it."""
-    return _run_back("var", dy, x, mean, dim, keepdim, correction, config)
+    return _run_back("var", dy, x, mean, axes_of("var", x, dim), correction, config)
 
 
+@launcher("logsumexp backward", "dy, x; y", reference=functools.partial(plain_back, "logsumexp"), options=check_saved)
 def logsumexp_backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -200,9 +212,10 @@ def logsumexp_backward(
     config: Config | None = None,
 ) -> torch.Tensor:
     """The gradient of x from that of `logsumexp`; y is either of its results, the second leaves less."""
-    return _run_back("logsumexp", dy, x, y, dim, keepdim, 0.0, config)
+    return _run_back("logsumexp", dy, x, y, axes_of("logsumexp", x, dim), 0.0, config)
 
 
+@launcher("extreme backward", "dy, x; y", reference=functools.partial(plain_back, "extreme"), options=check_saved)
 def extreme_backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -213,7 +226,7 @@ def extreme_backward(
     config: Config | None = None,
 ) -> torch.Tensor:
     """The gradient of x from that of `amax`'s or `amin`'s result y: elements that equal y share it alike."""
-    return _run_back("extreme", dy, x, y, dim, keepdim, 0.0, config)
+    return _run_back("extreme", dy, x, y, axes_of("extreme", x, dim), 0.0, config)
 
 
 def _with_ones(op: str, y: torch.Tensor, x: torch.Tensor, dim: Axes, keepdim: bool) -> torch.Tensor:
@@ -226,9 +239,7 @@ def _with_ones(op: str, y: torch.Tensor, x: torch.Tensor, dim: Axes, keepdim: bo
 def _run(
     kind: str, x: torch.Tensor, dim: Axes, keepdim: bool, correction: float, config: Config | None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    axes = check_axes(kind, x, dim)
-    if not runs_kernel(kind, x):
-        return reduced(kind, x, axes, keepdim, correction)
+    axes = axes_of(kind, x, dim)
     shape, count = shape_of(x, axes, keepdim), count_of(x, axes)
     places = kind in ("argmax", "argmin")
     y = torch.empty(shape, dtype=torch.int64 if places else x.dtype, device=x.device)
@@ -238,8 +249,8 @@ def _run(
     if not y.numel():
         return y, middle
     if not count:
-        nothing = {"sum": 0.0, "logsumexp": -math.inf}.get(kind, math.nan)
-        return y.fill_(nothing), middle if middle is None else middle.fill_(nothing)
+        fill({"sum": 0.0, "logsumexp": -math.inf}.get(kind, math.nan), y, middle)
+        return y, middle
     divisor = {"mean": float(count), "var": builtins.max(count - correction, 0.0)}.get(kind, 1.0)
     _forward(kind, x, axes, None, y, middle, divisor, config)
     return y, middle
@@ -305,17 +316,10 @@ def _run_back(
     dy: torch.Tensor,
     x: torch.Tensor,
     like: torch.Tensor,
-    dim: Axes,
-    keepdim: bool,
+    axes: tuple[int, ...],
     correction: float,
     config: Config | None,
 ) -> torch.Tensor:
-    op = f"{kind} backward"
-    axes = axes_of(op, x, dim)
-    shape = shape_of(x, axes, keepdim)
-    check(op, {"dy": dy, "x": x, "saved": like}, {"dy": shape, "saved": shape}, alike=["dy", "x"])
-    if not runs_kernel(op, dy, x):
-        return reference_back(kind, dy, x, like, axes, correction)
     dx = torch.empty_like(x)
     if not x.numel():
         return dx
@@ -325,7 +329,7 @@ def _run_back(
     dy, like, machine = dy.contiguous(), like.contiguous(), machine_of(x)
     ties = None
     if kind == "extreme":
-        ties = torch.empty(shape, dtype=torch.float32, device=x.device)
+        ties = torch.empty(dy.shape, dtype=torch.float32, device=x.device)
         _forward("ties", x, axes, like, ties, None, 1.0, config)
     plan = plan_of(x, axes, ordered=False)
     out = dx
@@ -382,6 +386,14 @@ def _choices(facts: Facts, machine: Machine, *, back: bool) -> list[Config]:
 _FORMS: dict[str, Form] = {"var": "moments", "amax": "peaks", "amin": "peaks", "logsumexp": "exponentials"}
 
 
+_FORWARDS: dict[str, Launcher[..., Any]] = dict(
+    zip(KINDS, (sum, mean, var, logsumexp, amax, amin, argmax, argmin), strict=True)
+)
+_BACKWARDS: dict[str, Launcher[..., Any]] = {
+    "var": var_backward, "logsumexp": logsumexp_backward, "extreme": extreme_backward,
+}  # fmt: skip
+
+
 def _tunable(name: str, *, back: bool) -> Tunable:
     def work(config: Config, facts: Facts, machine: Machine) -> Work:
         (outer, inner, length), size = facts.free, facts.dtype.itemsize
@@ -399,20 +411,10 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             x = inputs.rows(facts, outer * length, inner).unflatten(0, (outer, length))
         dim = 2 if way == "along" else 1
         if back:
-            forward = {"extreme": "amax"}.get(kind, kind)
-            y, middle = reduced(forward, x, (dim,), False, 1.0)
+            y, middle = reduced({"extreme": "amax"}.get(kind, kind), x, (dim,), False, 1.0)
             dy = inputs.normal(*y.shape, dtype=facts.dtype)
-            call = functools.partial(_run_back, kind, dim=dim, keepdim=False, correction=1.0)
-            return Trial(
-                (dy, x, y if middle is None else middle),
-                lambda given, config: call(*given, config=config),
-                lambda given: reference_back(kind, given[0], given[1], given[2], (dim,), 1.0),
-            )
-        return Trial(
-            (x,),
-            lambda given, config: [y for y in _run(kind, given[0], dim, False, 1.0, config) if y is not None],
-            lambda given: [y for y in reduced(kind, given[0], (dim,), False, 1.0) if y is not None],
-        )
+            return Trial.of(_BACKWARDS[kind], dy, x, y if middle is None else middle, dim)
+        return Trial.of(_FORWARDS[kind], x, dim)
 
     def problems_of(rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
         align, kinds = alignment(cols * dtype.itemsize), ("var", "logsumexp", "extreme") if back else KINDS
@@ -445,25 +447,6 @@ BACKWARD = _tunable("reduce backward", back=True)
 
 
 # -- registration ------------------------------------------------------------------------------------
-def _gradient(kind: str, kernels: bool, dy: Any, inputs: Any, outputs: Any, dim: Axes = None, **options: Any) -> Any:
-    (x,) = inputs
-    if kind == "sum":
-        return (sum_backward(dy, x, dim, **options),)
-    if kind == "mean":
-        return (mean_backward(dy, x, dim, **options),)
-    which = "extreme" if kind in ("amax", "amin") else kind
-    saved = outputs[-1]
-    if kernels:
-        back: Callable[..., torch.Tensor] = globals()[f"{which}_backward"]
-        return (back(dy, x, saved, dim, **options),)
-    return (reference_back(which, dy, x, saved, axes_of(kind, x, dim), options.get("correction", 1.0)),)
-
-
-def _plain(kind: str, x: torch.Tensor, dim: Axes = None, **options: Any) -> Any:
-    y, middle = reference(kind, x, dim, **options)
-    return y if middle is None else (y, middle)
-
-
 def _fake(kind: str, x: torch.Tensor, dim: Axes, keepdim: bool, *_: object) -> Any:
     shape = shape_of(x, axes_of(kind, x, dim), keepdim)
     y = torch.empty(shape, dtype=torch.int64 if kind.startswith("arg") else x.dtype, device=x.device)
@@ -507,28 +490,25 @@ def _operator(kind: str) -> Operator:
     )
 
 
-def _register(kind: str, run: Callable[..., object]) -> KernelSpec:
-    places = kind in ("argmax", "argmin")
-    return register(
-        KernelSpec(
-            name=kind,
-            forward=run,
-            gradient=None if places else functools.partial(_gradient, kind, True),
-            reference=functools.partial(_plain, kind),
-            reference_gradient=None if places else functools.partial(_gradient, kind, False),
-            twin=functools.partial(twin, kind),
-            bytes_moved=bytes_moved,
-            flops=flops,
-            problems=functools.partial(problems, kind=kind),
-            dtypes=FLOATS,
-            limits="none in size; float64 on a GPU",
-            size=functools.partial(usual_size, kind),
-            draw_call=functools.partial(draw_call, kind),
-            operators=(_operator(kind),),
-        )
+def _gradient_of_view(back: Any, dy: Any, inputs: Any, outputs: Any, dim: Axes = None, **options: Any) -> Any:
+    return (back(dy, *inputs, dim, **options),)
+
+
+def _gradient(back: Any, dy: Any, inputs: Any, outputs: Any, dim: Axes = None, **options: Any) -> Any:
+    return (back(dy, *inputs, outputs[-1], dim, **options),)
+
+
+for _kind, _run_kind in _FORWARDS.items():
+    _views = {"sum": sum_backward, "mean": mean_backward}
+    register_kernel(
+        _run_kind,
+        _views.get(_kind) or _BACKWARDS.get("extreme" if _kind in ("amax", "amin") else _kind),
+        gradient=_gradient_of_view if _kind in _views else _gradient,
+        twin=functools.partial(twin, _kind),
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=functools.partial(problems, kind=_kind),
+        size=functools.partial(usual_size, _kind),
+        draw_call=functools.partial(draw_call, _kind),
+        operators=[_operator(_kind)],
     )
-
-
-_FORWARDS: tuple[Callable[..., object], ...] = (sum, mean, var, logsumexp, amax, amin, argmax, argmin)
-
-SPECS = [_register(kind, run) for kind, run in zip(KINDS, _FORWARDS, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -37,15 +38,24 @@ class Plan(NamedTuple):
 
 def axes_of(op: str, x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
     """The axes as numbers from 0, in order.  Raises: KernelShapeError for one that x has not, or twice."""
-    given = range(x.dim()) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
-    axes = [axis + x.dim() if axis < 0 else axis for axis in given]
-    if any(not 0 <= axis < x.dim() for axis in axes) or len(set(axes)) < len(axes):
+    axes = _axes_among(x.dim(), dim if dim is None or isinstance(dim, int) else tuple(dim))
+    if axes is None:
         raise KernelShapeError(
             f"{op}: no such axes",
             given=f"dim {dim} of {describe({'x': x})}",
             expected=f"different axes from {-x.dim()} to {x.dim() - 1}, or None for all",
             mend="count axes from 0, or from the end with -1",
         )
+    return axes
+
+
+@functools.lru_cache(maxsize=1024)
+def _axes_among(count: int, dim: int | tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The axes among `count` as numbers from 0, in order; None if there are none of these numbers, or one is twice."""
+    numbers = range(count) if dim is None else (dim,) if isinstance(dim, int) else dim
+    axes = [axis + count if axis < 0 else axis for axis in numbers]
+    if any(not 0 <= axis < count for axis in axes) or len(set(axes)) < len(axes):
+        return None
     return tuple(sorted(axes))
 
 
@@ -95,19 +105,33 @@ def kept_type(kind: str, dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if kind == "logsumexp" and dtype == wide else wide
 
 
-def check_axes(kind: str, x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
-    """The axes of a call.  Raises: KernelArgumentError for an extreme of nothing, a place along several axes."""
-    axes = axes_of(kind, x, dim)
-    check(kind, {"x": x}, {}, alike=["x"])
-    several = kind.startswith("arg") and dim is not None and not isinstance(dim, int)
-    if several or (kind in KINDS[4:] and not count_of(x, axes)):
+def check_axes(op: str, x: torch.Tensor, dim: Axes = None, **_: object) -> None:
+    """Raises KernelShapeError for axes that x has not, KernelArgumentError for an extreme of no elements and for a
+    place along several axes."""
+    axes = axes_of(op, x, dim)
+    several = op.startswith("arg") and dim is not None and not isinstance(dim, int)
+    if several or (op in KINDS[4:] and not count_of(x, axes)):
         raise KernelArgumentError(
-            f"{kind}: {'places along several axes' if several else 'of no elements'}",
+            f"{op}: {'places along several axes' if several else 'of no elements'}",
             given=f"dim {dim} of {describe({'x': x})}",
             expected="one axis, or None for a place in x read in order" if several else "at least one element",
             mend="flatten the axes first" if several else "leave such tensors out",
         )
-    return axes
+
+
+def check_saved(
+    op: str,
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    saved: torch.Tensor,
+    dim: Axes = None,
+    *,
+    keepdim: bool = False,
+    **_: Any,
+) -> None:
+    """Raises KernelShapeError where dy and what the forward saved are no results for x."""
+    shape = shape_of(x, axes_of(op, x, dim), keepdim)
+    check(op, {"dy": dy, "x": x, "saved": saved}, {"dy": shape, "saved": shape}, alike=["dy", "x"])
 
 
 # -- reference ---------------------------------------------------------------------------------------
@@ -115,7 +139,9 @@ def reference(
     kind: str, x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, correction: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The reduction `kind`, one of KINDS, in plain torch; and what the gradient of var and logsumexp takes of it."""
-    return reduced(kind, x, check_axes(kind, x, dim), keepdim, correction)
+    check(kind, {"x": x}, {}, alike=["x"])
+    check_axes(kind, x, dim)
+    return reduced(kind, x, axes_of(kind, x, dim), keepdim, correction)
 
 
 def reduced(
@@ -160,6 +186,20 @@ def reference_back(
         same = (wide == known).to(wide.dtype)
         dx = g * same / (same.sum(axes, keepdim=True) if axes else same)
     return dx.to(x.dtype)
+
+
+def plain(kind: str, x: torch.Tensor, dim: Axes = None, **options: Any) -> Any:
+    """The results of the launcher of `kind`, in plain torch."""
+    y, middle = reference(kind, x, dim, **options)
+    return y if middle is None else (y, middle)
+
+
+def plain_back(
+    kind: str, dy: torch.Tensor, x: torch.Tensor, saved: torch.Tensor, dim: Axes = None, *, keepdim: bool = False,
+    correction: float = 1.0,
+) -> torch.Tensor:  # fmt: skip
+    """The gradient of the launcher of `kind`, in plain torch."""
+    return reference_back(kind, dy, x, saved, axes_of(kind, x, dim), correction)
 
 
 # -- registration ------------------------------------------------------------------------------------
