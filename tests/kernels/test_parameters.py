@@ -16,10 +16,6 @@ ROOT = Path(burn_kernels.__file__).parent
 MOST_OF_KERNEL, MOST_OF_DEVICE_FUNCTION, MOST_OF_HOST_FUNCTION, MOST_BY_POSITION = 32, 24, 20, 6
 OPEN_PARAMETERS = {
     "channel_norm._write_slopes": 30,
-    "convolution._add_taps": 28,
-    "convolution.convolve": 44,
-    "convolution.convolve_tiles": 35,
-    "convolution.sums_at": 34,
     "rope._rope": 39,
 }
 """Functions with more parameters than they may have."""
@@ -35,12 +31,6 @@ OPEN_POSITIONS = {
     "channel_norm.normalize": 18,
     "channel_norm.slopes_of_parts": 20,
     "channel_norm.sums_of_parts": 16,
-    "convolution._add_taps": 8,
-    "convolution._columns": 7,
-    "convolution.convolve": 28,
-    "convolution.convolve_tiles": 19,
-    "convolution.sums_at": 23,
-    "convolution.weigh_tiles": 17,
     "lion._lion": 7,
     "matmul._ending": 9,
     "matmul._tiles": 13,

@@ -151,6 +151,16 @@ def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 # -- source --------------------------------------------------------------------------------------------
+_IMPORT: Final = (
+    "from burn_kernels.convolution.kernels import Form, ImageStrides, Pixels, Sizes, Steps, WeightStrides, sums_at"
+)
+
+
+def _group(name: str, *values: int) -> str:
+    """The text of a named tuple of numbers."""
+    return f"{name}({', '.join(map(str, values))})"
+
+
 def _source(ending: Triton, size: Convolution, strides: Sequence[int], result: TensorSpec) -> str:
     _, channels, height, width, outs, kernel_h, kernel_w, *steps, groups = size.sizes
     batch, _, rows, cols = result.shape
@@ -158,18 +168,19 @@ def _source(ending: Triton, size: Convolution, strides: Sequence[int], result: T
     pointers, outputs = list(ending.pointers.values()), [f"q{n}" for n in range(len(ending.needs.results))]
     numbers = [argument.name for argument in ending.numbers.arguments.values()]
     own = ["x_ptr", "w_ptr", *(["b_ptr"] if size.bias else [])]
-    lines = header(title_of(ending.needs.body), ending.helpers, "from burn_kernels.convolution.kernels import sums_at")
+    lines = header(title_of(ending.needs.body), ending.helpers, _IMPORT)
     names = [*pointers, *outputs, *numbers, "made", "x", "inside", "XB: tl.constexpr"]
     lines += ["", "", "@triton.jit", f"def ending({', '.join(names)}):"]
     lines += [f"    {line}" for line in ending.lines[Place.EACH]]
     names = [*own, *pointers, *outputs, *numbers, "OUTS: tl.constexpr", "PIXELS: tl.constexpr"]
     lines += ["", "", decorator([] if ending.held else numbers), f"def KERNEL({', '.join(names)}):"]
     masked = any(steps[2:4])
+    weights = (targets * sources * kernel_h * kernel_w, sources * kernel_h * kernel_w, kernel_h * kernel_w)
     arguments = [
-        *own[:2], "b_ptr" if size.bias else "None", "n", f"place // {cols}", f"place % {cols}", "valid", "group", "out",
-        *map(str, strides), str(targets * sources * kernel_h * kernel_w), str(sources * kernel_h * kernel_w),
-        str(kernel_h * kernel_w), str(height), str(width), str(sources), str(targets), *map(str, steps), "False",
-        "False", str(masked), str(kernel_h), str(kernel_w), "OUTS", "PIXELS",
+        *own[:2], "b_ptr" if size.bias else "None", f"Pixels(n, place // {cols}, place % {cols}, valid)", "group",
+        "out", _group("ImageStrides", *strides), _group("WeightStrides", *weights),
+        _group("Sizes", height, width, rows, cols, sources, targets, groups), _group("Steps", *steps),
+        _group("Form", False, False, masked, kernel_h, kernel_w), "OUTS", "PIXELS",
         "False",  # one sum of all channels, as the forward of burn_kernels
     ]  # fmt: skip
     passed = ", ".join([*pointers, *outputs, *numbers, "total[o]", "x", "inside", "PIXELS"])

@@ -56,7 +56,12 @@ from burn_kernels.convolution.kernels import (
     LIBRARY,
     LIBRARY_WEIGHTS,
     Config,
+    Form,
+    ImageStrides,
+    Sizes,
+    Steps,
     WeightConfig,
+    WeightStrides,
     convolve,
     direct_candidates,
     tile_candidates,
@@ -188,27 +193,24 @@ def forward(
             found.append(_by_torch(x, w, b, made, rest))
             return
         pixels, blocks = shape[0] * shape[2] * shape[3], ceil_div(made.targets, config.outs)
-        weights = (made.targets * made.sources * made.taps, made.sources * made.taps, made.taps)
-        sizes = (made.height, made.width, made.out_h, made.out_w, made.sources, made.targets, made.groups)
+        grid = (ceil_div(pixels, config.pixels), made.groups * blocks)
+        weights = WeightStrides(made.targets * made.sources * made.taps, made.sources * made.taps, made.taps)
+        sizes = Sizes(made.height, made.width, made.out_h, made.out_w, made.sources, made.targets, made.groups)
+        groups = (ImageStrides(*x.stride()), weights, pixels, sizes, Steps(*made[7:13]))
+        form = Form(False, False, made.pad_h + made.pad_w > 0, made.kernel_h, made.kernel_w)
+        cut: dict[str, Any] = {"warps": config.warps, "FORM": form, "OUTS": config.outs, "PIXELS": config.pixels}
         if config.channels:
             launch(
-                convolve_tiles, (ceil_div(pixels, config.pixels), made.groups * blocks), x, x, w, b, y, *x.stride(),
-                *weights, pixels, *sizes, *made[7:13], warps=config.warps, BACK=False, STRIDED=False,
-                MASKED=made.pad_h + made.pad_w > 0, KERNEL_H=made.kernel_h, KERNEL_W=made.kernel_w,
-                PRECISION="tf32" if in_tf32(x.dtype, made) else "ieee", ROUNDED=rounds(x.dtype, made), OUTS=config.outs,
-                CHANNELS=config.channels, PIXELS=config.pixels,
+                convolve_tiles, grid, x, x, w, b, y, *groups, **cut, CHANNELS=config.channels,
+                PRECISION="tf32" if in_tf32(x.dtype, made) else "ieee", ROUNDED=rounds(x.dtype, made),
             )  # fmt: skip
-            found.append((y, passed))
-            return
-        drop = (*random.numbers(key, stream), *dropout.mask_numbers(prob, x.dtype)) if prob else (0, 0, 0, 1.0)
-        held = random.flags(key, stream) if prob else random.flags(0, 0)
-        arguments = (x, w, b, y, passed, *x.stride(), *weights, pixels, *sizes, *made[7:13], *drop)
-        launch(
-            convolve, (ceil_div(pixels, config.pixels), made.groups * blocks), x, *arguments, warps=config.warps,
-            BACK=False, STRIDED=False, MASKED=made.pad_h + made.pad_w > 0, KERNEL_H=made.kernel_h,
-            KERNEL_W=made.kernel_w, RELU=relu, POOL=rest.pool, WINDOW=rest.window, DROP=prob > 0.0, **held,
-            OUTS=config.outs, PIXELS=config.pixels, APART=False,
-        )  # fmt: skip
+        else:
+            draw = (*random.numbers(key, stream), *dropout.mask_numbers(prob, x.dtype)) if prob else (0, 0, 0, 1.0)
+            seeds = random.flags(key, stream) if prob else random.flags(0, 0)
+            launch(
+                convolve, grid, x, x, w, b, y, passed, *groups, *draw, **cut, **seeds, RELU=relu, POOL=rest.pool,
+                WINDOW=rest.window, DROP=prob > 0.0, APART=False,
+            )  # fmt: skip
         found.append((y, passed))
 
     words = words_of(x.dtype, made, "b" if b is not None else "", rest.words)

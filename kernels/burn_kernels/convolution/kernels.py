@@ -8,6 +8,7 @@ used, and no column matrix is made.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from burn_kernels import random
 from burn_kernels._triton import tl, triton
@@ -121,6 +122,66 @@ def shares(made: Geometry, config: WeightConfig, machine: Machine) -> tuple[int,
     return blocks, ceil_div(made.pixels, each), each
 
 
+# -- arguments in groups -----------------------------------------------------------------------------
+class ImageStrides(NamedTuple):
+    """The distances between neighbouring elements of an image along its axes."""
+
+    batch: int
+    channel: int
+    row: int
+    col: int
+
+
+class WeightStrides(NamedTuple):
+    """The distances between the weights of neighbouring groups, of channels written, and of channels read."""
+
+    group: int
+    out: int
+    source: int
+
+
+class Sizes(NamedTuple):
+    """Rows and columns of the image and of the result, channels read and written in a group, and groups."""
+
+    height: int
+    width: int
+    out_h: int
+    out_w: int
+    sources: int
+    targets: int
+    groups: int
+
+
+class Steps(NamedTuple):
+    """Strides, padding and dilation of a convolution."""
+
+    stride_h: int
+    stride_w: int
+    pad_h: int
+    pad_w: int
+    dilation_h: int
+    dilation_w: int
+
+
+class Form(NamedTuple):
+    """What the sums are compiled for.  BACK: a data gradient; STRIDED: by steps, back; MASKED: taps may lie outside."""
+
+    BACK: bool
+    STRIDED: bool
+    MASKED: bool
+    KERNEL_H: int
+    KERNEL_W: int
+
+
+class Pixels(NamedTuple):
+    """Image, row and column of the pixels of a program, and whether they exist; in kernels."""
+
+    n: object
+    y: object
+    x: object
+    valid: object
+
+
 # -- forward and data gradient -----------------------------------------------------------------------
 @triton.jit
 def nothing():
@@ -130,16 +191,16 @@ def nothing():
 
 @triton.jit
 def _zeros(COUNT: tl.constexpr, PIXELS: tl.constexpr):
-    """A tuple of so many vectors of zeros."""
-    found = nothing()
+    """A tuple of COUNT vectors of zeros."""
+    vectors = nothing()
     for _ in tl.static_range(COUNT):
-        found = found + (tl.zeros((PIXELS,), tl.float32),)
-    return found
+        vectors = vectors + (tl.zeros((PIXELS,), tl.float32),)
+    return vectors
 
 
 @triton.jit
 def source(at, k, stride, pad, dilation, size, BACK: tl.constexpr, STRIDED: tl.constexpr):
-    """Which row (or column) of the source a tap reads for place `at`, and whether there is one."""
+    """The row (or column) of the source that a tap reads for place `at`, and whether there is one."""
     if BACK:
         s = at + pad - k * dilation
         there = s >= 0
@@ -154,33 +215,46 @@ def source(at, k, stride, pad, dilation, size, BACK: tl.constexpr, STRIDED: tl.c
 
 
 @triton.jit
+def row_of(pixels, ky, sizes, steps, FORM: tl.constexpr):
+    """The row of the source that row `ky` of the kernel reads, and whether there is one."""
+    return source(pixels.y, ky, steps.stride_h, steps.pad_h, steps.dilation_h, sizes.height, FORM.BACK, FORM.STRIDED)
+
+
+@triton.jit
+def col_of(pixels, kx, sizes, steps, FORM: tl.constexpr):
+    """The column of the source that column `kx` of the kernel reads, and whether there is one."""
+    return source(pixels.x, kx, steps.stride_w, steps.pad_w, steps.dilation_w, sizes.width, FORM.BACK, FORM.STRIDED)
+
+
+@triton.jit
 def _add_taps(
-    total, image, weights, c, ky, oy, ox, valid, out, x_channel, x_row, x_col, w_out, w_in, height, width, targets,
-    stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK: tl.constexpr, STRIDED: tl.constexpr,
-    MASKED: tl.constexpr, KERNEL_W: tl.constexpr, OUTS: tl.constexpr,
+    total, image, weights, c, ky, pixels, out, strides, weight_strides, sizes, steps,
+    FORM: tl.constexpr, OUTS: tl.constexpr,
 ):  # fmt: skip
     """The sums with row `ky` of the kernel over channel `c`."""
-    SIGN: tl.constexpr = -1 if BACK else 1
-    sy, row_there = source(oy, ky, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
-    line = image + tl.cast(c, tl.int64) * x_channel
-    if STRIDED:
-        line += sy.to(tl.int64) * x_row
+    SIGN: tl.constexpr = -1 if FORM.BACK else 1
+    KERNEL_W: tl.constexpr = FORM.KERNEL_W
+    sy, row_there = row_of(pixels, ky, sizes, steps, FORM)
+    line = image + tl.cast(c, tl.int64) * strides.channel
+    if FORM.STRIDED:
+        line += sy.to(tl.int64) * strides.row
     else:
-        line += SIGN * tl.cast(ky * dilation_h, tl.int64) * x_row
+        line += SIGN * tl.cast(ky * steps.dilation_h, tl.int64) * strides.row
     for kx in tl.static_range(KERNEL_W):
-        sx, col_there = source(ox, kx, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
-        inside = valid
-        if MASKED:
-            inside = valid & row_there & col_there
-        if STRIDED:
-            from_x = line + sx.to(tl.int64) * x_col
+        sx, col_there = col_of(pixels, kx, sizes, steps, FORM)
+        inside = pixels.valid
+        if FORM.MASKED:
+            inside = pixels.valid & row_there & col_there
+        if FORM.STRIDED:
+            from_x = line + sx.to(tl.int64) * strides.col
         else:
-            from_x = line + SIGN * kx * dilation_w * x_col
+            from_x = line + SIGN * kx * steps.dilation_w * strides.col
         x = tl.load(from_x, mask=inside, other=0.0).to(tl.float32)
         more = nothing()
         for o in tl.static_range(OUTS):
             # past the last channel the last one's weight is read, and the sum not written
-            place = tl.minimum(out + o, targets - 1) * w_out + c * w_in + ky * KERNEL_W + kx
+            place = tl.minimum(out + o, sizes.targets - 1) * weight_strides.out + c * weight_strides.source
+            place = place + ky * KERNEL_W + kx
             more = more + (tl.fma(x, tl.load(weights + place).to(tl.float32), total[o]),)
         total = more
     return total
@@ -188,47 +262,44 @@ def _add_taps(
 
 @triton.jit
 def sums_at(
-    x_ptr, w_ptr, b_ptr, n, oy, ox, valid, group, out, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in, height,
-    width, sources, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK: tl.constexpr,
-    STRIDED: tl.constexpr, MASKED: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, OUTS: tl.constexpr,
-    PIXELS: tl.constexpr, APART: tl.constexpr,
+    x_ptr, w_ptr, b_ptr, pixels, group, out, strides, weight_strides, sizes, steps,
+    FORM: tl.constexpr, OUTS: tl.constexpr, PIXELS: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
-    """The convolution at pixels (n, oy, ox) for channels [out, out + OUTS) of a group: a tuple of vectors.
+    """The convolution at pixels for channels [out, out + OUTS) of a group: a tuple of vectors.
 
     APART, each channel has a sum of its own: of float32, the 144 products of 3 x 3 taps by 16 channels of a layer's
     outputs, one after the other, leave twice what cuDNN's leave.
     """
+    KERNEL_H: tl.constexpr = FORM.KERNEL_H
     total = _zeros(OUTS, PIXELS)
-    image = x_ptr + n * x_batch + (group * sources).to(tl.int64) * x_channel
-    weights = w_ptr + group * w_group
-    if not STRIDED:  # a tap is one distance from here for all lanes
-        y0, _ = source(oy, 0, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
-        x0, _ = source(ox, 0, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
-        image += y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
+    image = x_ptr + pixels.n * strides.batch + (group * sizes.sources).to(tl.int64) * strides.channel
+    weights = w_ptr + group * weight_strides.group
+    if not FORM.STRIDED:  # a tap is one distance from here for all lanes
+        y0, _ = row_of(pixels, 0, sizes, steps, FORM)
+        x0, _ = col_of(pixels, 0, sizes, steps, FORM)
+        image += y0.to(tl.int64) * strides.row + x0.to(tl.int64) * strides.col
     if APART:
-        for c in tl.range(0, sources):
+        for c in tl.range(0, sizes.sources):
             part = _zeros(OUTS, PIXELS)
             for ky in tl.range(0, KERNEL_H):
                 part = _add_taps(
-                    part, image, weights, c, ky, oy, ox, valid, out, x_channel, x_row, x_col, w_out, w_in, height,
-                    width, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK, STRIDED, MASKED,
-                    KERNEL_W, OUTS,
+                    part, image, weights, c, ky, pixels, out, strides, weight_strides, sizes, steps, FORM=FORM,
+                    OUTS=OUTS,
                 )  # fmt: skip
             more = nothing()
             for o in tl.static_range(OUTS):
                 more = more + (total[o] + part[o],)
             total = more
     else:
-        for at in tl.range(0, sources * KERNEL_H):
+        for at in tl.range(0, sizes.sources * KERNEL_H):
             total = _add_taps(
-                total, image, weights, at // KERNEL_H, at % KERNEL_H, oy, ox, valid, out, x_channel, x_row, x_col,
-                w_out, w_in, height, width, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK,
-                STRIDED, MASKED, KERNEL_W, OUTS,
+                total, image, weights, at // KERNEL_H, at % KERNEL_H, pixels, out, strides, weight_strides, sizes,
+                steps, FORM=FORM, OUTS=OUTS,
             )  # fmt: skip
     if b_ptr is not None:
         more = nothing()
         for o in tl.static_range(OUTS):
-            b = tl.load(b_ptr + group * targets + tl.minimum(out + o, targets - 1)).to(tl.float32)
+            b = tl.load(b_ptr + group * sizes.targets + tl.minimum(out + o, sizes.targets - 1)).to(tl.float32)
             more = more + (total[o] + b,)
         total = more
     return total
@@ -236,16 +307,14 @@ def sums_at(
 
 @triton.jit(do_not_specialize=["key", "stream", "last"])
 def convolve(
-    x_ptr, w_ptr, b_ptr, y_ptr, passed_ptr, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in, count, height,
-    width, out_h, out_w, sources, targets, groups, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, key,
-    stream, last, scale, BACK: tl.constexpr, STRIDED: tl.constexpr, MASKED: tl.constexpr, KERNEL_H: tl.constexpr,
-    KERNEL_W: tl.constexpr, RELU: tl.constexpr, POOL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr,
+    x_ptr, w_ptr, b_ptr, y_ptr, passed_ptr, strides, weight_strides, count, sizes, steps, key, stream, last, scale,
+    FORM: tl.constexpr, RELU: tl.constexpr, POOL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, OUTS: tl.constexpr, PIXELS: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
     """PIXELS pixels of OUTS channels of y; BACK, of the data gradient: then x is dz, and height and width its sizes."""
     TYPE: tl.constexpr = y_ptr.dtype.element_ty
-    rows, cols = out_h // WINDOW, out_w // WINDOW
-    blocks = tl.cdiv(targets, OUTS)
+    rows, cols = sizes.out_h // WINDOW, sizes.out_w // WINDOW
+    blocks = tl.cdiv(sizes.targets, OUTS)
     group, out = tl.program_id(1) // blocks, (tl.program_id(1) % blocks) * OUTS
     p = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     valid = p < count
@@ -257,17 +326,18 @@ def convolve(
     bit = 1.0
     for step in tl.range(0, WINDOW * WINDOW):
         oy, ox = py * WINDOW + step // WINDOW, px * WINDOW + step % WINDOW
+        pixels = Pixels(n, oy, ox, valid)
         total = sums_at(
-            x_ptr, w_ptr, b_ptr, n, oy, ox, valid, group, out, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in,
-            height, width, sources, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK, STRIDED,
-            MASKED, KERNEL_H, KERNEL_W, OUTS, PIXELS, APART,
+            x_ptr, w_ptr, b_ptr, pixels, group, out, strides, weight_strides, sizes, steps=steps, FORM=FORM, OUTS=OUTS,
+            PIXELS=PIXELS, APART=APART,
         )  # fmt: skip
         more, passed = nothing(), nothing()
         for o in tl.static_range(OUTS):
             v = total[o]
             alive = tl.full((PIXELS,), 1.0, tl.float32)
             if DROP:
-                element = ((n * groups * targets + group * targets + out + o) * out_h + oy) * out_w + ox
+                element = n * sizes.groups * sizes.targets + group * sizes.targets + out + o
+                element = (element * sizes.out_h + oy) * sizes.out_w + ox
                 word = random.word_at(random.held(key, KEY), random.held(stream, STREAM), element)
                 alive = tl.where(word <= last.to(tl.uint32), 1.0, 0.0)
                 v = v * (alive * scale)
@@ -288,9 +358,9 @@ def convolve(
         y = best[o]
         if POOL == "mean":
             y = y / (WINDOW * WINDOW)
-        channel = (n * groups + group) * targets + out + o
+        channel = (n * sizes.groups + group) * sizes.targets + out + o
         at = channel * (rows * cols) + place
-        inside = valid & (out + o < targets)
+        inside = valid & (out + o < sizes.targets)
         tl.store(y_ptr + at, y.to(TYPE), mask=inside)
         if WINDOW > 1:
             tl.store(passed_ptr + at, bits[o].to(tl.int16), mask=inside)
@@ -324,22 +394,22 @@ def spread(dy_ptr, y_ptr, passed_ptr, dz_ptr, out_h, out_w, factor, WINDOW: tl.c
 # -- weight gradient ---------------------------------------------------------------------------------
 @triton.jit
 def weigh(
-    dz_ptr, x_ptr, part_ptr, x_batch, x_channel, x_row, x_col, count, each, height, width, out_h, out_w, sources,
-    targets, groups, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, MASKED: tl.constexpr, BIAS: tl.constexpr,
+    dz_ptr, x_ptr, part_ptr, strides, count, each, sizes, steps, MASKED: tl.constexpr, BIAS: tl.constexpr,
     KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, ROWS: tl.constexpr, OUTS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     """Over one part of the pixels: the gradient of ROWS rows of the kernels from one channel to OUTS, and of biases."""
     KERNEL_ROWS: tl.constexpr = KERNEL_H // ROWS
     pid = tl.program_id(1)
     top = (pid % KERNEL_ROWS) * ROWS
-    c = (pid // KERNEL_ROWS) % sources
-    blocks = tl.cdiv(targets, OUTS)
-    out = (pid // (KERNEL_ROWS * sources)) % blocks * OUTS
-    group = pid // (KERNEL_ROWS * sources * blocks)
+    c = (pid // KERNEL_ROWS) % sizes.sources
+    blocks = tl.cdiv(sizes.targets, OUTS)
+    out = (pid // (KERNEL_ROWS * sizes.sources)) % blocks * OUTS
+    group = pid // (KERNEL_ROWS * sizes.sources * blocks)
+    FORM: tl.constexpr = Form(False, False, MASKED, KERNEL_H, KERNEL_W)
     begin = tl.program_id(0) * each
-    area = out_h * out_w
-    image = x_ptr + (group * sources + c).to(tl.int64) * x_channel
-    outputs = dz_ptr + (group * targets + out).to(tl.int64) * area
+    area = sizes.out_h * sizes.out_w
+    image = x_ptr + (group * sizes.sources + c).to(tl.int64) * strides.channel
+    outputs = dz_ptr + (group * sizes.targets + out).to(tl.int64) * area
     total = _zeros(OUTS * ROWS * KERNEL_W, PIXELS)
     bias = _zeros(OUTS, PIXELS)
     for at in tl.range(begin, tl.minimum(begin + each, count), PIXELS):
@@ -347,24 +417,25 @@ def weigh(
         valid = p < count
         n = (p // area).to(tl.int64)
         place = p % area
-        oy, ox = place // out_w, place % out_w
+        oy, ox = place // sizes.out_w, place % sizes.out_w
         g = nothing()
         for o in tl.static_range(OUTS):
-            inside = valid & (out + o < targets)
-            from_dz = outputs + (n * groups * targets + o) * area + place
+            inside = valid & (out + o < sizes.targets)
+            from_dz = outputs + (n * sizes.groups * sizes.targets + o) * area + place
             g = g + (tl.load(from_dz, mask=inside, other=0.0).to(tl.float32),)
-        y0, _ = source(oy, top, stride_h, pad_h, dilation_h, height, False, False)
-        x0, _ = source(ox, 0, stride_w, pad_w, dilation_w, width, False, False)
-        here = image + n * x_batch + y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
+        pixels = Pixels(n, oy, ox, valid)
+        y0, _ = row_of(pixels, top, sizes, steps, FORM)
+        x0, _ = col_of(pixels, 0, sizes, steps, FORM)
+        here = image + n * strides.batch + y0.to(tl.int64) * strides.row + x0.to(tl.int64) * strides.col
         more = nothing()
         for tap in tl.static_range(ROWS * KERNEL_W):
-            _, row_there = source(oy, top + tap // KERNEL_W, stride_h, pad_h, dilation_h, height, False, False)
-            _, col_there = source(ox, tap % KERNEL_W, stride_w, pad_w, dilation_w, width, False, False)
+            _, row_there = row_of(pixels, top + tap // KERNEL_W, sizes, steps, FORM)
+            _, col_there = col_of(pixels, tap % KERNEL_W, sizes, steps, FORM)
             inside = valid
             if MASKED:
                 inside = valid & row_there & col_there
-            tap_row, tap_col = tap // KERNEL_W * dilation_h, tap % KERNEL_W * dilation_w
-            x = tl.load(here + (tap_row * x_row + tap_col * x_col), mask=inside, other=0.0).to(tl.float32)
+            tap_row, tap_col = tap // KERNEL_W * steps.dilation_h, tap % KERNEL_W * steps.dilation_w
+            x = tl.load(here + (tap_row * strides.row + tap_col * strides.col), mask=inside, other=0.0).to(tl.float32)
             for o in tl.static_range(OUTS):
                 more = more + (tl.fma(g[o], x, total[tap * OUTS + o]),)
         total = more
@@ -373,13 +444,13 @@ def weigh(
             for o in tl.static_range(OUTS):
                 more = more + (bias[o] + g[o],)
             bias = more
-    weights = groups * targets * sources * (KERNEL_H * KERNEL_W)
-    part = part_ptr + tl.program_id(0).to(tl.int64) * (weights + groups * targets)
+    weights = sizes.groups * sizes.targets * sizes.sources * (KERNEL_H * KERNEL_W)
+    part = part_ptr + tl.program_id(0).to(tl.int64) * (weights + sizes.groups * sizes.targets)
     for o in tl.static_range(OUTS):
-        channel = group * targets + out + o
-        there = out + o < targets
+        channel = group * sizes.targets + out + o
+        there = out + o < sizes.targets
         for tap in tl.static_range(ROWS * KERNEL_W):
-            to = (channel * sources + c) * (KERNEL_H * KERNEL_W) + top * KERNEL_W + tap
+            to = (channel * sizes.sources + c) * (KERNEL_H * KERNEL_W) + top * KERNEL_W + tap
             tl.store(part + to, tl.sum(total[tap * OUTS + o], 0), mask=there)
         if BIAS:
             # every program sums the bias, as it has read dz anyway; one for each channel writes it
@@ -395,7 +466,7 @@ def join_weights(part_ptr, dw_ptr, db_ptr, parts, weights, cols, PARTS: tl.const
         part = start + tl.arange(0, PARTS).to(tl.int64)[:, None]
         inside = (part < parts) & (at[None, :] < cols)
         total += tl.load(part_ptr + part * cols + at[None, :], mask=inside, other=0.0)
-    found = tl.sum(total, 0).to(dw_ptr.dtype.element_ty)
-    tl.store(dw_ptr + at, found, mask=at < weights)
+    joined = tl.sum(total, 0).to(dw_ptr.dtype.element_ty)
+    tl.store(dw_ptr + at, joined, mask=at < weights)
     if db_ptr is not None:
-        tl.store(db_ptr + at - weights, found, mask=(at >= weights) & (at < cols))
+        tl.store(db_ptr + at - weights, joined, mask=(at >= weights) & (at < cols))

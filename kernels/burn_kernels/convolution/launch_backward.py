@@ -35,7 +35,12 @@ from burn_kernels.convolution.kernels import (
     STEPS,
     SUMS,
     Config,
+    Form,
+    ImageStrides,
+    Sizes,
+    Steps,
     WeightConfig,
+    WeightStrides,
     convolve,
     direct_candidates,
     direct_weight_candidates,
@@ -151,25 +156,23 @@ def data_gradient(
             return
         dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         count, blocks = made.batch * made.height * made.width, ceil_div(made.sources, config.outs)
-        weights = (made.targets * made.sources * made.taps, made.taps, made.sources * made.taps)
-        sizes = (made.out_h, made.out_w, made.height, made.width, made.targets, made.sources, made.groups)
-        arguments = (dz, w, None, dx, None, *dz.stride(), *weights, count, *sizes, *made[7:13], 0, 0, 0, 1.0)
+        grid = (ceil_div(count, config.pixels), made.groups * blocks)
+        weights = WeightStrides(made.targets * made.sources * made.taps, made.taps, made.sources * made.taps)
+        sizes = Sizes(made.out_h, made.out_w, made.height, made.width, made.targets, made.sources, made.groups)
+        groups = (ImageStrides(*dz.stride()), weights, count, sizes, Steps(*made[7:13]))
+        form = Form(True, made.stride_h * made.stride_w > 1, True, made.kernel_h, made.kernel_w)
+        cut: dict[str, Any] = {"warps": config.warps, "FORM": form, "OUTS": config.outs, "PIXELS": config.pixels}
         if config.channels:
             launch(
-                convolve_tiles, (ceil_div(count, config.pixels), made.groups * blocks), x, dz, w, None, dx,
-                *dz.stride(), *weights, count, *sizes, *made[7:13], warps=config.warps, BACK=True,
-                STRIDED=made.stride_h * made.stride_w > 1, MASKED=True, KERNEL_H=made.kernel_h, KERNEL_W=made.kernel_w,
-                PRECISION="tf32" if in_tf32(x.dtype, made) else "ieee", ROUNDED=rounds(x.dtype, made), OUTS=config.outs,
-                CHANNELS=config.channels, PIXELS=config.pixels,
+                convolve_tiles, grid, x, dz, w, None, dx, *groups, **cut, CHANNELS=config.channels,
+                PRECISION="tf32" if in_tf32(x.dtype, made) else "ieee", ROUNDED=rounds(x.dtype, made),
             )  # fmt: skip
-            found.append(dx)
-            return
-        launch(
-            convolve, (ceil_div(count, config.pixels), made.groups * blocks), x, *arguments, warps=config.warps,
-            BACK=True, STRIDED=made.stride_h * made.stride_w > 1, MASKED=True, KERNEL_H=made.kernel_h,
-            KERNEL_W=made.kernel_w, RELU=False, POOL="none", WINDOW=1, DROP=False, KEY=False, STREAM=False,
-            OUTS=config.outs, PIXELS=config.pixels, APART=x.dtype == torch.float32 and machine.backend != "hip",
-        )  # fmt: skip
+        else:
+            apart = x.dtype == torch.float32 and machine.backend != "hip"
+            launch(
+                convolve, grid, x, dz, w, None, dx, None, *groups, 0, 0, 0, 1.0, **cut, RELU=False, POOL="none",
+                WINDOW=1, DROP=False, KEY=False, STREAM=False, APART=apart,
+            )  # fmt: skip
         found.append(dx)
 
     DATA.run(x, config, call_of(made, dz, words_of(x.dtype, made), machine), run)
@@ -194,21 +197,18 @@ def weight_gradient(
         blocks, parts, each = shares(made, config, machine)
         cols = dw.numel() + made.outs
         part = torch.empty(parts, cols, dtype=torch.float32, device=x.device)
-        sizes = (made.height, made.width, made.out_h, made.out_w, made.sources, made.targets, made.groups)
-        arguments = (dz, x, part, *x.stride(), made.pixels, each, *sizes, *made[7:13])
-        shape = {"KERNEL_H": made.kernel_h, "KERNEL_W": made.kernel_w, "MASKED": made.pad_h + made.pad_w > 0}
+        sizes = Sizes(made.height, made.width, made.out_h, made.out_w, made.sources, made.targets, made.groups)
+        arguments = (dz, x, part, ImageStrides(*x.stride()), made.pixels, each, sizes, Steps(*made[7:13]))
+        cut: dict[str, Any] = {"warps": config.warps, "OUTS": config.outs, "PIXELS": config.pixels, "BIAS": bias}
+        cut |= {"KERNEL_H": made.kernel_h, "KERNEL_W": made.kernel_w, "MASKED": made.pad_h + made.pad_w > 0}
         if config.channels:
             precision = "tf32" if in_tf32(x.dtype, made) else "ieee"
             launch(
-                weigh_tiles, (parts, blocks), x, *arguments, warps=config.warps, **shape, BIAS=bias,
-                PRECISION=precision, ROUNDED=rounds(x.dtype, made), OUTS=config.outs, CHANNELS=config.channels,
-                PIXELS=config.pixels,
+                weigh_tiles, (parts, blocks), x, *arguments, **cut, CHANNELS=config.channels, PRECISION=precision,
+                ROUNDED=rounds(x.dtype, made),
             )  # fmt: skip
         else:
-            launch(
-                weigh, (parts, blocks), x, *arguments, warps=config.warps, **shape, BIAS=bias, ROWS=config.rows,
-                OUTS=config.outs, PIXELS=config.pixels,
-            )  # fmt: skip
+            launch(weigh, (parts, blocks), x, *arguments, **cut, ROWS=config.rows)
         # as many parts at once as registers hold: each step of the loop waits for memory
         at_once = min(1024, max(128, next_power(parts)))
         joined = (part, dw, db, parts, dw.numel(), cols)

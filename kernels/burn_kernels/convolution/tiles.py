@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 
 from burn_kernels._triton import INTERPRETED, tl, triton
-from burn_kernels.convolution.kernels import nothing, source
+from burn_kernels.convolution.kernels import Form, Pixels, col_of, nothing, row_of
 from burn_kernels.convolution.references import Geometry, in_tf32
 
 
@@ -45,76 +45,75 @@ def _rounded(x, ROUNDED: tl.constexpr):
 
 @triton.jit
 def _columns(
-    image, oy, ox, valid, c, sources, x_channel, x_row, x_col, height, width, stride_h, stride_w, pad_h, pad_w,
-    dilation_h, dilation_w, BACK: tl.constexpr, STRIDED: tl.constexpr, MASKED: tl.constexpr, KERNEL_H: tl.constexpr,
-    KERNEL_W: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
+    image, pixels, c, strides, sizes, steps, FORM: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr
 ):  # fmt: skip
-    """What CHANNELS channels from c on show to the kernel at each pixel: a tuple of vectors, pieces of 16."""
-    SIGN: tl.constexpr = -1 if BACK else 1
-    found = nothing()
+    """The places of CHANNELS channels from c on that the kernel reads for each pixel: a tuple of vectors, pieces of
+    16."""
+    SIGN: tl.constexpr = -1 if FORM.BACK else 1
+    KERNEL_H: tl.constexpr = FORM.KERNEL_H
+    KERNEL_W: tl.constexpr = FORM.KERNEL_W
+    columns = nothing()
     for i in tl.static_range(CHANNELS):
-        channel = image + tl.cast(c + i, tl.int64) * x_channel
+        channel = image + tl.cast(c + i, tl.int64) * strides.channel
         for ky in tl.static_range(KERNEL_H):
-            sy, row_there = source(oy, ky, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
-            if STRIDED:
-                line = channel + sy.to(tl.int64) * x_row
+            sy, row_there = row_of(pixels, ky, sizes, steps, FORM)
+            if FORM.STRIDED:
+                line = channel + sy.to(tl.int64) * strides.row
             else:
-                line = channel + SIGN * tl.cast(ky * dilation_h, tl.int64) * x_row
+                line = channel + SIGN * tl.cast(ky * steps.dilation_h, tl.int64) * strides.row
             for kx in tl.static_range(KERNEL_W):
-                sx, col_there = source(ox, kx, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
-                inside = valid & (c + i < sources)
-                if MASKED:
+                sx, col_there = col_of(pixels, kx, sizes, steps, FORM)
+                inside = pixels.valid & (c + i < sizes.sources)
+                if FORM.MASKED:
                     inside = inside & row_there & col_there
-                if STRIDED:
-                    from_x = line + sx.to(tl.int64) * x_col
+                if FORM.STRIDED:
+                    from_x = line + sx.to(tl.int64) * strides.col
                 else:
-                    from_x = line + SIGN * kx * dilation_w * x_col
-                found = found + (tl.load(from_x, mask=inside, other=0.0),)
+                    from_x = line + SIGN * kx * steps.dilation_w * strides.col
+                columns = columns + (tl.load(from_x, mask=inside, other=0.0),)
     for _ in tl.static_range((CHANNELS * KERNEL_H * KERNEL_W + 15) // 16 * 16 - CHANNELS * KERNEL_H * KERNEL_W):
-        found = found + (tl.zeros((PIXELS,), found[0].dtype),)
-    return found
+        columns = columns + (tl.zeros((PIXELS,), columns[0].dtype),)
+    return columns
 
 
 @triton.jit
 def convolve_tiles(
-    x_ptr, w_ptr, b_ptr, y_ptr, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in, count, height, width, out_h,
-    out_w, sources, targets, groups, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK: tl.constexpr,
-    STRIDED: tl.constexpr, MASKED: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr,
-    PRECISION: tl.constexpr, ROUNDED: tl.constexpr, OUTS: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
+    x_ptr, w_ptr, b_ptr, y_ptr, strides, weight_strides, count, sizes, steps,
+    FORM: tl.constexpr, PRECISION: tl.constexpr, ROUNDED: tl.constexpr, OUTS: tl.constexpr, CHANNELS: tl.constexpr,
+    PIXELS: tl.constexpr,
 ):  # fmt: skip
     """PIXELS pixels of OUTS channels of y; BACK, of the data gradient: then x is dz, and height and width its sizes."""
-    TAPS: tl.constexpr = KERNEL_H * KERNEL_W
-    area = out_h * out_w
-    blocks = tl.cdiv(targets, OUTS)
+    TAPS: tl.constexpr = FORM.KERNEL_H * FORM.KERNEL_W
+    area = sizes.out_h * sizes.out_w
+    blocks = tl.cdiv(sizes.targets, OUTS)
     group, out = tl.program_id(1) // blocks, (tl.program_id(1) % blocks) * OUTS
     p = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     valid = p < count
     n = (p // area).to(tl.int64)
     place = p % area
-    oy, ox = place // out_w, place % out_w
-    image = x_ptr + n * x_batch + (group * sources).to(tl.int64) * x_channel
-    if not STRIDED:  # a tap is one distance from here for all lanes
-        y0, _row = source(oy, 0, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
-        x0, _col = source(ox, 0, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
-        image += y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
+    pixels = Pixels(n, place // sizes.out_w, place % sizes.out_w, valid)
+    image = x_ptr + n * strides.batch + (group * sizes.sources).to(tl.int64) * strides.channel
+    if not FORM.STRIDED:  # a tap is one distance from here for all lanes
+        y0, _row = row_of(pixels, 0, sizes, steps, FORM)
+        x0, _col = col_of(pixels, 0, sizes, steps, FORM)
+        image += y0.to(tl.int64) * strides.row + x0.to(tl.int64) * strides.col
     o = out + tl.arange(0, OUTS)
-    weights = w_ptr + group * w_group + o[None, :] * w_out
+    weights = w_ptr + group * weight_strides.group + o[None, :] * weight_strides.out
     total = tl.zeros((PIXELS, OUTS), tl.float32)
-    for c in tl.range(0, sources, CHANNELS):
-        columns = _columns(
-            image, oy, ox, valid, c, sources, x_channel, x_row, x_col, height, width, stride_h, stride_w, pad_h, pad_w,
-            dilation_h, dilation_w, BACK, STRIDED, MASKED, KERNEL_H, KERNEL_W, CHANNELS, PIXELS,
-        )  # fmt: skip
+    for c in tl.range(0, sizes.sources, CHANNELS):
+        columns = _columns(image, pixels, c, strides, sizes, steps, FORM, CHANNELS=CHANNELS, PIXELS=PIXELS)
         for piece in tl.static_range((CHANNELS * TAPS + 15) // 16):
             k = piece * 16 + tl.arange(0, 16)
-            there = ((k < CHANNELS * TAPS) & (c + k // TAPS < sources))[:, None] & (o < targets)[None, :]
-            w = tl.load(weights + ((c + k // TAPS) * w_in + k % TAPS)[:, None], mask=there, other=0.0)
+            there = ((k < CHANNELS * TAPS) & (c + k // TAPS < sizes.sources))[:, None] & (o < sizes.targets)[None, :]
+            at = ((c + k // TAPS) * weight_strides.source + k % TAPS)[:, None]
+            w = tl.load(weights + at, mask=there, other=0.0)
             x = _joined(columns, piece * 16, ROUNDED, PIXELS)
             total = tl.dot(x, _rounded(w, ROUNDED), total, input_precision=PRECISION)
     if b_ptr is not None:
-        total += tl.load(b_ptr + group * targets + o, mask=o < targets, other=0.0).to(tl.float32)[None, :]
-    at = ((n * groups + group) * targets * area + place)[:, None] + o[None, :] * area
-    tl.store(y_ptr + at, total.to(y_ptr.dtype.element_ty), mask=valid[:, None] & (o < targets)[None, :])
+        b = tl.load(b_ptr + group * sizes.targets + o, mask=o < sizes.targets, other=0.0)
+        total += b.to(tl.float32)[None, :]
+    at = ((n * sizes.groups + group) * sizes.targets * area + place)[:, None] + o[None, :] * area
+    tl.store(y_ptr + at, total.to(y_ptr.dtype.element_ty), mask=valid[:, None] & (o < sizes.targets)[None, :])
 
 
 @triton.jit
@@ -129,22 +128,22 @@ def _beside(columns, COUNT: tl.constexpr, PIXELS: tl.constexpr):
 
 @triton.jit
 def weigh_tiles(
-    dz_ptr, x_ptr, part_ptr, x_batch, x_channel, x_row, x_col, count, each, height, width, out_h, out_w, sources,
-    targets, groups, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, MASKED: tl.constexpr, BIAS: tl.constexpr,
+    dz_ptr, x_ptr, part_ptr, strides, count, each, sizes, steps, MASKED: tl.constexpr, BIAS: tl.constexpr,
     KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, PRECISION: tl.constexpr, ROUNDED: tl.constexpr,
     OUTS: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     """Over one part of the pixels: the gradient of weights from CHANNELS channels to OUTS, and of these's biases."""
     TAPS: tl.constexpr = KERNEL_H * KERNEL_W
-    steps, blocks = tl.cdiv(sources, CHANNELS), tl.cdiv(targets, OUTS)
+    shares, blocks = tl.cdiv(sizes.sources, CHANNELS), tl.cdiv(sizes.targets, OUTS)
     pid = tl.program_id(1)
-    c = pid % steps * CHANNELS
-    out = pid // steps % blocks * OUTS
-    group = pid // (steps * blocks)
+    c = pid % shares * CHANNELS
+    out = pid // shares % blocks * OUTS
+    group = pid // (shares * blocks)
+    FORM: tl.constexpr = Form(False, False, MASKED, KERNEL_H, KERNEL_W)
     begin = tl.program_id(0) * each
-    area = out_h * out_w
-    images = x_ptr + (group * sources).to(tl.int64) * x_channel
-    outputs = dz_ptr + (group * targets + out).to(tl.int64) * area
+    area = sizes.out_h * sizes.out_w
+    images = x_ptr + (group * sizes.sources).to(tl.int64) * strides.channel
+    outputs = dz_ptr + (group * sizes.targets + out).to(tl.int64) * area
     total = nothing()
     for _ in tl.static_range((CHANNELS * TAPS + 15) // 16):
         total = total + (tl.zeros((OUTS, 16), tl.float32),)
@@ -154,18 +153,16 @@ def weigh_tiles(
         valid = p < count
         n = (p // area).to(tl.int64)
         place = p % area
-        oy, ox = place // out_w, place % out_w
+        oy, ox = place // sizes.out_w, place % sizes.out_w
         gradients = nothing()
-        from_dz = outputs + n * (groups * targets) * area + place
+        from_dz = outputs + n * (sizes.groups * sizes.targets) * area + place
         for o in tl.static_range(OUTS):
-            gradients = gradients + (tl.load(from_dz + o * area, mask=valid & (out + o < targets), other=0.0),)
-        y0, _row = source(oy, 0, stride_h, pad_h, dilation_h, height, False, False)
-        x0, _col = source(ox, 0, stride_w, pad_w, dilation_w, width, False, False)
-        image = images + n * x_batch + y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
-        columns = _columns(
-            image, oy, ox, valid, c, sources, x_channel, x_row, x_col, height, width, stride_h, stride_w, pad_h, pad_w,
-            dilation_h, dilation_w, False, False, MASKED, KERNEL_H, KERNEL_W, CHANNELS, PIXELS,
-        )  # fmt: skip
+            gradients = gradients + (tl.load(from_dz + o * area, mask=valid & (out + o < sizes.targets), other=0.0),)
+        pixels = Pixels(n, oy, ox, valid)
+        y0, _row = row_of(pixels, 0, sizes, steps, FORM)
+        x0, _col = col_of(pixels, 0, sizes, steps, FORM)
+        image = images + n * strides.batch + y0.to(tl.int64) * strides.row + x0.to(tl.int64) * strides.col
+        columns = _columns(image, pixels, c, strides, sizes, steps, FORM, CHANNELS=CHANNELS, PIXELS=PIXELS)
         dz = _beside(gradients, OUTS, PIXELS)
         turned = tl.trans(_rounded(dz, ROUNDED))
         more = nothing()
@@ -175,15 +172,15 @@ def weigh_tiles(
         total = more
         if BIAS:
             bias += dz.to(tl.float32)
-    weights = groups * targets * sources * TAPS
-    part = part_ptr + tl.program_id(0).to(tl.int64) * (weights + groups * targets)
+    weights = sizes.groups * sizes.targets * sizes.sources * TAPS
+    part = part_ptr + tl.program_id(0).to(tl.int64) * (weights + sizes.groups * sizes.targets)
     o = out + tl.arange(0, OUTS)
-    channel = group * targets + o
+    channel = group * sizes.targets + o
     for piece in tl.static_range((CHANNELS * TAPS + 15) // 16):
         k = piece * 16 + tl.arange(0, 16)
-        there = ((k < CHANNELS * TAPS) & (c + k // TAPS < sources))[None, :] & (o < targets)[:, None]
-        to = part + channel[:, None] * (sources * TAPS) + (c * TAPS + k)[None, :]
+        there = ((k < CHANNELS * TAPS) & (c + k // TAPS < sizes.sources))[None, :] & (o < sizes.targets)[:, None]
+        to = part + channel[:, None] * (sizes.sources * TAPS) + (c * TAPS + k)[None, :]
         tl.store(to, total[piece], mask=there)
     if BIAS:
         # every program sums the bias, as it has read dz anyway; one for each channel writes it
-        tl.store(part + weights + channel, tl.sum(bias, 0), mask=(o < targets) & (c == 0))
+        tl.store(part + weights + channel, tl.sum(bias, 0), mask=(o < sizes.targets) & (c == 0))
