@@ -37,7 +37,7 @@ class ImportedModel(Module):
         the table name the node.
         """
         plan = self.plan
-        env = dict(zip(plan.input_names, _given(plan, inputs, named), strict=True))
+        env = dict(zip(plan.input_names, _arguments(plan, inputs, named), strict=True))
         _require_fixed_sizes(plan, env)
         fields = {name: _field(getattr(self, name)) for name in plan.weights}
         outputs_of_plan = run_plan(plan, env, fields)
@@ -50,7 +50,7 @@ def _field(value: Param | RunningState) -> Tensor:
     return value.val() if isinstance(value, Param) else value.value()
 
 
-def _given(plan: Plan, inputs: tuple[object, ...], named: Mapping[str, object]) -> list[Any]:
+def _arguments(plan: Plan, inputs: tuple[object, ...], named: Mapping[str, object]) -> list[Any]:
     names = plan.input_names
     wrong = [name for name in named if name not in names]
     missing = [name for name in names[len(inputs) :] if name not in named]

@@ -59,23 +59,23 @@ def inferred(plan: Plan) -> dict[str, Known]:
         if len(one) == _count(plan) or not symbols:
             break
     first, second = best
-    low_high = next((pair for pair in _TRIED if _trace_into(first, plan, pair[0])), _TRIED[0])
-    return {name: _known(first[name], second.get(name), symbols, low_high) for name in first}
+    low_high = next((pair for pair in _TRIED if _has_size(first, plan, pair[0])), _TRIED[0])
+    return {name: _known_shape(first[name], second.get(name), symbols, low_high) for name in first}
 
 
 def _count(plan: Plan) -> int:
     return len(plan.input_names) + sum(1 for step in plan.steps for name in step.outputs if name)
 
 
-def _trace_into(found: Found, plan: Plan, low: int) -> bool:
+def _has_size(shapes: Found, plan: Plan, low: int) -> bool:
     for info, name in zip(plan.inputs, plan.input_names, strict=True):
-        for size, real in zip(info.shape or (), found[name][0] if name in found else (), strict=False):
+        for size, real in zip(info.shape or (), shapes[name][0] if name in shapes else (), strict=False):
             if not isinstance(size, int):
                 return real == low
     return False
 
 
-def _known(
+def _known_shape(
     one: tuple[tuple[int, ...], DType, bool],
     two: tuple[tuple[int, ...], DType, bool] | None,
     symbols: Mapping[str, int],
@@ -99,7 +99,7 @@ def _known(
 def _trace(plan: Plan, sizes: Mapping[str, int]) -> Found:
     """Specs of the values, as far as the trace gets."""
     session = Session(LibTorch())
-    found: Found = {}
+    shapes: Found = {}
 
     def tensor(shape: tuple[int, ...], dtype: DType) -> Tensor:
         spec = TensorSpec.of(shape, dtype, "cpu")
@@ -109,15 +109,15 @@ def _trace(plan: Plan, sizes: Mapping[str, int]) -> Found:
         if isinstance(value, Tensor):
             spec: TensorSpec | None = value.spec
             if spec is not None:
-                found[name] = (spec.shape, spec.dtype, False)
+                shapes[name] = (spec.shape, spec.dtype, False)
         elif isinstance(value, np.ndarray):
-            found[name] = (tuple(value.shape), DType.from_numpy(value.dtype), True)
+            shapes[name] = (tuple(value.shape), DType.from_numpy(value.dtype), True)
 
     with session.opened():
         env: dict[str, Any] = {}
         for i, (info, name) in enumerate(zip(plan.inputs, plan.input_names, strict=True)):
             if info.shape is None or info.dtype is None or info.kind != "tensor":
-                return found
+                return shapes
             shape = tuple(
                 size if isinstance(size, int) else sizes[size or f"d{i}_{j}"] for j, size in enumerate(info.shape)
             )
@@ -128,8 +128,8 @@ def _trace(plan: Plan, sizes: Mapping[str, int]) -> Found:
             try:
                 run_step(step, env, fields, device=tensor((), DType.F32).device)
             except BurnTorchError:
-                return found  # data decides from here on
+                return shapes  # data decides from here on
             for output in step.outputs:
                 if output is not None:
                     note(output, env[output])
-    return found
+    return shapes

@@ -48,7 +48,7 @@ class ModelGen:
 
     def report(self) -> Report:
         """Returns what the file holds and what of it cannot be imported; writes nothing."""
-        return report_on(read_model(self._given()[0]))
+        return report_on(read_model(self._paths()[0]))
 
     def run(self) -> Path:
         """Writes the module and the record, each whole or not at all.  Returns: the path of the module.
@@ -56,7 +56,7 @@ class ModelGen:
         Raises: OnnxError as `load` does, before anything is written; ArtifactError where the folder cannot be
         written to.
         """
-        source, folder = self._given()
+        source, folder = self._paths()
         model = read_model(source)
         report_on(model).check()
         plan = plan_of(model, self.memory_limit)
@@ -78,7 +78,7 @@ class ModelGen:
     run_from_script = run
     run_from_cli = run
 
-    def _given(self) -> tuple[Path, Path]:
+    def _paths(self) -> tuple[Path, Path]:
         if self.source is None or self.folder is None:
             raise ArgumentError(
                 "ModelGen: something is missing",

@@ -38,7 +38,7 @@ from burn_torch.train.logger.metric import file_name
 from burn_torch.train.loop import fold, valid_step
 from burn_torch.train.measure import Meter, patience_of
 from burn_torch.train.metric.base import Metric, MetricMetadata, Split
-from burn_torch.train.step import step_fault
+from burn_torch.train.step import faults_error, step_fault
 from burn_torch.train.strategies.torch_module import torch_valid_step
 from burn_torch.train.torch_model import TorchModel
 from burn_torch.transform.compilation import compile
@@ -145,8 +145,7 @@ class EvaluatorBuilder:
         twice = sorted({name for name in names if names.count(name) > 1})
         faults += [(f"two metrics {name}", "a name of its own for each", "give one another name") for name in twice]
         if faults:
-            given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))
-            raise ConfigError("EvaluatorBuilder: this cannot be evaluated", given=given, expected=expected, mend=mend)
+            raise faults_error("EvaluatorBuilder: this cannot be evaluated", faults)
         if isinstance(model, TorchModel):
             return Evaluator(self, model)
         on_tape = any(device.is_autodiff() for device in model.devices())

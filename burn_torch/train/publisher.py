@@ -141,7 +141,7 @@ class Publisher:
     @contextmanager
     def attended(self, interrupter: Interrupter, notice: Callable[[str], None]) -> Iterator[None]:
         """Until the block ends, what is printed, logged and used of the machine is told, and commands come in."""
-        server = ControlServer(self.path.parent, interrupter, on_command=self._told, notice=notice)
+        server = ControlServer(self.path.parent, interrupter, on_command=self._record_command, notice=notice)
         resources = ResourceSampler(self.note)
         with ExitStack() as stack:
             stack.enter_context(logging_to(self.note, LOG))
@@ -152,7 +152,7 @@ class Publisher:
             stack.callback(resources.close)
             yield
 
-    def _told(self, how: str, reason: str) -> None:
+    def _record_command(self, how: str, reason: str) -> None:
         self.stop_requested(reason, how)
         if how == "kill":
             self.note(RunEnded("killed", None, KILLED, reason))

@@ -272,12 +272,12 @@ class Run:
                     self.say(f"stopped early, after epoch {self.position.epoch} of {parts.num_epochs}")
                     return "early_stopped"
                 if self._should_stop():
-                    return self._stopped()
+                    return self._stop()
                 self.position = replace(self.position, epoch=self.position.epoch + 1, batch=0, complete=False)
             if self._train_epoch() or (parts.valid is not None and self._valid_epoch(parts.valid)):
                 if self._saved != self.position:
                     self._checkpoint()
-                return self._stopped()
+                return self._stop()
             self._finish_epoch()
         return "completed"
 
@@ -305,7 +305,7 @@ class Run:
         self._asked = self._asked or saves
         return stops
 
-    def _stopped(self) -> str:
+    def _stop(self) -> str:
         interrupter = self.parts.interrupter
         how = "signal" if interrupter.status in ("interrupted", "terminated") else "stop"
         self.parts.publisher.stop_requested(interrupter.get_message() or "", how)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, final, runtime_checkable
 
@@ -18,7 +18,17 @@ from burn_torch.module import Module, ParamId
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Gradients
 
-__all__ = ["AnyBatch", "AnyItem", "AnyModel", "InferenceStep", "TrainOutput", "TrainStep", "require_step", "step_fault"]
+__all__ = [
+    "AnyBatch",
+    "AnyItem",
+    "AnyModel",
+    "InferenceStep",
+    "TrainOutput",
+    "TrainStep",
+    "faults_error",
+    "require_step",
+    "step_fault",
+]
 
 Batch = TypeVar("Batch", contravariant=True)
 Item = TypeVar("Item", covariant=True)
@@ -173,5 +183,10 @@ def require_step(model: object, name: str) -> None:
     """Raises: ConfigError for a model without a `train_step` or `valid_step` that takes a batch alone."""
     fault = step_fault(model, name)
     if fault is not None:
-        given, expected, mend = fault
-        raise ConfigError(f"this {name} takes no batch", given=given, expected=expected, mend=mend) from None
+        raise faults_error(f"this {name} takes no batch", [fault]) from None
+
+
+def faults_error(what: str, faults: Sequence[tuple[str, str, str]]) -> ConfigError:
+    """One error for faults that each say what was given, what was expected, and how to mend it."""
+    parts = ("\n            ".join(part) for part in zip(*faults, strict=True))
+    return ConfigError(what, **dict(zip(("given", "expected", "mend"), parts, strict=True)))

@@ -40,7 +40,7 @@ from burn_torch.train.parts import Parts
 from burn_torch.train.publisher import Publisher
 from burn_torch.train.renderer import MetricsRenderer, SilentRenderer, default_renderer
 from burn_torch.train.run import Run
-from burn_torch.train.step import step_fault
+from burn_torch.train.step import faults_error, step_fault
 from burn_torch.train.strategies import ExecutionStrategy, SingleDevice
 from burn_torch.train.strategies.checkpoints import shared_store
 from burn_torch.train.strategies.peers import peers_of
@@ -297,7 +297,7 @@ class SupervisedTraining:
     def _warn_of_dropped(self) -> None:
         """A builder changes nothing: a step whose result is dropped was meant to."""
         self._used[0] = True
-        dropped = [name for name, made, used in self._made if made() is None and not used[0]]
+        dropped = [name for name, builder, used in self._made if builder() is None and not used[0]]
         if dropped:
             warnings.warn(
                 f"{', '.join(dict.fromkeys(f'{name}(...)' for name in dropped))}: the result was dropped, and this"
@@ -381,12 +381,14 @@ class SupervisedTraining:
             stack.callback(lambda: parts.store.close(artifact.hold()))  # a checkpoint that is still written keeps it
             run = Run(parts, learner, peers.from_main(self._run_key()))
             LOG.info("the run begins in %s", artifact.path)
-            found = self._restore(run, parts) if self._resume else None
+            resumed = self._restore(run, parts) if self._resume else None
             choices = artifact.tuning if peers.is_main else artifact.tuning.with_suffix(f".{peers.rank}.lock")
-            lock = capabilities(device.backend).pinned(choices, device.place, None if found is None else found.tuning)
+            lock = capabilities(device.backend).pinned(
+                choices, device.place, None if resumed is None else resumed.tuning
+            )
             run.parts = parts = replace(parts, tuning=stack.enter_context(lock))
-            publisher.begin(found.events if found is not None and peers.is_main else None)
-            known = None if found is None else found.facts.get("run")
+            publisher.begin(resumed.events if resumed is not None and peers.is_main else None)
+            known = None if resumed is None else resumed.facts.get("run")
             if known and publisher.earlier_id and publisher.earlier_id != known:
                 run.say(f"the checkpoint is of another run, {known}: this directory is that of {publisher.earlier_id}")
             if self._tensorboard is not None and peers.is_main:
@@ -394,9 +396,9 @@ class SupervisedTraining:
                 stack.enter_context(publisher.feeding(TensorBoardWriter(folder)))
             stack.callback(forget_stop, parts.interrupter)  # when neither signals nor viewers are heard any more
             stack.enter_context(publisher.attended(parts.interrupter, run.say))
-            return self._launched(run, parts)
+            return self._run_parts(run, parts)
 
-    def _launched(self, run: Run, parts: Parts) -> LearningResult[Any]:
+    def _run_parts(self, run: Run, parts: Parts) -> LearningResult[Any]:
         if parts.config is not None:
             parts.artifact.write_config(parts.config + "\n")
         parts.artifact.clear_result()
@@ -496,8 +498,8 @@ class SupervisedTraining:
         if self._from_epoch is not None and self._from_epoch < 1:
             faults.append((f"checkpoint({self._from_epoch})", "an epoch; the first one is 1", "name one that is over"))
         if self._precision != "float32" and not self._compiled:
-            given = f"precision({self._precision!r}) with compile(False)"
-            faults.append((given, "compiled steps, or float32", "leave one of them out"))
+            setting = f"precision({self._precision!r}) with compile(False)"
+            faults.append((setting, "compiled steps, or float32", "leave one of them out"))
         if self._fuse and not self._compiled:
             faults.append(("fuse() with compile(False)", "compiled steps, or no fuse()", "leave one of them out"))
         steps = ["train_step"] if self._valid_loader is None else ["train_step", "valid_step"]
@@ -513,8 +515,7 @@ class SupervisedTraining:
             faults.append((f"detect_anomaly with {kind}", "SingleDevice", "train on one device to find the fault"))
         faults += self._metric_faults()
         if faults:
-            given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))
-            raise ConfigError("SupervisedTraining: this cannot be trained", given=given, expected=expected, mend=mend)
+            raise faults_error("SupervisedTraining: this cannot be trained", faults)
 
     def _metric_faults(self) -> list[tuple[str, str, str]]:
         """A metric that nobody measures would never stop the run, or keep no checkpoint, and nobody would know."""
@@ -530,9 +531,9 @@ class SupervisedTraining:
             if strategy.split == Split.VALID and self._valid_loader is None:
                 measured = []
             if strategy.metric not in measured:
-                given = f"{what} by the {strategy.split} metric {strategy.metric}"
+                asked = f"{what} by the {strategy.split} metric {strategy.metric}"
                 expected = f"a metric that is measured: {', '.join(measured) or 'none is'}"
-                faults.append((given, expected, "add it with metrics(...)"))
+                faults.append((asked, expected, "add it with metrics(...)"))
         return faults
 
 
@@ -541,9 +542,9 @@ def _metric_faults(split: str, metrics: Sequence[object]) -> list[tuple[str, str
     seen: set[str] = set()
     for metric in metrics:
         if isinstance(metric, type) or not isinstance(metric, Metric):
-            given = f"{metric!r}"[:60]
+            shown = f"{metric!r}"[:60]
             faults.append(
-                (f"{given} as a {split} metric", "an object with the methods of Metric", "write LossMetric()")
+                (f"{shown} as a {split} metric", "an object with the methods of Metric", "write LossMetric()")
             )
             continue
         name = file_name(metric.name)
@@ -556,10 +557,12 @@ def _metric_faults(split: str, metrics: Sequence[object]) -> list[tuple[str, str
 def _check_length(checkpoint: Checkpoint, num_epochs: int) -> None:
     position = checkpoint.position
     if position.epoch > num_epochs:
-        given = f"{position.epoch} epochs" if position.complete else f"batch {position.batch} of epoch {position.epoch}"
+        trained = (
+            f"{position.epoch} epochs" if position.complete else f"batch {position.batch} of epoch {position.epoch}"
+        )
         raise ConfigError(
             "the run to resume is past the epoch that it is to end with",
-            given=f"num_epochs {num_epochs}, and a checkpoint with {given} trained",
+            given=f"num_epochs {num_epochs}, and a checkpoint with {trained} trained",
             expected=f"{position.epoch} epochs or more",
             mend="ask for more epochs; a shorter run is one of its own, in another directory",
         )

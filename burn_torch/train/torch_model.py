@@ -73,15 +73,15 @@ class TorchModel:
 
     def device(self) -> torch.device:
         """Returns where its parameters lie.  Raises: ConfigError for several devices, or none."""
-        found = {param.device for param in self.module.parameters()}
-        if len(found) != 1:
+        devices = {param.device for param in self.module.parameters()}
+        if len(devices) != 1:
             raise ConfigError(
                 "this torch module cannot be trained where it is",
-                given=", ".join(sorted(map(str, found))) or "a module without parameters",
+                given=", ".join(sorted(map(str, devices))) or "a module without parameters",
                 expected="parameters on one device",
                 mend="module.to(device)",
             )
-        return next(iter(found))
+        return next(iter(devices))
 
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
@@ -187,9 +187,9 @@ class TorchOptimizer:
         return TorchOptimizer(optimizer, [names[id(param)] for param in params])
 
     def __deepcopy__(self, memo: dict[int, object]) -> TorchOptimizer:
-        made = TorchOptimizer(copy.deepcopy(self.optimizer, memo), self.paths)
-        made.ratios[:] = self.ratios
-        return made
+        copied = TorchOptimizer(copy.deepcopy(self.optimizer, memo), self.paths)
+        copied.ratios[:] = self.ratios
+        return copied
 
     def set_lr(self, lr: float) -> None:
         """Gives the groups their learning rates."""

@@ -38,12 +38,12 @@ def assembled(
         for specs in zip(*([spec for _, spec in each.inputs] for each in traces.graphs), strict=True)
     ]
     kinds_by_name = {
-        n: kind for n, place in zip(inputs, first.given, strict=True) if (kind := kinds[place]) is not None
+        n: kind for n, place in zip(inputs, first.tensor_places, strict=True) if (kind := kinds[place]) is not None
     }
     writer = _writer(kinds_by_name, outputs, axes, traces, opset)
     values = {
         graph.inputs[place][0]: writer.met(Wire(n, kinds_by_name[n].dtype, kinds_by_name[n].shape))
-        for n, place in zip(inputs, first.given, strict=True)
+        for n, place in zip(inputs, first.tensor_places, strict=True)
     }
     for place, elements in varying.items():
         ident, spec = graph.inputs[place]
@@ -96,7 +96,7 @@ def _weights(
         if wire is None:
             wire = wires[id(primitive)] = Wire(writer.unique(wish), kind.dtype, kind.shape)
             size = writer.fixed(product(kind.shape), wish) * kind.dtype.itemsize
-            weights[str(wire)] = _Stored(size, partial(first.found.leaf.into_data, primitive))
+            weights[str(wire)] = _Stored(size, partial(first.program.leaf.into_data, primitive))
         values[ident] = wire
     return weights
 
@@ -131,7 +131,7 @@ def _varying_constants(traces: Traces) -> dict[int, list[Length]]:
         if len(rest) == len(others) and all(two is one for two in rest):
             continue
         data = [
-            trace.found.leaf.into_data(trace.sources[place][1]) for trace in traces.traces if place in trace.sources
+            trace.program.leaf.into_data(trace.sources[place][1]) for trace in traces.traces if place in trace.sources
         ]
         if len(data) == len(traces.traces) and all(each == data[0] for each in data[1:]):
             continue

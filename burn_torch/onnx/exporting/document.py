@@ -60,12 +60,12 @@ def written(document: Document, path: Path, external_bytes: int) -> Iterator[tup
     known = _data_files(path)
     data: Path | None = None
     try:
-        with _told(path):
+        with _explain_failures(path):
             places: dict[str, tuple[str, int, int]] = {}
             if external:
                 data, places = _write_data(document, path)
             content = _model(document, places).SerializeToString()
-        with _told(path), replacing_file(path) as file:
+        with _explain_failures(path), replacing_file(path) as file:
             file.write(content)
             file.flush()
             yield Path(file.name), data
@@ -80,7 +80,7 @@ def written(document: Document, path: Path, external_bytes: int) -> Iterator[tup
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _explain_failures(path: Path) -> Iterator[None]:
     """Words what the operating system says."""
     try:
         yield

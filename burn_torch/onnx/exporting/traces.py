@@ -116,6 +116,6 @@ def cases_of(
         resized = at_sizes(tensors, axes, at)
         walk = Walk()
         walk.take(run(*inputs.put_together([*modules, *resized])))
-        leaf = traces.traces[0].found.leaf
+        leaf = traces.traces[0].program.leaf
         cases.append((_text(at), [x.into_data() for x in resized], [leaf.into_data(y) for y in walk.leaves]))
     return cases

@@ -106,9 +106,9 @@ class Tracing:
 
     graph: Graph
     sources: dict[int, tuple[str, object]]
-    given: tuple[int, ...]
+    tensor_places: tuple[int, ...]
     outputs: tuple[str, ...]
-    found: Traced
+    program: Traced
 
 
 def traced(function: Callable[..., Any], inputs: Inputs, tensors: Sequence[Tensor], captures: Sequence[Any]) -> Tracing:

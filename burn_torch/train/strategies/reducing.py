@@ -53,7 +53,7 @@ def mean_over_processes(xs: Sequence[Tensor], weight: Tensor | float, bucket_byt
 def _buckets(xs: Sequence[Tensor], limit: int) -> Iterable[list[int]]:
     """Positions of tensors of one type that travel together, in the order in which they are sent."""
     open_ones: dict[DType, tuple[list[int], int]] = {}
-    for i in sorted(range(len(xs)), key=lambda i: (_made(xs[i]), -i)):
+    for i in sorted(range(len(xs)), key=lambda i: (_creation_of(xs[i]), -i)):
         if not xs[i].spec.numel:
             continue
         members, size = open_ones.get(xs[i].dtype, ([], 0))
@@ -66,7 +66,7 @@ def _buckets(xs: Sequence[Tensor], limit: int) -> Iterable[list[int]]:
     yield from (members for members, _ in open_ones.values() if members)
 
 
-def _made(x: Tensor) -> int:
+def _creation_of(x: Tensor) -> int:
     """When a traced value is made, among those of its trace; 0 for one that is there already."""
     return x.primitive.index if isinstance(x.primitive, Slot) else 0
 
