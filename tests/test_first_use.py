@@ -73,3 +73,13 @@ def test_a_first_tensor_imports_few_families_of_rows(first_tensor: set[str]) -> 
 
 def test_a_first_tensor_imports_nothing_heavy_of_others(first_tensor: set[str]) -> None:
     assert first_tensor.isdisjoint({"numpy.random", "sympy", "sqlite3", "urllib3", "matplotlib"})
+
+
+def test_help_imports_neither_arrays_nor_rows_nor_what_reads_packages() -> None:
+    code = "import sys\nsys.argv[1:] = ['--help']\nfrom burn_torch.cli.main import main\n"
+    imported = modules_after(f"{code}try:\n    main()\nexcept SystemExit:\n    pass")
+    floors = {".".join(name.split(".")[:2]) for name in imported if name.startswith("burn_torch.")}
+    assert floors <= {f"burn_torch.{floor}" for floor in ("cli", "config", "core", "monitor", "version")}
+    assert imported.isdisjoint({"torch", "numpy", "jinja2", "shtab", "textual", "asyncio", "http.client"})
+    assert "burn_torch.cli.recipes.digits" not in imported
+    assert "importlib.metadata" not in imported - modules_after("")
