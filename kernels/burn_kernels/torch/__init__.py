@@ -11,77 +11,20 @@ Importing this registers the operators under `torch.ops.burn_kernels`; nothing o
 
 from __future__ import annotations
 
-from burn_kernels.torch import functional
+from burn_kernels.torch import functional, modules, optim
 from burn_kernels.torch.checking import Finding, Report, check
 from burn_kernels.torch.defining import fallbacks
-from burn_kernels.torch.modules import (
-    GEGLU,
-    GELU,
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    Conv2d,
-    CrossEntropyLoss,
-    Dropout,
-    Embedding,
-    GroupNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LayerNorm,
-    Linear,
-    LinearCrossEntropyLoss,
-    LogSoftmax,
-    ReGLU,
-    ReLU,
-    ResidualLayerNorm,
-    ResidualRMSNorm,
-    RMSNorm,
-    Sequential,
-    SiLU,
-    Softmax,
-    SwiGLU,
-)
-from burn_kernels.torch.optim import SGD, Adam, AdamW, Lion
+from burn_kernels.torch.modules import *
+from burn_kernels.torch.optim import *
 from burn_kernels.torch.patching import PatchEntry, PatchReport, patch, unpatch
 from burn_kernels.torch.registering import register_operators
 from burn_kernels.torch.tables import clip_grad_norm_, get_total_norm
 
 __all__ = [
-    "GEGLU",
-    "GELU",
-    "SGD",
-    "Adam",
-    "AdamW",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "Conv2d",
-    "CrossEntropyLoss",
-    "Dropout",
-    "Embedding",
     "Finding",
-    "GroupNorm",
-    "InstanceNorm1d",
-    "InstanceNorm2d",
-    "InstanceNorm3d",
-    "LayerNorm",
-    "Linear",
-    "LinearCrossEntropyLoss",
-    "Lion",
-    "LogSoftmax",
     "PatchEntry",
     "PatchReport",
-    "RMSNorm",
-    "ReGLU",
-    "ReLU",
     "Report",
-    "ResidualLayerNorm",
-    "ResidualRMSNorm",
-    "Sequential",
-    "SiLU",
-    "Softmax",
-    "SwiGLU",
     "check",
     "clip_grad_norm_",
     "fallbacks",
@@ -90,5 +33,7 @@ __all__ = [
     "patch",
     "unpatch",
 ]
+__all__ += modules.__all__
+__all__ += optim.__all__
 
 register_operators()
