@@ -34,7 +34,7 @@ from burn_kernels.launch import Machine, ceil_div, launch, next_power, rows_key,
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.operators import Operator, like
 from burn_kernels.prims import INV_SQRT_2PI, SQRT_HALF, erf, normal_cdf_fast, sigmoid, sigmoid_fast, tanh
-from burn_kernels.spec import Draw, Problem, register_kernel
+from burn_kernels.spec import Draw, Problem, large_rows, register_kernel
 
 KINDS = ("silu", "gelu", "gelu_tanh", "relu")
 
@@ -322,6 +322,7 @@ for _kind in ("gelu", "gelu_tanh", "silu", "relu"):
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
+        large=large_rows(lambda draw, x: [Problem((x,))]),
         draw_call=lambda draw, kind=_kind: (draw.rows(draw.width()), kind),
         operators=[OPERATOR],
     )

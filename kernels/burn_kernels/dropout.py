@@ -202,6 +202,7 @@ SPEC = register_kernel(
     bytes_moved=bytes_moved,
     flops=flops,
     problems=_problems,
+    large=lambda draw: [Problem((draw.normal(64, 5120), 0.1, 5, 6))],
     draw_call=_draw_call,
     operators=[
         Operator(

@@ -39,7 +39,7 @@ from burn_kernels.launch import (
     wide_type,
 )
 from burn_kernels.operators import Operator
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, KernelSpec, Problem, large_rows, register
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -390,6 +390,7 @@ SPEC = register(
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
+        large=large_rows(lambda draw, x: [Problem((x, draw.integers(0, 40, 64)), {"rows": 50})]),
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
         draw_call=_draw_call,

@@ -33,7 +33,7 @@ from burn_kernels.activation import (
 from burn_kernels.launch import Machine, next_power, rows_of, wide_type
 from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator, like
-from burn_kernels.spec import Draw, Problem, register_kernel
+from burn_kernels.spec import Draw, Problem, large_rows, register_kernel
 
 ACTIVATIONS = KINDS
 
@@ -190,6 +190,7 @@ for _name, _kind in (("swiglu", "silu"), ("geglu", "gelu"), ("geglu_tanh", "gelu
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
+        large=large_rows(lambda draw, x: [Problem((x, draw.normal(*x.shape)))]),
         draw_call=functools.partial(_draw_call, _kind),
         operators=[OPERATOR],
     )

@@ -214,6 +214,7 @@ SPEC = register(
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
+        large=lambda draw: [Problem(tuple([draw.normal(100, 331)] for _ in range(3)), {"lr": 1e-2})],
         draw_call=functools.partial(draw_step, 1),
         dtypes=(torch.float32, *HALVES),
         limits="contiguous tensors in a table; float64 on a GPU",

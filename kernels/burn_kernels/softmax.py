@@ -30,7 +30,7 @@ from burn_kernels.launch import Machine, ceil_div, launch, next_power, rows_key,
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.operators import Operator, like
 from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp, exp_for, halves, row_parts, wide
-from burn_kernels.spec import Draw, Problem, register_kernel
+from burn_kernels.spec import Draw, Problem, large_rows, register_kernel
 
 MAX_TILE_COLS = 16_384
 """To here a row stays in registers.  Wider, one program fills a processor, and nothing overlaps its waiting."""
@@ -397,6 +397,7 @@ for _run, _back, _twin in ((forward, backward, torch.softmax), (log_forward, log
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
+        large=large_rows(lambda draw, x: [Problem((x,))]),
         draw_call=lambda draw: (draw.rows(draw.width()),),
         operators=[
             Operator(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from burn_kernels.launcher import Launcher
 from burn_kernels.operators import Operator
 from burn_kernels.registry import Registry
 
-__all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "Row", "register", "register_kernel"]
+__all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "Row", "large_rows", "register", "register_kernel"]
 
 
 @checked
@@ -27,6 +27,16 @@ class Problem:
 
     inputs: tuple[Any, ...]
     options: dict[str, Any] = field(default_factory=dict)
+
+
+def large_rows(make: Callable[[Draw, torch.Tensor], Iterable[Problem]]) -> Callable[[Draw], Iterable[Problem]]:
+    """Problems large enough that errors average, of rows of widths that are powers of two and of others."""
+
+    def draw_all(draw: Draw) -> Iterator[Problem]:
+        for cols in (49, 1024, 5120, 16384, 20000):
+            yield from make(draw, draw.normal(64, cols, std=2.0))
+
+    return draw_all
 
 
 class Draw:

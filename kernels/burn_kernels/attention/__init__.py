@@ -58,7 +58,16 @@ from burn_kernels.attention.references import (
     reference_packed_backward,
     rule_of,
 )
-from burn_kernels.attention.twins import draw_call, draw_packed_call, packed_problems, problems, twin, twin_packed
+from burn_kernels.attention.twins import (
+    draw_call,
+    draw_packed_call,
+    large,
+    large_packed,
+    packed_problems,
+    problems,
+    twin,
+    twin_packed,
+)
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
@@ -303,6 +312,7 @@ SPEC = register(
         bytes_moved=bytes_moved,
         flops=flops,
         problems=problems,
+        large=large,
         dtypes=FLOATS,
         limits=_LIMITS,
         draw_call=draw_call,
@@ -336,6 +346,7 @@ PACKED_SPEC = register(
         bytes_moved=lambda q, k, v, *_, backward=False, **__: bytes_moved(q, k, v, backward=backward),
         flops=flops,
         problems=packed_problems,
+        large=large_packed,
         dtypes=FLOATS,
         limits=_LIMITS,
         draw_call=draw_packed_call,

@@ -211,3 +211,29 @@ def draw_packed_call(draw: Draw) -> tuple[Any, ...]:
     q = draw.normal(total_q, heads + 1, dim)[:, :heads]
     k, v = (draw.normal(total_k, kv_heads, dim) for _ in "kv")
     return q, k, v, starts[0].int(), starts[1].int(), *longest, *_rule(draw)
+
+
+# -- problems large enough that errors average ---------------------------------------------------------
+def large(draw: Draw) -> Iterator[Problem]:
+    """Attention by every rule, of every width of heads, in layouts that models have."""
+    q, k, v = (draw.normal(2, heads, seq, 64) for heads, seq in ((4, 300), (2, 200), (2, 200)))
+    rules: list[dict[str, Any]] = [{"causal": True}, {"causal": True, "align": "bottom_right", "window": 70}]
+    rules += [{"softcap": 20.0}, {"prob": 0.1, "key": 5, "stream": 6}]
+    yield from (Problem((q, k, v, None, None), rule) for rule in rules)
+    yield Problem((q, k, v, draw.integers(0, 4, 2, 1, 1, 200) > 0, draw.normal(1, 4, 300, 200)))
+    for dim in (40, 96, 128, 256):
+        same = (draw.normal(1, 2, 200, dim) for _ in "qkv")
+        yield Problem((*same, None, None), {"causal": True})
+    # as a joint projection leaves them, and of an odd length; one query; heads whose columns lie apart
+    joint = draw.normal(2, 131, 3, 4, 64).unbind(2)
+    yield Problem((*(x.transpose(1, 2) for x in joint), None, None), {"causal": True})
+    yield Problem((draw.normal(2, 4, 1, 64), k, v, None, None), {"causal": True, "align": "bottom_right"})
+    apart = (draw.normal(1, 2, 77, 128)[..., ::2] for _ in "qkv")
+    yield Problem((*apart, None, None))
+
+
+def large_packed(draw: Draw) -> Iterator[Problem]:
+    """Packed sequences of unlike lengths."""
+    starts = torch.tensor([0, 100, 133, 133, 300], dtype=torch.int32)
+    operands = draw.normal(300, 4, 64), draw.normal(300, 2, 64), draw.normal(300, 2, 64)
+    yield Problem((*operands, starts, starts), {"longest_q": 167, "longest_k": 167, "causal": True})

@@ -61,6 +61,7 @@ from burn_kernels.channel_norm.layout import (
     alike,
     check_count,
     check_norm,
+    large_images,
     ordered,
     room_like,
     scaled,
@@ -386,6 +387,12 @@ def _given_gradient(run: Callable[..., Any], dy: Any, inputs: Any, outputs: obje
     return run(dy, *inputs, options.pop("mean"), options.pop("var"), **options)
 
 
+def _large(mean: str, var: str, draw: Draw) -> Iterator[Problem]:
+    for x, w, b in large_images(draw):
+        moments = {mean: draw.normal(x.shape[1]), var: draw.normal(x.shape[1]).square() + 0.1}
+        yield Problem((x, w, b), {**moments, "activation": "silu"})
+
+
 def _operator_twin(
     trained: bool,
     x: Any,
@@ -433,6 +440,7 @@ SPEC = register(
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
+        large=functools.partial(_large, "running_mean", "running_var"),
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
         draw_call=_draw_call,
@@ -469,6 +477,7 @@ EVALUATE = register(
         bytes_moved=functools.partial(bytes_moved, given=True),
         flops=flops,
         problems=_given_problems,
+        large=functools.partial(_large, "mean", "var"),
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
         draw_call=_draw_given_call,

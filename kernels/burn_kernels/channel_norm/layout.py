@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
 
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
 from burn_kernels.launch import check, describe, wide_type
+from burn_kernels.spec import Draw
 
 ACTIVATIONS = ("none", "relu", "silu")
 """What may follow the norm in the same kernel."""
@@ -188,3 +189,13 @@ def words(activation: str, last: bool, **present: object) -> str:
     found = ["last" if last else "planes"]
     found += [activation] if activation != "none" else []
     return " ".join([*found, *(name for name, value in present.items() if value)])
+
+
+# -- problems large enough that errors average ---------------------------------------------------------
+def large_images(draw: Draw) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Images in both layouts, of sides that are powers of two and others, with weights and biases of their channels."""
+    for shape in ((32, 24, 28, 28), (64, 8, 26, 26), (8, 96, 7, 7), (60, 160, 7, 7), (4096, 32, 1, 1)):
+        for last in (False, True):
+            x = draw.normal(*shape, mean=0.3)
+            x = x.contiguous(memory_format=torch.channels_last) if last else x
+            yield x, draw.normal(shape[1], mean=1.0), draw.normal(shape[1])

@@ -346,6 +346,22 @@ def _outputs(run: Any, *inputs: Any, **options: Any) -> object:
     return (y,) if passed is None else (y, passed)
 
 
+def _large(draw: Draw) -> Iterator[Problem]:
+    cases: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
+        ((64, 1, 28, 28), (8, 1, 3, 3), {}),
+        ((64, 8, 26, 26), (16, 8, 3, 3), {"prob": 0.1, "key": 5, "stream": 6}),
+        ((4, 3, 64, 65), (24, 3, 7, 7), {"stride": 2, "padding": 3}),
+        ((8, 32, 33, 30), (32, 1, 3, 3), {"groups": 32, "padding": 1}),
+        ((8, 48, 56, 56), (48, 1, 3, 3), {"groups": 48, "padding": 1}),
+        ((4, 24, 15, 13), (24, 1, 7, 7), {"groups": 24, "padding": 3}),
+    )
+    for size, weights, options in cases:
+        inputs = (draw.normal(*size), draw.normal(*weights, std=0.2), draw.normal(weights[0]))
+        yield Problem(inputs, options)
+    x = draw.normal(4, 17, 24, 21)[:, 1:, ::2].transpose(2, 3)  # depthwise, and nothing lies in order
+    yield Problem((x, draw.normal(16, 1, 3, 3, std=0.2), None), {"groups": 16, "padding": 1})
+
+
 def _draw_call(draw: Draw) -> tuple[Any, ...]:
     groups = (1, 1, 2, 3)[draw.integer(0, 4)]
     sources, targets = draw.integer(1, 5), draw.integer(1, 7)
@@ -391,6 +407,7 @@ SPEC = register(
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
+        large=_large,
         dtypes=FLOATS,
         limits="direct kernels take 2^31 pixels of all images; beyond them, and float64 on a GPU, torch's convolution",
         draw_call=_draw_call,

@@ -50,7 +50,7 @@ from burn_kernels.cross_entropy.references import (
 )
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel, wide_type
 from burn_kernels.operators import Operator
-from burn_kernels.spec import Draw, KernelSpec, register
+from burn_kernels.spec import Draw, KernelSpec, Problem, large_rows, register
 
 __all__ = [
     "REDUCTIONS",
@@ -530,6 +530,7 @@ SPEC = register(
         bytes_moved=bytes_moved,
         flops=flops,
         problems=problems,
+        large=large_rows(lambda draw, x: [Problem((x, draw.integers(0, x.shape[1], 64)), {"smoothing": 0.1})]),
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
         draw_call=_draw_call,

@@ -26,6 +26,7 @@ Source: Nvidia, cuBLAS 13, cublasLtEpilogue_t; the order of tiles: Tillet et al.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +62,7 @@ from burn_kernels.matmul.references import (
 )
 from burn_kernels.operators import Operator, nothing
 from burn_kernels.products import add_product
-from burn_kernels.spec import Draw, KernelSpec, register
+from burn_kernels.spec import Draw, KernelSpec, Problem, large_rows, register
 
 __all__ = [
     "ENDING",
@@ -531,6 +532,12 @@ def _fake(
     return x.new_empty(shape), x.new_empty(shape) if held else nothing(x)
 
 
+def _large(draw: Draw, x: torch.Tensor) -> Iterator[Problem]:
+    w = draw.normal(300, x.shape[1], std=x.shape[1] ** -0.5)
+    for kind, residual in (("none", None), ("gelu", None), ("silu", draw.normal(64, 300))):
+        yield Problem((x, w, draw.normal(300), residual), {"kind": kind})
+
+
 def _draw_call(draw: Draw) -> tuple[Any, ...]:
     features, out = draw.integer(1, 40), draw.width()
     x = draw.rows(features, 1.0)
@@ -552,6 +559,7 @@ SPEC = register(
         bytes_moved=bytes_moved,
         flops=flops,
         problems=problems,
+        large=large_rows(_large),
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
         draw_call=_draw_call,

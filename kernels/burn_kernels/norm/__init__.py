@@ -49,7 +49,7 @@ from burn_kernels.norm.references import (
 )
 from burn_kernels.operators import Operator, like
 from burn_kernels.prims import edge_columns, inverse_root, joined, quotient, row_parts, tile
-from burn_kernels.spec import Draw, Problem, register_kernel
+from burn_kernels.spec import Draw, Problem, large_rows, register_kernel
 
 __all__ = [
     "BackwardConfig",
@@ -432,6 +432,10 @@ def _rms_norm_problems(draw: Draw) -> Iterator[Problem]:
         yield Problem((x, w), problem.options)
 
 
+def _large(count: int, draw: Draw, x: torch.Tensor) -> Iterator[Problem]:
+    yield Problem((x, *(draw.normal(x.shape[1], mean=mean) for mean in (1.0, 0.0)[:count])))
+
+
 def _draw_call(count: int, draw: Draw) -> tuple[Any, ...]:
     cols = draw.width()
     vectors = draw.vectors(cols, count)
@@ -452,6 +456,7 @@ SPEC = register_kernel(
     bytes_moved=bytes_moved,
     flops=flops,
     problems=_layer_norm_problems,
+    large=large_rows(functools.partial(_large, 2)),
     draw_call=functools.partial(_draw_call, 2),
     operators=[
         Operator(
@@ -474,6 +479,7 @@ RMS_SPEC = register_kernel(
     bytes_moved=bytes_moved,
     flops=flops,
     problems=_rms_norm_problems,
+    large=large_rows(functools.partial(_large, 1)),
     draw_call=functools.partial(_draw_call, 1),
     operators=[
         Operator(

@@ -173,3 +173,14 @@ def draw_sgd(draw: Draw) -> tuple[Any, ...]:
     if draw.integer(0, 2):
         return params, grads, velocities, options | {"momentum": 0.9, "nesterov": bool(draw.integer(0, 2))}
     return params, grads, None, options
+
+
+def large_adamw(draw: Draw) -> list[Problem]:
+    """A step large enough that errors average."""
+    *groups, squares = ([draw.normal(100, 331)] for _ in range(4))
+    return [Problem((*groups, [x * x for x in squares]), {"lr": 1e-2, "step": 7})]
+
+
+def large_sgd(draw: Draw) -> list[Problem]:
+    """A step large enough that errors average."""
+    return [Problem(tuple([draw.normal(100, 331)] for _ in range(3)), {"lr": 1e-2, "momentum": 0.9})]

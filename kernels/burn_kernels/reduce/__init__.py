@@ -22,6 +22,7 @@ from __future__ import annotations
 import builtins
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ from burn_kernels.reduce.references import (
     twin,
     usual_size,
 )
-from burn_kernels.spec import register_kernel
+from burn_kernels.spec import Draw, Problem, large_rows, register_kernel
 
 __all__ = [
     "KINDS",
@@ -490,6 +491,11 @@ def _operator(kind: str) -> Operator:
     )
 
 
+def _large(kind: str, draw: Draw, x: torch.Tensor) -> Iterator[Problem]:
+    # torch's own variance of a million float64 is off by more than a reference may be
+    yield from (Problem((x,), {"dim": dim}) for dim in ((0, 1) if kind == "var" else (0, 1, None)))
+
+
 def _gradient_of_view(back: Any, dy: Any, inputs: Any, outputs: Any, dim: Axes = None, **options: Any) -> Any:
     return (back(dy, *inputs, dim, **options),)
 
@@ -508,6 +514,7 @@ for _kind, _run_kind in _FORWARDS.items():
         bytes_moved=bytes_moved,
         flops=flops,
         problems=functools.partial(problems, kind=_kind),
+        large=large_rows(functools.partial(_large, _kind)),
         size=functools.partial(usual_size, _kind),
         draw_call=functools.partial(draw_call, _kind),
         operators=[_operator(_kind)],

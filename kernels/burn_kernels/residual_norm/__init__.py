@@ -56,7 +56,7 @@ from burn_kernels.residual_norm.references import (
     rms_norm_reference_backward,
     trial_dropout,
 )
-from burn_kernels.spec import Draw, Problem, register_kernel
+from burn_kernels.spec import Draw, Problem, large_rows, register_kernel
 
 __all__ = [
     "BackwardConfig",
@@ -360,6 +360,12 @@ def _statistics(x: torch.Tensor) -> torch.Tensor:
     return torch.empty((*x.shape[:-1], 1), dtype=wide_type(x.dtype), device=x.device)
 
 
+def _large(count: int, draw: Draw, x: torch.Tensor) -> Iterator[Problem]:
+    scales = (draw.normal(x.shape[1], mean=1.0), draw.normal(x.shape[1]))[:count]
+    for options in ({}, {"prob": 0.1, "key": 5, "stream": 6}):
+        yield Problem((x, draw.normal(*x.shape), *scales), options)
+
+
 def _draw_call(count: int, draw: Draw) -> tuple[Any, ...]:
     cols = draw.width()
     x, vectors, prob = draw.rows(cols), draw.vectors(cols, count), (0.0, 0.3)[draw.integer(0, 2)]
@@ -399,6 +405,7 @@ for _run, _back, _norm, _centred in (
         bytes_moved=bytes_moved,
         flops=flops,
         problems=functools.partial(_problems, centred=_centred),
+        large=large_rows(functools.partial(_large, 2 if _centred else 1)),
         draw_call=functools.partial(_draw_call, 2 if _centred else 1),
         operators=[_operator(_run.op, centred=_centred)],
     )

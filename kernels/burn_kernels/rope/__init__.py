@@ -37,6 +37,7 @@ from burn_kernels.rope.references import (
     check_call,
     computed_problems,
     draw_call,
+    large,
     problems,
     reference,
     reference_computed,
@@ -463,5 +464,11 @@ def _register(name: str, angles: str, run: Any, back: Any, **parts: Any) -> Kern
 
 SPEC = _register("rope", "Tensor cos, Tensor sin", forward, backward, twin=twin, problems=problems)
 COMPUTED_SPEC = _register(
-    "rope_computed", "Tensor turns", forward_computed, backward_computed, twin=twin_computed, problems=computed_problems
+    "rope_computed",
+    "Tensor turns",
+    forward_computed,
+    backward_computed,
+    twin=twin_computed,
+    problems=computed_problems,
+    large=large,
 )

@@ -257,3 +257,10 @@ def draw_call(name: str, draw: Draw) -> tuple[Any, ...]:
         return q, other, turns(2 * pairs, 500.0), *rest
     angle = torch.arange(40, dtype=torch.float64)[:, None] * 100.0 ** (-torch.arange(pairs) / pairs)
     return q, other, angle.cos(), angle.sin(), *rest
+
+
+def large(draw: Draw) -> Iterator[Problem]:
+    """Computed angles of far positions, of both orders of pairs."""
+    for interleaved in (False, True):
+        heads = draw.normal(2, 100, 8, 128), draw.normal(2, 100, 2, 128)
+        yield Problem(heads, {"turns": turns(128), "interleaved": interleaved, "offset": 100_000})
