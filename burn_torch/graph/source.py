@@ -5,12 +5,10 @@ A leaf decides how one node is written (`emit`); everything else (names, constan
 
 from __future__ import annotations
 
-import functools
-import linecache
 from collections.abc import Callable, Sequence
-from types import CodeType
 from typing import Any, Protocol
 
+from burn_torch.core.source import Source
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.ops.op import Candidate
 
@@ -41,13 +39,8 @@ def straight_line(
 
     `unless` is (test, around): where `test()` is true at a call, `around(f, inputs)` gives the outputs instead.
     """
-    constants: dict[str, Any] = {}
-
-    def name(constant: object) -> str:
-        key = f"k{len(constants)}"
-        constants[key] = constant
-        return key
-
+    source = Source("graph")
+    name = source.name
     last_use = {i: number for number, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
     outputs = {i for i in graph.outputs if i is not None}
     lines: list[str] = []
@@ -73,13 +66,10 @@ def straight_line(
         test, around = map(name, unless)
         inputs_tuple = "".join(f"v{i}, " for i, _ in graph.inputs)
         lines.insert(0, f"if {test}(): return {around}(run, ({inputs_tuple}))")
-    body = "".join(f"    {line}\n" for line in [*lines, f"return ({returned})"])
-    parameters = ", ".join(constants)
-    source = f"def make({parameters}):\n  def run({arguments}):\n{body}  return run\n"
-    namespace: dict[str, Any] = {}
-    exec(_compile(source), namespace)
-    made_function: Callable[..., tuple[Any, ...]] = namespace["make"](*constants.values())
-    return made_function
+    with source.block(f"def run({arguments}):"):
+        source.add(*lines, f"return ({returned})")
+    run: Callable[..., tuple[object, ...]] = source.function("run")
+    return run
 
 
 def _operand(i: Input, name: Callable[[object], str]) -> str:
@@ -87,10 +77,3 @@ def _operand(i: Input, name: Callable[[object], str]) -> str:
         # not its digits: the 1/n of a mean would make each shape a source of its own, to be compiled and kept
         return name(i.value)
     return "None" if i is None else f"v{i}"
-
-
-@functools.lru_cache(maxsize=4096)
-def _compile(source: str) -> CodeType:
-    filename = f"<burn_torch graph {abs(hash(source)):x}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    return compile(source, filename, "exec")

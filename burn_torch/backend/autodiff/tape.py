@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, Final, final
 
 from burn_torch.backend.autodiff.derive import Derivation, Key, derive, float_outputs
 from burn_torch.core.errors import explain
+from burn_torch.core.source import Source
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import Call, Candidate
@@ -155,17 +155,15 @@ class TapeEntry:
         arguments = ", ".join(
             f"g[{i}]" if kind == "g" else f"s[{self.saves.index((kind, i))}]" for kind, i in derivation.reads
         )
-        result = f"run({arguments})"
-        if derivation.edges != self.edges:
+        source = Source("backward", run=run)
+        with source.block("def backward(g, s):"):
+            if self.origins is not None:  # the recorder saved the origin last
+                source.add(f"{source.name(self.origins.walk)}(s[-1])")
+            source.add(f"r = run({arguments})")
             positions = [derivation.edges.index(i) if i in derivation.edges else None for i in self.edges]
             picked = "".join("None, " if p is None else f"r[{p}], " for p in positions)
-            result = f"(lambda r: ({picked}))({result})"
-        walk = None
-        if self.origins is not None:  # the recorder saved the origin last
-            walk = self.origins.walk
-            result = f"walk(s[-1]) or {result}"
-        backward: Callable[[Sequence[Primitive], Any], Sequence[Primitive]]
-        backward = _function(f"lambda run, walk: lambda g, s: {result}")(run, walk)
+            source.add("return r" if derivation.edges == self.edges else f"return ({picked})")
+        backward: Callable[[Sequence[Primitive], Any], Sequence[Primitive]] = source.function("backward")
         return backward
 
 
@@ -188,44 +186,35 @@ def _recorder(entry: TapeEntry, tracked: int, kind: type[Tracked]) -> Callable[[
     """
     call, edges = entry.call, entry.edges + entry.flat
     count = len(call.specs)
-    lines = [f"{''.join(f'i{i}, ' for i in range(count))}= inputs"] if count else []
-    lines += [f"x{i} = i{i}.primitive" if tracked >> i & 1 else f"x{i} = i{i}" for i in range(count)]
-    lines.append(f"y = execute(call, ({''.join(f'x{i}, ' for i in range(count))}))")
-    if edges:
-        saved = "".join(f"x{i}, " if key == "x" else f"y[{i}], " for key, i in entry.saves)
-        if entry.origins is not None:
-            saved += "origins.last, "
-        parents = "".join(f"(i{i}.node, i{i}.index), " for i in edges)
-        lines += [f"saved = ({saved})", f"node = Node(entry, ({parents}), saved, version(saved))"]
-        made = [
-            f"Tracked(y[{i}], node, {i})" + (f" if y[{i}] is not None else None" if call.multiple else "")
-            if carries
-            else f"y[{i}]"
-            for i, carries in enumerate(entry.floats)
-        ]
-        lines.append(f"return ({''.join(f'{value}, ' for value in made)})")
-    else:
-        lines.append("return y")
-    body = "".join(f"        {line}\n" for line in lines)
-    names = "entry, call, execute, version, Node, Tracked, origins"
-    make = _function(f"def make({names}):\n    def record(inputs):\n{body}    return record\n")
     execute = entry.inner.execute
     if edges:  # where the tape may keep what is computed, a lazy backend may leave it for later
         execute = getattr(entry.inner, "execute_taped", execute)
-    record: Callable[[Sequence[Primitive]], Sequence[Primitive]] = make(
-        entry, call, execute, entry.version, Node, kind, entry.origins
-    )
+    source = Source(
+        "recording", entry=entry, call=call, execute=execute, version=entry.version, Node=Node,
+        Tracked=kind, origins=entry.origins,
+    )  # fmt: skip
+    with source.block("def record(inputs):"):
+        if count:
+            source.add(f"{''.join(f'i{i}, ' for i in range(count))}= inputs")
+        source.add(*(f"x{i} = i{i}.primitive" if tracked >> i & 1 else f"x{i} = i{i}" for i in range(count)))
+        source.add(f"y = execute(call, ({''.join(f'x{i}, ' for i in range(count))}))")
+        if edges:
+            saved = "".join(f"x{i}, " if key == "x" else f"y[{i}], " for key, i in entry.saves)
+            if entry.origins is not None:
+                saved += "origins.last, "
+            parents = "".join(f"(i{i}.node, i{i}.index), " for i in edges)
+            source.add(f"saved = ({saved})", f"node = Node(entry, ({parents}), saved, version(saved))")
+            results = [
+                f"Tracked(y[{i}], node, {i})" + (f" if y[{i}] is not None else None" if call.multiple else "")
+                if carries
+                else f"y[{i}]"
+                for i, carries in enumerate(entry.floats)
+            ]
+            source.add(f"return ({''.join(f'{value}, ' for value in results)})")
+        else:
+            source.add("return y")
+    record: Callable[[Sequence[Primitive]], Sequence[Primitive]] = source.function("record")
     return record
-
-
-@functools.lru_cache(maxsize=4096)
-def _function(source: str) -> Any:
-    """The one function that a source defines, or the value of an expression."""
-    if source.startswith("def "):
-        namespace: dict[str, object] = {}
-        exec(compile(source, "<burn_torch recording>", "exec"), namespace)
-        return namespace["make"]
-    return eval(compile(source, "<burn_torch recording>", "eval"), {"__builtins__": {}})
 
 
 def version_sum(specs: Mapping[str, Sequence[object]], saves: Sequence[Key], inner: Any) -> Callable[[Any], int]:
@@ -234,6 +223,9 @@ def version_sum(specs: Mapping[str, Sequence[object]], saves: Sequence[Key], inn
     expression = getattr(inner, "version_expression", None)
     if expression is not None:  # 35 ns a tensor; a method call would cost 60 more
         terms = " + ".join(expression.format(f"s[{i}]") for i in tensors)
-        return _function(f"lambda s: {terms or '0'}")
+        source = Source("version")
+        source.add(f"def version(s): return {terms or '0'}")
+        total: Callable[[Any], int] = source.function("version")
+        return total
     version = inner.version
     return lambda saved: sum(version(saved[i]) for i in tensors)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from burn_torch.backend.lazy.recipes import deferred, inputs_of, steps_of
 from burn_torch.backend.lazy.trie import TAPED, Step
+from burn_torch.core.source import Source
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Literal
 from burn_torch.ops.held_numbers import number_ranges
@@ -251,7 +252,6 @@ def recorder(
         "    return late(stream, made) or record(written(inputs), True)",
         f"return ({''.join(results)})",  # not the entry's own tuple: whoever keeps this one holds the values
     ]
-    body = "".join(f"        {line}\n" for line in lines)
     names: dict[str, Any] = {
         "call": call, "local": local, "Lazy": Lazy, "new": object.__new__, "outside": _outside, "grow": fusion.grow,
         "late": _late, "told": _keyed_literal, "TAPED": TAPED, "at_once": fusion.cutting(call, [local.stream.place]),
@@ -259,21 +259,11 @@ def recorder(
     }  # fmt: skip
     names |= {f"keyed_{spec.kind}": keyed for spec, keyed in fusion.keyed.items()}
     names |= {f"holds_{n}": limits.holds for n, limits in enumerate(ranges)}
-    source = f"def make({', '.join(names)}):\n    def record(inputs, begun=False):\n{body}    return record\n"
-    namespace: dict[str, Any] = {}
-    exec(_compile_source(source), namespace)
-    record: Callable[[Sequence[Primitive]], Sequence[Primitive]] = namespace["make"](**names)
+    source = Source("recorder", **names)
+    with source.block("def record(inputs, begun=False):"):
+        source.add(*lines)
+    record: Callable[[Sequence[Primitive]], Sequence[Primitive]] = source.function("record")
     return record
-
-
-_sources: Final[dict[str, object]] = {}
-
-
-def _compile_source(source: str) -> Any:
-    code = _sources.get(source)
-    if code is None:
-        code = _sources[source] = compile(source, "<burn_torch recorder>", "exec")
-    return code
 
 
 def _outside(segment: Segment, x: Primitive) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import stat
 import tempfile
@@ -15,6 +14,7 @@ from typing import Final
 
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import mark_generated
+from burn_torch.core.source import compile_file
 
 __all__ = ["cache_folder", "compiled", "kernel_folders"]
 
@@ -56,9 +56,7 @@ def compiled(source: str) -> tuple[CodeType, Path | None]:
     name = blake2b(source.encode(), digest_size=10).hexdigest()
     path = _write_file(f"{name}.py", source)
     filename = f"<burn_torch program {name}>" if path is None else str(path)
-    if path is None:  # so that tracebacks have lines all the same
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    return compile(source, filename, "exec"), path
+    return compile(source, filename, "exec") if path is not None else compile_file(source, filename), path
 
 
 def _write_file(name: str, source: str) -> Path | None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import Final, final
 
 from burn_torch.core.errors import GraphError
+from burn_torch.core.source import Source
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.loops import Kernel
 from burn_torch.fusion.rows.symbolic import UNKNOWN_STRIDE, Sites, evaluation, tests_of
@@ -64,9 +65,9 @@ def _written(dynamic: str) -> tuple[tuple[int, ...], Callable[..., tuple[object,
             mend="write the graph anew, with Graph.to_json of the plan",
         )
     names = ", ".join(f"s{n}" for n in range(len(numbers)))
-    namespace: dict[str, Any] = {}
-    exec(f"def sizes({names}):\n    return ({texts.replace(';', ', ')},)", namespace)
-    return numbers, namespace["sizes"]
+    source = Source("sizes")
+    source.add(f"def sizes({names}): return ({texts.replace(';', ', ')},)")
+    return numbers, source.function("sizes")
 
 
 @functools.lru_cache(maxsize=_MOST)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, final
 
 from burn_torch.core.errors import BurnTorchError
+from burn_torch.core.source import Source
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion.body.reasons import Unsymbolic
 from burn_torch.graph.ir import Graph, Input, Literal, Node
@@ -170,15 +171,15 @@ class Symbolic:
             text = size.written(names=False) if isinstance(size, Size) else str(size)
             if text in self.named and text not in known:
                 known.add(text)
-                lines.append(f"    {text} = v[{position}]")
+                lines.append(f"{text} = v[{position}]")
             else:
                 tests.append(f"v[{position}] == {text}")
         made = "".join(f"{name}, " for name in self.symbols)
-        lines += [f"    return ({made}) if {' and '.join(tests) or 'True'} else None"]
-        namespace: dict[str, Any] = {}
-        exec("def match(v):\n" + "\n".join(lines), namespace)
-        found: Callable[..., tuple[int, ...] | None] = namespace["match"]
-        return found
+        source = Source("symbols")
+        with source.block("def match(v):"):
+            source.add(*lines, f"return ({made}) if {' and '.join(tests) or 'True'} else None")
+        match: Callable[..., tuple[int, ...] | None] = source.function("match")
+        return match
 
 
 def tests_of(scope: Scope) -> list[str]:
@@ -190,10 +191,11 @@ def evaluation(symbols: Iterable[str], texts: Iterable[Size | int | str]) -> Cal
     """A function from the values of symbols to those of some sizes, or of some texts."""
     names = "".join(f"{name}, " for name in symbols)
     made = "".join(f"{text.written(names=False) if isinstance(text, Size) else text}, " for text in texts)
-    namespace: dict[str, Any] = {}
-    exec(f"def values(symbols):\n    {names + '= symbols' if names else 'pass'}\n    return ({made})", namespace)
-    found: Callable[[Sequence[int]], tuple[Any, ...]] = namespace["values"]
-    return found
+    source = Source("sizes")
+    with source.block("def values(symbols):"):
+        source.add(f"{names}= symbols" if names else "pass", f"return ({made})")
+    values: Callable[[Sequence[int]], tuple[Any, ...]] = source.function("values")
+    return values
 
 
 # -- making one ----------------------------------------------------------------------------------------

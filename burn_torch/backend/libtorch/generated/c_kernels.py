@@ -21,9 +21,9 @@ import torch
 from burn_torch.backend.libtorch.generated.c_libraries import CompilerError, build_apart, compiler, loaded
 from burn_torch.backend.libtorch.plain import compile_plain
 from burn_torch.backend.libtorch.programs.program import write_program
-from burn_torch.backend.libtorch.source_file import compiled
 from burn_torch.core.errors import explain
 from burn_torch.core.frames import user_level
+from burn_torch.core.source import Source
 from burn_torch.core.spec import TensorSpec
 from burn_torch.core.verifying import is_proving, is_verifying
 from burn_torch.fusion.body.kernel_proof import KernelFault, reached
@@ -197,20 +197,20 @@ def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, in
     names = [f"x{i}" for i in range(len(body.inputs))]
     tensors = [name for name, (_, spec) in zip(names, body.inputs, strict=True) if isinstance(spec, TensorSpec)]
     known: dict[str, Any] = {"function": function, "strided": strided, "threads": torch.get_num_threads}
-    lines = [f"def run({', '.join(names)}):"]
+    lines: list[str] = []
     if strided is not None and tensors:
-        lines.append(f"    if not ({' and '.join(f'{name}.is_contiguous()' for name in tensors)}):")
-        lines.append(f"        return strided({', '.join(names)})")
+        lines.append(f"if not ({' and '.join(f'{name}.is_contiguous()' for name in tensors)}):")
+        lines.append(f"    return strided({', '.join(names)})")
     known.update(empty_like=torch.empty_like, empty=torch.empty_strided)
     for n, spec in enumerate(kernel.outputs):
         like = next((names[k] for k, (_, given) in enumerate(body.inputs) if given == spec), None)
         if n in over:
-            lines.append(f"    y{n} = {names[over[n]]}")
+            lines.append(f"y{n} = {names[over[n]]}")
         elif like is not None and strided is not None:
-            lines.append(f"    y{n} = empty_like({like})")
+            lines.append(f"y{n} = empty_like({like})")
         else:
             known[f"type{n}"] = TO_TORCH[spec.dtype]
-            lines.append(f"    y{n} = empty({spec.shape}, {_row_major(spec.shape)}, dtype=type{n}, device='cpu')")
+            lines.append(f"y{n} = empty({spec.shape}, {_row_major(spec.shape)}, dtype=type{n}, device='cpu')")
     known.update((f"number{n}", argument.value) for n, argument in enumerate(kernel.numbers))
     everything = f"({', '.join(names)},)" if names else "()"
     given = [
@@ -220,10 +220,13 @@ def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, in
         *map(str, kernel.sizes),
         "1" if small else "threads()",
     ]
-    lines.append(f"    function({', '.join(given)})")
-    lines.append(f"    return [{', '.join(f'y{n}' for n in range(len(kernel.outputs)))}]")
-    exec(compiled("\n".join(lines) + "\n")[0], known)
-    return known["run"]
+    lines.append(f"function({', '.join(given)})")
+    lines.append(f"return [{', '.join(f'y{n}' for n in range(len(kernel.outputs)))}]")
+    source = Source(f"call of {kernel.name}", **known)
+    with source.block(f"def run({', '.join(names)}):"):
+        source.add(*lines)
+    run: _Run = source.function("run")
+    return run
 
 
 def _row_major(shape: Sequence[int]) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.core.source import Source
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.loops import Argument, Kernel
 from burn_torch.fusion.triton.configs import Tiles
@@ -93,13 +94,11 @@ def quick_launch(
     arguments += map(str, tiles.blocks(kernel).values())
     lines.append(f"submit({tiles.programs(kernel)}, 1, 1, stream({ready.device}), *head, {', '.join(arguments)})")
     lines.append(f"return [{', '.join(f'q{n}' for n in range(len(kernel.outputs)))}]")
-    if head:
-        lines.insert(0, "nonlocal known")
-    body = "".join(f"        {line}\n" for line in lines)
-    source = f"def make({', '.join(names)}):\n{''.join(head)}    def launch(inputs):\n{body}    return launch\n"
-    namespace: dict[str, Any] = {}
-    exec(compile(source, f"<burn_torch launch of {kernel.name}>", "exec"), namespace)
-    launch: Run = namespace["make"](**names)
+    source = Source(f"launch of {kernel.name}", **names)
+    source.add(*head)
+    with source.block("def launch(inputs):"):
+        source.add(*["nonlocal known"] * bool(head), *lines)
+    launch: Run = source.function("launch")
     return launch
 
 
@@ -108,7 +107,7 @@ def _kept_numbers(count: int, at: Sequence[int]) -> tuple[list[str], list[str]]:
     names = [f"n{n}" for n in range(count)]
     kept = ", ".join([*(f"k{i}" for i in at), *names])
     changed = " or ".join(f"x{i} is not k{i}" for i in at) or "n0 is None"  # or of no number of run time: made once
-    return [f"    known = (None,) * {len(at) + count}\n"], [
+    return [f"known = (None,) * {len(at) + count}"], [
         f"{kept}, = known",
         f"if {changed}:",
         *(f"    {n} = number{n[1:]}(inputs)" for n in names),

@@ -31,6 +31,7 @@ from burn_torch.backend.libtorch.generated.kernel_variants import device_of, lau
 from burn_torch.backend.libtorch.generated.quick_launch import current_device, current_stream, maker
 from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.backend.libtorch.tensors.modes import in_inference
+from burn_torch.core.source import Source
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph.ir import Graph, Literal
 from burn_torch.ops.value import Primitive
@@ -249,10 +250,9 @@ def _at_once(program: Together) -> _Run | None:
 def _all_settled(kernels: Sequence[FusedKernel]) -> Callable[[], bool]:
     """Returns a function that asks whether the tiles of all are still those to use."""
     ways = {f"s{n}": way for n, way in enumerate({id(w): w for w in map(_settled_of, kernels)}.values())}
-    source = f"def make({', '.join(ways)}):\n    return lambda: {' and '.join(f'{name}()' for name in ways)}\n"
-    namespace: dict[str, Any] = {}
-    exec(compile(source, "<burn_torch tiles>", "exec"), namespace)
-    settled: Callable[[], bool] = namespace["make"](**ways)
+    source = Source("tiles", **ways)
+    source.add(f"def settled(): return {' and '.join(f'{name}()' for name in ways)}")
+    settled: Callable[[], bool] = source.function("settled")
     return settled
 
 
@@ -310,11 +310,11 @@ def _write_run(
     lines += [f"    {line}" for line in body]
     lines.append(f"return ({''.join('None, ' if i is None else f'v{i}, ' for i in program.graph.outputs)})")
     first = f"({'None, ' * len(numbers)})" if numbers else "False"
-    text = "".join(f"        {line}\n" for line in ["nonlocal known", *lines])
-    source = f"def make({', '.join(names)}):\n    known = {first}\n    def run({values}):\n{text}    return run\n"
-    namespace: dict[str, Any] = {}
-    exec(compile(source, "<burn_torch launches at once>", "exec"), namespace)
-    run: _Run = namespace["make"](**names)
+    source = Source("launches at once", **names)
+    source.add(f"known = {first}")
+    with source.block(f"def run({values}):"):
+        source.add("nonlocal known", *lines)
+    run: _Run = source.function("run")
     return run
 
 
