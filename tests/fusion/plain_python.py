@@ -25,7 +25,6 @@ from burn_torch.fusion.body.templates import read_template
 from burn_torch.fusion.body.tiles import TileNeeds
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.elementary import ELEMENTARY, Elementary, Forms
-from burn_torch.ops.laws import Draws
 
 
 class Plain(Dialect):
@@ -69,51 +68,40 @@ class Plain(Dialect):
         return f"({yes} if {' and '.join(tests)} else {no})"
 
     # -- lines -----------------------------------------------------------------------------------------------
-    def define(self, value: Value | None, dtype: DType, place: Place, text: str) -> str:
-        name = self.name("v")
+    def define(self, value: Value, place: Place, text: str) -> str:
+        name = self.names[value] = self.name("v")
         self.lines[place].append(f"{name} = {text}")
-        if value is not None:
-            self.names[value] = name
         return name
 
-    def _expression(self, step: Any, text: str, operands: Any, kind: DType) -> None:
-        line = partial(self.define, None, kind, step.place)
-        expression = Expression(self, operands, kind, None, line, {})
-        self.define(step.into, kind, step.place, expression.write(read_template(text).tree))
+    def _expression(self, step: Any, text: str, operands: Any, kind: DType) -> str:
+        expression = Expression(self, operands, kind, None, partial(self.define_single, step), {})
+        return expression.write(read_template(text).tree)
 
-    def load(self, step: Any) -> None:
+    def load(self, step: Any) -> str:
         text = f"{self.pointers[step.input]}[{step.at.written()}]"
-        self.define(step.into, step.into.dtype, step.place, self.chosen(step.at.tests() or ["True"], text, "0"))
+        return self.chosen(step.at.tests() or ["True"], text, "0")
 
     def store(self, step: Any) -> None:
         self.lines[step.place].append(f"q{step.number}[{step.at.written()}] = {self.names[step.of]}")
 
-    def compute(self, step: Any) -> None:
+    def compute(self, step: Any) -> str:
         names = [
             self.numbers.operand(step.node, n, step.kind) if value is None else self.names[value]
             for n, value in enumerate(step.operands)
         ]
-        self._expression(step, step.node.call.op.pointwise, lambda name: names[int(name[1:])], step.kind)
+        return self._expression(step, step.node.call.op.pointwise, lambda name: names[int(name[1:])], step.kind)
 
-    def cast(self, step: Any) -> None:
+    def cast(self, step: Any) -> str:
         kind = "bool" if step.into.dtype.is_bool else "float" if step.into.dtype.is_float else "int"
-        self.define(step.into, step.into.dtype, step.place, f"{kind}({self.names[step.of]})")
+        return f"{kind}({self.names[step.of]})"
 
-    def full(self, step: Any) -> None:
-        number = self.numbers.operand(step.node, step.position, step.into.dtype)
-        self.define(step.into, step.into.dtype, step.place, number)
+    def full(self, step: Any) -> str:
+        return self.numbers.operand(step.node, step.position, step.into.dtype)
 
-    def choose(self, step: Any) -> None:
-        self.define(step.into, step.into.dtype, step.place, self.choice_of(step))
-
-    def draw(self, step: Any) -> None:
-        law = step.node.call.op.law(Draws)
-        *parameters, key, stream = step.node.inputs
-        numbers = self.numbers.made_of("draw", parameters, law.numbers, DType.F32)
-        word = f"word({self.numbers.key(key)}, {self.numbers.key(stream)}, {step.at.written()})"
-        self._expression(
-            step, law.value, {"word": word, **dict(zip("abc", numbers, strict=False))}.get, step.into.dtype
-        )
+    def draw(self, step: Any) -> str:
+        value, names, keys = self.numbers_of(step)
+        names["word"] = f"word({keys}, {step.at.written()})"
+        return self._expression(step, value, names.get, step.into.dtype)
 
     # -- passes ----------------------------------------------------------------------------------------------
     def begin_pass(self, step: Any) -> None:
@@ -124,12 +112,11 @@ class Plain(Dialect):
         self.lines[Place.EACH] += loop
 
     def gather(self, step: Any) -> None:
-        total = self.define(step.total, step.total.dtype, Place.EACH, f"begin_{step.kind}()")
+        total = self.define(step.total, Place.EACH, f"begin_{step.kind}()")
         self.lines[Place.LOOP].append(f"{total} = fold_{step.kind}({total}, {self.names[step.of]})")
 
-    def join(self, step: Any) -> None:
-        rest = f" / {self.needs.domain.length}" if step.kind == "mean" else ""
-        self.define(step.into, step.into.dtype, Place.EACH, f"{self.names[step.of]}{rest}")
+    def join(self, step: Any) -> str:
+        return f"{self.names[step.of]} / {self.needs.domain.length}" if step.kind == "mean" else self.names[step.of]
 
     # -- the whole -------------------------------------------------------------------------------------------
     def source(self) -> str:

@@ -18,14 +18,15 @@ from typing import Any, ClassVar, Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.body.loops import Argument
+from burn_torch.fusion.body.loops import Argument, tensor
 from burn_torch.fusion.body.needs import Needs
 from burn_torch.fusion.body.numbers import Numbers
 from burn_torch.fusion.body.reasons import Reason, Unfusible
-from burn_torch.fusion.body.steps import Choose, Place, Step, Value, Words
+from burn_torch.fusion.body.steps import Choose, Compute, Draw, Place, Step, Value, Words
 from burn_torch.fusion.body.templates import read_template
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.elementary import ELEMENTARY, Elementary, Forms
+from burn_torch.ops.laws import Draws
 from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import Size, sizes_in
 
@@ -145,35 +146,53 @@ class Dialect(ABC):
         """The text of a function of operands."""
         return form.format(*operands)
 
-    def choice_of(self, step: Choose) -> str:
-        """The value of the first region that an element is in."""
-        dtype = step.into.dtype
-        texts = [
-            self.number_of(step, n) if value is None else self.names[value] for n, value in enumerate(step.operands)
-        ]
-        chosen = texts[-1]
-        for text, region in reversed(list(zip(texts[:-1], step.regions[:-1], strict=True))):
-            chosen = self.chosen(region.tests, text, chosen)
-        return chosen if dtype.is_bool else self.typed(chosen, dtype)
-
-    def number_of(self, step: Choose, n: int) -> str:
-        """The number that a region is full of."""
-        text = self.numbers.operand(step.node, step.regions[n].input, step.into.dtype)
-        return f"({text} != 0)" if step.into.dtype.is_bool else text
-
     def typed(self, text: str, dtype: DType) -> str:
         """A value in a type that it need not have yet."""
         return text
 
     # -- steps -----------------------------------------------------------------------------------------------
     def write(self, steps: Iterable[Step]) -> None:
-        """Writes steps one after the other: each by the method that its kind is called by."""
+        """Writes steps one after the other: each by the method that its kind is called by, which gives the text of its
+        value, or has written what it has to.
+        """
         for step in steps:
-            _method(self, type(step))(step)
+            text = _method(self, type(step))(step)
+            if text is not None:
+                self.define(step.into, step.place, text)  # type: ignore[union-attr]  # steps with a text have a value
 
     @abstractmethod
-    def define(self, value: Value | None, dtype: DType, place: Place, text: str) -> str:
+    def define(self, value: Value, place: Place, text: str) -> str:
         """Writes a line that computes a value; gives its name."""
+
+    def define_single(self, step: Compute | Draw, text: str) -> str:
+        """Writes a line with a float32 that a step needs more than once; gives its name."""
+        return self.define(Value(DType.F32, step.into.x, step.into.r), step.place, text)
+
+    def choose(self, step: Choose) -> str:
+        """The value of the first region that an element is in."""
+        dtype = step.into.dtype
+        texts = [
+            self._number_of(step, n) if value is None else self.names[value] for n, value in enumerate(step.operands)
+        ]
+        chosen = texts[-1]
+        for text, region in reversed(list(zip(texts[:-1], step.regions[:-1], strict=True))):
+            chosen = self.chosen(region.tests, text, chosen)
+        return chosen if dtype.is_bool else self.typed(chosen, dtype)
+
+    def _number_of(self, step: Choose, n: int) -> str:
+        """The number that a region is full of."""
+        text = self.numbers.operand(step.node, step.regions[n].input, step.into.dtype)
+        return f"({text} != 0)" if step.into.dtype.is_bool else text
+
+    def numbers_of(self, step: Draw) -> tuple[str, dict[str, str], str]:
+        """How a random value is made of a word and of numbers, these by their names, and the key with its stream."""
+        law, node = step.node.call.op.law(Draws), step.node
+        assert law is not None
+        *parameters, key, stream = node.inputs
+        dtype = tensor(node.call.result).dtype
+        numbers = self.numbers.made_of(node.call.op.name, parameters, law.numbers, dtype)
+        named = dict(zip("abc", numbers, strict=False))
+        return law.value, named, f"{self.numbers.key(key)}, {self.numbers.key(stream)}"
 
     def name(self, hint: str) -> str:
         """A name that is not taken."""
@@ -213,11 +232,11 @@ class Dialect(ABC):
 _methods: Final[dict[type, str]] = {}
 
 
-def _method(dialect: Dialect, kind: type) -> Callable[[Any], None]:
+def _method(dialect: Dialect, kind: type) -> Callable[[Any], str | None]:
     name = _methods.get(kind)
     if name is None:  # BeginPass: begin_pass
         name = _methods[kind] = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", kind.__name__).lower()
-    method: Callable[[Any], None] = getattr(dialect, name)
+    method: Callable[[Any], str | None] = getattr(dialect, name)
     return method
 
 

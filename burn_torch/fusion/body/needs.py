@@ -17,31 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.fusion.body import steps
 from burn_torch.fusion.body.columns import Columns, of_rows
 from burn_torch.fusion.body.index import Index, Var, constant, flat_index, index_of, split_index, strided_index
 from burn_torch.fusion.body.loops import Domain, tensor
 from burn_torch.fusion.body.numbers import require_number
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.body.regions import Region, regions_at
-from burn_torch.fusion.body.steps import (
-    BeginPass,
-    Cast,
-    Choose,
-    Compute,
-    Draw,
-    EndPass,
-    Full,
-    Gather,
-    Join,
-    Load,
-    Only,
-    Place,
-    Round,
-    Step,
-    SumColumn,
-    Value,
-    Words,
-)
+from burn_torch.fusion.body.steps import Place, Step, Value, Words
 from burn_torch.fusion.body.templates import Template, computed_in, read_template
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.view import GraphView
@@ -257,12 +240,12 @@ class Needs(ABC):
     def begin_pass(self) -> None:
         """Values that vary with r are those of this pass from here on."""
         self.in_pass, self.known_in_pass = True, {}
-        self.steps.append(BeginPass())
+        self.steps.append(steps.BeginPass())
 
     def end_pass(self) -> None:
         """Ends a pass."""
         self.in_pass = False
-        self.steps.append(EndPass())
+        self.steps.append(steps.EndPass())
 
     def write(self, output: Output) -> None:
         """Stores a result, or adds it to the sum of its column."""
@@ -273,7 +256,7 @@ class Needs(ABC):
             return
         _, kept_in = self._fold(self._maker(i))
         value = self.value(output.value, output.at)
-        self.steps.append(SumColumn(output.number, value, kept_in))
+        self.steps.append(steps.SumColumn(output.number, value, kept_in))
 
     # -- reductions --------------------------------------------------------------------------------------
     def _fold(self, node: Node) -> tuple[str, DType]:
@@ -292,14 +275,14 @@ class Needs(ABC):
         kind, kept_in = self._fold(self._maker(key[0]))
         value = self.value(*self.folds[key][1])
         total = Value(kept_in, True, False)
-        self.steps.append(Gather(total, kind, value))
+        self.steps.append(steps.Gather(total, kind, value))
         return total
 
     def _join(self, node: Node, value: Value, *, gathered: bool) -> Value:
         kind, kept_in = self._fold(node)
         spec = tensor(node.call.result)
         joined = Value(computed_in(spec.dtype), True, False)
-        self.steps.append(Join(joined, value, kind, kept_in, gathered))
+        self.steps.append(steps.Join(joined, Place.EACH, value, kind, kept_in, gathered))
         return self._rounded(joined, spec)
 
     # -- what depends on what ----------------------------------------------------------------------------
@@ -395,7 +378,7 @@ class Needs(ABC):
         flat = flat_index(index, spec.shape) if layout is None else strided_index(index, layout)
         value = Value(dtype, *self.varies(flat))
         self.note_load(i, flat, row_major=layout is None)
-        self.steps.append(Load(value, self.place_of(value.x, value.r), i, flat))
+        self.steps.append(steps.Load(value, self.place_of(value.x, value.r), i, flat))
         return value
 
     def _computed(self, node: Node, i: int, index: tuple[Index, ...]) -> Value:
@@ -413,7 +396,7 @@ class Needs(ABC):
         if call.op.law(Draws) is not None:
             flat = flat_index(index, spec.shape)
             value, place = self._placed(spec, *self.varies(flat))
-            self.steps.append(Draw(value, place, node, flat, *self.words_of(flat)))
+            self.steps.append(steps.Draw(value, place, node, flat, *self.words_of(flat)))
             return self._rounded(value, spec)
         if call.op.law(Regions) is not None:
             return self._chosen(node, operands, index)
@@ -426,7 +409,7 @@ class Needs(ABC):
         """A number everywhere."""
         value, place = self._placed(spec, False, False)
         require_number(node, position, value.dtype, self.dialect)
-        self.steps.append(Full(value, place, node, position))
+        self.steps.append(steps.Full(value, place, node, position))
         return self._rounded(value, spec)
 
     def _chosen(self, node: Node, operands: Sequence[Key | None], index: tuple[Index, ...]) -> Value:
@@ -443,7 +426,7 @@ class Needs(ABC):
         flags = [(value.x, value.r) for value in values if value is not None]
         flags += [self.varies(part.of) for region in regions[:-1] for part in region.parts]
         chosen, place = self._placed(spec, any(x for x, _ in flags), any(r for _, r in flags))
-        self.steps.append(Choose(chosen, place, node, regions, values))
+        self.steps.append(steps.Choose(chosen, place, node, regions, values))
         return self._rounded(chosen, spec)
 
     def value_in(self, region: Region, key: Key) -> Value:
@@ -452,10 +435,12 @@ class Needs(ABC):
 
     def is_costly(self, step: Step) -> bool:
         """Whether a step takes more than the test whether a program lies in a region."""
-        if isinstance(step, Compute):
+        if isinstance(step, steps.Compute):
             template = read_template(step.node.call.op.pointwise or "0")
             return any(self.dialect.is_costly(name, step.kind, step.rounded) for name in template.functions)
-        return isinstance(step, Only) or (isinstance(step, Draw) and step.words in self.dialect.costly_words)
+        return isinstance(step, steps.Only) or (
+            isinstance(step, steps.Draw) and step.words in self.dialect.costly_words
+        )
 
     def _pointwise(self, node: Node, operands: Sequence[Key | None]) -> Value:
         call, spec = node.call, tensor(node.call.result)
@@ -466,14 +451,14 @@ class Needs(ABC):
             (value,) = tensors  # a cast
             if value.dtype is result.dtype:
                 return self._rounded(value, spec)
-            self.steps.append(Cast(result, place, value))
+            self.steps.append(steps.Cast(result, place, value))
             return self._rounded(result, spec)
         assert call.op.pointwise is not None
         template = read_template(call.op.pointwise)
         kind = next((value.dtype for value in tensors if not value.dtype.is_bool), result.dtype)
         rounded = spec.dtype if not self.strict and spec.dtype in _HALF and not template.jumps else None
         self._require(template, kind, rounded, node)
-        self.steps.append(Compute(result, place, node, values, kind, rounded))
+        self.steps.append(steps.Compute(result, place, node, values, kind, rounded))
         return self._rounded(result, spec)
 
     def _require(self, template: Template, kind: DType, rounded: DType | None, node: Node | None) -> None:
@@ -520,7 +505,7 @@ class Needs(ABC):
         if not (self.strict or always) or spec.dtype not in _HALF:
             return value
         rounded = Value(value.dtype, value.x, value.r)
-        self.steps.append(Round(rounded, self.place_of(value.x, value.r), value, spec.dtype))
+        self.steps.append(steps.Round(rounded, self.place_of(value.x, value.r), value, spec.dtype))
         return rounded
 
 

@@ -19,30 +19,9 @@ from burn_torch.fusion.body.regions import Region
 from burn_torch.graph.ir import Node
 
 __all__ = [
-    "Barrier",
-    "BeginPass",
-    "Cast",
-    "Choose",
-    "Compute",
-    "Draw",
-    "EndPass",
-    "Full",
-    "Gather",
-    "IncreaseSums",
-    "Join",
-    "Keep",
-    "Load",
-    "Only",
-    "Place",
-    "Recall",
-    "Round",
-    "RoundSums",
-    "Step",
-    "Store",
-    "SumColumn",
-    "Value",
-    "Words",
-]
+    "Barrier", "BeginPass", "Cast", "Choose", "Compute", "Draw", "EndPass", "Full", "Gather", "IncreaseSums", "Join",
+    "Keep", "Load", "Only", "Place", "Recall", "Round", "RoundSums", "Step", "Store", "SumColumn", "Value", "Words",
+]  # fmt: skip
 
 
 @final
@@ -180,6 +159,7 @@ class Join(NamedTuple):
     """A reduction's result: what a pass gathered, or a whole row at once where `gathered` says no."""
 
     into: Value
+    place: Place
     of: Value
     kind: str
     kept_in: DType

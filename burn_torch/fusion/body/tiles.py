@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.body import steps
 from burn_torch.fusion.body.index import Index, Var, in_fours, index_of
 from burn_torch.fusion.body.loops import Domain, domain_of, tensor
 from burn_torch.fusion.body.needs import Key, Needs, Output
 from burn_torch.fusion.body.reasons import Unfusible
 from burn_torch.fusion.body.regions import Region
-from burn_torch.fusion.body.steps import Barrier, Only, Place, Store, Value, Words
+from burn_torch.fusion.body.steps import Place, Value, Words
 from burn_torch.fusion.body.two_loops import rows_of, tiles_of_turned
 from burn_torch.graph.ir import Graph
 from burn_torch.symbolic.sizes import known_below, known_multiple, same_size
@@ -58,9 +59,9 @@ class TileNeeds(Needs):
         in_steps: bool = False,
     ) -> None:
         super().__init__(body, domain, dialect, strict=strict, layouts=layouts, in_steps=in_steps)
-        self._waiting: Final[list[Store] | None] = [] if over else None
+        self._waiting: Final[list[steps.Store] | None] = [] if over else None
         """Stores that wait until all is read."""
-        self._waiting_in_pass: list[Store] = []
+        self._waiting_in_pass: list[steps.Store] = []
         self._read_at: Final[dict[int, set[Index | None]]] = {}
         self._written_at: Final[dict[int, Index]] = {}
         self._in_full: Final[set[int]] = set()
@@ -83,9 +84,9 @@ class TileNeeds(Needs):
             self.run_passes(outputs)
         if self._waiting:
             if self.columns is not None:
-                self.steps.append(Barrier(Place.EACH, small=True))
+                self.steps.append(steps.Barrier(Place.EACH, small=True))
             elif self.reduces or not known_below(ONE_EACH - 1, self.domain.rows):
-                self.steps.append(Barrier(Place.EACH, small=False))
+                self.steps.append(steps.Barrier(Place.EACH, small=False))
             self.steps.extend(self._waiting)
         return self
 
@@ -121,7 +122,7 @@ class TileNeeds(Needs):
         self._count_access(at, self.results[number])
         self._in_full.update([number] * full)
         in_pass = self.in_pass and full
-        step = Store(number, value, at, Place.LOOP if in_pass else Place.EACH, full)
+        step = steps.Store(number, value, at, Place.LOOP if in_pass else Place.EACH, full)
         if self._waiting is None:
             self.steps.append(step)
         else:
@@ -130,7 +131,7 @@ class TileNeeds(Needs):
     def end_pass(self) -> None:
         """Ends a pass, after the stores that waited."""
         if self._waiting_in_pass:
-            self.steps += [Barrier(Place.LOOP, small=True), *self._waiting_in_pass]
+            self.steps += [steps.Barrier(Place.LOOP, small=True), *self._waiting_in_pass]
             self._waiting_in_pass = []
         super().end_pass()
 
@@ -158,13 +159,13 @@ class TileNeeds(Needs):
             return self.value(*key)
         begin, before = len(self.steps), set(self.known)
         value = self.value(*key)
-        steps = self.steps[begin:]
-        if not value.x or not any(map(self.is_costly, steps)):
+        inner = self.steps[begin:]
+        if not value.x or not any(map(self.is_costly, inner)):
             return value
         for other in set(self.known) - before:
             del self.known[other]
         chosen = Value(value.dtype, True, False)
-        self.steps[begin:] = [Only(chosen, Place.EACH, region, steps, value)]
+        self.steps[begin:] = [steps.Only(chosen, Place.EACH, region, inner, value)]
         return chosen
 
     def words_of(self, flat: Index) -> tuple[Words, Index]:

@@ -10,36 +10,17 @@ from functools import partial
 from typing import ClassVar, Final, final
 
 from burn_torch.core.dtype import DType
+from burn_torch.fusion.body import steps
 from burn_torch.fusion.body.dialect import Dialect, Expression, title_of
 from burn_torch.fusion.body.index import Index
 from burn_torch.fusion.body.loops import Argument, tensor
-from burn_torch.fusion.body.steps import (
-    BeginPass,
-    Cast,
-    Choose,
-    Compute,
-    Draw,
-    EndPass,
-    Full,
-    Gather,
-    Join,
-    Keep,
-    Load,
-    Place,
-    Recall,
-    Round,
-    Store,
-    SumColumn,
-    Value,
-    Words,
-)
+from burn_torch.fusion.body.steps import Place, Value, Words
 from burn_torch.fusion.body.templates import read_template
 from burn_torch.fusion.c.lanes import LaneNeeds, stretches_in
 from burn_torch.fusion.c.numbers import C_TYPES, c_number
 from burn_torch.fusion.c.prims import helpers_for
 from burn_torch.fusion.c.totals import COLUMNS, Total
 from burn_torch.ops.elementary import ELEMENTARY, Elementary, Forms
-from burn_torch.ops.laws import Draws
 from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import same_size, size_hint
 
@@ -170,34 +151,30 @@ class C(Dialect):
         return text
 
     # -- lines -------------------------------------------------------------------------------------------------
-    def define(self, value: Value | None, dtype: DType, place: Place, text: str) -> str:
-        """Writes a line that computes a value; gives its name."""
-        return self._declare(value, dtype, place, text, by_lanes=value is not None and value.x)
-
-    def _declare(self, value: Value | None, dtype: DType, place: Place, text: str, *, by_lanes: bool) -> str:
-        name, kind = self.name("v"), C_TYPES[dtype]
-        if by_lanes and self.needs.by_columns and place is Place.EACH:
+    def define(self, value: Value, place: Place, text: str) -> str:
+        """Writes a line that computes a value, or one of each column, kept for the passes over r; gives its name."""
+        name, kind = self.name("v"), C_TYPES[value.dtype]
+        if self.needs.by_columns and value.x and place is Place.EACH:
             self.declared.append(f"{kind} {name}[{COLUMNS}];")
             name = f"{name}[l]"
             self.each.append(_Lanes(f"{name} = ({kind})({text});"))
         else:
             lines = self.passes[-1].reads if place is Place.LOOP else self.each
             lines.append(f"{kind} {name} = ({kind})({text});")
-        if value is not None:
-            self.names[value] = name
+        self.names[value] = name
         return name
 
     # -- steps: memory -----------------------------------------------------------------------------------------
-    def load(self, step: Load) -> None:
+    def load(self, step: steps.Load) -> str:
         """An element of an input."""
         text = f"{self.pointers[step.input]}[{_c(step.at)}]"
         if tests := step.at.tests():
             text = self.chosen(tests, text, "0")
         if tensor(self.needs.specs[step.input]).dtype is DType.BF16:
             text = self._from_bf16(text)
-        self.define(step.into, step.into.dtype, step.place, text)
+        return text
 
-    def store(self, step: Store) -> None:
+    def store(self, step: steps.Store) -> None:
         """An element of an output."""
         dtype = self.needs.results[step.number].dtype
         value = self._stored(self.names[step.of], dtype)
@@ -207,97 +184,82 @@ class C(Dialect):
         else:
             self.ends.append(_Lanes(line) if self.needs.by_columns else line)
 
-    def keep(self, step: Keep) -> None:
+    def keep(self, step: steps.Keep) -> None:
         """Puts a value into a buffer of a row, in the pass that computes it."""
         name = self.names[step.buffer] = self.name("row")
         self.declared.append(f"{C_TYPES[step.of.dtype]} {name}[{self.needs.domain.length}];")
         self.passes[step.in_pass].reads.append(f"{name}[{_c(self.needs.r)}] = {self.names[step.of]};")
 
-    def recall(self, step: Recall) -> None:
+    def recall(self, step: steps.Recall) -> None:
         """Takes a value from a buffer."""
         name = self.names[step.into] = self.name("v")
         text = f"{C_TYPES[step.into.dtype]} {name} = {self.names[step.buffer]}[{_c(self.needs.r)}];"
         self.passes[-1].reads.append(text)
 
     # -- steps: values -----------------------------------------------------------------------------------------
-    def _write_expression(self, text: str, operands: Mapping[str, str], step: Compute | Draw, kind: DType) -> None:
-        line = partial(self._declare, None, DType.F32, step.place, by_lanes=step.into.x)
-        expression = Expression(self, operands.__getitem__, kind, None, line, {})
-        self.define(step.into, step.into.dtype, step.place, expression.write(read_template(text).tree))
+    def _expression(self, text: str, operands: Mapping[str, str], step: steps.Compute | steps.Draw, kind: DType) -> str:
+        line = partial(self.define_single, step)
+        return Expression(self, operands.__getitem__, kind, None, line, {}).write(read_template(text).tree)
 
-    def compute(self, step: Compute) -> None:
+    def compute(self, step: steps.Compute) -> str:
         """An element-wise row."""
         assert step.node.call.op.pointwise is not None
         operands = {
             f"_{n}": self.numbers.operand(step.node, n, step.kind) if value is None else self.names[value]
             for n, value in enumerate(step.operands)
         }
-        self._write_expression(step.node.call.op.pointwise, operands, step, step.kind)
+        return self._expression(step.node.call.op.pointwise, operands, step, step.kind)
 
-    def cast(self, step: Cast) -> None:
+    def cast(self, step: steps.Cast) -> str:
         """A value in another type."""
-        name = self.names[step.of]
-        self.define(step.into, step.into.dtype, step.place, f"{name} != 0" if step.into.dtype.is_bool else name)
+        return f"{self.names[step.of]} != 0" if step.into.dtype.is_bool else self.names[step.of]
 
-    def round(self, step: Round) -> None:
+    def round(self, step: steps.Round) -> str:
         """A value as a half type holds it."""
-        name = self.names[step.of]
-        is_bf16 = step.dtype is DType.BF16
-        text = self._from_bf16(self._stored(name, step.dtype)) if is_bf16 else f"(float)(_Float16){name}"
-        self.define(step.into, DType.F32, step.place, text)
+        if step.dtype is DType.BF16:
+            return self._from_bf16(self._stored(self.names[step.of], step.dtype))
+        return f"(float)(_Float16){self.names[step.of]}"
 
-    def full(self, step: Full) -> None:
+    def full(self, step: steps.Full) -> str:
         """A number everywhere."""
-        number = self.numbers.operand(step.node, step.position, step.into.dtype)
-        self.define(step.into, step.into.dtype, step.place, number)
+        return self.numbers.operand(step.node, step.position, step.into.dtype)
 
-    def choose(self, step: Choose) -> None:
-        """The value of the region that an element is in."""
-        self.define(step.into, step.into.dtype, step.place, self.choice_of(step))
-
-    def draw(self, step: Draw) -> None:
+    def draw(self, step: steps.Draw) -> str:
         """A random value, made of a word of its element."""
-        law, node, dtype = step.node.call.op.law(Draws), step.node, tensor(step.node.call.result).dtype
-        assert law is not None
-        *parameters, key, stream = node.inputs
-        numbers = self.numbers.made_of(node.call.op.name, parameters, law.numbers, dtype)
-        keys = f"{self.numbers.key(key)}, {self.numbers.key(stream)}"
+        value, names, keys = self.numbers_of(step)
         if step.words is Words.EACH:
             self.helpers.add("word_at")
-            word = f"(int64_t)word_at_({keys}, {_c(step.first)})"
+            names["word"] = f"(int64_t)word_at_({keys}, {_c(step.first)})"
         else:
             self.helpers.add("words")
             name = self.name("words")
             first = f"({_c(step.first)} + part) / 4"
             self.passes[-1].words.append(f"uint32_t {name}[{CHUNK}];")
             self.passes[-1].words.append(f"words_({name}, {keys}, {first}, (end - part) / 4);")
-            word = f"(int64_t){name}[ri - part]"
-        self._write_expression(
-            law.value, {"word": word, **dict(zip("abc", numbers, strict=False))}, step, step.into.dtype
-        )
+            names["word"] = f"(int64_t){name}[ri - part]"
+        return self._expression(value, names, step, step.into.dtype)
 
     # -- steps: reductions and passes --------------------------------------------------------------------------
-    def begin_pass(self, step: BeginPass) -> None:
+    def begin_pass(self, step: steps.BeginPass) -> None:
         """A loop over r begins."""
         self.passes.append(_Pass())
 
-    def end_pass(self, step: EndPass) -> None:
+    def end_pass(self, step: steps.EndPass) -> None:
         """It stands behind all that came before it."""
         self.each.append(self.passes[-1])
 
-    def gather(self, step: Gather) -> None:
+    def gather(self, step: steps.Gather) -> None:
         """Adds a value to what a reduction gathers."""
         total = Total(self.name("total"), step.kind, step.total.dtype, self.needs.by_columns)
         self.totals[step.total] = total
         self.passes[-1].reads.extend(total.step(self.names[step.of]))
         self.passes[-1].totals.append(total)
 
-    def join(self, step: Join) -> None:
+    def join(self, step: steps.Join) -> str:
         """What a pass gathered."""
-        text = self.totals[step.of].result(self.needs.domain.length)
-        self.define(step.into, step.into.dtype, Place.EACH, text)
+        return self.totals[step.of].result(self.needs.domain.length)
 
-    def sum_column(self, step: SumColumn) -> None:
+    def sum_column(self, step: steps.SumColumn) -> None:
         """Adds a value to the sum of its column in the part of the rows that a thread is at."""
         name = f"columns{step.number}"
         self.sums[step.number] = (name, C_TYPES[DType.F64 if step.of.dtype.is_float else DType.I64])

@@ -20,12 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
+from burn_torch.fusion.body import steps
 from burn_torch.fusion.body.index import Index, Var, constant, index_of
 from burn_torch.fusion.body.loops import Domain
 from burn_torch.fusion.body.needs import Key, Needs
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.body.regions import Region
-from burn_torch.fusion.body.steps import Keep, Place, Recall, Step, Store, Value, Words
+from burn_torch.fusion.body.steps import Place, Step, Value, Words
 from burn_torch.graph.ir import Graph
 from burn_torch.symbolic.sizes import exact_quotient, known_multiple, same_size, size_hint
 
@@ -155,9 +156,9 @@ class LaneNeeds(Needs):
                 return None
             self._buffer_bytes += size
             self._buffers[key] = Value(value.dtype, value.x, value.r)
-            self.steps.append(Keep(self._buffers[key], value, in_pass))
+            self.steps.append(steps.Keep(self._buffers[key], value, in_pass))
         recalled = Value(value.dtype, value.x, value.r)
-        self.steps.append(Recall(recalled, self._buffers[key]))
+        self.steps.append(steps.Recall(recalled, self._buffers[key]))
         return recalled
 
     def value_in(self, region: Region, key: Key) -> Value:
@@ -189,7 +190,7 @@ class LaneNeeds(Needs):
         """Writes an element of an output, at the end of the pass or of all."""
         self._count(at)
         self._stores[number] = self._stretch, at
-        self.steps.append(Store(number, value, at, Place.LOOP if full else Place.EACH, full))
+        self.steps.append(steps.Store(number, value, at, Place.LOOP if full else Place.EACH, full))
 
     def _count(self, flat: Index) -> None:
         if not any(self.lane in atom.variables() for atom in flat.terms):

@@ -5,43 +5,22 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec
+from burn_torch.fusion.body import steps
 from burn_torch.fusion.body.dialect import Dialect, Expression, title_of
 from burn_torch.fusion.body.index import Index
 from burn_torch.fusion.body.loops import Argument, tensor
 from burn_torch.fusion.body.needs import Needs
 from burn_torch.fusion.body.numbers import LEAST_NORMAL, held_single
-from burn_torch.fusion.body.steps import (
-    Barrier,
-    BeginPass,
-    Cast,
-    Choose,
-    Compute,
-    Draw,
-    EndPass,
-    Full,
-    Gather,
-    IncreaseSums,
-    Join,
-    Load,
-    Only,
-    Place,
-    Round,
-    RoundSums,
-    Store,
-    SumColumn,
-    Value,
-    Words,
-)
+from burn_torch.fusion.body.steps import Place, Value, Words
 from burn_torch.fusion.body.templates import read_template
 from burn_torch.fusion.body.tiles import FOURTH, ONE_EACH
 from burn_torch.ops.elementary import ELEMENTARY, Elementary, Forms
-from burn_torch.ops.laws import Draws
 from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import Size
 
@@ -198,12 +177,10 @@ class Triton(Dialect):
         return f"{text}.to({TYPES[dtype]})"
 
     # -- lines -------------------------------------------------------------------------------------------------
-    def define(self, value: Value | None, dtype: DType, place: Place, text: str, hint: str = "v") -> str:
+    def define(self, value: Value, place: Place, text: str, hint: str = "v") -> str:
         """Writes a line that computes a value; gives its name."""
-        name = self.name(hint)
+        name = self.names[value] = self.name(hint)
         self.lines[place].append(f"{name} = {text}")
-        if value is not None:
-            self.names[value] = name
         return name
 
     def lanes(self, block: str) -> str:
@@ -230,15 +207,15 @@ class Triton(Dialect):
         return f", mask={' & '.join(conditions)}, other=0" if conditions else ""
 
     # -- steps: memory -----------------------------------------------------------------------------------------
-    def load(self, step: Load) -> None:
+    def load(self, step: steps.Load) -> str:
         """An element of an input."""
         stored, value = tensor(self.needs.specs[step.input]).dtype, step.into
         text = f"tl.load({self.pointers[step.input]} + {self.offset(step.at)}{self._mask(step.at, value)})"
         if value.dtype is not stored and not step.raw:
             text = self.typed(text, value.dtype)
-        self.define(value, value.dtype, step.place, f"({text} != 0)" if value.dtype.is_bool else text)
+        return f"({text} != 0)" if value.dtype.is_bool else text
 
-    def store(self, step: Store) -> None:
+    def store(self, step: steps.Store) -> None:
         """An element of an output."""
         flat, value, full = step.at, step.of, step.full
         shape, mask, at = "(XB,)", "inside", flat.written()
@@ -252,13 +229,13 @@ class Triton(Dialect):
         q = f"q{step.number}"
         self.lines[step.place].append(f"tl.store({q} + ({at}), {text}.to({q}.dtype.element_ty), mask={mask})")
 
-    def barrier(self, step: Barrier) -> None:
+    def barrier(self, step: steps.Barrier) -> None:
         """Threads that hold an element twice, or hold a row together, have all read it before one of them writes."""
         small = [f"if XB * RB < {ONE_EACH}:", "    tl.debug_barrier()"]
         self.lines[step.place] += small if step.small else ["tl.debug_barrier()"]
 
     # -- steps: values -----------------------------------------------------------------------------------------
-    def compute(self, step: Compute) -> None:
+    def compute(self, step: steps.Compute) -> str:
         """An element-wise row."""
         node, dtype = step.node, step.into.dtype
         assert node.call.op.pointwise is not None
@@ -272,47 +249,39 @@ class Triton(Dialect):
             for n, (i, spec) in enumerate(zip(node.inputs, node.call.specs, strict=True))
             if isinstance(spec, NumberSpec)
         }
-        line: Callable[[str], str] = partial(self.define, None, dtype, step.place)
+        line = partial(self.define_single, step)
         expression = Expression(self, operand, step.kind, step.rounded, line, divisors)
         text = bracketed(expression.write(read_template(node.call.op.pointwise).tree))
-        self.define(step.into, dtype, step.place, text if dtype.is_bool else self.typed(text, dtype))
+        return text if dtype.is_bool else self.typed(text, dtype)
 
-    def cast(self, step: Cast) -> None:
+    def cast(self, step: steps.Cast) -> str:
         """A value in another type."""
         name, dtype = self.names[step.of], step.into.dtype
-        self.define(step.into, dtype, step.place, f"({name} != 0)" if dtype.is_bool else self.typed(name, dtype))
+        return f"({name} != 0)" if dtype.is_bool else self.typed(name, dtype)
 
-    def round(self, step: Round) -> None:
+    def round(self, step: steps.Round) -> str:
         """A value as a half type holds it."""
-        text = f"{self.names[step.of]}.to({TYPES[step.dtype]}).to(tl.float32)"
-        self.define(step.into, step.into.dtype, step.place, text)
+        return f"{self.names[step.of]}.to({TYPES[step.dtype]}).to(tl.float32)"
 
-    def full(self, step: Full) -> None:
+    def full(self, step: steps.Full) -> str:
         """A number everywhere."""
         dtype = step.into.dtype
         number = self.numbers.operand(step.node, step.position, dtype)
-        self.define(step.into, dtype, step.place, f"tl.full({self._ones}, {number}, {TYPES[dtype]})")
+        return f"tl.full({self._ones}, {number}, {TYPES[dtype]})"
 
-    def choose(self, step: Choose) -> None:
-        """The value of the region that an element is in."""
-        self.define(step.into, step.into.dtype, step.place, self.choice_of(step))
-
-    def only(self, step: Only) -> None:
+    def only(self, step: steps.Only) -> None:
         """What costs much, where a program has an element in a region."""
         lines = self.lines[step.place]
         begin = len(lines)
         self.write(step.steps)
         inner, lines[begin:] = lines[begin:], []
-        name = self.define(step.into, step.into.dtype, step.place, f"tl.zeros((XB,), {TYPES[step.into.dtype]})")
+        name = self.define(step.into, step.place, f"tl.zeros((XB,), {TYPES[step.into.dtype]})")
         lines.append(f"if tl.max(({' & '.join(step.region.tests)}).to(tl.int32), 0) > 0:")
         lines += [*_indent(inner), f"    {name} = {self.names[step.of]}"]
 
-    def draw(self, step: Draw) -> None:
+    def draw(self, step: steps.Draw) -> str:
         """A random value, made of a word of its element."""
-        law, node = step.node.call.op.law(Draws), step.node
-        assert law is not None
-        *parameters, key, stream = node.inputs
-        numbers = self.numbers.made_of(node.call.op.name, parameters, law.numbers, tensor(node.call.result).dtype)
+        value, names, keys = self.numbers_of(step)
         helper, begin = _WORDS[step.words], self.offset(step.first)
         if step.words is Words.BLOCK:
             begin = "tl.program_id(0).to(tl.int64) * (XB // 4), XB // 4"
@@ -322,19 +291,18 @@ class Triton(Dialect):
             fourth = f"({'' if self.needs.whole_rows else 'r0 + '}4 * {self.lanes('RB // 4')}[None, :])"
             begin = begin.replace(FOURTH, fourth)
         self.helpers.add(helper)
-        place = f"{self.numbers.key(key)}, {self.numbers.key(stream)}, {begin}"
-        word = self.define(None, DType.I64, step.place, f"{helper}({place}).to(tl.int64)", hint="w")
-        names = {"word": word, "where": "tl.where", **dict(zip("abc", numbers, strict=False))}
-        text = re.sub(r"[a-z]+", lambda match: names.get(match[0], match[0]), law.value)
-        dtype = step.into.dtype
-        self.define(step.into, dtype, step.place, text if dtype.is_bool else self.typed(text, dtype))
+        word = Value(DType.I64, step.into.x, step.into.r)
+        names["word"] = self.define(word, step.place, f"{helper}({keys}, {begin}).to(tl.int64)", hint="w")
+        names["where"] = "tl.where"
+        text = re.sub(r"[a-z]+", lambda match: names.get(match[0], match[0]), value)
+        return text if step.into.dtype.is_bool else self.typed(text, step.into.dtype)
 
     # -- steps: reductions and passes ----------------------------------------------------------------------------
-    def begin_pass(self, step: BeginPass) -> None:
+    def begin_pass(self, step: steps.BeginPass) -> None:
         """A loop over r begins."""
         self.lines[Place.LOOP] = []
 
-    def end_pass(self, step: EndPass) -> None:
+    def end_pass(self, step: steps.EndPass) -> None:
         """Its lines, in the loop."""
         domain = self.needs.domain
         self.lines[Place.EACH] += [
@@ -352,12 +320,11 @@ class Triton(Dialect):
             text = f"({name} != 0).to(tl.int32)"
         return f"tl.where(inside, {text}, {neutral(kind, kept_in)})"
 
-    def gather(self, step: Gather) -> None:
+    def gather(self, step: steps.Gather) -> None:
         """Adds a value to what a reduction gathers."""
         kind, kept_in = step.kind, step.total.dtype
-        total = self.define(
-            step.total, kept_in, Place.EACH, f"tl.full((XB, RB), {neutral(kind, kept_in)}, {TYPES[kept_in]})", "total"
-        )
+        begin = f"tl.full((XB, RB), {neutral(kind, kept_in)}, {TYPES[kept_in]})"
+        total = self.define(step.total, Place.EACH, begin, "total")
         text = self._gathered(kind, kept_in, step.of)
         if kind in ("sum", "mean", "prod"):
             self.lines[Place.LOOP].append(f"{total} {'*' if kind == 'prod' else '+'}= {text}")
@@ -366,7 +333,7 @@ class Triton(Dialect):
         less = "minimum" if kind in ("min", "all") else "maximum"
         self.lines[Place.LOOP].append(f"{total} = tl.{less}({total}, {text}{quiet})")
 
-    def join(self, step: Join) -> None:
+    def join(self, step: steps.Join) -> None:
         """Joins the lanes of a tile along r."""
         kind, kept_in, dtype = step.kind, step.kept_in, step.into.dtype
         total = self.names[step.of] if step.gathered else self._gathered(kind, kept_in, step.of)
@@ -384,9 +351,9 @@ class Triton(Dialect):
             text = f"peak({total}, 1)[:, None]" if kind == "max" else f"-peak(-{total}, 1)[:, None]"
         if kind == "mean":
             text = f"{text} * {self._inverse_of(self.needs.domain.length, kept_in)}"
-        name = self.define(step.into, dtype, Place.EACH, text)
+        name = self.define(step.into, step.place, text)
         if dtype is not kept_in and not dtype.is_bool:
-            self.lines[Place.EACH].append(f"{name} = {self.typed(name, dtype)}")
+            self.lines[step.place].append(f"{name} = {self.typed(name, dtype)}")
 
     def _inverse_of(self, length: int | Size, kept_in: DType) -> str:
         """One divided by a number of elements."""
@@ -397,17 +364,17 @@ class Triton(Dialect):
         self.helpers.add("divided")
         return f"divided(1.0, {length}.to(tl.float32))"
 
-    def sum_column(self, step: SumColumn) -> None:
+    def sum_column(self, step: steps.SumColumn) -> None:
         """Adds a value to the sum of its column."""
         name = self.sums[step.number] = f"columns{step.number}"
         self.lines[Place.HEAD].append(f"{name} = tl.full((XB, RB), 0, {TYPES[step.kept_in]})")
         self.lines[Place.EACH].append(f"{name} += {self._gathered('sum', step.kept_in, step.of)}")
 
-    def increase_sums(self, step: IncreaseSums) -> None:
+    def increase_sums(self, step: steps.IncreaseSums) -> None:
         """Adds a value to the sums of a product."""
         self.lines[Place.EACH].append(f"product += {self.names[step.of]}")
 
-    def round_sums(self, step: RoundSums) -> None:
+    def round_sums(self, step: steps.RoundSums) -> None:
         """Rounds the sums of a product or a convolution."""
         name = self.names[step.sums]
         self.lines[Place.EACH].append(f"{name} = {name}.to({TYPES[step.dtype]}).to(tl.float32)")

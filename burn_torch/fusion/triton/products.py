@@ -18,12 +18,13 @@ from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.body import steps
 from burn_torch.fusion.body.dialect import title_of
 from burn_torch.fusion.body.index import Index, constant, flat_index, split_index
 from burn_torch.fusion.body.loops import Argument, Domain, Lowered, Text, tensor
 from burn_torch.fusion.body.needs import MOST_TENSORS
 from burn_torch.fusion.body.reasons import Reason, Unfusible
-from burn_torch.fusion.body.steps import IncreaseSums, Load, Place, RoundSums, Value, Words
+from burn_torch.fusion.body.steps import Place, Value, Words
 from burn_torch.fusion.body.tiles import TileNeeds
 from burn_torch.fusion.triton.dialect import TYPES, Triton, decorator, header
 from burn_torch.graph.ir import Graph, Node
@@ -195,7 +196,7 @@ class PartNeeds(TileNeeds):
         self.level(i, index)
         value = self.value(i, index)
         alone = [tensor(self.specs[source]).dtype for source in self.read] == [spec.dtype]
-        if alone and len(self.steps) == 1 and value.x and value.r and isinstance(self.steps[0], Load):
+        if alone and len(self.steps) == 1 and value.x and value.r and isinstance(self.steps[0], steps.Load):
             self.steps = [self.steps[0]._replace(raw=True)]
         return value, spec
 
@@ -205,9 +206,9 @@ class PartNeeds(TileNeeds):
         spec, sums = tensor(self.specs[result]), Value(DType.F32, True, self.reduces)
         if bias is not None:
             self.level(bias, (self.r,))
-            self.steps.append(IncreaseSums(self.value(bias, (self.r,))))
+            self.steps.append(steps.IncreaseSums(self.value(bias, (self.r,))))
         if self.strict and spec.dtype is not DType.F32:
-            self.steps.append(RoundSums(sums, spec.dtype))
+            self.steps.append(steps.RoundSums(sums, spec.dtype))
         self.tell(result, split_index(flat, spec.shape), sums)
         sizes = {output.numel for output in self.results} - {spec.numel}
         if sizes:
@@ -245,7 +246,7 @@ class _Part(Triton):
         """What a function that makes an operand returns: 0 beyond the edge."""
         value, spec = operand
         name = self.names[value]
-        if isinstance(step := self.needs.steps[0], Load) and step.raw:
+        if isinstance(step := self.needs.steps[0], steps.Load) and step.raw:
             return name
         text = name if value.x and value.r else f"tl.broadcast_to({name}, (XB, RB))"
         return f"tl.where(inside, {text}, 0.0).to({TYPES[spec.dtype]})"
