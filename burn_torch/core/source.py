@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import functools
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType
 from typing import Any, Final, final
 
 __all__ = ["Source", "compile_file", "compile_text"]
+
+
+@functools.lru_cache(maxsize=4096)
+def compile_text(text: str, title: str) -> CodeType:
+    """The code of a text, whose lines tracebacks show."""
+    return compile_file(text, f"<burn_torch {title} {abs(hash(text)):x}>")
+
+
+def compile_file(text: str, filename: str) -> CodeType:
+    """The code of a text that lies in no file, whose lines tracebacks show."""
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    return compile(text, filename, "exec")
 
 
 @final
@@ -27,7 +39,7 @@ class Source:
     objects  by their names, what the lines use; equal lines with other objects are compiled once
     """
 
-    def __init__(self, title: str, **objects: object) -> None:
+    def __init__(self, title: str, /, **objects: object) -> None:
         self.title: Final = title
         self.objects: Final = objects
         self._lines: list[str] = []
@@ -60,21 +72,13 @@ class Source:
         """The lines."""
         return "".join(f"{line}\n" for line in self._lines)
 
-    def function(self, name: str, load: Callable[[str, str], CodeType] | None = None) -> Any:
-        """The function of this name that the lines define.  load: compiles a text with a title"""
+    def __len__(self) -> int:
+        """The number of lines."""
+        return len(self._lines)
+
+    def function(self, name: str) -> Any:
+        """The function of this name that the lines define."""
         body = "".join(f"    {line}\n" for line in [*self._lines, f"return {name}"])
         namespace: dict[str, Any] = {}
-        exec((load or compile_text)(f"def make({', '.join(self.objects)}):\n{body}", self.title), namespace)
+        exec(compile_text(f"def make({', '.join(self.objects)}):\n{body}", self.title), namespace)
         return namespace["make"](*self.objects.values())
-
-
-@functools.lru_cache(maxsize=4096)
-def compile_text(text: str, title: str) -> CodeType:
-    """The code of a text, whose lines tracebacks show."""
-    return compile_file(text, f"<burn_torch {title} {abs(hash(text)):x}>")
-
-
-def compile_file(text: str, filename: str) -> CodeType:
-    """The code of a text that lies in no file, whose lines tracebacks show."""
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    return compile(text, filename, "exec")

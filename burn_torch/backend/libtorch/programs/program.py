@@ -27,6 +27,7 @@ from burn_torch.backend.libtorch.source_file import compiled
 from burn_torch.backend.libtorch.tensors.allocator import keep_memory
 from burn_torch.backend.libtorch.tensors.modes import is_cast_by_autocast, refused
 from burn_torch.core.dtype import DType
+from burn_torch.core.source import Source
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.core.verifying import is_proving
 from burn_torch.graph.ir import Graph, Input, Literal, Node
@@ -125,20 +126,22 @@ class _Writer:
         head += [f"from burn_torch.backend.libtorch.tensors.modes import {', '.join(modes)}", ""]
         head += [f"{name} = {path}" for name, path in self.imports.items()]
         head += [f"# {name}: {self.comments[name]}" for name in self.opaque]
-        head += ["", "", "def run("]
+        source = Source(title)
+        source.add(*head, "", "", "def run(")
         for position, (i, spec) in enumerate(self.graph.inputs):
             gift = "  donated" if position in self.donate else ""
-            head.append(_with_comment(f"    v{i},", f"{spec}{gift}"))
+            source.add(_with_comment(f"    v{i},", f"{spec}{gift}"))
         tests = "in_inference() or in_autocast()" if cast else "in_inference()"
-        arguments = "".join(f"v{i}, " for i, _ in self.graph.inputs)
-        head += ["):", f"    if {tests}:", f"        return outside(run, ({arguments}))", "    try:"]
-        lines = head
-        for text, node in body:
-            lines.append(f"        {text}")
-            self.nodes_by_line[len(lines)] = node
-        lines.append(f"        return ({returned})")
-        lines += ["    except Exception as fault:", "        told(fault)", "        raise", ""]
-        return "\n".join(lines)
+        values = "".join(f"v{i}, " for i, _ in self.graph.inputs)
+        with source.block("):"):
+            source.add(f"if {tests}:", f"    return outside(run, ({values}))")
+            with source.block("try:"):
+                for text, node in body:
+                    source.add(text)
+                    self.nodes_by_line[len(source)] = node
+                source.add(f"return ({returned})")
+            source.add("except Exception as fault:", "    told(fault)", "    raise")
+        return source.text
 
     def _title(self, title: str) -> str:
         count = len(self.graph.nodes)
