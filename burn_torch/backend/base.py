@@ -35,6 +35,8 @@ class Backend(ABC):
     """The backend that a decorator holds; None of a leaf."""
     is_autodiff: bool = False
     is_fusion: bool = False
+    is_batched: bool = False
+    """Says whether a value stands for one sample of many that are computed at once."""
     trains: bool = False
     """Says whether layers such as Dropout and BatchNorm train on values of this backend."""
     lasting: bool = True

@@ -74,6 +74,9 @@ class Recorded(Protocol):
 class Capabilities:
     """Everything a leaf offers beyond the protocol.  The defaults are those of a leaf that computes on the host."""
 
+    holds_torch: bool = False
+    """Says whether its values are torch's tensors, so that one is taken over without a copy."""
+
     def __init__(self, leaf: Any) -> None:
         self.leaf: Final = leaf
 

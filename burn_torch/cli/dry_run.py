@@ -103,4 +103,6 @@ def _print_memory(one: OneStep, checkpoint_bytes: int) -> None:
         print(f"          a step {size(one.explain().peak_bytes)} as planned, parameters and optimizer included")
     except TraceError as err:
         print(f"          a step cannot be planned: {reason_of(err)}")
-    print(f"          this process {size(peak_process_bytes())} at most")
+    peak = peak_process_bytes()
+    if peak is not None:
+        print(f"          this process {size(peak)} at most")

@@ -58,7 +58,9 @@ def measured(one: OneStep, *, steps: int, warmup: int) -> Measured:
         notes.append(f"it cannot be compiled: {reason_of(err)}")
     if one.device.place.startswith("cuda"):
         memory["the most that torch has used on the GPU"] = torch.cuda.max_memory_allocated(one.device.place)
-    memory["the most that this process has used"] = peak_process_bytes()
+    peak = peak_process_bytes()
+    if peak is not None:
+        memory["the most that this process has used"] = peak
     return Measured(
         one.recipe.name,
         one.device.place,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import resource
+import importlib.util
 import sys
 import time
 from collections import Counter
@@ -201,8 +201,12 @@ def size(count: float) -> str:
     return f"{count:.2f} GiB"
 
 
-def peak_process_bytes() -> int:
-    """The largest memory that this process has had."""
+def peak_process_bytes() -> int | None:
+    """The largest memory that this process has had; None where the system does not say, as on Windows."""
+    if importlib.util.find_spec("resource") is None:
+        return None
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 

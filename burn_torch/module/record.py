@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final
 import numpy as np
 
 from burn_torch.backend import LibTorch
+from burn_torch.backend.base import capabilities
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
@@ -72,7 +73,7 @@ class RecordEntry:
     def tensor(self, host: Device, dtype: DType | None = None) -> Tensor:
         """The data as a tensor; it keeps the memory of a file where `read` lends that: `read.lend`."""
         wanted = self.dtype if dtype is None else dtype
-        if host.backend.leaf() is not LibTorch():
+        if not capabilities(host.backend).holds_torch:
             return Tensor.from_data(self.read().convert(wanted), host)
         lend = getattr(self.read, "lend", None)
         if lend is not None and wanted is self.dtype and host.place == "cpu":

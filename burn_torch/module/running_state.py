@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final, final
 
-from burn_torch.backend.batched import Batched
+from burn_torch.backend import Backend
 from burn_torch.core.errors import ArgumentError
 from burn_torch.module.param import ParamId
 from burn_torch.module.scope import current_scope
@@ -80,7 +80,7 @@ class RunningState:
         return self.with_value(self.value().to_device(device))
 
 
-def _is_of_one_sample(backend: object) -> bool:
-    while backend is not None and not isinstance(backend, Batched):
-        backend = getattr(backend, "inner", None)
+def _is_of_one_sample(backend: Backend | None) -> bool:
+    while backend is not None and not backend.is_batched:
+        backend = backend.inner
     return backend is not None

@@ -10,6 +10,7 @@ import torch.utils.dlpack
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
+from burn_torch.backend.base import capabilities
 from burn_torch.core.ambient import first_element, next_key
 from burn_torch.core.data import TensorData
 from burn_torch.core.distribution import Distribution
@@ -82,7 +83,7 @@ class CreationMethods(DataMethods):
             return cls(leaf, primitive, spec)
         if not isinstance(device, Device):
             raise no_device(device)
-        if device.backend.leaf() is not leaf or device.place != spec.place:
+        if not capabilities(device.backend).holds_torch or device.place != spec.place:
             raise told(
                 DeviceError,
                 "the tensor does not lie on this device",

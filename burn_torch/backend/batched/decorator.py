@@ -50,6 +50,7 @@ class _Running(threading.local):
 class Batched(Decorator):
     """Many samples at once.  Over a stack that lasts, `Batched(inner)` is always the same object."""
 
+    is_batched = True
     many: type[Many]
 
     def _begin(self) -> None:

@@ -30,6 +30,8 @@ __all__ = ["TorchCapabilities"]
 class TorchCapabilities(Capabilities):
     """Those of LibTorch.  What an eager run never needs is imported where it is first asked for."""
 
+    holds_torch = True
+
     def __init__(self, leaf: Any) -> None:
         super().__init__(leaf)
         self._arenas: Final[dict[str, Any]] = {}
