@@ -20,8 +20,6 @@ OPEN_PARAMETERS = {
 }
 """Functions with more parameters than they may have."""
 OPEN_POSITIONS = {
-    "attention.backward": 8,
-    "attention.backward_packed": 8,
     "channel_norm.backward_held": 7,
     "channel_norm.backward_whole": 21,
     "channel_norm.forward_held": 9,
@@ -32,8 +30,6 @@ OPEN_POSITIONS = {
     "channel_norm.slopes_of_parts": 20,
     "channel_norm.sums_of_parts": 16,
     "lion._lion": 7,
-    "matmul._ending": 9,
-    "matmul._tiles": 13,
     "optimizer._adamw": 10,
     "optimizer._sgd": 7,
     "reduce.place_columns": 10,

@@ -95,7 +95,7 @@ def backward(
     if not runs_kernel(op, q, *(() if bias is None else (bias,))):
         if in_torch(q, k, mask, bias, rule):
             return *library.backward(library.TORCHS, dy, q, k, v, y, lse, rule.causal, rule.scale), None
-        dq, dk, dv, db = reference_backward(dy, q, k, v, mask, bias, y, lse, **options)
+        dq, dk, dv, db = reference_backward(dy, q, k, v, mask, bias, y=y, lse=lse, **options)
         return dq, dk, dv, db if wanted else None
     call = call_of(q, k, v, mask, bias, rule)
     return _run(op, call, lines(dy), lines(y), lse.contiguous(), bias if wanted else None, deterministic, config)
@@ -125,7 +125,7 @@ def backward_packed(
           alike=["dy", "q", "y"])  # fmt: skip
     if not runs_kernel(op, q):
         lengths: Any = {"longest_q": longest_q, "longest_k": longest_k}
-        return reference_packed_backward(dy, q, k, v, q_starts, k_starts, y, lse, **lengths, **options)
+        return reference_packed_backward(dy, q, k, v, q_starts, k_starts, y=y, lse=lse, **lengths, **options)
     call = packed_call_of(q, k, v, q_starts, k_starts, longest, rule)
     upstream, seen = (lines(x).transpose(0, 1)[None] for x in (dy, y))
     found = _run(op, call, upstream, seen, lse.contiguous(), None, True, config)

@@ -81,20 +81,20 @@ def backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of q, k and v by the kernel with this number."""
     aten: Any = torch.ops.aten
-    dy, q, k, v, y = (_lines(x) for x in (dy, q, k, v, y))
+    dy, q, k, v, y = operands = tuple(_lines(x) for x in (dy, q, k, v, y))
     if not q.is_cuda:
         host = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-        dq, dk, dv = host(dy, q, k, v, y, lse, 0.0, causal, attn_mask=None, scale=scale)
+        dq, dk, dv = host(*operands, lse, 0.0, causal, attn_mask=None, scale=scale)
         return dq, dk, dv
     lengths, unread = (q.shape[2], k.shape[2]), q.new_empty(2, dtype=torch.int64)  # no dropout: no random state
     if number == FLASH:
         flash = aten._scaled_dot_product_flash_attention_backward.default
-        found = flash(dy, q, k, v, y, lse, None, None, *lengths, 0.0, causal, unread, unread, scale=scale)
+        found = flash(*operands, lse, None, None, *lengths, 0.0, causal, unread, unread, scale=scale)
     elif number == CUDNN:
         cudnn = aten._scaled_dot_product_cudnn_attention_backward.default
         column = lse.unsqueeze(-1)  # as its forward gives it: three axes end the process
         found = cudnn(
-            dy, q, k, v, y, column, unread, unread, None, None, None, *lengths, 0.0, causal, scale=scale
+            *operands, column, unread, unread, None, None, None, *lengths, 0.0, causal, scale=scale
         )  # fmt: skip
     else:
         missing = -q.shape[2] % _LSE_ROWS  # as its forward leaves rows that do not exist: exp(score - inf) is 0
@@ -104,7 +104,7 @@ def backward(
         y = y.transpose(1, 2).contiguous().transpose(1, 2)
         efficient = aten._scaled_dot_product_efficient_attention_backward.default
         wanted = (True, True, True, False)
-        found = efficient(dy, q, k, v, None, y, lse, unread, unread, 0.0, wanted, causal, scale=scale)[:3]
+        found = efficient(dy, q, k, v, None, y, lse, unread, unread, 0.0, wanted, is_causal=causal, scale=scale)[:3]
     return found[0], found[1], found[2]
 
 

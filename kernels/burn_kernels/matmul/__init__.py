@@ -28,7 +28,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -203,30 +203,41 @@ def product(
     return total
 
 
+class Operands(NamedTuple):
+    """Pointers to what follows a product; in kernels."""
+
+    bias: object
+    residual: object
+    y: object
+    z: object
+
+
 @triton.jit
 def _finish(
-    z, b_ptr, r_ptr, y_ptr, z_ptr, top, left, r_row, rows, cols,
+    z, operands, top, left, r_row, rows, cols,
     KIND: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Bias, activation and residual of the tile of the product at (top, left), and what is kept of it."""
-    TYPE: tl.constexpr = y_ptr.dtype.element_ty
+    TYPE: tl.constexpr = operands.y.dtype.element_ty
     # the tile begins at an int64; within it 32 bits are enough, and take half the registers, unless rows are WIDE
     down, across = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
     if WIDE:
         down = down.to(tl.int64)
     inside = (down < rows - top) & (across < cols - left)
     begin, at = top * cols + left, down * cols + across
-    if b_ptr is not None:
-        z += tl.load(b_ptr + left + across, mask=across < cols - left, other=0.0).to(tl.float32)
-    if z_ptr is not None:
-        tl.store(z_ptr + begin + at, z.to(TYPE), mask=inside)
+    if operands.bias is not None:
+        z += tl.load(operands.bias + left + across, mask=across < cols - left, other=0.0).to(tl.float32)
+    if operands.z is not None:
+        tl.store(operands.z + begin + at, z.to(TYPE), mask=inside)
     if KIND == "none":
         y = z
     else:
         y, _ = activate(z, KIND, TYPE)
-    if r_ptr is not None:
-        y += tl.load(r_ptr + top * r_row + left + (down * r_row + across), mask=inside, other=0.0).to(tl.float32)
-    tl.store(y_ptr + begin + at, y.to(TYPE), mask=inside)
+    if operands.residual is not None:
+        y += tl.load(operands.residual + top * r_row + left + (down * r_row + across), mask=inside, other=0.0).to(
+            tl.float32
+        )
+    tl.store(operands.y + begin + at, y.to(TYPE), mask=inside)
 
 
 @triton.jit
@@ -238,14 +249,18 @@ def _tiles(
     down, across = place(tl.program_id(0), rows, cols, ROWS, COLS, GROUP)
     top, left = down.to(tl.int64) * ROWS, across.to(tl.int64) * COLS
     row, col = top + tl.arange(0, ROWS), left + tl.arange(0, COLS)
-    z = product(x_ptr, w_ptr, row, col, rows, cols, inner, x_row, x_inner, w_col, w_inner, ROWS, COLS, INNER, PRECISION)
+    z = product(
+        x_ptr, w_ptr, row, col, rows, cols, inner, x_row=x_row, x_inner=x_inner, w_col=w_col, w_inner=w_inner,
+        ROWS=ROWS, COLS=COLS, INNER=INNER, PRECISION=PRECISION,
+    )  # fmt: skip
+    operands = Operands(b_ptr, r_ptr, y_ptr, z_ptr)
     if HALVES:  # one half waits as it is while the other is finished, so that both fit the registers
         one, other = tl.split(tl.permute(tl.reshape(z, (ROWS, 2, COLS // 2)), (0, 2, 1)))
-        _finish(one, b_ptr, r_ptr, y_ptr, z_ptr, top, left, r_row, rows, cols, KIND, ROWS, COLS // 2, WIDE)
+        _finish(one, operands, top, left, r_row, rows, cols, KIND, ROWS, COLS // 2, WIDE=WIDE)
         left += COLS // 2
-        _finish(other, b_ptr, r_ptr, y_ptr, z_ptr, top, left, r_row, rows, cols, KIND, ROWS, COLS // 2, WIDE)
+        _finish(other, operands, top, left, r_row, rows, cols, KIND, ROWS, COLS // 2, WIDE=WIDE)
     else:
-        _finish(z, b_ptr, r_ptr, y_ptr, z_ptr, top, left, r_row, rows, cols, KIND, ROWS, COLS, WIDE)
+        _finish(z, operands, top, left, r_row, rows, cols, KIND, ROWS=ROWS, COLS=COLS, WIDE=WIDE)
 
 
 @triton.jit
@@ -261,7 +276,8 @@ def _ending(
         row = row.to(tl.int64)
     inside = (row < rows - top) & (col < cols - left)
     z = tl.load(z_ptr + top * cols + left + (row * cols + col), mask=inside, other=0.0).to(tl.float32)
-    _finish(z, None, r_ptr, y_ptr, None, top, left, r_row, rows, cols, KIND, ROWS, COLS, WIDE)
+    operands = Operands(None, r_ptr, y_ptr, None)
+    _finish(z, operands, top, left, r_row, rows, cols, KIND, ROWS=ROWS, COLS=COLS, WIDE=WIDE)
 
 
 # -- launchers ---------------------------------------------------------------------------------------
