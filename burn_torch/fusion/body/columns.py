@@ -55,10 +55,10 @@ def parts_beside(body: Graph, folds: Sequence[Node]) -> tuple[Node, int] | None:
 
     What a sum of columns gives is a result of the body, and nothing in the body reads it.
     """
-    found = [(size, node) for node in folds if (size := of_rows(node)) is not None]
-    if not found or len(found) == len(folds):
+    sized = [(size, node) for node in folds if (size := of_rows(node)) is not None]
+    if not sized or len(sized) == len(folds):
         return None
-    (rows, length), node = max(found, key=lambda pair: size_hint(pair[0][0] * pair[0][1]))
+    (rows, length), node = max(sized, key=lambda pair: size_hint(pair[0][0] * pair[0][1]))
     parts = {_gathers(other, rows, length) for other in folds if of_rows(other) is None}
     read = {i for other in body.nodes for i in other.inputs}
     sums = {i for other in folds if of_rows(other) is None for i in other.outputs}
@@ -84,7 +84,7 @@ class Columns:
         self.length: Final = length
 
     def operand_at(self, node: Node, x: Index, r: Index) -> tuple[Index, ...]:
-        """Where the operand of a sum lies, for the element of a row."""
+        """Returns the index of the operand of a sum, for the element of a row."""
         spec = node.call.specs[0]
         assert isinstance(spec, TensorSpec)
         return split_index(x * self.length + r, spec.shape) if spec.ndim else (constant(0),)

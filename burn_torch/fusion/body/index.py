@@ -29,7 +29,7 @@ Whole = int | Size
 
 
 def _key(value: Whole) -> object:
-    """Of equal wholes alone equal, and compared without asking anything."""
+    """Returns a key that only equal wholes share, and that is compared without asking anything."""
     return value.key if isinstance(value, Size) else value
 
 
@@ -38,7 +38,7 @@ def _is(value: Whole, number: int) -> bool:
 
 
 class Atom(ABC):
-    """What an index is a sum of multiples of; it lies in [0, high]."""
+    """A term of an index, which is a sum of multiples of atoms; it lies in [0, high]."""
 
     __slots__ = ("high", "key")
 
@@ -134,16 +134,16 @@ class Part(Atom):
         return self.of.variables()
 
     def tests(self) -> list[str]:
-        """Where it may be used, as source."""
+        """The conditions of its use, as source."""
         low = [] if known_below(self.start - 1, self.of.low) else [f"({self.of!r} >= {self.start})"]
         end = self.start + self.size
         return low if known_below(self.of.high, end) else [*low, f"({self.of!r} < {end})"]
 
     def __repr__(self) -> str:
-        return repr(self.of) if _is(self.start, 0) else f"{self.of!r} - {_bracketed(self.start)}"
+        return repr(self.of) if _is(self.start, 0) else f"{self.of!r} - {_bracket(self.start)}"
 
 
-def _bracketed(value: Whole) -> str:
+def _bracket(value: Whole) -> str:
     return f"({value})" if isinstance(value, Size) else str(value)
 
 
@@ -177,7 +177,7 @@ class Index:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Of equal sums alone equal; most are never compared."""
+        """The key that only equal sums share; most are never compared."""
         if self._key is None:
             self._key = frozenset((a.key, _key(count)) for a, count in self.terms.items()), _key(self.constant)
         return self._key
@@ -198,7 +198,7 @@ class Index:
                 yield from atom.of.parts()
 
     def tests(self) -> list[str]:
-        """Where it may be used, as source."""
+        """The conditions of its use, as source."""
         return list(dict.fromkeys(test for part in self.parts() for test in part.tests()))
 
     def step(self, variable: Var) -> Whole | None:
@@ -245,7 +245,7 @@ class Index:
         terms = dict(self.terms)
         for atom, count in other.terms.items():
             terms[atom] = terms.get(atom, 0) + count
-        return _joined(Index(terms, self.constant + other.constant))
+        return _join_quotients(Index(terms, self.constant + other.constant))
 
     def __mul__(self, factor: Whole) -> Index:
         return Index({atom: count * factor for atom, count in self.terms.items()}, self.constant * factor)
@@ -288,7 +288,7 @@ class Index:
         return _atom(_Remainder(rest, by))
 
     def _within(self, by: Whole) -> bool:
-        """Whether it lies in [0, by) whatever the symbols are."""
+        """Asks whether it lies in [0, by) whatever the symbols are."""
         return known_below(-1, self.low) and known_below(self.high, by)
 
     def _split(self, by: Whole) -> tuple[Index, Index]:
@@ -315,8 +315,8 @@ class Index:
         total = Index({}, self.constant)
         for atom, count in self.terms.items():
             if isinstance(atom, Var):
-                found = values.get(atom)
-                part = _atom(atom) if found is None else found
+                other = values.get(atom)
+                part = _atom(atom) if other is None else other
             elif isinstance(atom, _Quotient):
                 part = atom.of.replaced(values) // atom.by
             elif isinstance(atom, Part):
@@ -339,10 +339,10 @@ class Index:
     def written(self) -> str:
         """As source, which is Python and Triton alike; the terms in a fixed order, symbolic ones first."""
         if not self._text:
-            self._text = self._spelt()
+            self._text = self._spell()
         return self._text
 
-    def _spelt(self) -> str:
+    def _spell(self) -> str:
         parts = []
         for atom, count in sorted(self.terms.items(), key=_order):
             text = repr(atom)
@@ -406,11 +406,11 @@ def _digits_above(index: Index, digit: _Remainder, quotient: Index, scale: Whole
     return None
 
 
-def _joined(index: Index) -> Index:
+def _join_quotients(index: Index) -> Index:
     """The sum with quotient * d + remainder put together again, as often as there are such pairs."""
-    found = True
-    while found:
-        found = False
+    changed = True
+    while changed:
+        changed = False
         for atom, count in index.terms.items():
             if not isinstance(atom, _Remainder):
                 continue
@@ -421,7 +421,7 @@ def _joined(index: Index) -> Index:
                 terms = {a: c for a, c in index.terms.items() if a not in (atom, upper[0])}
                 both = _atom(_Remainder(atom.of, upper[1])) * count
                 index = Index({**terms, **{a: terms.get(a, 0) + c for a, c in both.terms.items()}}, index.constant)
-                found = True
+                changed = True
                 break
             ((other, scale),) = quotient.terms.items()
             if _is(scale, 1) and same_size(index.terms.get(other, 0), count * atom.by):
@@ -432,7 +432,7 @@ def _joined(index: Index) -> Index:
                     terms[part] = terms.get(part, 0) + times * count
                     index = Index(terms, index.constant)
                 index = Index(index.terms, index.constant + atom.of.constant * count)
-                found = True
+                changed = True
                 break
     return index
 
@@ -442,20 +442,20 @@ def flat_index(index: Sequence[Index], shape: Sequence[Whole]) -> Index:
     """The place of an element in row-major order."""
     if _is_plain(shape):
         return _flat_index(tuple(index), tuple(shape))
-    return _flattened(index, shape)
+    return _flatten(index, shape)
 
 
 def _is_plain(shape: Sequence[Whole]) -> bool:
-    """Whether no size is a symbol: to compare those asks about them."""
+    """Asks whether no size is a symbol: to compare those asks about them."""
     return all(size.__class__ is int for size in shape)
 
 
 @functools.lru_cache(maxsize=8192)
 def _flat_index(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
-    return _flattened(index, shape)
+    return _flatten(index, shape)
 
 
-def _flattened(index: Sequence[Index], shape: Sequence[Whole]) -> Index:
+def _flatten(index: Sequence[Index], shape: Sequence[Whole]) -> Index:
     total = constant(0)
     step: Whole = 1
     for i, size in zip(reversed(index), reversed(shape), strict=True):
@@ -476,30 +476,30 @@ def split_index(flat: Index, shape: Sequence[Whole]) -> tuple[Index, ...]:
     """The inverse of `flat_index`: where the element with this place in row-major order lies."""
     if _is_plain(shape):
         return _split_index(flat, tuple(shape))
-    return _unflattened(flat, shape)
+    return _unflatten(flat, shape)
 
 
 @functools.lru_cache(maxsize=8192)
 def _split_index(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
-    return _unflattened(flat, shape)
+    return _unflatten(flat, shape)
 
 
-def _unflattened(flat: Index, shape: Sequence[Whole]) -> tuple[Index, ...]:
-    made: list[Index] = []
+def _unflatten(flat: Index, shape: Sequence[Whole]) -> tuple[Index, ...]:
+    places: list[Index] = []
     rest = flat
     for position, size in enumerate(reversed(shape)):
         first = position == len(shape) - 1
         if first and known_below(rest.high, size):
-            made.append(rest)
+            places.append(rest)
         else:
-            made.append(constant(0) if known_below(size, 2) else rest % size)
+            places.append(constant(0) if known_below(size, 2) else rest % size)
         rest = constant(0) if _is(size, 0) else rest // size
-    return tuple(reversed(made))
+    return tuple(reversed(places))
 
 
 # -- neighbours --------------------------------------------------------------------------------------
 def in_fours(index: Index, variable: Var) -> bool:
-    """Whether it is 4 n, 4 n + 1, 4 n + 2 and 4 n + 3 at 4 m to 4 m + 3 of a loop, whatever the other loops do.
+    """Asks whether it is 4 n, 4 n + 1, 4 n + 2 and 4 n + 3 at 4 m to 4 m + 3 of a loop, whatever the other loops do.
 
     >>> r = Var("r", 48)
     >>> [in_fours(i, r) for i in (index_of(r), index_of(r) % 24 + (index_of(r) // 24) * 96, index_of(r) * 2)]
@@ -513,7 +513,7 @@ def in_fours(index: Index, variable: Var) -> bool:
 
 
 def _steady(atom: Atom, variable: Var) -> bool:
-    """Whether it is one number at 4 m to 4 m + 3 of the loop."""
+    """Asks whether it is one number at 4 m to 4 m + 3 of the loop."""
     if variable not in atom.variables():
         return True
     if isinstance(atom, Var | Part):
@@ -525,7 +525,7 @@ def _steady(atom: Atom, variable: Var) -> bool:
 
 
 def _climbs(atom: Atom, variable: Var) -> bool:
-    """Whether it grows by one within a four, from a multiple of four on."""
+    """Asks whether it grows by one within a four, from a multiple of four on."""
     if isinstance(atom, Var):
         return atom == variable
     return isinstance(atom, _Remainder) and known_multiple(atom.by, 4) and in_fours(atom.of, variable)

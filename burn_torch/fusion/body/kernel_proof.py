@@ -1,4 +1,4 @@
-"""What is shown of each generated kernel, in C and in Triton, with BURN_TORCH_VERIFY (`core/verifying.py`).
+"""Proofs about each generated kernel, in C and in Triton, with BURN_TORCH_VERIFY (`core/verifying.py`).
 
 * Each load and each store lies inside of its buffer, masks and strides included.
 * Each element of each output is stored exactly once.
@@ -42,7 +42,7 @@ class Loops:
     names: tuple[int, ...] = ()
     kinds: tuple[str, ...] = ()
     places: tuple[float, ...] = ()
-    """Where each loop stands among the statements around it, and at the end where the access stands."""
+    """The place of each loop among the statements around it, and at the end that of the access."""
 
 
 @final
@@ -61,7 +61,7 @@ class Access:
 @final
 @dataclass
 class Kernels:
-    """What a walk over a kernel found.  whole: whether it went over all steps."""
+    """The accesses that a walk over a kernel found.  whole: whether it went over all steps."""
 
     name: str
     loads: list[Access] = field(default_factory=list)
@@ -74,40 +74,40 @@ def reached(body: Graph, layouts: Sequence[Sequence[int] | None]) -> dict[int, i
 
     layouts: strides in elements; None, or nothing at all, for row-major ones
     """
-    found: dict[int, int] = {}
+    lengths: dict[int, int] = {}
     for position, (_, spec) in enumerate(body.inputs):
         layout = layouts[position] if position < len(layouts) else None
         if isinstance(spec, TensorSpec):
             spread = layout is not None and spec.numel
             ends = [(n - 1) * step for n, step in zip(spec.shape, layout or (), strict=False)]
-            found[position] = 1 + sum(ends) if spread else int(spec.numel)
-    return found
+            lengths[position] = 1 + sum(ends) if spread else int(spec.numel)
+    return lengths
 
 
-def judge(found: Kernels, sizes: Mapping[str, int], outputs: Sequence[TensorSpec], over: Mapping[str, str]) -> None:
+def judge(kernels: Kernels, sizes: Mapping[str, int], outputs: Sequence[TensorSpec], over: Mapping[str, str]) -> None:
     """Shows the three properties of a kernel.
 
     sizes: elements of each buffer; outputs: of q0, q1, ...; over: the input whose memory an output may take.
     Raises: KernelFault.
     """
-    for access in (*found.loads, *found.stores):
+    for access in (*kernels.loads, *kernels.stores):
         if access.elements.size and not 0 <= access.elements.min() <= access.elements.max() < sizes[access.buffer]:
             _refuse(
-                found,
+                kernels,
                 access.line,
                 f"elements {access.elements.min()} to {access.elements.max()}",
                 f"0 to {sizes[access.buffer] - 1} of {access.buffer}",
             )
     for number, spec in enumerate(outputs):
-        _stored_once(found, f"q{number}", int(spec.numel))
+        _stored_once(kernels, f"q{number}", int(spec.numel))
     for output, under in over.items():
-        _loads_come_first(found, output, under)
+        _loads_come_first(kernels, output, under)
 
 
-def _refuse(found: Kernels, line: str, given: str, expected: str) -> None:
+def _refuse(kernels: Kernels, line: str, given: str, expected: str) -> None:
     raise KernelFault(
         explain(
-            f"{found.name}: a generated kernel is wrong",
+            f"{kernels.name}: a generated kernel is wrong",
             given=f"{given}, in {line.strip()}",
             expected=expected,
             mend="please report it with this text; without fusion the operations run one by one, and are right",
@@ -115,20 +115,20 @@ def _refuse(found: Kernels, line: str, given: str, expected: str) -> None:
     )
 
 
-def _stored_once(found: Kernels, output: str, count: int) -> None:
-    stores = [access for access in found.stores if access.buffer == output]
+def _stored_once(kernels: Kernels, output: str, count: int) -> None:
+    stores = [access for access in kernels.stores if access.buffer == output]
     lines = "; ".join(dict.fromkeys(access.line.strip() for access in stores)) or "no line"
     times = np.bincount(np.concatenate([a.elements for a in stores] or [np.zeros(0, np.int64)]), minlength=count)
     if times.size and times.max() > 1:
-        _refuse(found, lines, f"element {times.argmax()} of {output} is stored {times.max()} times", "once")
-    if found.whole and times.size and times.min() < 1:
-        _refuse(found, lines, f"element {times.argmin()} of {output} is never stored", "once")
+        _refuse(kernels, lines, f"element {times.argmax()} of {output} is stored {times.max()} times", "once")
+    if kernels.whole and times.size and times.min() < 1:
+        _refuse(kernels, lines, f"element {times.argmin()} of {output} is never stored", "once")
 
 
-def _loads_come_first(found: Kernels, output: str, under: str) -> None:
+def _loads_come_first(kernels: Kernels, output: str, under: str) -> None:
     """Shows that an element is loaded before it is overwritten."""
-    loads = [access for access in found.loads if access.buffer == under]
-    for store in (access for access in found.stores if access.buffer == output):
+    loads = [access for access in kernels.loads if access.buffer == under]
+    for store in (access for access in kernels.stores if access.buffer == output):
         if not store.elements.size:
             continue
         order = np.argsort(store.elements, kind="stable")
@@ -140,7 +140,7 @@ def _loads_come_first(found: Kernels, output: str, under: str) -> None:
             if late is not None:
                 element = load.elements[both][late]
                 _refuse(
-                    found,
+                    kernels,
                     load.line,
                     f"element {element} of {under} is read after or beside {store.line.strip()}",
                     f"the load first, as {output} lies over {under}",
@@ -148,7 +148,7 @@ def _loads_come_first(found: Kernels, output: str, under: str) -> None:
 
 
 def _late(load: Access, store: Access, both: Whole, at: Whole) -> int | None:
-    """Which of the elements that both touch is not surely loaded first; None where all are."""
+    """Returns an element that both touch and that is not surely loaded first; None if all are."""
     undecided = np.ones(at.size, bool)
     depth = 0
     for name, other in zip(load.loops.names, store.loops.names, strict=False):

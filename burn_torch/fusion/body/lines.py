@@ -33,7 +33,7 @@ def remember_lines(text: str, lines: Sequence[str]) -> None:
 
 
 def known_lines(text: str) -> tuple[str, ...]:
-    """Where a body comes from; nothing where nobody said it: a graph from a file, for one."""
+    """Returns the lines that a body comes from; none if unknown, as for a graph from a file."""
     return _known.get(text, ())
 
 
@@ -46,10 +46,10 @@ def commented(source: str, lines: Sequence[str], mark: str = "#") -> str:
     return f"{source}\n" + "".join(f"{mark} {word}\n" for word in words)
 
 
-def is_kernel(found: str, source: str) -> bool:
-    """Whether the text of a file is this source, with comments behind it at most."""
-    rest = found.removeprefix(source)
-    return found.startswith(source) and all(not line or line.startswith("# ") for line in rest.splitlines())
+def is_kernel(text: str, source: str) -> bool:
+    """Asks whether the text of a file is this source, with comments behind it at most."""
+    rest = text.removeprefix(source)
+    return text.startswith(source) and all(not line or line.startswith("# ") for line in rest.splitlines())
 
 
 def _printable(line: str) -> str:

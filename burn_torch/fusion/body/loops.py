@@ -35,9 +35,9 @@ class Domain:
     reduced: tuple[int, ...] | None
     shape: tuple[int, ...]
     axes: tuple[int, ...] = ()
-    """Which axes of `shape` are reduced."""
+    """The axes of `shape` that are reduced."""
     parts: int = 0
-    """Of the rows, for each of which columns are summed beside; 0 where none are.  See `columns.py`."""
+    """The parts of the rows, for each of which columns are summed beside; 0 where none are.  See `columns.py`."""
 
     @property
     def rows(self) -> int:
@@ -136,26 +136,26 @@ class Kernel(Lowered):
 
     domain: Domain
     rows_together: bool
-    """Whether neighbours in memory lie along `x`, though `r` is there too: columns are reduced."""
+    """Says whether neighbours in memory lie along `x`, though `r` is there too: columns are reduced."""
     whole_rows: bool
-    """Whether a program holds whole rows: there is no loop over `r`."""
+    """Says whether a program holds whole rows: there is no loop over `r`."""
     loads: int
     wide: bool
-    """Whether indexes need 64 bits."""
+    """Says whether indexes need 64 bits."""
     over: tuple[tuple[int, int], ...] = ()
     """(output, position of the body's input): the first may lie over the second, read at its own element alone."""
     held: bool = False
-    """Whether its numbers lie on the device, and it takes pointers to them."""
+    """Says whether its numbers lie on the device, and it takes pointers to them."""
     streamed: int = 0
     """Bytes for each step of both loops, of all that it reads."""
     turned: bool = False
-    """Whether neighbours in memory lie along `x` in some of what it reads and along `r` in some."""
+    """Says whether neighbours in memory lie along `x` in some of its inputs and along `r` in others."""
     symbolic: bool = False
-    """Whether its sizes are symbols."""
+    """Says whether its sizes are symbols."""
 
     @property
     def steps(self) -> bool:
-        """Whether a program goes over something in steps: what later ones read may be on its way before."""
+        """Says whether a program goes over something in steps: loads of later steps may begin before."""
         return self.domain.reduced is not None and (not self.whole_rows or self.domain.parts > 0)
 
     def at(

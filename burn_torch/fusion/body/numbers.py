@@ -91,7 +91,7 @@ class Numbers:
 
     def key(self, i: Input) -> str:
         """A random key or a stream: an integer modulo 2^64."""
-        return self._argument((i, "key"), "i64", self._signed(self._reader(i)))
+        return self._argument((i, "key"), "i64", self._as_signed(self._reader(i)))
 
     def made_of(
         self, name: str, inputs: Sequence[Input], numbers: Callable[..., Sequence[float | int]], kind: DType
@@ -115,8 +115,8 @@ class Numbers:
         return lambda numbers: numbers[position]
 
     @staticmethod
-    def _signed(made: _Made) -> _Made:
-        return lambda numbers: (made(numbers) + (1 << 63)) % (1 << 64) - (1 << 63)
+    def _as_signed(number: _Made) -> _Made:
+        return lambda numbers: (number(numbers) + (1 << 63)) % (1 << 64) - (1 << 63)
 
     @staticmethod
     def _nth(n: int, function: Callable[..., Sequence[object]], readers: Sequence[_Made]) -> _Made:

@@ -22,13 +22,13 @@ from burn_torch.ops.op import Call
 __all__ = ["Region", "regions_at"]
 
 _MOST: Final = 12
-"""Of regions that an index may be in: each element is pulled in all of them."""
+"""The largest number of regions that an index may be in: each element is pulled in all of them."""
 
 
 @final
 @dataclass(frozen=True)
 class Region:
-    """Where an element may come from: of which input, and at which index; `parts` say where it is in the region."""
+    """A source of an element: the input, and the index in it; `parts` say where the element is in the region."""
 
     input: int
     index: tuple[Index, ...]
@@ -49,7 +49,7 @@ def regions_at(call: Call, index: Sequence[Index]) -> list[Region]:
     regions = None if law is None else law.of(call)
     if regions is None:
         raise Unfusible(Reason.UNSUPPORTED, f"no kernel is generated for this {call.op.name}")
-    found: list[Region] = []
+    candidates: list[Region] = []
     for position, sizes in regions:
         places = [part_of(at, start, size) for at, (start, size) in zip(index, sizes, strict=True)]
         if any(place is None for place in places):
@@ -59,9 +59,9 @@ def regions_at(call: Call, index: Sequence[Index]) -> list[Region]:
             for at, place, (start, size) in zip(index, places, sizes, strict=True)
             if place != at + start * -1
         )
-        found.append(Region(position, tuple(constant(0) if place is None else place for place in places), parts))
+        candidates.append(Region(position, tuple(constant(0) if place is None else place for place in places), parts))
         if not parts:
             break
-    if len(found) > _MOST:
-        raise Unfusible(Reason.LIMIT, f"{call.op.name} of {len(found)} parts")
-    return found
+    if len(candidates) > _MOST:
+        raise Unfusible(Reason.LIMIT, f"{call.op.name} of {len(candidates)} parts")
+    return candidates

@@ -51,13 +51,17 @@ def tiles_of_turned(domain: Domain, x: Var, read: Collection[Index]) -> Domain |
     if min(shape[-2:]) < _SHORTEST_SIDE or not turned:
         return None
     first = len(shape) == 2 and shape[0] < shape[1]
-    found = Domain(shape[1:], shape[:1], shape, (0,)) if first else _with_last(domain, shape[-1])
-    if found is None or found.rows < _FEWEST * _SHORTEST_SIDE:
+    other_domain = Domain(shape[1:], shape[:1], shape, (0,)) if first else _with_last(domain, shape[-1])
+    if other_domain is None or other_domain.rows < _FEWEST * _SHORTEST_SIDE:
         return None
-    along, other = Var("x", found.rows), Var("r", found.length)
-    flat = index_of(other) * found.rows + index_of(along) if first else index_of(along) * found.length + index_of(other)
+    along, other = Var("x", other_domain.rows), Var("r", other_domain.length)
+    flat = (
+        index_of(other) * other_domain.rows + index_of(along)
+        if first
+        else index_of(along) * other_domain.length + index_of(other)
+    )
     other, along = (along, other) if first else (other, along)
-    return found if any(index.replaced({x: flat}).stride(along) == 1 for index in turned) else None
+    return other_domain if any(index.replaced({x: flat}).stride(along) == 1 for index in turned) else None
 
 
 def _with_last(domain: Domain, length: int) -> Domain | None:

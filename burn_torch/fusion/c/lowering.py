@@ -98,5 +98,5 @@ def _ways(domain: Domain) -> Iterator[Loops]:
 
 def _stretches(shape: Sequence[int]) -> list[int]:
     """The numbers of elements of the last axes together: all of them, all but the first, ..."""
-    found = [math.prod(shape[axis:]) for axis in range(len(shape))]
-    return list(dict.fromkeys(found)) or [1]
+    sizes = [math.prod(shape[axis:]) for axis in range(len(shape))]
+    return list(dict.fromkeys(sizes)) or [1]

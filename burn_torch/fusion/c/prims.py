@@ -277,14 +277,14 @@ static inline void words_(uint32_t *restrict words, int64_t key, int64_t stream,
 
 def helpers_for(names: Collection[str]) -> str:
     """The source of these functions and of what they call, each once."""
-    found: dict[str, None] = {}
+    needed: dict[str, None] = {}
 
     def add(name: str) -> None:
         needs, _ = _PRIMS[name]
         for other in needs:
             add(other)
-        found[name] = None
+        needed[name] = None
 
     for name in sorted(names):
         add(name)
-    return "\n".join(_PRIMS[name][1] for name in found)
+    return "\n".join(_PRIMS[name][1] for name in needed)

@@ -39,7 +39,7 @@ def prove_c(kernel: Any, sizes: Mapping[int, int]) -> None:
 
 
 EDGE: Final = 64
-"""Of a loop in a kernel that is too long to be walked, so many of the first steps and of the last."""
+"""The number of first and last steps that are walked of a loop that is too long to be walked whole."""
 
 
 class _TooLong(Exception):
@@ -48,10 +48,10 @@ class _TooLong(Exception):
 
 @final
 class _Walk:
-    """What is known at a place of the kernel: the steps of the loops around it, and whole numbers made of them."""
+    """The state at a place of the kernel: the steps of the loops around it, and whole numbers made of them."""
 
-    def __init__(self, found: Kernels, source: str) -> None:
-        self.found: Final = found
+    def __init__(self, kernels: Kernels, source: str) -> None:
+        self.found: Final = kernels
         self.source: Final = source
         self.arrays: Final[dict[str, int]] = {}
         """Elements of local arrays."""
@@ -146,7 +146,7 @@ class _Walk:
 
     # -- whole numbers -----------------------------------------------------------------------------------
     def is_whole(self, x: Expression, known: Mapping[str, object]) -> bool:
-        """Whether an expression is made of loops and whole numbers alone."""
+        """Asks whether an expression is made of loops and whole numbers alone."""
         if x[0] == "number":
             return isinstance(x[1], int)
         if x[0] == "name":
@@ -156,17 +156,17 @@ class _Walk:
         return all(self.is_whole(part, known) for part in x[1:] if isinstance(part, tuple))
 
     def value(self, x: Expression, known: Mapping[str, object]) -> Any:
-        """What C makes of it."""
+        """Evaluates it as C does."""
         if x[0] == "number":
             return np.asarray(x[1], np.int64)
         if x[0] == "name":
             return known[x[1]]
         if x[0] == "cast":
             return self.value(x[2], known)
-        given = [self.value(part, known) for part in x[1:]]
+        operands = [self.value(part, known) for part in x[1:]]
         if x[0] == "?":
-            return np.where(given[0] != 0, given[1], given[2])
-        return np.asarray(_OPERATORS[x[0]](*given)).astype(np.int64)
+            return np.where(operands[0] != 0, operands[1], operands[2])
+        return np.asarray(_OPERATORS[x[0]](*operands)).astype(np.int64)
 
 
 def _quotient(a: Primitive, b: Primitive) -> object:

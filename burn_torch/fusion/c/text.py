@@ -113,19 +113,19 @@ class _Parser:
     # -- statements --------------------------------------------------------------------------------
     def block(self) -> list[Statement]:
         """Statements up to the bracket that closes them."""
-        found: list[Statement] = []
+        statements: list[Statement] = []
         kinds: list[str] = []
         while self.peek() != "}":
             if self.tokens[self.at][0] == "pragma":
                 kinds = _kinds(self.take())
             elif self.peek() == "for":
-                found.append(self.loop(kinds))
+                statements.append(self.loop(kinds))
                 kinds = []
             else:
-                found.append(self.simple())
+                statements.append(self.simple())
                 self.take(";")
         self.take("}")
-        return found
+        return statements
 
     def loop(self, kinds: list[str]) -> Loop:
         self.take("for")
@@ -237,7 +237,7 @@ class _Parser:
 
 
 def _kinds(pragma: str) -> list[str]:
-    """What a pragma says of the loops below it, the outermost first."""
+    """Returns the kinds that a pragma gives the loops below it, the outermost first."""
     if "parallel for" in pragma:
         count = re.search(r"collapse\((\d+)\)", pragma)
         return ["parallel"] * (int(count[1]) if count else 1)

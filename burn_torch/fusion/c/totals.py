@@ -1,4 +1,4 @@
-"""What a reduction gathers in generated C: the lines that begin it, feed it, join it and read it."""
+"""Totals of reductions in generated C: the lines that begin it, feed it, join it and read it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS: Final = 64
 
 @final
 class Total:
-    """What a reduction gathers: a number, or one of each column."""
+    """The total of a reduction: a number, or one of each column."""
 
     def __init__(self, name: str, kind: str, kept_in: DType, columns: bool) -> None:
         self.name: Final = name
@@ -46,7 +46,7 @@ class Total:
         return f"(-{edge}LL - 1)" if self.kind == "max" else f"{edge}LL"
 
     def step(self, value: str) -> list[str]:
-        """What each element does."""
+        """Returns the lines that each element runs."""
         if self.adds:
             return [f"{self.at} += {value};"]
         if self.kind == "prod":
@@ -78,8 +78,8 @@ class Total:
     def clauses(self) -> list[str]:
         """How lanes are joined."""
         sign = {"sum": "+", "mean": "+", "prod": "*", "any": "|", "all": "&"}.get(self.kind, self.kind)
-        found = [f" reduction({sign}:{self.name}_part)"]
-        return [*found, f" reduction(|:{self.name}_nan)"] if self.seeks_nan else found
+        clauses = [f" reduction({sign}:{self.name}_part)"]
+        return [*clauses, f" reduction(|:{self.name}_nan)"] if self.seeks_nan else clauses
 
     def joined(self) -> list[str]:
         """Adds a chunk of a row."""

@@ -27,12 +27,12 @@ class Tiles:
 
     def blocks(self, kernel: Kernel) -> dict[str, int]:
         """The constants that the kernel is compiled for, in the order of its parameters."""
-        found = {"XB": self.x}
+        sizes = {"XB": self.x}
         if kernel.domain.reduced is not None:
-            found["RB"] = self.r
+            sizes["RB"] = self.r
         if kernel.steps:
-            found["STAGES"] = self.stages
-        return found
+            sizes["STAGES"] = self.stages
+        return sizes
 
     def programs(self, kernel: Kernel) -> int:
         """How many programs run."""
@@ -47,9 +47,9 @@ def chosen_tiles(
     known  what was chosen for the kernel of a name
     """
     for name in (kernel.name, *names):
-        found = None if known is None else known(name)
-        if found is not None:
-            return found
+        known_tiles = None if known is None else known(name)
+        if known_tiles is not None:
+            return known_tiles
     return tiles_of(kernel), "default"
 
 
@@ -66,18 +66,18 @@ def tiles_of(kernel: Kernel) -> Tiles:
 
 
 def candidates_of(kernel: Kernel) -> list[Tiles]:
-    """What a tuner may try, the tiles that are used without timing first."""
+    """Returns the tiles that a tuner may try, those that are used without timing first."""
     if kernel.domain.reduced is None:
-        found = _elements(kernel)
+        tiles = _elements(kernel)
     elif kernel.domain.parts:
-        found = _parts(kernel)
+        tiles = _parts(kernel)
     elif kernel.turned:
-        found = _turned(kernel)
+        tiles = _turned_tiles(kernel)
     elif kernel.rows_together:
-        found = _columns(kernel)
+        tiles = _columns(kernel)
     else:
-        found = _rows(kernel)
-    return list(dict.fromkeys(found))
+        tiles = _rows(kernel)
+    return list(dict.fromkeys(tiles))
 
 
 def _elements(kernel: Kernel) -> Iterator[Tiles]:
@@ -107,7 +107,7 @@ def _rows(kernel: Kernel) -> Iterator[Tiles]:
             yield Tiles(more, r, warps)
 
 
-def _turned(kernel: Kernel) -> Iterator[Tiles]:
+def _turned_tiles(kernel: Kernel) -> Iterator[Tiles]:
     """Tiles that are read along the one side and written along the other."""
     most_x, most_r = _power(kernel.domain.rows), _power(kernel.domain.length)
     for x, r, warps, stages in (

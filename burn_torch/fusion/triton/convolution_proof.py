@@ -38,7 +38,7 @@ def prove_convolution(kernel: ConvolutionKernel, sizes: Mapping[int, int]) -> bo
     reach = {name: sizes[place] for name, place in zip(names, kernel.inputs, strict=False)}
     reach |= {f"q{n}": int(spec.numel) for n, spec in enumerate(kernel.outputs)}
     known: Values = {name: Pointer(((None, name),)) for name in reach}
-    outs, pixels = _ragged(kernel.channels // kernel.groups, _OUTS), _ragged(kernel.pixels, _PIXELS)
+    outs, pixels = _ragged_tile(kernel.channels // kernel.groups, _OUTS), _ragged_tile(kernel.pixels, _PIXELS)
     known |= {"OUTS": np.asarray(outs), "PIXELS": np.asarray(pixels)}
     across, down = kernel.grid(ConvolutionTiles(outs, pixels, 1))
     walk = _Walk(Kernels(kernel.name), functions, np.arange(across * down))
@@ -48,7 +48,7 @@ def prove_convolution(kernel: ConvolutionKernel, sizes: Mapping[int, int]) -> bo
     return True
 
 
-def _ragged(size: int, least: int) -> int:
+def _ragged_tile(size: int, least: int) -> int:
     return next(tile for tile in itertools.count(least) if size % tile)
 
 

@@ -82,16 +82,16 @@ class ConvolutionKernel(Lowered):
 
 
 def is_convolution(call: Call) -> bool:
-    """Whether a kernel can be made of what lies around this operation."""
+    """Asks whether a kernel can be made of the operations around this one."""
     return _sizes(call) is not None
 
 
 def convolution_in(body: Graph) -> tuple[Node, Convolution]:
     """The convolution of a body.  Raises: Unfusible where there is not exactly one."""
-    found = [(node, size) for node in body.nodes if (size := _sizes(node.call)) is not None]
-    if len(found) != 1:
-        raise Unfusible(Reason.UNSUPPORTED, f"{len(found)} convolutions in one kernel")
-    return found[0]
+    sized = [(node, size) for node in body.nodes if (size := _sizes(node.call)) is not None]
+    if len(sized) != 1:
+        raise Unfusible(Reason.UNSUPPORTED, f"{len(sized)} convolutions in one kernel")
+    return sized[0]
 
 
 def _sizes(call: Call) -> Convolution | None:

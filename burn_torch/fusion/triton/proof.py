@@ -132,7 +132,7 @@ def _tile(kernel: Kernel) -> int:
 @final
 @dataclass(frozen=True)
 class Pointer:
-    """Where a name points: at the buffer of the first mask of programs that holds; None is all others."""
+    """A pointer: to the buffer of the first mask of programs that holds; None is all others."""
 
     choices: tuple[tuple[Any, str], ...]
 
@@ -140,8 +140,8 @@ class Pointer:
 class Walk:
     """Values are arrays (programs, lanes) or (programs, lanes of x, lanes of r), or None where no index needs them."""
 
-    def __init__(self, found: Kernels, functions: Mapping[str, ast.FunctionDef], programs: Any) -> None:
-        self.found: Final = found
+    def __init__(self, kernels: Kernels, functions: Mapping[str, ast.FunctionDef], programs: Any) -> None:
+        self.found: Final = kernels
         self.functions: Final = functions
         self.programs = programs
         """Those that run what is being walked."""
@@ -150,7 +150,7 @@ class Walk:
         self.across: int | None = None
         """Programs of the first axis, where there are two."""
         self.width = 1.0
-        """Of the place where a statement stands, for those within it."""
+        """The width of the place of a statement, for those within it."""
 
     @property
     def program(self) -> Any:
@@ -162,12 +162,12 @@ class Walk:
         before, text = self.rank, ast.unparse(tree)
         tiles = any(isinstance(x, np.ndarray) and x.ndim == 3 and x.size > len(self.programs) for x in known.values())
         self.rank = 3 if tiles or "[:, None]" in text or "[None, :]" in text else 2
-        known = {name: self._ranked(value) for name, value in known.items()}
+        known = {name: self._as_ranked(value) for name, value in known.items()}
         result = self.statements(tree.body, known, loops, steps)
         self.rank = before
-        return [self._ranked(value) for value in result] if isinstance(result, list) else self._ranked(result)
+        return [self._as_ranked(value) for value in result] if isinstance(result, list) else self._as_ranked(result)
 
-    def _ranked(self, value: Primitive) -> object:
+    def _as_ranked(self, value: Primitive) -> object:
         """A value of programs alone, as arrays of this rank have it."""
         if (
             isinstance(value, np.ndarray)
@@ -226,11 +226,11 @@ class Walk:
         for side, kept in ((statement.body, chosen), (statement.orelse, ~chosen)):
             self.programs = all_programs[kept]
             if side and kept.any():
-                inner = {name: self._kept(value, kept) for name, value in known.items()}
+                inner = {name: self._keep_where(value, kept) for name, value in known.items()}
                 self.statements(side, inner, loops, steps)
         self.programs = all_programs
 
-    def _kept(self, value: Primitive, kept: Any) -> Any:
+    def _keep_where(self, value: Primitive, kept: Any) -> Any:
         if isinstance(value, Pointer):
             return Pointer(tuple((mask if mask is None else mask[kept], name) for mask, name in value.choices))
         if isinstance(value, np.ndarray) and value.ndim > 1 and value.shape[0] == kept.size:
@@ -241,11 +241,11 @@ class Walk:
         """Walks each step of a loop."""
         assert isinstance(loop.iter, ast.Call)
         assert isinstance(loop.target, ast.Name)
-        given = [int(self.value(x, known)) for x in loop.iter.args[:3]]
+        bounds = [int(self.value(x, known)) for x in loop.iter.args[:3]]
         self.loops += 1
         inside = Loops((*loops.names, self.loops), (*loops.kinds, ""), (*loops.places, 0))
         width, self.width = self.width, 1.0
-        for nth, at in enumerate(range(*given)):
+        for nth, at in enumerate(range(*bounds)):
             known[loop.target.id] = np.asarray(at)
             self.statements(loop.body, known, inside, (*steps, nth))
         self.width = width
@@ -263,13 +263,13 @@ class Walk:
             if not (isinstance(pointer, ast.BinOp) and isinstance(pointer.left, ast.Name)):
                 raise KernelFault(f"{self.found.name}: no pointer and elements: {ast.unparse(pointer)}")
             masks = [keyword.value for keyword in call.keywords if keyword.arg == "mask"]
-            given = [self.value(part, known) for part in (pointer.right, *masks)]
-            if any(value is None for value in given):
+            parts = [self.value(part, known) for part in (pointer.right, *masks)]
+            if any(value is None for value in parts):
                 raise KernelFault(f"{self.found.name}: not made of loops: {ast.unparse(call)}")
             buffer = known.get(pointer.left.id)
             if not isinstance(buffer, Pointer):
                 raise KernelFault(f"{self.found.name}: no pointer: {ast.unparse(pointer)}")
-            elements, *mask = np.broadcast_arrays(*given, self.program)[: len(given)]
+            elements, *mask = np.broadcast_arrays(*parts, self.program)[: len(parts)]
             kept = mask[0].astype(bool) if mask else np.ones(elements.shape, bool)
             into = self.found.loads if name == "tl.load" else self.found.stores
             programs = np.broadcast_to(self.program, elements.shape)
@@ -281,7 +281,7 @@ class Walk:
 
     # -- values -----------------------------------------------------------------------------------------
     def value(self, x: ast.expr, known: Values) -> Any:
-        """What an expression is for each program and lane; None for what is made of more than indexes."""
+        """Returns the value of an expression for each program and lane; None if it has more than indexes."""
         if isinstance(x, ast.Constant):
             return np.asarray(x.value) if isinstance(x.value, int) else None
         if isinstance(x, ast.Name):
@@ -293,17 +293,17 @@ class Walk:
             parts = tuple(self.value(part, known) for part in x.elts)
             return tuple(map(int, parts)) if all(np.ndim(part) == 0 and part is not None for part in parts) else parts
         if isinstance(x, ast.Call):
-            return self._called(x, known)
-        given = [self.value(part, known) for part in ast.iter_child_nodes(x) if isinstance(part, ast.expr)]
-        if any(value is None or isinstance(value, Pointer) for value in given):
+            return self._evaluate_call(x, known)
+        operands = [self.value(part, known) for part in ast.iter_child_nodes(x) if isinstance(part, ast.expr)]
+        if any(value is None or isinstance(value, Pointer) for value in operands):
             return None
         if isinstance(x, ast.BinOp):
-            return _OPERATORS[type(x.op)](*given)
+            return _OPERATORS[type(x.op)](*operands)
         if isinstance(x, ast.Compare):
-            return _OPERATORS[type(x.ops[0])](*given)
-        return -given[0] if isinstance(x, ast.UnaryOp) and isinstance(x.op, ast.USub) else None
+            return _OPERATORS[type(x.ops[0])](*operands)
+        return -operands[0] if isinstance(x, ast.UnaryOp) and isinstance(x.op, ast.USub) else None
 
-    def _called(self, call: ast.Call, known: Values) -> Any:
+    def _evaluate_call(self, call: ast.Call, known: Values) -> Any:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "to":
             return self.value(call.func.value, known)
         name = ast.unparse(call.func)
@@ -313,22 +313,22 @@ class Walk:
         if name not in ("tl.arange", "tl.zeros", "tl.full", "tl.where", "tl.cdiv", "tl.minimum"):
             return None
         all_given = name in ("tl.where", "tl.cdiv", "tl.minimum")
-        given = [self.value(part, known) for part in (call.args if all_given else call.args[:2])]
+        operands = [self.value(part, known) for part in (call.args if all_given else call.args[:2])]
         if name == "tl.zeros":
-            return np.zeros(given[0], np.int64)
-        if any(value is None for value in given):
+            return np.zeros(operands[0], np.int64)
+        if any(value is None for value in operands):
             return None
-        if isinstance(given[-1], Pointer):  # one of several, by the program
-            mask = np.broadcast_to(np.asarray(given[0], bool), self.program.shape).reshape(-1)
-            return Pointer((*((mask if m is None else mask & m, which) for m, which in given[1].choices),
-                             *given[2].choices))  # fmt: skip
+        if isinstance(operands[-1], Pointer):  # one of several, by the program
+            mask = np.broadcast_to(np.asarray(operands[0], bool), self.program.shape).reshape(-1)
+            return Pointer((*((mask if m is None else mask & m, which) for m, which in operands[1].choices),
+                             *operands[2].choices))  # fmt: skip
         if name == "tl.full":
-            return np.full(given[0], given[1])
+            return np.full(operands[0], operands[1])
         if name == "tl.cdiv":
-            return -(-given[0] // given[1])
+            return -(-operands[0] // operands[1])
         if name == "tl.minimum":
-            return np.minimum(*given)
-        return np.where(*given) if name == "tl.where" else np.arange(int(given[0]), int(given[1]))
+            return np.minimum(*operands)
+        return np.where(*operands) if name == "tl.where" else np.arange(int(operands[0]), int(operands[1]))
 
 
 _OPERATORS: Final[Mapping[type[ast.AST], Any]] = {

@@ -42,7 +42,7 @@ class _Part:
     """A kernel of its own, and where its inputs and outputs are among those of all."""
 
     kernel: Kernel
-    given: tuple[int, ...]
+    inputs: tuple[int, ...]
     wanted: tuple[int, ...]
 
 
@@ -61,12 +61,12 @@ def components(body: Graph) -> list[list[int]]:
         for i in node.inputs:
             if isinstance(i, int) and i in maker:
                 group[root(n)] = root(maker[i])
-    found: dict[int, list[int]] = {}
+    positions: dict[int, list[int]] = {}
     for position, i in enumerate(body.outputs):
         if i not in maker:
             return [list(range(len(body.outputs)))]
-        found.setdefault(root(maker[i]), []).append(position)
-    return list(found.values())
+        positions.setdefault(root(maker[i]), []).append(position)
+    return list(positions.values())
 
 
 def lower_beside(
@@ -76,13 +76,13 @@ def lower_beside(
 
     Raises: Unfusible where a part is no kernel, or they have too many tensors.
     """
-    found = components(body)
-    if len(found) < 2:
+    parts_of_body = components(body)
+    if len(parts_of_body) < 2:
         return None
-    parts = [_part(body, wanted, layouts, lower) for wanted in found]
+    parts = [_part(body, wanted, layouts, lower) for wanted in parts_of_body]
     if any(part.kernel.symbolic for part in parts):
         raise Unfusible(Reason.LIMIT, "kernels of symbolic sizes have a launch of their own")
-    tensors = sum(len(part.given) + len(part.wanted) for part in parts)
+    tensors = sum(len(part.inputs) + len(part.wanted) for part in parts)
     if tensors > MOST_TENSORS:
         raise Unfusible(Reason.LIMIT, f"{tensors} tensors")
     return _join(body, parts, held=held)
@@ -100,10 +100,10 @@ def _part(body: Graph, wanted: Sequence[int], layouts: Any, lower: Lower) -> _Pa
             waiting += [maker[i] for i in body.nodes[n].inputs if isinstance(i, int) and i in maker]
     nodes: list[Node] = [body.nodes[n] for n in sorted(members)]
     read = {i for node in nodes for i in node.inputs}
-    given = tuple(position for position, (i, _) in enumerate(body.inputs) if i in read)
-    graph = Graph([body.inputs[position] for position in given], nodes, outputs).dense()
-    kernel = lower(graph, None if layouts is None else [layouts[position] for position in given])
-    return _Part(kernel, given, tuple(wanted))
+    positions = tuple(position for position, (i, _) in enumerate(body.inputs) if i in read)
+    graph = Graph([body.inputs[position] for position in positions], nodes, outputs).dense()
+    kernel = lower(graph, None if layouts is None else [layouts[position] for position in positions])
+    return _Part(kernel, positions, tuple(wanted))
 
 
 def _join(body: Graph, parts: Sequence[_Part], *, held: bool) -> Kernel:
@@ -113,7 +113,7 @@ def _join(body: Graph, parts: Sequence[_Part], *, held: bool) -> Kernel:
     }
     return Kernel(
         text=Text(lambda: _write(body, parts, held=held)),
-        inputs=tuple(part.given[position] for part in parts for position in part.kernel.inputs),
+        inputs=tuple(part.inputs[position] for part in parts for position in part.kernel.inputs),
         outputs=tuple(outputs[position] for position in range(len(outputs))),
         domain=Domain((programs,), None, (programs,), (), programs),
         rows_together=False,
@@ -130,15 +130,15 @@ def _write(body: Graph, parts: Sequence[_Part], *, held: bool) -> tuple[str, lis
     numbers: list[Argument] = []
     imports: dict[str, set[str]] = {}
     alike: dict[tuple[str, Any, int, Any], list[list[str]]] = {}
-    """What each part is called with, those together that differ in nothing else."""
+    """The arguments of each part, those together that differ in nothing else."""
     for part in parts:
         kernel, tiles = part.kernel, tiles_of(part.kernel)
         read = [f"p{pointers + k}" for k in range(len(kernel.inputs))]
         pointers += len(read)
         written = [f"q{position}" for position in part.wanted]
-        values = [_moved(argument, part.given, f"n{len(numbers) + k}") for k, argument in enumerate(kernel.numbers)]
+        values = [_moved(argument, part.inputs, f"n{len(numbers) + k}") for k, argument in enumerate(kernel.numbers)]
         numbers += values
-        specs = [body.inputs[part.given[position]][1] for position in kernel.inputs]
+        specs = [body.inputs[part.inputs[position]][1] for position in kernel.inputs]
         types = (*(spec.dtype for spec in (*specs, *kernel.outputs) if isinstance(spec, TensorSpec)),
                  *(argument.kind for argument in values))  # fmt: skip
         key = (_function(kernel, imports), types, tiles.programs(kernel), tuple(tiles.blocks(kernel).values()))
@@ -152,7 +152,7 @@ def _write(body: Graph, parts: Sequence[_Part], *, held: bool) -> tuple[str, lis
             head = "if" if not count else "elif" if count < len(alike) - 1 else "else"
             calls.append(f"    {head}{f' program < {begin}' if head != 'else' else ''}:")
         indent = " " * (4 if len(alike) == 1 else 8)
-        calls += [indent + line for line in _called(f"part_{count}", first, each, members, blocks)]
+        calls += [indent + line for line in _write_call(f"part_{count}", first, each, members, blocks)]
     names = [argument.name for argument in numbers]
     parameters = [f"p{k}" for k in range(pointers)] + [f"q{k}" for k in range(len(body.outputs))] + names
     lines = [f'"""{len(parts)} small kernels side by side."""', ""]
@@ -168,7 +168,9 @@ def _moved(argument: Argument, given: Sequence[int], name: str) -> Argument:
     return Argument(name, argument.kind, lambda inputs: argument.value([inputs[position] for position in given]))
 
 
-def _called(name: str, first: int, each: int, members: Sequence[Sequence[str]], blocks: Sequence[int]) -> Iterator[str]:
+def _write_call(
+    name: str, first: int, each: int, members: Sequence[Sequence[str]], blocks: Sequence[int]
+) -> Iterator[str]:
     """Lines that call a part for the program at hand.  Of parts that are alike the code is there once: a compiler
     takes as long for one as for all, where it took 6 s for the 45 last sums of a step of GPT-2.
 
@@ -197,11 +199,11 @@ def _function(kernel: Kernel, imports: dict[str, set[str]]) -> str:
 
 
 def _over(parts: Sequence[_Part]) -> tuple[tuple[int, int], ...]:
-    """What may be written over what: inputs that no other part reads, since nobody knows which program is first."""
+    """Returns outputs with the inputs under them that no other part reads, since any program may run first."""
     readers: dict[int, int] = {}
     for part in parts:
-        for position in part.given:
+        for position in part.inputs:
             readers[position] = readers.get(position, 0) + 1
     return tuple(
-        (part.wanted[j], part.given[k]) for part in parts for j, k in part.kernel.over if readers[part.given[k]] == 1
+        (part.wanted[j], part.inputs[k]) for part in parts for j, k in part.kernel.over if readers[part.inputs[k]] == 1
     )
