@@ -98,13 +98,11 @@ class Decorator(Backend):
 
     def into_data(self, primitive: Primitive) -> TensorData:
         """The data of the value."""
-        data: TensorData = self.inner.into_data(self.unwrapped(primitive))
-        return data
+        return self.inner.into_data(self.unwrapped(primitive))
 
     def spec(self, primitive: Primitive) -> TensorSpec:
         """The spec of the value."""
-        spec: TensorSpec = self.inner.spec(self.unwrapped(primitive))
-        return spec
+        return self.inner.spec(self.unwrapped(primitive))
 
     def sync(self, place: str) -> None:
         """Waits for the inner backend."""
@@ -116,13 +114,11 @@ class Decorator(Backend):
 
     def version(self, primitive: Primitive) -> int:
         """The inner backend's count of writes from outside."""
-        count: int = self.inner.version(self.unwrapped(primitive))
-        return count
+        return self.inner.version(self.unwrapped(primitive))
 
     def leaf(self) -> Backend:
         """The leaf under all decorators."""
-        leaf: Backend = self.inner.leaf()
-        return leaf
+        return self.inner.leaf()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restore, (type(self), self.inner, *self._options))

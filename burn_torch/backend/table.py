@@ -44,8 +44,7 @@ class TableLeaf(Backend):
         """Makes the function that computes a Call.  Raises: DeviceError for a row that the leaf cannot compute."""
         function = self.table.get(call.op.name)
         if function is not None:
-            bound: Callable[..., Any] = bind_candidate(call, function)
-            return bound
+            return bind_candidate(call, function)
         graph = decomposed(call) if call.op.decomposition is not None else expanded(call)
         if graph is None:
             raise DeviceError(

@@ -42,8 +42,7 @@ def expanded(call: Call) -> Graph | None:
         return None if call.op.decomposition is None else decomposed(call)
     if "expansion" not in call.memo:
         call.memo["expansion"] = _trace_body(call, law.body)
-    expansion: Graph | None = call.memo["expansion"]
-    return expansion
+    return call.memo["expansion"]
 
 
 def _of_nothing(call: Call) -> bool:

@@ -85,8 +85,7 @@ def _code(expression: str, inputs: int) -> CodeType:
     count = max(count, inputs)
     parameters = "*inputs" if "all" in fields else ", ".join(f"_{i}" for i in range(count))
     body = _FIELD.sub(lambda m: f"_{m[1]}" if m[1].isdigit() else "*inputs" if m[1] == "all" else m[1], expression)
-    code: CodeType = eval(f"lambda {parameters}: {body}", {}).__code__
-    return code
+    return eval(f"lambda {parameters}: {body}", {}).__code__
 
 
 @final

@@ -210,8 +210,7 @@ class Autodiff(Decorator):
 
 def _spec_of(node: Node, index: int) -> TensorSpec:
     # a leaf saves nothing, so its spec has that place
-    spec: TensorSpec = node.saved if node.entry is None else node.entry.call.results[index]
-    return spec
+    return node.saved if node.entry is None else node.entry.call.results[index]
 
 
 def _contribute(

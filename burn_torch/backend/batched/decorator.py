@@ -141,8 +141,7 @@ class Batched(Decorator):
 
     def version(self, primitive: object) -> int:
         """The inner backend's count of outside writes."""
-        count: int = self.inner.version(primitive.primitive if primitive.__class__ is self.many else primitive)
-        return count
+        return self.inner.version(primitive.primitive if primitive.__class__ is self.many else primitive)
 
 
 def _refuse_reading() -> NoReturn:

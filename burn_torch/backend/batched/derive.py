@@ -112,5 +112,4 @@ def _loop(call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[Primitive
 
 def _pick_sample(x: Value, sample: int) -> Value:
     ranges = ((sample, sample + 1, 1), *((0, size, 1) for size in x.shape[1:]))
-    picked: Value = REGISTRY["reshape"](REGISTRY["slice"](x, ranges=ranges), shape=x.shape[1:])
-    return picked
+    return REGISTRY["reshape"](REGISTRY["slice"](x, ranges=ranges), shape=x.shape[1:])

@@ -126,8 +126,7 @@ class Fusion(Decorator):
             for place in places:
                 self._local(place).stream.flush()
             operands = [self.unwrapped(x) if isinstance(x, Lazy) else x for x in inputs]
-            results: Sequence[Primitive] = self.inner.execute(call, operands)
-            return results
+            return self.inner.execute(call, operands)
 
         return run
 

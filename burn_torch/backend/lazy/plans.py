@@ -57,8 +57,7 @@ def version_reader(inner: Any) -> Callable[[Any], int]:
     """Returns the counter of writes to a primitive: read off it if it has one (quicker); moved values say so."""
     if getattr(inner, "version_expression", None) == "{}._version":
         return attrgetter("_version")
-    counter: Callable[[Any], int] = inner.version
-    return counter
+    return inner.version
 
 
 @final

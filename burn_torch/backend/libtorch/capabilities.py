@@ -145,8 +145,7 @@ class TorchCapabilities(Capabilities):
     # -- memory that is shared ----------------------------------------------------------------------
     def as_array(self, primitive: torch.Tensor) -> NDArray[Any]:
         """A view of a tensor on the host."""
-        array: NDArray[Any] = primitive.numpy()
-        return array
+        return primitive.numpy()
 
     def as_torch(self, primitive: torch.Tensor) -> torch.Tensor:
         """The tensor, on the same memory."""

@@ -62,8 +62,7 @@ def _in_f32(call: Call) -> bool:
 def _(w: Writer, x: Wire, gamma: Wire | None, beta: Wire | None, eps: Number) -> tuple[Wire, ...]:
     scale, shift = _affine(w, x, x.shape[-1], gamma, beta)
     epsilon = w.fixed_number(eps, "epsilon")
-    wires: tuple[Wire, ...] = w.node("LayerNormalization", x, scale, shift, outputs=3, axis=-1, epsilon=epsilon)
-    return wires
+    return w.node("LayerNormalization", x, scale, shift, outputs=3, axis=-1, epsilon=epsilon)
 
 
 @row("rms_norm", when=lambda call, used, opset: opset >= 23 and not used[1] and _in_f32(call))

@@ -135,8 +135,7 @@ def _(w: Writer, x: Wire, *, dim: int) -> Wire:
 
 # -- order ---------------------------------------------------------------------------------------------------------
 def _sort(w: Writer, x: Wire, dim: int, count: Wire, *, largest: bool) -> tuple[Wire, ...]:
-    wires: tuple[Wire, ...] = w.node("TopK", x, count, outputs=2, axis=dim, largest=int(largest), sorted=1)
-    return wires
+    return w.node("TopK", x, count, outputs=2, axis=dim, largest=int(largest), sorted=1)
 
 
 @row("sort_with_indices")

@@ -159,8 +159,7 @@ def _(w: Writer, *xs: Wire, dim: int) -> Wire:
 def _(w: Writer, x: Wire, *, sizes: Shape, dim: int) -> tuple[Wire, ...]:
     if len(sizes) == 1:
         return (x,)
-    wires: tuple[Wire, ...] = w.node("Split", x, w.ints(sizes), outputs=len(sizes), axis=dim)
-    return wires
+    return w.node("Split", x, w.ints(sizes), outputs=len(sizes), axis=dim)
 
 
 @row("pad")

@@ -184,8 +184,7 @@ def _sums(tensors: list[tuple[str, Tensor]]) -> list[float]:
 
 
 def _tensor(leaf: Any) -> Tensor:
-    tensor: Tensor = leaf.val() if isinstance(leaf, Param) else leaf.value() if isinstance(leaf, RunningState) else leaf
-    return tensor
+    return leaf.val() if isinstance(leaf, Param) else leaf.value() if isinstance(leaf, RunningState) else leaf
 
 
 def _plain(tensor: Tensor) -> Tensor:

@@ -164,8 +164,7 @@ class PsnrMetric(_MeanOverImages):
 
     def of_images(self, numbers: Array) -> Array:
         """Decibels of mean squared errors."""
-        decibels: Array = 10.0 * np.log10(self.config.max_pixel_val**2 / np.maximum(numbers, self.config.epsilon))
-        return decibels
+        return 10.0 * np.log10(self.config.max_pixel_val**2 / np.maximum(numbers, self.config.epsilon))
 
 
 @checked(error=ConfigError, but=("update", "measure"))

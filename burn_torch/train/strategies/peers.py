@@ -62,8 +62,7 @@ class Peers:
 
         total = torch.from_numpy(np.ascontiguousarray(values, np.float64).copy())
         dist.all_reduce(total)
-        sums: NDArray[np.float64] = total.numpy()
-        return sums
+        return total.numpy()
 
     def meet(self) -> None:
         """Waits until all of them are here."""

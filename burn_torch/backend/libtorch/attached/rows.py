@@ -33,8 +33,7 @@ def _softmax(name: str) -> Callable[[Call], Callable[..., object] | None]:
             return None
         from burn_kernels import softmax
 
-        run: Candidate = getattr(softmax, name)
-        return run
+        return getattr(softmax, name)
 
     return make
 

@@ -142,8 +142,7 @@ def _draw_input(spec: Spec, layout: tuple[int, ...] | None, draw: Any) -> object
         x = draw.normal(size, dtype=TO_TORCH[spec.dtype])
     else:
         x = draw.integers(0, 2 if spec.dtype.is_bool else 4, size).to(TO_TORCH[spec.dtype])
-    shaped: torch.Tensor = x.view(spec.shape) if layout is None else x.as_strided(spec.shape, layout)
-    return shaped
+    return x.view(spec.shape) if layout is None else x.as_strided(spec.shape, layout)
 
 
 def in_double(body: Graph) -> Graph:

@@ -232,8 +232,7 @@ def _on_copies(compute: Callable[..., object], over: Collection[int]) -> Callabl
 
 def table_call(call: Call) -> Call:
     """The Call of the table that one with numbers on the device stands for; any other is its own."""
-    original: Call = call.memo.get("table_call", call)
-    return original
+    return call.memo.get("table_call", call)
 
 
 def _origin(node: Node) -> str | None:
