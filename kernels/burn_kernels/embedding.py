@@ -24,22 +24,11 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment, row_facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
-from burn_kernels.launch import (
-    FLOATS,
-    Machine,
-    ceil_div,
-    check,
-    describe,
-    launch,
-    next_power,
-    require_axis,
-    rows_of,
-    runs_kernel,
-    wide_type,
-)
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError
+from burn_kernels.launch import Machine, ceil_div, describe, launch, next_power, rows_of, wide_type
+from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator
-from burn_kernels.spec import Draw, KernelSpec, Problem, large_rows, register
+from burn_kernels.spec import Draw, Problem, large_rows, register_kernel
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -69,13 +58,13 @@ def default(cols: int, itemsize: int, machine: Machine) -> Config:
 
 
 def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
-    """What a tuner may try, the default first."""
+    """Configs that a tuner may try, the default first."""
     most = next_power(cols)
-    found = [
+    configs = [
         Config(chunk, min(most, block), max(1, min(warps, most // 32)))
         for chunk, block, warps in ((16, 1024, 4), (32, 1024, 4), (8, 1024, 4), (16, 512, 2), (16, 2048, 8))
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(configs))
 
 
 # -- kernels -----------------------------------------------------------------------------------------
@@ -142,86 +131,6 @@ def _crossing(
         _write(dw_ptr, total + tl.sum(shares, 0), v, count_ptr, last, col, cols, rows, padding)
 
 
-# -- launchers ---------------------------------------------------------------------------------------
-def backward(
-    dy: torch.Tensor,
-    indices: torch.Tensor,
-    *,
-    rows: int,
-    padding_idx: int | None = None,
-    scale_by_frequency: bool = False,
-    config: Config | None = None,
-) -> torch.Tensor:
-    """The gradient of a table (rows, cols) from that of the rows that `indices` took from it.
-
-    Shapes: dy (*batch, cols), indices (*batch) integers -> (rows, cols).
-    Dtypes: float32, float16, bfloat16; on the CPU float64 too.
-    Tokens with `padding_idx` add nothing.  `scale_by_frequency` divides each row by how many tokens name it.
-    An index outside the table raises on the CPU; on a GPU, which is not waited for, it adds nothing.
-    """
-    _check(dy, indices, rows, padding_idx)
-    if not runs_kernel("embedding backward", dy):
-        return reference(dy, indices, rows=rows, padding_idx=padding_idx, scale_by_frequency=scale_by_frequency)
-    cols = dy.shape[-1]
-    dw = torch.zeros(rows, cols, dtype=dy.dtype, device=dy.device)
-    if not dy.numel() or not rows:
-        return dw
-    flat, tokens = rows_of(dy), indices.numel()
-    keys = indices.reshape(-1)
-    if rows < 2**31 and keys.dtype == torch.int64:
-        # half the sort's passes; what does not fit stays outside the table
-        keys = keys.clamp(-1, rows).to(torch.int32)
-    keys, order = torch.sort(keys, stable=True)
-    count = None
-    if scale_by_frequency:
-        count = torch.searchsorted(keys, keys, right=True) - torch.searchsorted(keys, keys)
-    padding = -1 if padding_idx is None else padding_idx
-
-    def run(config: Config) -> None:
-        chunks = ceil_div(tokens, config.chunk)
-        grid = (chunks, ceil_div(cols, config.block))
-        ends = torch.arange(1, chunks + 1, device=dy.device).mul_(config.chunk).sub_(1).clamp_(max=tokens - 1)
-        stop = torch.searchsorted(keys, keys[ends], right=True)
-        head, tail = (torch.empty(chunks, cols, dtype=torch.float32, device=dy.device) for _ in range(2))
-        arguments = (flat, keys, order, count, dw, head, tail, flat.stride(0), tokens, cols, rows, padding)
-        sizes = {"CHUNK": config.chunk, "BLOCK": config.block}
-        launch(_chunks, grid, dy, *arguments, warps=config.warps, **sizes)
-        if chunks > 1:
-            rest = (keys, stop, count, dw, head, tail, tokens, cols, rows, padding)
-            launch(_crossing, grid, dy, *rest, warps=config.warps, PARTS=4, **sizes)
-
-    call = (dy.dtype, tokens, rows, cols, flat.stride(0), flat.data_ptr() & 15, scale_by_frequency)
-    CHOICE.run(dy, config, call, run)
-    return dw
-
-
-def _check(dy: torch.Tensor, indices: torch.Tensor, rows: int, padding_idx: int | None) -> None:
-    op = "embedding backward"
-    require_axis(op, dy)
-    if tuple(indices.shape) != tuple(dy.shape[:-1]):
-        raise KernelShapeError(
-            f"{op}: the sizes do not fit",
-            given=describe({"dy": dy, "indices": indices}),
-            expected="dy (*batch, cols), indices (*batch)",
-            mend="pass the indices with which the rows were taken",
-        )
-    if indices.dtype.is_floating_point or indices.dtype.is_complex or indices.dtype == torch.bool:
-        raise KernelDTypeError(
-            f"{op}: indices are row numbers",
-            given=describe({"indices": indices}),
-            expected="integers",
-            mend="indices.to(torch.int64)",
-        )
-    if rows < 0 or (padding_idx is not None and not 0 <= padding_idx < rows):
-        raise KernelArgumentError(
-            f"{op}: an option is outside its range",
-            given=f"rows {rows}, padding_idx {padding_idx}",
-            expected="rows from 0; padding_idx from 0 to rows - 1, or None",
-            mend="count padding_idx from the front of the table",
-        )
-    check(op, {"dy": dy, "indices": indices}, {}, alike=["dy"])
-
-
 # -- reference ---------------------------------------------------------------------------------------
 def reference(
     dy: torch.Tensor,
@@ -257,6 +166,75 @@ def _check_rows(keys: torch.Tensor, rows: int) -> None:
         )
 
 
+# -- launchers ---------------------------------------------------------------------------------------
+def _check(op: str, dy: torch.Tensor, indices: torch.Tensor, *, rows: int, **options: Any) -> None:
+    if indices.dtype.is_floating_point or indices.dtype.is_complex or indices.dtype == torch.bool:
+        raise KernelDTypeError(
+            f"{op}: indices are row numbers",
+            given=describe({"indices": indices}),
+            expected="integers",
+            mend="indices.to(torch.int64)",
+        )
+    padding_idx = options.get("padding_idx")
+    if rows < 0 or (padding_idx is not None and not 0 <= padding_idx < rows):
+        raise KernelArgumentError(
+            f"{op}: an option is outside its range",
+            given=f"rows {rows}, padding_idx {padding_idx}",
+            expected="rows from 0; padding_idx from 0 to rows - 1, or None",
+            mend="count padding_idx from the front of the table",
+        )
+
+
+@launcher("embedding backward", "dy (*batch, cols); indices (*batch)", reference=reference, options=_check)
+def backward(
+    dy: torch.Tensor,
+    indices: torch.Tensor,
+    *,
+    rows: int,
+    padding_idx: int | None = None,
+    scale_by_frequency: bool = False,
+    config: Config | None = None,
+) -> torch.Tensor:
+    """The gradient of a table (rows, cols) from that of the rows that `indices` took from it.
+
+    Shapes: dy (*batch, cols), indices (*batch) integers -> (rows, cols).
+    Dtypes: float32, float16, bfloat16; on the CPU float64 too.
+    Tokens with `padding_idx` add nothing.  `scale_by_frequency` divides each row by how many tokens name it.
+    An index outside the table raises on the CPU; on a GPU, which is not waited for, it adds nothing.
+    """
+    cols = dy.shape[-1]
+    dw = torch.zeros(rows, cols, dtype=dy.dtype, device=dy.device)
+    if not dy.numel() or not rows:
+        return dw
+    flat, tokens = rows_of(dy), indices.numel()
+    keys = indices.reshape(-1)
+    if rows < 2**31 and keys.dtype == torch.int64:
+        # half the sort's passes; what does not fit stays outside the table
+        keys = keys.clamp(-1, rows).to(torch.int32)
+    keys, order = torch.sort(keys, stable=True)
+    count = None
+    if scale_by_frequency:
+        count = torch.searchsorted(keys, keys, right=True) - torch.searchsorted(keys, keys)
+    padding = -1 if padding_idx is None else padding_idx
+
+    def run(config: Config) -> None:
+        chunks = ceil_div(tokens, config.chunk)
+        grid = (chunks, ceil_div(cols, config.block))
+        ends = torch.arange(1, chunks + 1, device=dy.device).mul_(config.chunk).sub_(1).clamp_(max=tokens - 1)
+        stop = torch.searchsorted(keys, keys[ends], right=True)
+        head, tail = (torch.empty(chunks, cols, dtype=torch.float32, device=dy.device) for _ in range(2))
+        arguments = (flat, keys, order, count, dw, head, tail, flat.stride(0), tokens, cols, rows, padding)
+        sizes = {"CHUNK": config.chunk, "BLOCK": config.block}
+        launch(_chunks, grid, dy, *arguments, warps=config.warps, **sizes)
+        if chunks > 1:
+            rest = (keys, stop, count, dw, head, tail, tokens, cols, rows, padding)
+            launch(_crossing, grid, dy, *rest, warps=config.warps, PARTS=4, **sizes)
+
+    call = (dy.dtype, tokens, rows, cols, flat.stride(0), flat.data_ptr() & 15, scale_by_frequency)
+    CHOICE.run(dy, config, call, run)
+    return dw
+
+
 # -- selection ---------------------------------------------------------------------------------------
 def _facts(dtype: torch.dtype, tokens: int, rows: int, cols: int, stride: int, address: int, scaled: bool) -> Facts:
     flags = "scaled" if scaled else ""
@@ -274,12 +252,8 @@ def _work(config: Config, facts: Facts, machine: Machine) -> Work:
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
     tokens, rows = facts.free
-    options: dict[str, Any] = {"rows": rows, "scale_by_frequency": "scaled" in facts.flags}
-    return Trial(
-        (inputs.rows(facts, tokens, facts.exact[0]), inputs.integers(0, rows, tokens)),
-        lambda given, config: backward(*given, **options, config=config),
-        lambda given: reference(*given, **options),
-    )
+    dy, indices = inputs.rows(facts, tokens, facts.exact[0]), inputs.integers(0, rows, tokens)
+    return Trial.of(backward, dy, indices, rows=rows, scale_by_frequency="scaled" in facts.flags)
 
 
 CHOICE = tunable(
@@ -324,8 +298,8 @@ def _twin(
     padding = -1 if padding_idx is None else padding_idx
     if not indices.numel():  # torch's kernel of a GPU is launched for none of them, which CUDA refuses
         return dy.new_zeros(rows, dy.shape[-1])
-    found: torch.Tensor = torch.ops.aten.embedding_dense_backward(dy, indices, rows, padding, scale_by_frequency)
-    return found
+    dw: torch.Tensor = torch.ops.aten.embedding_dense_backward(dy, indices, rows, padding, scale_by_frequency)
+    return dw
 
 
 def _gather(indices: torch.Tensor, weight: torch.Tensor, **_: object) -> torch.Tensor:
@@ -381,19 +355,14 @@ def _draw_call(draw: Draw) -> tuple[Any, ...]:
     return indices, draw.normal(rows, cols), padding, bool(draw.integer(0, 2))
 
 
-SPEC = register(
-    KernelSpec(
-        name="embedding_backward",
-        forward=backward,
-        reference=reference,
-        twin=_twin,
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=_problems,
-        large=large_rows(lambda draw, x: [Problem((x, draw.integers(0, 40, 64)), {"rows": 50})]),
-        dtypes=FLOATS,
-        limits="none in size; float64 on a GPU",
-        draw_call=_draw_call,
-        operators=(EMBEDDING, EMBEDDING_BACKWARD),
-    )
+SPEC = register_kernel(
+    backward,
+    name="embedding_backward",
+    twin=_twin,
+    bytes_moved=bytes_moved,
+    flops=flops,
+    problems=_problems,
+    large=large_rows(lambda draw, x: [Problem((x, draw.integers(0, 40, 64)), {"rows": 50})]),
+    draw_call=_draw_call,
+    operators=[EMBEDDING, EMBEDDING_BACKWARD],
 )

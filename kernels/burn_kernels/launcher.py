@@ -30,7 +30,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 
-from burn_kernels.launch import check, require_axis, runs_kernel
+from burn_kernels.errors import KernelShapeError
+from burn_kernels.launch import check, describe, runs_kernel
 
 __all__ = ["Launcher", "Shapes", "launcher"]
 
@@ -107,6 +108,7 @@ class Shapes:
         axes = {name: tuple(re.split(r"\s*,\s*", sizes.strip(", "))) for (name, _, sizes), _ in rows if sizes}
         self.anchor = self.names.index(next(iter(axes), self.names[0]))
         named = axes.get(self.names[self.anchor], ("*any",))
+        self.axes = named
         self.starred = any(axis.startswith("*") for axis in named)
         self.least = len(named) - self.starred
         assert all(same in ("", self.names[self.anchor]) for (_, same, _), _ in rows), text
@@ -138,8 +140,15 @@ class Shapes:
         named = dict(zip(self.names, tensors, strict=True))
         anchor = tensors[self.anchor]
         assert anchor is not None
-        if self.least:
-            require_axis(op, anchor)
+        count, name = anchor.dim(), self.names[self.anchor]
+        if count < self.least or not (self.starred or count == self.least):
+            missing = [axis for axis in self.axes if not axis.startswith("*")][count:]
+            raise KernelShapeError(
+                f"{op}: the input has {f'no axis of {missing[0]}' if missing else f'{count} axes'}",
+                given=describe(named),
+                expected=f"{name} ({', '.join(self.axes)})",
+                mend="add an axis with x.unsqueeze(0)" if missing else "flatten the axes that are too many",
+            )
         shapes = {name: sizes(anchor.shape) for name, (_, sizes) in zip(self.names, self.rules, strict=True) if sizes}
         check(op, named, shapes, alike=self.alike)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from burn_kernels.batch_norm.references import (
     SHAPES,
     Gradients,
     Outputs,
+    check_given,
     evaluate_reference,
     evaluate_reference_backward,
     facts,
@@ -69,7 +70,8 @@ from burn_kernels.channel_norm.layout import (
     unfolded,
     words,
 )
-from burn_kernels.launch import FLOATS, Machine, ceil_div, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, machine_of, wide_type
+from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator, like, nothing
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -126,7 +128,8 @@ def forward(
     """
     new = [None if r is None else torch.empty(r.shape, dtype=r.dtype, device=r.device)
            for r in (running_mean, running_var)]  # fmt: skip
-    return _train(x, w, b, running_mean, running_var, new[0], new[1], momentum, eps, activation, config)
+    options: Any = {"momentum": momentum, "eps": eps, "activation": activation, "config": config}
+    return _train(x, w, b, running_mean, running_var, new, **options)
 
 
 def forward_(
@@ -144,13 +147,20 @@ def forward_(
     """As `forward`, but the running statistics are moved on where they lie: y, mean, rstd."""
     running = (running_mean, running_var)
     new = [r if r is None or r.is_contiguous() else torch.empty_like(r) for r in running]
-    found = _train(x, w, b, *running, new[0], new[1], momentum, eps, activation, config)
-    for old, moved in zip(running, found[3:], strict=True):
+    options: Any = {"momentum": momentum, "eps": eps, "activation": activation, "config": config}
+    y, mean, rstd, *now = _train(x, w, b, running_mean, running_var, new, **options)
+    for old, moved in zip(running, now, strict=True):
         if old is not None and moved is not None and moved is not old:
             old.copy_(moved)
-    return found[:3]
+    return y, mean, rstd
 
 
+@launcher(
+    "batch_norm_eval",
+    "x (batch, channels, *space); w (channels), b (channels), mean (channels), var (channels)",
+    reference=evaluate_reference,
+    options=check_given,
+)
 def evaluate(
     x: torch.Tensor,
     w: torch.Tensor | None,
@@ -163,15 +173,11 @@ def evaluate(
     config: Config | None = None,
 ) -> torch.Tensor:
     """Batch norm with given statistics, the running ones; shapes and types as `forward`."""
-    op = "batch_norm_eval"
-    check_norm(op, x, {"w": w, "b": b, "mean": mean, "var": var}, activation)
-    if not runs_kernel(op, x):
-        return evaluate_reference(x, w, b, mean, var, eps=eps, activation=activation)
     if not x.numel():
         return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     flat, last = ordered(x)
     y, tiling = alike(flat, last), tiling_of(flat, last)
-    vectors = [None if t is None else t.contiguous() for t in (w, b)]
+    vectors = contiguous(w, b)
     statistics, machine = (mean.contiguous(), var.contiguous()), machine_of(x)
 
     def run(config: Config) -> None:
@@ -185,35 +191,56 @@ def evaluate(
     return unfolded(y, x.shape)
 
 
+def _train_by_reference(x: Any, w: Any, b: Any, running_mean: Any, running_var: Any, *_: Any, **options: Any) -> Any:
+    return reference(x, w, b, running_mean, running_var, **options)
+
+
+def _check_training(
+    op: str,
+    x: torch.Tensor,
+    w: Any,
+    b: Any,
+    running_mean: Any,
+    running_var: Any,
+    *_: Any,
+    activation: str,
+    **__: object,
+) -> None:
+    check_norm(op, x, {"w": w, "b": b, "running_mean": running_mean, "running_var": running_var}, activation)
+    check_count(op, x)
+
+
+@launcher(
+    "batch_norm",
+    "x (batch, channels, *space); w (channels), b (channels), running_mean (channels), running_var (channels)",
+    reference=_train_by_reference,
+    options=_check_training,
+)
 def _train(
     x: torch.Tensor,
     w: torch.Tensor | None,
     b: torch.Tensor | None,
     running_mean: torch.Tensor | None,
     running_var: torch.Tensor | None,
-    new_mean: torch.Tensor | None,
-    new_var: torch.Tensor | None,
+    new: Sequence[torch.Tensor | None],
+    *,
     momentum: float,
     eps: float,
     activation: str,
     config: Config | None,
 ) -> Outputs:
-    op = "batch_norm"
-    running = {"running_mean": running_mean, "running_var": running_var}
-    check_norm(op, x, {"w": w, "b": b, **running}, activation)
-    check_count(op, x)
-    if not runs_kernel(op, x):
-        return reference(x, w, b, running_mean, running_var, momentum=momentum, eps=eps, activation=activation)
+    new_mean, new_var = new
     kept = statistics_type(x.dtype)
     mean, rstd = (torch.empty(x.shape[1], dtype=kept, device=x.device) for _ in range(2))
     if not x.numel():
         old = [r if r is n or n is None or r is None else n.copy_(r)
                for r, n in ((running_mean, new_mean), (running_var, new_var))]  # fmt: skip
-        return x.clone(), mean.fill_(math.nan), rstd.fill_(math.nan), old[0], old[1]
+        fill(math.nan, mean, rstd)
+        return x.clone(), mean, rstd, old[0], old[1]
     flat, last = ordered(x)
     y, tiling = alike(flat, last), tiling_of(flat, last)
-    vectors = [None if t is None else t.contiguous() for t in (w, b)]
-    before = [None if t is None else t.contiguous() for t in (running_mean, running_var)]
+    vectors = contiguous(w, b)
+    before = contiguous(running_mean, running_var)
     statistics, machine = (mean, rstd, *before, new_mean, new_var), machine_of(x)
     strides = _strides(flat, y, last)
 
@@ -287,15 +314,11 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     w, b = (inputs.normal(tiling.kept, dtype=torch.float32) if part in flags else None for part in ("w", "b"))
     if "given" in flags:
         mean, var = inputs.normal(tiling.kept, dtype=torch.float32), torch.ones_like(x[0, :, 0], dtype=torch.float32)
-        return Trial(
-            (x, w, b, mean, var),
-            lambda given, config: evaluate(*given, activation=activation, config=config),
-            lambda given: evaluate_reference(*given, activation=activation),
-        )
+        return Trial.of(evaluate, x, w, b, mean, var, activation=activation)
     return Trial(
         (x, w, b),
-        lambda given, config: forward(*given, activation=activation, config=config)[:3],
-        lambda given: reference(*given, activation=activation)[:3],
+        lambda tensors, config: forward(*tensors, activation=activation, config=config)[:3],
+        lambda tensors: reference(*tensors, activation=activation)[:3],
     )
 
 
@@ -369,12 +392,8 @@ def _wide(x: torch.Tensor, v: torch.Tensor | None) -> torch.Tensor | None:
     return None if v is None else v.to(wide_type(x.dtype))
 
 
-def _gradient(dy: Any, inputs: Any, outputs: Any, *, activation: str = "none", **_: object) -> Gradients:
-    return backward(dy, *inputs, *outputs[1:3], activation=activation)
-
-
-def _reference_gradient(dy: Any, inputs: Any, outputs: Any, *, activation: str = "none", **_: object) -> Gradients:
-    return reference_backward(dy, *inputs, *outputs[1:3], activation=activation)
+def _gradient(back: Any, dy: Any, inputs: Any, outputs: Any, *, activation: str = "none", **_: object) -> Gradients:
+    return back(dy, *inputs, *outputs[1:3], activation=activation)  # type: ignore[no-any-return]  # `back` is untyped
 
 
 def _given(
@@ -433,16 +452,14 @@ SPEC = register(
     KernelSpec(
         name="batch_norm",
         forward=forward,
-        gradient=_gradient,
+        gradient=functools.partial(_gradient, backward),
         reference=reference,
-        reference_gradient=_reference_gradient,
+        reference_gradient=functools.partial(_gradient, reference_backward),
         twin=_twin,
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
         large=functools.partial(_large, "running_mean", "running_var"),
-        dtypes=FLOATS,
-        limits="none in size; float64 on a GPU",
         draw_call=_draw_call,
         operators=(
             Operator(
@@ -478,8 +495,6 @@ EVALUATE = register(
         flops=flops,
         problems=_given_problems,
         large=functools.partial(_large, "mean", "var"),
-        dtypes=FLOATS,
-        limits="none in size; float64 on a GPU",
         draw_call=_draw_given_call,
         operators=(
             Operator(

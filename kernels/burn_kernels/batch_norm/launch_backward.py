@@ -13,6 +13,7 @@ from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.batch_norm.references import (
     SHAPES,
     Gradients,
+    check_given,
     evaluate_reference_backward,
     facts,
     problems_with,
@@ -32,10 +33,23 @@ from burn_kernels.channel_norm.kernels import (
 )
 from burn_kernels.channel_norm.kernels_held import backward_held, candidates, held, whole_tile
 from burn_kernels.channel_norm.layout import alike, check_norm, in_order_of, ordered, unfolded, words
-from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, runs_kernel
+from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, machine_of
+from burn_kernels.launcher import launcher
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+def _check(
+    op: str, dy: Any, x: torch.Tensor, w: Any, b: Any, mean: Any, rstd: Any, *, activation: str = "none", **_: object
+) -> None:
+    check_norm(op, x, {"w": w, "b": b, "mean": mean, "rstd": rstd}, activation, "mean", "rstd")
+
+
+@launcher(
+    "batch_norm backward",
+    "dy as x, x (batch, channels, *space); w (channels), b (channels), mean (channels), rstd (channels)",
+    reference=reference_backward,
+    options=_check,
+)
 def backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -51,13 +65,15 @@ def backward(
 
     The activation's slope is that at the output, computed again: nothing of it was saved, and y is not read.
     """
-    op = "batch_norm backward"
-    _check(op, dy, x, {"w": w, "b": b, "mean": mean, "rstd": rstd}, activation, "mean", "rstd")
-    if not runs_kernel(op, dy, x):
-        return reference_backward(dy, x, w, b, mean, rstd, activation=activation)
-    return _run(dy, x, w, b, mean, rstd, 0.0, activation, config, trained=True)
+    return _run((dy, x, w, b, mean, rstd), 0.0, activation, config, trained=True)
 
 
+@launcher(
+    "batch_norm_eval backward",
+    "dy as x, x (batch, channels, *space); w (channels), b (channels), mean (channels), var (channels)",
+    reference=evaluate_reference_backward,
+    options=lambda op, dy, *tensors, **options: check_given(op, *tensors, **options),
+)
 def evaluate_backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -71,60 +87,28 @@ def evaluate_backward(
     config: Config | None = None,
 ) -> Gradients:
     """The gradients of x, w and b where the statistics were given; these have none."""
-    op = "batch_norm_eval backward"
-    _check(op, dy, x, {"w": w, "b": b, "mean": mean, "var": var}, activation)
-    if not runs_kernel(op, dy, x):
-        return evaluate_reference_backward(dy, x, w, b, mean, var, eps=eps, activation=activation)
-    return _run(dy, x, w, b, mean, var, eps, activation, config, trained=False)
+    return _run((dy, x, w, b, mean, var), eps, activation, config, trained=False)
 
 
-def _check(
-    op: str,
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    vectors: dict[str, torch.Tensor | None],
-    activation: str,
-    *statistics: str,
-) -> None:
-    check_norm(op, x, vectors, activation, *statistics)
-    check(op, {"dy": dy, "x": x}, {"dy": x.shape}, alike=["dy", "x"])
-
-
-def _run(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    mean: torch.Tensor,
-    spread: torch.Tensor,
-    eps: float,
-    activation: str,
-    config: Config | None,
-    *,
-    trained: bool,
-) -> Gradients:
+def _run(tensors: Any, eps: float, activation: str, config: Config | None, *, trained: bool) -> Gradients:
+    dy, x, w, b, *statistics = tensors
     dw, db = (None if t is None else torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (w, b))
     if not x.numel():
         dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        return dx, dw if dw is None else dw.zero_(), db if db is None else db.zero_()
+        fill(0.0, dw, db)
+        return dx, dw, db
     flat, last = ordered(x)
     g, dx = in_order_of(dy, last), alike(flat, last)
     tiling = tiling_of(flat, last)
     strides = (0, *strides_of(g, last), 0, *strides_of(flat, last))
-    w, b = (None if t is None else t.contiguous() for t in (w, b))
-    inputs = (g, flat, w, b, mean.contiguous(), spread.contiguous())
+    inputs = (g, flat, *contiguous(w, b, *statistics))
     compiled: dict[str, Any] = {"TRAINED": trained, "KIND": activation}
     machine = machine_of(x)
 
     def run(config: Config) -> None:
         blocks, parts, steps = grid(tiling, config, machine)
-        sizes = (
-            tiling.kept,
-            tiling.inner,
-            tiling.rows,
-            tiling.cols,
-            ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block),
-        )
+        tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
+        sizes = (tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles)
         tile = config.tile
         both = (*strides, 0, *strides_of(dx, last))
         if held(tiling, config, both[2], both[5], both[8]):
@@ -141,7 +125,7 @@ def _run(
         sums = (*inputs, along, offset, *strides, *sizes, steps, 1, eps)
         launch(sums_of_parts, (blocks, parts), x, *sums, warps=config.warps, **compiled, **tile)
         width = 32 if tiling.kept > 1024 else 8
-        joined = (along, offset, w, *means, dw, db, tiling.kept, parts, float(tiling.elements))
+        joined = (along, offset, inputs[2], *means, dw, db, tiling.kept, parts, float(tiling.elements))
         launch(join_sums, (ceil_div(tiling.kept, width),), x, *joined, warps=4, PARTS=1024 // width, KEPT=width)
         slopes = (*inputs, *means, dx, *both, *sizes, steps, 1, eps)
         launch(slopes_of_parts, (blocks, parts), x, *slopes, warps=config.warps, **compiled, **tile)
@@ -170,16 +154,8 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     mean, rstd = reference(x, w, b)[1:3]
     if "given" in flags:
         mean, rstd = mean.float(), rstd.float()
-        return Trial(
-            (dy, x, w, b, mean, rstd),
-            lambda given, config: evaluate_backward(*given, activation=activation, config=config),
-            lambda given: evaluate_reference_backward(*given, activation=activation),
-        )
-    return Trial(
-        (dy, x, w, b, mean, rstd),
-        lambda given, config: backward(*given, activation=activation, config=config),
-        lambda given: reference_backward(*given, activation=activation),
-    )
+        return Trial.of(evaluate_backward, dy, x, w, b, mean, rstd, activation=activation)
+    return Trial.of(backward, dy, x, w, b, mean, rstd, activation=activation)
 
 
 BACKWARD = tunable(

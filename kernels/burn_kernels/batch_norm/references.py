@@ -1,4 +1,4 @@
-"""What forward and backward of batch norm share: how a call is cut and keyed, and the reference in plain torch."""
+"""How a call of batch norm is checked, cut and keyed, and batch norm in plain torch: both directions share them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from typing import Any
 import torch
 
 from burn_kernels.autotune.key import Facts, alignment
-from burn_kernels.channel_norm.layout import PLAIN, Spread, Tiling, along_channels, slope, statistics_type
+from burn_kernels.channel_norm.layout import PLAIN, Spread, Tiling, along_channels, check_norm, slope, statistics_type
 from burn_kernels.launch import wide_type
 
 Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 Gradients = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+
+
+# -- checks ------------------------------------------------------------------------------------------
+def check_given(
+    op: str, x: torch.Tensor, w: Any, b: Any, mean: Any, var: Any, *, activation: str = "none", **_: object
+) -> None:
+    """Checks the activation, and the types of vectors, of a norm whose statistics are given."""
+    check_norm(op, x, {"w": w, "b": b, "mean": mean, "var": var}, activation)
 
 
 # -- layouts -----------------------------------------------------------------------------------------

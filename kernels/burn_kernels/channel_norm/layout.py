@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
-from burn_kernels.launch import check, describe, wide_type
+from burn_kernels.launch import describe, wide_type
 from burn_kernels.spec import Draw
 
 ACTIVATIONS = ("none", "relu", "silu")
@@ -115,17 +115,10 @@ def room_like(x: torch.Tensor) -> torch.Tensor:
 def check_norm(
     op: str, x: torch.Tensor, vectors: Mapping[str, torch.Tensor | None], activation: str, *more: str
 ) -> None:
-    """Checks x (batch, channels, ...), vectors (channels,) in float32 or the type of x, and the activation's name.
+    """Checks the activation's name, and that the vectors of a norm of x are in float32 or the type of x.
 
     `more` names vectors that are statistics: float64 is right for them too.
     """
-    if x.dim() < 2:
-        raise KernelShapeError(
-            f"{op}: the input has no axis of channels",
-            given=describe({"x": x}),
-            expected="x (batch, channels, *space)",
-            mend="add an axis with x.unsqueeze(0)",
-        )
     if activation not in ACTIVATIONS:
         raise KernelArgumentError(
             f"{op}: no such activation",
@@ -133,14 +126,14 @@ def check_norm(
             expected=f"one of {', '.join(ACTIVATIONS)}",
             mend="apply others by burn_kernels.activation, or in torch",
         )
-    check(op, {"x": x, **vectors}, dict.fromkeys(vectors, x.shape[1:2]), alike=["x"])
-    there = {name: v for name, v in vectors.items() if v is not None}
-    types = {name: (x.dtype, wide_type(x.dtype), *((torch.float64,) if name in more else ())) for name in there}
-    if any(v.dtype not in types[name] for name, v in there.items()):
+    wide = wide_type(x.dtype)
+    for name, v in vectors.items():
+        if v is None or v.dtype in (x.dtype, wide) or (name in more and v.dtype == torch.float64):
+            continue
         raise KernelDTypeError(
             f"{op}: the element types do not fit",
-            given=describe({"x": x, **there}),
-            expected=f"{', '.join(there)} in the type of x or in {str(wide_type(x.dtype)).removeprefix('torch.')}",
+            given=describe({"x": x, **vectors}),
+            expected=f"{', '.join(vectors)} in the type of x or in {str(wide).removeprefix('torch.')}",
             mend="cast with x.to(dtype)",
         )
 

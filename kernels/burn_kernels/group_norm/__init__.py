@@ -55,7 +55,6 @@ from burn_kernels.channel_norm.layout import (
 from burn_kernels.group_norm.launch_backward import backward
 from burn_kernels.group_norm.references import (
     SHAPES,
-    Gradients,
     check_groups,
     elements,
     facts,
@@ -66,9 +65,10 @@ from burn_kernels.group_norm.references import (
     sizes_of,
     strides_of,
 )
-from burn_kernels.launch import FLOATS, Machine, ceil_div, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, machine_of, wide_type
+from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, Problem, register_kernel
 
 __all__ = [
     "ACTIVATIONS",
@@ -94,6 +94,12 @@ def flops(x: torch.Tensor, *others: object, backward: bool = False, **_: object)
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+def _check(op: str, x: torch.Tensor, w: Any, b: Any, groups: int, *, activation: str = "none", **_: object) -> None:
+    check_norm(op, x, {"w": w, "b": b}, activation)
+    check_groups(op, x, groups)
+
+
+@launcher("group_norm", "x (batch, channels, *space); w (channels), b (channels)", reference=reference, options=_check)
 def forward(
     x: torch.Tensor,
     w: torch.Tensor | None,
@@ -110,18 +116,14 @@ def forward(
     Dtypes: float32, float16, bfloat16; vectors in the type of x or float32; mean and rstd float32, of float32
     float64.  On the CPU float64.
     """
-    op = "group_norm"
-    check_norm(op, x, {"w": w, "b": b}, activation)
-    check_groups(op, x, groups)
-    if not runs_kernel(op, x):
-        return reference(x, w, b, groups, eps=eps, activation=activation)
     kept = statistics_type(x.dtype)
     mean, rstd = (torch.empty(x.shape[0], groups, dtype=kept, device=x.device) for _ in range(2))
     if not x.numel():
-        return x.clone(), mean.fill_(math.nan), rstd.fill_(math.nan)
+        fill(math.nan, mean, rstd)
+        return x.clone(), mean, rstd
     flat, last = ordered(x)
     y, tiling, per = alike(flat, last), groups_of(flat, last, groups), x.shape[1] // groups
-    vectors = [None if t is None else t.contiguous() for t in (w, b)]
+    vectors = contiguous(w, b)
     statistics, machine = (mean, rstd, None, None, None, None), machine_of(x)
     strides = (*strides_of(flat, last, per), *strides_of(y, last, per))
     place = "kept" if per == 1 else "col" if last else "row"
@@ -173,11 +175,7 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     if "last" in flags:
         x = x.transpose(1, 2).contiguous().transpose(1, 2)
     w, b = (inputs.normal(channels, dtype=torch.float32) if part in flags else None for part in ("w", "b"))
-    return Trial(
-        (x, w, b, groups),
-        lambda given, config: forward(*given, activation=activation, config=config),
-        lambda given: reference(*given, activation=activation),
-    )
+    return Trial.of(forward, x, w, b, groups, activation=activation)
 
 
 FORWARD = tunable(
@@ -225,17 +223,8 @@ def _as(v: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor | None:
     return v if v is None or v.dtype == x.dtype else v.to(wide_type(x.dtype))
 
 
-def _gradient(
-    dy: torch.Tensor, inputs: Any, outputs: Any, *, activation: str = "none", **_: object
-) -> tuple[torch.Tensor | None, ...]:
-    return *backward(dy, *inputs[:3], *outputs[1:], activation=activation), None
-
-
-def _reference_gradient(
-    dy: torch.Tensor, inputs: Any, outputs: Any, *, activation: str = "none", **_: object
-) -> tuple[torch.Tensor | None, ...]:
-    found: Gradients = reference_backward(dy, *inputs[:3], *outputs[1:], activation=activation)
-    return *found, None
+def _gradient(back: Any, dy: Any, inputs: Any, outputs: Any, *, activation: str = "none", **_: object) -> Any:
+    return *back(dy, *inputs[:3], *outputs[1:], activation=activation), None
 
 
 def _draw_call(draw: Draw) -> tuple[Any, ...]:
@@ -249,36 +238,30 @@ def _statistics(x: torch.Tensor, groups: int) -> torch.Tensor:
     return torch.empty(x.shape[0], groups, dtype=statistics_type(x.dtype), device=x.device)
 
 
-SPEC = register(
-    KernelSpec(
-        name="group_norm",
-        forward=forward,
-        gradient=_gradient,
-        reference=reference,
-        reference_gradient=_reference_gradient,
-        twin=_twin,
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=_problems,
-        large=lambda draw: (Problem((*image, 8), {"activation": "silu"}) for image in large_images(draw)),
-        dtypes=FLOATS,
-        limits="none in size; float64 on a GPU",
-        draw_call=_draw_call,
-        operators=(
-            Operator(
-                schema="group_norm(Tensor x, Tensor? w, Tensor? b, int groups, float eps, str activation)"
-                " -> (Tensor, Tensor, Tensor)",
-                inputs="x w b groups",
-                fake=lambda x, w, b, groups, *_: (room_like(x), *(_statistics(x, groups) for _ in range(2))),
-                results="y mean rstd",
-                gradients="x w b",
-                saved="x w b mean rstd eps activation",
-                recall=lambda saved: {"groups": saved["mean"].shape[1]},
-                room=room_like,
-                laid="x",
-                images=True,
-                autocast=("cuda",),
-            ),
+SPEC = register_kernel(
+    forward,
+    backward,
+    gradient=_gradient,
+    twin=_twin,
+    bytes_moved=bytes_moved,
+    flops=flops,
+    problems=_problems,
+    large=lambda draw: (Problem((*image, 8), {"activation": "silu"}) for image in large_images(draw)),
+    draw_call=_draw_call,
+    operators=[
+        Operator(
+            schema="group_norm(Tensor x, Tensor? w, Tensor? b, int groups, float eps, str activation)"
+            " -> (Tensor, Tensor, Tensor)",
+            inputs="x w b groups",
+            fake=lambda x, w, b, groups, *_: (room_like(x), *(_statistics(x, groups) for _ in range(2))),
+            results="y mean rstd",
+            gradients="x w b",
+            saved="x w b mean rstd eps activation",
+            recall=lambda saved: {"groups": saved["mean"].shape[1]},
+            room=room_like,
+            laid="x",
+            images=True,
+            autocast=("cuda",),
         ),
-    )
+    ],
 )

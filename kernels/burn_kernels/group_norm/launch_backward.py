@@ -33,10 +33,27 @@ from burn_kernels.group_norm.references import (
     sizes_of,
     strides_of,
 )
-from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel
+from burn_kernels.launch import Machine, ceil_div, check, contiguous, fill, launch, machine_of, next_power
+from burn_kernels.launcher import launcher
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+def _check(
+    op: str, dy: Any, x: torch.Tensor, w: Any, b: Any, mean: torch.Tensor, rstd: Any, *, activation: str = "none",
+    **_: object,
+) -> None:  # fmt: skip
+    check_norm(op, x, {"w": w, "b": b}, activation)
+    groups = mean.shape[-1] if mean.dim() == 2 else 0
+    check_groups(op, x, groups)
+    check(op, {"mean": mean, "rstd": rstd}, dict.fromkeys(("mean", "rstd"), (x.shape[0], groups)), alike=[])
+
+
+@launcher(
+    "group_norm backward",
+    "dy as x, x (batch, channels, *space); w (channels), b (channels), mean, rstd",
+    reference=reference_backward,
+    options=_check,
+)
 def backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -52,23 +69,17 @@ def backward(
 
     mean and rstd are those of the forward, (batch, groups).  The activation's slope is computed again from x.
     """
-    op = "group_norm backward"
-    check_norm(op, x, {"w": w, "b": b}, activation)
-    groups = mean.shape[-1] if mean.dim() == 2 else 0
-    check_groups(op, x, groups)
-    shapes = {"dy": x.shape, "mean": (x.shape[0], groups), "rstd": (x.shape[0], groups)}
-    check(op, {"dy": dy, "x": x, "mean": mean, "rstd": rstd}, shapes, alike=["dy", "x"])
-    if not runs_kernel(op, dy, x):
-        return reference_backward(dy, x, w, b, mean, rstd, activation=activation)
     dw, db = (None if t is None else torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (w, b))
     if not x.numel():
         dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        return dx, dw if dw is None else dw.zero_(), db if db is None else db.zero_()
+        fill(0.0, dw, db)
+        return dx, dw, db
     flat, last = ordered(x)
     g, dx = in_order_of(dy, last), alike(flat, last)
-    tiling, per = channels_of(flat, last), x.shape[1] // groups
+    tiling, groups = channels_of(flat, last), mean.shape[1]
+    per = x.shape[1] // groups
     strides = (*strides_of(g, last, 1), *strides_of(flat, last, 1))
-    w, b = (None if t is None else t.contiguous() for t in (w, b))
+    w, b = contiguous(w, b)
     inputs = (g, flat, w, b, mean.contiguous(), rstd.contiguous())
     compiled: dict[str, Any] = {"TRAINED": True, "KIND": activation}
     machine = machine_of(x)
@@ -117,13 +128,7 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
         x = x.transpose(1, 2).contiguous().transpose(1, 2)
     w, b = (inputs.normal(channels, dtype=torch.float32) if part in flags else None for part in ("w", "b"))
     _, mean, rstd = reference(x, w, b, groups)
-    return Trial(
-        (dy, x, w, b, mean, rstd),
-        lambda given, config: [
-            g for g in backward(*given, activation=activation, config=config) if g is not None
-        ],
-        lambda given: [g for g in reference_backward(*given, activation=activation) if g is not None],
-    )  # fmt: skip
+    return Trial.of(backward, dy, x, w, b, mean, rstd, activation=activation)
 
 
 def _candidates(facts: Facts, machine: Machine) -> list[Config]:
