@@ -16,15 +16,17 @@ divided by their count last, so that small gradients keep their digits; other ty
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from burn_kernels import cross_entropy, cublaslt
 from burn_kernels.cross_entropy import OPTIONS, draw_options, empty_loss
 from burn_kernels.cross_entropy.references import (
+    LossOptions,
     Number,
     Options,
     check_targets,
@@ -38,7 +40,7 @@ from burn_kernels.cublaslt import Layout
 from burn_kernels.cublaslt import Problem as Product
 from burn_kernels.cublaslt_choice import best
 from burn_kernels.errors import KernelShapeError
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, machine_of, recorded, wide_type
+from burn_kernels.launch import Machine, ceil_div, check, describe, machine_of, recorded, wide_type
 from burn_kernels.operators import Operator, like, nothing
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -145,7 +147,7 @@ def forward(
     (rows,).
     Dtypes: x, w, bias one of float32, float16, bfloat16, on the CPU float64 too; the loss float32 (of float64 float64).
     """
-    options = _options(x, w, targets, bias, weight, reduction, smoothing, ignore_index, z_loss)
+    options = _checked(x, w, targets, bias, Options(weight, reduction, smoothing, ignore_index, z_loss))
     by_chunk = _by_chunk(options)
     losses = []
     for rows, logits in _chunks(x, w, bias, config):
@@ -176,7 +178,7 @@ def forward_with_gradient(
     `accumulate` is the type in which dw and db are summed over chunks: by default float32, and float64 of float64.
     Raises: KernelArgumentError for reduction "none", where no single upstream gradient is known.
     """
-    options = _options(x, w, targets, bias, weight, reduction, smoothing, ignore_index, z_loss)
+    options = _checked(x, w, targets, bias, Options(weight, reduction, smoothing, ignore_index, z_loss))
     require_one_upstream(reduction)
     config = config or _chosen(x, w, bias, accumulate or wide_type(x.dtype))
     sums, part = _Sums(x, w, bias, accumulate, config), replace(options, reduction="sum")
@@ -217,7 +219,7 @@ def losses_with_gradient(
     Shapes: dloss (rows,), which may repeat one number -> (rows,), as x, as w, as bias.
     Dtypes: dx that of x; dw and db as they are summed: `accumulate`, by default float32, and float64 of float64.
     """
-    options = _options(x, w, targets, bias, weight, "none", smoothing, ignore_index, z_loss)
+    options = _checked(x, w, targets, bias, Options(weight, "none", smoothing, ignore_index, z_loss))
     check("linear_cross_entropy", {"dloss": dloss, "x": x}, {"dloss": x.shape[:1]}, alike=["x"])
     sums, by_chunk = _Sums(x, w, bias, accumulate, config), _by_chunk(options)
     losses = []
@@ -244,7 +246,7 @@ def backward(
     config: Config | None = None,
 ) -> Gradients:
     """The gradients of x, w and bias from that of the loss, () or (rows,); the logits are computed again."""
-    options = _options(x, w, targets, bias, weight, reduction, smoothing, ignore_index, z_loss)
+    options = _checked(x, w, targets, bias, Options(weight, reduction, smoothing, ignore_index, z_loss))
     expected = tuple(targets.shape) if reduction == "none" else ()
     check("linear_cross_entropy backward", {"dloss": dloss, "x": x}, {"dloss": expected}, alike=["x"])
     sums, by_chunk = _Sums(x, w, bias, accumulate), _by_chunk(options)
@@ -354,19 +356,10 @@ def _nothing(x: torch.Tensor, *shape: int) -> torch.Tensor:
     return torch.zeros(shape, dtype=wide_type(x.dtype), device=x.device)
 
 
-def _options(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    targets: torch.Tensor,
-    bias: torch.Tensor | None,
-    weight: torch.Tensor | None,
-    reduction: str,
-    smoothing: float,
-    ignore_index: int,
-    z_loss: Number,
+def _checked(
+    x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, bias: torch.Tensor | None, options: Options
 ) -> Options:
-    """The options of a call, checked."""
-    options = Options(weight, reduction, smoothing, ignore_index, z_loss)
+    """The options of a call, by row; raises for a call that does not fit."""
     if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[1]:
         raise KernelShapeError(
             "linear_cross_entropy: the sizes do not fit",
@@ -386,16 +379,11 @@ def reference(
     w: torch.Tensor,
     targets: torch.Tensor,
     bias: torch.Tensor | None = None,
-    *,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
+    **options: Unpack[LossOptions],
 ) -> torch.Tensor:
     """The loss in plain torch, all logits at once."""
     logits = torch.nn.functional.linear(x, w, bias)
-    return plain(logits, targets, Options(weight, reduction, smoothing, ignore_index, z_loss).by_row(targets, x))[0]
+    return plain(logits, targets, Options(**options).by_row(targets, x))[0]
 
 
 def reference_backward(
@@ -404,18 +392,13 @@ def reference_backward(
     w: torch.Tensor,
     targets: torch.Tensor,
     bias: torch.Tensor | None = None,
-    *,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
+    **options: Unpack[LossOptions],
 ) -> Gradients:
     """The gradients in plain torch, all logits at once."""
     logits = torch.nn.functional.linear(x, w, bias)
-    options = Options(weight, reduction, smoothing, ignore_index, z_loss).by_row(targets, x)
-    _, lse = plain(logits, targets, options)
-    dlogits = plain_backward(dloss, logits, targets, lse, options)
+    whole = Options(**options).by_row(targets, x)
+    _, lse = plain(logits, targets, whole)
+    dlogits = plain_backward(dloss, logits, targets, lse, whole)
     return dlogits @ w, dlogits.T @ x, None if bias is None else dlogits.sum(0)
 
 
@@ -439,13 +422,8 @@ def _twin(
     return twin(torch.nn.functional.linear(x, w, bias), targets, **options)
 
 
-def _gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: object, **options: Any) -> tuple[Any, ...]:
-    dx, dw, db = backward(dy, *inputs, **options)
-    return dx, dw, None, db
-
-
-def _reference_gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: object, **options: Any) -> tuple[Any, ...]:
-    dx, dw, db = reference_backward(dy, *inputs, **options)
+def _gradient(back: Any, dy: torch.Tensor, inputs: tuple[Any, ...], outputs: object, **options: Any) -> tuple[Any, ...]:
+    dx, dw, db = back(dy, *inputs, **options)
     return dx, dw, None, db
 
 
@@ -467,15 +445,13 @@ SPEC = register(
     KernelSpec(
         name="linear_cross_entropy",
         forward=forward,
-        gradient=_gradient,
+        gradient=functools.partial(_gradient, backward),
         reference=reference,
-        reference_gradient=_reference_gradient,
+        reference_gradient=functools.partial(_gradient, reference_backward),
         twin=_twin,
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
-        dtypes=FLOATS,
-        limits="none in size; float64 on a GPU",
         draw_call=_draw_call,
         operators=(
             Operator(

@@ -27,7 +27,7 @@ from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, launch, runs_kernel, wide_type
+from burn_kernels.launch import Machine, ceil_div, check, describe, launch, runs_kernel, wide_type
 from burn_kernels.operators import Operator, leaf
 from burn_kernels.optimizer import _TYPES, _pointer
 from burn_kernels.reduce.kernels import _peak
@@ -406,8 +406,6 @@ SPEC = register(
         bytes_moved=bytes_moved,
         flops=flops,
         problems=_problems,
-        dtypes=FLOATS,
-        limits="none in size; float64 on a GPU",
         draw_call=_draw_call,
         large=lambda draw: [Problem(([draw.normal(100, 331), draw.normal(7)],))],
         rows=(

@@ -21,6 +21,7 @@ registers.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,7 @@ from burn_kernels.cross_entropy.references import (
     require_one_upstream,
     twin,
 )
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel, wide_type
+from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel, wide_type
 from burn_kernels.operators import Operator
 from burn_kernels.spec import Draw, KernelSpec, Problem, large_rows, register
 
@@ -156,7 +157,7 @@ def forward(
     float64), lse is float32 of half types, else float64.
     Targets that are no class and not ignore_index raise on the CPU; on a GPU, which is not waited for, they give NaN.
     """
-    options = _options(x, targets, weight, reduction, smoothing, ignore_index, z_loss)
+    options = _checked(x, targets, Options(weight, reduction, smoothing, ignore_index, z_loss))
     if not runs_kernel("cross_entropy", x):
         return plain(x, targets, options)
     losses, lse, _ = _run(x, targets, None, None, None, options, config, write=None)
@@ -181,7 +182,7 @@ def backward(
 
     lse: of the forward; None reads x once more to compute it.
     """
-    options = _options(x, targets, weight, reduction, smoothing, ignore_index, z_loss)
+    options = _checked(x, targets, Options(weight, reduction, smoothing, ignore_index, z_loss))
     expected = x.shape[:1] if reduction == "none" else ()
     check(
         "cross_entropy backward",
@@ -190,9 +191,7 @@ def backward(
         alike=["x"],
     )
     if not runs_kernel("cross_entropy backward", x):
-        if lse is None:
-            lse = plain(x, targets, options)[1]
-        return plain_backward(dloss, x, targets, lse, options)
+        return plain_backward(dloss, x, targets, plain(x, targets, options)[1] if lse is None else lse, options)
     divisor = _divisor(x, targets, options) if reduction == "mean" else None
     return _run(x, targets, lse, dloss, divisor, options, config, write="new")[2]
 
@@ -212,7 +211,7 @@ def forward_with_gradient(
 
     Raises: KernelArgumentError for reduction "none", where no single upstream gradient is known.
     """
-    options = _options(x, targets, weight, reduction, smoothing, ignore_index, z_loss)
+    options = _checked(x, targets, Options(weight, reduction, smoothing, ignore_index, z_loss))
     return _with_gradient(x, targets, options, config, write="new")
 
 
@@ -232,7 +231,7 @@ def forward_with_gradient_(
 
     dloss: (rows,), the upstream gradients where the reduction is "none".
     """
-    options = _options(x, targets, weight, reduction, smoothing, ignore_index, z_loss)
+    options = _checked(x, targets, Options(weight, reduction, smoothing, ignore_index, z_loss))
     if dloss is not None:
         check("cross_entropy", {"dloss": dloss, "x": x}, {"dloss": x.shape[:1]}, alike=["x"])
     return _with_gradient(x, targets, options, config, write="over", dloss=dloss)
@@ -248,17 +247,8 @@ def part_with_gradient_(
     return _with_gradient(x, targets, options, None, write="over", divisor=divisor)
 
 
-def _options(
-    x: torch.Tensor,
-    targets: torch.Tensor,
-    weight: torch.Tensor | None,
-    reduction: str,
-    smoothing: float,
-    ignore_index: int,
-    z_loss: Number,
-) -> Options:
-    """The options of a call, checked."""
-    options = Options(weight, reduction, smoothing, ignore_index, z_loss)
+def _checked(x: torch.Tensor, targets: torch.Tensor, options: Options) -> Options:
+    """The options of a call, by row; raises for a call that does not fit."""
     check_targets("cross_entropy", x, targets, options)
     check("cross_entropy", {"x": x, "targets": targets}, {}, alike=["x"])
     return options.by_row(targets, x)
@@ -513,26 +503,22 @@ def _draw_call(draw: Draw) -> tuple[Any, ...]:
     return x, *draw_options(draw, *x.shape)
 
 
+def _gradient(back: Any, dy: Any, inputs: Any, outputs: Any, **options: Any) -> Any:
+    return back(dy, *inputs, outputs[1], **options), None
+
+
 SPEC = register(
     KernelSpec(
         name="cross_entropy",
         forward=forward,
-        gradient=lambda dy, inputs, outputs, **options: (
-            backward(dy, inputs[0], inputs[1], outputs[1], **options),
-            None,
-        ),
+        gradient=functools.partial(_gradient, backward),
         reference=reference,
-        reference_gradient=lambda dy, inputs, outputs, **options: (
-            reference_backward(dy, inputs[0], inputs[1], outputs[1], **options),
-            None,
-        ),
+        reference_gradient=functools.partial(_gradient, reference_backward),
         twin=twin,
         bytes_moved=bytes_moved,
         flops=flops,
         problems=problems,
         large=large_rows(lambda draw, x: [Problem((x, draw.integers(0, x.shape[1], 64)), {"smoothing": 0.1})]),
-        dtypes=FLOATS,
-        limits="none in size; float64 on a GPU",
         draw_call=_draw_call,
         operators=(
             Operator(

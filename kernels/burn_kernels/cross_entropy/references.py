@@ -1,9 +1,10 @@
-"""What cross entropy has beside its kernel: options and their checks, the losses in plain torch, problems."""
+"""Cross entropy beside its kernel: options and their checks, the losses in plain torch, problems."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
 
 import torch
 
@@ -22,15 +23,25 @@ def lse_type(dtype: torch.dtype) -> torch.dtype:
 
 
 # -- options -----------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Options:
-    """What a loss is asked for, beside logits and targets."""
+class LossOptions(TypedDict, total=False):
+    """The options of a loss, by name."""
 
     weight: torch.Tensor | None
     reduction: str
     smoothing: float
     ignore_index: int
     z_loss: Number
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a loss, beside logits and targets."""
+
+    weight: torch.Tensor | None = None
+    reduction: str = "mean"
+    smoothing: float = 0.0
+    ignore_index: int = -100
+    z_loss: Number = 0.0
 
     def __post_init__(self) -> None:
         z = self.z_loss
@@ -113,17 +124,10 @@ def reduce(losses: torch.Tensor, targets: torch.Tensor, options: Options) -> tor
 
 
 def reference(
-    x: torch.Tensor,
-    targets: torch.Tensor,
-    *,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
+    x: torch.Tensor, targets: torch.Tensor, **options: Unpack[LossOptions]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss and lse in plain torch."""
-    return plain(x, targets, Options(weight, reduction, smoothing, ignore_index, z_loss).by_row(targets, x))
+    return plain(x, targets, Options(**options).by_row(targets, x))
 
 
 def plain(x: torch.Tensor, targets: torch.Tensor, options: Options) -> tuple[torch.Tensor, torch.Tensor]:
@@ -162,17 +166,14 @@ def reference_backward(
     dloss: torch.Tensor,
     x: torch.Tensor,
     targets: torch.Tensor,
-    lse: torch.Tensor,
-    *,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
+    lse: torch.Tensor | None,
+    **options: Unpack[LossOptions],
 ) -> torch.Tensor:
-    """The gradient of x in plain torch."""
-    options = Options(weight, reduction, smoothing, ignore_index, z_loss).by_row(targets, x)
-    return plain_backward(dloss, x, targets, lse, options)
+    """The gradient of x in plain torch; lse is computed if it is None."""
+    whole = Options(**options).by_row(targets, x)
+    if lse is None:
+        lse = plain(x, targets, whole)[1]
+    return plain_backward(dloss, x, targets, lse, whole)
 
 
 def plain_backward(
@@ -252,31 +253,23 @@ def some_options(draw: Draw, classes: int) -> Iterator[dict[str, object]]:
     yield {"z_loss": 0.02, "weight": weight, "reduction": "sum"}
 
 
-def twin(
-    x: torch.Tensor,
-    targets: torch.Tensor,
-    *,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
-) -> torch.Tensor:
+def twin(x: torch.Tensor, targets: torch.Tensor, **options: Unpack[LossOptions]) -> torch.Tensor:
     """The loss as a user of PyTorch would write it."""
+    loss_options = Options(**options)
     # half logits are cast up, or the loss itself is rounded to a half
     wide = x.to(wide_type(x.dtype))
     loss = torch.nn.functional.cross_entropy(
         wide,
         targets.long(),
-        weight=None if weight is None else weight.to(wide.dtype),
-        reduction=reduction,
-        label_smoothing=smoothing,
-        ignore_index=ignore_index,
+        weight=None if loss_options.weight is None else loss_options.weight.to(wide.dtype),
+        reduction=loss_options.reduction,
+        label_smoothing=loss_options.smoothing,
+        ignore_index=loss_options.ignore_index,
     )
-    if isinstance(z_loss, torch.Tensor) or z_loss:
-        counted = targets != ignore_index
-        squares = torch.where(counted, torch.logsumexp(wide, 1) ** 2, 0.0) * z_loss
-        if reduction == "none":
+    if isinstance(loss_options.z_loss, torch.Tensor) or loss_options.z_loss:
+        counted = targets != loss_options.ignore_index
+        squares = torch.where(counted, torch.logsumexp(wide, 1) ** 2, 0.0) * loss_options.z_loss
+        if loss_options.reduction == "none":
             return loss + squares
-        loss = loss + (squares.sum() / counted.sum() if reduction == "mean" else squares.sum())
+        loss = loss + (squares.sum() / counted.sum() if loss_options.reduction == "mean" else squares.sum())
     return loss
