@@ -112,28 +112,37 @@ class Shapes:
         self.starred = any(axis.startswith("*") for axis in named)
         self.least = len(named) - self.starred
         assert all(same in ("", self.names[self.anchor]) for (_, same, _), _ in rows), text
-        self.rules: list[tuple[bool, Sizes | None]] = []
+        self.patterns: list[Sizes] = []
+        """The functions from the anchor's shape to the other shapes."""
+        self.rules: list[tuple[bool, int]] = []
+        """For each tensor: whether it shares the float type, and the number of its shape; 0 the anchor's, -1 any."""
+        numbers: dict[tuple[str, ...], int] = {}
         for (name, same, sizes), is_alike in rows:
-            shape = (
-                _same if same or name == self.names[self.anchor] else _sizes_of(axes[name], named) if sizes else None
-            )
-            self.rules.append((is_alike, shape))
+            if sizes and axes[name] not in numbers:
+                self.patterns.append(_sizes_of(axes[name], named))
+                numbers[axes[name]] = len(self.patterns)
+            self.rules.append((is_alike, numbers[axes[name]] if sizes else 0 if same else -1))
 
     def fit(self, tensors: Sequence[torch.Tensor | None]) -> bool:
         """Tells if the tensors of a call have the shapes and element types of the table, and lie on one device."""
         anchor = tensors[self.anchor]
         assert anchor is not None
-        shape, dtype, device = anchor.shape, anchor.dtype, anchor.device
+        shape, dtype, index, on_cuda = anchor.shape, anchor.dtype, anchor.get_device(), anchor.is_cuda
         if len(shape) < self.least or not (dtype.is_floating_point and (self.starred or len(shape) == self.least)):
             return False
-        for x, (is_alike, sizes) in zip(tensors, self.rules, strict=True):
+        shapes = self.shapes_of(shape)
+        for x, (is_alike, number) in zip(tensors, self.rules, strict=True):
             if x is None or x is anchor:
                 continue
-            if x.device != device or (is_alike and x.dtype is not dtype):
+            if x.get_device() != index or x.is_cuda is not on_cuda or (is_alike and x.dtype is not dtype):
                 return False
-            if sizes is not None and x.shape != sizes(shape):
+            if number >= 0 and x.shape != shapes[number]:
                 return False
         return True
+
+    def shapes_of(self, shape: torch.Size) -> list[Sequence[int]]:
+        """The shapes of the table by number, if the anchor has this one."""
+        return [shape, *[pattern(shape) for pattern in self.patterns]]
 
     def refuse(self, op: str, tensors: Sequence[torch.Tensor | None]) -> None:
         """Raises: KernelShapeError, KernelDTypeError, KernelDeviceError for tensors that do not fit."""
@@ -149,15 +158,12 @@ class Shapes:
                 expected=f"{name} ({', '.join(self.axes)})",
                 mend="add an axis with x.unsqueeze(0)" if missing else "flatten the axes that are too many",
             )
-        shapes = {name: sizes(anchor.shape) for name, (_, sizes) in zip(self.names, self.rules, strict=True) if sizes}
+        whole = self.shapes_of(anchor.shape)
+        shapes = {name: whole[n] for name, (_, n) in zip(self.names, self.rules, strict=True) if n >= 0}
         check(op, named, shapes, alike=self.alike)
 
 
 _ROW = re.compile(r"(\w+)(?:\s+as\s+(\w+)|\s*\(([^)]*)\))?\s*(?:,|$)")
-
-
-def _same(shape: torch.Size) -> Sequence[int]:
-    return shape
 
 
 def _sizes_of(axes: Sequence[str], named: Sequence[str]) -> Sizes:
@@ -178,4 +184,8 @@ def _sizes_of(axes: Sequence[str], named: Sequence[str]) -> Sizes:
     parts = [part_of(axis) for axis in axes if axis]
     if len(parts) == 1 and isinstance(parts[0], slice):
         return operator.itemgetter(parts[0])
+    if len(parts) == 2 and isinstance(parts[0], slice) and isinstance(parts[1], tuple):
+        first: Any = parts[0]
+        last: Any = parts[1]
+        return lambda shape: (*shape[first], *last)
     return lambda shape: tuple(n for part in parts for n in (shape[part] if isinstance(part, slice) else part))
