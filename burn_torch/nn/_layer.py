@@ -32,6 +32,7 @@ __all__ = [
     "require_ndim",
 ]
 
+F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Module)
 
 KAIMING = Initializer.KaimingUniform(gain=3**-0.5, fan_out_only=False)
@@ -81,8 +82,9 @@ def in_layer(err: BurnTorchError, layer: Module) -> BurnTorchError:
     return err
 
 
-noting_layer = on_error(in_layer)
-"""Marks the public methods of a layer whose errors get a note of the layer."""
+def noting_layer(method: F) -> F:
+    """Marks a public method of a layer, whose errors get a note of the layer."""
+    return on_error(in_layer)(method)
 
 
 def require_ndim(x: Tensor, layer: Module, expected: str) -> None:
