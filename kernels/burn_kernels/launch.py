@@ -186,10 +186,11 @@ def rows_of(x: torch.Tensor) -> torch.Tensor:
 
 def rows_key(*flats: torch.Tensor, flags: str = "") -> tuple[object, ...]:
     """The key under which a choice for tensors (rows, cols) is remembered: the arguments of `row_facts`."""
-    address = 0
+    first, address, strides = flats[0], 0, []
     for flat in flats:
         address |= flat.data_ptr()
-    return (flats[0].dtype, *flats[0].shape, tuple([flat.stride(0) for flat in flats]), address & 15, flags)
+        strides.append(flat.stride(0))
+    return first.dtype, *first.shape, tuple(strides), address & 15, flags
 
 
 def contiguous(*tensors: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:

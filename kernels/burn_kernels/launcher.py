@@ -71,7 +71,8 @@ def launcher(
         # the tensors are parameters by position: picked from the arguments at once, by name where the call names them
         places = [first.index(name) for name in shapes.names]
         named, most = list(zip(places, shapes.names, strict=True)), max(places) + 1
-        pick = operator.itemgetter(*places) if len(places) > 1 else lambda args: (args[places[0]],)
+        beside = places == list(range(places[0], most))
+        pick: Any = operator.itemgetter(slice(places[0], most)) if beside else operator.itemgetter(*places)
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -130,7 +131,9 @@ class Shapes:
         shape, dtype, index, on_cuda = anchor.shape, anchor.dtype, anchor.get_device(), anchor.is_cuda
         if len(shape) < self.least or not (dtype.is_floating_point and (self.starred or len(shape) == self.least)):
             return False
-        shapes = self.shapes_of(shape)
+        if len(tensors) == 1:
+            return True
+        shapes = [shape, *[pattern(shape) for pattern in self.patterns]]
         for x, (is_alike, number) in zip(tensors, self.rules, strict=True):
             if x is None or x is anchor:
                 continue

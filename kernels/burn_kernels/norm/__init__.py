@@ -352,7 +352,10 @@ def _run_forward(
     config: Config | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    rstd = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
+    if mean is not None:
+        rstd = torch.empty_like(mean)
+    else:
+        rstd = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
     if not x.numel():
         fill(math.nan, mean, rstd)
         return y, rstd

@@ -187,7 +187,7 @@ def mean_backward(dy: torch.Tensor, x: torch.Tensor, dim: Axes = None, *, keepdi
     return (wide / count_of(x, axes_of("mean backward", x, dim))).expand(x.shape)
 
 
-@launcher("var backward", "dy, x; mean", reference=functools.partial(plain_back, "var"), options=check_saved)
+@launcher("var backward", "x", reference=functools.partial(plain_back, "var"), options=check_saved)
 def var_backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -202,7 +202,7 @@ def var_backward(
     return _run_back("var", dy, x, mean, axes_of("var", x, dim), correction, config)
 
 
-@launcher("logsumexp backward", "dy, x; y", reference=functools.partial(plain_back, "logsumexp"), options=check_saved)
+@launcher("logsumexp backward", "x", reference=functools.partial(plain_back, "logsumexp"), options=check_saved)
 def logsumexp_backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -216,7 +216,7 @@ def logsumexp_backward(
     return _run_back("logsumexp", dy, x, y, axes_of("logsumexp", x, dim), 0.0, config)
 
 
-@launcher("extreme backward", "dy, x; y", reference=functools.partial(plain_back, "extreme"), options=check_saved)
+@launcher("extreme backward", "x", reference=functools.partial(plain_back, "extreme"), options=check_saved)
 def extreme_backward(
     dy: torch.Tensor,
     x: torch.Tensor,

@@ -266,7 +266,10 @@ def _run_forward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     x, residual = inputs
     y, s = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
-    rstd = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
+    if mean is not None:
+        rstd = torch.empty_like(mean)
+    else:
+        rstd = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
     if not x.numel():
         fill(math.nan, mean, rstd)
         return y, s, rstd
