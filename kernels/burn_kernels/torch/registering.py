@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,6 +27,42 @@ def register_operators() -> None:
                 _DEFINED[op.name] = Definition(op)
 
 
+class Kept:
+    """The values that a gradient keeps, by name: tensors as torch wants them kept, lists of them one by one.
+
+    Places are worked out once: an operator that differentiates keeps values in each of its calls.
+    """
+
+    def __init__(self, names: list[str], given: list[str], kinds: Mapping[str, str]) -> None:
+        there = [name for name in names if name in given]
+        self.told = len(there) < len(names)
+        """Whether the backward takes what only its call tells: which gradients are asked for."""
+        self.tensors = [name for name in there if kinds.get(name, "Tensor").startswith("Tensor")]
+        self.others = [name for name in there if name not in self.tensors]
+        self.tensors_at = [given.index(name) for name in self.tensors]
+        self.others_at = [given.index(name) for name in self.others]
+        self.lists = any(kinds.get(name) == "Tensor[]" for name in self.tensors)
+
+    def keep(self, ctx: Any, values: tuple[Any, ...]) -> None:
+        """Keeps what is named of all values."""
+        tensors = [values[at] for at in self.tensors_at]
+        if self.lists:
+            ctx.counts = [len(x) if isinstance(x, list) else None for x in tensors]
+            tensors = [x for value in tensors for x in (value if isinstance(value, list) else [value])]
+        ctx.save_for_backward(*tensors)
+        ctx.others = [values[at] for at in self.others_at]
+
+    def values_of(self, ctx: Any) -> dict[str, Any]:
+        """The values that `keep` kept; a list is a tuple."""
+        tensors = ctx.saved_tensors
+        if self.lists:
+            rest = iter(tensors)
+            tensors = [next(rest) if n is None else tuple(itertools.islice(rest, n)) for n in ctx.counts]
+        values = dict(zip(self.tensors, tensors, strict=True))
+        values.update(zip(self.others, ctx.others, strict=True))
+        return values
+
+
 class Definition:
     """An operator with its backward operator and the gradients of both, defined in torch's library."""
 
@@ -39,13 +76,20 @@ class Definition:
         self.straight = (
             self.names[: self.count] == op.input_names and "seed" not in self.names and op.options is as_given
         )
+        self.graded_at = [self.names.index(name) for name in self.graded]
+        self.told = [(name, f"{name}_gradient") for name in self.graded]
+        self.forward_keeps = Kept(self.saved, [*self.names, *self.results], self.kinds)
+        self.backward_keeps = Kept([op.upstream, *self.saved], [op.upstream, *self.saved], self.kinds)
         self.launch = or_reference(op.name.replace("_backward", " backward"), *op.launchers())
         forward = define(op.schema, self.run, op.fake)
         if op.rule is not None:
             differentiate(forward, self.keep_forward, self.follow_rule)
         elif op.gradients:
+            self.backward_title = f"{op.backward_name.removesuffix('_backward')} backward"
+            self.launch_backward = or_reference(self.backward_title, *op.launchers(backward=True))
             if op.backward_name not in _BACKWARDS:
                 _BACKWARDS[op.backward_name] = self.define_backward()
+            self.backward = _BACKWARDS[op.backward_name]
             differentiate(forward, self.keep_forward, self.gradient)
         in_float32(forward, *op.autocast)
 
@@ -78,38 +122,19 @@ class Definition:
         return y if y.stride() == room.stride() else room.copy_(y)
 
     # -- what a gradient keeps -------------------------------------------------------------------------
-    def keep(self, ctx: Any, values: Mapping[str, Any]) -> None:
-        """Keeps values by name: tensors as torch wants them kept, lists of them one by one."""
-        tensors, ctx.kept = list[Any](), dict(values)
-        for name, value in values.items():
-            if self.kinds.get(name, "Tensor").startswith("Tensor"):
-                start, several = len(tensors), isinstance(value, list)
-                tensors += value if several else [value]
-                ctx.kept[name] = slice(start, len(tensors)) if several else start
-        ctx.save_for_backward(*tensors)
-
-    def kept(self, ctx: Any) -> dict[str, Any]:
-        """The values that `keep` kept."""
-        tensors = ctx.saved_tensors
-        return {
-            name: tensors[value] if self.kinds.get(name, "Tensor").startswith("Tensor") else value
-            for name, value in ctx.kept.items()
-        }
-
     def keep_forward(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keeps what the gradient takes."""
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.mark_non_differentiable(*outputs[self.op.carries(*inputs) :])
         ctx.set_materialize_grads(False)
         ctx.facts = self.op.facts(*inputs)
-        values = dict(zip([*self.names, *self.results], [*inputs, *outputs], strict=True))
-        self.keep(ctx, {name: values[name] for name in self.saved if name in values})
+        self.forward_keeps.keep(ctx, (*inputs, *outputs))
 
     # -- gradient --------------------------------------------------------------------------------------
     def follow_rule(self, ctx: Any, *upstream: torch.Tensor | None) -> Any:
         """The gradients by the operator's own rule."""
         assert self.op.rule is not None
-        values = self.kept(ctx)
+        values = self.forward_keeps.values_of(ctx)
         if all(dy is None for dy in upstream):
             lists = {name: [None] * len(value) for name, value in values.items() if isinstance(value, tuple)}
             return tuple(lists.get(name) for name in self.names)
@@ -120,20 +145,25 @@ class Definition:
         """The gradients by the backward operator."""
         if dy is None:
             return (None,) * len(self.names)
-        values = self.kept(ctx)
-        needs = [bool(ctx.needs_input_grad[self.names.index(name)]) for name in self.graded]
-        told = {f"{name}_gradient": needed for name, needed in zip(self.graded, needs, strict=True)}
-        values = {"needs": needs} | told | values
-        grads = _BACKWARDS[self.op.backward_name](dy, *(values[name] for name in self.saved))
+        values = self.forward_keeps.values_of(ctx)
+        if self.forward_keeps.told:
+            needs = [bool(ctx.needs_input_grad[at]) for at in self.graded_at]
+            values["needs"] = needs
+            values.update(zip([told for _, told in self.told], needs, strict=True))
+        grads = self.backward(dy, *[values[name] for name in self.saved])
         gradient_of = dict(zip(self.graded, grads if len(self.graded) > 1 else (grads,), strict=True))
-        wanted = self.wanted({name: values[name] for name in self.saved})
-        return tuple(gradient_of[name] if name in wanted else None for name in self.names)
+        wanted = self.wanted(values)
+        return tuple([gradient_of[name] if name in wanted else None for name in self.names])
 
     def wanted(self, values: Mapping[str, Any]) -> list[str]:
-        """The names of the inputs whose gradients the backward computes: those that are there and asked for."""
-        needs = zip(self.graded, values.get("needs", [True] * len(self.graded)), strict=True)
-        asked = [name for name, needed in needs if needed and values.get(f"{name}_gradient", True)]
-        return [name for name in asked if values.get(name, name) is not None]
+        """The names of the inputs whose gradients the backward computes: those that are there and asked for.
+
+        A backward that is not told which gradients are asked for computes all of them.
+        """
+        there = [name for name, told in self.told if values.get(told, True) and values.get(name, name) is not None]
+        if "needs" not in values:
+            return there
+        return [name for name, needed in zip(self.graded, values["needs"], strict=True) if needed and name in there]
 
     # -- backward operator -----------------------------------------------------------------------------
     def define_backward(self) -> Any:
@@ -149,13 +179,14 @@ class Definition:
         """One gradient for each of the operator's `gradients`, an empty tensor where none is wanted."""
         values = dict(zip(self.saved, saved, strict=True))
         inputs, results, options = self.op.call_of(values)
-        name = f"{self.op.backward_name.removesuffix('_backward')} backward"
-        grads = or_reference(name, *self.op.launchers(backward=True))(dy, inputs, results, **options)
+        grads = self.launch_backward(dy, inputs, results, **options)
         gradient_of = dict(zip(self.op.input_names, grads, strict=False))
 
         def placed(which: str, x: torch.Tensor) -> torch.Tensor:
             if gradient_of[which] is None:
-                raise RuntimeError(f"{name}: the launcher returned no gradient for an input that has one")
+                raise RuntimeError(
+                    f"{self.backward_title}: the launcher returned no gradient for an input that has one"
+                )
             return self.place(gradient_of[which], x if which in self.laid else None)
 
         return self.answer(values, placed)
@@ -180,11 +211,11 @@ class Definition:
     def keep_backward(self, ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
         """Keeps what the second gradient takes."""
         ctx.set_materialize_grads(False)
-        self.keep(ctx, dict(zip([self.op.upstream, *self.saved], inputs, strict=True)))
+        self.backward_keeps.keep(ctx, inputs)
 
     def second_gradient(self, ctx: Any, *upstream: torch.Tensor | None) -> Any:
         """The gradients of the backward's arguments, by plain torch."""
-        values = self.kept(ctx)
+        values = self.backward_keeps.values_of(ctx)
         dy, wanted = values.pop(self.op.upstream), self.wanted(values)
         if self.op.by_reference:
             ddy, gradient_of = self.through_reference(dy, values, upstream)
