@@ -30,7 +30,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 
-from burn_kernels.errors import KernelShapeError
+from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import check, describe, runs_kernel
 
 __all__ = ["Launcher", "Shapes", "launcher"]
@@ -67,29 +67,47 @@ def launcher(
     def decorate(function: Callable[P, R]) -> Launcher[P, R]:
         shapes = Shapes(table)
         signature = inspect.signature(function)
-        first = list(signature.parameters)
-        # the tensors are parameters by position: picked from the arguments at once, by name where the call names them
-        places = [first.index(name) for name in shapes.names]
-        named, most = list(zip(places, shapes.names, strict=True)), max(places) + 1
-        beside = places == list(range(places[0], most))
-        pick: Any = operator.itemgetter(slice(places[0], most)) if beside else operator.itemgetter(*places)
+        parameters = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+        # the tensors are parameters by position: those of the table are picked from the arguments at once
+        places = [list(signature.parameters).index(name) for name in shapes.names]
+        end = max(places) + 1
+        beside = places == list(range(places[0], end))
+        pick: Any = operator.itemgetter(slice(places[0], end)) if beside else operator.itemgetter(*places)
+        most = max([end, *[at + 1 for at, p in enumerate(parameters) if "torch.Tensor" in str(p.annotation)]])
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-            if len(args) >= most:
-                tensors = pick(args)
-            else:
-                tensors = [args[at] if at < len(args) else kwargs.get(name) for at, name in named]
-                if tensors[shapes.anchor] is None:
-                    signature.bind(*args, **kwargs)  # raises for an argument that is missing
+            # the options' check and the reference may call tensors otherwise, and have them by position
+            given = args if len(args) >= most else (*args, *by_position(args, kwargs))
+            tensors = pick(given)
             if not shapes.fit(tensors):
+                require_arguments(given, kwargs)
                 shapes.refuse(op, tensors)
-            if options is not None:
-                options(op, *args, **kwargs)
-            if runs_kernel(op, tensors[shapes.anchor]):
-                return function(*args, **kwargs)
-            kwargs.pop("config", None)
-            return launched.reference(*args, **kwargs)
+            try:
+                if options is not None:
+                    options(op, *given, **kwargs)
+                if runs_kernel(op, tensors[shapes.anchor]):
+                    return function(*given, **kwargs)
+                if not kwargs.keys() <= signature.parameters.keys():
+                    require_arguments(given, kwargs)  # references may take others
+                kwargs.pop("config", None)
+                return launched.reference(*given, **kwargs)
+            except TypeError:
+                require_arguments(given, kwargs)
+                raise
+
+        def by_position(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+            """Takes the arguments behind `args`, up to the last tensor, out of those by name."""
+            for parameter in parameters[len(args) : most]:
+                if parameter.name not in kwargs and parameter.default is inspect.Parameter.empty:
+                    require_arguments(args, kwargs)
+            return [kwargs.pop(p.name, p.default) for p in parameters[len(args) : most]]
+
+        def require_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError:
+                function(*args, **kwargs)  # raises: the message names the function that was called
 
         launched: Any = call
         launched.op, launched.reference = op, reference
@@ -127,7 +145,8 @@ class Shapes:
     def fit(self, tensors: Sequence[torch.Tensor | None]) -> bool:
         """Tells if the tensors of a call have the shapes and element types of the table, and lie on one device."""
         anchor = tensors[self.anchor]
-        assert anchor is not None
+        if anchor is None:
+            return False
         shape, dtype, index, on_cuda = anchor.shape, anchor.dtype, anchor.get_device(), anchor.is_cuda
         if len(shape) < self.least or not (dtype.is_floating_point and (self.starred or len(shape) == self.least)):
             return False
@@ -139,6 +158,8 @@ class Shapes:
                 continue
             if x.get_device() != index or x.is_cuda is not on_cuda or (is_alike and x.dtype is not dtype):
                 return False
+            if not on_cuda and x.device != anchor.device:  # of a CPU and of tensors without memory the number is one
+                return False
             if number >= 0 and x.shape != shapes[number]:
                 return False
         return True
@@ -148,11 +169,17 @@ class Shapes:
         return [shape, *[pattern(shape) for pattern in self.patterns]]
 
     def refuse(self, op: str, tensors: Sequence[torch.Tensor | None]) -> None:
-        """Raises: KernelShapeError, KernelDTypeError, KernelDeviceError for tensors that do not fit."""
+        """Raises: KernelShapeError, KernelDTypeError, KernelDeviceError, KernelArgumentError, by what does not fit."""
         named = dict(zip(self.names, tensors, strict=True))
-        anchor = tensors[self.anchor]
-        assert anchor is not None
-        count, name = anchor.dim(), self.names[self.anchor]
+        anchor, name = tensors[self.anchor], self.names[self.anchor]
+        if anchor is None:
+            raise KernelArgumentError(
+                f"{op}: there is no {name}",
+                given=describe(named) or "None",
+                expected=f"a tensor {name} ({', '.join(self.axes)})",
+                mend="leave out other tensors, if any: this one gives them their sizes",
+            )
+        count = anchor.dim()
         if count < self.least or not (self.starred or count == self.least):
             missing = [axis for axis in self.axes if not axis.startswith("*")][count:]
             raise KernelShapeError(

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 import torch
 
-from burn_kernels import KernelArgumentError, KernelDTypeError, KernelShapeError
+from burn_kernels import (
+    KernelArgumentError,
+    KernelDeviceError,
+    KernelDTypeError,
+    KernelShapeError,
+    reduce,
+    rope,
+    softmax,
+)
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.launch import H200, recording
 from burn_kernels.launcher import Shapes, launcher
@@ -91,8 +100,52 @@ def test_both_are_refused_the_same_arguments(kernels: bool) -> None:
         call(torch.ones(2, 3), 3)
     with pytest.raises(KernelDTypeError, match=r"(?s)toy: the element types.*int64.*one float type for x.*x\.to"):
         call(torch.ones(2, 3, dtype=torch.int64), 2)
-    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
-        toy(n=2)  # type: ignore[call-arg]  # that is the fault
+    with pytest.raises(KernelArgumentError, match=r"(?s)toy: there is no x.*None.*a tensor x \(\*batch, cols\)"):
+        call(None, 2)  # type: ignore[arg-type]  # that is the fault
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "message"),
+    [
+        ((), {"n": 2}, r"^toy\(\) missing 1 required positional argument: 'x'"),
+        ((torch.ones(1, 1),), {}, r"^toy\(\) missing 1 required positional argument: 'n'"),
+        ((torch.ones(1, 1), 2), {"m": 3}, r"^toy\(\) got an unexpected keyword argument 'm'"),
+        ((torch.ones(1, 1), 2, 3), {}, r"^toy\(\) takes 2 positional arguments but 3 were given"),
+    ],
+)
+def test_arguments_that_do_not_fit_the_function_are_refused_under_its_name(
+    args: tuple[Any, ...], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        toy(*args, **options)
+
+
+def test_a_reference_that_takes_more_hides_no_mistake() -> None:
+    @launcher("loose", "x (*batch, cols)", reference=lambda x, **others: x)
+    def loose(x: torch.Tensor, *, config: object = None) -> torch.Tensor:
+        return x
+
+    with pytest.raises(TypeError, match=r"loose\(\) got an unexpected keyword argument 'm'"):
+        loose(torch.ones(1, 1), m=3)  # type: ignore[call-arg]  # that is the fault
+
+
+@pytest.mark.parametrize("back", [reduce.var_backward, reduce.logsumexp_backward, reduce.extreme_backward])
+def test_tensors_may_be_called_by_the_names_of_the_function(back: Any) -> None:
+    dy, x = torch.ones(4), torch.randn(4, 8)
+    third = x.amax(1)
+    kept = {list(inspect.signature(back).parameters)[2]: third}
+    torch.testing.assert_close(back(dy, x=x, dim=1, **kept), back(dy, x, third, 1))
+
+
+def test_rotations_back_may_be_called_by_the_names_of_their_gradients() -> None:
+    dq, cos, sin = torch.randn(2, 5, 3, 8), torch.randn(16, 4), torch.randn(16, 4)
+    torch.testing.assert_close(rope.backward(dq=dq, dk=None, cos=cos, sin=sin), rope.backward(dq, None, cos, sin))
+
+
+def test_a_tensor_without_memory_lies_not_on_the_cpu() -> None:
+    x = torch.ones(2, 3)
+    with pytest.raises(KernelDeviceError, match="softmax backward: the tensors lie on different devices"):
+        softmax.backward(x.to("meta"), x)
 
 
 def test_a_trial_runs_a_launcher_beside_its_reference() -> None:
