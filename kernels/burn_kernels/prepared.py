@@ -152,9 +152,14 @@ def kind_of(kernel: Any, device: int, arguments: Sequence[Any], how: tuple[Any, 
 @functools.lru_cache(maxsize=256)
 def holds_integers(group: type) -> bool:
     """Tells if a class is one of named tuples that declares each member as an integer."""
-    if not (issubclass(group, tuple) and hasattr(group, "_fields")):
+    fields: tuple[str, ...] | None = getattr(group, "_fields", None)
+    if not fields or not issubclass(group, tuple):
         return False
-    return all(hint is int for hint in get_type_hints(group).values())
+    try:
+        hints = get_type_hints(group)
+    except NameError:  # a hint that cannot be resolved from the class's module
+        return False
+    return all(hints.get(field) is int for field in fields)
 
 
 def known(kind: Kind, grid: tuple[int, ...], stream: int) -> Any:

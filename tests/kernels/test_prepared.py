@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import namedtuple
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -261,12 +262,12 @@ def test_a_tuple_of_integers_is_its_own_kind(stub: StubCuda, monkeypatch: pytest
 
 
 def test_only_named_tuples_of_integers_are_their_own_kind() -> None:
-    assert [prepared_module.holds_integers(kind) for kind in (_Sizes, _Mixed, tuple, int)] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+    assert prepared_module.holds_integers(_Sizes)
+    untold = namedtuple("untold", "rows scale")  # members of any type
+    unknown = namedtuple("unknown", "rows")
+    unknown.__annotations__ = {"rows": "NoSuchType"}
+    for kind in (_Mixed, tuple, int, untold, unknown):
+        assert not prepared_module.holds_integers(kind), kind
 
 
 def test_what_is_compiled_ahead_for_a_tuple_is_what_triton_launches(stub: StubCuda) -> None:
