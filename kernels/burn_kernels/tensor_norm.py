@@ -333,12 +333,11 @@ def _recall_table(tensors: list[torch.Tensor]) -> Table:
     """
     ordered = [x.contiguous() for x in tensors]
     key = tuple((x.data_ptr(), x.numel(), x.dtype, x.get_device()) for x in ordered)
-    if key not in _PARTS:
-        _PARTS[key] = table(ordered).parts
-        if len(_PARTS) > _MOST_PARTS:
-            _PARTS.popitem(last=False)
-    _PARTS.move_to_end(key)
-    return Table(ordered, _PARTS[key])
+    parts = _PARTS.pop(key, None)  # in one step, as another thread may take an entry out
+    _PARTS[key] = parts = table(ordered).parts if parts is None else parts
+    if len(_PARTS) > _MOST_PARTS:
+        _PARTS.popitem(last=False)
+    return Table(ordered, parts)
 
 
 def _plain_factor(tensors: Tensors, most: float, order: float) -> tuple[torch.Tensor, torch.Tensor]:
