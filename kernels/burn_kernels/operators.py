@@ -78,6 +78,8 @@ class Operator:
     """Whether code in `burn_kernels.torch` defines it: its gradient is more than this can say."""
     images: bool = False
     """Whether its first argument is images."""
+    drops_unseeded: bool = False
+    """Whether it drops without a seed too, by key 0 and stream 0; others drop nothing then."""
     far: str = ""
     """The names of the arguments whose rows may lie anywhere in memory: `check` sets them 2^30 elements apart."""
     autocast: tuple[str, ...] = ()
@@ -123,18 +125,19 @@ class Operator:
     def call_of(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
         """Inputs, results and options of values by name; what is not there is None, or no option.
 
-        Without a seed nothing is dropped.
+        Without a seed nothing is dropped, but for operators that say so.
         """
         options = dict(values)
         inputs = tuple([options.pop(name, None) for name in self.input_names])
         results = tuple([options.pop(name, None) for name in self.result_names])
         if "seed" in options:
             seed = options.pop("seed")
-            if seed is None or not options["prob"]:
-                options["prob"], numbers = 0.0, (0, 0)
+            if seed is not None and options["prob"]:
+                options["key"], options["stream"] = numbers_of(self.name, seed)
             else:
-                numbers = numbers_of(self.name, seed)
-            options["key"], options["stream"] = numbers
+                options["key"] = options["stream"] = 0
+                if not self.drops_unseeded:
+                    options["prob"] = 0.0
         return inputs, results, self.options(options)
 
 

@@ -331,6 +331,7 @@ SPEC = register(
                 twin=lambda *inputs, **options: _without_backward(reference)(*inputs, **options)[0],
                 room=room_like,
                 laid="q k v",
+                drops_unseeded=True,
             ),
         ),
     )
@@ -360,6 +361,7 @@ PACKED_SPEC = register(
                 gradients="q k v",
                 saved=f"y lse q k v q_starts k_starts longest_q longest_k {_RULE_NAMES}",
                 twin=lambda *inputs, **options: reference_packed(*inputs, **options)[0],
+                drops_unseeded=True,
             ),
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -417,6 +418,52 @@ def test_vmap_goes_over_the_batch_one_by_one() -> None:
 def test_refusals(message: str, call: Callable[[], object]) -> None:
     with pytest.raises(KernelError, match=f"(?s){message}"):
         call()
+
+
+def test_attention_without_a_seed_drops_by_key_0() -> None:
+    rule = (None, False, "top_left", None, None)
+    y, _ = OPS.attention(*HEADS, None, None, None, *rule, 0.5, True)
+    expected, _ = OPS.attention(*HEADS, None, None, torch.tensor([0, 0]), *rule, 0.5, True)
+    kept, _ = OPS.attention(*HEADS, None, None, None, *rule, 0.0, True)
+    assert torch.equal(y, expected)
+    assert not torch.equal(y, kept)
+    packed = (*PACKED, 3, 3)
+    y, _ = OPS.attention_packed(*packed, None, *rule, 0.5)
+    expected, _ = OPS.attention_packed(*packed, torch.tensor([0, 0]), *rule, 0.5)
+    assert torch.equal(y, expected)
+    grads, others = (
+        torch.autograd.grad(OPS.attention(*HEADS, None, None, seed, *rule, 0.5, True)[0].sum(), HEADS)
+        for seed in (None, torch.tensor([0, 0]))
+    )
+    for grad, other in zip(grads, others, strict=True):
+        assert torch.equal(grad, other)
+
+
+@pytest.mark.parametrize(
+    ("call", "most"),
+    [
+        (lambda: OPS.activation(X, "gelu"), 55),  # 53, and 70 where values were looked up by name in each call
+        (lambda: OPS.layer_norm(X, W, B, 1e-5)[0], 72),
+    ],
+)
+def test_a_declared_operator_costs_few_calls(call: Callable[[], torch.Tensor], most: int) -> None:
+    def forward_and_backward() -> None:
+        y = call()
+        torch.autograd.grad(y, (X, W, B), torch.ones_like(y), allow_unused=True)
+
+    count = 0
+
+    def note(frame: Any, event: str, _: object) -> None:
+        nonlocal count
+        count += event == "call" and "burn_kernels" in frame.f_code.co_filename
+
+    forward_and_backward()
+    sys.setprofile(note)
+    try:
+        forward_and_backward()
+    finally:
+        sys.setprofile(None)
+    assert 10 < count <= most
 
 
 @pytest.mark.gpu
