@@ -78,22 +78,22 @@ def launcher(
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             # the options' check and the reference may call tensors otherwise, and have them by position
-            given = args if len(args) >= most else (*args, *by_position(args, kwargs))
-            tensors = pick(given)
+            arguments = args if len(args) >= most else (*args, *by_position(args, kwargs))
+            tensors = pick(arguments)
             if not shapes.fit(tensors):
-                require_arguments(given, kwargs)
+                require_arguments(arguments, kwargs)
                 shapes.refuse(op, tensors)
             try:
                 if options is not None:
-                    options(op, *given, **kwargs)
+                    options(op, *arguments, **kwargs)
                 if runs_kernel(op, tensors[shapes.anchor]):
-                    return function(*given, **kwargs)
+                    return function(*arguments, **kwargs)
                 if not kwargs.keys() <= signature.parameters.keys():
-                    require_arguments(given, kwargs)  # references may take others
+                    require_arguments(arguments, kwargs)  # references may take others
                 kwargs.pop("config", None)
-                return launched.reference(*given, **kwargs)
+                return launched.reference(*arguments, **kwargs)
             except TypeError:
-                require_arguments(given, kwargs)
+                require_arguments(arguments, kwargs)
                 raise
 
         def by_position(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -177,7 +177,7 @@ class Shapes:
                 f"{op}: there is no {name}",
                 given=describe(named) or "None",
                 expected=f"a tensor {name} ({', '.join(self.axes)})",
-                mend="leave out other tensors, if any: this one gives them their sizes",
+                mend="pass it: the sizes of the other tensors follow from it",
             )
         count = anchor.dim()
         if count < self.least or not (self.starred or count == self.least):

@@ -79,7 +79,7 @@ class Operator:
     images: bool = False
     """Whether its first argument is images."""
     drops_unseeded: bool = False
-    """Whether it drops without a seed too, by key 0 and stream 0; others drop nothing then."""
+    """It drops without a seed too, by key 0 and stream 0; others drop nothing then."""
     far: str = ""
     """The names of the arguments whose rows may lie anywhere in memory: `check` sets them 2^30 elements apart."""
     autocast: tuple[str, ...] = ()

@@ -35,8 +35,8 @@ class Kept:
 
     def __init__(self, names: list[str], given: list[str], kinds: Mapping[str, str]) -> None:
         there = [name for name in names if name in given]
-        self.told = len(there) < len(names)
-        """Whether the backward takes what only its call tells: which gradients are asked for."""
+        self.lacks_needs = len(there) < len(names)
+        """The backward takes what only its own call knows, too: the gradients that are asked for."""
         self.tensors = [name for name in there if kinds.get(name, "Tensor").startswith("Tensor")]
         self.others = [name for name in there if name not in self.tensors]
         self.tensors_at = [given.index(name) for name in self.tensors]
@@ -77,7 +77,7 @@ class Definition:
             self.names[: self.count] == op.input_names and "seed" not in self.names and op.options is as_given
         )
         self.graded_at = [self.names.index(name) for name in self.graded]
-        self.told = [(name, f"{name}_gradient") for name in self.graded]
+        self.need_names = [f"{name}_gradient" for name in self.graded]
         self.forward_keeps = Kept(self.saved, [*self.names, *self.results], self.kinds)
         self.backward_keeps = Kept([op.upstream, *self.saved], [op.upstream, *self.saved], self.kinds)
         self.launch = or_reference(op.name.replace("_backward", " backward"), *op.launchers())
@@ -146,10 +146,10 @@ class Definition:
         if dy is None:
             return (None,) * len(self.names)
         values = self.forward_keeps.values_of(ctx)
-        if self.forward_keeps.told:
+        if self.forward_keeps.lacks_needs:
             needs = [bool(ctx.needs_input_grad[at]) for at in self.graded_at]
             values["needs"] = needs
-            values.update(zip([told for _, told in self.told], needs, strict=True))
+            values.update(zip(self.need_names, needs, strict=True))
         grads = self.backward(dy, *[values[name] for name in self.saved])
         gradient_of = dict(zip(self.graded, grads if len(self.graded) > 1 else (grads,), strict=True))
         wanted = self.wanted(values)
@@ -160,7 +160,8 @@ class Definition:
 
         A backward that is not told which gradients are asked for computes all of them.
         """
-        there = [name for name, told in self.told if values.get(told, True) and values.get(name, name) is not None]
+        pairs = zip(self.graded, self.need_names, strict=True)
+        there = [name for name, need in pairs if values.get(need, True) and values.get(name, name) is not None]
         if "needs" not in values:
             return there
         return [name for name, needed in zip(self.graded, values["needs"], strict=True) if needed and name in there]
