@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import linecache
 from collections.abc import Iterator
@@ -11,8 +12,14 @@ from typing import Any, Final, final
 
 __all__ = ["Source", "compile_file", "compile_text"]
 
+_MOST: Final = 4096
+"""Texts that are kept for tracebacks, and whose code is kept."""
 
-@functools.lru_cache(maxsize=4096)
+_shown: Final[collections.deque[str]] = collections.deque()
+"""The names of the texts that `linecache` holds, the oldest first."""
+
+
+@functools.lru_cache(maxsize=_MOST)
 def compile_text(text: str, title: str) -> CodeType:
     """The code of a text, whose lines tracebacks show."""
     return compile_file(text, f"<burn_torch {title} {abs(hash(text)):x}>")
@@ -20,7 +27,11 @@ def compile_text(text: str, title: str) -> CodeType:
 
 def compile_file(text: str, filename: str) -> CodeType:
     """The code of a text that lies in no file, whose lines tracebacks show."""
+    if filename not in linecache.cache:
+        _shown.append(filename)
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    while len(_shown) > _MOST:  # of programs that are compiled for ever, the oldest lose their lines
+        linecache.cache.pop(_shown.popleft(), None)
     return compile(text, filename, "exec")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import linecache
 import traceback
 from typing import Any
 
 import pytest
 
+from burn_torch.core import source as sources
 from burn_torch.core.source import Source
 
 
@@ -47,3 +49,13 @@ def test_a_block_ends_where_what_writes_it_raises() -> None:
         raise KeyError("f")
     source.add("x = 1")
     assert source.text.splitlines()[-1] == "x = 1"
+
+
+def test_texts_for_tracebacks_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_shown", type(sources._shown)())
+    monkeypatch.setattr(sources, "_MOST", 8)
+    names = [f"<burn_torch text {number}>" for number in range(20)]
+    for name in names:
+        sources.compile_file("x = 1", name)
+        sources.compile_file("x = 1", name)  # again: no second place in the list
+    assert [name for name in names if name in linecache.cache] == names[-8:]
