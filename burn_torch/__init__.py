@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import threading
 from types import ModuleType
 from typing import Any, Final
 
@@ -87,7 +88,32 @@ _HOME: Final = {name: home for home, names in _EXPORTS.items() for name in names
 __all__ = ["__version__", *_HOME, *_PACKAGES]  # noqa: PLE0604  # strings all: the names above
 
 
-_WITHOUT_TORCH: Final = ("cli", "config", "core", "monitor", "symbolic")
+_WITHOUT_TORCH: Final = ("cli", "config", "core", "data", "monitor", "symbolic")
+
+
+class _Pause:
+    """Pauses the collector of garbage while any thread imports; the last one to leave starts it again if it ran."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._was_enabled = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._count == 0:
+                self._was_enabled = gc.isenabled()
+            self._count += 1
+            gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._count -= 1
+            if self._count == 0 and self._was_enabled:
+                gc.enable()
+
+
+_paused: Final = _Pause()
 
 
 def _import(name: str) -> ModuleType:
@@ -98,13 +124,8 @@ def _import(name: str) -> ModuleType:
     """
     if name.partition(".")[0] not in _WITHOUT_TORCH:
         importlib.import_module("torch")
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with _paused:
         return importlib.import_module(f"burn_torch.{name}")
-    finally:
-        if is_enabled:
-            gc.enable()
 
 
 def __getattr__(name: str) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,33 @@ def test_a_first_tensor_imports_few_families_of_rows(first_tensor: set[str]) -> 
 
 def test_a_first_tensor_imports_nothing_heavy_of_others(first_tensor: set[str]) -> None:
     assert first_tensor.isdisjoint({"numpy.random", "sympy", "sqlite3", "urllib3", "matplotlib"})
+
+
+def test_operators_of_onnx_are_imported_without_docstrings() -> None:
+    code = "import burn_torch.onnx.operators.elementwise as of; print(of.PLAIN['exp'])"
+    done = subprocess.run([sys.executable, "-OO", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["Exp"], done.stderr
+
+
+def test_datasets_need_no_torch() -> None:
+    assert "torch" not in modules_after("import burn_torch\nburn_torch.data")
+
+
+def test_imports_of_several_threads_leave_the_collector_as_it_was() -> None:
+    import burn_torch
+
+    for was_enabled in (True, False):
+        gc.enable() if was_enabled else gc.disable()
+        try:
+            first, second = ExitStack(), ExitStack()
+            first.enter_context(burn_torch._paused)
+            second.enter_context(burn_torch._paused)  # in another thread, which ends later
+            first.close()
+            assert not gc.isenabled()
+            second.close()
+            assert gc.isenabled() == was_enabled
+        finally:
+            gc.enable()
 
 
 def test_help_imports_neither_arrays_nor_rows_nor_what_reads_packages() -> None:

@@ -33,7 +33,7 @@ def _plain(op: str, name: str, row: Any, written: str | None) -> Entry:
         return row(x)
 
     function.__name__ = name
-    function.__doc__ = row.__doc__.partition("\n")[0]
+    function.__doc__ = (row.__doc__ or "").partition("\n")[0]  # python -OO drops it
     return operator(op, written=written)(function)
 
 
