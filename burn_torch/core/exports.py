@@ -51,6 +51,7 @@ def export_lazily(scope: dict[str, object], homes: Mapping[str, str]) -> None:
         return value
 
     scope["__getattr__"] = resolve
+    scope["__dir__"] = lambda: sorted({*scope, *homes})
 
 
 def _in_order(name: str) -> tuple[int, str]:

@@ -17,3 +17,11 @@ def test_constants_come_first_then_classes_then_functions():
     scope = dict.fromkeys(["walk", "Alpha", "LIMIT", "X", "beta", "Zeta"], 0)
     list_exports(scope)
     assert scope["__all__"] == ["LIMIT", "Alpha", "X", "Zeta", "beta", "walk"]
+
+
+def test_names_that_are_imported_when_first_used_are_listed() -> None:
+    import burn_torch.backend
+    import burn_torch.graph
+
+    assert {"Fusion", "FusionWarning", "LibTorch"} <= {*dir(burn_torch.backend)}
+    assert {"Graph", "dead_code"} <= {*dir(burn_torch.graph)}
