@@ -8,7 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ForwardRef, Generic, TypeVar
 
 from burn_torch.config import Config
 from burn_torch.config.rules import Rules
@@ -66,7 +66,7 @@ def _init_of(cls: type[Config], layer: str) -> Callable[..., Any]:
 
     init.__module__, init.__qualname__ = cls.__module__, f"{cls.__qualname__}.init"
     init.__doc__ = f"The {layer}; it has no parameters, so the device does not matter."
-    init.__annotations__["return"] = layer
+    init.__annotations__["return"] = ForwardRef(layer, module=cls.__module__)
     return init
 
 

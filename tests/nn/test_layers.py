@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,13 @@ Rng = np.random.Generator
 def affine(twin: Any, *names: str) -> dict[str, Any]:
     """weight and bias under our names."""
     return {ours: (getattr(twin, theirs), same) for ours, theirs in zip(names, ("weight", "bias"), strict=False)}
+
+
+# -- configurations ------------------------------------------------------------------------------------------
+def test_init_of_every_configuration_says_which_layer_it_makes() -> None:
+    inits = [getattr(kind, "init", None) for name, kind in vars(nn).items() if name.endswith("Config")]
+    layers = {typing.get_type_hints(init)["return"] for init in inits if init is not None}
+    assert {nn.Linear, nn.Dropout, nn.AdaptiveAvgPool2d, nn.HuberLoss} <= layers
 
 
 # -- linear --------------------------------------------------------------------------------------------------
