@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import queue
-import select
+import selectors
 import subprocess
 import threading
 import time
@@ -148,14 +148,15 @@ class Workers:
     def _line(self, process: subprocess.Popen[bytes]) -> bytes:
         assert process.stdout is not None
         until, text = time.monotonic() + self._patience_s, b""
-        while not text.endswith(b"\n"):
-            there, _, _ = select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))
-            if not there:
-                raise TimeoutError(f"no answer within {self._patience_s:.0f} s")
-            part = os.read(process.stdout.fileno(), 65_536)
-            if not part:
-                raise EOFError("no answer")
-            text += part
+        with selectors.DefaultSelector() as selector:  # select.select refuses the files from number 1024 on
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while not text.endswith(b"\n"):
+                if not selector.select(max(0.0, until - time.monotonic())):
+                    raise TimeoutError(f"no answer within {self._patience_s:.0f} s")
+                part = os.read(process.stdout.fileno(), 65_536)
+                if not part:
+                    raise EOFError("no answer")
+                text += part
         return text
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:

@@ -143,6 +143,22 @@ def test_workers_that_die_hang_or_lie_leave_no_process_and_no_error(
     assert all(worker.returncode is not None for worker in started), "waited for: no zombie"
 
 
+def test_workers_answer_a_process_with_more_than_1024_open_files() -> None:
+    program = "import json, sys\nfor line in sys.stdin: print(json.dumps({'why_not': ''}), flush=True)"
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("no more files may be opened")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert compiling.compiled_at_once([{"hash": "1"}], 1, 20.0, (sys.executable, "-c", program)) == 1
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_an_interrupted_wait_leaves_no_process(
     monkeypatch: pytest.MonkeyPatch, started: list[subprocess.Popen[bytes]]
 ) -> None:
