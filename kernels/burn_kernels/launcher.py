@@ -75,6 +75,8 @@ def launcher(
         pick: Any = operator.itemgetter(slice(places[0], end)) if beside else operator.itemgetter(*places)
         most = max([end, *[at + 1 for at, p in enumerate(parameters) if "torch.Tensor" in str(p.annotation)]])
 
+        run: Callable[..., R] = function
+
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             # the options' check and the reference may call tensors otherwise, and have them by position
@@ -87,7 +89,7 @@ def launcher(
                 if options is not None:
                     options(op, *arguments, **kwargs)
                 if runs_kernel(op, tensors[shapes.anchor]):
-                    return function(*arguments, **kwargs)
+                    return run(*arguments, **kwargs)
                 if not kwargs.keys() <= signature.parameters.keys():
                     require_arguments(arguments, kwargs)  # references may take others
                 kwargs.pop("config", None)
@@ -96,18 +98,18 @@ def launcher(
                 require_arguments(arguments, kwargs)
                 raise
 
-        def by_position(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        def by_position(args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
             """Takes the arguments behind `args`, up to the last tensor, out of those by name."""
             for parameter in parameters[len(args) : most]:
                 if parameter.name not in kwargs and parameter.default is inspect.Parameter.empty:
                     require_arguments(args, kwargs)
             return [kwargs.pop(p.name, p.default) for p in parameters[len(args) : most]]
 
-        def require_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def require_arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError:
-                function(*args, **kwargs)  # raises: the message names the function that was called
+                run(*args, **kwargs)  # raises: the message names the function that was called
 
         launched: Any = call
         launched.op, launched.reference = op, reference

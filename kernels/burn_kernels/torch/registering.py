@@ -43,7 +43,7 @@ class Kept:
         self.others_at = [given.index(name) for name in self.others]
         self.lists = any(kinds.get(name) == "Tensor[]" for name in self.tensors)
 
-    def keep(self, ctx: Any, values: tuple[Any, ...]) -> None:
+    def keep(self, ctx: Any, values: tuple[object, ...]) -> None:
         """Keeps what is named of all values."""
         tensors = [values[at] for at in self.tensors_at]
         if self.lists:
@@ -94,7 +94,7 @@ class Definition:
         in_float32(forward, *op.autocast)
 
     # -- forward ---------------------------------------------------------------------------------------
-    def run(self, *arguments: Any) -> Any:
+    def run(self, *arguments: Any) -> object:
         """The results of the launcher, or of the reference past its limits, laid as the fake says."""
         if self.straight:
             values = self.launch(
@@ -131,7 +131,7 @@ class Definition:
         self.forward_keeps.keep(ctx, (*inputs, *outputs))
 
     # -- gradient --------------------------------------------------------------------------------------
-    def follow_rule(self, ctx: Any, *upstream: torch.Tensor | None) -> Any:
+    def follow_rule(self, ctx: Any, *upstream: torch.Tensor | None) -> tuple[object, ...]:
         """The gradients by the operator's own rule."""
         assert self.op.rule is not None
         values = self.forward_keeps.values_of(ctx)
@@ -141,7 +141,7 @@ class Definition:
         gradient_of = dict(zip(self.graded, self.op.rule(values | {"facts": ctx.facts}, *upstream), strict=True))
         return tuple(gradient_of.get(name) for name in self.names)
 
-    def gradient(self, ctx: Any, dy: torch.Tensor | None, *_: object) -> Any:
+    def gradient(self, ctx: Any, dy: torch.Tensor | None, *_: object) -> tuple[object, ...]:
         """The gradients by the backward operator."""
         if dy is None:
             return (None,) * len(self.names)
@@ -176,7 +176,7 @@ class Definition:
         differentiate(backward, self.keep_backward, self.second_gradient)
         return backward
 
-    def run_backward(self, dy: torch.Tensor, *saved: Any) -> Any:
+    def run_backward(self, dy: torch.Tensor, *saved: object) -> object:
         """One gradient for each of the operator's `gradients`, an empty tensor where none is wanted."""
         values = dict(zip(self.saved, saved, strict=True))
         inputs, results, options = self.op.call_of(values)
@@ -192,7 +192,7 @@ class Definition:
 
         return self.answer(values, placed)
 
-    def fake_backward(self, dy: object, *saved: Any) -> Any:
+    def fake_backward(self, dy: object, *saved: object) -> object:
         """As `run_backward`, of tensors that hold nothing."""
 
         def room(which: str, x: torch.Tensor) -> torch.Tensor:
@@ -200,7 +200,7 @@ class Definition:
 
         return self.answer(dict(zip(self.saved, saved, strict=True)), room)
 
-    def answer(self, values: Mapping[str, Any], gradient_of: Callable[[str, torch.Tensor], torch.Tensor]) -> Any:
+    def answer(self, values: Mapping[str, Any], gradient_of: Callable[[str, torch.Tensor], torch.Tensor]) -> object:
         """The results of the backward: gradients, by name and input, and empty tensors."""
         first = next(x for x in values.values() if isinstance(x, torch.Tensor))
         wanted = self.wanted(values)
@@ -214,7 +214,7 @@ class Definition:
         ctx.set_materialize_grads(False)
         self.backward_keeps.keep(ctx, inputs)
 
-    def second_gradient(self, ctx: Any, *upstream: torch.Tensor | None) -> Any:
+    def second_gradient(self, ctx: Any, *upstream: torch.Tensor | None) -> tuple[object, ...]:
         """The gradients of the backward's arguments, by plain torch."""
         values = self.backward_keeps.values_of(ctx)
         dy, wanted = values.pop(self.op.upstream), self.wanted(values)
