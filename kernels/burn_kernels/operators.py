@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from burn_kernels.errors import KernelDeviceError
+from burn_kernels.errors import KernelArgumentError, KernelDeviceError
 from burn_kernels.launch import describe
 
 __all__ = ["Operator", "as_given", "leaf", "like", "nothing", "numbers_of"]
@@ -132,6 +132,13 @@ class Operator:
         results = tuple([options.pop(name, None) for name in self.result_names])
         if "seed" in options:
             seed = options.pop("seed")
+            if seed is None and "Tensor seed" in self.schema:
+                raise KernelArgumentError(
+                    f"{self.name}: there is no seed",
+                    given="None",
+                    expected="two int64 numbers, key and stream, on the CPU",
+                    mend="torch.randint(2**63 - 1, (2,))",
+                )
             if seed is not None and options["prob"]:
                 options["key"], options["stream"] = numbers_of(self.name, seed)
             else:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
 import burn_kernels.torch as bk
-from burn_kernels import KernelDeviceError, KernelError, KernelLimitError
+from burn_kernels import KernelArgumentError, KernelDeviceError, KernelError, KernelLimitError
 from burn_kernels.reduce import KINDS
 from burn_kernels.rope import turns
 from burn_kernels.torch import defining, losses
@@ -464,6 +464,11 @@ def test_a_declared_operator_costs_few_calls(call: Callable[[], torch.Tensor], m
     finally:
         sys.setprofile(None)
     assert 10 < count <= most
+
+
+def test_dropout_without_a_seed_is_refused() -> None:
+    with pytest.raises(KernelArgumentError, match=r"(?s)dropout: there is no seed.*None.*key and stream.*randint"):
+        OPS.dropout(torch.ones(3), 0.5, None)
 
 
 @pytest.mark.gpu
