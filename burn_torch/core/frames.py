@@ -27,7 +27,7 @@ PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parents[1])
 _ours: tuple[str, ...] = (PACKAGE_DIRECTORY + os.sep, "<")
 _PROGRAMS: Final = tuple(
     os.path.join(PACKAGE_DIRECTORY, "cli", name)  # noqa: PTH118  # compared with what frames say, as text
-    for name in ("recipes" + os.sep, "image_classification.py", "tabular.py")
+    for name in ("recipes" + os.sep, "recipe_model.py", "image_classification.py", "tabular.py")
 )
 """Models and steps of the recipes: programs over this package, whose lines say where a number came from."""
 

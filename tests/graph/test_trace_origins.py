@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -282,3 +283,12 @@ def test_code_beside_the_package_is_the_users() -> None:
     assert is_users(f"{PACKAGE_DIRECTORY}_experiments/train.py")
     assert not is_users(f"{PACKAGE_DIRECTORY}/nn/linear.py")
     assert not is_users("<string>")
+
+
+def test_steps_of_recipes_are_programs_of_users() -> None:
+    names = ("digits", "image_folder", "regression", "text_classification", "text_generation")
+    recipes = [importlib.import_module(f"burn_torch.cli.recipes.{name}") for name in names]
+    models = [kind for recipe in recipes for kind in vars(recipe).values() if hasattr(kind, "train_step")]
+    files = {getattr(kind, step).__code__.co_filename for kind in models for step in ("train_step", "valid_step")}
+    assert any(file.endswith("recipe_model.py") for file in files)
+    assert [file for file in files if not is_users(file)] == []
