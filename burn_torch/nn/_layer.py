@@ -14,7 +14,7 @@ from burn_torch.config import Config
 from burn_torch.config.rules import Rules
 from burn_torch.core.ambient import first_element
 from burn_torch.core.checking import on_error
-from burn_torch.core.errors import BurnTorchError, ShapeError
+from burn_torch.core.errors import BurnTorchError, MovedError, ShapeError
 from burn_torch.module import Content, DisplaySettings, Module, draw
 from burn_torch.module.initializer import Initializer
 from burn_torch.tensor import Device, Tensor
@@ -73,7 +73,10 @@ def _init_of(cls: type[Config], layer: str) -> Callable[..., Any]:
 # -- errors -------------------------------------------------------------------------------------------------
 def in_layer(err: BurnTorchError, layer: Module) -> BurnTorchError:
     """The error with a note of the layer it rose in: "in Linear(d_input=3, d_output=4, bias=True)"."""
-    content = layer.custom_content(Content(DisplaySettings(), type(layer).__name__))
+    try:
+        content = layer.custom_content(Content(DisplaySettings(), type(layer).__name__))
+    except MovedError:  # a compiled function has taken the layer over, as the error says
+        return err
     fields = [] if content is None else content.attributes
     shown_fields = (f"{name}={value.spec if isinstance(value, Tensor) else value}" for name, value in fields)
     note = f"in {type(layer).__name__}({', '.join(shown_fields)})"

@@ -6,7 +6,7 @@ import enum
 
 import pytest
 
-from burn_torch import Device, ShapeError, Tensor, nn
+from burn_torch import Device, MovedError, ShapeError, Tensor, compile, nn
 
 CPU = Device.cpu()
 
@@ -38,3 +38,13 @@ def test_a_configuration_of_ones_own_below_ours_knows_the_names_of_its_function(
 
     assert SoftEluConfig(alpha=2.0).to_dict() == {"alpha": 2.0, "kind": "Soft"}
     assert isinstance(SoftEluConfig().init(), nn.Elu)
+
+
+@pytest.mark.parametrize(("config", "shape"), [(nn.LinearConfig(2, 2), (1, 2)), (nn.BatchNormConfig(2), (1, 2, 3))])
+def test_a_layer_that_was_taken_over_raises_one_error(config: object, shape: tuple[int, ...]) -> None:
+    layer = config.init(CPU)  # type: ignore[attr-defined]  # a Config
+    x = Tensor.zeros(shape, CPU)
+    compile(lambda model, x: (model, model.forward(x).sum()), donate="model")(layer, x)
+    with pytest.raises(MovedError, match=f"this {type(layer).__name__} was used after") as caught:
+        layer.forward(x)
+    assert caught.value.__context__ is None
