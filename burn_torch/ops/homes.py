@@ -117,7 +117,7 @@ ROWS: Final = {
         "negative_log_likelihood", "cross_entropy", "cross_entropy_backward", "cross_entropy_with_probabilities",
         "binary_cross_entropy_with_logits", "binary_cross_entropy",
     ),
-    "burn_torch.ops.linear_gelu": (
+    "burn_torch.ops.gelu_products": (
         "linear_gelu", "matmul_gelu_backward",
     ),
     "burn_torch.ops.linear_losses": (

@@ -52,7 +52,7 @@ FAMILIES: Final = (
     "attending",
     "lookup",
     "losses",
-    "linear_gelu",
+    "gelu_products",
     "linear_losses",
     "collectives",
 )

@@ -22,7 +22,7 @@ from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.graph.verifier import verify
-from burn_torch.ops.linear_gelu import linear_gelu, matmul_gelu_backward
+from burn_torch.ops.gelu_products import linear_gelu, matmul_gelu_backward
 from burn_torch.optim import AdamWConfig, GradientsParams
 from examples.gpt2.gpt2 import Gpt2Config
 from tests.fusion.checking import made

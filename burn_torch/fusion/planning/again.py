@@ -28,8 +28,8 @@ from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.memory import memory_plan, peak_bytes
 from burn_torch.graph.transfers import in_order
 from burn_torch.graph.view import GraphView, first_free_id
+from burn_torch.ops.gelu_products import linear_gelu
 from burn_torch.ops.laws import Folds
-from burn_torch.ops.linear_gelu import linear_gelu
 from burn_torch.symbolic.sizes import size_hint
 
 __all__ = ["kept_less"]
