@@ -130,9 +130,9 @@ def _import(name: str) -> ModuleType:
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        found = getattr(_import(_HOME[name]), name)
-        globals()[name] = found
-        return found
+        value = getattr(_import(_HOME[name]), name)
+        globals()[name] = value
+        return value
     if name in _PACKAGES:
         return _import(name)
     from burn_torch.core.spellings import missing_from_package

@@ -1,1 +1,1 @@
-"""What everything else speaks of: element types, specs, tensor data, numbers, errors.  Imports numpy, never torch."""
+"""The words of all other packages: element types, specs, tensor data, numbers, errors.  Imports numpy, never torch."""

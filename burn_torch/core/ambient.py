@@ -1,4 +1,4 @@
-"""Where random operations find their key when nobody hands them one.
+"""The keys of random operations that are called without one.
 
 A random operation draws from (key, stream): the key says which run of random numbers, the stream which part of it.
 A step scope installs a source for its thread; outside any scope the thread's default source counts streams from the
@@ -27,7 +27,7 @@ _KEY_MASK: Final = (1 << 64) - 1
 
 
 class KeySource(Protocol):
-    """What a scope installs: it names the stream of each draw."""
+    """A source that a scope installs: it names the stream of each draw."""
 
     def next_key(self) -> tuple[int, int]:
         """A 64-bit key and a stream that no draw under this key has had."""
@@ -102,7 +102,7 @@ def first_element(shape: Sequence[int]) -> int:
 
 
 def innermost() -> KeySource | None:
-    """What `installed` put in place last on this thread and not yet taken away; None outside any scope."""
+    """The source that `installed` put in place last on this thread; None outside any scope."""
     return _state.sources[-1] if _state.sources else None
 
 

@@ -1,4 +1,4 @@
-"""What an annotation takes, in words and as a test of a value.
+"""Values that an annotation takes, in words and as a test.
 
 What it cannot say (`Any`, a type variable without a bound, a name of a module that is not loaded) is unchecked.
 """
@@ -46,7 +46,7 @@ OR_OF_TORCH: Final = "or a tensor of torch"
 
 @dataclass(frozen=True)
 class Taken:
-    """What a parameter takes: in words, and as a test of a value; what is of a class of `always` needs no test."""
+    """The values that a parameter takes: in words, and as a test; a value of a class in `always` needs none."""
 
     text: str
     fits: Callable[[Any], bool]
@@ -69,7 +69,7 @@ def between(low: float, high: float) -> Taken:
 
 
 def holds(taken: Taken, value: object) -> bool:
-    """Whether a value is taken; one that cannot be compared or measured is not.  Traced numbers are."""
+    """Tells if a value is taken; one that cannot be compared or measured is not.  Traced numbers are."""
     try:
         return taken.fits(value) or (getattr(value, "is_number", False) and taken.fits(0))
     except Exception:  # a comparison that the value does not know
@@ -150,7 +150,7 @@ _UNCHECKED: Final = (Any, object, inspect.Parameter.empty)
 
 @functools.lru_cache(maxsize=1024)
 def taken_by(annotation: object) -> Taken | None:
-    """What an annotation takes; None where it cannot be checked."""
+    """The values that an annotation takes; None where it cannot be checked."""
     if isinstance(annotation, TypeVar) and isinstance(annotation.__bound__, type):
         annotation = annotation.__bound__
     if isinstance(annotation, TypeVar) or any(annotation is one for one in _UNCHECKED):

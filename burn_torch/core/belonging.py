@@ -1,4 +1,4 @@
-"""Which run a thread works for, so that runs in several threads of one process do not hear each other."""
+"""The run that a thread works for, so that runs in several threads of one process do not hear each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RUN: Final[ContextVar[object | None]] = ContextVar("burn_torch_run", default=No
 
 @contextmanager
 def belonging() -> Iterator[None]:
-    """What this thread does until the block ends is done for a run of its own."""
+    """Until the block ends, this thread works for a run of its own."""
     with _working_for(object()):
         yield
 

@@ -1,4 +1,4 @@
-"""What functions take, checked once at the border from their annotations, and told in one error for all arguments.
+"""Arguments checked once at the border, from annotations: one error tells all faults of a call.
 
     @checked(num_epochs=at_least(1))
     def train(path: str | Path, num_epochs: int, callback: Callable[[int], None] | None = None) -> None: ...
@@ -115,12 +115,12 @@ def _check_class(
         if name == "__init__":
             if subject in hot or hasattr(cls, "__module_fields__"):  # a module checks its fields
                 continue
-            made = checked_after(function, subject, error, cls)
+            wrapper = checked_after(function, subject, error, cls)
         elif subject in hot or name in hot or (quick and not name.startswith(_BUILDERS) and wrapped_as is _itself):
-            made = checked_late(function, subject)
+            wrapper = checked_late(function, subject)
         else:
-            made = _checked_function(function, subject, error, {})
-        setattr(cls, name, wrapped_as(made))
+            wrapper = _checked_function(function, subject, error, {})
+        setattr(cls, name, wrapped_as(wrapper))
 
 
 _BUILDERS: Final = ("with_", "init", "visit_", "map_", "enter_", "exit_")
@@ -212,7 +212,7 @@ def checked_after(
 
 
 def checked_late(function: F, subject: str = "") -> F:
-    """Where the call has failed: for what is called in every step; 0.04 us a call."""
+    """Checks the arguments once a call has failed: for functions that run in every step; 0.04 us a call."""
     subject = subject or function.__qualname__
     find = _finder(function, subject, ArgumentError, {})
     look = getattr(function, _ON_ERROR, None)
@@ -261,7 +261,7 @@ def _finder(
     owner: type | None = None,
     tensors: bool = False,
 ) -> Finder:
-    """What finds the faults of a call's arguments, and words them in one error."""
+    """Returns a function that finds the faults of a call's arguments and words them in one error."""
     parameters: Mapping[str, inspect.Parameter] = {}
     places: list[str] = []
     rest: str | None = None
@@ -303,7 +303,7 @@ def _finder(
                 faults.append((name, value, fault.text))
         if not faults:
             return None
-        return _told(subject, faults, error, alone=len([name for name in parameters if name not in _OWNERS]) == 1)
+        return _error_of(subject, faults, error, alone=len([name for name in parameters if name not in _OWNERS]) == 1)
 
     return find
 
@@ -312,7 +312,7 @@ _NO_CLASS: Final = frozenset[type]()
 _OWNERS: Final = ("self", "cls")
 
 
-def _told(
+def _error_of(
     subject: str, faults: list[tuple[str, object, str]], error: type[BurnTorchError], *, alone: bool
 ) -> BurnTorchError:
     names = " and ".join(dict.fromkeys(name for name, _, _ in faults))

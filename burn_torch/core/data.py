@@ -98,7 +98,7 @@ class TensorData:
     def new(values: object, shape: Sequence[int], dtype: DType | None = None) -> TensorData:
         """From values in row-major order and a shape.  Raises: ShapeError where they are not as many."""
         flat = TensorData.of(values, dtype)
-        return TensorData(_shaped(flat.array.reshape(-1), _sizes(shape)), flat.dtype)
+        return TensorData(_reshape(flat.array.reshape(-1), _sizes(shape)), flat.dtype)
 
     @staticmethod
     @checked
@@ -154,7 +154,7 @@ class TensorData:
                 mend="check the element type; bf16 and f16 take two bytes, f32 four",
             )
         array = np.frombuffer(data, dtype.numpy.newbyteorder("<")).astype(dtype.numpy)
-        return TensorData(_shaped(array, tuple(shape)), dtype)
+        return TensorData(_reshape(array, tuple(shape)), dtype)
 
     @property
     def shape(self) -> Shape:
@@ -200,10 +200,10 @@ class TensorData:
             lost = np.isfinite(values) & ~np.isfinite(converted.values)
         if not lost.any():
             return converted
-        given = np.asarray(values)[lost]
+        lost_values = np.asarray(values)[lost]
         raise DTypeError(
             f"TensorData: {dtype} cannot hold {counted(int(lost.sum()), 'value')}",
-            given=f"{given.reshape(-1)[0]} among {self.shape} {self.dtype}",
+            given=f"{lost_values.reshape(-1)[0]} among {self.shape} {self.dtype}",
             expected=f"whole numbers from {low} to {high}"
             if dtype.is_int
             else f"numbers from {low:.6g} to {high:.6g}, infinities or NaN",
@@ -352,7 +352,7 @@ class TensorData:
 
 
 def is_of_torch(values: object) -> bool:
-    """Whether a value is a torch tensor; torch is not imported for it."""
+    """Tells if a value is a torch tensor; torch is not imported for it."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(values, torch.Tensor)
 
@@ -362,12 +362,12 @@ def _of_torch(tensor: Any) -> TensorData:
     torch = sys.modules["torch"]
     name = str(tensor.dtype).removeprefix("torch.")
     shape = "nested" if tensor.is_nested else tuple(tensor.shape)
-    given = f"a torch tensor {shape} of {name} on {tensor.device}"
+    described_tensor = f"a torch tensor {shape} of {name} on {tensor.device}"
     forward = torch.autograd.forward_ad
     if tensor.requires_grad or (forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None):
         raise ArgumentError(
             "TensorData: torch's autograd follows this tensor, and its gradients would end here",
-            given=f"{given} that {'requires grad' if tensor.requires_grad else 'carries a tangent'}",
+            given=f"{described_tensor} that {'requires grad' if tensor.requires_grad else 'carries a tangent'}",
             expected="a tensor without torch's graph",
             mend="pass tensor.detach(), or of a dual tensor forward_ad.unpack_dual(tensor).primal",
         )
@@ -380,7 +380,7 @@ def _of_torch(tensor: Any) -> TensorData:
     except (RuntimeError, TypeError, KeyError) as err:
         raise DTypeError(
             "TensorData: this torch tensor has no numbers of ours",
-            given=given,
+            given=described_tensor,
             expected="a dense tensor of floats, integers or truth values",
             mend="convert it in torch first: tensor.to_dense(), tensor.float(), tensor.to('cpu');"
             " read it outside of torch.func and of FakeTensorMode",
@@ -402,7 +402,7 @@ def _sizes(shape: Sequence[int]) -> Shape:
     return sizes
 
 
-def _shaped(flat: Array, shape: Shape) -> Array:
+def _reshape(flat: Array, shape: Shape) -> Array:
     if flat.size != math.prod(shape):
         raise ShapeError(
             "TensorData: the values do not fill the shape",

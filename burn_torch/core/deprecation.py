@@ -42,7 +42,7 @@ class BurnTorchDeprecationWarning(DeprecationWarning):
 
 @dataclass(frozen=True)
 class Deprecation:
-    """What is deprecated, since which release, in which release it goes, and what stands for it."""
+    """A deprecated name: since which release, in which release it goes, and what stands for it."""
 
     subject: str
     since: str

@@ -25,8 +25,8 @@ class _UnknownType(DTypeError, KeyError):
 
 
 def _unknown(value: object, expected: str) -> _UnknownType:
-    given, mend = described(value), "DType.F32, DType.I64, DType.BOOL, ... are the element types themselves"
-    return _UnknownType(explain("this names no element type", given=given, expected=expected, mend=mend))
+    shown, mend = described(value), "DType.F32, DType.I64, DType.BOOL, ... are the element types themselves"
+    return _UnknownType(explain("this names no element type", given=shown, expected=expected, mend=mend))
 
 
 @final
@@ -70,17 +70,17 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        """Whether gradients can flow through values of this type."""
+        """Tells if gradients can flow through values of this type."""
         return self.kind == "float"
 
     @property
     def is_int(self) -> bool:
-        """Whether it is a signed or unsigned integer type."""
+        """Tells if it is a signed or unsigned integer type."""
         return self.kind in ("int", "uint")
 
     @property
     def is_bool(self) -> bool:
-        """Whether it is the truth type."""
+        """Tells if it is the truth type."""
         return self.kind == "bool"
 
     @property

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration or an argument list, gathered place by place, and told in one error."""
+"""Faults of a configuration or an argument list, gathered place by place and told in one error."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class Place:
         parts = re.fullmatch(r"  given:    (.*)\n  expected: (.*)\n  mend:     (.*)", rest, re.DOTALL)
         if parts is None:
             return self.fault(what, given="as it stands", expected="values that the class accepts", mend="change them")
-        given, expected, mend = parts.groups()
-        self.faults.append(Fault(what, f"in {self.path}: {given}" if self.path else given, expected, mend))
+        shown, expected, mend = parts.groups()
+        self.faults.append(Fault(what, f"in {self.path}: {shown}" if self.path else shown, expected, mend))
         return INVALID
 
 
@@ -82,9 +82,9 @@ def raise_faults(subject: str, faults: Sequence[Fault], *, error: type[BurnTorch
     raise error(
         explain(
             f"{subject}: {len(faults)} faults",
-            given=_numbered(f"{fault.given}: {fault.what}" for fault in faults),
-            expected=_numbered(fault.expected for fault in faults),
-            mend=_numbered(fault.mend for fault in faults),
+            given=_number_lines(f"{fault.given}: {fault.what}" for fault in faults),
+            expected=_number_lines(fault.expected for fault in faults),
+            mend=_number_lines(fault.mend for fault in faults),
         )
     )
 
@@ -118,7 +118,7 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _numbered(lines: Iterable[str]) -> str:
+def _number_lines(lines: Iterable[str]) -> str:
     return "\n            ".join(f"[{number}] {line}" for number, line in enumerate(lines, start=1))
 
 

@@ -21,7 +21,7 @@ from typing import IO, Final
 __all__ = ["Disk", "append_to", "make_folder", "remove", "replacing_file", "using", "write_atomic"]
 
 _NO_FOLDER_FLUSH: Final = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EISDIR}
-"""What systems say whose folders cannot be opened or flushed; the rename stands all the same."""
+"""Errors of systems whose folders cannot be opened or flushed; the rename stands all the same."""
 
 
 class Disk:

@@ -1,4 +1,4 @@
-"""Where in the user's code an error began."""
+"""The place in the user's code where an error began."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PROGRAMS: Final = tuple(
 
 
 def is_users(filename: str) -> bool:
-    """Whether code lies outside this package, or in a recipe; what was generated ("<string>", a program's file) does
+    """Tells if code lies outside this package, or in a recipe; generated code ("<string>", a program's file) does
     not.
     """
     return not filename.startswith(_ours) or filename.startswith(_PROGRAMS)

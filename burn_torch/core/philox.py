@@ -41,7 +41,7 @@ __all__ = [
 
 ROUNDS: Final = 10
 MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
-"""Of counter words 0 and 2."""
+"""The multipliers of counter words 0 and 2."""
 KEY_STEPS: Final = (0x9E3779B9, 0xBB67AE85)
 """Added to the two key words after each round."""
 MASK32: Final = 0xFFFFFFFF
@@ -120,9 +120,9 @@ def words(key: int, stream: int, start: int, count: int) -> Words:
     """Words [start, start + count) of a stream."""
     out = np.empty(count, np.uint32)
     first = start // 4
-    for at, found in chunks(key, stream, first, (start + count + 3) // 4 - first):
+    for at, piece in chunks(key, stream, first, (start + count + 3) // 4 - first):
         begin = 4 * at - start
-        out[max(begin, 0) : begin + found.size] = found[max(-begin, 0) : count - begin]
+        out[max(begin, 0) : begin + piece.size] = piece[max(-begin, 0) : count - begin]
     return out
 
 
@@ -133,7 +133,7 @@ def chunks(key: int, stream: int, first: int, count: int) -> Iterator[tuple[int,
     """
     fill = _faster_cipher(count)
     if fill is not None:
-        yield from _filled(fill, key, stream, first, count)
+        yield from _fill_chunks(fill, key, stream, first, count)
         return
     pairs = 2 * min(count, _CHUNK)
     state, carried, product, shifted = (np.empty(pairs, np.uint64) for _ in range(4))
@@ -144,9 +144,9 @@ def chunks(key: int, stream: int, first: int, count: int) -> Iterator[tuple[int,
         size = min(_CHUNK - at % _CHUNK, end - at)
         shape = (2, size)
         views = (scratch[: 2 * size].reshape(shape) for scratch in (state, carried, product, shifted))
-        found = out[: 4 * size]
-        _cipher(found.reshape(size, 4), at, split64(stream), split64(key), *views)
-        yield at, found
+        piece = out[: 4 * size]
+        _cipher(piece.reshape(size, 4), at, split64(stream), split64(key), *views)
+        yield at, piece
         at += size
 
 
@@ -158,12 +158,12 @@ def _faster_cipher(count: int) -> Callable[[Words, int, int, int], None] | None:
     return fill
 
 
-def _filled(fill: Any, key: int, stream: int, first: int, count: int) -> Iterator[tuple[int, Words]]:
+def _fill_chunks(fill: Any, key: int, stream: int, first: int, count: int) -> Iterator[tuple[int, Words]]:
     out = np.empty(4 * min(count, _CHUNK), np.uint32)
     for at in range(first, first + count, _CHUNK):
-        found = out[: 4 * min(_CHUNK, first + count - at)]
-        fill(found, key, stream, at)
-        yield at, found
+        piece = out[: 4 * min(_CHUNK, first + count - at)]
+        fill(piece, key, stream, at)
+        yield at, piece
 
 
 _PAIR_MULTIPLIERS: Final = np.array(MULTIPLIERS, np.uint64)[:, None]

@@ -23,7 +23,7 @@ class Share:
     total: int
 
     def first_element(self, shape: Sequence[int]) -> int:
-        """Where, in the row-major order of the whole batch's tensor, the tensor of this shape begins.
+        """The position, in the row-major order of the whole batch's tensor, at which a tensor of this shape begins.
 
         The items lie along the first axis, one or several rows for each.  A tensor whose first axis is no multiple of
         the number of items belongs to all of them, such as a mask of weights: it begins at 0, on every share.

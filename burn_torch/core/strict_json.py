@@ -40,8 +40,8 @@ def dump(value: object) -> str:
 
 
 def _object(pairs: list[tuple[str, object]]) -> JsonObject:
-    found = JsonObject(pairs)
-    if len(found) < len(pairs):
+    parsed = JsonObject(pairs)
+    if len(parsed) < len(pairs):
         counts = Counter(key for key, _ in pairs)
-        found.duplicates = tuple(key for key in found if counts[key] > 1)
-    return found
+        parsed.duplicates = tuple(key for key in parsed if counts[key] > 1)
+    return parsed

@@ -75,7 +75,7 @@ class Tolerance:
         return Tolerance(0.0, tolerance)
 
     def near(self, x: NDArray[Any], y: NDArray[Any], dtype: DType) -> NDArray[np.bool_]:
-        """Whether each pair of values is near; `dtype` is the element type they had."""
+        """Tells if each pair of values is near; `dtype` is the element type they had."""
         with np.errstate(all="ignore"):
             bound = np.maximum(self.rtol * np.abs(x + y), self.atol + self.steps * _TINY.get(dtype, 0.0))
             finite = np.isfinite(x) & np.isfinite(y)

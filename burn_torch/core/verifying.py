@@ -1,4 +1,4 @@
-"""Whether the library proves its own work as it goes.
+"""Switches by which the library proves its own work as it goes.
 
 BURN_TORCH_VERIFY=proofs     kernels are proved before they run, and graphs verified after each pass
 BURN_TORCH_VERIFY=1          and what fails in planning or in a kernel is raised, where a plainer way would be taken
@@ -15,10 +15,10 @@ VERIFY: Final = "BURN_TORCH_VERIFY"
 
 
 def is_verifying() -> bool:
-    """Whether faults of our own are raised where they happen."""
+    """Tells if faults of our own are raised where they happen."""
     return os.environ.get(VERIFY) == "1"
 
 
 def is_proving() -> bool:
-    """Whether kernels are proved, and graphs verified after each pass."""
+    """Tells if kernels are proved, and graphs verified after each pass."""
     return os.environ.get(VERIFY) in ("1", "proofs")

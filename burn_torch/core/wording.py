@@ -11,7 +11,7 @@ __all__ = ["CONTROL_CHARACTERS", "VisibleText", "counted", "described", "first_l
 CONTROL_CHARACTERS: Final = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
 )
-"""What a terminal takes for a command or for another direction of writing, as a class of regular expressions."""
+"""Characters that a terminal takes for commands or directions of writing, as a class of regular expressions."""
 
 
 def visible(text: str, kept: str = "\n\t") -> str:

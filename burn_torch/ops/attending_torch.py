@@ -69,8 +69,8 @@ def _cpu_backward(
 def _flash_forward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor | None, causal: bool, scale: float
 ) -> Forward:
-    made = _aten._scaled_dot_product_flash_attention.default(query, key, value, 0.0, causal, False, scale=scale)
-    return made[0], made[1]
+    results = _aten._scaled_dot_product_flash_attention.default(query, key, value, 0.0, causal, False, scale=scale)
+    return results[0], results[1]
 
 
 def _flash_backward(
@@ -93,8 +93,8 @@ def _cudnn_forward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor | None, causal: bool, scale: float
 ) -> Forward:
     cudnn = _aten._scaled_dot_product_cudnn_attention.default
-    made = cudnn(query, key, value, None, True, 0.0, causal, False, scale=scale)
-    return made[0], made[1].reshape(query.shape[:3])
+    results = cudnn(query, key, value, None, True, 0.0, causal, False, scale=scale)
+    return results[0], results[1].reshape(query.shape[:3])
 
 
 def _cudnn_backward(
@@ -120,7 +120,7 @@ def _efficient_forward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor | None, causal: bool, scale: float
 ) -> Forward:
     efficient = _aten._scaled_dot_product_efficient_attention.default
-    added = _aligned(added, query, key)
+    added = _align_mask(added, query, key)
     y, lse = efficient(query, key, value, added, True, 0.0, causal, scale=scale)[:2]
     rows = query.shape[2]
     return y, lse if lse.shape[2] == rows else lse[:, :, :rows].contiguous()
@@ -141,7 +141,7 @@ def _efficient_backward(
     if missing:  # as the forward leaves the rows that do not exist: exp(score - inf) is 0
         lse = functional.pad(lse, (0, missing), value=math.inf)
     efficient = _aten._scaled_dot_product_efficient_attention_backward.default
-    wanted, added = (True, True, True, False), _aligned(added, query, key)
+    wanted, added = (True, True, True, False), _align_mask(added, query, key)
     return efficient(g, query, key, value, added, y, lse, unread, unread, 0.0, wanted, causal, scale=scale)[:3]
 
 
@@ -152,7 +152,7 @@ _BIAS_COLUMNS: Final = 8
 """The memory-efficient kernel reads so many elements of a mask at once."""
 
 
-def _aligned(added: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | None:
+def _align_mask(added: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | None:
     """The mask of all heads, as views, its lines so far apart that the kernel can read several elements at once."""
     if added is None:
         return None
@@ -176,7 +176,9 @@ _TORCHS: Final = {1: _FLASH, 2: _EFFICIENT, 3: _CUDNN}
 """torch's numbers of its kernels; it calls the plain way 0."""
 
 
-def _chosen(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, masked: bool, causal: bool) -> _Kernel | None:
+def _choose_kernel(
+    query: TensorSpec, key: TensorSpec, value: TensorSpec, *, masked: bool, causal: bool
+) -> _Kernel | None:
     d_head, d_value, grouped = query.shape[3], value.shape[3], query.shape[1] != key.shape[1]
     if query.place == "cpu":
         return _CPU if d_head == d_value else None
@@ -189,7 +191,7 @@ def _chosen(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, masked: bo
 
 
 def _torchs_choice(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, causal: bool, grouped: bool) -> int:
-    """What scaled_dot_product_attention would take for tensors like these that need gradients."""
+    """The kernel that scaled_dot_product_attention would take for tensors like these that need gradients."""
     with torch.enable_grad():
         q, k, v = (
             torch.empty(x.shape[3], dtype=TO_TORCH[x.dtype], device=x.place, requires_grad=True).expand(x.shape)
@@ -213,7 +215,7 @@ def torch_attention(call: Call) -> Candidate | None:
     masked = any(spec is not None for spec in call.specs[3:5])
     causal, hidden = _causal_part(query, key, masked=masked, **call.attrs)
     masked = masked or hidden is not None
-    kernel = _chosen(query, key, value, masked=masked, causal=causal)
+    kernel = _choose_kernel(query, key, value, masked=masked, causal=causal)
     if kernel is None:
         return None
     forward = _forward_at_any_scale(kernel)
@@ -258,7 +260,7 @@ def torch_attention_backward(call: Call) -> Candidate | None:
     masked = call.specs[6] is not None or call.specs[7] is not None
     causal, hidden = _causal_part(query, key, masked=masked, **call.attrs)
     masked = masked or hidden is not None
-    kernel = _chosen(query, key, value, masked=masked, causal=causal)
+    kernel = _choose_kernel(query, key, value, masked=masked, causal=causal)
     if kernel is None:
         return None
     backward = _backward_at_any_scale(kernel)
@@ -324,7 +326,7 @@ def _backward_at_any_scale(kernel: _Kernel) -> Callable[..., Backward]:
 def _causal_part(
     query: TensorSpec, key: TensorSpec, *, masked: bool, causal: bool, offset: int, **_: object
 ) -> tuple[bool, tuple[int, int, int] | None]:
-    """Whether the kernel hides what is to come, or what to hide by a mask: (seq_q, seq_k, diagonal)."""
+    """Tells if the kernel hides what is to come, or what to hide by a mask: (seq_q, seq_k, diagonal)."""
     if not causal:
         return False, None
     # on a GPU the kernels do not agree on which diagonal of an oblong is meant

@@ -1,4 +1,4 @@
-"""What PyTorch, numpy and Rust's Burn call things, and what they are called here: the hints of missing names.
+"""Names of PyTorch, numpy and Rust's Burn, and what they are called here: the hints of missing names.
 
 A class takes the names as descriptors that raise, a package looks into its table in `__getattr__`: so a name that is
 there costs nothing, `hasattr` stays false, and `dir` lists none of them.
@@ -17,7 +17,7 @@ __all__ = ["Named", "attach_spellings", "hint", "hint_missing", "missing_from_pa
 
 
 def hint(name: str, table: Mapping[str, str], twin: str) -> str | None:
-    """What to write instead of a name; None for one that neither the table nor torch's `twin`, nor numpy, knows.
+    """Returns what to write for a name; None for one that neither the table nor torch's `twin`, nor numpy, knows.
 
     twin    where torch has such names: "Tensor", "nn", "optim", "", "utils.data"
     """
@@ -85,8 +85,8 @@ def refuse_calls(package: str, instead: str) -> None:
     class Called(types.ModuleType):
         def __call__(self, *args: object, **kwargs: object) -> NoReturn:
             what = f"{package} is a package, not a function"
-            given = f"{package}(...)"
-            raise errors.ArgumentError(errors.explain(what, given=given, expected="a name of it", mend=instead))
+            call = f"{package}(...)"
+            raise errors.ArgumentError(errors.explain(what, given=call, expected="a name of it", mend=instead))
 
     sys.modules[package].__class__ = Called
 
@@ -95,7 +95,7 @@ class Named(type):
     """A class of which `dir` lists what is there, and not the spellings that raise."""
 
     def __dir__(cls) -> list[str]:
-        return [name for name in super().__dir__() if not isinstance(_found(cls, name), _Spelling)]
+        return [name for name in super().__dir__() if not isinstance(_attribute_of(cls, name), _Spelling)]
 
 
 class _Spelling:
@@ -127,7 +127,7 @@ def attach_spellings(cls: type, table: Mapping[str, str], *, twin: type | None =
             setattr(cls, name, _Spelling(name, table, "" if twin is None else "Tensor"))
 
 
-def _found(cls: type, name: str) -> object:
+def _attribute_of(cls: type, name: str) -> object:
     return next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
 
 
