@@ -352,7 +352,7 @@ _KERNELS: Final = (
         f"{_FUSION}.c.totals:Total.neutral", 'float("-inf") if self.kind == "max"', '0.0 if self.kind == "max"',
     )),
     Fault("c-takes-strided-for-contiguous", "c", 1500, _make_edit(
-        "burn_torch.backend.libtorch.generated.c_kernels:CFunction._strided",
+        "burn_torch.backend.libtorch.generated.c_kernels:CFunction._run_strided",
         "None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride()", "None",
     )),
     Fault("c-computes-doubles-as-floats", "c", 600, _make_edit(
@@ -363,7 +363,7 @@ _KERNELS: Final = (
         f"{_FUSION}.body.needs:Needs._load", "if layout is None else strided_index", "if spec else strided_index",
     )),
     Fault("triton-reduces-lanes-beyond-the-edge", "interpreter", 600, _make_edit(
-        f"{_FUSION}.triton.dialect:Triton._gathered", 'f"tl.where(inside, {text}, {neutral(kind, kept_in)})"', "text",
+        f"{_FUSION}.triton.dialect:Triton._gather", 'f"tl.where(inside, {text}, {neutral(kind, kept_in)})"', "text",
     )),
 )  # fmt: skip
 

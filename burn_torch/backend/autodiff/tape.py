@@ -145,12 +145,12 @@ class TapeEntry:
             derivation = derive(self.call, self.needs, present, self.recompute, tape=self._tape_over)
             if not (set(derivation.saves) <= set(self.saves) and set(derivation.edges) <= set(self.edges)):
                 raise _unforeseen(self.call, present)
-            backward = self._backwards[present] = self._adapted(derivation)
+            backward = self._backwards[present] = self._adapt(derivation)
             if not self.call.multiple:
                 self.only = backward
         return backward
 
-    def _adapted(self, derivation: Derivation) -> Callable[[Sequence[Primitive], Any], Sequence[Primitive]]:
+    def _adapt(self, derivation: Derivation) -> Callable[[Sequence[Primitive], Any], Sequence[Primitive]]:
         run = self.inner.compile(derivation.graph)
         arguments = ", ".join(
             f"g[{i}]" if kind == "g" else f"s[{self.saves.index((kind, i))}]" for kind, i in derivation.reads
@@ -218,7 +218,7 @@ def _recorder(entry: TapeEntry, tracked: int, kind: type[Tracked]) -> Callable[[
 
 
 def version_sum(specs: Mapping[str, Sequence[object]], saves: Sequence[Key], inner: Any) -> Callable[[Any], int]:
-    """Of saved values, the sum of their versions: versions only grow, so it changes if any of them does."""
+    """Returns the sum of versions of saved values: versions only grow, so it changes if any of them does."""
     tensors = [i for i, (kind, position) in enumerate(saves) if isinstance(specs[kind][position], TensorSpec)]
     expression = getattr(inner, "version_expression", None)
     if expression is not None:  # 35 ns a tensor; a method call would cost 60 more

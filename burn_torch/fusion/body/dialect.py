@@ -87,12 +87,12 @@ class Dialect(ABC):
     @classmethod
     @abstractmethod
     def is_slow(cls, form: str) -> bool:
-        """Whether a text takes more than the test whether a program lies in a region."""
+        """Tells if a text takes more than the test whether a program lies in a region."""
 
     @classmethod
     @abstractmethod
     def refuses(cls, value: Primitive, kind: DType, *, is_constant: bool = False) -> bool:
-        """Whether a number cannot stand beside values of a type.  is_constant: it stands in a template."""
+        """Tells if a number cannot stand beside values of a type.  is_constant: it stands in a template."""
 
     @classmethod
     def form(cls, name: str, kind: DType, rounded: DType | None) -> str:
@@ -105,7 +105,7 @@ class Dialect(ABC):
 
     @classmethod
     def is_costly(cls, name: str, kind: DType, rounded: DType | None) -> bool:
-        """Whether a function takes more than the test whether a program lies in a region."""
+        """Tells if a function takes more than the test whether a program lies in a region."""
         function = ELEMENTARY[name]
         if kind is DType.F32 and function.steps:
             return any(

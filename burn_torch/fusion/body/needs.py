@@ -1,4 +1,4 @@
-"""What a body needs, decided without text: at which indexes it reads, in which passes, and which steps it takes.
+"""Needs of a body, decided without text: at which indexes it reads, in which passes, and which steps it takes.
 
 A result asks for its operands at the index where it needs them, an operand for its own.  Views are therefore index
 arithmetic, and a value that is needed at two indexes is computed at both.  The outcome is a list of steps, which a
@@ -117,7 +117,7 @@ class Needs(ABC):
             raise Unfusible(Reason.LIMIT, f"{tensors} tensors")
 
     def _is_wide(self) -> bool:
-        """Whether indexes need 64 bits."""
+        """Tells if indexes need 64 bits."""
         reached = [spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)]
         for (_, spec), layout in zip(self.body.inputs, self.layouts or (), strict=bool(self.layouts)):
             if layout is not None and isinstance(spec, TensorSpec):
@@ -131,7 +131,7 @@ class Needs(ABC):
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
-        """What the kernel writes."""
+        """The results that the kernel writes."""
         return tuple(tensor(self.specs[i]) for i in self.body.outputs if i is not None)
 
     @property
@@ -141,14 +141,14 @@ class Needs(ABC):
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether sizes of it are symbols."""
+        """Tells if sizes of the body are symbols."""
         shapes = [spec.shape for spec in self.specs.values() if isinstance(spec, TensorSpec)]
         return next(sizes_in(tuple(shapes)), None) is not None
 
     # -- what a way to run loops decides -----------------------------------------------------------------
     @abstractmethod
     def place_of(self, x: bool, r: bool) -> Place:
-        """Where a step stands that varies with these loops."""
+        """Returns the place of a step that varies with these loops."""
 
     @abstractmethod
     def store(self, number: int, value: Value, at: Index, full: bool) -> None:
@@ -163,7 +163,7 @@ class Needs(ABC):
         """Notes that an element of an input is loaded."""
 
     def varies(self, flat: Index) -> tuple[bool, bool]:
-        """Whether an index depends on x and on r."""
+        """Tells if an index depends on x and on r."""
         variables = flat.variables()
         return self.x_var in variables, self.reduces and self.r_var in variables
 
@@ -260,7 +260,7 @@ class Needs(ABC):
 
     # -- reductions --------------------------------------------------------------------------------------
     def _fold(self, node: Node) -> tuple[str, DType]:
-        """What a reduction gathers, and in which type."""
+        """Returns the kind of a reduction, and the type in which it gathers."""
         law = node.call.op.law(Folds)
         assert law is not None
         dtype = computed_in(tensor(node.call.specs[0]).dtype)
@@ -283,7 +283,7 @@ class Needs(ABC):
         spec = tensor(node.call.result)
         joined = Value(computed_in(spec.dtype), True, False)
         self.steps.append(steps.Join(joined, Place.EACH, value, kind, kept_in, gathered))
-        return self._rounded(joined, spec)
+        return self._round(joined, spec)
 
     # -- what depends on what ----------------------------------------------------------------------------
     def level(self, i: int, index: tuple[Index, ...]) -> int:
@@ -361,7 +361,7 @@ class Needs(ABC):
         known = self.known.get(key) or self.known_in_pass.get(key)
         if known is not None:
             return known
-        value = self._load(i, index) if i in self.position else self._computed(self._maker(i), i, index)
+        value = self._load(i, index) if i in self.position else self._compute(self._maker(i), i, index)
         (self.known_in_pass if self.in_pass and value.r else self.known)[key] = value
         return value
 
@@ -381,7 +381,7 @@ class Needs(ABC):
         self.steps.append(steps.Load(value, self.place_of(value.x, value.r), i, flat))
         return value
 
-    def _computed(self, node: Node, i: int, index: tuple[Index, ...]) -> Value:
+    def _compute(self, node: Node, i: int, index: tuple[Index, ...]) -> Value:
         call = node.call
         if call.op.law(Folds) is not None and call.attrs["dims"]:
             assert self.whole_rows, "rows in steps know their reductions beforehand"
@@ -395,24 +395,24 @@ class Needs(ABC):
             return self._full(node, 0, spec)
         if call.op.law(Draws) is not None:
             flat = flat_index(index, spec.shape)
-            value, place = self._placed(spec, *self.varies(flat))
+            value, place = self._new_value(spec, *self.varies(flat))
             self.steps.append(steps.Draw(value, place, node, flat, *self.words_of(flat)))
-            return self._rounded(value, spec)
+            return self._round(value, spec)
         if call.op.law(Regions) is not None:
-            return self._chosen(node, operands, index)
+            return self._choose(node, operands, index)
         return self._pointwise(node, operands)
 
-    def _placed(self, spec: TensorSpec, x: bool, r: bool) -> tuple[Value, Place]:
+    def _new_value(self, spec: TensorSpec, x: bool, r: bool) -> tuple[Value, Place]:
         return Value(computed_in(spec.dtype), x, r), self.place_of(x, r)
 
     def _full(self, node: Node, position: int, spec: TensorSpec) -> Value:
         """A number everywhere."""
-        value, place = self._placed(spec, False, False)
+        value, place = self._new_value(spec, False, False)
         require_number(node, position, value.dtype, self.dialect)
         self.steps.append(steps.Full(value, place, node, position))
-        return self._rounded(value, spec)
+        return self._round(value, spec)
 
-    def _chosen(self, node: Node, operands: Sequence[Key | None], index: tuple[Index, ...]) -> Value:
+    def _choose(self, node: Node, operands: Sequence[Key | None], index: tuple[Index, ...]) -> Value:
         """The value of the region that an element is in."""
         spec, regions = tensor(node.call.result), regions_at(node.call, index)
         values = [
@@ -425,16 +425,16 @@ class Needs(ABC):
                 require_number(node, region.input, computed_in(spec.dtype), self.dialect)
         flags = [(value.x, value.r) for value in values if value is not None]
         flags += [self.varies(part.of) for region in regions[:-1] for part in region.parts]
-        chosen, place = self._placed(spec, any(x for x, _ in flags), any(r for _, r in flags))
+        chosen, place = self._new_value(spec, any(x for x, _ in flags), any(r for _, r in flags))
         self.steps.append(steps.Choose(chosen, place, node, regions, values))
-        return self._rounded(chosen, spec)
+        return self._round(chosen, spec)
 
     def value_in(self, region: Region, key: Key) -> Value:
         """A value that is wanted in a region."""
         return self.value(*key)
 
     def is_costly(self, step: Step) -> bool:
-        """Whether a step takes more than the test whether a program lies in a region."""
+        """Tells if a step takes more than the test whether a program lies in a region."""
         if isinstance(step, steps.Compute):
             template = read_template(step.node.call.op.pointwise or "0")
             return any(self.dialect.is_costly(name, step.kind, step.rounded) for name in template.functions)
@@ -446,20 +446,20 @@ class Needs(ABC):
         call, spec = node.call, tensor(node.call.result)
         values = self._values(call, operands)
         tensors = [value for value in values if value is not None]
-        result, place = self._placed(spec, any(value.x for value in tensors), any(value.r for value in tensors))
+        result, place = self._new_value(spec, any(value.x for value in tensors), any(value.r for value in tensors))
         if "dtype" in call.attrs:
             (value,) = tensors  # a cast
             if value.dtype is result.dtype:
-                return self._rounded(value, spec)
+                return self._round(value, spec)
             self.steps.append(steps.Cast(result, place, value))
-            return self._rounded(result, spec)
+            return self._round(result, spec)
         assert call.op.pointwise is not None
         template = read_template(call.op.pointwise)
         kind = next((value.dtype for value in tensors if not value.dtype.is_bool), result.dtype)
         rounded = spec.dtype if not self.strict and spec.dtype in _HALF and not template.jumps else None
         self._require(template, kind, rounded, node)
         self.steps.append(steps.Compute(result, place, node, values, kind, rounded))
-        return self._rounded(result, spec)
+        return self._round(result, spec)
 
     def _require(self, template: Template, kind: DType, rounded: DType | None, node: Node | None) -> None:
         """Raises: Unfusible where kernels do not compute a template in a type, of the numbers that a node has."""
@@ -496,11 +496,11 @@ class Needs(ABC):
         if self.strict or not decides:
             return values
         return [
-            value if value is None or key is None else self._rounded(value, tensor(self.specs[key[0]]), always=True)
+            value if value is None or key is None else self._round(value, tensor(self.specs[key[0]]), always=True)
             for key, value in zip(operands, values, strict=True)
         ]
 
-    def _rounded(self, value: Value, spec: TensorSpec, *, always: bool = False) -> Value:
+    def _round(self, value: Value, spec: TensorSpec, *, always: bool = False) -> Value:
         """The value, rounded to the type of its spec if that is asked for."""
         if not (self.strict or always) or spec.dtype not in _HALF:
             return value

@@ -38,7 +38,7 @@ class Value:
 
 @final
 class Place(Enum):
-    """Where a step stands: before all rows of a part, once for each x, or in a pass over r."""
+    """The place of a step: before all rows of a part, once for each x, or in a pass over r."""
 
     HEAD = auto()
     EACH = auto()

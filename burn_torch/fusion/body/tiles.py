@@ -1,4 +1,4 @@
-"""What a body needs where programs compute tiles, as on a GPU.
+"""Needs of a body where programs compute tiles, as on a GPU.
 
 A reduction is one step where its row fits a program; else the loop over `r` runs in steps of a tile, and once more for
 each reduction that needs the result of another.
@@ -67,7 +67,7 @@ class TileNeeds(Needs):
         self._in_full: Final[set[int]] = set()
         """Outputs that have an element for each step of both loops."""
         self.flat: Final[set[Index]] = set()
-        """Where all lies that is read or written."""
+        """Indexes of all that is read or written."""
         self.along_x = 0
         self.along_r = 0
         """Bytes of an element of all that lies side by side along a loop, of what is read or written in both."""
@@ -91,7 +91,7 @@ class TileNeeds(Needs):
         return self
 
     def place_of(self, x: bool, r: bool) -> Place:
-        """Where a step stands that varies with these loops."""
+        """Returns the place of a step that varies with these loops."""
         if self.columns is not None and not x:
             return Place.HEAD
         return Place.LOOP if self.in_pass and r else Place.EACH
@@ -136,7 +136,7 @@ class TileNeeds(Needs):
         super().end_pass()
 
     def over(self) -> tuple[tuple[int, int], ...]:
-        """Which outputs may be written over which inputs: every element is read where it is written, and nowhere else.
+        """Pairs of outputs and inputs that they may overwrite: each element is read where it is written, and nowhere else.
 
         Not where a row is read in steps more than once; in a loop, not what each step has one of: nothing there waits
         for all threads.
@@ -184,12 +184,12 @@ class TileNeeds(Needs):
     # -- better loops ------------------------------------------------------------------------------------
     @property
     def rows_together(self) -> bool:
-        """Whether neighbours in memory lie along `x`, though `r` is there too: columns are reduced."""
+        """Tells if neighbours in memory lie along `x`, though `r` is there too: columns are reduced."""
         return self.reduces and self.along_x > self.along_r
 
     @property
     def steps_are_better(self) -> bool:
-        """Whether columns are reduced that are too long to be held, by many at a time, without need."""
+        """Tells if columns are reduced that are too long to be held, by many at a time, without need."""
         if not (self.rows_together and self.whole_rows) or self.columns is not None:
             return False
         if self.phases == 1:

@@ -97,12 +97,12 @@ class C(Dialect):
     @classmethod
     @functools.cache
     def is_slow(cls, form: str) -> bool:
-        """Whether a text takes more than a pass over memory."""
+        """Tells if a text takes more than a pass over memory."""
         return not _SLOW.isdisjoint(_HELPER.findall(form))
 
     @classmethod
     def refuses(cls, value: Primitive, kind: DType, *, is_constant: bool = False) -> bool:
-        """Whether a number cannot stand beside values of a type."""
+        """Tells if a number cannot stand beside values of a type."""
         return isinstance(value, float) and not kind.is_float and not value.is_integer()
 
     # -- texts of expressions ----------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class C(Dialect):
         self.helpers.add("bf16")
         return f"from_bf16({text})"
 
-    def _stored(self, text: str, dtype: DType) -> str:
+    def _as_stored(self, text: str, dtype: DType) -> str:
         if dtype is DType.BF16:
             self.helpers.add("bf16")
             return f"to_bf16({text})"
@@ -177,7 +177,7 @@ class C(Dialect):
     def store(self, step: steps.Store) -> None:
         """An element of an output."""
         dtype = self.needs.results[step.number].dtype
-        value = self._stored(self.names[step.of], dtype)
+        value = self._as_stored(self.names[step.of], dtype)
         line = f"q{step.number}[{_c(step.at)}] = ({C_TYPES[dtype]})({value});"
         if step.full:
             self.passes[-1].stores.append(line)
@@ -217,7 +217,7 @@ class C(Dialect):
     def round(self, step: steps.Round) -> str:
         """A value as a half type holds it."""
         if step.dtype is DType.BF16:
-            return self._from_bf16(self._stored(self.names[step.of], step.dtype))
+            return self._from_bf16(self._as_stored(self.names[step.of], step.dtype))
         return f"(float)(_Float16){self.names[step.of]}"
 
     def full(self, step: steps.Full) -> str:
@@ -256,7 +256,7 @@ class C(Dialect):
         self.passes[-1].totals.append(total)
 
     def join(self, step: steps.Join) -> str:
-        """What a pass gathered."""
+        """Returns the result that a pass gathered."""
         return self.totals[step.of].result(self.needs.domain.length)
 
     def sum_column(self, step: steps.SumColumn) -> None:
@@ -310,7 +310,7 @@ class C(Dialect):
         nest += _indent(lines)
         for number, (name, _) in self.sums.items():
             dtype = self.needs.results[number].dtype
-            value = self._stored(f"(float){name}[r]" if dtype is DType.BF16 else f"{name}[r]", dtype)
+            value = self._as_stored(f"(float){name}[r]" if dtype is DType.BF16 else f"{name}[r]", dtype)
             store = f"q{number}[part_of_rows * {length} + r] = ({C_TYPES[dtype]}){value};"
             nest.append(f"    for (int64_t r = 0; r < {length}; ++r) {store}")
         return [*nest, "}"]

@@ -1,4 +1,4 @@
-"""What a body needs where loops run over lanes of vectors, as on a CPU.
+"""Needs of a body where loops run over lanes of vectors, as on a CPU.
 
 A CPU works best on neighbours in memory, so each loop is cut in two, and the innermost one, whose iterations are the
 lanes, runs over the longest stretch of axes along which every tensor has its elements side by side:
@@ -91,7 +91,7 @@ class LaneNeeds(Needs):
         self._stores: Final[dict[int, tuple[int, Index]]] = {}
         """In which stretch an input is loaded, and an output is stored, and at which index."""
         self._before: Final[dict[Key, tuple[Value, int]]] = {}
-        """What earlier passes over a row computed, and which."""
+        """Values that earlier passes over a row computed, and the number of the pass."""
         self._buffers: Final[dict[Key, Value]] = {}
         self._buffer_bytes = 0
 
@@ -109,20 +109,20 @@ class LaneNeeds(Needs):
 
     @property
     def is_side_by_side(self) -> bool:
-        """Whether the lanes of all accesses lie side by side."""
+        """Tells if the lanes of all accesses lie side by side."""
         return not self._apart
 
     @property
     def cost(self) -> float:
-        """What the accesses of the innermost loop cost, of a short one more."""
+        """The cost of the accesses of the innermost loop; a short one costs more."""
         return (self._apart * 8 + self._beside) * (1.0 + 16.0 / size_hint(self.inner))
 
     def place_of(self, x: bool, r: bool) -> Place:
-        """Where a step stands that varies with these loops."""
+        """Returns the place of a step that varies with these loops."""
         return Place.LOOP if r else Place.EACH
 
     def varies(self, flat: Index) -> tuple[bool, bool]:
-        """Whether an index depends on x and on r; of element-wise work the lanes are both."""
+        """Tells if an index depends on x and on r; of element-wise work the lanes are both."""
         letters = {variable.name[0] for variable in flat.variables()}
         return "x" in letters or (not self.reduces and "r" in letters), "r" in letters
 
@@ -201,7 +201,7 @@ class LaneNeeds(Needs):
             self._apart += 1
 
     def may_cover(self, output: int, i: int) -> bool:
-        """Whether an output may lie over an input: each iteration reads what it writes, no later than it writes it."""
+        """Tells if an output may lie over an input: each iteration reads what it writes, no later than it writes it."""
         stored = self._stores.get(output)
         if stored is None:
             return False
@@ -209,7 +209,7 @@ class LaneNeeds(Needs):
         return all(read_at == at and read_in <= stretch for read_in, read_at in self._loads[i])
 
     def over(self) -> tuple[tuple[int, int], ...]:
-        """Which outputs may be written over which inputs."""
+        """Pairs of outputs and the inputs that they may overwrite."""
         outputs = [i for i in self.body.outputs if i is not None]
         return tuple(
             (number, self.position[i])

@@ -32,27 +32,27 @@ def c_kernel_at(
     if not dynamic:
         return None
     classes = tuple([None if layout is None else layout_of(layout) for layout in layouts])
-    made = _lowered(text, dynamic, classes if any(classes) else (), strict)
-    if made is None:
+    lowered = _lower(text, dynamic, classes if any(classes) else (), strict)
+    if lowered is None:
         return None
-    found, kernel, work_at, sizes_at = made
+    body, kernel, work_at, sizes_at = lowered
     steps = [step for layout in layouts if layout is not None for step in layout if step not in (0, 1)]
-    symbols = found.symbols(sizes, steps)
+    symbols = body.symbols(sizes, steps)
     if symbols is None:
         return None
     (work,) = work_at(symbols)
-    return replace(kernel, outputs=found.specs(symbols), work=work, sizes_here=lambda: sizes_at()(symbols))
+    return replace(kernel, outputs=body.specs(symbols), work=work, sizes_here=lambda: sizes_at()(symbols))
 
 
 @functools.lru_cache(maxsize=_MOST)
-def _lowered(
+def _lower(
     text: str, dynamic: str, layouts: tuple[Layout, ...], strict: bool
 ) -> tuple[Shared, CKernel, Evaluation, Callable[[], Evaluation]] | None:
     """The kernel, and functions from its symbols to its work and its arguments; None where C does not know one."""
-    found = shared(text, dynamic, layouts)
+    body = shared(text, dynamic, layouts)
     try:
-        kernel = lower_to_c(found.graph, strict=strict, layouts=found.strides or None)
+        kernel = lower_to_c(body.graph, strict=strict, layouts=body.strides or None)
     except Unfusible:
         return None
-    hints = found.scope.hints
-    return found, kernel, evaluation(hints, [kernel.work]), functools.cache(lambda: evaluation(hints, kernel.sizes))
+    hints = body.scope.hints
+    return body, kernel, evaluation(hints, [kernel.work]), functools.cache(lambda: evaluation(hints, kernel.sizes))

@@ -17,7 +17,7 @@ __all__ = ["convolution", "convolution_tiles_in", "library_product", "product", 
 
 @op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=())
 def product(*inputs: Operand, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[TensorSpec, ...]:
-    """What `body` computes of the inputs, in one kernel where the leaf has one, else operation by operation.
+    """Computes `body` of the inputs, in one kernel where the leaf has one, else operation by operation.
 
     body    a Graph with one product of matrices and element-wise operations around it, as `Graph.to_json` writes it
     strict  rounds after each operation of the body, as unfused execution does
@@ -51,9 +51,9 @@ def library_product(x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None, 
 
     rank  which of its algorithms, counted from 0
     """
-    found = linear.bind((x, weight, bias), {}).result
-    assert isinstance(found, TensorSpec)
-    return found
+    result = linear.bind((x, weight, bias), {}).result
+    assert isinstance(result, TensorSpec)
+    return result
 
 
 @library_product.decomposes

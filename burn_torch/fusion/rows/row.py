@@ -76,7 +76,7 @@ def _of_the_leaf(*inputs: object) -> object:
 def kernel(
     *inputs: Operand, body: str, strict: bool, dynamic: str = "", sizes: tuple[int, ...] = ()
 ) -> tuple[TensorSpec, ...]:
-    """What `body` computes of the inputs, in one generated kernel where the leaf has one, else operation by operation.
+    """Computes `body` of the inputs, in one generated kernel where the leaf has one, else operation by operation.
 
     body     a Graph of element-wise operations, views and reductions, as `Graph.to_json` writes it
     strict   rounds after each operation of the body, as unfused execution does
@@ -84,17 +84,17 @@ def kernel(
     sizes    the symbols of `dynamic` here
     """
     if dynamic:
-        found = shared(body, dynamic)
-        symbols = found.symbols(sizes)
+        sized = shared(body, dynamic)
+        symbols = sized.symbols(sizes)
         if symbols is not None:
-            return found.specs(symbols)
+            return sized.specs(symbols)
     graph = body_of(body, dynamic, sizes)
     specs = graph.specs()
     return tuple(specs[i] for i in graph.outputs if i is not None)  # type: ignore[misc]  # kernels make tensors
 
 
 def inside(node: Node) -> Graph | None:
-    """What a generated kernel computes; None for any other operation."""
+    """Returns the body of a generated kernel; None for any other operation."""
     attrs = node.call.attrs
     return body_of(attrs["body"], attrs["dynamic"], attrs["sizes"]) if node.call.op is kernel else None
 
@@ -105,16 +105,16 @@ def _(*inputs: object, body: str, strict: bool, dynamic: str, sizes: tuple[int, 
 
 
 def computed(graph: Graph, inputs: Sequence[object]) -> tuple[object, ...]:
-    """What a body computes, operation by operation."""
+    """Computes a body, operation by operation."""
     known = dict(zip((i for i, _ in graph.inputs), inputs, strict=True))
     some = next((x for x in inputs if isinstance(x, Value)), None)
     for node in graph.nodes:
-        given = [known[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
-        if some is None or any(isinstance(x, Value) for x in given):
-            made = node.call.op(*given, **node.call.attrs)
+        operands = [known[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
+        if some is None or any(isinstance(x, Value) for x in operands):
+            results = node.call.op(*operands, **node.call.attrs)
         else:  # a constant, or random values by literal numbers: nothing says where, so the other inputs do
-            made = node.call.op.run(some.backend, Value, given, node.call.attrs)
-        for i, value in zip(node.outputs, made if node.call.multiple else (made,), strict=True):
+            results = node.call.op.run(some.backend, Value, operands, node.call.attrs)
+        for i, value in zip(node.outputs, results if node.call.multiple else (results,), strict=True):
             if i is not None:
                 known[i] = value
     return tuple(known[i] for i in graph.outputs if i is not None)

@@ -49,7 +49,7 @@ def _sites(text: str) -> Sites:
 
 
 @functools.lru_cache(maxsize=_MOST)
-def _written(dynamic: str) -> tuple[tuple[int, ...], Callable[..., tuple[object, ...]]]:
+def _read_dynamic(dynamic: str) -> tuple[tuple[int, ...], Callable[..., tuple[object, ...]]]:
     """The symbols of a body, and a function from symbols, numbers or not, to the sizes that the body is given.
 
     Raises: GraphError for a text that is none: it may come from a file, and is run.
@@ -74,7 +74,7 @@ def _written(dynamic: str) -> tuple[tuple[int, ...], Callable[..., tuple[object,
 def instance(text: str, dynamic: str, sizes: tuple[int, ...]) -> Graph:
     """The body at some values of its symbols."""
     sites = _sites(text)
-    return sites.graph(dict(zip(sites.at, _written(dynamic)[1](*sizes), strict=True)))
+    return sites.graph(dict(zip(sites.at, _read_dynamic(dynamic)[1](*sizes), strict=True)))
 
 
 @functools.lru_cache(maxsize=_MOST)
@@ -92,11 +92,11 @@ class Shared:
     """
 
     def __init__(self, text: str, dynamic: str, layouts: tuple[Layout, ...]) -> None:
-        hints, made = _written(dynamic)
+        hints, sizes_of = _read_dynamic(dynamic)
         self.scope: Final = Scope({f"s{n}": hint for n, hint in enumerate(hints)})
         sites = _sites(text)
         symbols = [self.scope.symbol(name) for name in self.scope.hints]
-        self.graph: Final = sites.graph(dict(zip(sites.at, made(*symbols), strict=True)))
+        self.graph: Final = sites.graph(dict(zip(sites.at, sizes_of(*symbols), strict=True)))
         self.strides: Final = tuple(None if layout is None else self._strides(layout) for layout in layouts)
         specs = self.graph.specs()
         self._specs: Final = [specs[i] for i in self.graph.outputs if i is not None]
@@ -142,29 +142,29 @@ def kernel_at(
     if not dynamic:
         return None
     classes = tuple([None if layout is None else layout_of(layout) for layout in layouts])
-    found, kernel, loops_at, sizes_at = _lowered(text, dynamic, classes if any(classes) else (), strict, held, over)
+    sized, kernel, loops_at, sizes_at = _lower(text, dynamic, classes if any(classes) else (), strict, held, over)
     steps = [step for layout in layouts if layout is not None for step in layout if step not in (0, 1)]
-    symbols = found.symbols(sizes, steps)
+    symbols = sized.symbols(sizes, steps)
     if symbols is None:
         return None
     numbers = iter(loops_at(symbols))
     domain = kernel.domain
     loops = [tuple([next(numbers) for _ in axes]) for axes in (domain.kept, domain.reduced or (), domain.shape)]
-    return kernel.at(loops, found.specs(symbols), lambda: sizes_at()(symbols))
+    return kernel.at(loops, sized.specs(symbols), lambda: sizes_at()(symbols))
 
 
 @functools.lru_cache(maxsize=_MOST)
-def _lowered(
+def _lower(
     text: str, dynamic: str, layouts: tuple[Layout, ...], strict: bool, held: bool, over: bool
 ) -> tuple[Shared, Kernel, Evaluation, Callable[[], Evaluation]]:
     """The kernel, and functions from its symbols to the sizes of its loops, and to its arguments once it is written."""
-    found = shared(text, dynamic, layouts)
-    strides = found.strides or None
-    kernel = lower(found.graph, strict=strict, layouts=strides, held=held, over=over, beside=False)
+    sized = shared(text, dynamic, layouts)
+    strides = sized.strides or None
+    kernel = lower(sized.graph, strict=strict, layouts=strides, held=held, over=over, beside=False)
     domain = kernel.domain
-    hints = found.scope.hints
+    hints = sized.scope.hints
     loops = evaluation(hints, [*domain.kept, *(domain.reduced or ()), *domain.shape])
-    return found, kernel, loops, functools.cache(lambda: evaluation(hints, kernel.sizes))
+    return sized, kernel, loops, functools.cache(lambda: evaluation(hints, kernel.sizes))
 
 
 def layout_of(strides: Sequence[int]) -> Layout:

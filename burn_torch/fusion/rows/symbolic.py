@@ -49,7 +49,7 @@ _SPECIAL: Final = 2
 
 
 UNKNOWN_STRIDE: Final = (1 << 20) + 1
-"""What a stride is taken for: no multiple of anything, and larger than most sizes."""
+"""The value that stands for an unknown stride: no multiple of anything, and larger than most sizes."""
 
 
 _MOST_FORMS: Final = 1 << 14
@@ -59,17 +59,17 @@ _forms: Final[dict[object, object]] = {}
 
 # -- forms ---------------------------------------------------------------------------------------------
 def call_form(call: Call) -> object:
-    """What a Call is but for its sizes: one object for the same row at other shapes of the same ranks."""
-    found = call.memo.get(call_form)
-    if found is None:
+    """The form of a Call, all but its sizes: one object for the same row at other shapes of the same ranks."""
+    form = call.memo.get(call_form)
+    if form is None:
         specs = tuple(
             (spec.ndim, spec.dtype, spec.place) if isinstance(spec, TensorSpec) else spec for spec in call.specs
         )
         attrs = tuple(_skeleton(value) if name in _SIZES else value for name, value in call.attrs.items())
-        found = call.memo[call_form] = _forms.setdefault((call.op, specs, attrs), object())
+        form = call.memo[call_form] = _forms.setdefault((call.op, specs, attrs), object())
         if len(_forms) > _MOST_FORMS:
             _forms.clear()
-    return found
+    return form
 
 
 def _skeleton(value: object) -> object:
@@ -78,12 +78,12 @@ def _skeleton(value: object) -> object:
 
 def call_sizes(call: Call) -> tuple[Any, ...]:
     """The sizes of a Call, one after the other: those of its inputs, then those in its attributes."""
-    found: tuple[Any, ...] | None = call.memo.get(call_sizes)
-    if found is None:
+    sizes_of_call: tuple[Any, ...] | None = call.memo.get(call_sizes)
+    if sizes_of_call is None:
         sizes = [n for spec in call.specs if isinstance(spec, TensorSpec) for n in spec.shape]
         sizes += [n for name, value in call.attrs.items() if name in _SIZES for n in _leaves(value)]
-        found = call.memo[call_sizes] = tuple(sizes)
-    return found
+        sizes_of_call = call.memo[call_sizes] = tuple(sizes)
+    return sizes_of_call
 
 
 def _leaves(value: object) -> Iterator[Any]:
@@ -95,7 +95,7 @@ def _leaves(value: object) -> Iterator[Any]:
 
 
 def form_of(graph: Graph) -> Any:
-    """What a graph is but for its sizes; the graph has ids from 0 on."""
+    """The form of a graph, all but its sizes; the graph has ids from 0 on."""
     nodes = tuple((call_form(node.call), node.inputs, node.outputs) for node in graph.nodes)
     return tuple(i for i, _ in graph.inputs), nodes, graph.outputs
 
@@ -106,7 +106,7 @@ def sizes_of(graph: Graph) -> tuple[Any, ...]:
 
 
 def scope_of(graph: Graph) -> Scope | None:
-    """Of the symbols in a graph; None where it has none."""
+    """The scope of the symbols in a graph; None where it has none."""
     shapes = [spec.shape for spec in graph.specs().values() if isinstance(spec, TensorSpec)]
     literals = [i.value for node in graph.nodes for i in node.inputs if isinstance(i, Literal)]
     numbers = tuple(n.size if isinstance(n, Real) else n for n in literals)
@@ -117,7 +117,7 @@ def scope_of(graph: Graph) -> Scope | None:
 # -- symbols -------------------------------------------------------------------------------------------
 @final
 class Site:
-    """Where a size comes from: an axis of a value that the graph is given, or an attribute of an operation."""
+    """The origin of a size: an axis of a value that the graph is given, or an attribute of an operation."""
 
     __slots__ = ("origin", "text")
 
@@ -153,17 +153,17 @@ class Symbolic:
 
     @property
     def guards(self) -> list[Guard]:
-        """What was noted so far and does not follow from the rest, in the order in which it was asked."""
+        """Guards that were noted so far and do not follow from the rest, in the order in which it was asked."""
         return self.scope.needed()
 
     def match(self, sizes: Sequence[int]) -> tuple[int, ...] | None:
         """The values of the symbols in another graph of this form, by its sizes; None where it is none of these."""
         count = len(self.scope.guards)
         if self._match is None or self._match[0] != count:
-            self._match = count, self._compiled()
+            self._match = count, self._compile_match()
         return self._match[1](sizes)
 
-    def _compiled(self) -> Callable[..., tuple[int, ...] | None]:
+    def _compile_match(self) -> Callable[..., tuple[int, ...] | None]:
         lines: list[str] = []
         tests = tests_of(self.scope)
         known: set[str] = set()
@@ -174,26 +174,26 @@ class Symbolic:
                 lines.append(f"{text} = v[{position}]")
             else:
                 tests.append(f"v[{position}] == {text}")
-        made = "".join(f"{name}, " for name in self.symbols)
+        names = "".join(f"{name}, " for name in self.symbols)
         source = Source("symbols")
         with source.block("def match(v):"):
-            source.add(*lines, f"return ({made}) if {' and '.join(tests) or 'True'} else None")
+            source.add(*lines, f"return ({names}) if {' and '.join(tests) or 'True'} else None")
         match: Callable[..., tuple[int, ...] | None] = source.function("match")
         return match
 
 
 def tests_of(scope: Scope) -> list[str]:
-    """What must hold of the symbols of a scope, as source."""
+    """Tests of the symbols of a scope, as source."""
     return [f"{name} >= {_SPECIAL}" for name in scope.hints] + [guard.text for guard in scope.needed()]
 
 
 def evaluation(symbols: Iterable[str], texts: Iterable[Size | int | str]) -> Callable[[Sequence[int]], tuple[Any, ...]]:
     """A function from the values of symbols to those of some sizes, or of some texts."""
     names = "".join(f"{name}, " for name in symbols)
-    made = "".join(f"{text.written(names=False) if isinstance(text, Size) else text}, " for text in texts)
+    written = "".join(f"{text.written(names=False) if isinstance(text, Size) else text}, " for text in texts)
     source = Source("sizes")
     with source.block("def values(symbols):"):
-        source.add(f"{names}= symbols" if names else "pass", f"return ({made})")
+        source.add(f"{names}= symbols" if names else "pass", f"return ({written})")
     values: Callable[[Sequence[int]], tuple[Any, ...]] = source.function("values")
     return values
 
@@ -211,35 +211,37 @@ def symbolised(graph: Graph, positions: Collection[int], others: Sequence[Sequen
     if not chosen:
         raise Unsymbolic("no size that may be a symbol differs")
     first = Scope({f"u{p}": sites.values[p] for p in chosen})
-    found: dict[int, Primitive] = {p: first.symbol(f"u{p}") for p in chosen}
+    sizes: dict[int, Primitive] = {p: first.symbol(f"u{p}") for p in chosen}
     first.demanding = True
     evidence = [sites.values, *others]
     while True:
         first.denied.clear()
         first.bordering.clear()
         try:
-            sites.graph(found)
+            sites.graph(sizes)
         except BurnTorchError as fault:
             if not first.denied:
                 raise Unsymbolic(str(fault)) from fault
-            if not _joined(found, first.denied[-1], sites, evidence):  # all that is known is that the two are equal
+            if not _join_symbols(
+                sizes, first.denied[-1], sites, evidence
+            ):  # all that is known is that the two are equal
                 first.granted[first.denied[-1].key] = first.denied[-1]
             continue
-        if not any(_at_an_end(found, size, sites, evidence) for size in first.bordering):
+        if not any(_at_an_end(sizes, size, sites, evidence) for size in first.bordering):
             break
-    left = sorted({name for size in found.values() if isinstance(size, Size) for name in size.symbols()}, key=_number)
+    left = sorted({name for size in sizes.values() if isinstance(size, Size) for name in size.symbols()}, key=_number)
     names = {name: f"s{n}" for n, name in enumerate(left)}
     for hints in (_apart({name: first.hints[name] for name in left}), {name: first.hints[name] for name in left}):
         scope = Scope({names[name]: hint for name, hint in hints.items()})
         symbols = {name: scope.symbol(names[name]) for name in left}
-        at = {p: size.replaced(symbols) if isinstance(size, Size) else size for p, size in found.items()}
+        at = {p: size.replaced(symbols) if isinstance(size, Size) else size for p, size in sizes.items()}
         try:
-            made = sites.graph(at)
+            symbolic_graph = sites.graph(at)
         except (BurnTorchError, Unsymbolic):
             continue
         every: dict[int, Size | int] = {p: at.get(p, sites.values[p]) for p in sites.at}
         named = {names[name]: sites.at[_number(name)] for name in left}
-        symbolic = Symbolic(made, scope, every, named)
+        symbolic = Symbolic(symbolic_graph, scope, every, named)
         if symbolic.match(sites.values) is not None:
             return symbolic
     raise Unsymbolic("what its rules ask for holds at no sizes but these")
@@ -252,23 +254,23 @@ def _number(name: str) -> int:
 def _apart(hints: dict[str, int]) -> dict[str, int]:
     """Values that are all different, so that what is equal by chance here is not taken for equal."""
     taken: set[int] = set()
-    found: dict[str, int] = {}
+    different: dict[str, int] = {}
     for name, value in hints.items():
         while value in taken:
             value += 16  # as far from a multiple of 16 as before
         taken.add(value)
-        found[name] = value
-    return found
+        different[name] = value
+    return different
 
 
-def _at_an_end(found: dict[int, object], size: Size, sites: Sites, evidence: Sequence[Sequence[int]]) -> bool:
+def _at_an_end(sizes: dict[int, object], size: Size, sites: Sites, evidence: Sequence[Sequence[int]]) -> bool:
     """Ties an end that is written to the size of the axis, where it was at the end of the axis in all that was seen."""
     written = [name for name in size.symbols() if sites.written(_number(name))]
     at = [size.replaced({name: values[_number(name)] for name in size.symbols()}) for values in evidence]
-    return bool(written) and not any(at) and _joined(found, size, sites, evidence)
+    return bool(written) and not any(at) and _join_symbols(sizes, size, sites, evidence)
 
 
-def _joined(found: dict[int, object], equation: Size, sites: Sites, evidence: Sequence[Sequence[int]]) -> bool:
+def _join_symbols(sizes: dict[int, object], equation: Size, sites: Sites, evidence: Sequence[Sequence[int]]) -> bool:
     """Makes a symbol follow from others so that `equation` is 0; whether one does."""
     names = sorted(equation.symbols(), key=lambda name: (not sites.written(_number(name)), -_number(name)))
     solution = solved(equation, names)
@@ -286,8 +288,8 @@ def _joined(found: dict[int, object], equation: Size, sites: Sites, evidence: Se
     name, value = solution
     scope = equation.scope
     values: dict[str, Any] = {other: scope.symbol(other) for other in scope.hints} | {name: value}
-    for p, size in found.items():
-        found[p] = size.replaced(values) if isinstance(size, Size) else size
+    for p, size in sizes.items():
+        sizes[p] = size.replaced(values) if isinstance(size, Size) else size
     granted = [size.replaced(values) for size in scope.granted.values()]
     scope.granted.clear()
     scope.granted.update((size.key, size) for size in granted if isinstance(size, Size))
@@ -307,14 +309,14 @@ class Sites:
         self._of_attrs: Final[list[int]] = []
         """For each node, the position of the first size in its attributes."""
         self._first_written: Final[set[int]] = set()
-        given = {i for i, _ in graph.inputs}
+        inputs = {i for i, _ in graph.inputs}
         position = 0
         for node in graph.nodes:
             call = node.call
             for number, (i, spec) in enumerate(zip(node.inputs, call.specs, strict=True)):
                 if not isinstance(spec, TensorSpec):
                     continue
-                if isinstance(i, int) and i in given and i not in self._of_input:
+                if isinstance(i, int) and i in inputs and i not in self._of_input:
                     self._of_input[i] = position
                     for axis in range(spec.ndim):
                         text = f"axis {axis} of input {number} of {call.op.name}"
@@ -328,7 +330,7 @@ class Sites:
                     position += 1
 
     def written(self, position: int) -> bool:
-        """Whether the size is an attribute."""
+        """Tells if the size is an attribute."""
         return position in self._first_written
 
     def graph(self, sizes: dict[int, Primitive]) -> Graph:
@@ -343,13 +345,15 @@ class Sites:
         inputs = [(i, specs[i]) for i, _ in self.original.inputs]
         nodes: list[Node] = []
         for node, start in zip(self.original.nodes, self._of_attrs, strict=True):
-            given = [specs[i] if isinstance(i, int) else s for i, s in zip(node.inputs, node.call.specs, strict=True)]
+            node_specs = [
+                specs[i] if isinstance(i, int) else s for i, s in zip(node.inputs, node.call.specs, strict=True)
+            ]
             counter = [start]
             attrs = {
                 name: _with_sizes(value, sizes, counter) if name in _SIZES else value
                 for name, value in node.call.attrs.items()
             }
-            call = _bind_symbols(node.call.op, given, attrs)
+            call = _bind_symbols(node.call.op, node_specs, attrs)
             nodes.append(Node(call, node.inputs, node.outputs, node.origin))
             specs.update(
                 (i, spec) for i, spec in zip(node.outputs, call.results, strict=True) if i is not None and spec
@@ -382,7 +386,7 @@ def with_hints(graph: Graph) -> Graph:
     """A symbolic graph at the sizes that its symbols have here."""
 
     def number(value: object) -> Primitive:
-        return tuple([number(part) for part in value]) if isinstance(value, tuple) else _hinted(value)
+        return tuple([number(part) for part in value]) if isinstance(value, tuple) else _hint_of(value)
 
     def spec_of(spec: object) -> Any:
         return spec.with_shape(number(spec.shape)) if isinstance(spec, TensorSpec) else spec
@@ -406,5 +410,5 @@ def with_hints(graph: Graph) -> Graph:
     return Graph([(i, spec_of(spec)) for i, spec in graph.inputs], nodes, graph.outputs)
 
 
-def _hinted(value: object) -> object:
+def _hint_of(value: object) -> object:
     return size_hint(value) if isinstance(value, Size) else value

@@ -101,12 +101,12 @@ class Triton(Dialect):
     @classmethod
     @functools.cache
     def is_slow(cls, form: str) -> bool:
-        """Whether a text takes more than the test whether a program lies in a region."""
+        """Tells if a text takes more than the test whether a program lies in a region."""
         return _COSTLY.search(form) is not None
 
     @classmethod
     def refuses(cls, value: Primitive, kind: DType, *, is_constant: bool = False) -> bool:
-        """Whether a number cannot stand beside values of a type."""
+        """Tells if a number cannot stand beside values of a type."""
         return isinstance(value, float) and not kind.is_float and not is_constant
 
     # -- texts of expressions ----------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Triton(Dialect):
         return f"tl.arange(0, {block}).to(tl.int64)" if self.needs.wide else f"tl.arange(0, {block})"
 
     def offset(self, flat: Index) -> str:
-        """Where something lies, beside its pointer."""
+        """The offset of an index from its pointer."""
         text = flat.written()
         if not flat.variables():  # a pointer to one element, as a tile
             return f"tl.full({self._ones}, {text}, {'tl.int64' if self.needs.wide else 'tl.int32'})"
@@ -270,7 +270,7 @@ class Triton(Dialect):
         return f"tl.full({self._ones}, {number}, {TYPES[dtype]})"
 
     def only(self, step: steps.Only) -> None:
-        """What costs much, where a program has an element in a region."""
+        """Writes costly steps only where a program has an element in a region."""
         lines = self.lines[step.place]
         begin = len(lines)
         self.write(step.steps)
@@ -312,7 +312,7 @@ class Triton(Dialect):
             *_indent(self.lines[Place.LOOP]),
         ]
 
-    def _gathered(self, kind: str, kept_in: DType, value: Value) -> str:
+    def _gather(self, kind: str, kept_in: DType, value: Value) -> str:
         """A value as a reduction takes it: neutral where a lane lies beyond the edge."""
         name = self.names[value]
         text = name if value.dtype is kept_in else self.typed(name, kept_in)
@@ -325,7 +325,7 @@ class Triton(Dialect):
         kind, kept_in = step.kind, step.total.dtype
         begin = f"tl.full((XB, RB), {neutral(kind, kept_in)}, {TYPES[kept_in]})"
         total = self.define(step.total, Place.EACH, begin, "total")
-        text = self._gathered(kind, kept_in, step.of)
+        text = self._gather(kind, kept_in, step.of)
         if kind in ("sum", "mean", "prod"):
             self.lines[Place.LOOP].append(f"{total} {'*' if kind == 'prod' else '+'}= {text}")
             return
@@ -336,7 +336,7 @@ class Triton(Dialect):
     def join(self, step: steps.Join) -> None:
         """Joins the lanes of a tile along r."""
         kind, kept_in, dtype = step.kind, step.kept_in, step.into.dtype
-        total = self.names[step.of] if step.gathered else self._gathered(kind, kept_in, step.of)
+        total = self.names[step.of] if step.gathered else self._gather(kind, kept_in, step.of)
         if kind in ("sum", "mean"):
             text = f"tl.sum({total}, 1)[:, None]"
         elif kind == "prod":
@@ -368,7 +368,7 @@ class Triton(Dialect):
         """Adds a value to the sum of its column."""
         name = self.sums[step.number] = f"columns{step.number}"
         self.lines[Place.HEAD].append(f"{name} = tl.full((XB, RB), 0, {TYPES[step.kept_in]})")
-        self.lines[Place.EACH].append(f"{name} += {self._gathered('sum', step.kept_in, step.of)}")
+        self.lines[Place.EACH].append(f"{name} += {self._gather('sum', step.kept_in, step.of)}")
 
     def increase_sums(self, step: steps.IncreaseSums) -> None:
         """Adds a value to the sums of a product."""

@@ -90,21 +90,21 @@ class ProductKernel(Lowered):
 
 
 def is_product(call: Call) -> bool:
-    """Whether a kernel can be made of what lies around this operation: a product of matrices with one right side."""
+    """Tells if a kernel can be made of what lies around this operation: a product of matrices with one right side."""
     return _sizes(call) is not None
 
 
 def may_be_product(call: Call) -> bool:
-    """Whether it is one at some sizes; asks no size, which may be symbols."""
+    """Tells if it is one at some sizes; asks no size, which may be symbols."""
     return call.op in (matmul, linear) and isinstance(call.result, TensorSpec) and call.result.dtype in _FLOATS
 
 
 def product_in(body: Graph) -> tuple[Node, Product]:
     """The product of a body.  Raises: Unfusible where there is not exactly one, or none that kernels compute."""
-    found = [(node, size) for node in body.nodes if (size := _sizes(node.call)) is not None]
-    if len(found) != 1:
-        raise Unfusible(Reason.UNSUPPORTED, f"{len(found)} products in one kernel")
-    return found[0]
+    products = [(node, size) for node in body.nodes if (size := _sizes(node.call)) is not None]
+    if len(products) != 1:
+        raise Unfusible(Reason.UNSUPPORTED, f"{len(products)} products in one kernel")
+    return products[0]
 
 
 def _sizes(call: Call) -> Product | None:
@@ -230,7 +230,7 @@ class _Part(Triton):
         self.short: Final = short
 
     def parameters(self, before: str = "") -> list[str]:
-        """What the function reads, and its numbers."""
+        """The pointers that the function reads, and its numbers."""
         names = [*self.pointers.values(), *(argument.name for argument in self.numbers.arguments.values())]
         return [f"{before}{name}" for name in names]
 
@@ -243,7 +243,7 @@ class _Part(Triton):
         return f"{self.short}({', '.join([*self.parameters(f'{self.short}_'), *rest])})"
 
     def answer(self, operand: tuple[Value, TensorSpec]) -> str:
-        """What a function that makes an operand returns: 0 beyond the edge."""
+        """The value that a function that makes an operand returns: 0 beyond the edge."""
         value, spec = operand
         name = self.names[value]
         if isinstance(step := self.needs.steps[0], steps.Load) and step.raw:

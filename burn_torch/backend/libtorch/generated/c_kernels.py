@@ -104,7 +104,7 @@ class CFunction:
 
         return run
 
-    def _strided(self, *inputs: object) -> Sequence[torch.Tensor]:
+    def _run_strided(self, *inputs: object) -> Sequence[torch.Tensor]:
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         return self._variant(layouts, ())(*inputs)
 
@@ -112,17 +112,17 @@ class CFunction:
         run = self._variants.get((layouts, over))
         if run is None:
             with self._lock:
-                run = self._variants.get((layouts, over)) or self._made(layouts, over)
+                run = self._variants.get((layouts, over)) or self._make(layouts, over)
                 self._variants[layouts, over] = run
         return run
 
-    def _made(self, layouts: tuple[Any, ...], over: tuple[tuple[int, int], ...]) -> _Run:
+    def _make(self, layouts: tuple[Any, ...], over: tuple[tuple[int, int], ...]) -> _Run:
         if self.kernel is None or self._building is None:
             return self._one_by_one()
         try:
             if not any(layouts):
                 _prove(self.kernel, self.body, layouts)
-                return _launcher(self.kernel, self._building.result(), self.body, dict(over), self._strided)
+                return _launcher(self.kernel, self._building.result(), self.body, dict(over), self._run_strided)
             kernel = c_kernel_at(*self._symbols, layouts, strict=self.strict) or lower_to_c(
                 self.body, strict=self.strict, layouts=layouts
             )
@@ -203,7 +203,7 @@ def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, in
         lines.append(f"    return strided({', '.join(names)})")
     known.update(empty_like=torch.empty_like, empty=torch.empty_strided)
     for n, spec in enumerate(kernel.outputs):
-        like = next((names[k] for k, (_, given) in enumerate(body.inputs) if given == spec), None)
+        like = next((names[k] for k, (_, input_spec) in enumerate(body.inputs) if input_spec == spec), None)
         if n in over:
             lines.append(f"y{n} = {names[over[n]]}")
         elif like is not None and strided is not None:
@@ -213,14 +213,14 @@ def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, in
             lines.append(f"y{n} = empty({spec.shape}, {_row_major(spec.shape)}, dtype=type{n}, device='cpu')")
     known.update((f"number{n}", argument.value) for n, argument in enumerate(kernel.numbers))
     everything = f"({', '.join(names)},)" if names else "()"
-    given = [
+    arguments = [
         *(f"x{i}.data_ptr()" for i in kernel.inputs),
         *(f"y{n}.data_ptr()" for n in range(len(kernel.outputs))),
         *(f"number{n}({everything})" for n in range(len(kernel.numbers))),
         *map(str, kernel.sizes),
         "1" if small else "threads()",
     ]
-    lines.append(f"function({', '.join(given)})")
+    lines.append(f"function({', '.join(arguments)})")
     lines.append(f"return [{', '.join(f'y{n}' for n in range(len(kernel.outputs)))}]")
     source = Source(f"call of {kernel.name}", **known)
     with source.block(f"def run({', '.join(names)}):"):
