@@ -136,7 +136,7 @@ class TileNeeds(Needs):
         super().end_pass()
 
     def over(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of outputs and inputs that they may overwrite: each element is read where it is written, and nowhere else.
+        """Pairs of outputs and inputs that they may overwrite: each element is read where it is written, nowhere else.
 
         Not where a row is read in steps more than once; in a loop, not what each step has one of: nothing there waits
         for all threads.
