@@ -81,6 +81,6 @@ class RunningState:
 
 
 def _is_of_one_sample(backend: Backend | None) -> bool:
-    while backend is not None and not backend.is_batched:
-        backend = backend.inner
+    while backend is not None and not getattr(backend, "is_batched", False):  # a trace alone is no whole backend
+        backend = getattr(backend, "inner", None)
     return backend is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from burn_torch.backend.lazy.default import fused_by_default
-from burn_torch.core.exports import export_lazily
+from burn_torch.core.exports import export_lazily as _export_lazily
 
 if TYPE_CHECKING:
     from burn_torch.backend.lazy.decorator import Fusion
@@ -30,4 +30,4 @@ def is_fused(stack: object) -> bool:
     return fusion_of(stack) is not None
 
 
-export_lazily(globals(), {"Fusion": "decorator", "FusionWarning": "plans", "watched_streams": "watching"})
+_export_lazily(globals(), {"Fusion": "decorator", "FusionWarning": "plans", "watched_streams": "watching"})
