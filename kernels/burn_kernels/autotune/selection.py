@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:  # a tunable asks the selector
     from burn_kernels.autotune.tunable import Tunable
 
 __all__ = ["Decision", "Selector", "current", "lock", "still", "unlock"]
+
+R = TypeVar("R")
 
 LOCK_VARIABLE, LOCK_MODE_VARIABLE = "BURN_KERNELS_LOCK", "BURN_KERNELS_LOCK_MODE"
 MOST_KNOWN = 8192
@@ -217,8 +219,8 @@ class Selector:
         facts: Facts,
         config: object,
         error: Exception,
-        launch: Callable[[Any], None],
-    ) -> None:
+        launch: Callable[[Any], R],
+    ) -> R:
         """Launches the next of the ranking after a config that failed, which is quarantined if another one works.
 
         Where none works the cause is not the configs (no compiler, say): nothing is quarantined, the error is raised.
@@ -257,12 +259,12 @@ class Selector:
                 raise first
             config = left[0]
             try:
-                launch(config)
+                result = launch(config)
             except Exception as next_error:
                 error = next_error
             else:
                 self._quarantine(decision, failed)
-                return
+                return result
 
     def _quarantine(self, decision: Decision, failed: Mapping[str, str]) -> None:
         with self._guard:

@@ -16,7 +16,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -34,6 +34,8 @@ from burn_kernels.launch import Machine, machine_of, recorded
 from burn_kernels.registry import Registry
 
 __all__ = ["TUNABLES", "Inputs", "Tunable", "tunable"]
+
+R = TypeVar("R")
 
 
 @checked
@@ -99,19 +101,19 @@ class Tunable:
             raise ValueError(f"a config of {self.name} has the whole numbers {', '.join(sorted(names))}")
         return self.config(**numbers)
 
-    def run(self, like: torch.Tensor, config: object, call: tuple[object, ...], launch: Callable[[Any], None]) -> None:
+    def run(self, like: torch.Tensor, config: object, call: tuple[object, ...], launch: Callable[[Any], R]) -> R:
         """Launches with `config`, or, where it is None, with the one chosen for the call on the device of `like`.
 
-        `call` is what `facts` takes; it alone is made and looked up where the call is known, which costs a microsecond.
+        Returns what `launch` does.  `call` is what `facts` takes; it alone is made and looked up where the call is
+        known, which costs a microsecond.
         """
         if config is not None:
-            launch(config)
-        elif like.is_cuda and recorded() is None and not INTERPRETED:
-            self.run_on(like.get_device(), call, launch)
-        else:
-            launch(self.default(self.facts(*call), machine_of(like)))
+            return launch(config)
+        if like.is_cuda and recorded() is None and not INTERPRETED:
+            return self.run_on(like.get_device(), call, launch)
+        return launch(self.default(self.facts(*call), machine_of(like)))
 
-    def run_on(self, index: int, call: tuple[object, ...], launch: Callable[[Any], None]) -> None:
+    def run_on(self, index: int, call: tuple[object, ...], launch: Callable[[Any], R]) -> R:
         """Launches on the GPU with this number; a config that fails is quarantined, and the next one is taken."""
         selector = current()
         known = selector.known.get((self.name, index, is_deterministic(), call))
@@ -122,9 +124,9 @@ class Tunable:
         if not self.supports(config, facts):
             config = selector.fitting(self, decision, facts)
         try:
-            launch(config)
+            return launch(config)
         except Exception as error:
-            selector.rescue(self, decision, facts, config, error, launch)
+            return selector.rescue(self, decision, facts, config, error, launch)
 
     def settled(self, index: int, call: tuple[object, ...], config: object) -> Callable[[], bool] | None:
         """What tells whether `config` is still the one for a call; None if it is not, or a measurement is due.

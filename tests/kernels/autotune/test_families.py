@@ -50,11 +50,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     original = Tunable.run
 
     def run(
-        self: Tunable, like: torch.Tensor, config: Any, call: tuple[Any, ...], launch: Callable[[Any], None]
-    ) -> None:
+        self: Tunable, like: torch.Tensor, config: Any, call: tuple[Any, ...], launch: Callable[[Any], object]
+    ) -> object:
         keys.append(self.key(self.facts(*call)))
         hash(call)
-        original(self, like, config, call, launch)
+        return original(self, like, config, call, launch)
 
     monkeypatch.setattr(Tunable, "run", run)
 
