@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,20 +162,20 @@ def reference_backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu")
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-def check_kind(op: str, *_: object, kind: str = "relu", mend: str, **__: object) -> None:
-    """Raises KernelArgumentError for an activation that is not one of KINDS."""
-    if kind not in KINDS:
+_MEND = "gelu is the exact form, gelu_tanh the approximation; gated forms are in burn_kernels.glu"
+
+
+def check_kind(
+    op: str, *_: object, kind: str = "relu", kinds: Sequence[str] = KINDS, mend: str = _MEND, **__: object
+) -> None:
+    """Raises KernelArgumentError for an activation that is not one of `kinds`."""
+    if kind not in kinds:
         raise KernelArgumentError(
-            f"{op}: no such activation", given=f"kind {kind!r}", expected=f"one of {', '.join(KINDS)}", mend=mend
+            f"{op}: no such activation", given=f"kind {kind!r}", expected=f"one of {', '.join(kinds)}", mend=mend
         )
 
 
-_check = functools.partial(
-    check_kind, mend="gelu is the exact form, gelu_tanh the approximation; gated forms are in burn_kernels.glu"
-)
-
-
-@launcher("activation", "x", reference=reference, options=_check)
+@launcher("activation", "x", reference=reference, options=check_kind)
 def forward(x: torch.Tensor, *, kind: str = "gelu", config: Config | None = None) -> torch.Tensor:
     """The activation `kind`, one of KINDS, of x.
 
@@ -187,7 +187,7 @@ def forward(x: torch.Tensor, *, kind: str = "gelu", config: Config | None = None
     return y
 
 
-@launcher("activation backward", "dy as x, x (*any)", reference=reference_backward, options=_check)
+@launcher("activation backward", "dy as x, x (*any)", reference=reference_backward, options=check_kind)
 def backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu", config: Config | None = None) -> torch.Tensor:
     """The gradient of x from that of `forward`'s result."""
     dx, (flat_x, flat_dy) = _flatten(x, dy)

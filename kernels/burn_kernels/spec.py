@@ -17,7 +17,17 @@ from burn_kernels.launcher import Launcher
 from burn_kernels.operators import Operator
 from burn_kernels.registry import Registry
 
-__all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "Row", "large_rows", "register", "register_kernel"]
+__all__ = [
+    "REGISTRY",
+    "Draw",
+    "KernelSpec",
+    "Problem",
+    "Row",
+    "drop_absent",
+    "large_rows",
+    "register",
+    "register_kernel",
+]
 
 
 @checked
@@ -197,6 +207,19 @@ def register(spec: KernelSpec) -> KernelSpec:
         )
     REGISTRY[spec.name] = spec
     return spec
+
+
+def drop_absent(run: Callable[..., tuple[object, ...]]) -> Any:
+    """Makes a function that gives the results of `run` that are not None; of a launcher a launcher."""
+
+    @functools.wraps(run)
+    def call(*inputs: object, **options: object) -> object:
+        results = tuple(x for x in run(*inputs, **options) if x is not None)
+        return results if len(results) > 1 else results[0]
+
+    if hasattr(run, "reference"):
+        call.reference = drop_absent(run.reference)  # type: ignore[attr-defined]  # a function with attributes
+    return call
 
 
 def register_kernel(

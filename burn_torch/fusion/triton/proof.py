@@ -78,7 +78,7 @@ def prove_product(kernel: ProductKernel, sizes: Mapping[int, int]) -> bool:
         return left_alone("too many steps")
     known: Values = {name: np.asarray(_TILE) for name in ("XB", "RB", "KB")} | {"GROUP": np.asarray(2)}
     pointers = [argument.arg for argument in functions[kernel.name].args.args][: len(kernel.inputs)]
-    functions["place"] = functions_of(source_of("burn_kernels.matmul"))["place"]
+    functions["place"] = functions_of(source_of("burn_kernels.matmul.ways"))["place"]
     _prove(kernel, functions, known, -(-rows // _TILE) * -(-cols // _TILE), sizes, pointers, {})
     return True
 

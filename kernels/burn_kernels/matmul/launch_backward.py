@@ -10,7 +10,6 @@ rows of db, and the shares are summed in their order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -21,9 +20,18 @@ from burn_kernels.activation import activate
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, next_power, rows_of, runs_kernel
-from burn_kernels.matmul.references import Gradients, check_kept, check_layer, reference_slope, rows_in
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
+from burn_kernels.launch import Machine, ceil_div, launch, machine_of, next_power, rows_of
+from burn_kernels.launcher import launcher
+from burn_kernels.matmul.references import (
+    Gradients,
+    check_backward,
+    check_kept,
+    multiply_back,
+    reference_backward,
+    reference_slope,
+    rows_in,
+)
 from burn_kernels.reduce.kernels import join_parts, reduce_once
 
 __all__ = ["BackwardConfig", "backward", "backward_candidates", "backward_default", "slope_and_bias"]
@@ -45,23 +53,28 @@ def backward_default(features: int, itemsize: int, machine: Machine) -> Backward
     return backward_candidates(features, itemsize, machine)[0]
 
 
-def backward_candidates(features: int, itemsize: int, machine: Machine) -> list[BackwardConfig]:
-    """What a tuner may try for `slope_and_bias`, the default first."""
-    most = max(16, next_power(features))
+_TILES = (
+    # elements and columns of a tile, warps and programs of a processor
     # H200, 2026-11-22, benchmarks/notes/linear.md: many small programs, narrower ones where the slabs are few
-    first = [(2048, 128, 4, 8), (1024, 256, 4, 8)]
-    found = [
+    (2048, 128, 4, 8),
+    (1024, 256, 4, 8),
+    (1024, 256, 4, 12),
+    (1024, 128, 4, 12),
+    (2048, 256, 4, 4),
+    (2048, 512, 4, 4),
+    (4096, 256, 8, 2),
+)
+
+
+def backward_candidates(features: int, itemsize: int, machine: Machine) -> list[BackwardConfig]:
+    """The configs of `slope_and_bias` that a tuner may try, the default first."""
+    most = max(16, next_power(features))
+    first, second, *others = _TILES
+    configs = [
         BackwardConfig(max(1, size // min(most, cols)), min(most, cols), warps, programs)
-        for size, cols, warps, programs in (
-            *(first if features < 8192 else reversed(first)),
-            (1024, 256, 4, 12),
-            (1024, 128, 4, 12),
-            (2048, 256, 4, 4),
-            (2048, 512, 4, 4),
-            (4096, 256, 8, 2),
-        )
+        for size, cols, warps, programs in (*((first, second) if features < 8192 else (second, first)), *others)
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(configs))
 
 
 # -- kernels -----------------------------------------------------------------------------------------
@@ -87,6 +100,7 @@ def _slope_and_bias(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+@launcher("linear backward", "dy, kept as dy", reference=reference_slope, options=check_kept)
 def slope_and_bias(
     dy: torch.Tensor,
     kept: torch.Tensor | None,
@@ -99,9 +113,6 @@ def slope_and_bias(
 
     Shapes: dy, kept (*batch, features) -> dz the same, db (features,).  Without an activation dz is dy itself.
     """
-    check_kept("linear backward", dy, kept, kind)
-    if not runs_kernel("linear backward", dy):
-        return reference_slope(dy, kept, kind, bias)
     features = dy.shape[-1]
     flat = rows_of(dy) if dy.numel() else dy.reshape(rows_in(dy), features)
     if kind == "none":
@@ -110,24 +121,23 @@ def slope_and_bias(
     dz = torch.empty(dy.shape, dtype=dy.dtype, device=dy.device)
     if not dz.numel():
         return dz, torch.zeros(features, dtype=dy.dtype, device=dy.device) if bias else None
-    rows, held, machine = flat.shape[0], kept.contiguous(), machine_of(dy)
-    db: torch.Tensor | None = None
+    rows, z, machine = flat.shape[0], kept.contiguous(), machine_of(dy)
 
-    def run(config: BackwardConfig) -> None:
-        nonlocal db
+    def run(config: BackwardConfig) -> torch.Tensor | None:
         slabs = ceil_div(features, config.cols)
         count = _shares(config, rows, features, machine)
         shares = torch.empty(count, features, dtype=torch.float32, device=dy.device) if bias else None
-        arguments = (flat, held, dz, shares, flat.stride(0), rows, features)
+        arguments = (flat, z, dz, shares, flat.stride(0), rows, features)
         sizes = {"ROWS": config.rows, "COLS": config.cols}
         launch(_slope_and_bias, (slabs, count), dy, *arguments, warps=config.warps, KIND=kind, **sizes)
-        db = None if shares is None else reduce.sum(shares, 0).to(dy.dtype)
+        return None if shares is None else reduce.sum(shares, 0).to(dy.dtype)
 
-    strides, address = (flat.stride(0), features), (flat.data_ptr() | held.data_ptr()) & 15
-    BACKWARD.run(dy, config, (dy.dtype, rows, features, strides, address, f"{kind}{' bias' if bias else ''}"), run)
-    return dz, db
+    strides, address = (flat.stride(0), features), (flat.data_ptr() | z.data_ptr()) & 15
+    key = (dy.dtype, rows, features, strides, address, f"{kind}{' bias' if bias else ''}")
+    return dz, BACKWARD.run(dy, config, key, run)
 
 
+@launcher("linear backward", "dy, x, w", reference=reference_backward, options=check_backward)
 def backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -143,13 +153,8 @@ def backward(
 
     The residual's gradient is dy.  The two products are the library's.
     """
-    shape = check_layer("linear backward", x, w, kind, {})
-    check("linear backward", {"dy": dy, "x": x}, {"dy": shape}, alike=["dy", "x"])
     dz, db = slope_and_bias(dy, kept, kind=kind, bias=bias, config=config)
-    flat = dz.reshape(rows_in(x), w.shape[0])
-    dx = torch.mm(flat, w).view(x.shape) if needs[0] else None
-    dw = torch.mm(flat.T, x.reshape(rows_in(x), x.shape[-1])) if needs[1] else None
-    return dx, dw, db
+    return *multiply_back(dz, x, w, needs), db
 
 
 def _shares(config: BackwardConfig, rows: int, features: int, machine: Machine) -> int:
@@ -159,48 +164,37 @@ def _shares(config: BackwardConfig, rows: int, features: int, machine: Machine) 
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _backward_tunable() -> Tunable:
-    def facts_of(dtype: torch.dtype, rows: int, cols: int, strides: tuple[int, ...], address: int, flags: str) -> Facts:
-        align = alignment(address, *(stride * dtype.itemsize for stride in strides))
-        return Facts((rows,), (cols,), dtype, align, "packed" if strides[0] == cols else "strided", flags)
+def _facts(dtype: torch.dtype, rows: int, cols: int, strides: tuple[int, ...], address: int, flags: str) -> Facts:
+    align = alignment(address, *(stride * dtype.itemsize for stride in strides))
+    return Facts((rows,), (cols,), dtype, align, "packed" if strides[0] == cols else "strided", flags)
 
-    def work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
-        (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
-        slabs, shares = ceil_div(cols, config.cols), _shares(config, rows, cols, machine)
-        moved = 3 * rows * cols * size + 8 * shares * cols
-        steps = ceil_div(ceil_div(rows, config.rows), shares)
-        useful = rows * cols / (steps * shares * config.rows * slabs * config.cols)
-        return Work(slabs * shares, config.warps, config.rows * config.cols, size, moved, 20 * rows * cols, useful, 4.0)
 
-    def trial(facts: Facts, inputs: Inputs) -> Trial:
-        (rows,), (cols,), words = facts.free, facts.exact, facts.flags.split()
-        dy, kept = inputs.rows(facts, rows, cols), inputs.normal(rows, cols, dtype=facts.dtype)
-        options: dict[str, Any] = {"kind": words[0], "bias": "bias" in words}
-        return Trial(
-            (dy, kept),
-            lambda given, config: slope_and_bias(*given, **options, config=config),
-            lambda given: reference_slope(*given, **options),
-        )
+def _work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
+    (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
+    slabs, shares = ceil_div(cols, config.cols), _shares(config, rows, cols, machine)
+    moved = 3 * rows * cols * size + 8 * shares * cols
+    steps = ceil_div(ceil_div(rows, config.rows), shares)
+    useful = rows * cols / (steps * shares * config.rows * slabs * config.cols)
+    return Work(slabs * shares, config.warps, config.rows * config.cols, size, moved, 20 * rows * cols, useful, 4.0)
 
-    return tunable(
-        Tunable(
-            name="linear backward",
-            config=BackwardConfig,
-            facts=facts_of,
-            free=("rows",),
-            exact=("cols",),
-            candidates=lambda facts, machine: backward_candidates(facts.exact[0], facts.dtype.itemsize, machine),
-            supports=lambda config, facts: True,
-            work=work,
-            trial=trial,
-            kernels=(_slope_and_bias, reduce_once, join_parts),
-            problems=lambda rows, cols, dtype: [
-                Facts((rows,), (cols,), dtype, alignment(cols * dtype.itemsize), flags=f"{kind} bias")
-                for kind in ACTIVATIONS
-            ],
-            shapes=((8192, 3072), (8192, 16_384)),
-        )
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    (rows,), (cols,), words = facts.free, facts.exact, facts.flags.split()
+    dy, kept = inputs.rows(facts, rows, cols), inputs.normal(rows, cols, dtype=facts.dtype)
+    return Trial.of(slope_and_bias, dy, kept, kind=words[0], bias="bias" in words)
+
+
+BACKWARD = tunable(
+    Tunable(
+        name="linear backward",
+        config=BackwardConfig,
+        facts=_facts,
+        candidates=row_candidates(backward_candidates),
+        supports=lambda config, facts: True,
+        work=_work,
+        trial=_trial,
+        kernels=(_slope_and_bias, reduce_once, join_parts),
+        problems=row_problems(*(f"{kind} bias" for kind in ACTIVATIONS)),
+        shapes=((8192, 3072), (8192, 16_384)),
     )
-
-
-BACKWARD = _backward_tunable()
+)

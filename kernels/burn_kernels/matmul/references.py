@@ -1,19 +1,17 @@
-"""What a linear layer has beside its kernels: what it keeps, its checks, the layer in plain torch, problems."""
+"""A linear layer without its kernels: the tensors that it keeps, its checks, and the layer in plain torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
 
-from burn_kernels.activation import KINDS as ACTIVATIONS
+from burn_kernels import activation
 from burn_kernels.activation import TWINS, plain
 from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import check, describe, wide_type
-from burn_kernels.spec import Draw, Problem
 
-KINDS = ("none", *ACTIVATIONS)
+KINDS = ("none", *activation.KINDS)
 Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
 
 
@@ -36,7 +34,7 @@ def flops(x: torch.Tensor, w: torch.Tensor, *_: object, backward: bool = False, 
 
 # -- what is kept -----------------------------------------------------------------------------------
 def keeps(kind: str, *, residual: bool) -> str:
-    """What `forward_kept` keeps for the backward: "", "out" (nothing beside the output) or "z"."""
+    """Names the tensor that `forward_kept` keeps for the backward: "", "out" (only the output) or "z"."""
     return "" if kind == "none" else "out" if kind == "relu" and not residual else "z"
 
 
@@ -46,10 +44,15 @@ def rows_in(x: torch.Tensor) -> int:
 
 
 # -- checks ------------------------------------------------------------------------------------------
+def check_kind(op: str, kind: str) -> None:
+    """Raises KernelArgumentError for a name that is not in KINDS."""
+    activation.check_kind(op, kind=kind, kinds=KINDS)
+
+
 def check_layer(
-    op: str, x: torch.Tensor, w: torch.Tensor, kind: str, others: dict[str, torch.Tensor | None]
-) -> tuple[int, ...]:
-    """The shape of the output."""
+    op: str, x: torch.Tensor, w: torch.Tensor, *added: torch.Tensor | None, kind: str = "none", **_: object
+) -> None:
+    """Raises KernelArgumentError or KernelShapeError unless the operands fit together."""
     check_kind(op, kind)
     if x.dim() < 1 or w.dim() != 2 or x.shape[-1] != w.shape[1]:
         raise KernelShapeError(
@@ -58,25 +61,21 @@ def check_layer(
             expected="x (*batch, inner), w (features, inner)",
             mend="w is laid out as in torch.nn.Linear; pass w.T of a weight that is (inner, features)",
         )
-    shape = (*x.shape[:-1], w.shape[0])
-    tensors = {"x": x, "w": w, **others}
-    check(op, tensors, {"bias": w.shape[:1], "residual": shape}, alike=list(tensors))
-    return shape
+    bias, residual = added or (None, None)
+    shapes = {"bias": w.shape[:1], "residual": (*x.shape[:-1], w.shape[0])}
+    check(op, {"x": x, "w": w, "bias": bias, "residual": residual}, shapes, alike=())
 
 
-def check_kind(op: str, kind: str) -> None:
-    """Raises KernelArgumentError for a name that is not in KINDS."""
-    if kind not in KINDS:
-        raise KernelArgumentError(
-            f"{op}: no such activation",
-            given=f"kind {kind!r}",
-            expected=f"one of {', '.join(KINDS)}",
-            mend="gelu is the exact form, gelu_tanh the approximation; gated forms are in burn_kernels.glu",
-        )
+def check_backward(
+    op: str, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, kept: object, *, kind: str = "none", **_: object
+) -> None:
+    """As `check_layer`, with the gradient of the output; `slope_and_bias` checks what was kept."""
+    check_layer(op, x, w, kind=kind)
+    check(op, {"dy": dy, "x": x}, {"dy": (*x.shape[:-1], w.shape[0])}, alike=())
 
 
-def check_kept(op: str, dy: torch.Tensor, kept: torch.Tensor | None, kind: str) -> None:
-    """Checks that what the forward kept is there if it is needed, and fits dy."""
+def check_kept(op: str, dy: object, kept: torch.Tensor | None, *, kind: str = "none", **_: object) -> None:
+    """Raises KernelArgumentError unless what the forward kept is there exactly if it is needed."""
     check_kind(op, kind)
     if (kept is None) != (kind == "none"):
         raise KernelArgumentError(
@@ -85,7 +84,6 @@ def check_kept(op: str, dy: torch.Tensor, kept: torch.Tensor | None, kind: str) 
             expected="what forward_kept gave: None without an activation, a tensor with one",
             mend="pass the second result of forward_kept as it is",
         )
-    check(op, {"dy": dy, "kept": kept}, {"kept": dy.shape}, alike=["dy", "kept"])
 
 
 # -- reference ---------------------------------------------------------------------------------------
@@ -119,7 +117,7 @@ def reference(
 
 
 def reference_slope(
-    dy: torch.Tensor, kept: torch.Tensor | None, kind: str, bias: bool
+    dy: torch.Tensor, kept: torch.Tensor | None, *, kind: str = "none", bias: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """dz and db in plain torch."""
     wide = wide_type(dy.dtype)
@@ -136,35 +134,23 @@ def reference_backward(
     *,
     kind: str = "none",
     bias: bool = True,
+    needs: tuple[bool, bool] = (True, True),
 ) -> Gradients:
     """The gradients in plain torch."""
-    dz, db = reference_slope(dy, kept, kind, bias)
+    dz, db = reference_slope(dy, kept, kind=kind, bias=bias)
+    return *multiply_back(dz, x, w, needs), db
+
+
+def multiply_back(
+    dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor, needs: tuple[bool, bool]
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """The gradients of x and w, those that `needs` asks for, by the library's products."""
     flat = dz.reshape(rows_in(x), w.shape[0])
-    return (flat @ w).view(x.shape), flat.T @ x.reshape(rows_in(x), x.shape[-1]), db
+    dx = torch.mm(flat, w).view(x.shape) if needs[0] else None
+    return dx, torch.mm(flat.T, x.reshape(rows_in(x), x.shape[-1])) if needs[1] else None
 
 
-# -- problems ----------------------------------------------------------------------------------------
-def problems(draw: Draw) -> Iterator[Problem]:
-    """Every activation with and without bias and residual; no rows, no features, nothing to sum; both layouts."""
-
-    def problem(x: torch.Tensor, w: torch.Tensor, kind: str, bias: bool = True, residual: bool = False) -> Problem:
-        added = draw.normal(*x.shape[:-1], w.shape[0]) if residual else None
-        return Problem((x, w, draw.normal(w.shape[0]) if bias else None, added), {"kind": kind})
-
-    for number, kind in enumerate(KINDS):
-        for shape, features in (((5, 7), 11), ((2, 3, 33), 20), ((67, 16), 35)):
-            yield problem(draw.normal(*shape), draw.normal(features, shape[-1]), kind, number % 2 == 0, features == 20)
-    yield problem(draw.normal(1, 1), draw.normal(1, 1), "silu")
-    yield problem(draw.normal(19), draw.normal(5, 19), "gelu", False, True)
-    yield problem(draw.normal(0, 5), draw.normal(3, 5), "gelu_tanh")
-    yield problem(draw.normal(4, 0), draw.normal(3, 0), "gelu", True, True)
-    yield problem(draw.normal(4, 5), draw.normal(0, 5), "relu")
-    yield problem(
-        draw.normal(18, 40)[::2, 3:20], draw.normal(17, 12).T, "gelu", True, True
-    )  # strided; the other layout
-    yield problem(draw.normal(9, 21).T, draw.normal(13, 9), "silu")
-
-
+# -- twins -------------------------------------------------------------------------------------------
 def twin(
     x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None, *,
     kind: str = "none",
