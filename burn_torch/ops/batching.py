@@ -115,7 +115,7 @@ def _unfold(n: int, y: Primitive) -> Primitive:
 
 
 _SHIFTED: Final = """
-    reshape flip roll repeat triu tril slice slice_assign cat split pad unfold unfold_backward
+    reshape flip roll repeat triu tril slice slice_assign diagonal diagonal_assign cat split pad unfold unfold_backward
     gather scatter last_writer scatter_distinct one_hot cross
     sum mean prod amax amin argmax argmin max_with_indices min_with_indices any all var var_mean logsumexp
     cumsum cumprod linear_scan cummax_with_indices cummin_with_indices cummax cummin

@@ -39,6 +39,9 @@ ROWS: Final = {
     "burn_torch.ops.indexing": (
         "select", "gather", "linear_index", "gather_nd", "mask_select", "nonzero", "one_hot",
     ),
+    "burn_torch.ops.diagonals": (
+        "diagonal", "diagonal_assign",
+    ),
     "burn_torch.ops.scattering": (
         "scatter", "last_writer", "scatter_distinct", "select_assign", "scatter_nd",
     ),

@@ -28,6 +28,7 @@ FAMILIES: Final = (
     "shapes",
     "slicing",
     "indexing",
+    "diagonals",
     "scattering",
     "reductions",
     "extremes",

@@ -146,6 +146,18 @@ class IndexMethods(ShapeMethods):
         """With values put, or combined, where `gather_nd(indices)` would read."""
         return apply_one(ops.scatter_nd, (self, indices, values), IndexingUpdateOp.of(update).value)
 
+    # -- diagonals ----------------------------------------------------------------------------
+    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
+        """The elements whose place on dim2 is that on dim1 plus `offset`, on a new last axis.  PyTorch: diagonal.
+
+        Shapes: x (rows, cols) -> (n,); x (*s) -> (*s without dim1 and dim2, n).
+        """
+        return unary(ops.diagonal, self, *_diagonal_at(self, offset, dim1, dim2))
+
+    def diagonal_assign(self, values: Self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
+        """With the elements that `diagonal(offset, dim1, dim2)` reads replaced.  PyTorch: diagonal_scatter."""
+        return apply_one(ops.diagonal_assign, (self, values), *_diagonal_at(self, offset, dim1, dim2))
+
     # -- masks --------------------------------------------------------------------------------
     def mask_where(self, mask: Self, value: Self | float) -> Self:
         """`value` where the mask is true, x elsewhere.  PyTorch: torch.where(mask, value, x)."""
@@ -188,6 +200,10 @@ _ALL = slice(None)
 
 def _flat(indices: IndexMethods) -> Shape:
     return (indices.spec.numel,)
+
+
+def _diagonal_at(x: IndexMethods, offset: int, dim1: int, dim2: int) -> tuple[int, tuple[int, int]]:
+    return integer(offset, "offset"), (axis(x, dim1), axis(x, dim2))
 
 
 def _spread(values: object, cut: Ranges) -> object:

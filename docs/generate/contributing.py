@@ -20,6 +20,7 @@ SOURCES = ("burn_torch", "kernels")
 FOLDERS = (*SOURCES, "benchmarks", "docs", "examples", "tests", ".ci", ".github")
 COMPLETE = {
     "An operation": "erfinv",
+    "An indexing operation": "diagonal_assign",
     "A layer": "LocalResponseNorm",
     "A loss": "HuberLoss",
     "A metric": "HammingScore",

@@ -98,6 +98,17 @@ def test_broadcasts_permutes_and_slices_are_index_arithmetic(seed: np.random.Gen
     agree(planned(graph, inputs), in_float64(graph, inputs), 4.0)
 
 
+def test_a_diagonal_is_index_arithmetic(seed: np.random.Generator) -> None:
+    def function(x: Any, y: Any) -> Any:
+        return row("exp")(row("diagonal")(x, offset=1, dims=(2, 0)) * 2.0) + y
+
+    specs = [tensor(5, 6, 7), tensor(6, 4)]
+    graph = traced(function, specs)
+    assert len(plan_of(graph).graph.nodes) == 1
+    inputs = made(specs, seed)
+    agree(planned(graph, inputs), in_float64(graph, inputs), 2.0)
+
+
 # -- rows ------------------------------------------------------------------------------------------------
 def element_wise(dtype: DType) -> list[tuple[str, list[Spec]]]:
     """Rows that kernels take in this type, and what they take."""

@@ -315,6 +315,28 @@ def test_one_hot_counts_negative_indices_from_the_end(where: Where) -> None:
     assert y.dtype == np.float32
 
 
+# -- diagonals -----------------------------------------------------------------------------------------------------
+@everywhere
+@pytest.mark.parametrize("offset", [-5, -2, -1, 0, 1, 3, 4])
+@pytest.mark.parametrize("dims", [(0, 1), (2, 0), (1, 2)])
+def test_diagonals_are_those_of_torch(
+    where: Where, offset: int, dims: tuple[int, int], seed: np.random.Generator
+) -> None:
+    x = torch.tensor(seed.normal(size=(4, 3, 5)), requires_grad=True)
+    read_there = x.diagonal(offset, *dims)
+    values = torch.tensor(seed.normal(size=read_there.shape), requires_grad=True)
+    written_there = x.diagonal_scatter(values, offset, *dims)
+    fed, attrs = [x.detach().numpy(), values.detach().numpy()], {"offset": offset, "dims": dims}
+    for row, expected, leaves in ((ops.diagonal, read_there, [x]), (ops.diagonal_assign, written_there, [x, values])):
+        inputs, g = fed[: len(leaves)], torch.tensor(seed.normal(size=expected.shape))
+        np.testing.assert_array_equal(where.run(row, *inputs, **attrs), expected.detach())
+        slopes = gradients(where, row, inputs, [g.numpy()], **attrs)
+        for i, slope in enumerate(torch.autograd.grad(expected, leaves, g)):
+            np.testing.assert_array_equal(slopes[i], slope)
+    if expected.numel() and not offset:
+        check_gradients(where, ops.diagonal_assign, *fed, **attrs)
+
+
 # -- indices out of range -----------------------------------------------------------------------------------------
 @on_host
 @pytest.mark.parametrize("wrong", [-1, 3])
@@ -417,6 +439,19 @@ def test_other_failures_of_torch_keep_their_words() -> None:
             [indices(3), spec(2)],
             {"dim": 0, "size": 4},
             ("do not fit", "given", r"indices \(2,\)", "give one"),
+        ),
+        ("diagonal", [spec(3)], {"offset": 0, "dims": (0, 1)}, ("dim 1", "given", "0 to 0", "count axes")),
+        (
+            "diagonal",
+            [spec(3, 4)],
+            {"offset": 0, "dims": (1, 1)},
+            (r"\(1, 1\) are no two axes", "given", "columns", "two axes"),
+        ),
+        (
+            "diagonal_assign",
+            [spec(3, 4), spec(4)],
+            {"offset": 0, "dims": (0, 1)},
+            ("values do not fill", "given", r"values \(3,\)", "expand"),
         ),
         (
             "one_hot",

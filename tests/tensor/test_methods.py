@@ -184,6 +184,16 @@ METHODS: dict[str, list[Case]] = {
             lambda q: numpy_assigned(q, (slice(None), slice(1, 2)), torch.tensor(2.0)),
         )
     ],
+    "diagonal": [
+        (lambda x: x.diagonal(), torch.diagonal),
+        (lambda q: q.diagonal(-1, 2, -2), lambda q: q.diagonal(-1, 2, -2)),
+    ],
+    "diagonal_assign": [
+        (
+            lambda q, x: q.diagonal_assign(x.slice(s[:2, :3]), 1, 1, 2),
+            lambda q, x: q.diagonal_scatter(x[:2, :3], 1, 1, 2),
+        )
+    ],
     "select_assign": [
         (lambda x, r, y, m=m: x.select_assign(0, r, y, m), rows_combined(m.value)) for m in IndexingUpdateOp
     ],

@@ -119,9 +119,24 @@ def _has(home: Any, names: list[str]) -> bool:
 
 def test_hints_that_are_expressions_compute() -> None:
     names = {"x": X, "number": 1.0, "math": math, "np": np, "Tensor": Tensor, "DType": burn_torch.DType, "device": CPU}
-    for name in ("nanmean", "nansum", "ptp", "log10", "sinc", "frac", "trace", "heaviside", "exp2", "T", "ravel"):
+    for name in (
+        "nanmean",
+        "nansum",
+        "ptp",
+        "log10",
+        "sinc",
+        "frac",
+        "trace",
+        "diag",
+        "heaviside",
+        "exp2",
+        "T",
+        "ravel",
+    ):
         text = tensors.TENSOR[name].partition(", or")[0]
-        assert isinstance(eval(text, {**names, "n": 2, "x": X if name != "trace" else X[:, :2]}), Tensor), name
+        assert isinstance(eval(text, {**names, "n": 2, "x": X[:, :2] if name in ("trace", "diag") else X}), Tensor), (
+            name
+        )
 
 
 def test_a_name_that_nobody_knows_is_pythons_own_error() -> None:

@@ -70,11 +70,10 @@ TENSOR: Final[dict[str, str]] = {
     "stride": "nothing: tensors have no strides here",
     "as_strided": "x.unfold(dim, size, step), x.reshape(...) or x.slice(...)",
     "sum_to_size": "x.sum_dims(dims)",
-    "diagonal": "x[indices, indices], with indices 0, 1, 2, ...",
-    "diag": "x[indices, indices], or Tensor.eye(n, device) * x",
+    "diag": "x.diagonal(), or Tensor.eye(n, device) * x",
     "diag_embed": "Tensor.eye(n, device) * x.unsqueeze_dim(-1)",
     "diagflat": "Tensor.eye(n, device) * x.flatten()",
-    "trace": "(x * Tensor.eye(n, device)).sum()",
+    "trace": "x.diagonal().sum()",
     "is_same_size": "x.shape == other.shape",
     "narrow_copy": "x.narrow(dim, start, length)",
     "unsafe_chunk": "x.chunk(n, dim)",
@@ -236,10 +235,10 @@ TENSOR: Final[dict[str, str]] = {
     "take_along_dim": "x.gather(dim, indices)",
     "select_scatter": "x.slice_assign(slices, values)",
     "slice_scatter": "x.slice_assign(slices, values)",
-    "diagonal_scatter": "x.mask_where(mask, values)",
+    "diagonal_scatter": "x.diagonal_assign(values)",
     "fill_": "x.full_like(value)",
     "zero_": "x.zeros_like()",
-    "fill_diagonal_": "x.mask_fill(mask, value)",
+    "fill_diagonal_": "x.diagonal_assign(x.diagonal().full_like(value))",
     # -- random numbers and constructors
     "normal_": "x.random_like(Distribution.Normal(mean, std))",
     "uniform_": "x.random_like(Distribution.Uniform(low, high))",
@@ -303,7 +302,7 @@ PARAM: Final[dict[str, str]] = {
 
 _METHODS: Final = (
     "abs acos acosh add all any argmax argmin argsort asin asinh atan atan2 atanh ceil chunk clamp cos"
-    " cosh cov cross cummax cummin cumprod cumsum deg2rad detach div dot equal erf erfinv exp expand expm1"
+    " cosh cov cross cummax cummin cumprod cumsum deg2rad detach diagonal div dot equal erf erfinv exp expand expm1"
     " flatten flip floor fmod gather greater hypot log log1p logaddexp matmul max mean median min movedim mul narrow"
     " neg nonzero not_equal permute prod rad2deg relu remainder reshape roll round rsqrt scatter select"
     " sign sin sinh sort split sqrt square squeeze sub sum swap_dims t take tan tanh topk transpose tril"

@@ -83,6 +83,34 @@ def _(w: Writer, x: Wire, indices: Wire, values: Wire, *, update: str) -> Wire:
     return w.node("ScatterND", x, w.cast(indices, DType.I64), values, reduction=reduction(w, update))
 
 
+def _diagonal_places(w: Writer, x: Wire, offset: int, dims: tuple[int, int]) -> tuple[list[int], Wire]:
+    """The axes of x with rows and columns last, and where the diagonal lies when those two are one axis."""
+    rows, columns = (w.fixed(x.shape[dim], "an axis of a diagonal") for dim in dims)
+    places = np.arange(rows * columns).reshape(rows, columns).diagonal(offset)
+    return [*(i for i in range(x.ndim) if i not in dims), *dims], w.array(places.copy(), DType.I64)
+
+
+def _with_one_axis(w: Writer, x: Wire, order: list[int]) -> Wire:
+    shape = [x.shape[i] for i in order]
+    return w.reshape(w.permute(x, order), (*shape[:-2], shape[-2] * shape[-1]))
+
+
+@row("diagonal")
+def _(w: Writer, x: Wire, *, offset: int, dims: tuple[int, int]) -> Wire:
+    order, places = _diagonal_places(w, x, offset, dims)
+    return w.node("Gather", _with_one_axis(w, x, order), places, axis=x.ndim - 2)
+
+
+@row("diagonal_assign")
+def _(w: Writer, x: Wire, values: Wire, *, offset: int, dims: tuple[int, int]) -> Wire:
+    order, places = _diagonal_places(w, x, offset, dims)
+    everywhere = w.node("Expand", places, w.ints(values.shape))
+    flat = _with_one_axis(w, x, order)
+    assigned = w.node("ScatterElements", flat, everywhere, values, axis=x.ndim - 2)
+    apart = w.reshape(Wire(assigned, x.dtype, flat.shape), tuple(x.shape[i] for i in order))
+    return w.permute(apart, [order.index(i) for i in range(x.ndim)])
+
+
 @row("linear_index")
 def _(w: Writer, indices: Wire, *, sizes: tuple[Length, ...]) -> Wire:
     fixed = [w.fixed(size, "the size of an indexed axis") for size in sizes]
