@@ -124,5 +124,5 @@ def incomplete_recipes(rows: list[Row], root: Path) -> Iterator[str]:
 @functools.cache
 def read_sources(root: Path) -> dict[str, str]:
     """Reads the package: paths from the root of the checkout, and texts."""
-    files = [path for folder in SOURCES for path in (root / folder).rglob("*.py")]
+    files = [path for folder in SOURCES for form in ("*.py", "*.txt") for path in (root / folder).rglob(form)]
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files}

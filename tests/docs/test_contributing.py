@@ -38,9 +38,9 @@ def test_the_page_has_a_recipe_for_each_kind_of_addition(checks: Any) -> None:
         ("`make generate`", "`make everything`", "there is no target everything of make"),
         ("| `HammingScore` |", "| |", "the row names no file, or nothing to copy"),
         (
-            "| `burn_torch/core/spellings/layers.py` | what PyTorch's function is called | `HuberLossConfig` |\n",
+            "| `burn_torch/core/spellings/layers.txt` | what PyTorch's function is called | `HuberLossConfig` |\n",
             "",
-            "A loss: burn_torch/core/spellings/layers.py names HuberLoss, and the recipe does not name that file",
+            "A loss: burn_torch/core/spellings/layers.txt names HuberLoss, and the recipe does not name that file",
         ),
     ],
 )

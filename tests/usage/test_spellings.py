@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import re
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -15,7 +16,8 @@ import torch.utils.data
 
 import burn_torch
 from burn_torch import ArgumentError, Device, Module, Param, Tensor, data, nn, optim
-from burn_torch.core.spellings import layers, packages, tensors
+from burn_torch.core import spellings
+from burn_torch.core.spellings import layers, packages, read_tables, tensors
 from burn_torch.tensor import activation, functional
 
 CPU = Device.cpu()
@@ -45,6 +47,15 @@ def says_what_to_write(owner: Any, name: str) -> bool:
 
 def names_of(twin: Any) -> list[str]:
     return [name for name in dir(twin) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("file", ["layers.txt", "packages.txt", "tensors.txt"])
+def test_a_file_names_each_thing_once_a_section(file: str) -> None:
+    text = (Path(spellings.__file__).parent / file).read_text(encoding="utf-8")
+    for section in re.split(r"^\[", text, flags=re.MULTILINE)[1:]:
+        title, _, lines = section.partition("]\n")
+        entries = re.sub(r"^#.*\n|= .*\n", "", lines, flags=re.MULTILINE)
+        assert sorted(entries.split()) == sorted(read_tables(file, title)[0])
 
 
 def test_every_name_of_torchs_tensor_is_ours_or_says_what_to_write() -> None:

@@ -9,11 +9,40 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from burn_torch.core import errors
 
-__all__ = ["Named", "attach_spellings", "hint", "hint_missing", "missing_from_package", "missing_name", "refuse_calls"]
+__all__ = [
+    "Named",
+    "attach_spellings",
+    "hint",
+    "hint_missing",
+    "missing_from_package",
+    "missing_name",
+    "read_tables",
+    "refuse_calls",
+]
+
+
+def read_tables(file: str, *sections: str) -> list[dict[str, str]]:
+    """Reads tables of names from a file beside this one: after `[section]`, lines of `names = what to write here`.
+
+    Names may take several lines; `{name}` stands for each of them.
+    """
+    tables: dict[str, dict[str, str]] = {}
+    names: list[str] = []
+    for line in (Path(__file__).parent / file).read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            table = tables[line.strip("[]")] = {}
+        elif not line.startswith("#"):
+            listed, equals, instead = line.partition("= ")
+            names += listed.split()
+            if equals:
+                table |= {name: instead.replace("{name}", name) for name in names}
+                names = []
+    return [tables[section] for section in sections]
 
 
 def hint(name: str, table: Mapping[str, str], twin: str) -> str | None:
