@@ -20,7 +20,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.graph.origin import Origin
 from burn_torch.onnx.exporting.sizes import Length, Shape, Size, Symbol, formula, product
 from burn_torch.onnx.exporting.unification import Kind, Varying
-from burn_torch.onnx.operators.axes import ONNX_DTYPES
+from burn_torch.onnx.operators.axes import ONNX_DTYPES, ONNX_NAMES
 
 __all__ = ["Cannot", "Node", "Number", "Wire", "Writer", "onnx_dtype"]
 
@@ -28,21 +28,7 @@ Number: TypeAlias = float | Size | Varying
 """A number that a row reads, known now or when the graph runs."""
 
 _CODES: Final = {dtype: code for code, dtype in ONNX_DTYPES.items()}
-_TYPE_NAMES: Final = {
-    DType.F64: "tensor(double)",
-    DType.F32: "tensor(float)",
-    DType.F16: "tensor(float16)",
-    DType.BF16: "tensor(bfloat16)",
-    DType.I64: "tensor(int64)",
-    DType.I32: "tensor(int32)",
-    DType.I16: "tensor(int16)",
-    DType.I8: "tensor(int8)",
-    DType.U64: "tensor(uint64)",
-    DType.U32: "tensor(uint32)",
-    DType.U16: "tensor(uint16)",
-    DType.U8: "tensor(uint8)",
-    DType.BOOL: "tensor(bool)",
-}
+_TYPE_NAMES: Final = {dtype: f"tensor({ONNX_NAMES[code].lower()})" for dtype, code in _CODES.items()}
 _DTYPES: Final = {name: dtype for dtype, name in _TYPE_NAMES.items()}
 _HALF: Final = (DType.F16, DType.BF16)
 

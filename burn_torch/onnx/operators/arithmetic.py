@@ -9,8 +9,9 @@ from typing import Any
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, malformed
-from burn_torch.onnx.operators.registry import Operand, Outputs, operator
+from burn_torch.onnx.operators.registry import Entry, Operand, Outputs, operator
 from burn_torch.onnx.operators.unsigned import ordered, quotient, widened
+from burn_torch.ops.op import Op
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -21,23 +22,22 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _rowwise(
+    op: str, since: int, name: str, what: str, row: Op, compute: Callable[..., Any] = widened, written: str = ""
+) -> Entry:
+    """An operator that computes a row of the table on two operands."""
+
+    def function(x: Operand, y: Operand) -> Tensor:
+        return compute(row, x, y)
+
+    function.__name__, function.__doc__ = name, what
+    return operator(op, since, written=written or None)(function)
+
+
 # -- arithmetic ---------------------------------------------------------------------------------------------
-@operator("Add", 7, written="{0} + {1}")
-def add(x: Operand, y: Operand) -> Tensor:
-    """x + y."""
-    return widened(ops.add, x, y)
-
-
-@operator("Sub", 7, written="{0} - {1}")
-def subtract(x: Operand, y: Operand) -> Tensor:
-    """x - y."""
-    return widened(ops.sub, x, y)
-
-
-@operator("Mul", 7, written="{0} * {1}")
-def multiply(x: Operand, y: Operand) -> Tensor:
-    """x * y."""
-    return widened(ops.mul, x, y)
+add = _rowwise("Add", 7, "add", "x + y.", ops.add, written="{0} + {1}")
+subtract = _rowwise("Sub", 7, "subtract", "x - y.", ops.sub, written="{0} - {1}")
+multiply = _rowwise("Mul", 7, "multiply", "x * y.", ops.mul, written="{0} * {1}")
 
 
 @operator("Div", 7, written="{0} / {1}")
@@ -100,40 +100,17 @@ def mean(*xs: Tensor) -> Tensor:
 
 
 # -- comparison -------------------------------------------------------------------------------------------------
-def _compare(row: Any, x: Any, y: Any) -> Outputs:
+def _compare(row: Op, x: Any, y: Any) -> Outputs:
     if isinstance(x, Tensor) and x.dtype is DType.BOOL and isinstance(y, bool):
         y = Tensor.full((), y, (x.device, DType.BOOL))
     return ordered(row, x, y)
 
 
-@operator("Equal", 7)
-def equal(x: Operand, y: Operand) -> Tensor:
-    """Returns whether x is y."""
-    return _compare(ops.equal, x, y)
-
-
-@operator("Greater", 7)
-def greater(x: Operand, y: Operand) -> Tensor:
-    """Returns whether x > y."""
-    return _compare(ops.greater, x, y)
-
-
-@operator("GreaterOrEqual", 12)
-def greater_equal(x: Operand, y: Operand) -> Tensor:
-    """Returns whether x >= y."""
-    return _compare(ops.greater_equal, x, y)
-
-
-@operator("Less", 7)
-def less(x: Operand, y: Operand) -> Tensor:
-    """Returns whether x < y."""
-    return _compare(ops.lower, x, y)
-
-
-@operator("LessOrEqual", 12)
-def less_equal(x: Operand, y: Operand) -> Tensor:
-    """Returns whether x <= y."""
-    return _compare(ops.lower_equal, x, y)
+equal = _rowwise("Equal", 7, "equal", "Returns whether x is y.", ops.equal, _compare)
+greater = _rowwise("Greater", 7, "greater", "Returns whether x > y.", ops.greater, _compare)
+greater_equal = _rowwise("GreaterOrEqual", 12, "greater_equal", "Returns whether x >= y.", ops.greater_equal, _compare)
+less = _rowwise("Less", 7, "less", "Returns whether x < y.", ops.lower, _compare)
+less_equal = _rowwise("LessOrEqual", 12, "less_equal", "Returns whether x <= y.", ops.lower_equal, _compare)
 
 
 @operator("Where", 9)
@@ -196,7 +173,7 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 
 
 # -- opset 1 to 6: broadcasting is asked for, and begins at an axis ---------------------------------------------------
-def _old(op: str, name: str, new: Callable[..., object]) -> Outputs:
+def _old(name: str, new: Entry) -> Entry:
     def function(
         x: Tensor, y: Tensor, *, broadcast: int = 0, axis: int | None = None, consumed_inputs: Any = None
     ) -> Outputs:
@@ -207,18 +184,20 @@ def _old(op: str, name: str, new: Callable[..., object]) -> Outputs:
         return new(x, y)
 
     function.__name__ = name
-    function.__doc__ = f"{op} of opset 1 to 6: y broadcasts where `broadcast` says so, its axes beginning at `axis`."
-    return operator(op, 1, 6)(function)
+    function.__doc__ = (
+        f"{new.op} of opset 1 to 6: y broadcasts where `broadcast` says so, its axes beginning at `axis`."
+    )
+    return operator(new.op, 1, 6)(function)
 
 
-add_1 = _old("Add", "add_1", add)
-subtract_1 = _old("Sub", "subtract_1", subtract)
-multiply_1 = _old("Mul", "multiply_1", multiply)
-divide_1 = _old("Div", "divide_1", divide)
-power_1 = _old("Pow", "power_1", power)
-equal_1 = _old("Equal", "equal_1", equal)
-greater_1 = _old("Greater", "greater_1", greater)
-less_1 = _old("Less", "less_1", less)
-logical_and_1 = _old("And", "logical_and_1", logical_and)
-logical_or_1 = _old("Or", "logical_or_1", logical_or)
-logical_xor_1 = _old("Xor", "logical_xor_1", logical_xor)
+add_1 = _old("add_1", add)
+subtract_1 = _old("subtract_1", subtract)
+multiply_1 = _old("multiply_1", multiply)
+divide_1 = _old("divide_1", divide)
+power_1 = _old("power_1", power)
+equal_1 = _old("equal_1", equal)
+greater_1 = _old("greater_1", greater)
+less_1 = _old("less_1", less)
+logical_and_1 = _old("logical_and_1", logical_and)
+logical_or_1 = _old("logical_or_1", logical_or)
+logical_xor_1 = _old("logical_xor_1", logical_xor)

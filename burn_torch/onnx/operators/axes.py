@@ -13,6 +13,7 @@ from burn_torch.tensor import Device, Tensor
 
 __all__ = [
     "ONNX_DTYPES",
+    "ONNX_NAMES",
     "OTHER_DTYPES",
     "axes_of",
     "axis_of",
@@ -21,48 +22,41 @@ __all__ = [
     "full",
     "ints",
     "malformed",
+    "misfit",
     "squeezed",
     "unsqueezed",
 ]
 
-ONNX_DTYPES: Final = {
-    1: DType.F32,
-    2: DType.U8,
-    3: DType.I8,
-    4: DType.U16,
-    5: DType.I16,
-    6: DType.I32,
-    7: DType.I64,
-    9: DType.BOOL,
-    10: DType.F16,
-    11: DType.F64,
-    12: DType.U32,
-    13: DType.U64,
-    16: DType.BF16,
-}
+_NAMES: Final = (
+    "FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "STRING", "BOOL", "FLOAT16", "DOUBLE", "UINT32",
+    "UINT64", "COMPLEX64", "COMPLEX128", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ",
+    "UINT4", "INT4", "FLOAT4E2M1", "FLOAT8E8M0", "UINT2", "INT2",
+)  # fmt: skip
+_OURS: Final = {
+    "FLOAT": DType.F32, "UINT8": DType.U8, "INT8": DType.I8, "UINT16": DType.U16, "INT16": DType.I16,
+    "INT32": DType.I32, "INT64": DType.I64, "BOOL": DType.BOOL, "FLOAT16": DType.F16, "DOUBLE": DType.F64,
+    "UINT32": DType.U32, "UINT64": DType.U64, "BFLOAT16": DType.BF16,
+}  # fmt: skip
+
+ONNX_NAMES: Final = dict(enumerate(_NAMES, start=1))
+"""The names of element types by their number, TensorProto.DataType."""
+
+ONNX_DTYPES: Final = {number: _OURS[name] for number, name in ONNX_NAMES.items() if name in _OURS}
 """TensorProto.DataType to ours."""
 
-OTHER_DTYPES: Final = {
-    8: "STRING",
-    14: "COMPLEX64",
-    15: "COMPLEX128",
-    17: "FLOAT8E4M3FN",
-    18: "FLOAT8E4M3FNUZ",
-    19: "FLOAT8E5M2",
-    20: "FLOAT8E5M2FNUZ",
-    21: "UINT4",
-    22: "INT4",
-    23: "FLOAT4E2M1",
-    24: "FLOAT8E8M0",
-    25: "UINT2",
-    26: "INT2",
-}
+OTHER_DTYPES: Final = {number: name for number, name in ONNX_NAMES.items() if name not in _OURS}
 """Element types that tensors here do not have, under ONNX's names."""
 
 
 def malformed(what: str, *, given: str, expected: str) -> OnnxError:
     """The error of a model that breaks a rule of ONNX."""
     return OnnxError(what, given=given, expected=expected, mend="the model is malformed")
+
+
+def misfit(what: str, *, given: str, expected: str) -> OnnxError:
+    """The error of an input that an operator of the model does not take."""
+    mend = "the input has another shape than the model was exported for"
+    return OnnxError(what, given=given, expected=expected, mend=mend)
 
 
 def dtype_of(number: int) -> DType:

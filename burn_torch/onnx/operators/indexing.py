@@ -6,9 +6,8 @@ import numpy as np
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import OnnxError
-from burn_torch.onnx.operators.axes import axis_of, ints, malformed, reshaped, squeezed
-from burn_torch.onnx.operators.registry import Host, operator
+from burn_torch.onnx.operators.axes import axis_of, ints, malformed, misfit, reshaped, squeezed
+from burn_torch.onnx.operators.registry import Host, earlier, operator
 from burn_torch.onnx.operators.unsigned import sortable, unsorted
 from burn_torch.ops.op import Op
 from burn_torch.tensor import Tensor
@@ -65,12 +64,6 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 _UPDATES = {"none": "assign", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
-def _update(reduction: str) -> str:
-    if reduction not in _UPDATES:
-        raise malformed("no such reduction", given=repr(reduction), expected=", ".join(_UPDATES))
-    return _UPDATES[reduction]
-
-
 _OF_TRUTHS = {"add": "max", "mul": "min"}
 """A sum of truths is "or", a product "and"."""
 
@@ -80,13 +73,9 @@ def _join_updates(row: Op, x: Tensor, places: Tensor, updates: Tensor, reduction
     if x.dtype is DType.BOOL and reduction != "none":
         numbers, kind = (x.cast(DType.I32), updates.cast(DType.I32)), _OF_TRUTHS.get(reduction, reduction)
         return _join_updates(row, numbers[0], places, numbers[1], kind, **more).cast(DType.BOOL)
-    return row(x, places, updates, update=_update(reduction), **more)
-
-
-@operator("Scatter", 9, 10)
-def scatter(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0) -> Tensor:
-    """x with elements put at indices along an axis."""
-    return scatter_elements(x, indices, updates, axis=axis)
+    if reduction not in _UPDATES:
+        raise malformed("no such reduction", given=repr(reduction), expected=", ".join(_UPDATES))
+    return row(x, places, updates, update=_UPDATES[reduction], **more)
 
 
 @operator("ScatterElements", 11)
@@ -94,6 +83,9 @@ def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int =
     """x with elements put at indices along an axis, or joined with what is there."""
     at = axis_of(axis, x.ndim)
     return _join_updates(ops.scatter, x, _wrap(indices, x.shape[at]), updates, reduction, dim=at)
+
+
+scatter = earlier(scatter_elements, "scatter", 9, 10, lacks=["reduction"], op="Scatter")
 
 
 @operator("ScatterND", 11)
@@ -119,37 +111,25 @@ def tensor_scatter(
 
 
 # -- order -------------------------------------------------------------------------------------------------------
-def _topk(x: Tensor, k: int, axis: int, largest: int) -> tuple[Tensor, Tensor]:
-    """A stable sort, so that the first of equal elements comes first."""
-    at = axis_of(axis, x.ndim)
-    wide = sortable(x)
-    if not 0 <= k <= (x.shape[at] if x.ndim else 1):
-        raise OnnxError(
-            "TopK: there are not that many elements",
-            given=f"k {k} on axis {at} of {x.shape}",
-            expected="k of at most the size of the axis",
-            mend="the input has another shape than the model was exported for",
-        )
-    values, indices = ops.sort_with_indices(wide, dim=at, descending=bool(largest))
-    return unsorted(values.narrow(at, 0, k), x.dtype), indices.narrow(at, 0, k)
-
-
-@operator("TopK", 1, 9)
-def topk_1(x: Tensor, *, axis: int = -1, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest elements along an axis, and where each was."""
-    return _topk(x, k, axis, 1)
-
-
-@operator("TopK", 10, 10)
-def topk_10(x: Tensor, k: Host, *, axis: int = -1) -> tuple[Tensor, Tensor]:
-    """The k largest elements along an axis, and where each was."""
-    return _topk(x, ints(k)[0], axis, 1)
-
-
 @operator("TopK", 11)
 def topk(x: Tensor, k: Host, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
-    """The k largest (or smallest) elements along an axis in order, and where each was."""
-    return _topk(x, ints(k)[0], axis, largest)
+    """The k largest (or smallest) elements along an axis in order, and where each was.
+
+    Sorting is stable, so the first of equal elements comes first.
+    """
+    at, count = axis_of(axis, x.ndim), ints(k)[0]
+    if not 0 <= count <= (x.shape[at] if x.ndim else 1):
+        raise misfit(
+            "TopK: there are not that many elements",
+            given=f"k {count} on axis {at} of {x.shape}",
+            expected="k of at most the size of the axis",
+        )
+    values, indices = ops.sort_with_indices(sortable(x), dim=at, descending=bool(largest))
+    return unsorted(values.narrow(at, 0, count), x.dtype), indices.narrow(at, 0, count)
+
+
+topk_10 = earlier(topk, "topk_10", 10, 10, lacks=["largest", "sorted"])
+topk_1 = earlier(topk, "topk_1", 1, 9, attributes=["k"], lacks=["largest", "sorted"])
 
 
 @operator("Unique", 11)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
@@ -10,7 +10,7 @@ from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import axis_of, dtype_of, reshaped
 from burn_torch.onnx.operators.products import product
 from burn_torch.onnx.operators.registry import operator
-from burn_torch.onnx.operators.windows import conv
+from burn_torch.onnx.operators.windows import Convolving, conv
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -18,13 +18,7 @@ __all__ = [
     "quantize_linear",
 ]  # fmt: skip
 
-_RANGES = {
-    DType.U8: (0, 255),
-    DType.I8: (-128, 127),
-    DType.U16: (0, 65535),
-    DType.I16: (-32768, 32767),
-    DType.I32: (-(1 << 31), (1 << 31) - 1),
-}
+_QUANTISED: Final = (DType.U8, DType.I8, DType.U16, DType.I16, DType.I32)
 
 
 def _spread(s: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
@@ -42,17 +36,17 @@ def _spread(s: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
 
 def _saturate(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
     """Rounded to even, moved by the zero point, held within the type."""
-    if dtype not in _RANGES:
+    if dtype not in _QUANTISED:
         raise OnnxError(
             "no quantised type of ours",
             given=dtype.name,
-            expected=", ".join(t.name for t in _RANGES),
+            expected=", ".join(t.name for t in _QUANTISED),
             mend="quantise to one of those",
         )
     y = x.round().cast(DType.F64)
     if zero is not None:
         y = y + zero.cast(DType.F64)
-    low, high = _RANGES[dtype]
+    low, high = dtype.limits
     return ops.clamp(y, float(low), float(high)).cast(DType.I64).cast(dtype)
 
 
@@ -160,9 +154,7 @@ def qlinear_matmul(
     return _saturate(exact.cast(wide) * scale, _columns(y_zero_point, True), y_zero_point.dtype)
 
 
-def _exact_conv(
-    x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, attributes: dict[str, Any]
-) -> Tensor:
+def _exact_conv(x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, how: Convolving) -> Tensor:
     """A convolution of integers, computed in f64, where sums below 2^53 are exact."""
     left, right = x.cast(DType.F64), w.cast(DType.F64)
     if x_zero is not None:
@@ -172,7 +164,7 @@ def _exact_conv(
         right = right - (
             reshaped(point, ()) if w_zero.num_elements() == 1 else reshaped(point, (w.shape[0], *(1,) * (w.ndim - 1)))
         )
-    return conv(left, right, None, **attributes)
+    return conv(left, right, None, **vars(how))
 
 
 @operator("ConvInteger", 10)
@@ -182,16 +174,10 @@ def conv_integer(
     x_zero_point: Tensor | None = None,
     w_zero_point: Tensor | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: tuple[int, ...] | None = None,
-    group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    how: Convolving,
 ) -> Tensor:
     """A convolution of 8-bit integers, as i32."""
-    settings = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
-    return _exact_conv(x, x_zero_point, w, w_zero_point, settings).cast(DType.I32)
+    return _exact_conv(x, x_zero_point, w, w_zero_point, how).cast(DType.I32)
 
 
 @operator("QLinearConv", 10)
@@ -206,16 +192,10 @@ def qlinear_conv(
     y_zero_point: Tensor,
     b: Tensor | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: tuple[int, ...] | None = None,
-    group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    how: Convolving,
 ) -> Tensor:
     """A convolution of quantised numbers, quantised again."""
-    settings = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
-    exact = _exact_conv(x, x_zero_point, w, w_zero_point, settings)
+    exact = _exact_conv(x, x_zero_point, w, w_zero_point, how)
     channels = (1, -1, *(1,) * (x.ndim - 2))
     if b is not None:
         exact = exact + reshaped(b.cast(DType.F64), (1, b.shape[0], *channels[2:]))

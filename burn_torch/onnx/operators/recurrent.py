@@ -2,78 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import constant, full, malformed, reshaped
+from burn_torch.onnx.operators.elementwise import softplus, softsign
 from burn_torch.onnx.operators.indexing import reverse_sequence
-from burn_torch.onnx.operators.registry import Host, Outputs, operator
+from burn_torch.onnx.operators.registry import Attributes, Host, Outputs, operator
 from burn_torch.tensor import Tensor
 
 __all__ = ["gru", "lstm", "rnn"]
 
-Activation = Callable[[Tensor], Tensor]
+Activation: TypeAlias = Callable[[Tensor], Tensor]
+
+_PLAIN: Final[dict[str, Activation]] = {
+    "sigmoid": ops.sigmoid,
+    "tanh": ops.tanh,
+    "relu": ops.relu,
+    "softsign": softsign.function,
+    "softplus": softplus.function,
+}
+_WITH_ALPHA: Final[dict[str, tuple[float, Callable[[Tensor, float], Tensor]]]] = {
+    "leakyrelu": (0.01, ops.leaky_relu),
+    "thresholdedrelu": (1.0, ops.thresholded_relu),
+    "elu": (1.0, ops.elu),
+}
+"""Functions of x and alpha, with the default of alpha."""
+_WITH_BOTH: Final[dict[str, tuple[float, float, Callable[[Tensor, float, float], Tensor]]]] = {
+    "hardsigmoid": (0.2, 0.5, ops.hard_sigmoid),
+    "affine": (1.0, 0.0, lambda x, alpha, beta: x * alpha + beta),
+    "scaledtanh": (1.0, 1.0, lambda x, alpha, beta: (x * beta).tanh() * alpha),
+}
+"""Functions of x, alpha and beta, with the defaults of alpha and beta."""
 
 
-def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
-    def with_defaults(a: float, b: float) -> tuple[float, float]:
-        return (a if alpha is None else alpha), (b if beta is None else beta)
+@dataclass(frozen=True, kw_only=True)
+class Recurrence(Attributes):
+    """Attributes of recurrent layers."""
 
-    kinds: dict[str, Callable[[], Activation]] = {
-        "sigmoid": lambda: ops.sigmoid,
-        "tanh": lambda: ops.tanh,
-        "relu": lambda: ops.relu,
-        "softsign": lambda: lambda x: x / (x.abs() + 1.0),
-        "softplus": lambda: lambda x: ops.softplus(x, 1.0),
-        "leakyrelu": lambda: lambda x: ops.leaky_relu(x, with_defaults(0.01, 0.0)[0]),
-        "thresholdedrelu": lambda: lambda x: ops.thresholded_relu(x, with_defaults(1.0, 0.0)[0]),
-        "elu": lambda: lambda x: ops.elu(x, with_defaults(1.0, 0.0)[0]),
-        "hardsigmoid": lambda: lambda x: ops.hard_sigmoid(x, *with_defaults(0.2, 0.5)),
-        "affine": lambda: lambda x: x * with_defaults(1.0, 0.0)[0] + with_defaults(1.0, 0.0)[1],
-        "scaledtanh": lambda: lambda x: (x * with_defaults(1.0, 1.0)[1]).tanh() * with_defaults(1.0, 1.0)[0],
-    }
-    make = kinds.get(name.lower())
-    if make is None:
-        raise malformed("no such activation", given=repr(name), expected=", ".join(sorted(kinds)))
-    return make()
+    activation_alpha: tuple[float, ...] | None = None
+    activation_beta: tuple[float, ...] | None = None
+    activations: tuple[str, ...] | None = None
+    clip: float | None = None
+    direction: str = "forward"
+    hidden_size: int | None = None
+    layout: int = 0
 
+    def ways(self, w: Tensor) -> list[bool]:
+        """For each direction whether it reads from the end."""
+        ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(self.direction)
+        if ways is None or len(ways) != w.shape[0]:
+            raise malformed(
+                "the weights do not fit the direction",
+                given=f"direction {self.direction!r}, weights for {w.shape[0]}",
+                expected="forward, reverse or bidirectional, with one part of the weights each",
+            )
+        return ways
 
-_WITH_ALPHA = {"leakyrelu", "thresholdedrelu", "elu", "hardsigmoid", "affine", "scaledtanh"}
-_WITH_BETA = {"hardsigmoid", "affine", "scaledtanh"}
+    def functions(self, defaults: tuple[str, ...], directions: int) -> list[list[Activation]]:
+        """The activations of each direction, in the order of the attributes; `clip` is not applied."""
+        chosen = list(self.activations) if self.activations else list(defaults) * directions
+        if len(chosen) != len(defaults) * directions:
+            raise malformed(
+                "not as many activations as there are gates",
+                given=f"{chosen}",
+                expected=f"{len(defaults)} for each of {directions} directions",
+            )
+        alphas, betas = iter(self.activation_alpha or ()), iter(self.activation_beta or ())
+        functions = [_activation(name, alphas, betas) for name in chosen]
+        n = len(defaults)
+        return [functions[i * n : (i + 1) * n] for i in range(directions)]
 
-
-def _activations(
-    names: Sequence[str] | None,
-    alphas: Sequence[float] | None,
-    betas: Sequence[float] | None,
-    defaults: tuple[str, ...],
-    directions: int,
-    clip: float | None,
-) -> list[list[Activation]]:
-    """The functions of each direction, in the order of the attributes."""
-    chosen = list(names) if names else list(defaults) * directions
-    if len(chosen) != len(defaults) * directions:
-        raise malformed(
-            "not as many activations as there are gates",
-            given=f"{chosen}",
-            expected=f"{len(defaults)} for each of {directions} directions",
-        )
-    a, b = iter(alphas or ()), iter(betas or ())
-    functions: list[Activation] = []
-    for name in chosen:
-        alpha = next(a, None) if name.lower() in _WITH_ALPHA else None
-        beta = next(b, None) if name.lower() in _WITH_BETA else None
-        plain = _activation(name, alpha, beta)
-        functions.append(plain if clip is None else _clip(plain, clip))
-    n = len(defaults)
-    return [functions[i * n : (i + 1) * n] for i in range(directions)]
+    def clipped(self, function: Activation) -> Activation:
+        """A function of values that are clipped before."""
+        clip = self.clip
+        return function if clip is None else lambda x: function(ops.clamp(x, -clip, clip))
 
 
-def _clip(function: Activation, clip: float) -> Activation:
-    return lambda x: function(ops.clamp(x, -clip, clip))
+def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> Activation:
+    """The function of this name, which takes the next alpha and beta if it has any."""
+    word = name.lower()
+    if word in _WITH_ALPHA:
+        a, function = _WITH_ALPHA[word]
+        alpha = next(alphas, a)
+        return lambda x: function(x, alpha)
+    if word in _WITH_BOTH:
+        a, b, function_of_both = _WITH_BOTH[word]
+        alpha, beta = next(alphas, a), next(betas, b)
+        return lambda x: function_of_both(x, alpha, beta)
+    if word not in _PLAIN:
+        known = sorted((*_PLAIN, *_WITH_ALPHA, *_WITH_BOTH))
+        raise malformed("no such activation", given=repr(name), expected=", ".join(known))
+    return _PLAIN[word]
 
 
 def _part(x: Tensor, direction: int) -> Tensor:
@@ -91,8 +116,13 @@ def _run(
     The last state of a sample of no steps is 0, as in onnxruntime.
     """
     steps, batch = x.shape[:2]
-    if backwards:
-        x = ops.flip(x, axes=(0,)) if lens is None else reverse_sequence(x, lens, batch_axis=1, time_axis=0)
+
+    def turned(x: Tensor) -> Tensor:
+        if not backwards:
+            return x
+        return ops.flip(x, axes=(0,)) if lens is None else reverse_sequence(x, lens, batch_axis=1, time_axis=0)
+
+    x = turned(x)
     seen: list[Tensor] = []
     for t in range(steps):
         new = step(reshaped(x.narrow(0, t, 1), x.shape[1:]), states)
@@ -108,21 +138,7 @@ def _run(
         none = constant((np.asarray(lens) == 0).reshape(batch, 1), x.device, DType.BOOL)
         states = tuple(state.mask_fill(none, 0.0) for state in states)
     y = Tensor.cat(seen, 0) if seen else full((0, *states[0].shape), 0.0, x)
-    if backwards:
-        y = ops.flip(y, axes=(0,)) if lens is None else reverse_sequence(y, lens, batch_axis=1, time_axis=0)
-    return y, states
-
-
-def _directions(direction: str, w: Tensor) -> list[bool]:
-    """For each direction whether it reads from the end."""
-    ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(direction)
-    if ways is None or len(ways) != w.shape[0]:
-        raise malformed(
-            "the weights do not fit the direction",
-            given=f"direction {direction!r}, weights for {w.shape[0]}",
-            expected="forward, reverse or bidirectional, with one part of the weights each",
-        )
-    return ways
+    return turned(y), states
 
 
 def _join_directions(parts: list[tuple[Tensor, tuple[Tensor, ...]]], layout: int, outputs: int = 1) -> Outputs:
@@ -138,10 +154,42 @@ def _join_directions(parts: list[tuple[Tensor, tuple[Tensor, ...]]], layout: int
     return y if outputs == 1 else (y, *last)[:outputs]
 
 
-def _start(initial: Tensor | None, layout: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    if initial is None:
-        return full(shape, 0.0, like)
-    return ops.permute(initial, axes=(1, 0, 2)) if layout else initial
+def _recur(
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    lens: Host | None,
+    initial: Sequence[Tensor | None],
+    how: Recurrence,
+    cell: Callable[[Tensor, int], tuple[Tensor, Step]],
+    outputs: int,
+) -> Outputs:
+    """All directions of a layer; `cell` gives the part of the gates that comes from the inputs, and a step."""
+    if how.layout:
+        x = ops.permute(x, axes=(1, 0, 2))
+    ways = how.ways(w)
+    starts = [
+        full((len(ways), x.shape[1], r.shape[-1]), 0.0, x)
+        if state is None
+        else ops.permute(state, axes=(1, 0, 2))
+        if how.layout
+        else state
+        for state in initial
+    ]
+    parts = [
+        _run(*cell(x, i), tuple(_part(start, i) for start in starts), lens, backwards)
+        for i, backwards in enumerate(ways)
+    ]
+    return _join_directions(parts, how.layout, outputs)
+
+
+def _product(x: Tensor, w: Tensor, b: Tensor | None, i: int) -> Tensor:
+    """Inputs times the weights of a direction, and both of its biases: of the inputs, and of the state."""
+    y: Tensor = ops.matmul(x, _part(w, i).transpose())
+    if b is None:
+        return y
+    both, width = _part(b, i), b.shape[1] // 2
+    return y + (both.narrow(0, 0, width) + both.narrow(0, width, width))
 
 
 @operator("LSTM", 7)
@@ -155,47 +203,23 @@ def lstm(
     initial_c: Tensor | None = None,
     p: Tensor | None = None,
     *,
-    activation_alpha: tuple[float, ...] | None = None,
-    activation_beta: tuple[float, ...] | None = None,
-    activations: tuple[str, ...] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
-    layout: int = 0,
+    how: Recurrence,
     outputs: int = 1,
 ) -> Outputs:
     """Long short-term memory; gates in the order input, output, forget, cell.  `clip` bounds them, and not the cell.
 
     The standard lets open whether the cell is clipped before h; onnxruntime, whose numbers models rely on, does not.
     """
-    if layout:
-        x = ops.permute(x, axes=(1, 0, 2))
-    ways = _directions(direction, w)
     hidden = r.shape[-1]
-    chosen = (activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh", "Tanh"), len(ways))
-    functions, plain = _activations(*chosen, clip), _activations(*chosen, None)
-    shape = (len(ways), x.shape[1], hidden)
-    h0, c0 = _start(initial_h, layout, shape, x), _start(initial_c, layout, shape, x)
-    parts = []
-    for i, backwards in enumerate(ways):
-        f, g, h = *functions[i][:2], plain[i][2]
+    functions = how.functions(("Sigmoid", "Tanh", "Tanh"), w.shape[0])
+
+    def cell(x: Tensor, i: int) -> tuple[Tensor, Step]:
+        f, g, h = how.clipped(functions[i][0]), how.clipped(functions[i][1]), functions[i][2]
         recurrent = _part(r, i).transpose()
-        gates = ops.matmul(x, _part(w, i).transpose())
-        if b is not None:
-            both = _part(b, i)
-            gates = gates + (both.narrow(0, 0, 4 * hidden) + both.narrow(0, 4 * hidden, 4 * hidden))
         peep = None if p is None else [_part(p, i).narrow(0, k * hidden, hidden) for k in range(3)]
 
-        def step(
-            gate: Tensor,
-            states: tuple[Tensor, ...],
-            recurrent: Tensor = recurrent,
-            peep: list[Tensor] | None = peep,
-            f: Activation = f,
-            g: Activation = g,
-            h: Activation = h,
-        ) -> tuple[Tensor, ...]:
+        def step(gate: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             hidden_state, cell = states
             total = gate + ops.matmul(hidden_state, recurrent)
             i_t, o_t, f_t, c_t = (total.narrow(1, k * hidden, hidden) for k in range(4))
@@ -208,8 +232,9 @@ def lstm(
                 o_t = o_t + peep[1] * cell
             return f(o_t) * h(cell), cell
 
-        parts.append(_run(gates, step, (_part(h0, i), _part(c0, i)), sequence_lens, backwards))
-    return _join_directions(parts, layout, outputs)
+        return _product(x, w, b, i), step
+
+    return _recur(x, w, r, sequence_lens, (initial_h, initial_c), how, cell, outputs)
 
 
 @operator("GRU", 7)
@@ -221,44 +246,26 @@ def gru(
     sequence_lens: Host | None = None,
     initial_h: Tensor | None = None,
     *,
-    activation_alpha: tuple[float, ...] | None = None,
-    activation_beta: tuple[float, ...] | None = None,
-    activations: tuple[str, ...] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     linear_before_reset: int = 0,
+    how: Recurrence,
     outputs: int = 1,
 ) -> Outputs:
     """Gated recurrent unit; gates in the order update, reset, hidden."""
-    if layout:
-        x = ops.permute(x, axes=(1, 0, 2))
-    ways = _directions(direction, w)
     hidden = r.shape[-1]
-    functions = _activations(activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh"), len(ways), clip)
-    h0 = _start(initial_h, layout, (len(ways), x.shape[1], hidden), x)
-    parts = []
-    for i, backwards in enumerate(ways):
-        f, g = functions[i]
+    functions = how.functions(("Sigmoid", "Tanh"), w.shape[0])
+
+    def cell(x: Tensor, i: int) -> tuple[Tensor, Step]:
+        f, g = map(how.clipped, functions[i])
         inputs = ops.matmul(x, _part(w, i).transpose())
         recurrent = _part(r, i).transpose()
         reset_to = recurrent.narrow(1, 2 * hidden, hidden)
-        gate_weights = recurrent.narrow(1, 0, 2 * hidden)
+        weights = recurrent.narrow(1, 0, 2 * hidden)
         own = full((3 * hidden,), 0.0, x)
         if b is not None:
             inputs = inputs + _part(b, i).narrow(0, 0, 3 * hidden)
             own = _part(b, i).narrow(0, 3 * hidden, 3 * hidden)
 
-        def step(
-            gate: Tensor,
-            states: tuple[Tensor, ...],
-            weights: Tensor = gate_weights,
-            reset_to: Tensor = reset_to,
-            own: Tensor = own,
-            f: Activation = f,
-            g: Activation = g,
-        ) -> tuple[Tensor, ...]:
+        def step(gate: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             (state,) = states
             both = gate.narrow(1, 0, 2 * hidden) + ops.matmul(state, weights) + own.narrow(0, 0, 2 * hidden)
             z, reset = f(both.narrow(1, 0, hidden)), f(both.narrow(1, hidden, hidden))
@@ -269,8 +276,9 @@ def gru(
                 fresh = g(new + ops.matmul(reset * state, reset_to) + bias)
             return ((1.0 - z) * fresh + z * state,)
 
-        parts.append(_run(inputs, step, (_part(h0, i),), sequence_lens, backwards))
-    return _join_directions(parts, layout, outputs)
+        return inputs, step
+
+    return _recur(x, w, r, sequence_lens, (initial_h,), how, cell, outputs)
 
 
 @operator("RNN", 7)
@@ -282,36 +290,14 @@ def rnn(
     sequence_lens: Host | None = None,
     initial_h: Tensor | None = None,
     *,
-    activation_alpha: tuple[float, ...] | None = None,
-    activation_beta: tuple[float, ...] | None = None,
-    activations: tuple[str, ...] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
+    how: Recurrence,
     outputs: int = 1,
 ) -> Outputs:
     """Elman's network: h = f(x @ w^T + h @ r^T + b)."""
-    if layout:
-        x = ops.permute(x, axes=(1, 0, 2))
-    ways = _directions(direction, w)
-    hidden = r.shape[-1]
-    functions = _activations(activations, activation_alpha, activation_beta, ("Tanh",), len(ways), clip)
-    h0 = _start(initial_h, layout, (len(ways), x.shape[1], hidden), x)
-    parts = []
-    for i, backwards in enumerate(ways):
-        (f,) = functions[i]
-        inputs = ops.matmul(x, _part(w, i).transpose())
-        if b is not None:
-            both = _part(b, i)
-            inputs = inputs + (both.narrow(0, 0, hidden) + both.narrow(0, hidden, hidden))
+    functions = how.functions(("Tanh",), w.shape[0])
 
-        recurrent = _part(r, i).transpose()
+    def cell(x: Tensor, i: int) -> tuple[Tensor, Step]:
+        f, recurrent = how.clipped(functions[i][0]), _part(r, i).transpose()
+        return _product(x, w, b, i), lambda gate, states: (f(gate + ops.matmul(states[0], recurrent)),)
 
-        def step(
-            gate: Tensor, states: tuple[Tensor, ...], recurrent: Tensor = recurrent, f: Activation = f
-        ) -> tuple[Tensor, ...]:
-            return (f(gate + ops.matmul(states[0], recurrent)),)
-
-        parts.append(_run(inputs, step, (_part(h0, i),), sequence_lens, backwards))
-    return _join_directions(parts, layout, outputs)
+    return _recur(x, w, r, sequence_lens, (initial_h,), how, cell, outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from burn_torch import ops
@@ -39,8 +40,7 @@ def _extreme(row: Any, truth: Any, largest: bool) -> Reduction:
                 return full(_kept_shape(x, dims), not largest, x)
             if x.dtype.is_float:
                 return full(_kept_shape(x, dims), -math.inf if largest else math.inf, x)
-            bits = 8 * x.dtype.itemsize
-            low, high = (0, (1 << bits) - 1) if x.dtype.kind == "uint" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+            low, high = x.dtype.limits
             return full(_kept_shape(x, dims), low if largest else high, x)
         if x.dtype is DType.BOOL:
             return truth(x, dims=dims)
@@ -63,12 +63,8 @@ def _log_sum_exp(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return ops.logsumexp(y, dims=dims).cast(x.dtype)
 
 
-def _root(x: Tensor) -> Outputs:
-    return x.sqrt() if x.dtype.is_float else x.cast(DType.F64).sqrt().cast(x.dtype)
-
-
-def _logarithm(x: Tensor) -> Outputs:
-    return x.log() if x.dtype.is_float else x.cast(DType.F64).log().cast(x.dtype)
+def _in_floats(function: Callable[[Tensor], Tensor], x: Tensor) -> Outputs:
+    return function(x) if x.dtype.is_float else function(x.cast(DType.F64)).cast(x.dtype)
 
 
 def _sum(x: Tensor, dims: tuple[int, ...]) -> Outputs:
@@ -116,13 +112,13 @@ reduce_l1_1, reduce_l1 = _reduction(
     "ReduceL1", "reduce_l1", lambda x, dims: _sum(x if x.dtype.kind == "uint" else x.abs(), dims), lambda x: x.abs()
 )
 reduce_l2_1, reduce_l2 = _reduction(
-    "ReduceL2", "reduce_l2", lambda x, dims: _root(_sum(_square(x), dims)), lambda x: x.abs()
+    "ReduceL2", "reduce_l2", lambda x, dims: _in_floats(ops.sqrt, _sum(_square(x), dims)), lambda x: x.abs()
 )
 reduce_sum_square_1, reduce_sum_square = _reduction(
     "ReduceSumSquare", "reduce_sum_square", lambda x, dims: _sum(_square(x), dims), _square
 )
 reduce_log_sum_1, reduce_log_sum = _reduction(
-    "ReduceLogSum", "reduce_log_sum", lambda x, dims: _logarithm(_sum(x, dims)), _logarithm
+    "ReduceLogSum", "reduce_log_sum", lambda x, dims: _in_floats(ops.log, _sum(x, dims)), partial(_in_floats, ops.log)
 )
 reduce_log_sum_exp_1, reduce_log_sum_exp = _reduction("ReduceLogSumExp", "reduce_log_sum_exp", _log_sum_exp)
 
@@ -130,13 +126,8 @@ reduce_log_sum_exp_1, reduce_log_sum_exp = _reduction("ReduceLogSumExp", "reduce
 # -- where the extreme is ------------------------------------------------------------------------------------
 def _arg(row: Any, x: Tensor, axis: int, keepdims: int, last: int) -> Tensor:
     at = axis_of(axis, x.ndim)
-
-    def found(x: Any) -> Outputs:
-        if not last:
-            return row(x, dim=at)
-        return x.shape[at] - 1 - row(ops.flip(x, axes=(at,)), dim=at)
-
-    y: Tensor = found(sortable(x))
+    wide = sortable(x)
+    y: Tensor = wide.shape[at] - 1 - row(ops.flip(wide, axes=(at,)), dim=at) if last else row(wide, dim=at)
     return y if keepdims else squeezed(y, (at,))
 
 
@@ -180,17 +171,16 @@ def cumprod(x: Tensor, axis: Host, *, exclusive: int = 0, reverse: int = 0) -> T
 
 
 # -- normalised along an axis --------------------------------------------------------------------------------------
-def _hard(x: Tensor, at: int) -> Tensor:
-    return ops.one_hot(
-        squeezed(ops.argmax(x, dim=at), (at,)), 1.0, 0.0, num_classes=x.shape[at], axis=at, dtype=x.dtype
-    )
+def _hard(x: Tensor, *, dim: int) -> Tensor:
+    largest = squeezed(ops.argmax(x, dim=dim), (dim,))
+    return ops.one_hot(largest, 1.0, 0.0, num_classes=x.shape[dim], axis=dim, dtype=x.dtype)
 
 
-def _along(compute: Callable[[Tensor, int], Tensor], x: Tensor, axis: int) -> Tensor:
-    return x if x.ndim == 0 or not x.num_elements() else compute(x, axis_of(axis, x.ndim))
+def _along(compute: Callable[..., Any], x: Tensor, axis: int) -> Tensor:
+    return x if x.ndim == 0 or not x.num_elements() else compute(x, dim=axis_of(axis, x.ndim))
 
 
-def _flatten(compute: Callable[[Tensor, int], Tensor], x: Tensor, axis: int) -> Tensor:
+def _flatten(compute: Callable[..., Any], x: Tensor, axis: int) -> Tensor:
     """Before opset 13: the axes from `axis` on count as one."""
     at = axis_of(axis, x.ndim) if axis != x.ndim else axis
     rows = math.prod(x.shape[:at])
@@ -198,48 +188,23 @@ def _flatten(compute: Callable[[Tensor, int], Tensor], x: Tensor, axis: int) -> 
     return reshaped(_along(compute, flat, 1), x.shape)
 
 
-def _soft(x: Tensor, at: int) -> Tensor:
-    return ops.softmax(x, dim=at)
+def _normalising(op: str, name: str, compute: Callable[..., Any], what: str) -> tuple[Entry, Entry]:
+    """Both forms of an operator: along all axes from `axis` on, and from opset 13 on along one axis."""
+
+    def old(x: Tensor, *, axis: int = 1) -> Tensor:
+        return _flatten(compute, x, axis)
+
+    def new(x: Tensor, *, axis: int = -1) -> Tensor:
+        return _along(compute, x, axis)
+
+    old.__name__, new.__name__ = f"{name}_1", name
+    old.__doc__, new.__doc__ = f"{what} along all axes from `axis` on.", f"{what} along an axis."
+    return operator(op, 1, 12)(old), operator(op, 13)(new)
 
 
-def _log_soft(x: Tensor, at: int) -> Tensor:
-    return ops.log_softmax(x, dim=at)
-
-
-@operator("Softmax", 1, 12)
-def softmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
-    """exp(x) over its sum along all axes from `axis` on."""
-    return _flatten(_soft, x, axis)
-
-
-@operator("Softmax", 13)
-def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """exp(x) over its sum along an axis."""
-    return _along(_soft, x, axis)
-
-
-@operator("LogSoftmax", 1, 12)
-def log_softmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
-    """The logarithm of Softmax along all axes from `axis` on."""
-    return _flatten(_log_soft, x, axis)
-
-
-@operator("LogSoftmax", 13)
-def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """The logarithm of Softmax along an axis."""
-    return _along(_log_soft, x, axis)
-
-
-@operator("Hardmax", 1, 12)
-def hardmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
-    """1 at the largest element along all axes from `axis` on, 0 elsewhere."""
-    return _flatten(_hard, x, axis)
-
-
-@operator("Hardmax", 13)
-def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """1 at the largest element along an axis, 0 elsewhere."""
-    return _along(_hard, x, axis)
+softmax_1, softmax = _normalising("Softmax", "softmax", ops.softmax, "exp(x) over its sum")
+log_softmax_1, log_softmax = _normalising("LogSoftmax", "log_softmax", ops.log_softmax, "The logarithm of Softmax")
+hardmax_1, hardmax = _normalising("Hardmax", "hardmax", _hard, "1 at the largest element, 0 elsewhere,")
 
 
 @operator("LpNormalization")

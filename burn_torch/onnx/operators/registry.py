@@ -7,12 +7,15 @@ The signature is the contract.  Positional parameters are the node's inputs, key
 ONNX's names; an attribute that is not declared is refused before anything runs.
 
 A value of an imported model lies on a device (a Tensor) or is known on the host (a numpy array: shapes and what is
-worked out from them).  What a parameter is annotated with says what the function gets:
+worked out from them).  What a positional parameter is annotated with says what the function gets:
 
     Tensor      a tensor; an array beside tensors is moved to their device
     Operand     the same, or a Python number where the array has no axes
     Host        an array; a tensor is read, which waits for the device and which a traced function cannot do
     Sequence    an ONNX sequence, a list
+
+Attributes that several operators share are the fields of a dataclass: a keyword-only parameter that is annotated with
+a subclass of `Attributes` gets them all.
 
 Where every tensor is known on the host, the same function computes on numpy arrays and gives arrays back: shapes
 stay plain numbers, also while a function is traced.
@@ -23,7 +26,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
@@ -36,7 +39,10 @@ from burn_torch.core.dtype import DType
 from burn_torch.onnx.folding import host
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["HOST", "Entry", "Host", "Operand", "Outputs", "Sequence", "find", "known", "on_host", "operator", "read"]
+__all__ = [
+    "FAULTS", "HOST", "Attributes", "Entry", "Host", "Operand", "Outputs", "Sequence", "earlier", "find", "known",
+    "on_host", "operator", "read",
+]  # fmt: skip
 
 Outputs: TypeAlias = Any
 """The results of a node: a tensor, or a tuple with one for each output."""
@@ -46,6 +52,11 @@ HOST: Final = (np.ndarray, TensorData)
 """Holds what values that are known on the host are: arrays, and TensorData of bfloat16, which numpy lacks."""
 Operand: TypeAlias = Tensor | float
 Sequence: TypeAlias = list[Any]
+
+FAULTS: Final = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError,
+)  # fmt: skip
+"""Errors that operators raise on inputs that do not fit, besides those of the table."""
 
 _KINDS: Final = {"Tensor": "tensor", "Operand": "operand", "Host": "host", "Sequence": "raw", "Any": "raw"}
 INJECTED: Final = frozenset({"device", "outputs", "opset", "place", "stacks"})
@@ -68,6 +79,10 @@ class Parameter:
     required: bool
 
 
+class Attributes:
+    """Attributes that several operators share, as a dataclass under ONNX's names."""
+
+
 @final
 class Entry:
     """An operator in a range of opsets; called with values it computes."""
@@ -76,7 +91,14 @@ class Entry:
     """The default of an attribute that has none."""
 
     def __init__(
-        self, function: Callable[..., Any], domain: str, op: str, since: int, until: int | None, written: str | None
+        self,
+        function: Callable[..., Any],
+        domain: str,
+        op: str,
+        since: int,
+        until: int | None,
+        written: str | None,
+        name: str | None = None,
     ) -> None:
         self.function: Final = function
         self.domain: Final = domain
@@ -85,16 +107,22 @@ class Entry:
         self.until: Final = until
         self.written: Final = written
         """How generated source writes it where all inputs are on a device: "{0} + {1}"."""
-        self.name: Final = function.__name__
+        self.name: Final = name or function.__name__
         self.__doc__ = function.__doc__
         self.inputs: Final[list[Parameter]] = []
         self.variadic = False
         self.attributes: Final[dict[str, Any]] = {}
+        self._shared: Final[dict[str, type[Any]]] = {}
         for name, parameter in inspect.signature(function).parameters.items():
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                self.attributes[name] = parameter.default
-                continue
             annotation = str(parameter.annotation).removesuffix(" | None")
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                shared = getattr(function, "__globals__", {}).get(annotation)
+                if isinstance(shared, type) and issubclass(shared, Attributes):
+                    self._shared[name] = shared
+                    self.attributes.update(_defaults_of(shared))
+                else:
+                    self.attributes[name] = parameter.default
+                continue
             required = parameter.default is parameter.empty and "None" not in str(parameter.annotation)
             self.variadic = self.variadic or parameter.kind is parameter.VAR_POSITIONAL
             self.inputs.append(
@@ -120,6 +148,9 @@ class Entry:
 
     def __call__(self, *inputs: Any, place: Device | None = None, **attributes: Any) -> Any:
         """Computes where the tensors lie; where all values are known on the host, there, or at a place."""
+        for name, shared in self._shared.items():
+            own = {field: attributes.pop(field) for field in shared.__dataclass_fields__ if field in attributes}
+            attributes[name] = shared(**own)
         device = None
         for x in inputs:
             if x.__class__ is Tensor:
@@ -164,6 +195,10 @@ class Entry:
         return f"<{self.op} of opset {self.since}{until or '+'}>"
 
 
+def _defaults_of(shared: type[Any]) -> dict[str, object]:
+    return {field.name: Entry.REQUIRED if field.default is MISSING else field.default for field in fields(shared)}
+
+
 def read(x: Any) -> Host:
     """A value as an array; waits for the device.  Raises: TraceError while a function is traced."""
     if isinstance(x, Tensor):
@@ -196,12 +231,31 @@ def operator(
     Of several that fit, the one registered last counts: so users replace ours.
     """
 
-    def register(function: Callable[..., object]) -> Entry:
-        entry = Entry(function, domain, op, since, until, written)
-        _ENTRIES.setdefault((domain, op), []).insert(0, entry)
-        return entry
+    return lambda function: _register(Entry(function, domain, op, since, until, written))
 
-    return register
+
+def _register(entry: Entry) -> Entry:
+    _ENTRIES.setdefault((entry.domain, entry.op), []).insert(0, entry)
+    return entry
+
+
+def earlier(
+    entry: Entry, name: str, since: int, until: int, *, attributes: Many[str] = (), lacks: Many[str] = (), op: str = ""
+) -> Entry:
+    """Registers an operator as older opsets have it.
+
+    attributes  inputs that were attributes
+    lacks       inputs and attributes that came later
+    op          how it was called, if otherwise
+    """
+    older = Entry(entry.function, entry.domain, op or entry.op, since, until, entry.written, name)
+    for parameter in entry.inputs:
+        if parameter.name in (*attributes, *lacks):
+            older.inputs.remove(parameter)
+            older.attributes[parameter.name] = Entry.REQUIRED if parameter.required else None
+    for later in lacks:
+        del older.attributes[later]
+    return _register(older)
 
 
 def find(domain: str, op: str, opset: int) -> Entry | None:

@@ -12,17 +12,18 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import (
-    ONNX_DTYPES,
+    ONNX_NAMES,
     axes_of,
     axis_of,
     dtype_of,
     ints,
     malformed,
+    misfit,
     reshaped,
     squeezed,
     unsqueezed,
 )
-from burn_torch.onnx.operators.registry import Host, Outputs, operator, read
+from burn_torch.onnx.operators.registry import Host, Outputs, earlier, operator, read
 from burn_torch.tensor import Device, Tensor
 
 __all__ = [
@@ -80,40 +81,29 @@ def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
     return reshaped(x, (math.prod(x.shape[:at]), math.prod(x.shape[at:])))
 
 
-@operator("Squeeze", 1, 12)
-def squeeze_1(x: Tensor, *, axes: tuple[int, ...] | None = None) -> Tensor:
-    """Without the axes named, or without all axes of size 1."""
-    return _squeeze(x, axes)
-
-
 @operator("Squeeze", 13)
 def squeeze(x: Tensor, axes: Host | None = None) -> Tensor:
     """Without the axes named, or without all axes of size 1."""
-    return _squeeze(x, None if axes is None else ints(axes))
-
-
-def _squeeze(x: Tensor, axes: tuple[int, ...] | None) -> Tensor:
-    gone = axes_of([i for i, size in enumerate(x.shape) if size == 1] if axes is None else axes, x.ndim)
+    gone = axes_of([i for i, size in enumerate(x.shape) if size == 1] if axes is None else ints(axes), x.ndim)
     if any(x.shape[axis] != 1 for axis in gone):
-        raise OnnxError(
+        raise misfit(
             "Squeeze: an axis that is to go has a size other than 1",
             given=f"axes {gone} of {x.shape}",
             expected="axes of size 1",
-            mend="the input has another shape than the model was exported for",
         )
     return squeezed(x, gone)
 
 
-@operator("Unsqueeze", 1, 12)
-def unsqueeze_1(x: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    """With new axes of size 1 at these places of the result."""
-    return unsqueezed(x, axes)
+squeeze_1 = earlier(squeeze, "squeeze_1", 1, 12, attributes=["axes"])
 
 
 @operator("Unsqueeze", 13)
 def unsqueeze(x: Tensor, axes: Host) -> Tensor:
     """With new axes of size 1 at these places of the result."""
     return unsqueezed(x, ints(axes))
+
+
+unsqueeze_1 = earlier(unsqueeze, "unsqueeze_1", 1, 12, attributes=["axes"])
 
 
 @operator("Transpose")
@@ -130,11 +120,10 @@ def expand(x: Tensor, shape: Host) -> Tensor:
     try:
         result = np.broadcast_shapes(x.shape, wanted)
     except ValueError:
-        raise OnnxError(
+        raise misfit(
             "Expand: the shapes do not broadcast",
             given=f"x {x.shape} to {wanted}",
             expected="sizes that are equal or 1, from the last axis on",
-            mend="the input has another shape than the model was exported for",
         ) from None
     return ops.expand(x, shape=tuple(result))
 
@@ -158,75 +147,43 @@ def concat(*xs: Tensor, axis: int) -> Tensor:
     return Tensor.cat(list(xs), axis_of(axis, xs[0].ndim))
 
 
-def _split(x: Tensor, axis: int, sizes: tuple[int, ...] | None, parts: int) -> tuple[Tensor, ...]:
-    at = axis_of(axis, x.ndim)
-    if sizes is None:
-        each = -(-x.shape[at] // parts)
-        sizes = tuple(max(0, min(each, x.shape[at] - i * each)) for i in range(parts))
-    if len(sizes) != parts or sum(sizes) != x.shape[at] or any(size < 0 for size in sizes):
-        raise OnnxError(
-            "Split: the parts do not make the whole",
-            given=f"sizes {sizes} for {parts} outputs of axis {at} of {x.shape}",
-            expected=f"one size an output, {x.shape[at]} together",
-            mend="the input has another shape than the model was exported for",
-        )
-    return ops.split(x, sizes=sizes, dim=at)
-
-
-@operator("Split", 1, 12)
-def split_1(x: Tensor, *, axis: int = 0, split: tuple[int, ...] | None = None, outputs: int = 1) -> tuple[Tensor, ...]:
-    """Consecutive parts along an axis, of the sizes given or of equal ones."""
-    return _split(x, axis, split, outputs)
-
-
-@operator("Split", 13, 17)
-def split_2(x: Tensor, split: Host | None = None, *, axis: int = 0, outputs: int = 1) -> tuple[Tensor, ...]:
-    """Consecutive parts along an axis, of the sizes given or of equal ones."""
-    return _split(x, axis, None if split is None else ints(split), outputs)
-
-
 @operator("Split", 18)
 def split(
     x: Tensor, split: Host | None = None, *, axis: int = 0, num_outputs: int | None = None, outputs: int = 1
 ) -> tuple[Tensor, ...]:
     """Consecutive parts along an axis, of the sizes given or of equal ones, the last one smaller."""
-    return _split(x, axis, None if split is None else ints(split), num_outputs or outputs)
+    at, parts = axis_of(axis, x.ndim), num_outputs or outputs
+    each = -(-x.shape[at] // parts)
+    equal = tuple(max(0, min(each, x.shape[at] - i * each)) for i in range(parts))
+    sizes = equal if split is None else ints(split)
+    if len(sizes) != parts or sum(sizes) != x.shape[at] or any(size < 0 for size in sizes):
+        raise misfit(
+            "Split: the parts do not make the whole",
+            given=f"sizes {sizes} for {parts} outputs of axis {at} of {x.shape}",
+            expected=f"one size an output, {x.shape[at]} together",
+        )
+    return ops.split(x, sizes=sizes, dim=at)
 
 
-@operator("Slice", 1, 9)
-def slice_1(
-    x: Tensor, *, axes: tuple[int, ...] | None = None, starts: tuple[int, ...], ends: tuple[int, ...]
-) -> Tensor:
-    """The elements in ranges of some axes."""
-    return _slice(x, starts, ends, axes, None)
+split_1 = earlier(split, "split_1", 1, 12, attributes=["split"], lacks=["num_outputs"])
+split_2 = earlier(split, "split_2", 13, 17, lacks=["num_outputs"])
 
 
 @operator("Slice", 10)
 def slice_of(x: Tensor, starts: Host, ends: Host, axes: Host | None = None, steps: Host | None = None) -> Tensor:
     """The elements in ranges of some axes, every step-th, backwards where the step is negative."""
-    return _slice(
-        x, ints(starts), ints(ends), None if axes is None else ints(axes), None if steps is None else ints(steps)
-    )
-
-
-def _slice(
-    x: Tensor,
-    starts: tuple[int, ...],
-    ends: tuple[int, ...],
-    axes: tuple[int, ...] | None,
-    steps: tuple[int, ...] | None,
-) -> Tensor:
-    axes = tuple(range(len(starts))) if axes is None else axes
-    steps = (1,) * len(starts) if steps is None else steps
-    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+    firsts, lasts = ints(starts), ints(ends)
+    named = range(len(firsts)) if axes is None else ints(axes)
+    by = (1,) * len(firsts) if steps is None else ints(steps)
+    if not len(firsts) == len(lasts) == len(named) == len(by) or 0 in by:
         raise malformed(
             "Slice: the ranges are malformed",
-            given=f"starts {starts}, ends {ends}, axes {axes}, steps {steps}",
+            given=f"starts {firsts}, ends {lasts}, axes {tuple(named)}, steps {by}",
             expected="as many of each, and no step of 0",
         )
     ranges = [(0, size, 1) for size in x.shape]
     backwards: list[int] = []
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+    for axis, start, end, step in zip(named, firsts, lasts, by, strict=True):
         at = axis_of(axis, x.ndim)
         if step < 0 and start < -x.shape[at]:  # the standard begins at the first element, where Python has none
             start = -x.shape[at]
@@ -237,6 +194,9 @@ def _slice(
         ranges[at] = (taken[0], taken[-1] + 1, abs(step)) if len(taken) else (0, 0, 1)
     y: Tensor = ops.slice(x, ranges=tuple(ranges))
     return ops.flip(y, axes=tuple(sorted(set(backwards)))) if backwards else y
+
+
+slice_1 = earlier(slice_of, "slice_1", 1, 9, attributes=["starts", "ends", "axes"], lacks=["steps"])
 
 
 # -- more elements ----------------------------------------------------------------------------------------------
@@ -325,11 +285,9 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     """Channels made into blocks of pixels: depth first (DCR) or column and row first (CRD)."""
     n, c, h, w = x.shape
     b = blocksize
-    if mode == "DCR":
-        y = ops.permute(reshaped(x, (n, b, b, c // (b * b), h, w)), axes=(0, 3, 4, 1, 5, 2))
-    else:
-        y = ops.permute(reshaped(x, (n, c // (b * b), b, b, h, w)), axes=(0, 1, 4, 2, 5, 3))
-    return reshaped(y, (n, c // (b * b), h * b, w * b))
+    deep = c // (b * b)
+    parts, order = ((b, b, deep), (0, 3, 4, 1, 5, 2)) if mode == "DCR" else ((deep, b, b), (0, 1, 4, 2, 5, 3))
+    return reshaped(ops.permute(reshaped(x, (n, *parts, h, w)), axes=order), (n, deep, h * b, w * b))
 
 
 @operator("SpaceToDepth")
@@ -353,14 +311,7 @@ def trilu(x: Tensor, k: Host | None = None, *, upper: int = 1) -> Tensor:
 @operator("Cast", 1, 5)
 def cast_1(x: Tensor, *, to: str) -> Tensor:
     """The same values in the element type of this name."""
-    import_names = {dtype_name(number): number for number in ONNX_DTYPES}
-    return _cast(x, dtype_of(import_names.get(to, 0)))
-
-
-def dtype_name(number: int) -> str:
-    """TensorProto's name of an element type: "FLOAT"."""
-    names = {1: "FLOAT", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32", 7: "INT64", 9: "BOOL"}
-    return {**names, 10: "FLOAT16", 11: "DOUBLE", 12: "UINT32", 13: "UINT64", 16: "BFLOAT16"}[number]
+    return _cast(x, dtype_of(next((number for number, name in ONNX_NAMES.items() if name == to), 0)))
 
 
 @operator("Cast", 6)

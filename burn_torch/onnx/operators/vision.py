@@ -13,7 +13,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import constant, full, reshaped
 from burn_torch.onnx.operators.registry import Host, Outputs, operator
-from burn_torch.onnx.operators.windows import windows
+from burn_torch.onnx.operators.windows import Dilated
 from burn_torch.tensor import Tensor
 
 __all__ = ["deform_conv", "grid_sample", "grid_sample_16", "non_max_suppression", "roi_align"]
@@ -225,16 +225,14 @@ def deform_conv(
     b: Tensor | None = None,
     mask: Tensor | None = None,
     *,
-    dilations: tuple[int, ...] | None = None,
     group: int = 1,
     kernel_shape: tuple[int, ...] | None = None,
     offset_group: int = 1,
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    how: Dilated,
 ) -> Tensor:
     """A convolution whose windows read each element at a place of its own."""
     kernel = w.shape[2:]
-    at = windows(x.shape[2:], kernel, strides, dilations, pads, "NOTSET")
+    at = how.over(x.shape[2:], kernel)
     batch, channels = x.shape[:2]
     taps, counts = math.prod(kernel), at.counts
     own = channels // offset_group

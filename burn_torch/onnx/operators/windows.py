@@ -12,7 +12,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import constant, full, ints, malformed, reshaped
-from burn_torch.onnx.operators.registry import Host, Outputs, operator
+from burn_torch.onnx.operators.registry import Attributes, Host, Outputs, earlier, operator
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -92,31 +92,55 @@ def windows(
     return Windows(kernel, tuple(stride), tuple(dilation), tuple(before), tuple(after), tuple(counts))
 
 
+# -- attributes -------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Dilated(Attributes):
+    """Says where windows lie; `pads` are the amounts before all axes, then those after them."""
+
+    auto_pad = "NOTSET"
+    ceil_mode = 0
+    dilations: Sizes | None = None
+    pads: Sizes | None = None
+    strides: Sizes | None = None
+
+    def over(self, sizes: Sizes, kernel: Sizes) -> Windows:
+        """The windows over spatial axes of these sizes."""
+        return windows(sizes, kernel, self.strides, self.dilations, self.pads, self.auto_pad, self.ceil_mode)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolving(Dilated):
+    """Attributes of convolutions; the kernel has the shape of the weights."""
+
+    auto_pad: str = "NOTSET"
+    group: int = 1
+    kernel_shape: Sizes | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooling(Dilated):
+    """Attributes of pools."""
+
+    auto_pad: str = "NOTSET"
+    ceil_mode: int = 0
+    kernel_shape: Sizes
+
+    def of(self, x: Tensor) -> Windows:
+        """The windows of a tensor."""
+        return self.over(x.shape[2:], self.kernel_shape)
+
+
+_LATER = ("ceil_mode", "dilations")
+"""Attributes that the first pools lack."""
+
+
 # -- convolution ------------------------------------------------------------------------------------------
 @operator("Conv")
-def conv(
-    x: Tensor,
-    w: Tensor,
-    b: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: tuple[int, ...] | None = None,
-    group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Tensor:
+def conv(x: Tensor, w: Tensor, b: Tensor | None = None, *, how: Convolving) -> Tensor:
     """Convolution over the spatial axes."""
-    at = windows(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    return ops.conv(
-        x,
-        w,
-        b,
-        stride=at.stride,
-        padding=tuple(zip(at.before, at.after, strict=True)),
-        dilation=at.dilation,
-        groups=group,
-    )
+    at = how.over(x.shape[2:], w.shape[2:])
+    ends = tuple(zip(at.before, at.after, strict=True))
+    return ops.conv(x, w, b, stride=at.stride, padding=ends, dilation=at.dilation, groups=how.group)
 
 
 @operator("ConvTranspose")
@@ -125,56 +149,34 @@ def conv_transpose(
     w: Tensor,
     b: Tensor | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: tuple[int, ...] | None = None,
-    group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None,
-    output_padding: tuple[int, ...] | None = None,
-    output_shape: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    output_padding: Sizes | None = None,
+    output_shape: Sizes | None = None,
+    how: Convolving,
 ) -> Tensor:
     """The transpose of a convolution over the spatial axes."""
     n = x.ndim - 2
     kernel, sizes = w.shape[2:], x.shape[2:]
-    stride, dilation = strides or (1,) * n, dilations or (1,) * n
+    stride, dilation = how.strides or (1,) * n, how.dilations or (1,) * n
     extra = output_padding or (0,) * n
     span = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     whole = [s * (size - 1) + e + k for s, size, e, k in zip(stride, sizes, extra, span, strict=True)]
-    if output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+    if output_shape is not None or how.auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         target = (
             [size * s for size, s in zip(sizes, stride, strict=True)] if output_shape is None else output_shape[-n:]
         )
         total = [full_size - wanted for full_size, wanted in zip(whole, target, strict=True)]
         less = [max(t, 0) // 2 for t in total]
         more = [max(t, 0) - part for t, part in zip(total, less, strict=True)]
-        before, after = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+        before, after = (less, more) if how.auto_pad == "SAME_UPPER" else (more, less)
         after = [last + min(t, 0) for last, t in zip(after, total, strict=True)]  # what lacks lies at the end
     else:
-        chosen = pads or (0,) * (2 * n)
+        chosen = how.pads or (0,) * (2 * n)
         before, after = list(chosen[:n]), list(chosen[n:])
     plain = before == after and all(e < max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True))
+    settings: dict[str, Any] = {"stride": tuple(stride), "dilation": tuple(dilation), "groups": how.group}
     if plain and min((*before, 0)) >= 0:
-        return ops.conv_transpose(
-            x,
-            w,
-            b,
-            stride=tuple(stride),
-            padding=tuple(before),
-            output_padding=tuple(extra),
-            dilation=tuple(dilation),
-            groups=group,
-        )
-    y = ops.conv_transpose(
-        x,
-        w,
-        None,
-        stride=tuple(stride),
-        padding=(0,) * n,
-        output_padding=(0,) * n,
-        dilation=tuple(dilation),
-        groups=group,
-    )
+        return ops.conv_transpose(x, w, b, padding=tuple(before), output_padding=tuple(extra), **settings)
+    y = ops.conv_transpose(x, w, None, padding=(0,) * n, output_padding=(0,) * n, **settings)
     ends = [(-first, e - last) for first, last, e in zip(before, after, extra, strict=True)]
     y = _fit(y, ends, 0.0)
     return y if b is None else y + reshaped(b, (1, b.shape[0], *(1,) * n))
@@ -217,34 +219,10 @@ def _max_pool(x: Tensor, at: Windows) -> tuple[Tensor, Tensor]:
     return values, index
 
 
-@operator("MaxPool", 1, 7)
-def max_pool_1(
-    x: Tensor,
-    *,
-    auto_pad: str = "NOTSET",
-    kernel_shape: tuple[int, ...],
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Tensor:
-    """The largest element of each window."""
-    return _max_pool(x, windows(x.shape[2:], kernel_shape, strides, None, pads, auto_pad))[0]
-
-
 @operator("MaxPool", 8)
-def max_pool(
-    x: Tensor,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: tuple[int, ...] | None = None,
-    kernel_shape: tuple[int, ...],
-    pads: tuple[int, ...] | None = None,
-    storage_order: int = 0,
-    strides: tuple[int, ...] | None = None,
-    outputs: int = 1,
-) -> Outputs:
+def max_pool(x: Tensor, *, storage_order: int = 0, how: Pooling, outputs: int = 1) -> Outputs:
     """The largest element of each window; as second output where it lies in the whole tensor."""
-    at = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    at = how.of(x)
     values, index = _max_pool(x if x.dtype.is_float else x.cast(DType.F32), at)
     values = values.cast(x.dtype)
     if outputs == 1:
@@ -254,6 +232,9 @@ def max_pool(
         index = _column_major(index, sizes)
     planes = np.arange(math.prod(x.shape[:2]), dtype=np.int64) * math.prod(sizes)
     return values, index + constant(planes.reshape(*x.shape[:2], *(1,) * len(sizes)), x.device, DType.I64)
+
+
+max_pool_1 = earlier(max_pool, "max_pool_1", 1, 7, lacks=(*_LATER, "storage_order"))
 
 
 def _column_major(index: Tensor, sizes: Sizes) -> Tensor:
@@ -275,9 +256,9 @@ def max_unpool(
     indices: Tensor,
     output_shape: Host | None = None,
     *,
-    kernel_shape: tuple[int, ...],
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    kernel_shape: Sizes,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
 ) -> Tensor:
     """Zeros with each element put back where MaxPool took it from."""
     n = len(kernel_shape)
@@ -339,64 +320,22 @@ def _average_pool(x: Tensor, at: Windows, include_pad: bool) -> Tensor:
     return _sums(x, at) / constant(_counts(at, sizes, include_pad), x.device, x.dtype)
 
 
-@operator("AveragePool", 1, 6)
-def average_pool_1(
-    x: Tensor,
-    *,
-    auto_pad: str = "NOTSET",
-    kernel_shape: tuple[int, ...],
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Tensor:
-    """The mean of each window, without the padding."""
-    return _average_pool(x, windows(x.shape[2:], kernel_shape, strides, None, pads, auto_pad), False)
-
-
 @operator("AveragePool", 7)
-def average_pool(
-    x: Tensor,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: tuple[int, ...] | None = None,
-    kernel_shape: tuple[int, ...],
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Tensor:
+def average_pool(x: Tensor, *, count_include_pad: int = 0, how: Pooling) -> Tensor:
     """The mean of each window, with or without the padding."""
-    at = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    return _average_pool(x, at, bool(count_include_pad))
+    return _average_pool(x, how.of(x), bool(count_include_pad))
 
 
-@operator("LpPool", 1, 1)
-def lp_pool_1(
-    x: Tensor,
-    *,
-    auto_pad: str = "NOTSET",
-    kernel_shape: tuple[int, ...] = (),
-    p: float = 2.0,
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Tensor:
-    """The p-norm of each window."""
-    return _lp(x, windows(x.shape[2:], kernel_shape, strides, None, pads, auto_pad), p)
+average_pool_1 = earlier(average_pool, "average_pool_1", 1, 6, lacks=(*_LATER, "count_include_pad"))
 
 
 @operator("LpPool", 2)
-def lp_pool(
-    x: Tensor,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: tuple[int, ...] | None = None,
-    kernel_shape: tuple[int, ...],
-    p: int = 2,
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Tensor:
+def lp_pool(x: Tensor, *, p: float = 2, how: Pooling) -> Tensor:
     """The p-norm of each window."""
-    return _lp(x, windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode), float(p))
+    return _lp(x, how.of(x), float(p))
+
+
+lp_pool_1 = earlier(lp_pool, "lp_pool_1", 1, 1, lacks=_LATER)
 
 
 def _lp(x: Tensor, at: Windows, p: float) -> Tensor:
@@ -416,33 +355,22 @@ def global_max_pool(x: Tensor) -> Tensor:
     return ops.amax(x, dims=tuple(range(2, x.ndim)))
 
 
-@operator("GlobalLpPool", 1, 1)
-def global_lp_pool_1(x: Tensor, *, p: float = 2.0) -> Tensor:
+@operator("GlobalLpPool", 2)
+def global_lp_pool(x: Tensor, *, p: float = 2) -> Tensor:
     """The p-norm of each channel."""
-    y: Tensor = ops.sum(x.abs().powf(p), dims=tuple(range(2, x.ndim)))
+    y: Tensor = ops.sum(x.abs().powf(float(p)), dims=tuple(range(2, x.ndim)))
     return y.powf(1.0 / p)
 
 
-@operator("GlobalLpPool", 2)
-def global_lp_pool(x: Tensor, *, p: int = 2) -> Tensor:
-    """The p-norm of each channel."""
-    return global_lp_pool_1(x, p=float(p))
+global_lp_pool_1 = earlier(global_lp_pool, "global_lp_pool_1", 1, 1)
 
 
 # -- columns back to an image -------------------------------------------------------------------------------------
 @operator("Col2Im", 18)
-def col2im(
-    x: Tensor,
-    image_shape: Host,
-    block_shape: Host,
-    *,
-    dilations: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Tensor:
+def col2im(x: Tensor, image_shape: Host, block_shape: Host, *, how: Dilated) -> Tensor:
     """Columns added into the windows of an image of any number of axes."""
     image, block = ints(image_shape), ints(block_shape)
-    at = windows(image, block, strides, dilations, pads, "NOTSET")
+    at = how.over(image, block)
     batch, channels = x.shape[0], x.shape[1] // math.prod(block)
     padded = tuple(b + size + a for b, size, a in zip(at.before, image, at.after, strict=True))
     index: Any = np.zeros((1, 1), np.int64)
