@@ -169,8 +169,5 @@ def _external(proto: Any, folder: Path | None, name: str, size: int, claims: Cla
 
 def _fault(name: str, given: str, expected: str) -> OnnxError:
     return OnnxError(
-        f"the tensor {name!r} of the model is malformed",
-        given=given,
-        expected=expected,
-        mend="export the model again",
+        f"the tensor {name!r} of the model is malformed", given=given, expected=expected, mend="export the model again"
     )

@@ -101,11 +101,7 @@ def _text(sizes: Mapping[str, int]) -> str:
 
 
 def cases_of(
-    run: Callable[..., object],
-    inputs: Inputs,
-    tensors: Sequence[Tensor],
-    axes: Axes,
-    traces: Traces,
+    run: Callable[..., object], inputs: Inputs, tensors: Sequence[Tensor], axes: Axes, traces: Traces
 ) -> list[tuple[str, list[TensorData], list[TensorData]]]:
     """Inputs and outputs of the function itself: at the example, and at other sizes than it was traced at."""
     example = {symbol: tensors[places[0][0]].shape[places[0][1]] for symbol, places in axes.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ __all__ = [
     "ONNX_DTYPES",
     "ONNX_NAMES",
     "OTHER_DTYPES",
+    "Ints",
     "axes_of",
     "axis_of",
     "constant",
@@ -26,6 +27,9 @@ __all__ = [
     "squeezed",
     "unsqueezed",
 ]
+
+Ints: TypeAlias = tuple[int, ...]
+"""Sizes, axes, or other whole numbers, one an axis."""
 
 _NAMES: Final = (
     "FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "STRING", "BOOL", "FLOAT16", "DOUBLE", "UINT32",

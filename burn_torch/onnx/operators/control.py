@@ -10,7 +10,7 @@ import numpy as np
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
-from burn_torch.onnx.operators.axes import axis_of, ints, malformed
+from burn_torch.onnx.operators.axes import Ints, axis_of, ints, malformed
 from burn_torch.onnx.operators.registry import Host, Outputs, Sequence, on_host, operator, read
 from burn_torch.onnx.operators.shape import concat, slice_of, split, squeeze, unsqueeze
 
@@ -31,10 +31,10 @@ def _pack(values: tuple[Any, ...], outputs: int = 1) -> Outputs:
     return values[0] if outputs == 1 else values[:outputs]
 
 
-Stacks = tuple[tuple[str, tuple[int, ...]] | None, ...]
+Stacks = tuple[tuple[str, Ints] | None, ...]
 
 
-def _stack(values: list[Any], axis: int = 0, declared: tuple[str, tuple[int, ...]] | None = None) -> Outputs:
+def _stack(values: list[Any], axis: int = 0, declared: tuple[str, Ints] | None = None) -> Outputs:
     """Values side by side along a new axis; without values, none of the shape that the file declares."""
     if not values and declared is not None:
         dtype, shape = DType.of(declared[0]), declared[1]
@@ -92,10 +92,10 @@ def scan(
     *inputs: Any,
     body: Body,
     num_scan_inputs: int,
-    scan_input_axes: tuple[int, ...] | None = None,
-    scan_input_directions: tuple[int, ...] | None = None,
-    scan_output_axes: tuple[int, ...] | None = None,
-    scan_output_directions: tuple[int, ...] | None = None,
+    scan_input_axes: Ints | None = None,
+    scan_input_directions: Ints | None = None,
+    scan_output_axes: Ints | None = None,
+    scan_output_directions: Ints | None = None,
     outputs: int = 1,
     stacks: Stacks = (),
 ) -> Outputs:
@@ -133,7 +133,7 @@ def scan(
     return _pack((*state, *joined), outputs)
 
 
-def _each(name: str, values: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
+def _each(name: str, values: Ints | None, count: int) -> Ints:
     """A number for each stacked output; 0 where the attribute is left out."""
     if values is not None and len(values) < count:
         raise malformed(
@@ -223,7 +223,7 @@ def split_to_sequence(x: Any, split_sizes: Host | None = None, *, axis: int = 0,
     return _parts(x, ints(split_sizes), at)
 
 
-def _parts(x: Any, sizes: tuple[int, ...], axis: int) -> list[Any]:
+def _parts(x: Any, sizes: Ints, axis: int) -> list[Any]:
     if not sizes and not x.shape[axis]:
         return []  # no part of nothing
     return list(split(x, np.array(sizes, np.int64), axis=axis, outputs=len(sizes)))

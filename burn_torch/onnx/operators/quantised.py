@@ -169,12 +169,7 @@ def _exact_conv(x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | No
 
 @operator("ConvInteger", 10)
 def conv_integer(
-    x: Tensor,
-    w: Tensor,
-    x_zero_point: Tensor | None = None,
-    w_zero_point: Tensor | None = None,
-    *,
-    how: Convolving,
+    x: Tensor, w: Tensor, x_zero_point: Tensor | None = None, w_zero_point: Tensor | None = None, *, how: Convolving
 ) -> Tensor:
     """A convolution of 8-bit integers, as i32."""
     return _exact_conv(x, x_zero_point, w, w_zero_point, how).cast(DType.I32)

@@ -9,7 +9,7 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import axes_of, axis_of, full, ints, reshaped, squeezed
+from burn_torch.onnx.operators.axes import Ints, axes_of, axis_of, full, ints, reshaped, squeezed
 from burn_torch.onnx.operators.registry import Entry, Host, Outputs, operator
 from burn_torch.onnx.operators.unsigned import ordered, sortable, widened
 from burn_torch.tensor import Tensor
@@ -22,19 +22,19 @@ __all__ = [
     "reduce_sum_square", "reduce_sum_square_1", "softmax", "softmax_1",
 ]  # fmt: skip
 
-Reduction = Callable[[Tensor, tuple[int, ...]], Any]
+Reduction = Callable[[Tensor, Ints], Any]
 
 
-def _empty(x: Tensor, dims: tuple[int, ...]) -> bool:
+def _empty(x: Tensor, dims: Ints) -> bool:
     return any(x.shape[dim] == 0 for dim in dims)
 
 
-def _kept_shape(x: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
+def _kept_shape(x: Tensor, dims: Ints) -> Ints:
     return tuple(1 if i in dims else size for i, size in enumerate(x.shape))
 
 
 def _extreme(row: Any, truth: Any, largest: bool) -> Reduction:
-    def reduce(x: Tensor, dims: tuple[int, ...]) -> Outputs:
+    def reduce(x: Tensor, dims: Ints) -> Outputs:
         if _empty(x, dims):  # ONNX: the least value that the type holds, for Max
             if x.dtype is DType.BOOL:
                 return full(_kept_shape(x, dims), not largest, x)
@@ -49,14 +49,14 @@ def _extreme(row: Any, truth: Any, largest: bool) -> Reduction:
     return reduce
 
 
-def _mean(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+def _mean(x: Tensor, dims: Ints) -> Tensor:
     if x.dtype.is_float:
         return ops.mean(x, dims=dims)
     total = ops.sum(x.cast(DType.F64), dims=dims)
     return (total / float(math.prod(x.shape[dim] for dim in dims))).cast(x.dtype)
 
 
-def _log_sum_exp(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+def _log_sum_exp(x: Tensor, dims: Ints) -> Tensor:
     if _empty(x, dims):
         return full(_kept_shape(x, dims), -math.inf, x)
     y = x if x.dtype.is_float else x.cast(DType.F64)
@@ -67,11 +67,11 @@ def _in_floats(function: Callable[[Tensor], Tensor], x: Tensor) -> Outputs:
     return function(x) if x.dtype.is_float else function(x.cast(DType.F64)).cast(x.dtype)
 
 
-def _sum(x: Tensor, dims: tuple[int, ...]) -> Outputs:
+def _sum(x: Tensor, dims: Ints) -> Outputs:
     return widened(lambda x: ops.sum(x, dims=dims), x)
 
 
-def _prod(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+def _prod(x: Tensor, dims: Ints) -> Tensor:
     return widened(lambda x: ops.prod(x, dims=dims), x)
 
 
@@ -84,11 +84,11 @@ def _reduction(
 ) -> tuple[Entry, Entry]:
     """Both forms of a reduction: axes as attribute, and from opset `axes_are_input` on as input."""
 
-    def finish(x: Tensor, dims: tuple[int, ...], keepdims: int) -> Tensor:
+    def finish(x: Tensor, dims: Ints, keepdims: int) -> Tensor:
         y = reduce(x, dims)
         return y if keepdims else squeezed(y, dims)
 
-    def old(x: Tensor, *, axes: tuple[int, ...] | None = None, keepdims: int = 1) -> Outputs:
+    def old(x: Tensor, *, axes: Ints | None = None, keepdims: int = 1) -> Outputs:
         return finish(x, axes_of(range(x.ndim) if axes is None else axes, x.ndim), keepdims)
 
     def new(x: Tensor, axes: Host | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Outputs:
@@ -217,7 +217,7 @@ def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
 
 
 @operator("MeanVarianceNormalization", 9)
-def mean_variance_normalization(x: Tensor, *, axes: tuple[int, ...] = (0, 2, 3)) -> Tensor:
+def mean_variance_normalization(x: Tensor, *, axes: Ints = (0, 2, 3)) -> Tensor:
     """(x - mean) / (standard deviation + 1e-9) over some axes."""
     dims = axes_of(axes, x.ndim)
     centre = ops.mean(x, dims=dims)

@@ -13,6 +13,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import (
     ONNX_NAMES,
+    Ints,
     axes_of,
     axis_of,
     dtype_of,
@@ -69,7 +70,7 @@ def reshape(x: Tensor, shape: Host, *, allowzero: int = 0) -> Tensor:
 
 
 @operator("Reshape", 1, 4)
-def reshape_1(x: Tensor, *, shape: tuple[int, ...] = (), consumed_inputs: Any = None) -> Tensor:
+def reshape_1(x: Tensor, *, shape: Ints = (), consumed_inputs: Any = None) -> Tensor:
     """The same elements under another shape."""
     return reshape(x, np.array(shape, np.int64))
 
@@ -107,7 +108,7 @@ unsqueeze_1 = earlier(unsqueeze, "unsqueeze_1", 1, 12, attributes=["axes"])
 
 
 @operator("Transpose")
-def transpose(x: Tensor, *, perm: tuple[int, ...] | None = None) -> Tensor:
+def transpose(x: Tensor, *, perm: Ints | None = None) -> Tensor:
     """The axes in another order; turned round without `perm`."""
     order = tuple(reversed(range(x.ndim))) if perm is None else tuple(axis_of(axis, x.ndim) for axis in perm)
     return ops.permute(x, axes=order)
@@ -201,13 +202,13 @@ slice_1 = earlier(slice_of, "slice_1", 1, 9, attributes=["starts", "ends", "axes
 
 # -- more elements ----------------------------------------------------------------------------------------------
 @operator("Pad", 1, 1)
-def pad_1(x: Tensor, *, paddings: tuple[int, ...], mode: str = "constant", value: float = 0.0) -> Tensor:
+def pad_1(x: Tensor, *, paddings: Ints, mode: str = "constant", value: float = 0.0) -> Tensor:
     """Elements added before and after each axis."""
     return _pad(x, paddings, None, value, mode)
 
 
 @operator("Pad", 2, 10)
-def pad_2(x: Tensor, *, pads: tuple[int, ...], mode: str = "constant", value: float = 0.0) -> Tensor:
+def pad_2(x: Tensor, *, pads: Ints, mode: str = "constant", value: float = 0.0) -> Tensor:
     """Elements added before and after each axis."""
     return _pad(x, pads, None, value, mode)
 
@@ -221,7 +222,7 @@ def pad(
     return _pad(x, ints(pads), None if axes is None else ints(axes), value, mode)
 
 
-def _pad(x: Tensor, pads: tuple[int, ...], axes: tuple[int, ...] | None, value: Any, mode: str) -> Tensor:
+def _pad(x: Tensor, pads: Ints, axes: Ints | None, value: Any, mode: str) -> Tensor:
     axes = tuple(range(x.ndim)) if axes is None else axes
     if len(pads) != 2 * len(axes):
         raise malformed(
@@ -263,7 +264,7 @@ def _place(x: Tensor, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor
 
 
 @operator("CenterCropPad", 18)
-def center_crop_pad(x: Tensor, shape: Host, *, axes: tuple[int, ...] | None = None) -> Tensor:
+def center_crop_pad(x: Tensor, shape: Host, *, axes: Ints | None = None) -> Tensor:
     """x cropped and padded with zeros around its centre to a shape."""
     wanted = ints(shape)
     pads: dict[int, tuple[int, int]] = {}

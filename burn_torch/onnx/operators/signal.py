@@ -7,7 +7,7 @@ import numpy as np
 from burn_torch import ops
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import axis_of, constant, dtype_of, reshaped
+from burn_torch.onnx.operators.axes import Ints, axis_of, constant, dtype_of, reshaped
 from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.tensor import Device, Tensor
 
@@ -114,13 +114,7 @@ def mel_weight_matrix(
 # -- random numbers ---------------------------------------------------------------------------------------
 @operator("RandomNormal")
 def random_normal(
-    *,
-    dtype: int = 1,
-    mean: float = 0.0,
-    scale: float = 1.0,
-    seed: float | None = None,
-    shape: tuple[int, ...],
-    device: Device,
+    *, dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None, shape: Ints, device: Device
 ) -> Tensor:
     """Drawn from a normal distribution, from the key of the step; `seed` is not used."""
     return Tensor.random(shape, Distribution.Normal(mean, scale), (device, dtype_of(dtype)))
@@ -128,13 +122,7 @@ def random_normal(
 
 @operator("RandomUniform")
 def random_uniform(
-    *,
-    dtype: int = 1,
-    high: float = 1.0,
-    low: float = 0.0,
-    seed: float | None = None,
-    shape: tuple[int, ...],
-    device: Device,
+    *, dtype: int = 1, high: float = 1.0, low: float = 0.0, seed: float | None = None, shape: Ints, device: Device
 ) -> Tensor:
     """Drawn evenly from [low, high), from the key of the step; `seed` is not used."""
     return Tensor.random(shape, Distribution.Uniform(low, high), (device, dtype_of(dtype)))

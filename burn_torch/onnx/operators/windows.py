@@ -11,7 +11,7 @@ import numpy as np
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
-from burn_torch.onnx.operators.axes import constant, full, ints, malformed, reshaped
+from burn_torch.onnx.operators.axes import Ints, constant, full, ints, malformed, reshaped
 from burn_torch.onnx.operators.registry import Attributes, Host, Outputs, earlier, operator
 from burn_torch.tensor import Tensor
 
@@ -21,21 +21,19 @@ __all__ = [
     "lp_pool", "lp_pool_1", "max_pool", "max_pool_1", "max_unpool",
 ]  # fmt: skip
 
-Sizes = tuple[int, ...]
-
 
 @dataclass(frozen=True)
 class Windows:
     """Says where the windows of a convolution or a pool lie on the spatial axes."""
 
-    kernel: Sizes
-    stride: Sizes
-    dilation: Sizes
-    before: Sizes
-    after: Sizes
-    counts: Sizes
+    kernel: Ints
+    stride: Ints
+    dilation: Ints
+    before: Ints
+    after: Ints
+    counts: Ints
 
-    def needed(self, sizes: Sizes) -> Sizes:
+    def needed(self, sizes: Ints) -> Ints:
         """How much padding after each axis makes exactly these windows, without rounding."""
         return tuple(
             (count - 1) * step + (k - 1) * d + 1 - size - before
@@ -46,11 +44,11 @@ class Windows:
 
 
 def windows(
-    sizes: Sizes,
-    kernel: Sizes,
-    strides: Sizes | None,
-    dilations: Sizes | None,
-    pads: Sizes | None,
+    sizes: Ints,
+    kernel: Ints,
+    strides: Ints | None,
+    dilations: Ints | None,
+    pads: Ints | None,
     auto_pad: str,
     ceil_mode: int = 0,
 ) -> Windows:
@@ -99,11 +97,11 @@ class Dilated(Attributes):
 
     auto_pad = "NOTSET"
     ceil_mode = 0
-    dilations: Sizes | None = None
-    pads: Sizes | None = None
-    strides: Sizes | None = None
+    dilations: Ints | None = None
+    pads: Ints | None = None
+    strides: Ints | None = None
 
-    def over(self, sizes: Sizes, kernel: Sizes) -> Windows:
+    def over(self, sizes: Ints, kernel: Ints) -> Windows:
         """The windows over spatial axes of these sizes."""
         return windows(sizes, kernel, self.strides, self.dilations, self.pads, self.auto_pad, self.ceil_mode)
 
@@ -114,7 +112,7 @@ class Convolving(Dilated):
 
     auto_pad: str = "NOTSET"
     group: int = 1
-    kernel_shape: Sizes | None = None
+    kernel_shape: Ints | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +121,7 @@ class Pooling(Dilated):
 
     auto_pad: str = "NOTSET"
     ceil_mode: int = 0
-    kernel_shape: Sizes
+    kernel_shape: Ints
 
     def of(self, x: Tensor) -> Windows:
         """The windows of a tensor."""
@@ -149,8 +147,8 @@ def conv_transpose(
     w: Tensor,
     b: Tensor | None = None,
     *,
-    output_padding: Sizes | None = None,
-    output_shape: Sizes | None = None,
+    output_padding: Ints | None = None,
+    output_shape: Ints | None = None,
     how: Convolving,
 ) -> Tensor:
     """The transpose of a convolution over the spatial axes."""
@@ -237,7 +235,7 @@ def max_pool(x: Tensor, *, storage_order: int = 0, how: Pooling, outputs: int = 
 max_pool_1 = earlier(max_pool, "max_pool_1", 1, 7, lacks=(*_LATER, "storage_order"))
 
 
-def _column_major(index: Tensor, sizes: Sizes) -> Tensor:
+def _column_major(index: Tensor, sizes: Ints) -> Tensor:
     moved = full(index.shape, 0, index)
     rest, inner = index, math.prod(sizes)
     weight = 1
@@ -256,9 +254,9 @@ def max_unpool(
     indices: Tensor,
     output_shape: Host | None = None,
     *,
-    kernel_shape: Sizes,
-    pads: Sizes | None = None,
-    strides: Sizes | None = None,
+    kernel_shape: Ints,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
 ) -> Tensor:
     """Zeros with each element put back where MaxPool took it from."""
     n = len(kernel_shape)
@@ -294,7 +292,7 @@ def _sums(x: Tensor, at: Windows) -> Tensor:
     return reshaped(y, (*x.shape[:2], *at.counts))
 
 
-def _counts(at: Windows, sizes: Sizes, include_pad: bool) -> Outputs:
+def _counts(at: Windows, sizes: Ints, include_pad: bool) -> Outputs:
     """How many elements each window counts."""
     total = np.ones(())
     for i, size in enumerate(sizes):

@@ -49,10 +49,6 @@ def _(w: Writer, x: Wire) -> Wire:
 
 
 @row("log1p")
-def _(w: Writer, x: Wire) -> Wire:
-    return _log1p(w, x)
-
-
 def _log1p(w: Writer, x: Wire) -> Wire:
     # 2 atanh(x / (x + 2)) near 0, where 1 + x loses what x is
     one, two = w.number(1.0, x.dtype), w.number(2.0, x.dtype)
@@ -277,25 +273,15 @@ def _(w: Writer, x: Wire, alpha: Number) -> Wire:
     return _keeps(w, x, lambda: w.number(0.0, x.dtype), alpha)
 
 
+@row("shrink")
 def _shrunk(w: Writer, x: Wire, lambd: Number, bias: Number) -> Wire:
     drawn = w.node("Sub", x, w.node("Mul", w.node("Sign", x), w.number(bias, x.dtype))) if bias != 0.0 else x
     small = w.node("LessOrEqual", w.node("Abs", x), w.number(lambd, x.dtype))
     return w.node("Where", small, w.number(0.0, x.dtype), drawn)
 
 
-@row("hard_shrink")
-def _(w: Writer, x: Wire, lambd: Number) -> Wire:
-    return _shrunk(w, x, lambd, 0.0)
-
-
-@row("soft_shrink")
-def _(w: Writer, x: Wire, lambd: Number) -> Wire:
-    return _shrunk(w, x, lambd, lambd)
-
-
-@row("shrink")
-def _(w: Writer, x: Wire, lambd: Number, bias: Number) -> Wire:
-    return _shrunk(w, x, lambd, bias)
+row("hard_shrink")(lambda w, x, lambd: _shrunk(w, x, lambd, 0.0))
+row("soft_shrink")(lambda w, x, lambd: _shrunk(w, x, lambd, lambd))
 
 
 @row("hard_sigmoid")
@@ -379,15 +365,13 @@ def _exponential(w: Writer, x: Wire, alpha: Number, width: Number) -> Wire:
     )
 
 
-# -- softmax ---------------------------------------------------------------------------------------------------------
-@row("softmax")
-def _(w: Writer, x: Wire, *, dim: int) -> Wire:
-    return w.node("Softmax", x, axis=dim)
+# -- softmax --------------------------------------------------------------------------------------------------------
+def _normalises(name: str, op: str) -> None:
+    row(name)(lambda w, x, *, dim: w.node(op, x, axis=dim))
 
 
-@row("log_softmax")
-def _(w: Writer, x: Wire, *, dim: int) -> Wire:
-    return w.node("LogSoftmax", x, axis=dim)
+for _name, _op in {"softmax": "Softmax", "log_softmax": "LogSoftmax"}.items():
+    _normalises(_name, _op)
 
 
 @row("quiet_softmax")

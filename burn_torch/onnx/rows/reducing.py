@@ -41,39 +41,24 @@ def _(w: Writer, x: Wire, *, dims: tuple[int, ...]) -> Wire:
     return _widely(w, x, lambda x: w.reduce("ReduceProd", x, dims))
 
 
-@row("mean")
-def _(w: Writer, x: Wire, *, dims: tuple[int, ...]) -> Wire:
-    return w.reduce("ReduceMean", x, dims)
+def _reduces(name: str, op: str) -> None:
+    row(name)(lambda w, x, *, dims: w.reduce(op, x, dims))
 
 
-@row("amax")
-def _(w: Writer, x: Wire, *, dims: tuple[int, ...]) -> Wire:
-    return w.reduce("ReduceMax", x, dims)
+def _finds(extreme: str, extreme_op: str, place: str, place_op: str) -> None:
+    """Writes the extreme element of each line, where it is, or both."""
+
+    def where(w: Writer, x: Wire, *, dim: int) -> Wire:
+        return w.node(place_op, x, axis=dim, keepdims=1)
+
+    _reduces(extreme, extreme_op)
+    row(place)(where)
+    row(f"{extreme[1:]}_with_indices")(lambda w, x, *, dim: (w.reduce(extreme_op, x, (dim,)), where(w, x, dim=dim)))
 
 
-@row("amin")
-def _(w: Writer, x: Wire, *, dims: tuple[int, ...]) -> Wire:
-    return w.reduce("ReduceMin", x, dims)
-
-
-@row("argmax")
-def _(w: Writer, x: Wire, *, dim: int) -> Wire:
-    return w.node("ArgMax", x, axis=dim, keepdims=1)
-
-
-@row("argmin")
-def _(w: Writer, x: Wire, *, dim: int) -> Wire:
-    return w.node("ArgMin", x, axis=dim, keepdims=1)
-
-
-@row("max_with_indices")
-def _(w: Writer, x: Wire, *, dim: int) -> tuple[Wire, Wire]:
-    return w.reduce("ReduceMax", x, (dim,)), w.node("ArgMax", x, axis=dim, keepdims=1)
-
-
-@row("min_with_indices")
-def _(w: Writer, x: Wire, *, dim: int) -> tuple[Wire, Wire]:
-    return w.reduce("ReduceMin", x, (dim,)), w.node("ArgMin", x, axis=dim, keepdims=1)
+_reduces("mean", "ReduceMean")
+_finds("amax", "ReduceMax", "argmax", "ArgMax")
+_finds("amin", "ReduceMin", "argmin", "ArgMin")
 
 
 @row("any")
@@ -88,17 +73,8 @@ def _(w: Writer, x: Wire, *, dims: tuple[int, ...]) -> Wire:
     return w.node("Equal", missing, w.number(0, DType.I64))
 
 
-@row("var")
-def _(w: Writer, x: Wire, *, dims: tuple[int, ...], correction: int) -> Wire:
-    return _spread(w, x, dims, correction)[0]
-
-
 @row("var_mean")
-def _(w: Writer, x: Wire, *, dims: tuple[int, ...], correction: int) -> tuple[Wire, Wire]:
-    return _spread(w, x, dims, correction)
-
-
-def _spread(w: Writer, x: Wire, dims: Sequence[int], correction: int) -> tuple[Wire, Wire]:
+def _spread(w: Writer, x: Wire, *, dims: Sequence[int], correction: int) -> tuple[Wire, Wire]:
     mean = w.reduce("ReduceMean", x, dims)
     centred = w.node("Sub", x, mean)
     degrees = w.count(x, dims) - correction
@@ -106,6 +82,11 @@ def _spread(w: Writer, x: Wire, dims: Sequence[int], correction: int) -> tuple[W
         degrees = max(degrees, 0)
     total = w.reduce("ReduceSum", w.node("Mul", centred, centred), dims)
     return w.node("Div", total, w.number(degrees, x.dtype)), mean
+
+
+@row("var")
+def _(w: Writer, x: Wire, *, dims: tuple[int, ...], correction: int) -> Wire:
+    return _spread(w, x, dims=dims, correction=correction)[0]
 
 
 @row("logsumexp")
@@ -119,18 +100,15 @@ def _(w: Writer, x: Wire, *, dims: tuple[int, ...]) -> Wire:
 
 
 # -- scans ---------------------------------------------------------------------------------------------------------
-@row("cumsum")
-def _(w: Writer, x: Wire, *, dim: int) -> Wire:
-    if x.ndim == 0:
-        return x
-    return _widely(w, x, lambda x: w.node("CumSum", x, w.number(dim, DType.I64)))
+def _scans(name: str, op: str) -> None:
+    def scan(w: Writer, x: Wire, *, dim: int) -> Wire:
+        return x if x.ndim == 0 else _widely(w, x, lambda x: w.node(op, x, w.number(dim, DType.I64)))
+
+    row(name)(scan)
 
 
-@row("cumprod")
-def _(w: Writer, x: Wire, *, dim: int) -> Wire:
-    if x.ndim == 0:
-        return x
-    return _widely(w, x, lambda x: w.node("CumProd", x, w.number(dim, DType.I64)))
+_scans("cumsum", "CumSum")
+_scans("cumprod", "CumProd")
 
 
 # -- order ---------------------------------------------------------------------------------------------------------

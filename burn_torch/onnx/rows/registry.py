@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from burn_torch.core.checking import checked
 from burn_torch.ops.op import Call
@@ -24,6 +24,7 @@ from burn_torch.ops.op import Call
 __all__ = ["Export", "Rule", "find", "known", "row"]
 
 Rule: TypeAlias = Callable[..., Any]
+R = TypeVar("R", bound=Rule)
 
 When: TypeAlias = Callable[[Call, Sequence[bool], int], bool]
 """Takes a call, which of its outputs are read, and the opset: whether the function stands for it."""
@@ -46,10 +47,10 @@ _EXPORTS: Final[dict[str, Export]] = {}
 
 
 @checked
-def row(*names: str, when: When | None = None) -> Callable[[Rule], Rule]:
+def row(*names: str, when: When | None = None) -> Callable[[R], R]:
     """Declares how rows of these names are written; one declared later takes the place of one before."""
 
-    def register(rule: Rule) -> Rule:
+    def register(rule: R) -> R:
         _EXPORTS.update({name: Export(name, rule, when) for name in names})
         return rule
 

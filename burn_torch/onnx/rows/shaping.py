@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -56,23 +57,17 @@ def _(w: Writer, x: Wire, *, times: Shape) -> Wire:
     return w.node("Tile", x, w.ints(times)) if times else x
 
 
-@row("triu")
-def _(w: Writer, x: Wire, *, diagonal: Length) -> Wire:
-    return triangle(w, x, diagonal, upper=True)
-
-
-@row("tril")
-def _(w: Writer, x: Wire, *, diagonal: Length) -> Wire:
-    return triangle(w, x, diagonal, upper=False)
-
-
-def triangle(w: Writer, x: Wire, diagonal: Length, *, upper: bool) -> Wire:
+def triangle(w: Writer, x: Wire, *, diagonal: Length, upper: bool) -> Wire:
     """x on one side of a diagonal, else 0."""
     rows, columns = x.shape[-2:]
     kept = beyond(w, rows, columns, diagonal if upper else diagonal + 1)
     if not upper:
         kept = w.node("Not", kept)
     return w.node("Where", kept, x, w.number(0, x.dtype))
+
+
+row("triu")(partial(triangle, upper=True))
+row("tril")(partial(triangle, upper=False))
 
 
 def beyond(w: Writer, rows: Length, columns: Length, diagonal: Length) -> Wire:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from burn_torch.onnx.rows.registry import row
 from burn_torch.ops.pooling import pool_counts
 from burn_torch.tensor import Tensor
 
-Pairs = tuple[tuple[Length, Length], ...]
+Ints: TypeAlias = tuple[int, ...]
+Pairs: TypeAlias = tuple[tuple[Length, Length], ...]
 
 
 def _both(w: Writer, pairs: Pairs) -> list[int]:
@@ -32,34 +33,22 @@ def _kernel(w: Writer, weight: Wire) -> list[int]:
     return [w.fixed(size, "the kernel") for size in weight.shape[2:]]
 
 
+def _settings(kernel: Sequence[int], stride: Ints, dilation: Ints, groups: int) -> dict[str, Any]:
+    """The attributes of a convolution, but for its padding."""
+    return {"kernel_shape": list(kernel), "strides": list(stride), "dilations": list(dilation), "group": groups}
+
+
 @row("conv")
 def _(
-    w: Writer,
-    x: Wire,
-    weight: Wire,
-    bias: Wire | None,
-    *,
-    stride: tuple[int, ...],
-    padding: Pairs,
-    dilation: tuple[int, ...],
-    groups: int,
+    w: Writer, x: Wire, weight: Wire, bias: Wire | None, *, stride: Ints, padding: Pairs, dilation: Ints, groups: int
 ) -> Wire:
     pads = _both(w, padding)
     if min(pads, default=0) < 0:  # cuts off, which Conv does not take
         half = len(pads) // 2
         x = w.node("Pad", x, w.ints([0, 0, *pads[:half], 0, 0, *pads[half:]]), w.number(0.0, x.dtype))
         pads = [0] * len(pads)
-    return w.node(
-        "Conv",
-        x,
-        weight,
-        bias,
-        kernel_shape=_kernel(w, weight),
-        strides=list(stride),
-        pads=pads,
-        dilations=list(dilation),
-        group=groups,
-    )
+    y: Wire = w.node("Conv", x, weight, bias, pads=pads, **_settings(_kernel(w, weight), stride, dilation, groups))
+    return y
 
 
 @row("conv_transpose")
@@ -69,20 +58,15 @@ def _(
     weight: Wire,
     bias: Wire | None,
     *,
-    stride: tuple[int, ...],
+    stride: Ints,
     padding: Shape,
     output_padding: Shape,
-    dilation: tuple[int, ...],
+    dilation: Ints,
     groups: int,
 ) -> Wire:
     cut = [w.fixed(p, "the padding") for p in padding]
     extra = [w.fixed(o, "the output padding") for o in output_padding]
-    settings: dict[str, Any] = {
-        "kernel_shape": _kernel(w, weight),
-        "strides": list(stride),
-        "dilations": list(dilation),
-        "group": groups,
-    }
+    settings = _settings(_kernel(w, weight), stride, dilation, groups)
     y: Wire
     if all(o < step for o, step in zip(extra, stride, strict=True)):
         y = w.node("ConvTranspose", x, weight, bias, pads=cut * 2, output_padding=extra, **settings)
@@ -104,36 +88,17 @@ def _taps(w: Writer, channels: int, kernel: Sequence[int], dtype: DType) -> Wire
 
 
 @row("unfold4d")
-def _(
-    w: Writer, x: Wire, *, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], padding: Shape
-) -> Wire:
+def _(w: Writer, x: Wire, *, kernel: Ints, stride: Ints, dilation: Ints, padding: Shape) -> Wire:
     channels = w.fixed(x.shape[1], "the number of channels")
     pads = _both(w, tuple((p, p) for p in padding))
-    y = w.node(
-        "Conv",
-        x,
-        _taps(w, channels, kernel, x.dtype),
-        kernel_shape=list(kernel),
-        strides=list(stride),
-        dilations=list(dilation),
-        pads=pads,
-        group=channels,
-    )
+    taps = _taps(w, channels, kernel, x.dtype)
+    y = w.node("Conv", x, taps, pads=pads, **_settings(kernel, stride, dilation, channels))
     shape = w.results[0].shape
     return w.node("Reshape", y, w.ints([0, shape[1], -1] if 0 not in shape else shape))
 
 
 @row("fold4d")
-def _(
-    w: Writer,
-    x: Wire,
-    *,
-    output_size: Shape,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    dilation: tuple[int, ...],
-    padding: Shape,
-) -> Wire:
+def _(w: Writer, x: Wire, *, output_size: Shape, kernel: Ints, stride: Ints, dilation: Ints, padding: Shape) -> Wire:
     size = [w.fixed(s, "the size of the image") for s in output_size]
     pads = [w.fixed(p, "the padding") for p in padding]
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
@@ -143,17 +108,9 @@ def _(
     ]
     channels = w.fixed(x.shape[1], "the number of channels") // math.prod(kernel)
     windows = w.node("Reshape", x, w.ints([0, channels * math.prod(kernel), *counts]))
-    return w.node(
-        "ConvTranspose",
-        windows,
-        _taps(w, channels, kernel, x.dtype),
-        kernel_shape=list(kernel),
-        strides=list(stride),
-        dilations=list(dilation),
-        pads=pads * 2,
-        output_padding=beyond,
-        group=channels,
-    )
+    taps, settings = _taps(w, channels, kernel, x.dtype), _settings(kernel, stride, dilation, channels)
+    y: Wire = w.node("ConvTranspose", windows, taps, pads=pads * 2, output_padding=beyond, **settings)
+    return y
 
 
 # -- pooling --------------------------------------------------------------------------------------------------
@@ -179,14 +136,7 @@ def _ends(
 
 @row("max_pool_with_indices")
 def _(
-    w: Writer,
-    x: Wire,
-    *,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: Shape,
-    dilation: tuple[int, ...],
-    ceil_mode: bool,
+    w: Writer, x: Wire, *, kernel: Ints, stride: Ints, padding: Shape, dilation: Ints, ceil_mode: bool
 ) -> tuple[Wire, Wire]:
     size = [w.fixed(k, "the window") for k in kernel]
     before = [w.fixed(p, "the padding") for p in padding]
@@ -204,14 +154,7 @@ def _(
 
 @row("avg_pool")
 def _(
-    w: Writer,
-    x: Wire,
-    *,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: Shape,
-    count_include_pad: bool,
-    ceil_mode: bool,
+    w: Writer, x: Wire, *, kernel: Ints, stride: Ints, padding: Shape, count_include_pad: bool, ceil_mode: bool
 ) -> Wire:
     size = [w.fixed(k, "the window") for k in kernel]
     before = [w.fixed(p, "the padding") for p in padding]
@@ -281,11 +224,7 @@ def _(w: Writer, x: Wire, *, output_size: Shape, mode: str, align_corners: bool)
         for axis, (s, n) in enumerate(sizes, 2):
             s, n = w.fixed(s, f"resampling by {mode}"), w.fixed(n, f"resampling by {mode}")
             y = _mixed(
-                w,
-                y,
-                axis,
-                x.ndim,
-                _weights("interpolate", s, output_size=(n,), mode=mode, align_corners=align_corners),
+                w, y, axis, x.ndim, _weights("interpolate", s, output_size=(n,), mode=mode, align_corners=align_corners)
             )
         return y
     if mode != "linear":
@@ -335,10 +274,5 @@ def _(w: Writer, x: Wire, grid: Wire, *, mode: str, padding_mode: str, align_cor
     if x.ndim != 4:
         raise Cannot("a grid over other than two axes")
     return w.node(
-        "GridSample",
-        x,
-        grid,
-        mode=words.get(mode, mode),
-        padding_mode=padding_mode,
-        align_corners=int(align_corners),
+        "GridSample", x, grid, mode=words.get(mode, mode), padding_mode=padding_mode, align_corners=int(align_corners)
     )
