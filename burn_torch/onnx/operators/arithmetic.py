@@ -100,7 +100,7 @@ def mean(*xs: Tensor) -> Tensor:
 
 
 # -- comparison -------------------------------------------------------------------------------------------------
-def _compare(row: Op, x: Any, y: Any) -> Outputs:
+def _compare(row: Op, x: object, y: object) -> Outputs:
     if isinstance(x, Tensor) and x.dtype is DType.BOOL and isinstance(y, bool):
         y = Tensor.full((), y, (x.device, DType.BOOL))
     return ordered(row, x, y)

@@ -79,8 +79,9 @@ class Parameter:
     required: bool
 
 
+@dataclass(frozen=True)
 class Attributes:
-    """Attributes that several operators share, as a dataclass under ONNX's names."""
+    """Attributes that several operators share; subclasses are dataclasses of them under ONNX's names."""
 
 
 @final
@@ -112,7 +113,7 @@ class Entry:
         self.inputs: Final[list[Parameter]] = []
         self.variadic = False
         self.attributes: Final[dict[str, Any]] = {}
-        self._shared: Final[dict[str, type[Any]]] = {}
+        self._shared: Final[dict[str, type[Attributes]]] = {}
         for name, parameter in inspect.signature(function).parameters.items():
             annotation = str(parameter.annotation).removesuffix(" | None")
             if parameter.kind is parameter.KEYWORD_ONLY:
@@ -149,7 +150,7 @@ class Entry:
     def __call__(self, *inputs: Any, place: Device | None = None, **attributes: Any) -> Any:
         """Computes where the tensors lie; where all values are known on the host, there, or at a place."""
         for name, shared in self._shared.items():
-            own = {field: attributes.pop(field) for field in shared.__dataclass_fields__ if field in attributes}
+            own = {field.name: attributes.pop(field.name) for field in fields(shared) if field.name in attributes}
             attributes[name] = shared(**own)
         device = None
         for x in inputs:
@@ -195,7 +196,7 @@ class Entry:
         return f"<{self.op} of opset {self.since}{until or '+'}>"
 
 
-def _defaults_of(shared: type[Any]) -> dict[str, object]:
+def _defaults_of(shared: type[Attributes]) -> dict[str, object]:
     return {field.name: Entry.REQUIRED if field.default is MISSING else field.default for field in fields(shared)}
 
 
