@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Self
 
 from burn_torch.backend.base import Backend
 from burn_torch.core.data import TensorData
-from burn_torch.core.errors import DeviceError
+from burn_torch.core.errors import ArgumentError, DeviceError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.value import Executor, Primitive
 
@@ -38,6 +38,13 @@ class Decorator(Backend):
         if session is not None:
             stack = session.decorated(cls._intern(inner.real, *options), lambda: cls._make(inner, *options))
             return stack
+        if not hasattr(inner, "lasting"):
+            raise ArgumentError(
+                f"{cls.__name__}: it holds a backend",
+                given=f"{type(inner).__name__} {inner!r:.60}",
+                expected="a backend to decorate",
+                mend=f"{cls.__name__}(LibTorch())",
+            )
         if not inner.lasting:
             return cls._make(inner, *options)
         key = (cls, id(inner), *options)

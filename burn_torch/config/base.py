@@ -215,6 +215,8 @@ def replace(config: C, /, **changes: object) -> C:
 
 
 def _read(cls: type[C], data: str | bytes, subject: str) -> C:
+    if cls is Config:
+        _require_concrete(cls)
     place = Place()
     try:
         read: C = class_kind(cls).decode(strict_json.parse(data), place)

@@ -21,6 +21,7 @@ from burn_torch.backend.capabilities import Capabilities
 from burn_torch.backend.decorator import Decorator, detached, leaf_primitive
 from burn_torch.backend.tracing import Session
 from burn_torch.core.dtype import DType
+from burn_torch.core.errors import ArgumentError
 
 METHODS = {"compile", "copy", "execute", "from_data", "into_data", "leaf", "lift", "spec", "sync", "version"}
 STACKS = [
@@ -121,3 +122,10 @@ def test_a_device_without_gradients() -> None:
     plain = Device.cpu(fused=False)
     assert plain.no_grad() is plain is plain.autodiff().no_grad()
     assert plain.autodiff().autodiff().no_grad() is plain.autodiff()
+
+
+@pytest.mark.parametrize("decorator", [Autodiff, Fusion])
+def test_a_decorator_over_no_backend_is_refused(decorator: Any) -> None:
+    match = rf"given:    NoneType None[\s\S]*expected: a backend[\s\S]*mend:     {decorator.__name__}\(LibTorch\(\)\)"
+    with pytest.raises(ArgumentError, match=match):
+        decorator(None)

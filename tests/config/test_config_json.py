@@ -383,3 +383,8 @@ def test_any_json_gives_a_config_or_a_config_error(data):
         message = ""
         assert ModelConfig.from_json(config.to_json()) == config
     assert message == "" or all(part in message for part in ("\n  given:    ", "\n  expected: ", "\n  mend:     "))
+
+
+def test_config_itself_is_not_read() -> None:
+    with pytest.raises(ConfigError, match=r"given:    Config[\s\S]*expected: a class derived[\s\S]*mend: .*derived"):
+        Config.load_binary(b"{}")

@@ -209,3 +209,9 @@ def test_reading_reads_a_tensor_once(monkeypatch):
     assert (reading.value, reading.total, reading.value, reading.count) == (75.0, 300.0, 75.0, 4.0)
     assert len(reads) == 1
     assert isinstance(LossInput(tensor(1.0), 1).count, int)
+
+
+@pytest.mark.parametrize("method", ["load_state", "merge"])
+def test_a_state_of_no_mean_is_refused(method):
+    with pytest.raises(ConfigError, match=r"given:    \{'a': 1\}[\s\S]*expected: the total.*count[\s\S]*mend: .*state"):
+        getattr(LossMetric(), method)({"a": 1})

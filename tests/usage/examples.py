@@ -15,8 +15,25 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from burn_torch import Config, Device, Distribution, DType, Gradients, Module, Param, Tensor, TensorData, nn, train
+from burn_kernels import torch as kernels_torch
+from burn_torch import (
+    Autodiff,
+    Config,
+    Device,
+    Distribution,
+    DType,
+    Fusion,
+    Gradients,
+    LibTorch,
+    Module,
+    Param,
+    Tensor,
+    TensorData,
+    nn,
+    train,
+)
 from burn_torch import data as bd
+from burn_torch.backend.base import Backend, Executor
 from burn_torch.config import Tag
 from burn_torch.distributed import World
 from burn_torch.module import (
@@ -31,6 +48,7 @@ from burn_torch.module import (
     StepScope,
 )
 from burn_torch.monitor import EventLog, Notice, Split
+from burn_torch.monitor.control import Stoppable
 from burn_torch.optim import (
     AdamConfig,
     ConstantLr,
@@ -236,6 +254,10 @@ EXAMPLES: Final[dict[Any, Callable[[], Any]]] = {
     Tensor: lambda: tensor(2, 3),
     TensorData: lambda: TensorData.of([1.0]),
     Device: lambda: CPU,
+    Backend: LibTorch,
+    Executor: LibTorch,
+    Autodiff: lambda: Autodiff(LibTorch()),
+    Fusion: lambda: Fusion(LibTorch()),
     DType: lambda: DType.F32,
     Distribution: lambda: Distribution.Default,
     Gradients: lambda: net().forward(Tensor.from_data(np.ones((2, 3), "f4"), AD)).sum().backward(),
@@ -302,13 +324,14 @@ EXAMPLES: Final[dict[Any, Callable[[], Any]]] = {
     train.Evaluator: lambda: train.EvaluatorBuilder(tempfile.mkdtemp(dir=".")).metrics(train.LossMetric()).build(net()),
     train.Metric: train.LossMetric,
     train.NumericMetric: train.LossMetric,
-    train.AdditiveMetric: train.LossMetric,
-    train.CollectingMetric: train.PerplexityMetric,
+    train.AdditiveMetric: train.PerplexityMetric,
+    train.CollectingMetric: train.AurocMetric,
     train.MergeableMetric: train.LossMetric,
     train.MetricMetadata: metadata,
     train.Reading: lambda: train.LossMetric().measure(Everything(), metadata()),
     train.MetricsRenderer: train.SilentRenderer,
     train.EventReader: Heard,
+    Stoppable: Heard,
     train.ApplicationLogger: lambda: train.FileApplicationLogger(Path(tempfile.mkdtemp(dir=".")) / "log"),
     train.MetricLogger: train.InMemoryMetricLogger,
     train.CheckpointingStrategy: train.KeepLastNCheckpoints,
@@ -329,6 +352,11 @@ EXAMPLES: Final[dict[Any, Callable[[], Any]]] = {
     torch.Tensor: lambda: torch.ones(2, 3),
     torch.nn.Module: lambda: torch.nn.Linear(3, 2),
     torch.dtype: lambda: torch.float32,
+    kernels_torch.RMSNorm: lambda: kernels_torch.RMSNorm(3),
+    **{
+        kind: lambda kind=kind: kind([torch.nn.Parameter(torch.ones(2, 3))])
+        for kind in (kernels_torch.Adam, kernels_torch.AdamW, kernels_torch.Lion, kernels_torch.SGD)
+    },
     io.TextIOBase: io.StringIO,
 }
 
@@ -412,12 +440,33 @@ def _inputs() -> dict[str, dict[str, Any]]:
     return right
 
 
+def _metrics() -> dict[str, dict[str, Any]]:
+    """Returns what methods of metrics take: the state of one that measured a batch, and its sums."""
+
+    def state_of(kind: Any) -> Any:
+        from tests.usage.public import example_of
+
+        metric = example_of(kind)
+        metric.update(Everything(), metadata())
+        return metric.state()
+
+    right: dict[str, dict[str, Any]] = {}
+    for name in train.__all__:
+        kind = getattr(train, name)
+        if inspect.isclass(kind) and all(hasattr(kind, method) for method in ("measure", "load_state", "merge")):
+            state = Fresh(lambda kind=kind: state_of(kind))
+            for method, key in (("load_state", "state"), ("merge", "state"), ("compute", "sums"), ("compute", "rows")):
+                right.setdefault(f"burn_torch.train.{name}.{method}", {})[key] = state
+    return right
+
+
 _REDUCTION: Final = {"reduction": nn.Reduction.Mean}
 for _layer, _values in _inputs().items():
     for _method in ("forward", "forward_no_reduction", "forward_with_indices"):
         RIGHT_OF_LAYERS[f"burn_torch.nn.{_layer}.{_method}"] = {**_REDUCTION, **_values}
 RIGHT: Final[dict[str, dict[str, Any]]] = {
     **RIGHT_OF_LAYERS,
+    **_metrics(),
     "burn_torch.config.apply_overrides": {"config": Fresh(lambda: Settings(3)), "overrides": ["size=4"]},
     "burn_torch.config.replace": {"config": Fresh(lambda: Settings(3))},
     "burn_torch.data.DataLoader.slice": {"start": 0, "end": 2},
@@ -442,6 +491,9 @@ RIGHT: Final[dict[str, dict[str, Any]]] = {
     "burn_torch.Module.visit": {"visitor": ModuleVisitor()},
     "burn_torch.Module.map_params": {"f": lambda p: p, "function": lambda p: p},
     "burn_torch.Config.from_dict": {"cls": Settings},
+    "burn_torch.Autodiff": {"inner": LibTorch()},
+    **{f"burn_torch.{kind}": {"inner": LibTorch()} for kind in ("Autodiff.above", "Autodiff.onto", "Fusion.onto")},
+    "burn_torch.Fusion": {"inner": LibTorch()},
     "burn_torch.DType.of": {"dtype": "f32", "name": "f32"},
     "burn_torch.Device.parse": {"name": "cpu", "text": "cpu"},
     "burn_torch.Gradients.get": {"tensor": tensor(2, 3), "x": tensor(2, 3)},

@@ -177,7 +177,7 @@ def example_of(annotation: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         return example_of(inner[0])
     if origin is collections.abc.Callable or annotation is Callable:
-        return lambda *args, **kwargs: args[0] if args else None
+        return lambda *args, **kwargs: args[0] if args else example_of(inner[-1]) if inner else None
     if origin is not None and inspect.isclass(origin):
         if origin in examples.EXAMPLES:
             return examples.EXAMPLES[origin]()

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+
 from tests.usage import examples, fuzzing
 from tests.usage.fuzzing import Callee
 from tests.usage.public import calls_of, public_callees
@@ -110,6 +112,7 @@ def _make_calls(callee: Callee, seed: int, share: float, writing: int) -> None:
     limit = MEMORY + resource.getpagesize() * int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[5])
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    torch.set_num_threads(1)  # the threads of the forking process are not here: a call that waits for them hangs
 
     def late(*_: Any) -> None:
         raise Late

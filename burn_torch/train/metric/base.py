@@ -267,14 +267,22 @@ class NumericMetric(ABC):
     def load_state(self, state: Mapping[str, Any], /) -> None:
         """Goes on from a sum and a number of items."""
         self.clear()
-        self._total = float.fromhex(state["total"])
-        self._count = float(state["count"])
+        self.merge(state)
 
     def merge(self, state: Mapping[str, Any], /) -> None:
         """Adds the sum and the number of items of another worker."""
         self._add_pending()
-        self._total += float.fromhex(state["total"])
-        self._count += float(state["count"])
+        try:
+            total, count = float.fromhex(state["total"]), float(state["count"])
+        except (KeyError, TypeError, ValueError):
+            raise ConfigError(
+                f"{self.name}: this is not the state of a mean",
+                given=f"{dict(state)!r:.120}",
+                expected="the total, in hexadecimal, and the count",
+                mend="give what state() of the same metric returned",
+            ) from None
+        self._total += total
+        self._count += count
 
     def _add_pending(self) -> None:
         for reading in self._pending:

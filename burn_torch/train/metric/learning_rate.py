@@ -42,11 +42,6 @@ class _Latest(NumericMetric):
         """The last rate."""
         return {**super().state(), "last": self._last.hex()}
 
-    def load_state(self, state: Mapping[str, Any], /) -> None:
-        """Goes on from a last rate."""
-        super().load_state(state)
-        self._last = float.fromhex(state["last"])
-
     def merge(self, state: Mapping[str, Any], /) -> None:
         """All workers update with the same rates: takes the other's where this one has seen no step."""
         super().merge(state)

@@ -81,6 +81,13 @@ class _Fused:
         self._refuse()
         if closure is None:
             return None
+        if not callable(closure):
+            raise KernelArgumentError(
+                f"{type(self).__name__}.step: the closure is no function",
+                given=f"closure={closure!r:.60}",
+                expected="a function that computes the gradients and returns the loss, or None",
+                mend="step() where the gradients are there already",
+            )
         with torch.enable_grad():
             return closure()
 

@@ -393,3 +393,9 @@ def test_a_copy_that_lies_otherwise_is_refused() -> None:
     p.grad = torch.ones(2, 3)
     with pytest.raises(KernelArgumentError, match=r"(?s)lies otherwise.*strides \(1, 2\) beside \(3, 1\).*empty_like"):
         bk.AdamW([p], copies={p: torch.ones(3, 2).T}).step()
+
+
+def test_a_closure_that_is_no_function_is_refused() -> None:
+    optimizer = bk.Lion([nn.Parameter(torch.ones(2))])
+    with pytest.raises(KernelArgumentError, match=r"given:    closure=b'no'[\s\S]*expected: a function[\s\S]*mend: "):
+        optimizer.step(b"no")  # type: ignore[arg-type]
