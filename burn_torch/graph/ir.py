@@ -69,6 +69,12 @@ class Node:
         self.outputs: Final = tuple(outputs)
         self.origin: Final = origin
 
+    def read(self, position: int) -> int:
+        """The id of an input that is known to be a value, no literal and not absent."""
+        i = self.inputs[position]
+        assert isinstance(i, int), f"input {position} of {self} is no value"
+        return i
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Node)

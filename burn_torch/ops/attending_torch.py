@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from burn_torch.core.dtype import DType
@@ -25,10 +26,12 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["torch_attention", "torch_attention_backward"]
+__all__ = ["Added", "attention_operands", "torch_attention", "torch_attention_backward"]
 
-Forward = tuple[torch.Tensor, torch.Tensor]
-Backward = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Added = Tensor | None
+"""A mask of four axes in the type of the query, or none."""
+Forward = tuple[Tensor, Tensor]
+Backward = tuple[Tensor, Tensor, Tensor]
 
 _aten: Final = torch.ops.aten
 _MINUS_INFINITY: Final = -math.inf
@@ -36,7 +39,7 @@ _MINUS_INFINITY: Final = -math.inf
 
 class _Kernel(NamedTuple):
     """forward(query, key, value, added, causal, scale) gives y and lse; backward(g, query, key, value, y, lse, added,
-    causal, scale) the three gradients.  `added` is None or a mask of four axes in the type of the query.
+    causal, scale) the three gradients.
     """
 
     forward: Callable[..., Forward]
@@ -44,21 +47,19 @@ class _Kernel(NamedTuple):
 
 
 # -- the kernels -------------------------------------------------------------------------------------------
-def _cpu_forward(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor | None, causal: bool, scale: float
-) -> Forward:
+def _cpu_forward(query: Tensor, key: Tensor, value: Tensor, added: Added, causal: bool, scale: float) -> Forward:
     flash = _aten._scaled_dot_product_flash_attention_for_cpu.default
     return flash(query, key, value, 0.0, causal, attn_mask=added, scale=scale)
 
 
 def _cpu_backward(
-    g: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    y: torch.Tensor,
-    lse: torch.Tensor,
-    added: torch.Tensor | None,
+    g: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    y: Tensor,
+    lse: Tensor,
+    added: Added,
     causal: bool,
     scale: float,
 ) -> Backward:
@@ -66,21 +67,19 @@ def _cpu_backward(
     return flash(g, query, key, value, y, lse, 0.0, causal, attn_mask=added, scale=scale)
 
 
-def _flash_forward(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor | None, causal: bool, scale: float
-) -> Forward:
+def _flash_forward(query: Tensor, key: Tensor, value: Tensor, added: Added, causal: bool, scale: float) -> Forward:
     results = _aten._scaled_dot_product_flash_attention.default(query, key, value, 0.0, causal, False, scale=scale)
     return results[0], results[1]
 
 
 def _flash_backward(
-    g: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    y: torch.Tensor,
-    lse: torch.Tensor,
-    added: torch.Tensor | None,
+    g: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    y: Tensor,
+    lse: Tensor,
+    added: Added,
     causal: bool,
     scale: float,
 ) -> Backward:
@@ -89,22 +88,20 @@ def _flash_backward(
     return flash(g, query, key, value, y, lse, None, None, *lengths, 0.0, causal, unread, unread, scale=scale)
 
 
-def _cudnn_forward(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor | None, causal: bool, scale: float
-) -> Forward:
+def _cudnn_forward(query: Tensor, key: Tensor, value: Tensor, added: Added, causal: bool, scale: float) -> Forward:
     cudnn = _aten._scaled_dot_product_cudnn_attention.default
     results = cudnn(query, key, value, None, True, 0.0, causal, False, scale=scale)
     return results[0], results[1].reshape(query.shape[:3])
 
 
 def _cudnn_backward(
-    g: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    y: torch.Tensor,
-    lse: torch.Tensor,
-    added: torch.Tensor | None,
+    g: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    y: Tensor,
+    lse: Tensor,
+    added: Added,
     causal: bool,
     scale: float,
 ) -> Backward:
@@ -116,9 +113,7 @@ def _cudnn_backward(
     )  # fmt: skip
 
 
-def _efficient_forward(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor | None, causal: bool, scale: float
-) -> Forward:
+def _efficient_forward(query: Tensor, key: Tensor, value: Tensor, added: Added, causal: bool, scale: float) -> Forward:
     efficient = _aten._scaled_dot_product_efficient_attention.default
     added = _align_mask(added, query, key)
     y, lse = efficient(query, key, value, added, True, 0.0, causal, scale=scale)[:2]
@@ -127,13 +122,13 @@ def _efficient_forward(
 
 
 def _efficient_backward(
-    g: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    y: torch.Tensor,
-    lse: torch.Tensor,
-    added: torch.Tensor | None,
+    g: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    y: Tensor,
+    lse: Tensor,
+    added: Added,
     causal: bool,
     scale: float,
 ) -> Backward:
@@ -152,7 +147,7 @@ _BIAS_COLUMNS: Final = 8
 """The memory-efficient kernel reads so many elements of a mask at once."""
 
 
-def _align_mask(added: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | None:
+def _align_mask(added: Added, query: Tensor, key: Tensor) -> Tensor | None:
     """The mask of all heads, as views, its lines so far apart that the kernel can read several elements at once."""
     if added is None:
         return None
@@ -162,7 +157,7 @@ def _align_mask(added: torch.Tensor | None, query: torch.Tensor, key: torch.Tens
     return added.expand(*query.shape[:3], columns)
 
 
-def _random_state(query: torch.Tensor) -> torch.Tensor:
+def _random_state(query: Tensor) -> Tensor:
     return query.new_empty(2, dtype=torch.int64)
 
 
@@ -201,12 +196,14 @@ def _torchs_choice(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, cau
 
 
 # -- candidates -----------------------------------------------------------------------------------------------
+def attention_operands(call: Call, first: int) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    """The specs of query, key and value, the inputs of a Call from `first` on."""
+    return call.tensor(first), call.tensor(first + 1), call.tensor(first + 2)
+
+
 def torch_attention(call: Call) -> Candidate | None:
     """The forward of a Call of `attention`, (y, lse); None where its decomposition computes."""
-    query, key, value = call.specs[:3]
-    assert isinstance(query, TensorSpec)
-    assert isinstance(key, TensorSpec)
-    assert isinstance(value, TensorSpec)
+    query, key, value = attention_operands(call, 0)
     y, lse = call.results
     if y.numel == 0 or key.numel == 0:
         return lambda query, *_: (query.new_zeros(y.shape), query.new_zeros(lse.shape, dtype=TO_TORCH[lse.dtype]))
@@ -226,13 +223,7 @@ def torch_attention(call: Call) -> Candidate | None:
         )
 
     def run(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        mask: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        scale: float,
-        softcap: float | None,
+        query: Tensor, key: Tensor, value: Tensor, mask: Added, bias: Added, scale: float, softcap: float | None
     ) -> Forward:
         added = _added(query, mask, bias, hidden)
         blind = (added == _MINUS_INFINITY).all(-1)
@@ -247,10 +238,7 @@ def torch_attention_backward(call: Call) -> Candidate | None:
 
     torch's kernels know no softcap, and the gradient of a mask that is added is not asked of them.
     """
-    query, key, value = call.specs[1:4]
-    assert isinstance(query, TensorSpec)
-    assert isinstance(key, TensorSpec)
-    assert isinstance(value, TensorSpec)
+    query, key, value = attention_operands(call, 1)
     live = call.attrs["live"]
     if query.numel == 0 or key.numel == 0 or value.numel == 0:
         shapes = [spec.shape if isinstance(spec, TensorSpec) else None for spec in call.results]
@@ -266,17 +254,9 @@ def torch_attention_backward(call: Call) -> Candidate | None:
     backward = _backward_at_any_scale(kernel)
 
     def run(
-        g: torch.Tensor,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        y: torch.Tensor,
-        lse: torch.Tensor,
-        mask: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        scale: float,
-        softcap: float | None,
-    ) -> tuple[torch.Tensor | None, ...]:
+        g: Tensor, query: Tensor, key: Tensor, value: Tensor, y: Tensor, lse: Tensor, mask: Added, bias: Added,
+        scale: float, softcap: float | None,
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
         added = _added(query, mask, bias, hidden) if masked else None
         tensors = (_lines(x) for x in (g, query, key, value, y))
         grads = backward(*tensors, lse.contiguous(), added, causal, float(scale))
@@ -288,14 +268,7 @@ def torch_attention_backward(call: Call) -> Candidate | None:
 def _forward_at_any_scale(kernel: _Kernel) -> Callable[..., Forward]:
     """torch's kernels scale the -inf of hidden scores too: a negative scale would make +inf of it, and NaN."""
 
-    def run(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        added: torch.Tensor | None,
-        causal: bool,
-        scale: float,
-    ) -> Forward:
+    def run(query: Tensor, key: Tensor, value: Tensor, added: Added, causal: bool, scale: float) -> Forward:
         if scale < 0.0:
             query, scale = -query, -scale
         return kernel.forward(query, key, value, added, causal, scale)
@@ -305,16 +278,9 @@ def _forward_at_any_scale(kernel: _Kernel) -> Callable[..., Forward]:
 
 def _backward_at_any_scale(kernel: _Kernel) -> Callable[..., Backward]:
     def run(
-        g: torch.Tensor,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        y: torch.Tensor,
-        lse: torch.Tensor,
-        added: torch.Tensor | None,
-        causal: bool,
+        g: Tensor, query: Tensor, key: Tensor, value: Tensor, y: Tensor, lse: Tensor, added: Added, causal: bool,
         scale: float,
-    ) -> Backward:
+    ) -> Backward:  # fmt: skip
         if scale >= 0.0:
             return kernel.backward(g, query, key, value, y, lse, added, causal, scale)
         dquery, dkey, dvalue = kernel.backward(g, -query, key, value, y, lse, added, causal, -scale)
@@ -335,9 +301,7 @@ def _causal_part(
     return False, (query.shape[2], key.shape[2], offset + 1)
 
 
-def _added(
-    query: torch.Tensor, mask: torch.Tensor | None, bias: torch.Tensor | None, hidden: tuple[int, int, int] | None
-) -> torch.Tensor:
+def _added(query: Tensor, mask: Tensor | None, bias: Tensor | None, hidden: tuple[int, int, int] | None) -> Tensor:
     """Mask, bias and what is to come as one mask to add, of four axes."""
     if hidden is not None:
         rows, columns, diagonal = hidden
@@ -351,6 +315,6 @@ def _added(
     return added[(None,) * (4 - added.ndim)]
 
 
-def _lines(x: torch.Tensor) -> torch.Tensor:
+def _lines(x: Tensor) -> Tensor:
     """x with its last axis next to itself, which the kernels read."""
     return x if x.stride(3) == 1 else x.contiguous()

@@ -96,6 +96,12 @@ class Call:
         """Tells if it computes a host number from host numbers."""
         return isinstance(self.result, NumberSpec)
 
+    def tensor(self, position: int) -> TensorSpec:
+        """The spec of an input that is known to be a tensor."""
+        spec = self.specs[position]
+        assert isinstance(spec, TensorSpec), f"input {position} of {self} is no tensor"
+        return spec
+
     def __repr__(self) -> str:
         attrs = "".join(f", {name}={value}" for name, value in self.attrs.items())
         return f"{self.op.name}({', '.join(map(str, self.specs))}{attrs})"

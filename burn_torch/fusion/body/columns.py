@@ -85,6 +85,5 @@ class Columns:
 
     def operand_at(self, node: Node, x: Index, r: Index) -> tuple[Index, ...]:
         """Returns the index of the operand of a sum, for the element of a row."""
-        spec = node.call.specs[0]
-        assert isinstance(spec, TensorSpec)
+        spec = node.call.tensor(0)
         return split_index(x * self.length + r, spec.shape) if spec.ndim else (constant(0),)

@@ -189,9 +189,7 @@ class Needs(ABC):
             node = self._view.made_by(i)
             if node is not None and node.call.op.law(Folds) is not None and of_rows(node) is None:
                 assert i is not None
-                operand = node.inputs[0]
-                assert isinstance(operand, int)
-                operands[i] = operand, self.columns.operand_at(node, self.x, self.r)
+                operands[i] = node.read(0), self.columns.operand_at(node, self.x, self.r)
         if not self.whole_rows:
             raise Unfusible(Reason.LIMIT, f"rows of {self.domain.length} do not fit a program")
         return operands
@@ -325,9 +323,7 @@ class Needs(ABC):
                 Reason.REDUCTION_ORDER, f"{node.call.op.name} over axes {axes} is needed along what is reduced"
             )
         reduced = dict(zip(axes, split_index(self.r, sizes), strict=True))
-        i = node.inputs[0]
-        assert isinstance(i, int)
-        return i, tuple(reduced.get(axis, at) for axis, at in enumerate(index))
+        return node.read(0), tuple(reduced.get(axis, at) for axis, at in enumerate(index))
 
     def _operands(self, node: Node, i: int, index: tuple[Index, ...]) -> list[Key | None]:
         """For each input of a node, at which index it is needed; None for numbers and for what is absent."""
@@ -339,10 +335,8 @@ class Needs(ABC):
             ]
         moves = call.op.law(Moves)
         if moves is not None:
-            operand = node.inputs[0]
-            assert isinstance(operand, int)
             source = moves.source(call, node.outputs.index(i), index)
-            return [(operand, tuple(constant(at) if isinstance(at, int) else at for at in source))]
+            return [(node.read(0), tuple(constant(at) if isinstance(at, int) else at for at in source))]
         if call.op.law(Regions) is not None:
             places = [(node.inputs[region.input], region.index) for region in regions_at(call, index)]
             return [

@@ -312,9 +312,7 @@ class _Anchors:
     def _base(self, i: int) -> int:
         """The value that a view is of."""
         while i in self.maker and self.nodes[self.maker[i]].call.aliases:
-            first = self.nodes[self.maker[i]].inputs[0]
-            assert isinstance(first, int)
-            i = first
+            i = self.nodes[self.maker[i]].read(0)
         return i
 
     def _rows(self, n: int) -> list[str]:

@@ -62,8 +62,7 @@ def _with_deviations(graph: Graph, whole: Whole) -> tuple[Graph, Whole]:
     def long(n: int, call: Call) -> bool:
         if role_of(call)[0] != Role.COMPUTES:
             return False
-        x = call.specs[0]
-        assert isinstance(x, TensorSpec)
+        x = call.tensor(0)
         length = math.prod(size_hint(x.shape[dim]) for dim in call.attrs["dims"])
         return length > LONGEST_ROW or (columns_in_two_steps if n in whole else in_two_steps)(call) is not None
 

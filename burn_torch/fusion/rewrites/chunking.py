@@ -196,9 +196,7 @@ class _Finder:
         # the product has w^T (cols, classes): one that is not turned lies as (classes, cols)
         weight = w.base if w.turned else add(permute, [w.base], {"axes": (1, 0)})
         sums = self.view.fresh()
-        g, targets = backward.inputs[0], backward.inputs[2]
-        assert isinstance(g, int)
-        assert isinstance(targets, int)
+        g, targets = backward.read(0), backward.read(2)
         results = [forward.outputs[0], dx.outputs[0], sums]
         add(whole, [g, rows, weight, targets], dict(backward.call.attrs), results)  # type: ignore[arg-type]  # all are made
         turned = self._matrix(dw.inputs[1]) == _Matrix(backward.outputs[0], False)  # type: ignore[arg-type]  # it is made

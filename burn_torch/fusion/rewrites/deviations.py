@@ -60,8 +60,7 @@ class Deviations:
     def sum_in_parts(self, call: Call) -> Graph:
         """The sum of x over the axes of a reduction, first over each part."""
         trace = Trace()
-        x = call.specs[0]
-        assert isinstance(x, TensorSpec)
+        x = call.tensor(0)
         source: Primitive = trace.input(x)
         return self._finish_sum(trace, call, [self._sum(call, self._parts(source))])
 
@@ -99,8 +98,7 @@ class Deviations:
         total = sum_over(total, dims=(axis,))
         law = call.op.law(Folds)
         assert law is not None
-        x = call.specs[0]
-        assert isinstance(x, TensorSpec)
+        x = call.tensor(0)
         if law.kind == "mean":
             total = total * (1.0 / math.prod(x.shape[dim] for dim in call.attrs["dims"]))
         total = reshape(total, shape=call.result.shape)

@@ -89,8 +89,7 @@ class _Finder:
         call = node.call
         if not is_product(call):
             return None
-        right, result = call.specs[1], call.result
-        assert isinstance(right, TensorSpec)
+        right, result = call.tensor(1), call.result
         if right.ndim != 2:
             return None
         inner, cols = right.shape

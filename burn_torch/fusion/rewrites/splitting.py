@@ -125,8 +125,7 @@ def _split(call: Call, apart: Sequence[int], *dims: int, again: int = 0) -> Grap
     Sums of a half type are kept in float32 between the steps: one rounding in the end, as in one step.
     """
     trace = Trace()
-    x = call.specs[0]
-    assert isinstance(x, TensorSpec)
+    x = call.tensor(0)
     source: Primitive = trace.input(x)
     half = x.dtype in (DType.F16, DType.BF16) and call.op.law(Folds) in (Folds("sum"), Folds("mean"), Folds("prod"))
     wide = cast(source, dtype=DType.F32) if half else source

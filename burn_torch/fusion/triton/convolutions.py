@@ -97,9 +97,7 @@ def convolution_in(body: Graph) -> tuple[Node, Convolution]:
 def _sizes(call: Call) -> Convolution | None:
     if call.op is not conv:
         return None
-    (x, w), y, attrs = call.specs[:2], call.result, call.attrs
-    assert isinstance(x, TensorSpec)
-    assert isinstance(w, TensorSpec)
+    x, w, y, attrs = call.tensor(0), call.tensor(1), call.result, call.attrs
     padding = attrs["padding"]
     if x.ndim != 4 or x.dtype not in _FLOATS or not y.numel or any(a != b or a < 0 for a, b in padding):
         return None

@@ -110,10 +110,7 @@ def product_in(body: Graph) -> tuple[Node, Product]:
 def _sizes(call: Call) -> Product | None:
     if call.op is not matmul and call.op is not linear:
         return None
-    left, right = call.specs[0], call.specs[1]
-    assert isinstance(left, TensorSpec)
-    assert isinstance(right, TensorSpec)
-    spec = call.result
+    left, right, spec = call.tensor(0), call.tensor(1), call.result
     if spec.dtype not in _FLOATS or not spec.numel or not left.numel or left.ndim < 2:
         return None
     if math.prod(right.shape[:-2]) != 1 or left.ndim < right.ndim:
@@ -139,8 +136,8 @@ def lower_product(
     left, right = (PartNeeds(body, sides, **options) for sides in ((rows, inner), (inner, cols)))
     ending = PartNeeds(body, (rows, cols), **options)
     answers = (
-        left.decide_operand(_id(node, 0), lambda shape: (*split_index(left.x, shape[:-1]), left.r)),
-        right.decide_operand(_id(node, 1), lambda shape: (*(constant(0) for _ in shape[:-2]), right.x, right.r)),
+        left.decide_operand(node.read(0), lambda shape: (*split_index(left.x, shape[:-1]), left.r)),
+        right.decide_operand(node.read(1), lambda shape: (*(constant(0) for _ in shape[:-2]), right.x, right.r)),
     )
     flat = flat_index((ending.x, ending.r), (rows, cols))
     bias = node.inputs[2] if node.call.op is linear else None
@@ -168,12 +165,6 @@ def require_elementwise(node: Node, product: Node) -> None:
     law = call.op.law(Moves) or call.op.law(Fill) or call.op.law(Draws)
     if node is not product and law is None and call.op.pointwise is None and not call.is_input:
         raise Unfusible(Reason.UNSUPPORTED, f"{call.op.name} in the tiles of a product")
-
-
-def _id(node: Node, position: int) -> int:
-    i = node.inputs[position]
-    assert isinstance(i, int)
-    return i
 
 
 @final

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.attending_torch import torch_attention, torch_attention_backward
+from burn_torch.ops.attending_torch import Added, attention_operands, torch_attention, torch_attention_backward
 from burn_torch.ops.op import Call, Candidate
 
 __all__ = ["ATTENTIONS"]
@@ -37,26 +38,13 @@ def _rule(call: Call, query: TensorSpec, key: TensorSpec, value: TensorSpec) -> 
     return {"causal": True, "align": "bottom_right"} if offset == key.shape[2] - query.shape[2] else None
 
 
-def _operands(*specs: object) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
-    query, key, value = specs
-    assert isinstance(query, TensorSpec)
-    assert isinstance(key, TensorSpec)
-    assert isinstance(value, TensorSpec)
-    return query, key, value
-
-
 def _numbers(scale: float, softcap: float | None) -> dict[str, Any]:
     numbers: dict[str, Any] = {"scale": float(scale)}
     return numbers if softcap is None else numbers | {"softcap": float(softcap)}
 
 
-def _seen(mask: torch.Tensor | None) -> torch.Tensor | None:
-    return None if mask is None else ~mask
-
-
 def _attention(call: Call) -> Candidate | None:
-    operands = _operands(*call.specs[:3])
-    rule = _rule(call, *operands)
+    rule = _rule(call, *attention_operands(call, 0))
     if rule is None or torch_attention(call) is not None:
         return None
     from burn_kernels import attention
@@ -64,15 +52,11 @@ def _attention(call: Call) -> Candidate | None:
     blind = call.specs[3] is not None or call.specs[4] is not None or rule.get("align") == "bottom_right"
 
     def run(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        mask: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        scale: float,
-        softcap: float | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        y, lse = attention.forward(query, key, value, _seen(mask), bias, **rule, **_numbers(scale, softcap))
+        query: Tensor, key: Tensor, value: Tensor, mask: Added, bias: Added, scale: float, softcap: float | None
+    ) -> tuple[Tensor, Tensor]:
+        y, lse = attention.forward(
+            query, key, value, None if mask is None else ~mask, bias, **rule, **_numbers(scale, softcap)
+        )
         # the row says 0 of a query that sees nothing, where the kernels say what the logarithm is
         return y, torch.where(lse == -math.inf, 0.0, lse) if blind else lse
 
@@ -80,27 +64,18 @@ def _attention(call: Call) -> Candidate | None:
 
 
 def _attention_backward(call: Call) -> Candidate | None:
-    operands, live = _operands(*call.specs[1:4]), call.attrs["live"]
-    rule = _rule(call, *operands)
+    rule, live = _rule(call, *attention_operands(call, 1)), call.attrs["live"]
     if rule is None or not any(live) or torch_attention_backward(call) is not None:
         return None
     from burn_kernels import attention
 
     def run(
-        g: torch.Tensor,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        y: torch.Tensor,
-        lse: torch.Tensor,
-        mask: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        scale: float,
-        softcap: float | None,
-    ) -> tuple[torch.Tensor | None, ...]:
+        g: Tensor, query: Tensor, key: Tensor, value: Tensor, y: Tensor, lse: Tensor, mask: Added, bias: Added,
+        scale: float, softcap: float | None,
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
         # whatever lse is of a query that sees nothing: its weights are exp(-inf)
         options = {"bias_gradient": True in live[3:], **rule, **_numbers(scale, softcap)}
-        grads = attention.backward(g, query, key, value, _seen(mask), bias, y, lse, **options)
+        grads = attention.backward(g, query, key, value, None if mask is None else ~mask, bias, y, lse, **options)
         return tuple(grad if used else None for grad, used in zip(grads, live, strict=False))  # without a bias three
 
     return run

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import torch
-
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.op import Call, Candidate
@@ -40,50 +38,34 @@ def _options(attrs: Attrs, x: TensorSpec, w: Shape) -> dict[str, Any] | None:
 
 
 def _conv(call: Call) -> Candidate | None:
-    x, w = call.specs[:2]
-    assert isinstance(x, TensorSpec)
-    assert isinstance(w, TensorSpec)
+    options = _options(call.attrs, call.tensor(0), call.tensor(1).shape)
+    if options is None:
+        return None
+    from burn_kernels import convolution
+
+    return lambda x, w, bias: convolution.forward(x, w, bias, **options)[0]
+
+
+def _input_gradient(call: Call) -> Candidate | None:
+    return _gradient(call, 0, call.result, call.tensor(1))
+
+
+def _weight_gradient(call: Call) -> Candidate | None:
+    return _gradient(call, 1, call.tensor(0), call.result)
+
+
+def _gradient(call: Call, position: int, x: TensorSpec, w: TensorSpec) -> Candidate | None:
+    """The gradient of x (0) or w (1), of which the kernels ask nothing but the shape."""
     options = _options(call.attrs, x, w.shape)
     if options is None:
         return None
     from burn_kernels import convolution
 
-    def run(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        return convolution.forward(x, w, bias, **options)[0]
-
-    return run
-
-
-def _input_gradient(call: Call) -> Candidate | None:
-    w = call.specs[1]
-    assert isinstance(w, TensorSpec)
-    options = _options(call.attrs, call.result, w.shape)
-    if options is None:
-        return None
-    from burn_kernels import convolution
-
-    x = stand_in(call.result.shape, call.result.dtype, call.result.place)
-
-    def run(g: torch.Tensor, w: torch.Tensor) -> torch.Tensor | None:
-        return convolution.backward(g, x, w, None, needs=(True, False, False), **options)[0]
-
-    return run
-
-
-def _weight_gradient(call: Call) -> Candidate | None:
-    x = call.specs[0]
-    assert isinstance(x, TensorSpec)
-    options = _options(call.attrs, x, call.result.shape)
-    if options is None:
-        return None
-    from burn_kernels import convolution
-
-    w = stand_in(call.result.shape, call.result.dtype, call.result.place)
-
-    def run(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor | None:
-        return convolution.backward(g, x, w, None, needs=(False, True, False), **options)[1]
-
-    return run
+    absent = stand_in(call.result.shape, call.result.dtype, call.result.place)
+    needs = (position == 0, position == 1, False)
+    if position == 0:
+        return lambda g, w: convolution.backward(g, absent, w, None, needs=needs, **options)[0]
+    return lambda x, g: convolution.backward(g, x, absent, None, needs=needs, **options)[1]
 
 
 CONVOLUTIONS: Final[Mapping[str, Callable[[Call], Candidate | None]]] = {

@@ -28,9 +28,7 @@ LEAST_WORK: Final = 1 << 32
 
 def _takes(call: Call) -> bool:
     """Asks whether the library computes it: halves, whose rows are aligned."""
-    x, weight = call.specs[0], call.specs[1]
-    assert isinstance(x, TensorSpec)
-    assert isinstance(weight, TensorSpec)
+    x, weight = call.tensor(0), call.tensor(1)
     if x.dtype not in _HALVES or not x.numel or not weight.numel or any(n % _ALIGNED for n in weight.shape):
         return False
     from burn_kernels import cublaslt

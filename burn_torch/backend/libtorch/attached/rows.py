@@ -11,6 +11,7 @@ from typing import Final
 import torch
 
 from burn_torch.core.dtype import DType
+from burn_torch.core.named import named
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call, Candidate
 
@@ -25,36 +26,16 @@ def _fits(call: Call) -> bool:
     return isinstance(x, TensorSpec) and x.dtype in _FLOATS and x.ndim > 0 and x.numel > 0
 
 
-# -- softmax -------------------------------------------------------------------------------------------
-def _softmax(name: str) -> Callable[[Call], Callable[..., object] | None]:
-    def make(call: Call) -> Candidate | None:
-        x = call.specs[0]
-        if not _fits(call) or call.attrs["dim"] != x.ndim - 1:  # type: ignore[union-attr]  # a tensor: it fits
-            return None
-        from burn_kernels import softmax
+def _along_last(call: Call) -> bool:
+    return _fits(call) and call.attrs["dim"] == call.tensor(0).ndim - 1
 
-        return getattr(softmax, name)
 
-    return make
+def _function(path: str, takes: Callable[[Call], bool]) -> Callable[[Call], Candidate | None]:
+    """The entry of a row that a function of `burn_kernels` computes as it is: "module:name"."""
+    return lambda call: named(f"burn_kernels.{path}") if takes(call) else None
 
 
 # -- norms ---------------------------------------------------------------------------------------------
-def _layer_norm(call: Call) -> Callable[..., object] | None:
-    if not _fits(call):
-        return None
-    from burn_kernels import norm
-
-    return norm.layer_norm
-
-
-def _rms_norm(call: Call) -> Callable[..., object] | None:
-    if not _fits(call):
-        return None
-    from burn_kernels import norm
-
-    return norm.rms_norm
-
-
 def _layer_norm_backward(call: Call) -> Callable[..., object] | None:
     live, gamma = call.attrs["live"], call.specs[4]
     if not _fits(call) or not live[0] or (gamma is None and (live[1] or live[2])):
@@ -86,13 +67,13 @@ def _rms_norm_backward(call: Call) -> Callable[..., object] | None:
 
 
 ROWS: Final[Mapping[str, Callable[[Call], Callable[..., object] | None]]] = {
-    "layer_norm": _layer_norm,
+    "layer_norm": _function("norm:layer_norm", _fits),
     "layer_norm_backward": _layer_norm_backward,
-    "log_softmax": _softmax("log_forward"),
-    "log_softmax_backward": _softmax("log_backward"),
-    "rms_norm": _rms_norm,
+    "log_softmax": _function("softmax:log_forward", _along_last),
+    "log_softmax_backward": _function("softmax:log_backward", _along_last),
+    "rms_norm": _function("norm:rms_norm", _fits),
     "rms_norm_backward": _rms_norm_backward,
-    "softmax": _softmax("forward"),
-    "softmax_backward": _softmax("backward"),
+    "softmax": _function("softmax:forward", _along_last),
+    "softmax_backward": _function("softmax:backward", _along_last),
 }
 """By the row's name."""

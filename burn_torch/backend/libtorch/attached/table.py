@@ -98,9 +98,7 @@ def _ignored_class(call: Call) -> int:
 
 
 def _cross_entropy(call: Call) -> Candidate | None:
-    logits = call.specs[0]
-    assert isinstance(logits, TensorSpec)
-    if not _cross_entropy_takes(call, logits):
+    if not _cross_entropy_takes(call, call.tensor(0)):
         return None
     from burn_kernels import cross_entropy
 
@@ -113,9 +111,7 @@ def _cross_entropy(call: Call) -> Candidate | None:
 
 
 def _cross_entropy_backward(call: Call) -> Candidate | None:
-    logits = call.specs[1]
-    assert isinstance(logits, TensorSpec)
-    if not _cross_entropy_takes(call, logits):
+    if not _cross_entropy_takes(call, call.tensor(1)):
         return None
     from burn_kernels import cross_entropy
 
@@ -128,9 +124,7 @@ def _cross_entropy_backward(call: Call) -> Candidate | None:
 
 
 def _linear_cross_entropy(call: Call) -> Candidate | None:
-    x, weight = call.specs[1:3]
-    assert isinstance(x, TensorSpec)
-    assert isinstance(weight, TensorSpec)
+    x, weight = call.tensor(1), call.tensor(2)
     if x.dtype not in _FLOATS or len(call.attrs["pad_tokens"]) > 1 or not x.numel or not weight.numel:
         return None
     from burn_kernels import linear_cross_entropy
@@ -146,8 +140,7 @@ def _linear_cross_entropy(call: Call) -> Candidate | None:
 def _sum(call: Call) -> Candidate | None:
     """The gradient of a bias that was added to channels: torch's one pass over (batch, height, width) has few readers
     of neighbours, 13 us for (64, 16, 24, 24) on an H100; first the images, then the batch."""
-    spec, dims = call.specs[0], call.attrs["dims"]
-    assert isinstance(spec, TensorSpec)
+    spec, dims = call.tensor(0), call.attrs["dims"]
     if spec.ndim < 3 or dims != (0, *range(2, spec.ndim)) or spec.dtype not in (DType.F32, DType.F64):
         return None
     shape = call.result.shape
@@ -160,16 +153,13 @@ def _sum(call: Call) -> Candidate | None:
 
 def _adaptive_avg_pool(call: Call) -> Candidate | None:
     """Bins of one size that tile the image are the windows of a plain pooling, half the time of the adaptive one."""
-    spec, counts = call.specs[0], call.attrs["output_size"]
-    assert isinstance(spec, TensorSpec)
-    window = _tiles(spec.shape[2:], counts)
+    window = _tiles(call.tensor(0).shape[2:], call.attrs["output_size"])
     return None if window is None else lambda x: torch._C._nn.avg_pool2d(x, window)
 
 
 def _adaptive_avg_pool_backward(call: Call) -> Candidate | None:
-    spec, size = call.specs[0], call.attrs["size"]
-    assert isinstance(spec, TensorSpec)
-    window = _tiles(size, spec.shape[2:])
+    spec = call.tensor(0)
+    window = _tiles(call.attrs["size"], spec.shape[2:])
     if window is None:
         return None
     share, shape = 1.0 / (window[0] * window[1]), call.result.shape
