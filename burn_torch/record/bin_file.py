@@ -18,8 +18,9 @@ from burn_torch.module.record import ModuleRecord
 from burn_torch.record.burn_item import Bytes, Leaf, metadata_of, record_of, stored_values, version_of
 from burn_torch.record.faults import Unsound, cannot_load
 from burn_torch.record.file_format import FileFormat
-from burn_torch.record.layout import MAX_NDIM, MAX_TENSORS, unique
+from burn_torch.record.layout import MAX_NDIM, MAX_TENSORS, first_keys, unique
 from burn_torch.record.precision import AS_THEY_ARE, PrecisionSettings
+from burn_torch.record.reader import Reader
 from burn_torch.record.sealing import SealedWriter, require_sealed
 from burn_torch.record.source import Source
 
@@ -42,16 +43,13 @@ class BinFormat(FileFormat):
     def write(self, record: ModuleRecord, file: IO[bytes]) -> None:
         """Writes the metadata, then one parameter after another."""
         metadata = metadata_of(record, self.settings, "BinFileRecorder")
-        kept: dict[int, str] = {}
-        for key, entry in record.entries.items():
-            kept.setdefault(id(entry), key)
+        kept = dict.fromkeys(first_keys(record.entries).values())
         header = _MAGIC + _number(len(metadata))
         header += b"".join(_text(name) + _text(value) for name, value in metadata.items()) + _number(len(kept))
         writer = SealedWriter(file)
         writer.write(header)
-        for key, entry in record.entries.items():
-            if kept[id(entry)] != key:
-                continue
+        for key in kept:
+            entry = record.entries[key]
             leaf = Leaf(key, entry, self.settings.stored(entry.dtype))
             head = leaf.head()
             shape = b"".join(map(_number, head["shape"]))
@@ -69,7 +67,7 @@ class BinFormat(FileFormat):
                 self.kind,
                 "in Burn, load it and save it with NamedMpkFileRecorder or as .bpk",
             )
-        reader = _Reader(source)
+        reader = _Reader(source.bytes)
         reader.take(len(_MAGIC))
         metadata = unique([(reader.text(), reader.text()) for _ in range(reader.count(64))], "its metadata")
         source.version = version_of(metadata)
@@ -84,8 +82,7 @@ class BinFormat(FileFormat):
             name = {"Bool": "Native"} if dtype == "bool" else dtype.upper()
             param = {"bytes": (reader.at - nbytes, reader.at), "shape": shape, "dtype": name}
             item[key] = {"id": ident, "param": param}
-        if reader.at != len(source):
-            raise Unsound(f"{len(source) - reader.at} bytes follow its content")
+        reader.require_end()
 
         def bytes_of(key: str, span: Any) -> tuple[Bytes, int]:
             start, end = span
@@ -110,17 +107,7 @@ def _text(value: str) -> bytes:
 
 
 @final
-class _Reader:
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.at = 0
-
-    def take(self, count: int) -> memoryview:
-        if count > len(self.source) - self.at:
-            raise Unsound(f"it ends at byte {len(self.source)} within a value of {count} bytes")
-        self.at += count
-        return self.source.bytes[self.at - count : self.at]
-
+class _Reader(Reader):
     def number(self) -> int:
         start = self.at
         code = self.take(1)[0]
@@ -128,7 +115,7 @@ class _Reader:
             return code
         if code not in _WIDTHS:
             raise Unsound(f"byte {start} begins no number")
-        number: int = struct.unpack(_WIDTHS[code], self.take(struct.calcsize(_WIDTHS[code])))[0]
+        number: int = self.unpack(_WIDTHS[code])
         return number
 
     def count(self, limit: int) -> int:
@@ -138,7 +125,4 @@ class _Reader:
         return count
 
     def text(self) -> str:
-        try:
-            return bytes(self.take(self.number())).decode()
-        except UnicodeDecodeError as err:
-            raise Unsound(f"it holds text that is no UTF-8: {err.reason}") from err
+        return self.take_text(self.number())

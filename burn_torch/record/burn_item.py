@@ -25,7 +25,7 @@ from burn_torch.module.param import ParamId
 from burn_torch.module.record import ModuleRecord, RecordEntry
 from burn_torch.record.burn_types import burn_type, read_burn_type
 from burn_torch.record.faults import Unsound, cannot_save
-from burn_torch.record.layout import checked_shape, parse_json
+from burn_torch.record.layout import checked_shape, checked_texts, first_keys, parse_json
 from burn_torch.record.precision import PrecisionSettings
 from burn_torch.record.sealing import UNSEALED
 from burn_torch.record.values import little_endian
@@ -65,10 +65,9 @@ class Leaf:
 # -- writing -------------------------------------------------------------------------------------------
 def metadata_of(record: ModuleRecord, settings: PrecisionSettings, recorder: str) -> dict[str, str]:
     """Burn's metadata of a record, with ours; the checksum last, still unsealed."""
-    first: dict[int, str] = {}
     keys: dict[str, Any] = {}
-    for key, entry in record.entries.items():
-        known = first.setdefault(id(entry), key)
+    for key, known in first_keys(record.entries).items():
+        entry = record.entries[key]
         kind = "state" if entry.state else "param"
         keys[key] = {"alias": known} if known != key else [entry.dtype.name, kind, entry.id is not None]
     about = {"keys": keys, "metadata": dict(record.metadata), "scalars": dict(record.scalars)}
@@ -137,9 +136,7 @@ def record_of(document: object, bytes_of: BytesOf, at: Callable[[Any, str], obje
     """
     if not isinstance(document, dict) or document.keys() != {"metadata", "item"}:
         raise Unsound("it holds no record of a recorder")
-    metadata = document["metadata"]
-    if not isinstance(metadata, dict) or any(not isinstance(text, str) for text in metadata.values()):
-        raise Unsound("its metadata is not text by name")
+    metadata = checked_texts(document["metadata"])
     if is_ours(metadata):
         return _record_of_ours(metadata, document["item"], bytes_of, at or _at)
     entries: dict[str, RecordEntry] = {}

@@ -26,7 +26,9 @@ from burn_torch.record.layout import (
     MAX_HEADER_BYTES,
     MAX_TENSORS,
     Extent,
+    checked_offsets,
     checked_shape,
+    checked_texts,
     entries_of,
     require_layout,
     require_zeros,
@@ -109,7 +111,7 @@ class BurnpackFormat(FileFormat):
             raise Unsound("its metadata lists no tensors")
         if foreign := contents.keys() - {"tensors", "metadata", "scalars"}:  # a damaged name would hide the checksum
             raise Unsound(f"its metadata has parts that are not known here: {', '.join(sorted(foreign))[:80]}")
-        metadata = _texts(contents.get("metadata", {}))
+        metadata = checked_texts(contents.get("metadata", {}))
         described = contents["tensors"]
         if len(described) > MAX_TENSORS:
             raise Unsound(f"it has {len(described)} tensors, and Burn reads at most {MAX_TENSORS}")
@@ -143,19 +145,11 @@ def _descriptor(key: str, entry: RecordEntry, offsets: list[int]) -> dict[str, o
 def _extent(key: str, described: object, state: bool) -> Extent:
     if not isinstance(described, dict) or {"dtype", "shape", "data_offsets"} - described.keys():
         raise Unsound(f"{key} lacks its type, shape or offsets")
-    offsets, ident = described["data_offsets"], described.get("param_id")
-    if (
-        not isinstance(offsets, list)
-        or len(offsets) != 2
-        or any(type(at) is not int or not 0 <= at < 2**63 for at in offsets)
-        or offsets[0] > offsets[1]
-    ):
-        raise Unsound(f"{key} has offsets that no tensor has: {str(offsets)[:80]}")
+    (start, end), ident = checked_offsets(key, described["data_offsets"]), described.get("param_id")
     if ident is not None and (type(ident) is not int or not 0 <= ident < 2**64):
         raise Unsound(f"{key} has an id that no parameter has: {str(ident)[:80]}")
     shape = checked_shape(key, described["shape"])
     dtype, width = read_burn_type(key, described["dtype"])
-    start, end = offsets
     return Extent(dtype, shape, start, end, None if ident is None else ParamId(ident), state, width)
 
 
@@ -171,12 +165,6 @@ def _order(text: str, described: Mapping[str, object]) -> dict[str, str]:
     ):
         raise Unsound("its list of keys does not fit its tensors")
     return kinds
-
-
-def _texts(metadata: object) -> dict[str, str]:
-    if not isinstance(metadata, dict) or any(not isinstance(text, str) for text in metadata.values()):
-        raise Unsound("its metadata is not text by name")
-    return metadata
 
 
 def _scalar(value: float) -> dict[str, float]:

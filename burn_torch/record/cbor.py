@@ -12,6 +12,7 @@ from typing import Any, Final, final
 
 from burn_torch.record.faults import Unsound
 from burn_torch.record.layout import MAX_CONTAINERS, MAX_VALUES, unique
+from burn_torch.record.reader import Reader
 
 __all__ = ["decode", "encode"]
 
@@ -51,25 +52,15 @@ def _head(major: int, number: int) -> bytes:
 
 def decode(data: bytes | memoryview) -> Any:
     """Reads one value that is all of the data.  Raises: Unsound."""
-    reader = _Reader(bytes(data))
+    reader = _Reader(memoryview(data), "its metadata")
     value = reader.value(0)
-    if reader.at != len(reader.data):
-        raise Unsound(f"{len(reader.data) - reader.at} bytes follow its metadata")
+    reader.require_end("its metadata")
     return value
 
 
 @final
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-        self.containers = 0
-
-    def take(self, count: int) -> bytes:
-        if count > len(self.data) - self.at:
-            raise Unsound(f"its metadata ends at byte {len(self.data)} within a value of {count} bytes")
-        self.at += count
-        return self.data[self.at - count : self.at]
+class _Reader(Reader):
+    containers = 0
 
     def value(self, depth: int) -> Any:
         if depth > MAX_DEPTH:
@@ -80,13 +71,13 @@ class _Reader:
             return self.simple(code, start)
         if (code >= 24 and code not in _WIDTHS) or major not in (_UNSIGNED, _NEGATIVE, _TEXT, _ARRAY, _MAP):
             raise Unsound(f"byte {start} of its metadata begins no value of a record")
-        number: int = struct.unpack(_WIDTHS[code], self.take(struct.calcsize(_WIDTHS[code])))[0] if code >= 24 else code
+        number: int = self.unpack(_WIDTHS[code]) if code >= 24 else code
         if major == _UNSIGNED:
             return number
         if major == _NEGATIVE:
             return -1 - number
         if major == _TEXT:
-            return self.text(number)
+            return self.take_text(number)
         if number > len(self.data) - self.at:  # each item has a byte at least
             raise Unsound(f"byte {start} of its metadata promises {number} items")
         self.containers += 1
@@ -103,15 +94,9 @@ class _Reader:
             raise Unsound(f"byte {start} of its metadata is no name")
         return name
 
-    def text(self, length: int) -> str:
-        try:
-            return self.take(length).decode()
-        except UnicodeDecodeError as err:
-            raise Unsound(f"its metadata holds text that is no UTF-8: {err.reason}") from err
-
     def simple(self, code: int, start: int) -> Any:
         if code in _CONSTANTS:
             return _CONSTANTS[code]
         if code in _FLOATS:
-            return struct.unpack(_FLOATS[code], self.take(struct.calcsize(_FLOATS[code])))[0]
+            return self.unpack(_FLOATS[code])
         raise Unsound(f"byte {start} of its metadata begins no value of a record")

@@ -25,8 +25,11 @@ __all__ = [
     "MAX_HEADER_BYTES",
     "MAX_TENSORS",
     "Extent",
+    "checked_offsets",
     "checked_shape",
+    "checked_texts",
     "entries_of",
+    "first_keys",
     "require_layout",
     "require_zeros",
     "unique",
@@ -72,6 +75,31 @@ def checked_shape(key: str, shape: Any) -> Shape:
     ):
         raise Unsound(f"{key} has a shape that no tensor has: {str(shape)[:80]}")
     return tuple(shape)
+
+
+def checked_offsets(key: str, offsets: object) -> tuple[int, int]:
+    """Returns where a tensor begins and ends, if it can lie there.  Raises: Unsound."""
+    if (
+        not isinstance(offsets, list)
+        or len(offsets) != 2
+        or any(type(at) is not int or not 0 <= at < 2**63 for at in offsets)
+        or offsets[0] > offsets[1]
+    ):
+        raise Unsound(f"{key} has offsets that no tensor has: {str(offsets)[:80]}")
+    return offsets[0], offsets[1]
+
+
+def checked_texts(metadata: object) -> dict[str, str]:
+    """The metadata of a file, if it is text by name.  Raises: Unsound."""
+    if not isinstance(metadata, dict) or any(not isinstance(text, str) for text in metadata.values()):
+        raise Unsound("its metadata is not text by name")
+    return metadata
+
+
+def first_keys(entries: Mapping[str, RecordEntry]) -> dict[str, str]:
+    """For each key the first key of the same parameter: itself, or that which it is another name of."""
+    first: dict[int, str] = {}
+    return {key: first.setdefault(id(entry), key) for key, entry in entries.items()}
 
 
 def require_layout(extents: Mapping[str, Extent], size: int, *, align: int = 1) -> None:

@@ -7,6 +7,7 @@ its name is not trusted.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,8 +16,8 @@ from typing import Final, final
 from burn_torch.module.record import FORMATS, ModuleRecord
 from burn_torch.record.faults import Unsound, cannot_load, worded
 from burn_torch.record.file_format import FileFormat, open_source
-from burn_torch.record.layout import MAX_TENSORS
-from burn_torch.record.safetensors_file import described
+from burn_torch.record.layout import MAX_TENSORS, first_keys
+from burn_torch.record.safetensors_file import TYPES, described
 from burn_torch.record.safetensors_shards import INDEX_ENDING, ShardedSafetensorsFormat, shards_of
 from burn_torch.record.source import Source
 from burn_torch.record.stores.pickle_walk import PickledTensor, Walk, is_harmless, tensors_of
@@ -76,10 +77,7 @@ class Listing:
     @property
     def dtypes(self) -> dict[str, int]:
         """How many tensors there are of each element type."""
-        counts: dict[str, int] = {}
-        for tensor in self.tensors:
-            counts[tensor.dtype] = counts.get(tensor.dtype, 0) + 1
-        return counts
+        return dict(Counter(tensor.dtype for tensor in self.tensors))
 
 
 def ending_of(path: Path) -> str:
@@ -136,7 +134,7 @@ def _of_record(path: Path, ending: str, check: bool | None) -> Listing:
     source.trusting = len(source) > CHECKED_BYTES if check is None else not check
     if ending == ".safetensors":
         raw, metadata = described(source)
-        if foreign := {kind for kind, _, _ in raw.values()} - _SAFETENSORS:
+        if foreign := {kind for kind, _, _ in raw.values()} - TYPES.keys():
             note = f"burn_torch does not load elements of {', '.join(sorted(foreign))[:400]}"
             tensors = tuple(Listed(key, kind, shape, nbytes) for key, (kind, shape, nbytes) in raw.items())
             texts = {str(name): str(text) for name, text in metadata.items()}  # nothing has looked at them yet
@@ -148,11 +146,6 @@ def _of_record(path: Path, ending: str, check: bool | None) -> Listing:
     )
 
 
-_SAFETENSORS: Final = frozenset(
-    ["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"]
-)
-
-
 def _checksum(sources: Iterable[Source]) -> str:
     opened = list(sources)
     if not all(source.marked for source in opened):
@@ -161,10 +154,9 @@ def _checksum(sources: Iterable[Source]) -> str:
 
 
 def _list_record(record: ModuleRecord) -> Listing:
-    first: dict[int, str] = {}
     tensors = []
-    for key, entry in record.entries.items():
-        known = first.setdefault(id(entry), key)
+    for key, known in first_keys(record.entries).items():
+        entry = record.entries[key]
         about = "state" if entry.state else ""
         tensors.append(Listed(key, entry.dtype.name, entry.shape, entry.nbytes, known if known != key else None, about))
     return Listing("", "", "", 0, tuple(tensors), record.metadata, record.scalars)

@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 from burn_torch.record.faults import Unsound, cannot_save
 from burn_torch.record.layout import MAX_CONTAINERS, MAX_VALUES, unique
+from burn_torch.record.reader import Reader
 
 __all__ = ["Blob", "bin_head", "decode", "encode", "map_head"]
 
@@ -88,23 +89,13 @@ def decode(data: memoryview) -> Any:
     """Reads one value that is all of the data.  Raises: Unsound."""
     reader = _Reader(data)
     value = reader.value(0)
-    if reader.at != len(data):
-        raise Unsound(f"{len(data) - reader.at} bytes follow its content")
+    reader.require_end()
     return value
 
 
 @final
-class _Reader:
-    def __init__(self, data: memoryview) -> None:
-        self.data = data
-        self.at = 0
-        self.containers = 0
-
-    def take(self, count: int) -> memoryview:
-        if count > len(self.data) - self.at:
-            raise Unsound(f"it ends at byte {len(self.data)} within a value of {count} bytes")
-        self.at += count
-        return self.data[self.at - count : self.at]
+class _Reader(Reader):
+    containers = 0
 
     def value(self, depth: int) -> Any:
         start = self.at
@@ -114,9 +105,9 @@ class _Reader:
         if code in _CONSTANTS:
             return _CONSTANTS[code]
         if code in _NUMBERS:
-            return struct.unpack(_NUMBERS[code], self.take(struct.calcsize(_NUMBERS[code])))[0]
+            return self.unpack(_NUMBERS[code])
         if code in _LENGTHS:
-            count: int = struct.unpack(_LENGTHS[code], self.take(struct.calcsize(_LENGTHS[code])))[0]
+            count: int = self.unpack(_LENGTHS[code])
         elif code < 0xC0:
             count = code & (0x1F if code >= 0xA0 else 0x0F)
         else:
@@ -125,7 +116,7 @@ class _Reader:
             self.take(count)
             return Blob(self.at - count, self.at)
         if 0xA0 <= code < 0xC0 or code in (0xD9, 0xDA, 0xDB):
-            return self.text(count)
+            return self.take_text(count)
         return self.container(code, count, start, depth)
 
     def container(self, code: int, count: int, start: int, depth: int) -> Any:
@@ -146,9 +137,3 @@ class _Reader:
         if not isinstance(name, str):
             raise Unsound(f"byte {start} begins no name")
         return name
-
-    def text(self, count: int) -> str:
-        try:
-            return bytes(self.take(count)).decode()
-        except UnicodeDecodeError as err:
-            raise Unsound(f"it holds text that is no UTF-8: {err.reason}") from err

@@ -28,8 +28,11 @@ from burn_torch.record.layout import (
     MAX_HEADER_BYTES,
     MAX_TENSORS,
     Extent,
+    checked_offsets,
     checked_shape,
+    checked_texts,
     entries_of,
+    first_keys,
     parse_json,
     require_layout,
 )
@@ -37,17 +40,13 @@ from burn_torch.record.sealing import UNSEALED, SealedWriter, require_sealed
 from burn_torch.record.source import ALIGNMENT, WINDOW, Source
 from burn_torch.record.values import little_endian
 
-__all__ = ["VERSION", "SafetensorsFormat", "described"]
+__all__ = ["TYPES", "VERSION", "SafetensorsFormat", "described"]
 
 VERSION: Final = "2"
 READABLE: Final = ("1", "2")
 _CHECKSUM: Final = b'"checksum":"'
-_READ: Final = {
-    "F64": DType.F64, "F32": DType.F32, "F16": DType.F16, "BF16": DType.BF16, "I64": DType.I64, "I32": DType.I32,
-    "I16": DType.I16, "I8": DType.I8, "U64": DType.U64, "U32": DType.U32, "U16": DType.U16, "U8": DType.U8,
-    "BOOL": DType.BOOL,
-}  # fmt: skip
-_WRITTEN: Final = {dtype: name for name, dtype in _READ.items()}
+TYPES: Final = {dtype.name.upper(): dtype for dtype in vars(DType).values() if isinstance(dtype, DType)}
+"""Element types by their names in the file."""
 _OURS: Final = ("burn_torch", "keys", "checksum", "scalars")
 
 
@@ -61,12 +60,12 @@ class SafetensorsFormat(FileFormat):
     def write(self, record: ModuleRecord, file: IO[bytes]) -> None:
         """Writes the header, then one tensor after another: those of whole lines first, then the widest elements, so
         that all are aligned and the large ones can be used where they lie."""
-        names: dict[int, str] = {}
-        keys: dict[str, Any] = {}
-        for key, entry in record.entries.items():
-            first = names.setdefault(id(entry), key)
-            keys[key] = _describe(entry) if first == key else {"alias": first}
-        kept = sorted(names.values(), key=lambda key: _place(record.entries[key]))
+        first = first_keys(record.entries)
+        keys = {
+            key: _describe(entry) if first[key] == key else {"alias": first[key]}
+            for key, entry in record.entries.items()
+        }
+        kept = sorted(dict.fromkeys(first.values()), key=lambda key: _place(record.entries[key]))
         metadata = {**record.metadata, "format": "pt", "burn_torch": VERSION, "keys": _compact(keys)}
         if record.scalars:
             metadata["scalars"] = _compact(record.scalars)
@@ -77,7 +76,7 @@ class SafetensorsFormat(FileFormat):
             if key == "__metadata__":
                 raise cannot_save("a key __metadata__", expected="another name", mend="rename the field")
             offsets = [at, at := at + entry.nbytes]
-            contents[key] = {"dtype": _WRITTEN[entry.dtype], "shape": list(entry.shape), "data_offsets": offsets}
+            contents[key] = {"dtype": entry.dtype.name.upper(), "shape": list(entry.shape), "data_offsets": offsets}
         text = _compact(contents).encode()
         text += b" " * (-(len(text) + 8) % ALIGNMENT)
         if len(text) > MAX_HEADER_BYTES:
@@ -96,9 +95,7 @@ class SafetensorsFormat(FileFormat):
     def read(self, source: Source) -> ModuleRecord:
         """Checks header, layout and, where burn_torch wrote the file, the checksum."""
         header, start = _header(source)
-        metadata = header.pop("__metadata__", {})
-        if not isinstance(metadata, dict) or any(not isinstance(text, str) for text in metadata.values()):
-            raise Unsound("its metadata is not text by name")
+        metadata = checked_texts(header.pop("__metadata__", {}))
         if len(header) > MAX_TENSORS:
             raise Unsound(f"it has {len(header)} tensors, and no record more than {MAX_TENSORS}")
         version = _version(metadata)
@@ -114,7 +111,7 @@ class SafetensorsFormat(FileFormat):
             require_sealed(source, start, _CHECKSUM, metadata.get("checksum"))
         unknown = [f"{key} has the type {about}" for key, about in _unknown_types(header).items()]
         if unknown:
-            raise cannot_load(source.name, shortened(unknown), self.kind, f"convert it to one of {', '.join(_READ)}")
+            raise cannot_load(source.name, shortened(unknown), self.kind, f"convert it to one of {', '.join(TYPES)}")
         plain = {key: _extent(key, about) for key, about in header.items()}
         require_layout(plain, len(source) - start)
         if version == "1":
@@ -179,24 +176,17 @@ def _unknown_types(header: Mapping[str, object]) -> dict[str, str]:
     return {
         key: about["dtype"]
         for key, about in header.items()
-        if isinstance(about, dict) and isinstance(about.get("dtype"), str) and about["dtype"] not in _READ
+        if isinstance(about, dict) and isinstance(about.get("dtype"), str) and about["dtype"] not in TYPES
     }
 
 
 def _extent(key: str, about: object) -> Extent:
     if not isinstance(about, dict) or about.keys() != {"dtype", "shape", "data_offsets"}:
         raise Unsound(f"{key} lacks its type, shape or offsets")
-    offsets = about["data_offsets"]
-    if (
-        not isinstance(offsets, list)
-        or len(offsets) != 2
-        or any(type(at) is not int or not 0 <= at < 2**63 for at in offsets)
-        or offsets[0] > offsets[1]
-    ):
-        raise Unsound(f"{key} has offsets that no tensor has: {str(offsets)[:80]}")
+    offsets = checked_offsets(key, about["data_offsets"])
     if not isinstance(about["dtype"], str):
         raise Unsound(f"{key} has a type that is no name")
-    return Extent(_READ[about["dtype"]], checked_shape(key, about["shape"]), *offsets)
+    return Extent(TYPES[about["dtype"]], checked_shape(key, about["shape"]), *offsets)
 
 
 def _describe(entry: RecordEntry) -> dict[str, object]:

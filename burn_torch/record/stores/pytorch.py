@@ -21,9 +21,9 @@ import torch
 
 from burn_torch.backend import LibTorch
 from burn_torch.core.data import TensorData
-from burn_torch.core.dtype import DType
 from burn_torch.module import ModuleRecord
 from burn_torch.module.record import RecordEntry
+from burn_torch.ops.torch_types import FROM_TORCH
 from burn_torch.record.faults import Unsound, cannot_load, worded
 from burn_torch.record.file_format import open_source
 from burn_torch.record.layout import MAX_TENSORS
@@ -36,12 +36,6 @@ from burn_torch.record.zip_directory import Member, members_of
 __all__ = ["PytorchStore", "is_legacy", "walk_legacy", "walk_zipped"]
 
 _KIND: Final = "PyTorch"
-_DTYPES: Final = {
-    torch.float64: DType.F64, torch.float32: DType.F32, torch.float16: DType.F16, torch.bfloat16: DType.BF16,
-    torch.int64: DType.I64, torch.int32: DType.I32, torch.int16: DType.I16, torch.int8: DType.I8,
-    torch.uint64: DType.U64, torch.uint32: DType.U32, torch.uint16: DType.U16, torch.uint8: DType.U8,
-    torch.bool: DType.BOOL,
-}  # fmt: skip
 _ASKED: Final = re.compile(r"GLOBAL ([\w.]+)")
 MAX_DEPTH: Final = 32
 MAX_VISITS: Final = 8 * MAX_TENSORS
@@ -216,7 +210,7 @@ def _fault(key: str, tensor: torch.Tensor) -> str | None:
     """Why a tensor is none of ours, if so."""
     if tensor.is_meta:
         return f"{key} has no values: it was on the device meta"
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.dtype not in _DTYPES:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.dtype not in FROM_TORCH:
         return f"{key} is {tensor.dtype} {tensor.layout}, which records do not hold".replace("torch.", "")
     wanted, there = math.prod(tensor.shape) * tensor.element_size(), tensor.untyped_storage().nbytes()
     if wanted > there:
@@ -228,4 +222,4 @@ def _entry(tensor: torch.Tensor) -> RecordEntry:
     def read() -> TensorData:
         return LibTorch().into_data(tensor.detach().contiguous())
 
-    return RecordEntry(_DTYPES[tensor.dtype], tuple(tensor.shape), None, read)
+    return RecordEntry(FROM_TORCH[tensor.dtype], tuple(tensor.shape), None, read)
