@@ -49,18 +49,24 @@ class Kind(ABC):
 
     forms: frozenset[str] = frozenset()
     """The JSON forms it is written in; members of a union must differ in them."""
+    word = ""
+    """The type in a reader's words."""
 
-    @abstractmethod
     def describe(self) -> str:
         """The type in a reader's words, for the `expected` part of an error."""
+        return self.word
 
     @abstractmethod
     def claims(self, value: object) -> bool:
         """Returns whether a Python value is meant for this member of a union."""
 
-    @abstractmethod
     def check(self, value: FieldValue, place: Place) -> FieldValue:
         """Checks a Python value and brings it to the form that is kept."""
+        return self.convert(value) if self.claims(value) else place.wrong_type(value, self.describe())
+
+    def convert(self, value: FieldValue) -> FieldValue:
+        """The form that is kept of a value that this kind claims."""
+        return value
 
     def decode(self, value: FieldValue, place: Place) -> FieldValue:
         """Reads a value that came out of JSON."""
@@ -100,15 +106,10 @@ class NullKind(Kind):
     """None, the absent value."""
 
     forms = frozenset({"null"})
-
-    def describe(self) -> str:
-        return "null"
+    word = "null"
 
     def claims(self, value: object) -> bool:
         return value is None
-
-    def check(self, value: FieldValue, place: Place) -> FieldValue:
-        return None if value is None else place.wrong_type(value, self.describe())
 
     def parse(self, text: str, place: Place) -> FieldValue:
         if text.strip().lower() in ("null", "none"):
@@ -123,15 +124,10 @@ class BoolKind(Kind):
     """True or False, never 1 or 0."""
 
     forms = frozenset({"bool"})
-
-    def describe(self) -> str:
-        return "bool"
+    word = "bool"
 
     def claims(self, value: object) -> bool:
         return isinstance(value, bool)
-
-    def check(self, value: FieldValue, place: Place) -> FieldValue:
-        return value if isinstance(value, bool) else place.wrong_type(value, self.describe())
 
     def parse(self, text: str, place: Place) -> FieldValue:
         truth = {"true": True, "false": False}.get(text.strip().lower())
@@ -144,15 +140,13 @@ class IntKind(Kind):
     """A whole number; numpy's integers become int."""
 
     forms = frozenset({"int"})
-
-    def describe(self) -> str:
-        return "int"
+    word = "int"
 
     def claims(self, value: object) -> bool:
         return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
-    def check(self, value: FieldValue, place: Place) -> FieldValue:
-        return int(value) if self.claims(value) else place.wrong_type(value, self.describe())
+    def convert(self, value: FieldValue) -> FieldValue:
+        return int(value)
 
     def parse(self, text: str, place: Place) -> FieldValue:
         try:
@@ -165,9 +159,7 @@ class FloatKind(Kind):
     """A finite number; an int is widened."""
 
     forms = frozenset({"float"})
-
-    def describe(self) -> str:
-        return "float"
+    word = "float"
 
     def claims(self, value: object) -> bool:
         return isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -200,15 +192,13 @@ class StrKind(Kind):
     """Text; in an override it is taken as it stands, without quotes."""
 
     forms = frozenset({"string"})
-
-    def describe(self) -> str:
-        return "str"
+    word = "str"
 
     def claims(self, value: object) -> bool:
         return isinstance(value, str) and not isinstance(value, Enum)
 
-    def check(self, value: FieldValue, place: Place) -> FieldValue:
-        return str(value) if self.claims(value) else place.wrong_type(value, self.describe())
+    def convert(self, value: FieldValue) -> FieldValue:
+        return str(value)
 
     def parse(self, text: str, place: Place) -> FieldValue:
         return text
@@ -218,15 +208,13 @@ class PathKind(Kind):
     """A path of the file system, written as text with forward slashes."""
 
     forms = frozenset({"string"})
-
-    def describe(self) -> str:
-        return "path"
+    word = "path"
 
     def claims(self, value: object) -> bool:
         return isinstance(value, (str, os.PathLike))
 
-    def check(self, value: FieldValue, place: Place) -> FieldValue:
-        return Path(value) if self.claims(value) else place.wrong_type(value, self.describe())
+    def convert(self, value: FieldValue) -> FieldValue:
+        return Path(value)
 
     def decode(self, value: FieldValue, place: Place) -> FieldValue:
         return Path(value) if isinstance(value, str) else place.wrong_type(value, self.describe())

@@ -176,9 +176,6 @@ class ConfigKind(Kind):
     def claims(self, value: object) -> bool:
         return type(value) is self.cls
 
-    def check(self, value: FieldValue, place: Place) -> FieldValue:
-        return value if self.claims(value) else place.wrong_type(value, self.describe())
-
     def decode(self, value: FieldValue, place: Place) -> FieldValue:
         if not isinstance(value, Mapping):
             return place.wrong_type(value, f"an object with the fields of {self.describe()}")
@@ -213,9 +210,6 @@ class VariantKind(Kind):
 
     def claims(self, value: object) -> bool:
         return type(value) in self.alternatives().values()
-
-    def check(self, value: FieldValue, place: Place) -> FieldValue:
-        return value if self.claims(value) else place.wrong_type(value, self.describe())
 
     def decode(self, value: FieldValue, place: Place) -> FieldValue:
         if isinstance(value, str):

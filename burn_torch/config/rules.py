@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -36,46 +37,40 @@ class Rules:
 
     def within(self, least: int, most: int, *names: str) -> Rules:
         """Each of these numbers is from `least` to `most`."""
-        for name in names:
-            if not least <= self._value(name) <= most:
-                self.fault(name, "out of range", f"{least} to {most}", f"give {name} such a number")
-        return self
+        mend = "give {} such a number"
+        return self._each(names, lambda value: least <= value <= most, "out of range", f"{least} to {most}", mend)
 
     def at_most(self, most: float, *names: str) -> Rules:
         """Each of these is `most` or less."""
-        for name in names:
-            if self._value(name) > most:
-                self.fault(name, "too large", f"{most} or less", f"give {name} of {most} or less")
-        return self
+        mend = f"give {{}} of {most} or less"
+        return self._each(names, lambda value: value <= most, "too large", f"{most} or less", mend)
 
     def fraction(self, *names: str) -> Rules:
         """Each of these is a number from 0 to 1, or None."""
-        for name in names:
-            value = self._value(name)
-            if value is not None and not 0 <= value <= 1:
-                self.fault(name, "no fraction", "a number from 0 to 1", "0.5 is one half")
-        return self
+        expected = "a number from 0 to 1"
+        return self._each(
+            names, lambda value: value is None or 0 <= value <= 1, "no fraction", expected, "0.5 is one half"
+        )
 
     def below_one(self, *names: str) -> Rules:
         """Each of these is a number from 0 to below 1."""
-        for name in names:
-            if not 0 <= self._value(name) < 1:
-                self.fault(name, "out of range", "a number of 0 or more, below 1", f"give {name} below 1")
-        return self
+        expected = "a number of 0 or more, below 1"
+        return self._each(names, lambda value: 0 <= value < 1, "out of range", expected, "give {} below 1")
 
     def between_zero_and_one(self, *names: str) -> Rules:
         """Each of these is a number above 0 and below 1."""
-        for name in names:
-            if not 0 < self._value(name) < 1:
-                self.fault(name, "out of range", "a number above 0 and below 1", "0.2 is one fifth")
-        return self
+        expected = "a number above 0 and below 1"
+        return self._each(names, lambda value: 0 < value < 1, "out of range", expected, "0.2 is one fifth")
 
     def positive(self, *names: str) -> Rules:
         """Each of these is a number above 0, or None."""
+        expected = "a number above 0"
+        return self._each(names, lambda value: value is None or value > 0, "not above 0", expected, "give {} above 0")
+
+    def _each(self, names: Iterable[str], fits: Callable[[Any], bool], what: str, expected: str, mend: str) -> Rules:
         for name in names:
-            value = self._value(name)
-            if value is not None and not value > 0:
-                self.fault(name, "not above 0", "a number above 0", f"give {name} above 0")
+            if not fits(self._value(name)):
+                self.fault(name, what, expected, mend.format(name))
         return self
 
     def divides(self, divisor: str, name: str) -> Rules:

@@ -304,7 +304,7 @@ _WORDS: Final = {
 }
 _KEPT: Final = "a reduced axis stays, with size 1; .squeeze_dim(dim) drops it"
 _NEW: Final = "tensors never change, so each operation gives a new one"
-_NO_CHOICE: Final = "there is no such choice here"
+_CHOICES: Final = "non_blocking memory_format pin_memory layout order sparse_grad stable generator copy"
 _REASONS: Final[Mapping[str, str]] = {
     "keepdim": _KEPT,
     "keepdims": _KEPT,
@@ -324,18 +324,5 @@ _REASONS: Final[Mapping[str, str]] = {
     "return_indices": "the methods that end in _with_indices give both",
     "training": "layers such as nn.Dropout train on a device with gradients, and only there",
     "lr": "the learning rate is an argument of step",
-    **dict.fromkeys(
-        (
-            "non_blocking",
-            "memory_format",
-            "pin_memory",
-            "layout",
-            "order",
-            "sparse_grad",
-            "stable",
-            "generator",
-            "copy",
-        ),
-        _NO_CHOICE,
-    ),
+    **dict.fromkeys(_CHOICES.split(), "there is no such choice here"),
 }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import DataError
+from burn_torch.core.share import shares
 from burn_torch.data.dataset import Dataset, MapStyle, dataset_at_epoch, fetch
 from burn_torch.data.order import sample_generator
 
@@ -212,7 +213,4 @@ def even_bounds(total: int, num: int) -> list[tuple[int, int]]:
             expected="num >= 1",
             mend="ask for 1 or more",
         )
-    num = int(num)
-    size, larger = divmod(total, num)
-    ends = [size * part + min(part, larger) for part in range(num + 1)]
-    return list(pairwise(ends))
+    return [(share.first, share.first + share.count) for share in shares(total, int(num))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,21 @@ class MnistItem:
     label: int
 
 
+def _files_of(*sums: str) -> dict[Split, tuple[RemoteFile, RemoteFile]]:
+    """Images and labels for training, then those for the test, by the SHA-256 of what is in them."""
+    named = zip(_NAMES_AND_SIZES, sums, strict=True)
+    files = [RemoteFile(f"{name}-ubyte", size, sha256) for (name, size), sha256 in named]
+    return {"train": (files[0], files[1]), "test": (files[2], files[3])}
+
+
+_NAMES_AND_SIZES: Final = (
+    ("train-images-idx3", 47_040_016),
+    ("train-labels-idx1", 60_008),
+    ("t10k-images-idx3", 7_840_016),
+    ("t10k-labels-idx1", 10_008),
+)
+
+
 class MnistDataset(Dataset[MnistItem]):
     """Handwritten digits.  Y. LeCun, C. Cortes, C. Burges; the files of the CVDF mirror, as in Burn.
 
@@ -39,26 +54,12 @@ class MnistDataset(Dataset[MnistItem]):
     NAME: ClassVar[str] = "mnist"
     URL: ClassVar[str] = "https://storage.googleapis.com/cvdf-datasets/mnist/"
     CLASS_NAMES: ClassVar[tuple[str, ...]] = tuple("0123456789")
-    FILES: ClassVar[dict[Split, tuple[RemoteFile, RemoteFile]]] = {
-        "train": (
-            RemoteFile(
-                "train-images-idx3-ubyte",
-                47_040_016,
-                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            ),
-            RemoteFile(
-                "train-labels-idx1-ubyte", 60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
-            ),
-        ),
-        "test": (
-            RemoteFile(
-                "t10k-images-idx3-ubyte", 7_840_016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
-            ),
-            RemoteFile(
-                "t10k-labels-idx1-ubyte", 10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
-            ),
-        ),
-    }
+    FILES: ClassVar[dict[Split, tuple[RemoteFile, RemoteFile]]] = _files_of(
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    )
 
     def __init__(self, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
         self.images = images
@@ -124,6 +125,9 @@ class MnistDataset(Dataset[MnistItem]):
         return len(self.labels)
 
 
+_CLOTHES: Final = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
+
+
 class FashionMnistDataset(MnistDataset):
     """Clothing, in the files and shapes of MNIST.  H. Xiao, K. Rasul, R. Vollgraf, Zalando SE, MIT licence.
 
@@ -133,38 +137,13 @@ class FashionMnistDataset(MnistDataset):
     NAME: ClassVar[str] = "fashion-mnist"
     # the authors' own address has no https; the bytes are compared with their checksum either way
     URL: ClassVar[str] = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-    CLASS_NAMES: ClassVar[tuple[str, ...]] = (
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
+    CLASS_NAMES: ClassVar[tuple[str, ...]] = tuple(_CLOTHES.split(","))
+    FILES: ClassVar[dict[Split, tuple[RemoteFile, RemoteFile]]] = _files_of(
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     )
-    FILES: ClassVar[dict[Split, tuple[RemoteFile, RemoteFile]]] = {
-        "train": (
-            RemoteFile(
-                "train-images-idx3-ubyte",
-                47_040_016,
-                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            ),
-            RemoteFile(
-                "train-labels-idx1-ubyte", 60_008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"
-            ),
-        ),
-        "test": (
-            RemoteFile(
-                "t10k-images-idx3-ubyte", 7_840_016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"
-            ),
-            RemoteFile(
-                "t10k-labels-idx1-ubyte", 10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"
-            ),
-        ),
-    }
 
 
 def _require_fit(images: NDArray[np.generic], labels: NDArray[np.generic], files: str) -> None:
