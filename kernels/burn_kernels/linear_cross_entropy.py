@@ -17,7 +17,7 @@ divided by their count last, so that small gradients keep their digits; other ty
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
@@ -41,7 +41,7 @@ from burn_kernels.cublaslt import Problem as Product
 from burn_kernels.cublaslt_choice import best
 from burn_kernels.errors import KernelShapeError
 from burn_kernels.launch import Machine, ceil_div, check, describe, machine_of, recorded, wide_type
-from burn_kernels.operators import Operator, like, nothing
+from burn_kernels.operators import Operator, like, nothing, present, second
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -441,6 +441,88 @@ def _draw_call(draw: Draw) -> tuple[Any, ...]:
     return x, w, bias, *options, options[2] != "none", ""
 
 
+# -- operators ---------------------------------------------------------------------------------------
+_NAMES = "weight reduction smoothing ignore_index z_loss"
+_ACCUMULATE = {"": None, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def _run(*inputs: Any, gradients: bool, accumulate: str, **options: Any) -> tuple[torch.Tensor | None, ...]:
+    if not gradients:
+        return (forward(*inputs, **options),)
+    *results, db = forward_with_gradient(*inputs, **options, accumulate=_ACCUMULATE[accumulate])
+    return *results, present("linear_cross_entropy", inputs[3], db)
+
+
+def _run_plain(*inputs: Any, gradients: bool, accumulate: str, **options: Any) -> tuple[torch.Tensor | None, ...]:
+    loss = reference(*inputs, **options)
+    return loss, *(reference_backward(torch.ones_like(loss), *inputs, **options) if gradients else ())
+
+
+def _run_back(back: Any, *inputs: Any, accumulate: str, **options: Any) -> tuple[torch.Tensor | None, ...]:
+    more = {"accumulate": _ACCUMULATE[accumulate]} if back is backward else {}
+    *results, db = back(*inputs, **options, **more)
+    return *results, present("linear_cross_entropy backward", inputs[4], db)
+
+
+def _pass_back(saved: Mapping[str, Any], dloss: torch.Tensor, *_: object) -> tuple[torch.Tensor | None, ...]:
+    """The gradients: those of the forward by dloss, or the backward's if a graph of the gradients is asked for."""
+    if not saved["gradients"] or torch.is_grad_enabled():
+        names = ("x", "w", "b", "targets", *_NAMES.split(), "accumulate")
+        dx, dw, db = torch.ops.burn_kernels.linear_cross_entropy_backward(dloss, *map(saved.__getitem__, names))
+    else:
+        # gradients that nothing reads again are scaled in place: dw may be as large as all else together.  Tensors
+        # of a type of their own are those of a trace, in which the operator's outputs may be outputs too
+        scale = torch.mul if type(dloss) is not torch.Tensor or _keeps_graph() else torch.Tensor.mul_
+        grads = (saved["dx"], saved["dw"], saved["db"])
+        dx, dw, db = (scale(grad, dloss.to(wide_type(grad.dtype))) for grad in grads)
+    return dx, dw, None if saved["b"] is None else db
+
+
+def _keeps_graph() -> bool:
+    ask = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return ask is None or bool(ask())
+
+
+def _pass_back_twice(saved: Mapping[str, Any], *upstream: torch.Tensor | None) -> list[torch.Tensor | None]:
+    def loss(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+        return _twin(x, w, saved["targets"], b, **{name: saved[name] for name in _NAMES.split()})
+
+    return second(loss, saved["dloss"], (saved["x"], saved["w"], saved["b"]), upstream)
+
+
+def _twin_of_operator(*inputs: Any, gradients: bool, accumulate: str, **options: Any) -> torch.Tensor:
+    return _twin(*inputs, **options)
+
+
+LOSS = Operator(
+    schema=f"linear_cross_entropy(Tensor x, Tensor w, Tensor? b, Tensor targets, {OPTIONS}, bool gradients,"
+    " str accumulate) -> (Tensor, Tensor, Tensor, Tensor)",
+    inputs="x w targets b",
+    forward=_run,
+    reference=_run_plain,
+    fake=_fake,
+    results="loss dx dw db",
+    gradients="x w b",
+    # the inputs too, for a second derivative; they are alive anyway
+    saved=f"x w b targets {_NAMES} gradients accumulate dx dw db",
+    spares=lambda known: () if known["gradients"] else ("dx", "dw", "db"),
+    twin=_twin_of_operator,
+    rule=_pass_back,
+)
+LOSS_BACKWARD = Operator(
+    schema=f"linear_cross_entropy_backward(Tensor dloss, Tensor x, Tensor w, Tensor? b, Tensor targets, {OPTIONS},"
+    " str accumulate) -> (Tensor, Tensor, Tensor)",
+    inputs="dloss x w targets b",
+    forward=functools.partial(_run_back, backward),
+    reference=functools.partial(_run_back, reference_backward),
+    fake=lambda dloss, x, w, b, *_: (like(x), like(w), nothing(x) if b is None else like(b)),
+    results="dx dw db",
+    carries=3,
+    gradients="dloss x w b",
+    saved=f"dloss x w b targets {_NAMES}",
+    rule=_pass_back_twice,
+)
+
 SPEC = register(
     KernelSpec(
         name="linear_cross_entropy",
@@ -453,17 +535,6 @@ SPEC = register(
         flops=flops,
         problems=_problems,
         draw_call=_draw_call,
-        operators=(
-            Operator(
-                schema=f"linear_cross_entropy(Tensor x, Tensor w, Tensor? b, Tensor targets, {OPTIONS}, bool gradients,"
-                " str accumulate) -> (Tensor, Tensor, Tensor, Tensor)",
-                inputs="x w targets b",
-                fake=_fake,
-                results="loss dx dw db",
-                gradients="x w b",
-                options=lambda known: {n: x for n, x in known.items() if n not in ("gradients", "accumulate")},
-                by_hand=True,
-            ),
-        ),
+        operators=(LOSS, LOSS_BACKWARD),
     )
 )

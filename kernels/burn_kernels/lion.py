@@ -35,7 +35,7 @@ from burn_kernels.optimizer import (
 from burn_kernels.optimizer.configs import Config, candidates, default, step_tunable
 from burn_kernels.optimizer.references import draw_step
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
-from burn_kernels.tensor_table import Table, Tensors, table
+from burn_kernels.tensor_table import Table, Tensors, step_operator, table
 
 __all__ = ["Config", "candidates", "default", "lion", "lion_", "lion_reference"]
 
@@ -216,6 +216,7 @@ SPEC = register(
         problems=_problems,
         large=lambda draw: [Problem(tuple([draw.normal(100, 331)] for _ in range(3)), {"lr": 1e-2})],
         draw_call=functools.partial(draw_step, 1),
+        step=step_operator("lion_(float lr, float beta1, float beta2, float decay)", "means", lion_, lion_reference),
         dtypes=(torch.float32, *HALVES),
         limits="contiguous tensors in a table; float64 on a GPU",
     )

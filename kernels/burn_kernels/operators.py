@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +14,7 @@ import torch
 from burn_kernels.errors import KernelArgumentError, KernelDeviceError
 from burn_kernels.launch import describe
 
-__all__ = ["Operator", "as_given", "leaf", "like", "nothing", "numbers_of"]
-
-
-def as_given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of an operator, which its functions take under the same names."""
-    return options
+__all__ = ["Operator", "leaf", "like", "nothing", "numbers_of", "present", "second"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +33,16 @@ class Operator:
     """(*arguments) -> results that hold nothing."""
     results: str = "y"
     """The names of the results."""
-    carries: Callable[..., int] = lambda *arguments: 1
-    """(*arguments) -> the number of results, the first ones, that carry gradients."""
+    carries: Callable[..., int] | int = 1
+    """The number of results, the first ones, that carry gradients, or (*arguments) -> that number."""
     gradients: str = ""
     """The names of the inputs that have gradients."""
     saved: str = ""
     """The names of what the backward keeps and takes after dy: arguments and results.
 
     `needs` stands for a list that tells which of `gradients` are asked for, `x_gradient` for the entry of x alone."""
+    spares: Callable[[Mapping[str, Any]], Collection[str]] | None = None
+    """(arguments and results by name) -> the names in `saved` that this call does not keep: `rule` finds None there."""
     forward: Callable[..., Any] | None = None
     reference: Callable[..., Any] | None = None
     gradient: Callable[..., Any] | None = None
@@ -54,9 +52,9 @@ class Operator:
     """(*inputs, **options) -> the first result, in plain torch, for the second gradient."""
     recall: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda saved: {}
     """(saved by name) -> arguments of `twin` that are not saved and follow from what is."""
-    rule: Callable[..., tuple[Any, ...]] | None = None
+    rule: Callable[..., Sequence[object]] | None = None
     """(saved by name, *upstream) -> the gradients, by operators that have gradients: instead of a backward operator."""
-    facts: Callable[..., Any] = lambda *arguments: None
+    facts: Callable[..., Any] | None = None
     """(*arguments) -> what `rule` finds under the name "facts"."""
     backward: str = ""
     """The name of the backward operator, if it is not the forward's with `_backward` behind it."""
@@ -64,8 +62,8 @@ class Operator:
     """The name of the upstream gradient in the backward's schema."""
     by_reference: bool = False
     """Whether the second gradient differentiates `reference_gradient`, for results from which no input follows."""
-    options: Callable[[dict[str, Any]], dict[str, Any]] = as_given
-    """(arguments by name) -> the options of the functions."""
+    options: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """(arguments by name) -> the options of the functions; None if those have the same names."""
     room: Callable[[torch.Tensor], torch.Tensor] | None = None
     """(x) -> memory that lies as results of x do: results that carry gradients, and the gradients of `laid`.
 
@@ -74,8 +72,6 @@ class Operator:
     """The names of the inputs whose gradients lie as `room` makes them."""
     absent: torch.dtype | None = None
     """The type of the empty tensor that stands for a result that is absent; None for the type of the first input."""
-    by_hand: bool = False
-    """Whether code in `burn_kernels.torch` defines it: its gradient is more than this can say."""
     images: bool = False
     """Whether its first argument is images."""
     drops_unseeded: bool = False
@@ -118,18 +114,23 @@ class Operator:
         return self.backward or f"{self.name}_backward"
 
     def kinds(self) -> dict[str, str]:
-        """The types of arguments, results and of what the backward is told by name."""
-        told = {name: "bool[]" if name == "needs" else "bool" for name in self.saved.split()}
-        return told | dict.fromkeys(self.result_names, "Tensor") | self.arguments()
+        """The types of arguments, results and of the flags that the backward takes, by name."""
+        flags = {name: "bool[]" if name == "needs" else "bool" for name in self.saved.split()}
+        return flags | dict.fromkeys(self.result_names, "Tensor") | self.arguments()
+
+    def carried(self, *arguments: object) -> int:
+        """The number of results of a call that carry gradients."""
+        return self.carries if isinstance(self.carries, int) else self.carries(*arguments)
 
     def call_of(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
-        """Inputs, results and options of values by name; what is not there is None, or no option.
+        """Inputs, results and options of values by name; an absent one is None, or no option.
 
         Without a seed nothing is dropped, but for operators that say so.
         """
+        # by `map`: a comprehension is one call more, of the calls that a launch costs
         options = dict(values)
-        inputs = tuple([options.pop(name, None) for name in self.input_names])
-        results = tuple([options.pop(name, None) for name in self.result_names])
+        inputs = tuple(map(options.pop, self.input_names, itertools.repeat(None)))
+        results = tuple(map(options.pop, self.result_names, itertools.repeat(None)))
         if "seed" in options:
             seed = options.pop("seed")
             if seed is None and "Tensor seed" in self.schema:
@@ -145,7 +146,7 @@ class Operator:
                 options["key"] = options["stream"] = 0
                 if not self.drops_unseeded:
                     options["prob"] = 0.0
-        return inputs, results, self.options(options)
+        return inputs, results, options if self.options is None else self.options(options)
 
 
 def numbers_of(op: str, seed: torch.Tensor) -> tuple[int, int]:
@@ -177,3 +178,40 @@ def leaf(x: torch.Tensor) -> torch.Tensor:
     Not x itself: an upstream gradient may come from an input, and its derivative would come along.
     """
     return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+
+
+def present(op: str, given: torch.Tensor | None, grad: torch.Tensor | None) -> torch.Tensor | None:
+    """The gradient of an input that may be absent; raises RuntimeError if one is missing."""
+    if given is not None and grad is None:
+        raise RuntimeError(f"{op}: the launcher returned no gradient for an input that has one")
+    return None if given is None else grad
+
+
+def second(
+    twin: Callable[..., Any],
+    dy: torch.Tensor | Sequence[torch.Tensor | None],
+    inputs: Sequence[torch.Tensor | None],
+    upstream: Sequence[torch.Tensor | None],
+) -> list[torch.Tensor | None]:
+    """The gradients of dy and the inputs from those of the inputs' gradients, through plain torch.
+
+    Where `twin` gives several outputs, `dy` holds as many, None for those that have no upstream gradient.
+    """
+    again = torch.is_grad_enabled()
+    upstream_of_outputs = [dy] if isinstance(dy, torch.Tensor) else list(dy)
+    with torch.enable_grad():
+        dys, leaves = ([None if x is None else leaf(x) for x in group] for group in (upstream_of_outputs, inputs))
+        there = [x for x in leaves if x is not None]
+        outputs = twin(*leaves)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        asked = [(y, d.to(y.dtype)) for y, d in zip(outputs, dys, strict=True) if d is not None]
+        grads = iter(torch.autograd.grad([y for y, _ in asked], there, [d for _, d in asked], create_graph=True))
+        firsts = [None if x is None else next(grads) for x in leaves]
+        pairs = [(f, u) for f, u in zip(firsts, upstream, strict=True) if f is not None and u is not None]
+        pairs = [(f, u) for f, u in pairs if f.requires_grad]
+        if not pairs:
+            return [None] * (len(dys) + len(leaves))
+        every = [x for x in (*dys, *leaves) if x is not None]
+        results, weights = zip(*pairs, strict=True)
+        answers = iter(torch.autograd.grad(results, every, weights, create_graph=again, allow_unused=True))
+        return [None if x is None else next(answers) for x in (*dys, *leaves)]

@@ -166,6 +166,8 @@ class KernelSpec:
     """(*inputs, **options) -> how large the numbers are whose difference an output may be; see `verify.compare`."""
     operators: tuple[Operator, ...] = ()
     """The operators of PyTorch that it gives; specs may share one."""
+    step: Operator | None = None
+    """The operator of PyTorch that does in place what an optimizer's step does; specs may share one."""
     large: Callable[[Draw], Iterable[Problem]] | None = None
     """Problems large enough that errors average, for the rule of errors and for a GPU."""
     rows: tuple[Row, ...] = ()

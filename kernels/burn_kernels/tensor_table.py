@@ -6,20 +6,24 @@ A row a chunk: its length, and the addresses of the chunk in each tensor that be
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
 from burn_kernels.launch import check
+from burn_kernels.operators import Operator
 
-__all__ = ["CHUNK", "Table", "Tensors", "staging_for", "table"]
+__all__ = ["CHUNK", "Table", "Tensors", "staging_for", "step_operator", "table"]
 
 CHUNK = 8_192
 """Elements of a chunk: large enough that its table row is nothing beside it, small enough to spread few tensors."""
 
 Tensors = Sequence[torch.Tensor]
+Group = list[torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -131,3 +135,71 @@ def _groups(op: str, **named: Tensors) -> list[list[torch.Tensor]]:
         here = {f"{name}[{index}]": group[index] for name, group in groups.items()}
         check(op, {**here, "params[0]": groups["params"][0]}, dict.fromkeys(here, param.shape), alike=[])
     return list(groups.values())
+
+
+# -- operators ---------------------------------------------------------------------------------------
+_TABLES: OrderedDict[tuple[Any, ...], tuple[torch.Tensor, bool]] = OrderedDict()
+_MOST_TABLES = 32
+
+
+def step_operator(
+    schema: str, states: str, step: Callable[..., None], reference: Callable[..., Sequence[Tensors]]
+) -> Operator:
+    """The operator of PyTorch that does a step in place: parameters and states, and copies of the new parameters.
+
+    schema     its arguments after the lists of tensors
+    states     the names of the states
+    step       (table, clip=, **options), by kernels
+    reference  (params, grads, *states, clip=, **options) -> the new parameters and states
+    """
+
+    def run(params: Group, grads: Group, *others: Any, **options: Any) -> None:
+        *groups, copies, clip = others
+        present = [group for group in groups if group or not params]  # without momentum SGD keeps no state
+        step(_recall_table(params, grads, present, copies), clip=clip, **options)
+
+    def run_plain(params: Tensors, grads: Tensors, *others: Any, **options: Any) -> None:
+        *groups, copies, clip = others
+        optional = [group if group or not params else None for group in groups]
+        new = reference(params, grads, *optional, clip=clip, **options)
+        pairs = [*zip((params, *groups), new, strict=True), *([(copies, new[0])] if copies else [])]
+        for group, values in pairs:
+            for x, value in zip(group, values, strict=True):
+                x.copy_(value)
+
+    def pair_betas(known: dict[str, Any]) -> dict[str, Any]:
+        if "beta1" in known:
+            known["betas"] = known.pop("beta1"), known.pop("beta2")
+        return known
+
+    name, _, options = schema.partition("(")
+    lists = ", ".join(
+        f"Tensor({letter}!)[] {group}" for letter, group in zip("bcd", (*states.split(), "copies"), strict=False)
+    )
+    return Operator(
+        schema=f"{name}(Tensor(a!)[] params, Tensor[] grads, {lists}, Tensor? clip, {options} -> ()",
+        inputs=f"params grads {states} copies clip",
+        results="",
+        forward=run,
+        reference=run_plain,
+        fake=lambda *_: None,
+        options=pair_betas,
+    )
+
+
+def _recall_table(params: Group, grads: Group, states: Sequence[Group], copies: Group) -> Table:
+    """The table of these tensors; their addresses are on the device already if they lay there lately.
+
+    Only addresses are kept, not tensors: gradients that are set to None give their memory back.
+    """
+    groups = [params, grads, *states, *([copies] if copies else [])]
+    key = tuple(tuple((x.data_ptr(), x.numel(), x.dtype, x.get_device()) for x in group) for group in groups)
+    parts = _TABLES.get(key)
+    if parts is None:
+        new = table(params, grads, *states, copies=copies or None, in_place=True)
+        _TABLES[key] = new.chunks, new.aligned
+        if len(_TABLES) > _MOST_TABLES:
+            _TABLES.popitem(last=False)
+        return new
+    _TABLES.move_to_end(key)
+    return Table((params, grads, *states), (params, *states), copies or None, *parts)

@@ -45,9 +45,9 @@ from burn_kernels.matmul.launch_backward import (
     backward_default,
     slope_and_bias,
 )
+from burn_kernels.matmul.operators import layer_operators
 from burn_kernels.matmul.references import KINDS, keeps, reference, reference_backward, reference_kept, rows_in
 from burn_kernels.matmul.ways import Layer, Outputs, in_tf32, place, product
-from burn_kernels.operators import Operator, nothing
 from burn_kernels.spec import drop_absent, large_rows, register_kernel
 
 __all__ = [
@@ -245,13 +245,6 @@ def _gradient(back: Any, dy: torch.Tensor, inputs: Any, outputs: Any, *, kind: s
     return dx, dw, db, None if residual is None else dy
 
 
-def _fake(
-    x: torch.Tensor, w: torch.Tensor, b: object, residual: object, kind: str, gradients: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    shape, held = (*x.shape[:-1], w.shape[0]), gradients and keeps(kind, residual=residual is not None) == "z"
-    return x.new_empty(shape), x.new_empty(shape) if held else nothing(x)
-
-
 SPEC = register_kernel(
     drop_absent(forward_kept),
     backward,
@@ -263,16 +256,5 @@ SPEC = register_kernel(
     problems=problems.problems,
     large=large_rows(problems.large),
     draw_call=problems.draw_call,
-    operators=[
-        Operator(
-            schema="linear(Tensor x, Tensor w, Tensor? b, Tensor? residual, str kind, bool gradients)"
-            " -> (Tensor, Tensor)",
-            inputs="x w b residual",
-            fake=_fake,
-            results="y kept",
-            gradients="x w b residual",
-            options=lambda known: {"kind": known["kind"]},
-            by_hand=True,
-        )
-    ],
+    operators=layer_operators(forward, forward_kept),
 )

@@ -44,7 +44,7 @@ from burn_kernels.optimizer.references import (
 )
 from burn_kernels.random import held
 from burn_kernels.spec import KernelSpec, register
-from burn_kernels.tensor_table import CHUNK, Table, Tensors, staging_for, table
+from burn_kernels.tensor_table import CHUNK, Table, Tensors, staging_for, step_operator, table
 
 __all__ = [
     "CHUNK",
@@ -496,6 +496,12 @@ SPEC = register(
         problems=adamw_problems,
         large=large_adamw,
         draw_call=draw_adamw,
+        step=step_operator(
+            "adamw_(float lr, int step, float beta1, float beta2, float eps, float decay, bool coupled)",
+            "means squares",
+            adamw_,
+            adamw_reference,
+        ),
         dtypes=(torch.float32, *HALVES),
         limits="contiguous tensors in a table; float64 on a GPU",
     )
@@ -520,6 +526,12 @@ SGD_SPEC = register(
         problems=sgd_problems,
         large=large_sgd,
         draw_call=draw_sgd,
+        step=step_operator(
+            "sgd_(float lr, float momentum, float share, float decay, bool nesterov)",
+            "velocities",
+            sgd_,
+            sgd_reference,
+        ),
         dtypes=(torch.float32, *HALVES),
         limits="contiguous tensors in a table; float64 on a GPU",
     )

@@ -31,12 +31,11 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
-from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, next_power, rows_key, rows_of, wide_type
+from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, next_power, rows_key, rows_of
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.norm import Config, _scale
 from burn_kernels.norm.launch_backward import BackwardConfig
 from burn_kernels.norm.references import MAX_TILE_COLS, PARTS, weights
-from burn_kernels.operators import Operator, like
 from burn_kernels.prims import inverse_root, quotient
 from burn_kernels.random import Number
 from burn_kernels.residual_norm.launch_backward import (
@@ -45,6 +44,7 @@ from burn_kernels.residual_norm.launch_backward import (
     layer_norm_backward,
     rms_norm_backward,
 )
+from burn_kernels.residual_norm.operators import norm_operators
 from burn_kernels.residual_norm.references import (
     Drop,
     check_dropout,
@@ -359,10 +359,6 @@ def _twin(norm_of: Callable[..., torch.Tensor], *inputs: Any, eps: float = 1e-5,
     return norm_of(s, s.shape[-1:], *scales, eps), s
 
 
-def _statistics(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty((*x.shape[:-1], 1), dtype=wide_type(x.dtype), device=x.device)
-
-
 def _large(count: int, draw: Draw, x: torch.Tensor) -> Iterator[Problem]:
     scales = (draw.normal(x.shape[1], mean=1.0), draw.normal(x.shape[1]))[:count]
     for options in ({}, {"prob": 0.1, "key": 5, "stream": 6}):
@@ -373,21 +369,6 @@ def _draw_call(count: int, draw: Draw) -> tuple[Any, ...]:
     cols = draw.width()
     x, vectors, prob = draw.rows(cols), draw.vectors(cols, count), (0.0, 0.3)[draw.integer(0, 2)]
     return x, draw.normal(*x.shape), *vectors, 1e-5, prob, draw.seed() if prob else None
-
-
-def _operator(name: str, *, centred: bool) -> Operator:
-    count = 2 if centred else 1
-    return Operator(
-        schema=f"{name}(Tensor x, Tensor residual, {'Tensor? w, Tensor? b' if centred else 'Tensor? w'}, float eps,"
-        f" float prob, Tensor? seed) -> (Tensor, Tensor{', Tensor' * count})",
-        inputs="x residual w b" if centred else "x residual w",
-        fake=lambda x, *_: (like(x), like(x), *(_statistics(x) for _ in range(count))),
-        results="y s mean rstd" if centred else "y s rstd",
-        carries=lambda *_: 2,
-        gradients="x residual w b" if centred else "x residual w",
-        by_hand=True,
-        far="x residual",
-    )
 
 
 def _gradient(centred: bool, back: Any, dy: Any, inputs: Any, outputs: Any, eps: float = 1e-5, **options: Any) -> Any:
@@ -410,5 +391,5 @@ for _run, _back, _norm, _centred in (
         problems=functools.partial(_problems, centred=_centred),
         large=large_rows(functools.partial(_large, 2 if _centred else 1)),
         draw_call=functools.partial(_draw_call, 2 if _centred else 1),
-        operators=[_operator(_run.op, centred=_centred)],
+        operators=norm_operators(_run.op, _back, _norm),
     )

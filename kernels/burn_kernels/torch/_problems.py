@@ -262,7 +262,7 @@ def _adapter(op: Operator, spec: KernelSpec) -> Adapter:
         floor=FLOORS.get(op.name, lambda args, dy: 0.0),
         size=functools.partial(_size, op, spec),
         far=far,
-        outputs=lambda args: op.carries(*args),
+        outputs=lambda args: op.carried(*args),
         run=lambda args: _call(op, op.forward or spec.forward, args) if of_lists else None,
         verify=functools.partial(_verify, spec, names) if of_lists else None,
     )

@@ -17,8 +17,6 @@ from torch.nn import functional as F
 from burn_kernels.channel_norm.layout import PLAIN
 from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import describe
-from burn_kernels.torch import linear as _linear  # noqa: F401  # registers its operators
-from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
 from burn_kernels.torch.attending import attention, attention_packed, scaled_dot_product_attention
 from burn_kernels.torch.defining import note_fallback
 from burn_kernels.torch.reductions import amax, amin, argmax, argmin, logsumexp, mean, sum, var

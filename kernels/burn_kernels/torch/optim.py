@@ -21,7 +21,6 @@ from torch._compile import _disable_dynamo
 
 from burn_kernels.arguments import checked
 from burn_kernels.errors import KernelArgumentError
-from burn_kernels.torch import steps as _steps  # noqa: F401  # registers adamw_, sgd_, lion_
 from burn_kernels.torch.tables import get_total_norm
 
 __all__ = ["SGD", "Adam", "AdamW", "Lion"]

@@ -1,19 +1,31 @@
-"""Defines the operators that families declare: `register_operators` walks the registry of kernels."""
+"""Defines the operators that families declare as `torch.ops.burn_kernels.<name>`; `register_operators` defines all.
+
+Each has a fake implementation (so that torch.compile and torch.export trace it as one call), a gradient, which is an
+operator too, and where torch's own operator has one an autocast rule.  The gradient of a gradient is taken through
+plain torch.  On a CPU, and past the limit of a kernel, the reference computes; the second is counted and said.
+
+Operators return tensors of their own, never a view of an input, and write to no input; the steps of optimizers do,
+whose names end in `_` and whose schemas say what they write.
+"""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
-from burn_kernels.operators import Operator, as_given, leaf, like, nothing
+from burn_kernels.errors import KernelArgumentError, KernelLimitError
+from burn_kernels.operators import Operator, leaf, like, nothing, second
 from burn_kernels.spec import REGISTRY
-from burn_kernels.torch.defining import define, differentiate, in_float32, or_reference, second
+from burn_kernels.torch.defining import note_limit
 
 __all__ = ["Definition", "register_operators"]
 
+_LIBRARY = torch.library.Library("burn_kernels", "DEF")
 _DEFINED: dict[str, Definition] = {}
 _BACKWARDS: dict[str, Any] = {}
 """Backward operators by name: operators may share one."""
@@ -22,9 +34,39 @@ _BACKWARDS: dict[str, Any] = {}
 def register_operators() -> None:
     """Defines the operators of every registered kernel, those of a new one too."""
     for spec in REGISTRY.values():
-        for op in spec.complete_operators():
-            if op.name not in _DEFINED and not op.by_hand:
+        for op in [*spec.complete_operators(), *([] if spec.step is None else [spec.step])]:
+            if op.name not in _DEFINED:
                 _DEFINED[op.name] = Definition(op)
+
+
+def define(schema: str, run: Callable[..., object], fake: Callable[..., object]) -> Any:
+    """Defines an operator for all devices; `fake` makes results that have a shape and hold nothing."""
+    name = _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,)).split("::")[-1]
+
+    @functools.wraps(fake)
+    def fake_backward_alone(*arguments: object) -> object:
+        refuse_tangents(name)
+        return fake(*arguments)
+
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"burn_kernels::{name}", fake_backward_alone, lib=_LIBRARY)
+    return getattr(torch.ops.burn_kernels, name).default
+
+
+def refuse_tangents(name: str) -> None:
+    """Raises while torch differentiates forward: torch would leave the tangents out without a word."""
+    if forward_ad._current_level >= 0:
+        raise KernelArgumentError(
+            f"{name}: no rule for forward-mode differentiation",
+            given="a call within torch.func.jvp, torch.func.jacfwd or torch.autograd.forward_ad",
+            expected="gradients of any order by torch.autograd",
+            mend="take torch's own operation there: burn_kernels.torch.unpatch(model)",
+        )
+
+
+def differentiate(op: Any, setup: Callable[..., None], backward: Callable[..., Any]) -> None:
+    """Gives an operator its gradient: `setup(ctx, inputs, output)` and `backward(ctx, *grads)` as torch has them."""
+    torch.library.register_autograd(op._name, backward, setup_context=setup, lib=_LIBRARY)
 
 
 class Kept:
@@ -33,24 +75,25 @@ class Kept:
     Places are worked out once: an operator that differentiates keeps values in each of its calls.
     """
 
-    def __init__(self, names: list[str], given: list[str], kinds: Mapping[str, str]) -> None:
-        there = [name for name in names if name in given]
+    def __init__(self, op: Operator, names: list[str], values: list[str]) -> None:
+        kinds, there = {op.upstream: "Tensor", **op.kinds()}, [name for name in names if name in values]
         self.lacks_needs = len(there) < len(names)
         """The backward takes what only its own call knows, too: the gradients that are asked for."""
-        self.tensors = [name for name in there if kinds.get(name, "Tensor").startswith("Tensor")]
+        self.tensors = [name for name in there if kinds.get(name, "").startswith("Tensor")]
         self.others = [name for name in there if name not in self.tensors]
-        self.tensors_at = [given.index(name) for name in self.tensors]
-        self.others_at = [given.index(name) for name in self.others]
+        self.tensors_at = [values.index(name) for name in self.tensors]
+        self.others_at = [values.index(name) for name in self.others]
         self.lists = any(kinds.get(name) == "Tensor[]" for name in self.tensors)
 
-    def keep(self, ctx: Any, values: tuple[object, ...]) -> None:
+    def keep(self, ctx: Any, values: Sequence[object]) -> None:
         """Keeps what is named of all values."""
-        tensors = [values[at] for at in self.tensors_at]
+        ctx.set_materialize_grads(False)
+        tensors = [*map(values.__getitem__, self.tensors_at)]
         if self.lists:
             ctx.counts = [len(x) if isinstance(x, list) else None for x in tensors]
             tensors = [x for value in tensors for x in (value if isinstance(value, list) else [value])]
         ctx.save_for_backward(*tensors)
-        ctx.others = [values[at] for at in self.others_at]
+        ctx.others = [*map(values.__getitem__, self.others_at)]
 
     def values_of(self, ctx: Any) -> dict[str, Any]:
         """The values that `keep` kept; a list is a tuple."""
@@ -64,60 +107,72 @@ class Kept:
 
 
 class Definition:
-    """An operator with its backward operator and the gradients of both, defined in torch's library."""
+    """An operator with its backward operator and the gradients of both, defined in torch's library.
+
+    Its calls are part of what each launch costs the host: they make no function calls that a loop can spare.
+    """
 
     def __init__(self, op: Operator) -> None:
         self.op = op
-        self.names, self.results = list(op.arguments()), op.result_names
+        kinds = op.arguments()
+        self.names, self.results = list(kinds), op.result_names
         self.saved, self.graded, self.laid = op.saved.split(), op.gradients.split(), op.laid.split()
-        self.kinds = op.kinds()
         self.count = len(op.input_names)
         self.others = self.names[self.count :]
-        self.straight = (
-            self.names[: self.count] == op.input_names and "seed" not in self.names and op.options is as_given
-        )
+        self.straight = self.names[: self.count] == op.input_names and "seed" not in kinds and op.options is None
         self.graded_at = [self.names.index(name) for name in self.graded]
         self.need_names = [f"{name}_gradient" for name in self.graded]
-        self.forward_keeps = Kept(self.saved, [*self.names, *self.results], self.kinds)
-        self.backward_keeps = Kept([op.upstream, *self.saved], [op.upstream, *self.saved], self.kinds)
-        self.launch = or_reference(op.name.replace("_backward", " backward"), *op.launchers())
+        self.title = op.name.replace("_backward", " backward")
+        self.launch, self.reference = op.launchers()
         forward = define(op.schema, self.run, op.fake)
-        if op.rule is not None:
-            differentiate(forward, self.keep_forward, self.follow_rule)
-        elif op.gradients:
-            self.backward_title = f"{op.backward_name.removesuffix('_backward')} backward"
-            self.launch_backward = or_reference(self.backward_title, *op.launchers(backward=True))
-            if op.backward_name not in _BACKWARDS:
-                _BACKWARDS[op.backward_name] = self.define_backward()
-            self.backward = _BACKWARDS[op.backward_name]
-            differentiate(forward, self.keep_forward, self.gradient)
-        in_float32(forward, *op.autocast)
+        if op.gradients:
+            facts = ["facts"] if op.facts is not None else []
+            self.forward_keeps = Kept(op, [*self.saved, *facts], [*self.names, *self.results, *facts])
+            asks = self.forward_keeps.lacks_needs
+            self.always = not asks and "Tensor?" not in [kinds[n] for n in self.graded if n in self.saved]
+            """Whether each gradient is computed in each call."""
+            differentiate(forward, self.keep_forward, self.gradient if op.rule is None else self.follow_rule)
+            if op.rule is None:
+                self.backward_title = f"{op.backward_name.removesuffix('_backward')} backward"
+                self.launch_backward, self.reference_backward = op.launchers(backward=True)
+                self.backward_keeps = Kept(op, [op.upstream, *self.saved], [op.upstream, *self.saved])
+                if op.backward_name not in _BACKWARDS:
+                    _BACKWARDS[op.backward_name] = self.define_backward()
+                self.backward = _BACKWARDS[op.backward_name]
+        # as torch's own: these sum many numbers, and autocast hands them over in float32, on a CPU the losses alone
+        for device in op.autocast:
+            torch.library.register_autocast(forward._name, device, torch.float32, lib=_LIBRARY)
 
     # -- forward ---------------------------------------------------------------------------------------
     def run(self, *arguments: Any) -> object:
         """The results of the launcher, or of the reference past its limits, laid as the fake says."""
+        if forward_ad._current_level >= 0:
+            refuse_tangents(self.op.name)
         if self.straight:
-            values = self.launch(
-                *arguments[: self.count], **dict(zip(self.others, arguments[self.count :], strict=True))
-            )
+            inputs, options = arguments[: self.count], dict(zip(self.others, arguments[self.count :], strict=True))
         else:
             inputs, _, options = self.op.call_of(dict(zip(self.names, arguments, strict=True)))
+        try:
             values = self.launch(*inputs, **options)
+        except KernelLimitError as error:
+            note_limit(self.title, error)
+            values = self.reference(*inputs, **options)
+        room = self.op.room
         if len(self.results) == 1:
-            return self.place(values, arguments[0] if self.op.room is not None else None)
-        values += (None,) * (len(self.results) - len(values))
-        carries = self.op.carries(*arguments)
-        return tuple(
-            nothing(arguments[0], self.op.absent)
-            if y is None
-            else self.place(y, arguments[number] if number < carries else None)
-            for number, y in enumerate(values)
-        )
+            return values.contiguous() if room is None else self.place(values, arguments[0])
+        if not self.results:
+            return None
+        answers, carried = [], 0 if room is None else self.op.carried(*arguments)
+        for number in range(len(self.results)):
+            y = values[number] if number < len(values) else None
+            if y is None:
+                y = nothing(arguments[0], self.op.absent)
+            answers.append(self.place(y, arguments[number]) if number < carried else y.contiguous())
+        return tuple(answers)
 
-    def place(self, y: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
-        """Returns y where its fake lies: as the operator's room for x, or in order."""
-        if self.op.room is None or x is None:
-            return y.contiguous()
+    def place(self, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Returns y where its fake lies: as the operator's room for x."""
+        assert self.op.room is not None
         room = self.op.room(x)
         return y if y.stride() == room.stride() else room.copy_(y)
 
@@ -125,21 +180,32 @@ class Definition:
     def keep_forward(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keeps what the gradient takes."""
         outputs = output if isinstance(output, tuple) else (output,)
-        ctx.mark_non_differentiable(*outputs[self.op.carries(*inputs) :])
-        ctx.set_materialize_grads(False)
-        ctx.facts = self.op.facts(*inputs)
-        self.forward_keeps.keep(ctx, (*inputs, *outputs))
+        if len(outputs) > 1:
+            ctx.mark_non_differentiable(*outputs[self.op.carried(*inputs) :])
+        values: Sequence[object] = (*inputs, *outputs)
+        if self.op.facts is not None:
+            values = (*values, self.op.facts(*inputs))
+        if self.op.spares is not None:
+            named = dict(zip((*self.names, *self.results, "facts"), values, strict=False))
+            values = [*(named | dict.fromkeys(self.op.spares(named))).values()]
+        self.forward_keeps.keep(ctx, values)
 
     # -- gradient --------------------------------------------------------------------------------------
     def follow_rule(self, ctx: Any, *upstream: torch.Tensor | None) -> tuple[object, ...]:
         """The gradients by the operator's own rule."""
         assert self.op.rule is not None
         values = self.forward_keeps.values_of(ctx)
-        if all(dy is None for dy in upstream):
+        for dy in upstream:
+            if dy is not None:
+                break
+        else:
             lists = {name: [None] * len(value) for name, value in values.items() if isinstance(value, tuple)}
             return tuple(lists.get(name) for name in self.names)
-        gradient_of = dict(zip(self.graded, self.op.rule(values | {"facts": ctx.facts}, *upstream), strict=True))
-        return tuple(gradient_of.get(name) for name in self.names)
+        if self.forward_keeps.lacks_needs:
+            self.add_needs(ctx, values)
+        gradients = dict.fromkeys(self.names)
+        gradients.update(zip(self.graded, self.op.rule(values, *upstream), strict=True))
+        return tuple(gradients.values())
 
     def gradient(self, ctx: Any, dy: torch.Tensor | None, *_: object) -> tuple[object, ...]:
         """The gradients by the backward operator."""
@@ -147,72 +213,83 @@ class Definition:
             return (None,) * len(self.names)
         values = self.forward_keeps.values_of(ctx)
         if self.forward_keeps.lacks_needs:
-            needs = [bool(ctx.needs_input_grad[at]) for at in self.graded_at]
-            values["needs"] = needs
-            values.update(zip(self.need_names, needs, strict=True))
-        grads = self.backward(dy, *[values[name] for name in self.saved])
-        gradient_of = dict(zip(self.graded, grads if len(self.graded) > 1 else (grads,), strict=True))
-        wanted = self.wanted(values)
-        return tuple([gradient_of[name] if name in wanted else None for name in self.names])
+            self.add_needs(ctx, values)
+        grads = self.backward(dy, *map(values.__getitem__, self.saved))
+        gradients = dict.fromkeys(self.names)
+        wanted = self.graded if self.always else self.wanted(values)
+        for name, grad in zip(self.graded, grads if len(self.graded) > 1 else (grads,), strict=True):
+            if name in wanted:
+                gradients[name] = grad
+        return tuple(gradients.values())
+
+    def add_needs(self, ctx: Any, values: dict[str, Any]) -> None:
+        """Adds which gradients are asked for."""
+        needs = [*map(ctx.needs_input_grad.__getitem__, self.graded_at)]
+        values["needs"] = needs
+        values.update(zip(self.need_names, needs, strict=True))
 
     def wanted(self, values: Mapping[str, Any]) -> list[str]:
         """The names of the inputs whose gradients the backward computes: those that are there and asked for.
 
         A backward that is not told which gradients are asked for computes all of them.
         """
-        pairs = zip(self.graded, self.need_names, strict=True)
-        there = [name for name, need in pairs if values.get(need, True) and values.get(name, name) is not None]
-        if "needs" not in values:
-            return there
-        return [name for name, needed in zip(self.graded, values["needs"], strict=True) if needed and name in there]
+        names, needs = [], values.get("needs")
+        for number, (name, need) in enumerate(zip(self.graded, self.need_names, strict=True)):
+            there = values.get(need, True) and values.get(name, name) is not None
+            if there and (needs is None or needs[number]):
+                names.append(name)
+        return names
 
     # -- backward operator -----------------------------------------------------------------------------
     def define_backward(self) -> Any:
         """The backward operator, whose own gradient is taken through plain torch."""
-        words = ", ".join(f"{self.kinds[name]} {name}" for name in self.saved)
+        kinds = self.op.kinds()
+        words = ", ".join(f"{kinds[name]} {name}" for name in self.saved)
         outputs = f"({', '.join(['Tensor'] * len(self.graded))})" if len(self.graded) > 1 else "Tensor"
         schema = f"{self.op.backward_name}(Tensor {self.op.upstream}, {words}) -> {outputs}"
         backward = define(schema, self.run_backward, self.fake_backward)
-        differentiate(backward, self.keep_backward, self.second_gradient)
+        differentiate(backward, lambda ctx, inputs, output: self.backward_keeps.keep(ctx, inputs), self.second_gradient)
         return backward
 
-    def run_backward(self, dy: torch.Tensor, *saved: object) -> object:
+    def run_backward(self, dy: torch.Tensor, *saved: Any) -> object:
         """One gradient for each of the operator's `gradients`, an empty tensor where none is wanted."""
+        if forward_ad._current_level >= 0:
+            refuse_tangents(self.op.backward_name)
         values = dict(zip(self.saved, saved, strict=True))
         inputs, results, options = self.op.call_of(values)
-        grads = self.launch_backward(dy, inputs, results, **options)
+        try:
+            grads = self.launch_backward(dy, inputs, results, **options)
+        except KernelLimitError as error:
+            note_limit(self.backward_title, error)
+            grads = self.reference_backward(dy, inputs, results, **options)
         gradient_of = dict(zip(self.op.input_names, grads, strict=False))
-
-        def placed(which: str, x: torch.Tensor) -> torch.Tensor:
-            if gradient_of[which] is None:
+        wanted = self.graded if self.always else self.wanted(values)
+        answers = []
+        for name in self.graded:
+            if name not in wanted:
+                answers.append(nothing(saved[0]))
+                continue
+            grad = gradient_of[name]
+            if grad is None:
                 raise RuntimeError(
                     f"{self.backward_title}: the launcher returned no gradient for an input that has one"
                 )
-            return self.place(gradient_of[which], x if which in self.laid else None)
+            answers.append(self.place(grad, values[name]) if name in self.laid else grad.contiguous())
+        return tuple(answers) if len(answers) > 1 else answers[0]
 
-        return self.answer(values, placed)
-
-    def fake_backward(self, dy: object, *saved: object) -> object:
+    def fake_backward(self, dy: object, *saved: Any) -> object:
         """As `run_backward`, of tensors that hold nothing."""
-
-        def room(which: str, x: torch.Tensor) -> torch.Tensor:
-            return self.op.room(x) if self.op.room is not None and which in self.laid else like(x)
-
-        return self.answer(dict(zip(self.saved, saved, strict=True)), room)
-
-    def answer(self, values: Mapping[str, Any], gradient_of: Callable[[str, torch.Tensor], torch.Tensor]) -> object:
-        """The results of the backward: gradients, by name and input, and empty tensors."""
-        first = next(x for x in values.values() if isinstance(x, torch.Tensor))
+        values = dict(zip(self.saved, saved, strict=True))
         wanted = self.wanted(values)
-        grads = tuple(
-            gradient_of(name, values.get(name, first)) if name in wanted else nothing(first) for name in self.graded
-        )
-        return grads if len(grads) > 1 else grads[0]
 
-    def keep_backward(self, ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
-        """Keeps what the second gradient takes."""
-        ctx.set_materialize_grads(False)
-        self.backward_keeps.keep(ctx, inputs)
+        def empty_gradient(name: str) -> torch.Tensor:
+            if name not in wanted:
+                return nothing(saved[0])
+            x = values.get(name, saved[0])
+            return self.op.room(x) if self.op.room is not None and name in self.laid else like(x)
+
+        grads = tuple(map(empty_gradient, self.graded))
+        return grads if len(grads) > 1 else grads[0]
 
     def second_gradient(self, ctx: Any, *upstream: torch.Tensor | None) -> tuple[object, ...]:
         """The gradients of the backward's arguments, by plain torch."""
@@ -238,7 +315,6 @@ class Definition:
         self, dy: torch.Tensor, values: Mapping[str, Any], upstream: tuple[torch.Tensor | None, ...]
     ) -> tuple[torch.Tensor | None, dict[str, torch.Tensor | None]]:
         """The gradients of dy and of the tensors that are kept, from those of the reference's first gradients."""
-        assert self.op.reference_gradient is not None
         asked = [(name, u) for name, u in zip(self.graded, upstream, strict=True) if u is not None]
         if not asked:
             return None, {}
@@ -247,7 +323,7 @@ class Definition:
             leaves = {name: leaf(x) for name, x in values.items() if isinstance(x, torch.Tensor)}
             ddy = leaf(dy)
             inputs, results, options = self.op.call_of({**values, **leaves})
-            grads = self.op.reference_gradient(ddy, inputs, results, **options)
+            grads = self.reference_backward(ddy, inputs, results, **options)
             gradient_of = dict(zip(self.op.input_names, grads, strict=False))
             answers = torch.autograd.grad(
                 [gradient_of[name] for name, _ in asked],

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 import burn_kernels.torch as bk
-from burn_kernels import KernelArgumentError
-from burn_kernels.torch import steps
+from burn_kernels import KernelArgumentError, tensor_table
 from burn_kernels.torch.optim import _number
 
 
@@ -325,19 +324,19 @@ def test_clip_grad_norm_of_nothing_of_one_and_of_nan() -> None:
 
 
 def test_tables_of_addresses_are_kept_and_their_tensors_are_not() -> None:
-    steps._TABLES.clear()
+    tensor_table._TABLES.clear()
     net = model()
     optimizer = bk.AdamW(net.parameters(), lr=0.1)
     for _ in range(3):
         for p in net.parameters():
             p.grad = torch.ones_like(p) if p.grad is None else p.grad.fill_(1.0)
         optimizer.step()
-    assert len(steps._TABLES) == 1
-    for _ in range(2 * steps._MOST_TABLES):
+    assert len(tensor_table._TABLES) == 1
+    for _ in range(2 * tensor_table._MOST_TABLES):
         weight = next(net[2].parameters())
         weight.grad = torch.ones_like(weight)
         optimizer.step()
-    assert len(steps._TABLES) <= steps._MOST_TABLES
+    assert len(tensor_table._TABLES) <= tensor_table._MOST_TABLES
 
 
 def test_half_parameters_keep_states_of_their_type() -> None:
