@@ -46,6 +46,11 @@ CASES = [
     # -- looking ------------------------------------------------------------------------------------------
     Case("info --json", out=(r'^\{', '"versions"', '"devices"', '"data"')),
     Case("info --data x", 2, err=("no option --data", "--help")),
+    Case("cache list programs --json", out=(r"^\[", '"name": "programs"', '"entries"', '"bytes"')),
+    Case("cache clear", 2, err=("nothing is removed without a yes", "add --yes")),
+    Case("cache list attic", 2, err=("no cache 'attic'", "programs, kernels, timings, triton")),
+    Case("cache list --yes", 2, err=("--yes is for clear",)),
+    Case("cache clera", 2, err=("no action 'clera'", "one of list, clear", "did you mean clear")),
     Case("completion bash", out=("complete -o bashdefault -F _shtab_burn_torch burn-torch",)),
     Case("completion tcsh", 2, err=("no shell 'tcsh'", "one of bash, zsh, fish", "name one of those")),
     Case("completion fihs", 2, err=("no shell 'fihs'", "did you mean fish")),

@@ -16,6 +16,7 @@ HELP = {
     "--help": [
         "COMMAND",
         "attach",
+        "cache",
         "export",
         "import",
         "info",
@@ -42,6 +43,7 @@ HELP = {
     "attach --help": ["DIR", "--once", "--plain", "never touches the run"],
     "export --help": ["RUN_OR_FILE", "--to FORMAT", "--batch N", "--half", "onnx, safetensors, bpk"],
     "info --help": ["--json", "versions, devices"],
+    "cache --help": ["--yes", "programs, kernels, timings, triton", "examples:"],
 }
 
 

@@ -16,7 +16,7 @@ from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import mark_generated
 from burn_torch.core.source import compile_file
 
-__all__ = ["cache_folder", "compiled", "kernel_folders"]
+__all__ = ["cache_folder", "compiled", "kernel_folders", "spare_kernel_folder"]
 
 _KEPT: Final = 500
 """Files kept; the oldest are removed when there are twice as many."""
@@ -40,12 +40,17 @@ def kernel_folders() -> Iterator[Path]:
             yield folder
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         pass
-    folder = Path(tempfile.gettempdir()) / f"burn_torch_kernels_{os.getuid()}"
+    folder = spare_kernel_folder()
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise OSError(f"{folder} can be written by others; BURN_TORCH_CACHE names another folder")
     yield folder
+
+
+def spare_kernel_folder() -> Path:
+    """Returns this user's folder of kernels among temporary files, used where the cache cannot be written."""
+    return Path(tempfile.gettempdir()) / f"burn_torch_kernels_{os.getuid()}"
 
 
 def compiled(source: str) -> tuple[CodeType, Path | None]:

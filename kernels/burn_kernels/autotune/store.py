@@ -203,6 +203,17 @@ class Store:
 
         self._run(delete)
 
+    def clear(self) -> None:
+        """Takes away every timing and every fault."""
+
+        def delete(db: sqlite3.Connection) -> None:
+            with _transaction(db):
+                db.execute("DELETE FROM timings")
+                db.execute("DELETE FROM faults")
+            db.execute("VACUUM")  # else the file keeps its size
+
+        self._run(delete)
+
     def close(self) -> None:
         """Closes the file; the next use opens it again."""
         with self._guard:
