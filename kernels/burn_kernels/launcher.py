@@ -15,8 +15,8 @@ A table names the parameters that are tensors, with their axes; a parameter that
     w (cols)                   axes of these sizes
     ; mean (*batch, 1)         any element type behind a semicolon; tensors before it share one float type
 
-The function and the reference take the same arguments, but for `config`.  Both, and the operation's name, are
-attributes of the result, from which trials (`Trial.of`) and specs (`register_kernel`) are made.
+The function and the reference take the same arguments, but for configs, whose names end so.  Both, and the operation's
+name, are attributes of the result, from which trials (`Trial.of`) and specs (`register_kernel`) are made.
 """
 
 from __future__ import annotations
@@ -76,6 +76,9 @@ def launcher(
         most = max([end, *[at + 1 for at, p in enumerate(parameters) if "torch.Tensor" in str(p.annotation)]])
 
         run: Callable[..., R] = function
+        configs = [name for name in signature.parameters if name.endswith("config")]
+        # a function that takes any options names them in a TypedDict, which its reference reads
+        is_open = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -90,9 +93,10 @@ def launcher(
                     options(op, *arguments, **kwargs)
                 if runs_kernel(op, tensors[shapes.anchor]):
                     return run(*arguments, **kwargs)
-                if not kwargs.keys() <= signature.parameters.keys():
+                if not (is_open or kwargs.keys() <= signature.parameters.keys()):
                     require_arguments(arguments, kwargs)  # references may take others
-                kwargs.pop("config", None)
+                for name in configs:
+                    kwargs.pop(name, None)
                 return launched.reference(*arguments, **kwargs)
             except TypeError:
                 require_arguments(arguments, kwargs)

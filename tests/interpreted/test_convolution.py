@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 from burn_kernels import convolution, dropout  # after the check for triton
 from burn_kernels.convolution import Config, WeightConfig
 from burn_kernels.convolution import depthwise as convolution_depthwise  # after the check for triton
-from burn_kernels.convolution.kernels import STEPS
+from burn_kernels.convolution.configs import STEPS
 from burn_kernels.convolution.launch_backward import data_gradient, weight_gradient
 from burn_kernels.launch import H200
 from burn_kernels.spec import Draw

@@ -35,7 +35,7 @@ from burn_kernels import (
     softmax,
 )
 from burn_kernels.ahead import compile_launch, resources
-from burn_kernels.convolution.kernels import tile_candidates, tile_weight_candidates
+from burn_kernels.convolution.configs import tile_candidates, tile_weight_candidates
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recorded, recording
 
 pytest.importorskip("triton")

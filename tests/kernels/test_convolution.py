@@ -21,7 +21,7 @@ from burn_kernels.convolution import choice as convolution_choice
 from burn_kernels.convolution import depthwise as convolution_depthwise
 from burn_kernels.convolution import launch_backward as convolution_backward
 from burn_kernels.convolution.choice import is_first
-from burn_kernels.convolution.kernels import (
+from burn_kernels.convolution.configs import (
     STEPS,
     direct_candidates,
     direct_weight_candidates,

@@ -34,7 +34,7 @@ from burn_kernels import (
 )
 from burn_kernels.attention import library as attention_library
 from burn_kernels.attention.configs import backward_candidates
-from burn_kernels.convolution.kernels import tile_candidates
+from burn_kernels.convolution.configs import tile_candidates
 from burn_kernels.launch import machine_of
 from burn_kernels.spec import Draw
 

@@ -1,4 +1,4 @@
-"""The kernels of direct convolutions, and how their work is cut; the formulas are in `convolution`.
+"""The kernels of direct convolutions; the formulas are in `convolution`.
 
 Lanes are pixels, and sums are held by channel: tuples of vectors, a running sum each, so that a lane multiplies what it
 has loaded once by OUTS weights, which all lanes share.  No lane needs a number of another one, no shared memory is
@@ -7,119 +7,10 @@ used, and no column matrix is made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from burn_kernels import random
 from burn_kernels._triton import tl, triton
-from burn_kernels.convolution.references import Geometry
-from burn_kernels.launch import Machine, ceil_div, next_power
-
-MOST_COLUMNS = 80
-"""Numbers that a lane loads, one after the other, before it multiplies any: registers."""
-
-
-# -- configs -----------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Config:
-    """`outs` channels of `pixels` pixels a program, `warps` of 32 threads; all 0: torch's convolution.
-
-    With `channels` they are multiplied as tiles, that many channels at a time (`convolution.tiles`), else one by one.
-    """
-
-    outs: int
-    pixels: int
-    warps: int
-    channels: int = 0
-
-
-@dataclass(frozen=True)
-class WeightConfig:
-    """`outs` channels by `rows` rows of a kernel, over tiles of `pixels`; `programs` a processor; or all 0.
-
-    With `channels`, all rows of the kernels from that many channels, multiplied as tiles.
-    """
-
-    outs: int
-    rows: int
-    pixels: int
-    warps: int
-    programs: int
-    channels: int = 0
-
-
-LIBRARY, LIBRARY_WEIGHTS = Config(0, 0, 0), WeightConfig(0, 0, 0, 0, 0)
-STEPS = Config(0, 0, 0, 1)
-"""Of the data gradient: torch's convolution by steps of 1 (`convolution.steps`)."""
-SUMS = 80
-"""Running sums that a lane of the weight gradient has registers for, one of 32 lanes' programs."""
-
-
-def direct_candidates(outs: int, kernel_w: int, pixels: int, machine: Machine, *, drop: bool = False) -> list[Config]:
-    """Configs for so many channels of a group and pixels of all images, the default first."""
-    # the weights of a row of the kernel, or the words of a cipher, are held for all channels at once
-    most = 2 if machine.backend == "hip" else 4
-    wide = min(outs, most if drop else 4 if kernel_w > 4 else 8)
-    blocks = ceil_div(outs, wide)
-    # 4 pixels a lane use a weight four times; fewer where the machine would not be filled
-    each = next((n for n in (4, 2) if blocks * ceil_div(pixels, 128 * n) >= 4 * machine.processors), 1)
-    found = [Config(wide, 128 * each, 4)]
-    if each == 1 and wide > 4 and ceil_div(outs, 4) * ceil_div(pixels, 128 * 4) >= 2 * machine.processors:
-        # half the channels and 4 pixels fill it twice: 18 us, not 27, for 64 x 8 x 26 x 26 to 16 (H200, 2026-11-22)
-        found = [Config(4, 128 * 4, 4), *found]
-    found += [Config(min(outs, 2 * wide), 128 * 2, 4), Config(min(outs, 4), 128 * 4, 4), Config(wide, 64 * each, 2)]
-    return list(dict.fromkeys(found))
-
-
-def direct_weight_candidates(made: Geometry, machine: Machine) -> list[WeightConfig]:
-    """Configs for the weight gradient, the default first."""
-    found = []
-    for outs, warps, programs in ((8, 1, 16), (4, 1, 16), (8, 1, 8), (4, 2, 8)):
-        wide = min(outs, made.targets, max(1, SUMS // made.kernel_w))
-        rows = made.kernel_h if wide * made.taps <= SUMS else 1
-        found.append(WeightConfig(wide, rows, 32 * warps, warps, programs))
-    return list(dict.fromkeys(found))
-
-
-def tile_candidates(sources: int, outs: int, taps: int, machine: Machine) -> list[Config]:
-    """Configs of tiles for the sum over so many channels, the default first; none where a kernel has too many taps."""
-    channels = min(sources, MOST_COLUMNS // taps)
-    rows = min(32, max(8, next_power(outs)))
-    shares = ((4, 1), (2, 1), (4, 2)) if channels else ()
-    found = [Config(rows, 32 * warps, warps, max(1, channels // n)) for warps, n in shares]
-    if channels == 1 and outs >= 64 and machine.arch == 90:  # its many taps are loaded once for twice as many sums
-        found = [Config(64, 128, 4, 1), Config(64, 256, 8, 1), *found]
-    return list(dict.fromkeys(found))
-
-
-def tile_weight_candidates(made: Geometry, machine: Machine) -> list[WeightConfig]:
-    """Configs of tiles for the weight gradient, the default first."""
-    channels = min(made.sources, MOST_COLUMNS // made.taps)
-    if not channels:
-        return []
-    half = max(1, channels // 2)
-    found = [
-        WeightConfig(16, made.kernel_h, 32, 1, programs, some)
-        for programs, some in ((8, channels), (16, half), (16, channels), (4, channels))
-    ]
-    # few pixels make few parts: more programs then share the channels
-    parts = shares(made, found[0], machine)[1]
-    found = found[1:] + found[:1] if parts < 4 * machine.processors else found
-    if channels == 1 and made.targets >= 32 and machine.arch == 90:
-        found = [WeightConfig(32, made.kernel_h, 32, 1, programs, 1) for programs in (8, 16)] + found
-        found.append(WeightConfig(32, made.kernel_h, 64, 2, 8, 1))
-    return list(dict.fromkeys([*found, WeightConfig(16, made.kernel_h, 64, 2, 8, half)]))
-
-
-def shares(made: Geometry, config: WeightConfig, machine: Machine) -> tuple[int, int, int]:
-    """Programs for the weights, parts of the pixels, and pixels of a part."""
-    read = ceil_div(made.sources, config.channels or 1)
-    blocks = made.groups * ceil_div(made.targets, config.outs) * read * ceil_div(made.kernel_h, config.rows)
-    # at least eight tiles a part: its sums over lanes must be small beside its products; other tiles have no such sums
-    least = 4 if config.channels else 8
-    parts = max(1, min(machine.processors * config.programs // blocks, made.pixels // (least * config.pixels)))
-    each = ceil_div(ceil_div(made.pixels, parts), config.pixels) * config.pixels
-    return blocks, ceil_div(made.pixels, each), each
 
 
 # -- arguments in groups -----------------------------------------------------------------------------
@@ -164,7 +55,7 @@ class Steps(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What the sums are compiled for.  BACK: a data gradient; STRIDED: by steps, back; MASKED: taps may lie outside."""
+    """The constants of the sums.  BACK: a data gradient; STRIDED: by steps, back; MASKED: taps may lie outside."""
 
     BACK: bool
     STRIDED: bool

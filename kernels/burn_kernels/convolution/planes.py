@@ -19,7 +19,7 @@ from burn_kernels.convolution.references import Geometry
 from burn_kernels.launch import Machine, ceil_div
 
 MOST_PRODUCTS = 512
-"""Of a lane, written out one after the other: the time to compile grows faster than their number."""
+"""Products of a lane, written out one after the other: the time to compile grows faster than their number."""
 
 
 # -- configs -----------------------------------------------------------------------------------------
@@ -55,20 +55,20 @@ def plane_candidates(
     shares = [(4, 8), (2, 16), (1, 32)] if machine.backend == "cuda" else [(4, 8), (2, 16)]  # AMD's warps are wider
     if taps > 9:
         shares.reverse()
-    found = [
+    configs = [
         Config(min(rows, height, max(1, MOST_PRODUCTS // (cols * taps))), cols, warps, programs)
         for warps, programs in shares
         for cols in dict.fromkeys((fits, most))
         for rows in high
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(configs))
 
 
-def plane_shares(made: Geometry, config: Config, machine: Machine) -> tuple[int, int]:
+def plane_shares(geometry: Geometry, config: Config, machine: Machine) -> tuple[int, int]:
     """Parts that the images of a channel are shared out to, and lanes of a part."""
-    lanes = made.batch * ceil_div(made.height, config.rows) * ceil_div(made.width, config.cols)
+    lanes = geometry.batch * ceil_div(geometry.height, config.rows) * ceil_div(geometry.width, config.cols)
     tiles = ceil_div(lanes, 32 * config.warps)
-    parts = max(1, min(tiles, machine.processors * config.programs // made.channels))
+    parts = max(1, min(tiles, machine.processors * config.programs // geometry.channels))
     each = ceil_div(tiles, parts) * 32 * config.warps
     return ceil_div(lanes, each), each
 
@@ -77,16 +77,16 @@ def plane_shares(made: Geometry, config: Config, machine: Machine) -> tuple[int,
 @triton.jit
 def _columns(v, COLS: tl.constexpr, LANES: tl.constexpr):
     """The columns of (LANES, COLS) as a tuple: halves of even and odd ones, again and again."""
-    found = nothing()
+    columns = nothing()
     if COLS == 1:
-        found = (tl.reshape(v, (LANES,)),)
+        columns = (tl.reshape(v, (LANES,)),)
     elif COLS == 2:
-        found = tl.split(v)
+        columns = tl.split(v)
     elif COLS == 4:
         even, odd = tl.split(tl.reshape(v, (LANES, 2, 2)))
         a, c = tl.split(even)
         b, d = tl.split(odd)
-        found = (a, b, c, d)
+        columns = (a, b, c, d)
     else:
         even, odd = tl.split(tl.reshape(v, (LANES, 2, 2, 2)))
         evens, odds = tl.split(even), tl.split(odd)
@@ -94,24 +94,24 @@ def _columns(v, COLS: tl.constexpr, LANES: tl.constexpr):
         c, g = tl.split(evens[1])
         b, f = tl.split(odds[0])
         d, h = tl.split(odds[1])
-        found = (a, b, c, d, e, f, g, h)
-    return found
+        columns = (a, b, c, d, e, f, g, h)
+    return columns
 
 
 @triton.jit
-def _joined(v, COLS: tl.constexpr, LANES: tl.constexpr):
+def _join_columns(v, COLS: tl.constexpr, LANES: tl.constexpr):
     """A tuple of vectors as the columns of (LANES, COLS)."""
     if COLS == 1:
-        found = tl.reshape(v[0], (LANES, 1))
+        tile = tl.reshape(v[0], (LANES, 1))
     elif COLS == 2:
-        found = tl.join(v[0], v[1])
+        tile = tl.join(v[0], v[1])
     elif COLS == 4:
-        found = tl.reshape(tl.join(tl.join(v[0], v[2]), tl.join(v[1], v[3])), (LANES, 4))
+        tile = tl.reshape(tl.join(tl.join(v[0], v[2]), tl.join(v[1], v[3])), (LANES, 4))
     else:
         even = tl.join(tl.join(v[0], v[4]), tl.join(v[2], v[6]))
         odd = tl.join(tl.join(v[1], v[5]), tl.join(v[3], v[7]))
-        found = tl.reshape(tl.join(even, odd), (LANES, 8))
-    return found
+        tile = tl.reshape(tl.join(even, odd), (LANES, 8))
+    return tile
 
 
 @triton.jit
@@ -123,22 +123,22 @@ def _line(
     there = valid & (row >= 0) & (row < height)
     begin = plane + row.to(tl.int64) * width + col
     side = tl.arange(0, COLS)
-    found = nothing()
+    line = nothing()
     for i in tl.static_range(LEFT):
         at = i - LEFT
         inside = there & (col + at >= 0)
         if not EVEN:  # a lane may begin where this plane has ended
             inside = inside & (col + at < width)
-        found = found + (tl.load(begin + at, mask=inside, other=0.0).to(tl.float32),)
+        line = line + (tl.load(begin + at, mask=inside, other=0.0).to(tl.float32),)
     if EVEN:  # the vector is whole or not there
         middle = tl.load(begin[:, None] + side[None, :], mask=there[:, None], other=0.0)
     else:
         inside = there[:, None] & ((col[:, None] + side[None, :]) < width)
         middle = tl.load(begin[:, None] + side[None, :], mask=inside, other=0.0)
-    found = found + _columns(middle.to(tl.float32), COLS, LANES)
+    line = line + _columns(middle.to(tl.float32), COLS, LANES)
     for i in tl.static_range(RIGHT):
-        found = found + (tl.load(begin + (COLS + i), mask=there & (col + COLS + i < width), other=0.0).to(tl.float32),)
-    return found
+        line = line + (tl.load(begin + (COLS + i), mask=there & (col + COLS + i < width), other=0.0).to(tl.float32),)
+    return line
 
 
 @triton.jit
@@ -152,10 +152,10 @@ def _place(lane, strips, vecs, ROWS: tl.constexpr, COLS: tl.constexpr):
 def _width(width, vecs, EVEN: tl.constexpr, COLS: tl.constexpr):
     """The width, as a product where it is one: so the compiler knows what divides it."""
     if EVEN:
-        found = vecs * COLS
+        columns = vecs * COLS
     else:
-        found = width
-    return found
+        columns = width
+    return columns
 
 
 # -- forward -----------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def convolve_planes(
                             seen[(r - KERNEL_H + 1 + k) * (COLS + KERNEL_W - 1) + c + m], weights[k * KERNEL_W + m], z
                         )
                 total = total + (z,)
-            y = _joined(total, COLS, LANES).to(y_ptr.dtype.element_ty)
+            y = _join_columns(total, COLS, LANES).to(y_ptr.dtype.element_ty)
             row = top + (r - KERNEL_H + 1)
             there = (valid & (row < out_h))[:, None]
             if not (EVEN and SAME):
@@ -216,7 +216,7 @@ def turn_planes(
     BIAS: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr,
     SAME: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Of one channel and a part of the images: dx, if dx_ptr is there, and the sums of dw and db, if part_ptr is."""
+    """dx of one channel and a part of the images, if dx_ptr is there, and the sums of dw and db, if part_ptr is."""
     TAPS: tl.constexpr = KERNEL_H * KERNEL_W
     channel, part = tl.program_id(0) % channels, tl.program_id(0) // channels
     width = _width(width, vecs, EVEN, COLS)
@@ -258,7 +258,7 @@ def turn_planes(
                     if not EVEN:
                         there = there & ((left[:, None] + side[None, :]) < width)
                     to = dx_ptr + plane * (height * width) + row.to(tl.int64) * width + left
-                    dx = _joined(total, COLS, LANES).to(dx_ptr.dtype.element_ty)
+                    dx = _join_columns(total, COLS, LANES).to(dx_ptr.dtype.element_ty)
                     tl.store(to[:, None] + side[None, :], dx, mask=there)
                 if part_ptr is not None:
                     x = _line(

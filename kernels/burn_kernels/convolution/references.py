@@ -1,10 +1,10 @@
-"""What forward and backward of a convolution share: its geometry, what follows it, and the reference in plain torch."""
+"""A convolution without its kernels: its geometry, its options, the reference in plain torch, the rules of choice."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch
 from torch.nn import functional
@@ -19,7 +19,27 @@ Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
 
 POOLS = ("none", "max", "mean")
 MOST_WINDOW = 3
-"""Which elements of a window gradients pass to is kept in one int16."""
+"""The bits of one int16 say to which elements of a window gradients pass."""
+
+
+# -- options -----------------------------------------------------------------------------------------
+class Options(TypedDict, total=False):
+    """The arguments that every launcher and reference takes by name, in the order of the operator."""
+
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    groups: int
+    relu: bool
+    pool: str
+    """The pool that follows: one of POOLS."""
+    window: int
+    """The rows and columns of its windows, which lie side by side."""
+    prob: float
+    """The share of elements that dropout sets to zero, before the ReLU."""
+    key: Number
+    """The key of the dropout, as of `burn_kernels.dropout`; so `stream`."""
+    stream: Number
 
 
 class Geometry(NamedTuple):
@@ -67,17 +87,17 @@ class Geometry(NamedTuple):
 
     @property
     def pixels(self) -> int:
-        """Of all output images."""
+        """Pixels of all output images."""
         return self.batch * self.out_h * self.out_w
 
     @property
     def flops(self) -> int:
-        """Of each of forward, data gradient and weight gradient: a product and a sum for each weight and pixel."""
+        """Operations of forward, data gradient or weight gradient: a product and a sum for each weight and pixel."""
         return 2 * self.pixels * self.outs * self.sources * self.taps
 
     @property
     def elements(self) -> int:
-        """Of input and output together."""
+        """Elements of input and output together."""
         return self.batch * self.channels * self.height * self.width + self.pixels * self.outs
 
     @property
@@ -92,30 +112,33 @@ class Geometry(NamedTuple):
 
 
 class After(NamedTuple):
-    """What follows the convolution in its kernel, in this order: dropout, ReLU, a pool of windows side by side."""
+    """The operations that follow the convolution in its kernel, in this order: dropout, ReLU, a pool."""
 
-    relu: bool
-    pool: str
-    window: int
-    prob: float
-    key: Number
-    stream: Number
+    relu: bool = False
+    pool: str = "none"
+    window: int = 1
+    prob: float = 0.0
+    key: Number = 0
+    stream: Number = 0
 
     @property
     def nothing(self) -> bool:
-        """Whether nothing does."""
+        """Tells if nothing does."""
         return not self.relu and self.window == 1 and not self.prob
 
     @property
     def words(self) -> str:
-        """For a key."""
-        found = [f"{self.pool}{self.window}"] if self.window > 1 else []
-        return " ".join([*(["drop"] if self.prob else []), *(["relu"] if self.relu else []), *found])
+        """The words of a key that stand for them."""
+        words = (("drop", self.prob), ("relu", self.relu), (f"{self.pool}{self.window}", self.window > 1))
+        return " ".join(word for word, follows in words if follows)
 
     def factor(self, dtype: torch.dtype) -> float:
-        """By what a gradient is multiplied that passes back through all of it."""
+        """The factor of a gradient that passes back through all of them."""
         scale = dropout.mask_numbers(self.prob, dtype)[1] if self.prob else 1.0
         return scale / self.window**2 if self.pool == "mean" else scale
+
+
+NOTHING = After()
 
 
 # -- checks ------------------------------------------------------------------------------------------
@@ -133,7 +156,7 @@ def geometry(
     dilation: Pair,
     groups: int,
 ) -> Geometry:
-    """The sizes of a call.  Raises: KernelShapeError, KernelArgumentError, KernelDTypeError, KernelDeviceError."""
+    """The sizes of a call.  Raises: KernelShapeError, KernelArgumentError."""
     fits = x.dim() == w.dim() == 4 and groups > 0
     fits = fits and x.shape[1] == groups * w.shape[1] and w.shape[0] % groups == 0 and w.shape[0] > 0 < w[0].numel()
     if not fits:
@@ -143,42 +166,27 @@ def geometry(
             expected="x (batch, groups * sources, height, width), w (groups * targets, sources, kernel, kernel)",
             mend="lay the weights out as torch.nn.Conv2d does; other numbers of axes are for torch",
         )
-    check(op, {"x": x, "w": w, "b": b}, {"b": w.shape[:1]}, alike=["x", "w", "b"])
+    if w.dtype is not x.dtype or (b is not None and (b.dtype is not x.dtype or b.shape != w.shape[:1])):
+        check(op, {"x": x, "w": w, "b": b}, {"b": w.shape[:1]}, alike=["x", "w", "b"])
     batch, channels, height, width = x.shape
     outs, _, kernel_h, kernel_w = w.shape
     steps = (*_pair(stride), *_pair(padding), *_pair(dilation))
-    made = Geometry(batch, channels, height, width, outs, kernel_h, kernel_w, *steps, groups)
-    if min(steps[:2]) < 1 or min(steps[2:4]) < 0 or min(steps[4:]) < 1 or made.out_h < 1 or made.out_w < 1:
+    sizes = Geometry(batch, channels, height, width, outs, kernel_h, kernel_w, *steps, groups)
+    if min(steps[:2]) < 1 or min(steps[2:4]) < 0 or min(steps[4:]) < 1 or sizes.out_h < 1 or sizes.out_w < 1:
         raise KernelArgumentError(
             f"{op}: the kernel does not fit into the image",
             given=f"{describe({'x': x, 'w': w})}, stride {stride}, padding {padding}, dilation {dilation}",
             expected="stride and dilation from 1, padding from 0, an output of at least one pixel",
             mend="pad more, or take a smaller kernel",
         )
-    return made
+    return sizes
 
 
-def after(
-    op: str, made: Geometry, relu: bool, pool: str, window: int, prob: float, key: Number, stream: Number
-) -> After:
-    """What follows.  Raises: KernelArgumentError for a pool that there is not, or that does not fit."""
-    dropout.check_probability(op, prob)
-    window = 1 if pool == "none" else window
-    if pool not in POOLS or not 1 <= window <= min(MOST_WINDOW, made.out_h, made.out_w):
-        raise KernelArgumentError(
-            f"{op}: no such pool",
-            given=f"pool {pool!r} of {window}, an output of {made.out_h} x {made.out_w}",
-            expected=f"one of {', '.join(POOLS)}, windows from 1 to {MOST_WINDOW} that fit into the output",
-            mend="pool by torch.nn.functional, after the convolution",
-        )
-    return After(relu, pool if window > 1 else "none", window, prob, key, stream)
-
-
-# -- reference ---------------------------------------------------------------------------------------
-def reference(
+def read_options(
+    op: str,
     x: torch.Tensor,
     w: torch.Tensor,
-    b: torch.Tensor | None = None,
+    b: torch.Tensor | None,
     *,
     stride: Pair = 1,
     padding: Pair = 0,
@@ -190,21 +198,48 @@ def reference(
     prob: float = 0.0,
     key: Number = 0,
     stream: Number = 0,
+) -> tuple[Geometry, After]:
+    """The sizes of a call and what follows it.  Raises: as `geometry`, and for a pool that does not fit."""
+    sizes = geometry(op, x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    dropout.check_probability(op, prob)
+    window = 1 if pool == "none" else window
+    if pool not in POOLS or not 1 <= window <= min(MOST_WINDOW, sizes.out_h, sizes.out_w):
+        raise KernelArgumentError(
+            f"{op}: no such pool",
+            given=f"pool {pool!r} of {window}, an output of {sizes.out_h} x {sizes.out_w}",
+            expected=f"one of {', '.join(POOLS)}, windows from 1 to {MOST_WINDOW} that fit into the output",
+            mend="pool by torch.nn.functional, after the convolution",
+        )
+    return sizes, After(relu, pool if window > 1 else "none", window, prob, key, stream)
+
+
+def read_backward(
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, **options: Unpack[Options]
+) -> tuple[Geometry, After]:
+    """As `read_options`, for a backward.  Raises: KernelShapeError for a gradient that no output has, too."""
+    op = "convolution backward"
+    sizes, rest = read_options(op, x, w, b, **options)
+    if dy.shape != (shape := pooled_shape(sizes, rest)):
+        check(op, {"dy": dy, "x": x}, {"dy": shape}, alike=())
+    return sizes, rest
+
+
+# -- reference ---------------------------------------------------------------------------------------
+def reference(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None, **options: Unpack[Options]
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The convolution and what follows in plain torch: y, and which elements of a window gradients pass to."""
-    op = "convolution"
-    made = geometry(op, x, w, b, stride, padding, dilation, groups)
-    rest = after(op, made, relu, pool, window, prob, key, stream)
+    """The convolution and what follows in plain torch: y, and to which elements of a window gradients pass."""
+    sizes, rest = read_options("convolution", x, w, b, **options)
     wide = wide_type(x.dtype)
-    z = functional.conv2d(x.to(wide), w.to(wide), None if b is None else b.to(wide), **made.options)
+    z = functional.conv2d(x.to(wide), w.to(wide), None if b is None else b.to(wide), **sizes.options)
     # the mask is that of a tensor in the type of x
-    mask = dropout.mask(prob, key, stream, like=z.to(x.dtype)).to(wide) if prob else None
-    y, passed = followed(z, rest, mask)
-    return y.to(x.dtype), passed
+    mask = dropout.mask(rest.prob, rest.key, rest.stream, like=z.to(x.dtype)).to(wide) if rest.prob else None
+    y, passed = follow(z, rest, mask)
+    return y.to(x.dtype).contiguous(), passed
 
 
-def followed(z: torch.Tensor, rest: After, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """What follows a convolution's output z, in plain torch; `mask` is the dropout's."""
+def follow(z: torch.Tensor, rest: After, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Computes what follows a convolution's output z, in plain torch; `mask` is the dropout's."""
     v = z if mask is None else z * mask
     v = v.relu() if rest.relu else v
     if rest.window == 1:
@@ -227,7 +262,7 @@ def _windows(v: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def before(
-    dy: torch.Tensor, y: torch.Tensor | None, passed: torch.Tensor | None, made: Geometry, rest: After
+    dy: torch.Tensor, y: torch.Tensor | None, passed: torch.Tensor | None, geometry: Geometry, rest: After
 ) -> torch.Tensor:
     """The gradient of the convolution's output from that of y, in plain torch."""
     size = rest.window
@@ -238,7 +273,7 @@ def before(
         spread = (
             spread.unflatten(4, (size, size)).permute(0, 1, 2, 4, 3, 5).reshape(*dy.shape[:2], rows * size, cols * size)
         )
-        return functional.pad(spread, (0, made.out_w - cols * size, 0, made.out_h - rows * size))
+        return functional.pad(spread, (0, geometry.out_w - cols * size, 0, geometry.out_h - rows * size))
     if rest.relu:
         assert y is not None
         return torch.where(y > 0, dy * rest.factor(dy.dtype), 0.0)
@@ -254,49 +289,39 @@ def reference_backward(
     passed: torch.Tensor | None = None,
     *,
     needs: tuple[bool, bool, bool] = (True, True, True),
-    stride: Pair = 1,
-    padding: Pair = 0,
-    dilation: Pair = 1,
-    groups: int = 1,
-    relu: bool = False,
-    pool: str = "none",
-    window: int = 2,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
+    **options: Unpack[Options],
 ) -> Gradients:
     """The gradients of x, w and b in plain torch."""
-    op = "convolution backward"
-    made = geometry(op, x, w, b, stride, padding, dilation, groups)
-    dz = before(dy, y, passed, made, after(op, made, relu, pool, window, prob, key, stream))
+    sizes, rest = read_backward(dy, x, w, b, **options)
     wide = wide_type(x.dtype)
-    found = library_backward(dz.to(wide), x.to(wide), w.to(wide), made, (*needs[:2], b is not None and needs[2]))
-    dx, dw, db = (None if g is None else g.to(x.dtype) for g in found)
+    dz = before(dy, y, passed, sizes, rest).to(wide)
+    grads = library_backward(dz, x.to(wide), w.to(wide), sizes, (*needs[:2], b is not None and needs[2]))
+    dx, dw, db = (None if g is None else g.to(x.dtype) for g in grads)
     return dx, dw, db
 
 
 def library_backward(
-    dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor, made: Geometry, needs: tuple[bool, bool, bool]
+    dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor, geometry: Geometry, needs: tuple[bool, bool, bool]
 ) -> Gradients:
     """The gradients that torch computes, those that are needed."""
-    if not dz.numel() or not x.numel():
-        nothing = (torch.zeros_like(x), torch.zeros_like(w), w.new_zeros(made.outs))
-        found: Any = tuple(g if need else None for g, need in zip(nothing, needs, strict=True))
-        return found  # type: ignore[no-any-return]  # three of them
-    o = made.options
-    found = torch.ops.aten.convolution_backward(
-        dz, x, w, [made.outs], o["stride"], o["padding"], o["dilation"], False, [0, 0], made.groups, list(needs)
-    )
-    dx, dw, db = (g if need else None for g, need in zip(found, needs, strict=True))
+    if dz.numel() and x.numel():
+        o = geometry.options
+        grads: Any = torch.ops.aten.convolution_backward(
+            dz, x, w, [geometry.outs], o["stride"], o["padding"], o["dilation"], False, [0, 0], geometry.groups,
+            list(needs),
+        )  # fmt: skip
+    else:
+        grads = (torch.zeros_like(x), torch.zeros_like(w), w.new_zeros(geometry.outs))
+    dx, dw, db = (g if need else None for g, need in zip(grads, needs, strict=True))
     return dx, dw, db
 
 
 # -- the choice without timing -----------------------------------------------------------------------
-def in_tf32(dtype: torch.dtype, made: Geometry | None = None) -> bool:
-    """Whether the kernels here may multiply float32 as tf32: where torch may in convolutions and in matrix products.
+def in_tf32(dtype: torch.dtype, geometry: Geometry | None = None) -> bool:
+    """Tells if the kernels here may multiply float32 as tf32: where torch may in convolutions and in matrix products.
 
     Torch's default allows it in convolutions alone, and cuDNN seldom does it with few channels: so who has asked for
-    nothing (torch.set_float32_matmul_precision) gets exact products.  Of a stem, cuDNN's are in tf32 often: there
+    nothing (torch.set_float32_matmul_precision) gets exact products.  In a stem, cuDNN's are in tf32 often: there
     tiles are candidates, for who measures.
     """
     if dtype != torch.float32 or torch.version.hip:
@@ -307,12 +332,12 @@ def in_tf32(dtype: torch.dtype, made: Geometry | None = None) -> bool:
         alone, products = bool(general.cudnn.allow_tf32), bool(general.cuda.matmul.allow_tf32)
     else:
         alone, products = _asked(conv, general.cudnn, general), _asked(general.cuda.matmul, general)
-    return alone and (products or (made is not None and is_stem(made)))
+    return alone and (products or (geometry is not None and is_stem(geometry)))
 
 
 def _asked(*settings: Any) -> bool:
-    """The first that says something, from the nearest on."""
-    return next((found for one in settings if (found := one.fp32_precision) != "none"), "ieee") == "tf32"
+    """Tells if the nearest setting that says something asks for tf32."""
+    return next((asked for one in settings if (asked := one.fp32_precision) != "none"), "ieee") == "tf32"
 
 
 INTENSITY = 8.0
@@ -328,11 +353,15 @@ FEW_CHANNELS, FEW_PAIRS, FEW_EXACT_PAIRS = 32, 256, 128
 a third longer than cuDNN's in tf32, those of 8 to 16 less."""
 
 
-def is_plane(made: Geometry) -> bool:
-    """Whether each output plane comes of one input plane by small steps of 1, and is no larger than it."""
-    steps = made.stride_h == made.stride_w == made.dilation_h == made.dilation_w == 1
-    small = made.taps <= MOST_PLANE_TAPS and 2 * made.pad_h < made.kernel_h and 2 * made.pad_w < made.kernel_w
-    return made.channels == made.outs == made.groups and steps and small
+def is_plane(geometry: Geometry) -> bool:
+    """Tells if each output plane comes of one input plane by small steps of 1, and is no larger than it."""
+    steps = geometry.stride_h == geometry.stride_w == geometry.dilation_h == geometry.dilation_w == 1
+    small = (
+        geometry.taps <= MOST_PLANE_TAPS
+        and 2 * geometry.pad_h < geometry.kernel_h
+        and 2 * geometry.pad_w < geometry.kernel_w
+    )
+    return geometry.channels == geometry.outs == geometry.groups and steps and small
 
 
 STEM_CHANNELS, STEM_TERMS, STEM_RESULTS = 4, 128, 32
@@ -340,27 +369,27 @@ STEM_CHANNELS, STEM_TERMS, STEM_RESULTS = 4, 128, 32
 seven weight gradients and three of seven forwards (H200)."""
 
 
-def is_stem(made: Geometry) -> bool:
-    """Whether few channels make many, by kernels so wide that cuDNN often multiplies in tf32 where it may."""
-    wide = made.sources * made.taps >= STEM_TERMS and made.targets >= STEM_RESULTS
-    return made.groups == 1 and made.sources <= STEM_CHANNELS and wide and made.taps <= MOST_PLANE_TAPS
+def is_stem(geometry: Geometry) -> bool:
+    """Tells if few channels make many, by kernels so wide that cuDNN often multiplies in tf32 where it may."""
+    wide = geometry.sources * geometry.taps >= STEM_TERMS and geometry.targets >= STEM_RESULTS
+    return geometry.groups == 1 and geometry.sources <= STEM_CHANNELS and wide and geometry.taps <= MOST_PLANE_TAPS
 
 
-def is_direct(made: Geometry, dtype: torch.dtype) -> bool:
-    """Whether the kernels here are taken without timing: where memory rules, or few channels and little work."""
-    if is_plane(made):
+def is_direct(geometry: Geometry, dtype: torch.dtype) -> bool:
+    """Tells if the kernels here are taken without timing: where memory rules, or few channels and little work."""
+    if is_plane(geometry):
         return True
-    moved = made.elements * dtype.itemsize
-    if made.flops <= INTENSITY * moved:
+    moved = geometry.elements * dtype.itemsize
+    if geometry.flops <= INTENSITY * moved:
         return True
     most = FEW_EXACT_PAIRS if dtype == torch.float32 and not in_tf32(dtype) else FEW_PAIRS
-    few = max(made.sources, made.targets) <= FEW_CHANNELS and made.sources * made.targets <= most
-    return few and made.flops <= SMALL.get(dtype, 0.0)
+    few = max(geometry.sources, geometry.targets) <= FEW_CHANNELS and geometry.sources * geometry.targets <= most
+    return few and geometry.flops <= SMALL.get(dtype, 0.0)
 
 
-def pooled_shape(made: Geometry, rest: After) -> tuple[int, int, int, int]:
+def pooled_shape(geometry: Geometry, rest: After) -> tuple[int, int, int, int]:
     """The shape of y."""
-    return made.batch, made.outs, made.out_h // rest.window, made.out_w // rest.window
+    return geometry.batch, geometry.outs, geometry.out_h // rest.window, geometry.out_w // rest.window
 
 
 def count(shape: Sequence[int]) -> int:

@@ -22,26 +22,29 @@ MOST_CHANNELS = 64
 """Input channels by places in a step, up to which this is a candidate: tiles of 64 are full without it."""
 
 
-def takes_steps(made: Geometry) -> bool:
-    """Whether the gradient can be had so: of few channels, whose steps are not 1."""
-    steps = made.stride_h * made.stride_w
-    return made.groups == made.dilation_h == made.dilation_w == 1 < steps and made.sources * steps <= MOST_CHANNELS
-
-
-def by_steps(dz: torch.Tensor, w: torch.Tensor, made: Geometry) -> torch.Tensor:
-    """The gradient of x from that of the convolution's output, in order."""
-    tall = _Side(made.kernel_h, made.stride_h, made.pad_h, made.height, made.out_h)
-    wide = _Side(made.kernel_w, made.stride_w, made.pad_w, made.width, made.out_w)
-    padded = functional.pad(w, (wide.before, wide.behind, tall.before, tall.behind))
-    cut = padded.view(made.outs, made.sources, tall.taps, tall.step, wide.taps, wide.step).flip(2, 4)
-    weights = cut.permute(1, 3, 5, 0, 2, 4).reshape(-1, made.outs, tall.taps, wide.taps)
-    z = _convolved(dz, weights, (tall.pad, wide.pad))
-    z = z[:, :, tall.skip : tall.skip + tall.places, wide.skip : wide.skip + wide.places]
-    parts = z.reshape(made.batch, made.sources, tall.step, wide.step, tall.places, wide.places)
-    dx = parts.permute(0, 1, 4, 2, 5, 3).reshape(
-        made.batch, made.sources, tall.places * tall.step, wide.places * wide.step
+def takes_steps(geometry: Geometry) -> bool:
+    """Tells if the gradient can be had so: of few channels, whose steps are not 1."""
+    steps = geometry.stride_h * geometry.stride_w
+    return (
+        geometry.groups == geometry.dilation_h == geometry.dilation_w == 1 < steps
+        and geometry.sources * steps <= MOST_CHANNELS
     )
-    return dx[:, :, : made.height, : made.width].contiguous()
+
+
+def by_steps(dz: torch.Tensor, w: torch.Tensor, geometry: Geometry) -> torch.Tensor:
+    """The gradient of x from that of the convolution's output, in order."""
+    tall = _Side(geometry.kernel_h, geometry.stride_h, geometry.pad_h, geometry.height, geometry.out_h)
+    wide = _Side(geometry.kernel_w, geometry.stride_w, geometry.pad_w, geometry.width, geometry.out_w)
+    padded = functional.pad(w, (wide.before, wide.behind, tall.before, tall.behind))
+    cut = padded.view(geometry.outs, geometry.sources, tall.taps, tall.step, wide.taps, wide.step).flip(2, 4)
+    weights = cut.permute(1, 3, 5, 0, 2, 4).reshape(-1, geometry.outs, tall.taps, wide.taps)
+    z = _convolve(dz, weights, (tall.pad, wide.pad))
+    z = z[:, :, tall.skip : tall.skip + tall.places, wide.skip : wide.skip + wide.places]
+    parts = z.reshape(geometry.batch, geometry.sources, tall.step, wide.step, tall.places, wide.places)
+    dx = parts.permute(0, 1, 4, 2, 5, 3).reshape(
+        geometry.batch, geometry.sources, tall.places * tall.step, wide.places * wide.step
+    )
+    return dx[:, :, : geometry.height, : geometry.width].contiguous()
 
 
 class _Side:
@@ -59,7 +62,7 @@ class _Side:
         self.skip = self.pad + first
 
 
-def _convolved(dz: torch.Tensor, weights: torch.Tensor, pad: tuple[int, int]) -> torch.Tensor:
+def _convolve(dz: torch.Tensor, weights: torch.Tensor, pad: tuple[int, int]) -> torch.Tensor:
     if not dz.is_cuda or torch.version.hip or not torch.backends.cudnn.is_available():
         return functional.conv2d(dz, weights, None, 1, pad)
     # cuDNN's own gradient of a stem is exact in float32 where torch allows tf32 in convolutions (seven of seven, H200):
@@ -67,5 +70,5 @@ def _convolved(dz: torch.Tensor, weights: torch.Tensor, pad: tuple[int, int]) ->
     cudnn: Any = torch.backends.cudnn
     exactly = (cudnn.benchmark, cudnn.deterministic or torch.are_deterministic_algorithms_enabled())
     run: Any = torch.ops.aten.cudnn_convolution
-    found: torch.Tensor = run(dz, weights, list(pad), [1, 1], [1, 1], 1, *exactly, in_tf32(dz.dtype))
-    return found
+    z: torch.Tensor = run(dz, weights, list(pad), [1, 1], [1, 1], 1, *exactly, in_tf32(dz.dtype))
+    return z

@@ -16,13 +16,13 @@ from burn_kernels.convolution.kernels import Form, Pixels, col_of, nothing, row_
 from burn_kernels.convolution.references import Geometry, in_tf32
 
 
-def rounds(dtype: torch.dtype, made: Geometry) -> bool:
-    """Whether a kernel rounds to tf32 itself: the cores cut digits off; the interpreter keeps them all."""
-    return in_tf32(dtype, made) and not INTERPRETED
+def rounds(dtype: torch.dtype, geometry: Geometry) -> bool:
+    """Tells if a kernel rounds to tf32 itself: the cores cut digits off; the interpreter keeps them all."""
+    return in_tf32(dtype, geometry) and not INTERPRETED
 
 
 @triton.jit
-def _joined(columns, FIRST: tl.constexpr, ROUNDED: tl.constexpr, PIXELS: tl.constexpr):
+def _join_columns(columns, FIRST: tl.constexpr, ROUNDED: tl.constexpr, PIXELS: tl.constexpr):
     """16 of the vectors as the columns of a matrix."""
     now = nothing()
     for i in tl.static_range(16):
@@ -32,11 +32,11 @@ def _joined(columns, FIRST: tl.constexpr, ROUNDED: tl.constexpr, PIXELS: tl.cons
         for i in tl.static_range(8 >> level):
             more = more + (tl.reshape(tl.join(now[i], now[i + (8 >> level)]), (PIXELS, 2 << level)),)
         now = more
-    return _rounded(now[0], ROUNDED)
+    return _round(now[0], ROUNDED)
 
 
 @triton.jit
-def _rounded(x, ROUNDED: tl.constexpr):
+def _round(x, ROUNDED: tl.constexpr):
     """To the nearest number of tf32."""
     if ROUNDED:
         x = tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
@@ -107,8 +107,8 @@ def convolve_tiles(
             there = ((k < CHANNELS * TAPS) & (c + k // TAPS < sizes.sources))[:, None] & (o < sizes.targets)[None, :]
             at = ((c + k // TAPS) * weight_strides.source + k % TAPS)[:, None]
             w = tl.load(weights + at, mask=there, other=0.0)
-            x = _joined(columns, piece * 16, ROUNDED, PIXELS)
-            total = tl.dot(x, _rounded(w, ROUNDED), total, input_precision=PRECISION)
+            x = _join_columns(columns, piece * 16, ROUNDED, PIXELS)
+            total = tl.dot(x, _round(w, ROUNDED), total, input_precision=PRECISION)
     if b_ptr is not None:
         b = tl.load(b_ptr + group * sizes.targets + o, mask=o < sizes.targets, other=0.0)
         total += b.to(tl.float32)[None, :]
@@ -119,11 +119,11 @@ def convolve_tiles(
 @triton.jit
 def _beside(columns, COUNT: tl.constexpr, PIXELS: tl.constexpr):
     """16 vectors, or 32, as the columns of a matrix."""
-    found = _joined(columns, 0, False, PIXELS)
+    matrix = _join_columns(columns, 0, False, PIXELS)
     if COUNT == 32:
-        both = tl.join(found, _joined(columns, 16, False, PIXELS))
-        found = tl.reshape(tl.permute(both, (0, 2, 1)), (PIXELS, 32))
-    return found
+        both = tl.join(matrix, _join_columns(columns, 16, False, PIXELS))
+        matrix = tl.reshape(tl.permute(both, (0, 2, 1)), (PIXELS, 32))
+    return matrix
 
 
 @triton.jit
@@ -164,10 +164,10 @@ def weigh_tiles(
         image = images + n * strides.batch + y0.to(tl.int64) * strides.row + x0.to(tl.int64) * strides.col
         columns = _columns(image, pixels, c, strides, sizes, steps, FORM, CHANNELS=CHANNELS, PIXELS=PIXELS)
         dz = _beside(gradients, OUTS, PIXELS)
-        turned = tl.trans(_rounded(dz, ROUNDED))
+        turned = tl.trans(_round(dz, ROUNDED))
         more = nothing()
         for piece in tl.static_range((CHANNELS * TAPS + 15) // 16):
-            x = _joined(columns, piece * 16, ROUNDED, PIXELS)
+            x = _join_columns(columns, piece * 16, ROUNDED, PIXELS)
             more = more + (tl.dot(turned, x, total[piece], input_precision=PRECISION),)
         total = more
         if BIAS:
