@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import OnnxError, RecordError
-from burn_torch.core.extras import load_extra
+from burn_torch.core.imports import load_extra
 from burn_torch.module import ModuleRecord
 from burn_torch.module.record import RecordEntry
 from burn_torch.onnx.operators.axes import ONNX_DTYPES

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from burn_torch.cli import registry
 from burn_torch.core.errors import ConfigError
-from burn_torch.core.extras import load_extra
+from burn_torch.core.imports import load_extra
 
 __all__ = ["SHELLS", "write_script"]
 

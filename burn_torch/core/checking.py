@@ -18,9 +18,8 @@ from typing import Any, Final, TypeVar, overload
 
 from burn_torch.core.annotations import Measured, Taken, above, at_least, between, holds, resolved, taken_by
 from burn_torch.core.errors import ArgumentError, BurnTorchError, explain
-from burn_torch.core.frames import at_user_line
+from burn_torch.core.frames import at_user_line, unwatched
 from burn_torch.core.misfits import is_from_inside, misfit_of, opaque, worded
-from burn_torch.core.unwatched import unwatched
 from burn_torch.core.wording import described
 
 __all__ = [

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.core.errors import ArgumentError
-from burn_torch.core.named import named
+from burn_torch.core.imports import named
 from burn_torch.core.wording import described
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Words around numbers."""
+"""Texts for people: numbers with nouns, values and faults in short, control characters written out."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ from collections.abc import Iterable
 from reprlib import Repr
 from typing import Any, Final, TextIO, final
 
-__all__ = ["CONTROL_CHARACTERS", "VisibleText", "counted", "described", "first_line", "one_line", "visible"]
-
-CONTROL_CHARACTERS: Final = (
-    r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
-)
-"""Characters that a terminal takes for commands or directions of writing, as a class of regular expressions."""
+__all__ = ["VisibleText", "counted", "described", "first_line", "one_line", "visible"]
 
 
 def visible(text: str, kept: str = "\n\t") -> str:

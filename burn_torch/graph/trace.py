@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, NoReturn, final
 
 from burn_torch.core.errors import DeviceError, TraceError
-from burn_torch.core.frames import user_line
+from burn_torch.core.frames import unwatched, user_line
 from burn_torch.core.spec import Spec, TensorSpec
-from burn_torch.core.unwatched import unwatched
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.origin import Origins

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from typing import Final
 
-__all__ = ["VERIFY", "is_proving", "is_verifying"]
+__all__ = ["is_proving", "is_verifying"]
 
-VERIFY: Final = "BURN_TORCH_VERIFY"
+_VERIFY: Final = "BURN_TORCH_VERIFY"
 
 
 def is_verifying() -> bool:
     """Tells if faults of our own are raised where they happen."""
-    return os.environ.get(VERIFY) == "1"
+    return os.environ.get(_VERIFY) == "1"
 
 
 def is_proving() -> bool:
     """Tells if kernels are proved, and graphs verified after each pass."""
-    return os.environ.get(VERIFY) in ("1", "proofs")
+    return os.environ.get(_VERIFY) in ("1", "proofs")

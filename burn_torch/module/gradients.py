@@ -8,8 +8,7 @@ from typing import NoReturn, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, explain
-from burn_torch.core.frames import user_level
-from burn_torch.core.unwatched import unwatched
+from burn_torch.core.frames import unwatched, user_level
 from burn_torch.core.wording import described
 from burn_torch.module.fields import UntrainedWarning
 from burn_torch.module.module import Module

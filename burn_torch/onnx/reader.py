@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import OnnxError
-from burn_torch.core.extras import load_extra
+from burn_torch.core.imports import load_extra
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
 from burn_torch.onnx.operators.axes import ONNX_DTYPES, OTHER_DTYPES
 from burn_torch.onnx.operators.registry import find

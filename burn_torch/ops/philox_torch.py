@@ -11,7 +11,7 @@ from typing import Final
 
 import torch
 
-from burn_torch.core.named import named
+from burn_torch.core.imports import named
 from burn_torch.core.philox import KEY_STEPS, MASK32, MULTIPLIERS, ROUNDS, split64
 from burn_torch.ops.value import Primitive
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self, TypeVar
 from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.core.checking import checked, checked_after
 from burn_torch.core.errors import ArgumentError, RecordError, ShapeError
+from burn_torch.core.frames import unwatched
 from burn_torch.core.misfits import worded
-from burn_torch.core.unwatched import unwatched
 from burn_torch.module import Module, Param, ParamId, Tree
 from burn_torch.module.fields import checked_constructor, require_declared
 from burn_torch.module.gradients import GradientsParams, params_by_id

@@ -15,8 +15,8 @@ from burn_torch.backend.autodiff.tape import CONSUMED, Node, TapeEntry, Tracked
 from burn_torch.backend.base import Backend
 from burn_torch.backend.decorator import Decorator, detached
 from burn_torch.core.errors import AutodiffError, DeviceError
+from burn_torch.core.frames import unwatched
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
-from burn_torch.core.unwatched import unwatched
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.origin import Origins

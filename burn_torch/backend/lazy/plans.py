@@ -23,7 +23,6 @@ from burn_torch.backend.lazy.trie import Step, graph_of
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import Spec, TensorSpec
-from burn_torch.core.verifying import is_verifying
 from burn_torch.fusion import Choices, Plan, plan_of
 from burn_torch.fusion.body.reasons import FusionWarning
 from burn_torch.fusion.planning.faults import attempts
@@ -34,6 +33,7 @@ from burn_torch.fusion.shapes.variants import SymbolicPlan
 from burn_torch.graph.interpreter import executed, interpret, stepwise
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes import dead_code, pipeline
+from burn_torch.graph.verifying import is_verifying
 from burn_torch.ops.value import Primitive
 
 __all__ = ["FusionWarning", "Planner", "Ready", "changed", "replayed", "version_reader"]

@@ -13,7 +13,6 @@ from burn_torch.cli import devices, registry
 from burn_torch.cli.data_files import VARIABLE
 from burn_torch.cli.options import PREFIX
 from burn_torch.core.errors import DataError
-from burn_torch.core.verifying import VERIFY
 from burn_torch.version import __version__
 
 HELP: Final = "show versions, devices, what is available and why not"
@@ -35,7 +34,7 @@ DISTRIBUTIONS: Final = {"PIL": "pillow"}
 ENVIRONMENT: Final = (
     "BURN_TORCH_CACHE",
     VARIABLE,
-    VERIFY,
+    "BURN_TORCH_VERIFY",
     "BURN_KERNELS_CACHE",
     "CUDA_VISIBLE_DEVICES",
     "NO_COLOR",

@@ -1,4 +1,4 @@
-"""Proofs about each generated kernel, in C and in Triton, with BURN_TORCH_VERIFY (`core/verifying.py`).
+"""Proofs about each generated kernel, in C and in Triton, with BURN_TORCH_VERIFY (`graph/verifying.py`).
 
 * Each load and each store lies inside of its buffer, masks and strides included.
 * Each element of each output is stored exactly once.

@@ -17,9 +17,9 @@ from typing import Final, TypeVar
 
 from burn_torch.core.errors import GraphError, explain
 from burn_torch.core.frames import user_level
-from burn_torch.core.verifying import is_proving, is_verifying
 from burn_torch.fusion.body.reasons import FusionWarning, Unfusible, Unsymbolic
 from burn_torch.graph.ir import Graph
+from burn_torch.graph.verifying import is_proving, is_verifying
 
 __all__ = ["attempts", "known_failure", "note_fault", "plan_or_plainer", "remember_failure"]
 

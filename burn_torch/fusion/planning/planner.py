@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, final
 
-from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.planning.anchors import anchored
 from burn_torch.fusion.planning.composites import Whole, open_composites
 from burn_torch.fusion.planning.pieces import plan_in_pieces, plan_or_pieces
@@ -20,6 +19,7 @@ from burn_torch.fusion.rows.row import inside
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.driver import pipeline
 from burn_torch.graph.passes.invariants import check_rewrite
+from burn_torch.graph.verifying import is_proving
 
 __all__ = ["fuse", "plan_of"]
 

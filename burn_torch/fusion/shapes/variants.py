@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Final, final
 
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
-from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.body.lines import known_lines, remember_lines
 from burn_torch.fusion.body.reasons import Unfusible, Unsymbolic
 from burn_torch.fusion.planning.faults import note_fault
@@ -26,6 +25,7 @@ from burn_torch.fusion.rows.sharing import kernel_at
 from burn_torch.fusion.rows.symbolic import Sites, Symbolic, evaluation, form_of, sizes_of, symbolised, with_hints
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.verifier import verify
+from burn_torch.graph.verifying import is_proving
 from burn_torch.graph.view import GraphView, first_free_id
 from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import Real, Size, exact_quotient, size_hint, sizes_in

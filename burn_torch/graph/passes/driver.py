@@ -17,7 +17,6 @@ from functools import partial
 from typing import Final, Literal, TypeAlias, final, overload
 
 from burn_torch.core.errors import ConfigError
-from burn_torch.core.verifying import is_proving
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.casting import Precision, dtype_policy
 from burn_torch.graph.passes.constants import fold_constants
@@ -33,6 +32,7 @@ from burn_torch.graph.passes.recomputing import recompute
 from burn_torch.graph.passes.rewrite import Numerics
 from burn_torch.graph.passes.subexpressions import common_subexpressions
 from burn_torch.graph.passes.view_chains import fold_views
+from burn_torch.graph.verifying import is_proving
 
 __all__ = ["PASSES", "Pass", "PassReport", "PassReports", "Profile", "Settings", "pipeline"]
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from burn_torch.core.errors import GraphError
 from burn_torch.core.spec import NumberSpec, TensorSpec
-from burn_torch.core.verifying import is_proving
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.sharing import alias_roots, constant_values
 from burn_torch.graph.transfers import transfers
 from burn_torch.graph.verifier import verify
+from burn_torch.graph.verifying import is_proving
 from burn_torch.ops.value import Primitive
 
 __all__ = ["check_isolated", "check_overwrites", "check_rewrite", "check_transfers", "rewritten"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-from burn_torch.core.wording import CONTROL_CHARACTERS, counted
+from burn_torch.core.wording import counted
 from burn_torch.monitor.dashboard.chart import BRAILLE, Glyphs, Line, Row, chart
 from burn_torch.monitor.dashboard.ticks import short
 from burn_torch.monitor.event import GpuUse, Resources, Split
@@ -46,7 +46,11 @@ CONTROLS: Final = (
 """Keys, what they do in a word, and in a sentence."""
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
-_CONTROL: Final = re.compile(rf"[\n\t{CONTROL_CHARACTERS}]")
+_CONTROL_CHARACTERS: Final = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+)
+"""Characters that a terminal takes for commands or directions of writing, as a class of regular expressions."""
+_CONTROL: Final = re.compile(rf"[\n\t{_CONTROL_CHARACTERS}]")
 
 
 def clean(text: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from burn_torch.core.errors import ArgumentError, OnnxError
-from burn_torch.core.extras import load_extra
+from burn_torch.core.imports import load_extra
 from burn_torch.module.tree import Tree
 from burn_torch.onnx.exporting.tracing import Inputs, Tracing
 

@@ -13,7 +13,7 @@ from burn_torch.backend.libtorch.generated import c_words
 from burn_torch.backend.libtorch.generated.c_kernels import CompilerError, compiler
 from burn_torch.backend.libtorch.generated.c_words import Cipher
 from burn_torch.core import philox
-from burn_torch.core.named import named
+from burn_torch.core.imports import named
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here")
 

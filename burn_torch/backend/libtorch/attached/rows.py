@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.named import named
+from burn_torch.core.imports import named
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call, Candidate
 

@@ -11,7 +11,6 @@ from burn_torch.backend.libtorch.forms.numbers import DeviceForm
 from burn_torch.backend.libtorch.generated.kernel_files import module_of
 from burn_torch.backend.libtorch.generated.kernel_variants import launched_with
 from burn_torch.backend.libtorch.generated.triton_kernels import generates, has_failed, in_device_form
-from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.body.kernel_proof import reached
 from burn_torch.fusion.body.lines import known_lines
 from burn_torch.fusion.rows.product_row import convolution_tiles_in, product, tiles_in
@@ -27,6 +26,7 @@ from burn_torch.fusion.triton.convolutions import (
 from burn_torch.fusion.triton.products import Product, ProductKernel, ProductTiles, lower_product
 from burn_torch.fusion.triton.proof import prove_product
 from burn_torch.graph.ir import Graph
+from burn_torch.graph.verifying import is_proving
 from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Primitive

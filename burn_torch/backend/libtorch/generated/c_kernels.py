@@ -25,7 +25,6 @@ from burn_torch.core.errors import explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.source import Source
 from burn_torch.core.spec import TensorSpec
-from burn_torch.core.verifying import is_proving, is_verifying
 from burn_torch.fusion.body.kernel_proof import KernelFault, reached
 from burn_torch.fusion.body.lines import known_lines
 from burn_torch.fusion.c.lowering import CKernel, lower_to_c, lowered_for_cpu
@@ -33,6 +32,7 @@ from burn_torch.fusion.planning.faults import remember_failure
 from burn_torch.fusion.rows.c_sharing import c_kernel_at
 from burn_torch.fusion.rows.row import body_of
 from burn_torch.graph.ir import Graph
+from burn_torch.graph.verifying import is_proving, is_verifying
 from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Primitive
 

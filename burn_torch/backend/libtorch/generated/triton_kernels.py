@@ -27,7 +27,6 @@ from burn_torch.backend.libtorch.plain import compile_plain
 from burn_torch.core.errors import explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
-from burn_torch.core.verifying import is_proving, is_verifying
 from burn_torch.fusion.body.kernel_proof import KernelFault, reached
 from burn_torch.fusion.body.lines import known_lines
 from burn_torch.fusion.body.loops import Argument, Kernel
@@ -38,6 +37,7 @@ from burn_torch.fusion.rows.sharing import kernel_at
 from burn_torch.fusion.triton.lowering import lower
 from burn_torch.fusion.triton.proof import prove_triton
 from burn_torch.graph.ir import Graph
+from burn_torch.graph.verifying import is_proving, is_verifying
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Primitive
 

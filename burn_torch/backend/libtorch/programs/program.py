@@ -29,10 +29,10 @@ from burn_torch.backend.libtorch.tensors.modes import is_cast_by_autocast, refus
 from burn_torch.core.dtype import DType
 from burn_torch.core.source import Source
 from burn_torch.core.spec import NumberSpec, TensorSpec
-from burn_torch.core.verifying import is_proving
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.invariants import check_overwrites
 from burn_torch.graph.passes.memory import MemoryPlan, memory_plan
+from burn_torch.graph.verifying import is_proving
 from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_code import TorchCode, code_of, importable
 from burn_torch.ops.torch_types import TO_TORCH
