@@ -13,7 +13,7 @@ import numpy as np
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import BurnTorchError, OnnxError
 from burn_torch.module import Module, Param, RunningState
-from burn_torch.onnx.operators.registry import HOST
+from burn_torch.onnx.operators.registry import FAULTS, HOST
 from burn_torch.onnx.plan import Body, Literal, Plan, Ref, Source, Step, Weight, plan_of
 from burn_torch.onnx.reader import read_bytes, read_model
 from burn_torch.onnx.report import report_on
@@ -140,7 +140,7 @@ def run_step(step: Step, env: Env, fields: Mapping[str, Tensor], device: Device)
     except BurnTorchError as err:
         err.add_note(f"in {step.label}")
         raise
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as err:
+    except FAULTS as err:
         raise OnnxError(
             f"{step.label} cannot compute with these inputs",
             given=f"{type(err).__name__}: {str(err).partition(chr(10))[0]}",

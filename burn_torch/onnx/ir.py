@@ -47,8 +47,17 @@ class Node:
     @property
     def label(self) -> str:
         """How errors name it."""
-        kind = f"{self.domain}.{self.op}" if self.domain else self.op
-        return f"{one_line(kind)} (opset {self.opset}) {self.name!r}"
+        return f"{one_line(self.kind)} (opset {self.opset}) {self.name!r}"
+
+    @property
+    def kind(self) -> str:
+        """The operator, with its domain where that is not ONNX's own."""
+        return f"{self.domain}.{self.op}" if self.domain else self.op
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """The graphs within it, such as the body of a loop."""
+        return [value for value in self.attributes.values() if isinstance(value, Graph)]
 
 
 @dataclass(frozen=True)
@@ -65,9 +74,14 @@ class Graph:
         """The nodes, and those of graphs within them."""
         for node in self.nodes:
             yield node
-            for value in node.attributes.values():
-                if isinstance(value, Graph):
-                    yield from value.all_nodes()
+            for graph in node.graphs:
+                yield from graph.all_nodes()
+
+    def all_graphs(self) -> Iterator[Graph]:
+        """This, and the graphs within its nodes."""
+        yield self
+        for node in self.all_nodes():
+            yield from node.graphs
 
 
 @dataclass(frozen=True)

@@ -15,25 +15,10 @@ __all__ = ["MAX_LENGTH", "Names"]
 
 MAX_LENGTH: Final = 48
 """Characters of a name, but for a number at its end."""
-_RESERVED: Final = frozenset(
-    {
-        "self",
-        "op",
-        "np",
-        "numpy",
-        "activation",
-        "device",
-        "path",
-        "Model",
-        "cls",
-        "torch",
-        "found",
-        "operators",
-        "parameter",
-        "state",
-        "as_tensor",
-    }
-)
+_RESERVED: Final = frozenset((
+    "self", "op", "np", "numpy", "activation", "device", "path", "Model", "cls", "torch", "found", "operators",
+    "parameter", "state", "as_tensor",
+))  # fmt: skip
 
 
 def _shorten(words: str) -> str:

@@ -5,7 +5,7 @@ A plan is what `load` runs and what generated source spells out: both call the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from burn_torch.module import Module
 from burn_torch.onnx.folding import bounded
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
 from burn_torch.onnx.names import Names
-from burn_torch.onnx.operators.registry import Entry, find, on_host
+from burn_torch.onnx.operators.registry import FAULTS, Entry, find, on_host
 from burn_torch.onnx.weights import ON_HOST, SMALL, Usage, is_generated, is_uniform, is_weight
 from burn_torch.ops.value import Attrs
 
@@ -79,6 +79,11 @@ class Step:
     size on its values.  A trace then holds an operation of a size, not data that another size has otherwise."""
 
     @property
+    def bodies(self) -> list[Body]:
+        """The graphs within the node."""
+        return [value for value in self.attributes.values() if isinstance(value, Body)]
+
+    @property
     def packed(self) -> bool:
         """Returns whether the operator gives a tuple."""
         return self.entry.multiple or ("outputs" in self.entry.attributes and len(self.outputs) > 1)
@@ -124,19 +129,11 @@ def allowed_bytes(model: Model) -> int:
 
     A small file must not fill the memory; the weights of a large one may be converted and turned.
     """
-    graphs = [model.graph]
-    held = 0
-    while graphs:
-        graph = graphs.pop()
-        held += sum(data.array.nbytes for data in graph.constants.values())
-        graphs += [value for node in graph.nodes for value in node.attributes.values() if isinstance(value, Graph)]
-        held += sum(
-            value.array.nbytes
-            for node in graph.nodes
-            for value in node.attributes.values()
-            if isinstance(value, TensorData)
-        )
-    return (64 << 20) + 4 * held
+    held = [data for graph in model.graph.all_graphs() for data in graph.constants.values()]
+    held += [
+        value for node in model.graph.all_nodes() for value in node.attributes.values() if isinstance(value, TensorData)
+    ]
+    return (64 << 20) + 4 * sum(data.array.nbytes for data in held)
 
 
 def plan_of(model: Model, memory_limit_bytes: int | None = None) -> Plan:
@@ -165,34 +162,38 @@ class _Planner:
         self.result = Plan(model.source, model.opsets, model.producer, graph.inputs, (), (), ())
 
     def plan(self) -> Plan:
-        graph = self.model.graph
-        self._take_constants(graph)
-        for info in graph.inputs:
-            self.names[info.name] = self.values.unique(info.name, "input")
+        graph, result = self.model.graph, self.result
+        result.input_names = self._take_inputs(graph, "input")
+        for info, name in zip(graph.inputs, result.input_names, strict=True):
             if info.kind == "tensor":
                 self.device.add(info.name)
-                self.result.on_device.add(self.names[info.name])
-        steps = self._steps(graph)
-        outputs = tuple(self._source(info.name, None, 0) for info in graph.outputs)
-        live = {source.name for source in outputs if isinstance(source, Ref)}
-        result = self.result
-        result.steps = _with_last_uses(_live(steps, live), live)
+                result.on_device.add(name)
+        steps, outputs, live = self._live_steps(graph)
+        result.steps = _with_last_uses(steps, live)
         result.outputs = outputs
-        result.input_names = tuple(self.names[info.name] for info in graph.inputs)
         result.output_names = tuple(info.name for info in graph.outputs)
-        used = {
-            source.name for step in _all_steps(result.steps) for source in step.inputs if isinstance(source, Weight)
-        }
-        used |= {source.name for source in _all_outputs(result) if isinstance(source, Weight)}
+        every = list(all_steps(result.steps))
+        sources = [outputs, *(step.inputs for step in every), *(body.outputs for step in every for body in step.bodies)]
+        used = {source.name for group in sources for source in group if isinstance(source, Weight)}
         for table in (result.weights, result.trained, result.onnx_names):
             for name in [name for name in table if name not in used]:
                 del table[name]
         return result
 
     # -- constants ------------------------------------------------------------------------------------
-    def _take_constants(self, graph: Graph) -> None:
+    def _take_inputs(self, graph: Graph, fallback: str) -> tuple[str, ...]:
+        """Notes the constants of a graph; returns the identifiers of its inputs."""
         self.constants.update(graph.constants)
         self.from_file.update(graph.constants)
+        self.names.update((info.name, self.values.unique(info.name, fallback)) for info in graph.inputs)
+        return tuple(self.names[info.name] for info in graph.inputs)
+
+    def _live_steps(self, graph: Graph) -> tuple[list[Step], tuple[Source, ...], set[str]]:
+        """The steps of a graph that something reads, its outputs, and the values among these."""
+        steps = self._steps(graph)
+        outputs = tuple(self._source(info.name, None, 0) for info in graph.outputs)
+        live = {source.name for source in outputs if isinstance(source, Ref)}
+        return _live(steps, live), outputs, live
 
     def _steps(self, graph: Graph) -> list[Step]:
         steps: list[Step] = []
@@ -207,33 +208,26 @@ class _Planner:
 
     def _fold(self, node: Node) -> bool:
         """Works a node out whose inputs are all known; False where it is left to run."""
-        if any(isinstance(value, Graph) for value in node.attributes.values()) or node.op in _RANDOM:
+        if node.graphs or node.op in _RANDOM or not any(node.inputs):
             return False
         if any(x and x not in self.constants for x in node.inputs):
             return False
-        data = [self.constants[x] if x else None for x in node.inputs]
-        if not any(node.inputs):
-            return False
+        data = [on_host(self.constants[x]) if x else None for x in node.inputs]
         entry = _entry(node)
         attributes = self._attributes(node, entry)
         try:
             with bounded(self.limit - self.folded_bytes):
-                results = entry(*[None if x is None else on_host(x) for x in data], **attributes)
+                results = entry(*data, **attributes)
         except OnnxError as err:
             err.add_note(f"in {node.label}")
             raise
-        except BurnTorchError as err:
-            raise _not_worked_out(node, err) from err
-        except (
-            ArithmeticError,
-            AssertionError,
-            AttributeError,
-            LookupError,
-            MemoryError,
-            TypeError,
-            ValueError,
-        ) as err:
-            raise _not_worked_out(node, err) from err
+        except (BurnTorchError, *FAULTS) as err:
+            raise OnnxError(
+                f"{node.label} cannot be worked out",
+                given=f"constants, and {type(err).__name__}: {str(err).partition(chr(10))[0]}",
+                expected="constants that fit the operator",
+                mend="the model is malformed; export it again",
+            ) from err
         parts = results if isinstance(results, tuple) else (results,)
         if not all(isinstance(part, np.ndarray | TensorData) for part in parts):
             return False  # a sequence
@@ -272,7 +266,7 @@ class _Planner:
         on_device = node.op not in ON_HOST and any(
             entry.kind(i) != "host" and (x in self.device or self._is_trained(x, node, i)) for i, x in enumerate(names)
         )
-        nested = any(isinstance(value, Graph) for value in node.attributes.values())
+        nested = bool(node.graphs)
         placed = not on_device and not nested and self._is_placed(node, entry, names)
         attributes: dict[str, Any] = {}
         for name, value in self._attributes(node, entry).items():
@@ -299,14 +293,8 @@ class _Planner:
         return any(x and x not in self.constants and (makes or entry.kind(i) == "host") for i, x in enumerate(inputs))
 
     def _body(self, graph: Graph, node: Node) -> Body:
-        self._take_constants(graph)
-        for info in graph.inputs:
-            self.names[info.name] = self.values.unique(info.name, "item")
-        steps = self._steps(graph)
-        outputs = tuple(self._source(info.name, None, 0) for info in graph.outputs)
-        live = {source.name for source in outputs if isinstance(source, Ref)}
-        inputs = tuple(self.names[info.name] for info in graph.inputs)
-        kept = _live(steps, live)
+        inputs = self._take_inputs(graph, "item")
+        kept, outputs, live = self._live_steps(graph)
         own = {*inputs, *(name for step in kept for name in step.outputs if name)}
         read = live.union(*(_reads(step) for step in kept))
         name = self.values.unique(f"{node.name}_body" if node.op != "If" else graph.name, "body")
@@ -416,22 +404,11 @@ def _constant(node: Node) -> TensorData:
     )
 
 
-def _not_worked_out(node: Node, err: BaseException) -> OnnxError:
-    return OnnxError(
-        f"{node.label} cannot be worked out",
-        given=f"constants, and {type(err).__name__}: {str(err).partition(chr(10))[0]}",
-        expected="constants that fit the operator",
-        mend="the model is malformed; export it again",
-    )
-
-
 # -- what is read -----------------------------------------------------------------------------------------
 def _reads(step: Step) -> set[str]:
-    names = {source.name for source in step.inputs if isinstance(source, Ref)}
-    for value in step.attributes.values():
-        if isinstance(value, Body):
-            names.update(value.captured)
-    return names
+    return {source.name for source in step.inputs if isinstance(source, Ref)}.union(
+        *(body.captured for body in step.bodies)
+    )
 
 
 def _live(steps: list[Step], outputs: set[str]) -> list[Step]:
@@ -454,20 +431,9 @@ def _with_last_uses(steps: list[Step], outputs: set[str]) -> tuple[Step, ...]:
     return tuple(finished[::-1])
 
 
-def _all_steps(steps: tuple[Step, ...]) -> list[Step]:
-    every: list[Step] = []
+def all_steps(steps: Iterable[Step]) -> Iterator[Step]:
+    """The steps, and those of the bodies within them."""
     for step in steps:
-        every.append(step)
-        for value in step.attributes.values():
-            if isinstance(value, Body):
-                every += _all_steps(value.steps)
-    return every
-
-
-def _all_outputs(plan: Plan) -> list[Source]:
-    sources = list(plan.outputs)
-    for step in _all_steps(plan.steps):
-        for value in step.attributes.values():
-            if isinstance(value, Body):
-                sources += value.outputs
-    return sources
+        yield step
+        for body in step.bodies:
+            yield from all_steps(body.steps)

@@ -78,16 +78,7 @@ def read_bytes(data: bytes, folder: Path | None = None, source: str = "a model i
     except OnnxError as err:
         err.add_note(f"in {source}")
         raise
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        OverflowError,
-        RecursionError,
-        MemoryError,
-        UnicodeError,
-    ) as err:
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError, MemoryError) as err:
         raise OnnxError(
             "the ONNX file is malformed",
             given=f"{source}: {type(err).__name__}: {err}",
@@ -388,9 +379,8 @@ class _Reader:
 
 def _captures(node: Node) -> Iterable[str]:
     """Names of outer values that the graphs within a node read."""
-    for value in node.attributes.values():
-        if isinstance(value, Graph):
-            yield from captured(value)
+    for graph in node.graphs:
+        yield from captured(graph)
 
 
 def captured(graph: Graph) -> set[str]:

@@ -86,10 +86,10 @@ class Report:
 @checked
 def report_on(model: Model) -> Report:
     """Looks at every node of a model, those of graphs within nodes too."""
-    counts = Counter(f"{node.domain}.{node.op}" if node.domain else node.op for node in model.graph.all_nodes())
+    counts = Counter(node.kind for node in model.graph.all_nodes())
     foreign = {info.name: info.foreign for info in model.graph.inputs if info.foreign is not None}
     faults = [fault for node in model.graph.all_nodes() for fault in _faults(node, foreign)]
-    constants = list(_constants(model.graph))
+    constants = [data.shape for graph in model.graph.all_graphs() for data in graph.constants.values()]
     return Report(
         model.source,
         model.producer,
@@ -103,15 +103,6 @@ def report_on(model: Model) -> Report:
     )
 
 
-def _constants(graph: Graph) -> list[tuple[int, ...]]:
-    shapes = [data.shape for data in graph.constants.values()]
-    for node in graph.all_nodes():
-        for value in node.attributes.values():
-            if isinstance(value, Graph):
-                shapes += [data.shape for data in value.constants.values()]
-    return shapes
-
-
 _TYPED: Final = ("to", "dtype", "output_dtype")
 """Attributes that name an element type."""
 _BODIES: Final = ("body", "then_branch", "else_branch")
@@ -120,8 +111,7 @@ _BODIES: Final = ("body", "then_branch", "else_branch")
 
 def _faults(node: Node, foreign: Mapping[str, str]) -> list[Unsupported]:
     def fault(reason: str) -> Unsupported:
-        kind = f"{node.domain}.{node.op}" if node.domain else node.op
-        return Unsupported(node.name, f"{kind} (opset {node.opset})", reason)
+        return Unsupported(node.name, f"{node.kind} (opset {node.opset})", reason)
 
     if node.op == "Constant" and not node.domain:
         return []

@@ -17,7 +17,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.onnx.inference import Known, inferred
 from burn_torch.onnx.layout import WIDTH, Group, Keyword, array, lines, literal, plain
 from burn_torch.onnx.operators.registry import Entry
-from burn_torch.onnx.plan import Body, Literal, Plan, Ref, Source, Step, Weight
+from burn_torch.onnx.plan import Body, Literal, Plan, Ref, Source, Step, Weight, all_steps
 
 __all__ = ["RECORD", "source_of"]
 
@@ -121,7 +121,7 @@ class _Writer:
     def forward(self) -> list[str]:
         plan = self.plan
         body: list[str] = []
-        if any(step.placed or "device" in step.entry.attributes for step in _every(plan.steps)) or any(
+        if any(step.placed or "device" in step.entry.attributes for step in all_steps(plan.steps)) or any(
             not self.certain(source) for source in plan.outputs
         ):
             body.append(f"        device = {self.device()}")
@@ -214,9 +214,8 @@ class _Writer:
     # -- steps -----------------------------------------------------------------------------------------------
     def step(self, step: Step, indent: int, annotated: set[str]) -> list[str]:
         before: list[str] = []
-        for value in step.attributes.values():
-            if isinstance(value, Body):
-                before += self.body(value, indent)
+        for body in step.bodies:
+            before += self.body(body, indent)
         names = [name or "_" for name in step.outputs]
         if step.packed:
             target = f"{', '.join(names)}{',' if len(names) == 1 else ''}"
@@ -320,16 +319,6 @@ def _is_default(entry: Entry, name: str, value: object) -> bool:
     if default is None and name in ("dilations", "strides", "pads") and isinstance(value, tuple):
         return set(value) <= {0 if name == "pads" else 1}
     return type(default) is type(value) and not isinstance(value, np.ndarray) and default == value
-
-
-def _every(steps: tuple[Step, ...]) -> list[Step]:
-    every: list[Step] = []
-    for step in steps:
-        every.append(step)
-        for value in step.attributes.values():
-            if isinstance(value, Body):
-                every += _every(value.steps)
-    return every
 
 
 def _tidy(text: list[str]) -> str:

@@ -67,7 +67,7 @@ class Usage:
     def _mark_device(self, graph: Graph) -> None:
         """Notes the values that surely lie on a device: a size is not worked out from them unless a node reads them."""
         for node in graph.nodes:
-            inner = _graphs(node)
+            inner = node.graphs
             for body in inner:
                 self._mark_device(body)
             if not inner and self._on_device(node):
@@ -85,7 +85,7 @@ class Usage:
             if entry is None:
                 continue
             self.sizes.update(x for i, x in enumerate(node.inputs) if x and entry.kind(i) == "host")
-            inner = _graphs(node)
+            inner = node.graphs
             needed = not self.sizes.isdisjoint(node.outputs)
             for body in inner:
                 if needed:
@@ -94,10 +94,6 @@ class Usage:
                 needed = needed or any(info.name in self.sizes for info in body.inputs)
             if needed and node.op not in ON_HOST and (inner or not self._on_device(node)):
                 self.sizes.update(x for x in node.inputs if x)
-
-
-def _graphs(node: Node) -> list[Graph]:
-    return [value for value in node.attributes.values() if isinstance(value, Graph)]
 
 
 def is_weight(name: str, data: TensorData, node: Node, position: int, usage: Usage, *, from_file: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
@@ -22,10 +22,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+PAIRS: Final[dict[str, str]] = {}
+"""The operators that are a row of the table on two operands, by the name of the row; exports read it too."""
+
+
 def _rowwise(
     op: str, since: int, name: str, what: str, row: Op, compute: Callable[..., Any] = widened, written: str = ""
 ) -> Entry:
     """An operator that computes a row of the table on two operands."""
+    PAIRS[row.name] = op
 
     def function(x: Operand, y: Operand) -> Tensor:
         return compute(row, x, y)

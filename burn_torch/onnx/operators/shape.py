@@ -29,7 +29,7 @@ from burn_torch.tensor import Device, Tensor
 
 __all__ = [
     "bfloat16", "bit_cast", "cast",
-    "cast_1", "cast_like", "center_crop_pad", "concat", "constant_of_shape", "depth_to_space", "expand",
+    "cast_1", "cast_like", "center_crop_pad", "concat", "concat_1", "constant_of_shape", "depth_to_space", "expand",
     "eye_like", "flatten", "pad", "pad_1", "pad_2", "range_of", "reshape", "reshape_1", "shape", "size", "slice_1",
     "slice_of", "space_to_depth", "split", "split_1", "split_2", "squeeze", "squeeze_1", "tile", "transpose", "trilu",
     "unsqueeze", "unsqueeze_1",

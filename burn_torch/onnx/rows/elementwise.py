@@ -11,6 +11,7 @@ from typing import Any, Final
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.exporting.sizes import Size
 from burn_torch.onnx.exporting.writer import Cannot, Number, Wire, Writer
+from burn_torch.onnx.operators.arithmetic import PAIRS
 from burn_torch.onnx.operators.elementwise import PLAIN
 from burn_torch.onnx.rows.registry import row
 from burn_torch.ops.elementary import ELEMENTARY
@@ -98,25 +99,11 @@ def _binary(name: str, op: str, negated: bool = False) -> None:
     row(name)(rule)
 
 
-for _name, _op in {
-    "equal": "Equal",
-    "greater": "Greater",
-    "greater_equal": "GreaterOrEqual",
-    "lower": "Less",
-    "lower_equal": "LessOrEqual",
-    "bool_and": "And",
-    "bool_or": "Or",
-    "bool_xor": "Xor",
-    "bitwise_and": "BitwiseAnd",
-    "bitwise_or": "BitwiseOr",
-    "bitwise_xor": "BitwiseXor",
-    "add": "Add",
-    "sub": "Sub",
-    "mul": "Mul",
-    "div": "Div",
-    "maximum": "Max",
-    "minimum": "Min",
-}.items():
+_PAIRS: Final = {
+    **PAIRS, "bool_and": "And", "bool_or": "Or", "bool_xor": "Xor", "bitwise_and": "BitwiseAnd",
+    "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor", "div": "Div", "maximum": "Max", "minimum": "Min",
+}  # fmt: skip
+for _name, _op in _PAIRS.items():
     _binary(_name, _op)
 _binary("not_equal", "Equal", negated=True)
 
