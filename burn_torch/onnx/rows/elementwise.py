@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
-from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from burn_torch.core.dtype import DType
@@ -13,6 +11,7 @@ from burn_torch.onnx.exporting.sizes import Size
 from burn_torch.onnx.exporting.writer import Cannot, Number, Wire, Writer
 from burn_torch.onnx.operators.arithmetic import PAIRS
 from burn_torch.onnx.operators.elementwise import PLAIN
+from burn_torch.onnx.rows.formulas import write
 from burn_torch.onnx.rows.registry import row
 from burn_torch.ops.elementary import ELEMENTARY
 
@@ -32,36 +31,30 @@ def _(w: Writer, x: Wire) -> Wire:
     return w.node("Where", w.node("IsNaN", x), w.number(0.0, x.dtype), sign) if x.dtype.is_float else sign
 
 
-@row("square")
-def _(w: Writer, x: Wire) -> Wire:
-    return w.node("Mul", x, x)
+_FORMULAS: Final = {
+    "square(x)": "x * x",
+    "rsqrt(x)": "Reciprocal(Sqrt(x))",
+    "expm1(x)": "Tanh(x * 0.5) * (Exp(x) + 1.0)",  # nothing cancels near 0
+    "log1p(x)": "Where(Abs(x) < 0.5, Atanh(x / (x + 2.0)) * 2.0, Log(x + 1.0))",  # 1 + x loses what x is near 0
+    "trunc(x)": "Where(x < 0.0, Ceil(x), Floor(x))",
+    "is_finite(x)": "Not(IsNaN(x) | IsInf(x))",
+    "log_sigmoid(x)": "-Softplus(-x)",
+    "silu(x)": "x * Sigmoid(x)",
+    "mish(x)": "x * Tanh(Softplus(x))",
+    "hard_sigmoid(x, alpha, beta)": "Clip(x * alpha + beta, 0.0, 1.0)",
+    "threshold(x, threshold, value)": "Where(x <= threshold, value, x)",
+    "thresholded_relu(x, alpha)": "Where(x <= alpha, 0.0, x)",
+}
+"""Rows, their inputs, and the formulas that are written for them."""
 
 
-@row("rsqrt")
-def _(w: Writer, x: Wire) -> Wire:
-    return w.node("Reciprocal", w.node("Sqrt", x))
+def _defines(heading: str, text: str) -> None:
+    name, *operands = re.findall(r"\w+", heading)
+    row(name)(lambda w, *values: write(w, text, **dict(zip(operands, values, strict=True))))
 
 
-@row("expm1")
-def _(w: Writer, x: Wire) -> Wire:
-    # tanh(x / 2) (exp(x) + 1): nothing cancels near 0
-    half = w.node("Tanh", w.node("Mul", x, w.number(0.5, x.dtype)))
-    return w.node("Mul", half, w.node("Add", w.node("Exp", x), w.number(1.0, x.dtype)))
-
-
-@row("log1p")
-def _log1p(w: Writer, x: Wire) -> Wire:
-    # 2 atanh(x / (x + 2)) near 0, where 1 + x loses what x is
-    one, two = w.number(1.0, x.dtype), w.number(2.0, x.dtype)
-    small = w.node("Less", w.node("Abs", x), w.number(0.5, x.dtype))
-    near = w.node("Mul", w.node("Atanh", w.node("Div", x, w.node("Add", x, two))), two)
-    return w.node("Where", small, near, w.node("Log", w.node("Add", x, one)))
-
-
-@row("trunc")
-def _(w: Writer, x: Wire) -> Wire:
-    down = w.node("Less", x, w.number(0.0, x.dtype))
-    return w.node("Where", down, w.node("Ceil", x), w.node("Floor", x))
+for _heading, _text in _FORMULAS.items():
+    _defines(_heading, _text)
 
 
 @row("clone", "to_place")
@@ -77,11 +70,6 @@ def _(w: Writer, x: Wire, *, dtype: DType) -> Wire:
 @row("is_inf")
 def _(w: Writer, x: Wire) -> Wire:
     return w.node("IsInf", x) if x.dtype.is_float else w.node("Less", x, x)
-
-
-@row("is_finite")
-def _(w: Writer, x: Wire) -> Wire:
-    return w.node("Not", w.node("Or", w.node("IsNaN", x), w.node("IsInf", x)))
 
 
 # -- two operands ----------------------------------------------------------------------------------------------
@@ -119,9 +107,7 @@ def _(w: Writer, x: Wire | Number, y: Wire | Number) -> Wire:
     if not a.dtype.is_float:
         return w.node("Mod", a, b)
     left = w.node("Mod", a, b, fmod=1)  # which has the sign of x
-    zero = w.number(0.0, a.dtype)
-    other = w.node("Less", w.node("Mul", w.node("Sign", left), w.node("Sign", b)), zero)
-    return w.node("Where", other, w.node("Add", left, b), left)
+    return write(w, "Where(Sign(left) * Sign(b) < 0.0, left + b, left)", left=left, b=b)
 
 
 @row("pow")
@@ -147,27 +133,24 @@ def _(w: Writer, y: Wire | Number, x: Wire | Number) -> Wire:
 
 def _negative(w: Writer, x: Wire) -> Wire:
     """Returns whether x is below 0, or -0."""
-    zero = w.number(0.0, x.dtype)
-    return w.node("Or", w.node("Less", x, zero), w.node("Less", w.node("Reciprocal", x), zero))
+    return write(w, "(x < 0.0) | (Reciprocal(x) < 0.0)", x=x)
 
 
 @row("hypot")
 def _(w: Writer, x: Wire | Number, y: Wire | Number) -> Wire:
     a, b = (w.node("Abs", part) for part in pair(w, x, y))
     large, small = w.node("Max", a, b), w.node("Min", a, b)
-    zero, one = w.number(0.0, a.dtype), w.number(1.0, a.dtype)
     ratio = w.node("Div", small, large)
-    length = w.node("Mul", large, w.node("Sqrt", w.node("Add", w.node("Mul", ratio, ratio), one)))
-    plain = w.node("Or", w.node("Equal", large, zero), w.node("Equal", large, w.number(math.inf, a.dtype)))
-    return w.node("Where", plain, large, length)
+    length = "Where((large == 0.0) | (large == endless), large, large * Sqrt(ratio * ratio + 1.0))"
+    return write(w, length, large=large, ratio=ratio, endless=math.inf)
 
 
 @row("logaddexp")
 def _(w: Writer, x: Wire | Number, y: Wire | Number) -> Wire:
     a, b = pair(w, x, y)
-    # infinite operands have no difference
-    apart = w.node("Where", w.node("Equal", a, b), w.number(0.0, a.dtype), w.node("Abs", w.node("Sub", a, b)))
-    return w.node("Add", w.node("Max", a, b), _log1p(w, w.node("Exp", w.node("Neg", apart))))
+    apart = write(w, "Where(a == b, 0.0, Abs(a - b))", a=a, b=b)  # infinite operands have no difference
+    power = w.node("Exp", w.node("Neg", apart))
+    return w.node("Add", w.node("Max", a, b), write(w, _FORMULAS["log1p(x)"], x=power))
 
 
 @row("erfinv")
@@ -176,33 +159,9 @@ def _(w: Writer, x: Wire) -> Wire:
         raise Cannot("erfinv of float64: its steps are for float32")
     results = [x if x.dtype is DType.F32 else w.cast(x, DType.F32)]
     for step in ELEMENTARY["erfinv"].steps:
-        results.append(_write_step(w, step, results))
+        operands = {f"_{i}": result for i, result in enumerate(results)}
+        results.append(write(w, re.sub(r"\{(\d+)\}", r"_\1", step), **operands))
     return results[-1] if x.dtype is DType.F32 else w.cast(results[-1], x.dtype)
-
-
-_OPERATORS: Final = {
-    ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Eq: "Equal", ast.Lt: "Less",
-}  # fmt: skip
-
-
-def _write_step(w: Writer, template: str, operands: Sequence[Wire]) -> Wire:
-    """Writes the nodes of one step of an elementary function."""
-
-    def write(node: ast.expr) -> Wire:
-        match node:
-            case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
-                return w.node(_OPERATORS[type(operator)], write(left), write(right))
-            case ast.UnaryOp(ast.USub(), operand):
-                return w.node("Neg", write(operand))
-            case ast.Name(name):
-                return operands[int(name.removeprefix("_"))]
-            case ast.Constant(value) | ast.Call(ast.Name("float"), [ast.Constant(value)]):
-                return w.number(float(value), DType.F32)  # type: ignore[arg-type]  # templates hold numbers alone
-            case ast.Call(ast.Name(name), arguments):
-                return w.node(name.capitalize(), *map(write, arguments))
-        raise AssertionError(ast.dump(node))
-
-    return write(ast.parse(re.sub(r"\{(\d+)\}", r"_\1", template), mode="eval").body)
 
 
 # -- choices -----------------------------------------------------------------------------------------------------
@@ -229,16 +188,11 @@ def _(w: Writer, x: Wire, high: Number) -> Wire:
 
 
 # -- activations -------------------------------------------------------------------------------------------------
-def _keeps(w: Writer, x: Wire, other: Callable[[], Wire], low: Number) -> Wire:
-    """x where x > low or NaN, else what `other` writes."""
-    return w.node("Where", w.node("LessOrEqual", x, w.number(low, x.dtype)), other(), x)
-
-
 @row("leaky_relu")
 def _(w: Writer, x: Wire, slope: Number) -> Wire:
     if isinstance(slope, float | int) and x.dtype is DType.F32:
         return w.node("LeakyRelu", x, alpha=float(slope))
-    return _keeps(w, x, lambda: w.node("Mul", x, w.number(slope, x.dtype)), 0.0)
+    return write(w, "Where(x <= 0.0, x * slope, x)", x=x, slope=slope)
 
 
 @row("prelu")
@@ -250,82 +204,41 @@ def _(w: Writer, x: Wire, alpha: Wire) -> Wire:
     return w.node("PRelu", x, alpha)
 
 
-@row("threshold")
-def _(w: Writer, x: Wire, threshold: Number, value: Number) -> Wire:
-    return _keeps(w, x, lambda: w.number(value, x.dtype), threshold)
-
-
-@row("thresholded_relu")
-def _(w: Writer, x: Wire, alpha: Number) -> Wire:
-    return _keeps(w, x, lambda: w.number(0.0, x.dtype), alpha)
-
-
 @row("shrink")
 def _shrunk(w: Writer, x: Wire, lambd: Number, bias: Number) -> Wire:
-    drawn = w.node("Sub", x, w.node("Mul", w.node("Sign", x), w.number(bias, x.dtype))) if bias != 0.0 else x
-    small = w.node("LessOrEqual", w.node("Abs", x), w.number(lambd, x.dtype))
-    return w.node("Where", small, w.number(0.0, x.dtype), drawn)
+    drawn = write(w, "x - Sign(x) * bias", x=x, bias=bias) if bias != 0.0 else x
+    return write(w, "Where(Abs(x) <= lambd, 0.0, drawn)", x=x, lambd=lambd, drawn=drawn)
 
 
 row("hard_shrink")(lambda w, x, lambd: _shrunk(w, x, lambd, 0.0))
 row("soft_shrink")(lambda w, x, lambd: _shrunk(w, x, lambd, lambd))
 
 
-@row("hard_sigmoid")
-def _(w: Writer, x: Wire, alpha: Number, beta: Number) -> Wire:
-    steep = w.node("Add", w.node("Mul", x, w.number(alpha, x.dtype)), w.number(beta, x.dtype))
-    return w.node("Clip", steep, w.number(0.0, x.dtype), w.number(1.0, x.dtype))
-
-
 @row("hard_swish")
 def _(w: Writer, x: Wire) -> Wire:
     if w.opset >= 14 and x.dtype is DType.F32:
         return w.node("HardSwish", x)
-    three, six = w.number(3.0, x.dtype), w.number(6.0, x.dtype)
-    gate = w.node("Clip", w.node("Add", x, three), w.number(0.0, x.dtype), six)
-    return w.node("Div", w.node("Mul", x, gate), six)
-
-
-@row("log_sigmoid")
-def _(w: Writer, x: Wire) -> Wire:
-    return w.node("Neg", w.node("Softplus", w.node("Neg", x)))
-
-
-@row("silu")
-def _(w: Writer, x: Wire) -> Wire:
-    return w.node("Mul", x, w.node("Sigmoid", x))
+    return write(w, "x * Clip(x + 3.0, 0.0, 6.0) / 6.0", x=x)
 
 
 @row("softplus")
 def _(w: Writer, x: Wire, beta: Number) -> Wire:
-    if beta == 1.0:
-        return w.node("Softplus", x)
-    scale = w.number(beta, x.dtype)
-    return w.node("Div", w.node("Softplus", w.node("Mul", x, scale)), scale)
-
-
-@row("mish")
-def _(w: Writer, x: Wire) -> Wire:
-    return w.node("Mul", x, w.node("Tanh", w.node("Softplus", x)))
+    return w.node("Softplus", x) if beta == 1.0 else write(w, "Softplus(x * beta) / beta", x=x, beta=beta)
 
 
 @row("gelu")
 def _(w: Writer, x: Wire) -> Wire:
     if w.opset >= 20:
         return w.node("Gelu", x)
-    share = w.node("Erf", w.node("Mul", x, w.number(math.sqrt(0.5), x.dtype)))
-    half = w.node("Mul", x, w.number(0.5, x.dtype))
-    return w.node("Mul", half, w.node("Add", share, w.number(1.0, x.dtype)))
+    return write(w, "x * 0.5 * (Erf(x * scale) + 1.0)", x=x, scale=math.sqrt(0.5))
 
 
 @row("gelu_approximate")
 def _(w: Writer, x: Wire) -> Wire:
     if w.opset >= 20:
         return w.node("Gelu", x, approximate="tanh")
-    cube = w.node("Mul", w.node("Mul", w.node("Mul", x, x), x), w.number(0.044715, x.dtype))
-    inner = w.node("Mul", w.node("Add", x, cube), w.number(math.sqrt(2 / math.pi), x.dtype))
-    half = w.node("Mul", x, w.number(0.5, x.dtype))
-    return w.node("Mul", half, w.node("Add", w.node("Tanh", inner), w.number(1.0, x.dtype)))
+    text = "x * 0.5 * (Tanh((x + x * x * x * 0.044715) * scale) + 1.0)"
+    return write(w, text, x=x, scale=math.sqrt(2 / math.pi))
 
 
 @row("elu")
@@ -344,12 +257,8 @@ def _(w: Writer, x: Wire, alpha: Number) -> Wire:
 
 def _exponential(w: Writer, x: Wire, alpha: Number, width: Number) -> Wire:
     """x where x > 0, else alpha * (exp(x / width) - 1)."""
-    zero = w.number(0.0, x.dtype)
-    low = w.node("Min", x, zero)
-    power = w.node("Exp", low if width == 1.0 else w.node("Div", low, w.number(width, x.dtype)))
-    return _keeps(
-        w, x, lambda: w.node("Mul", w.node("Sub", power, w.number(1.0, x.dtype)), w.number(alpha, x.dtype)), 0.0
-    )
+    low = write(w, "Min(x, 0.0)", x=x) if width == 1.0 else write(w, "Min(x, 0.0) / width", x=x, width=width)
+    return write(w, "Where(x <= 0.0, (Exp(low) - 1.0) * alpha, x)", x=x, low=low, alpha=alpha)
 
 
 # -- softmax --------------------------------------------------------------------------------------------------------
