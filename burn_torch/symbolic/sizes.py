@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -180,6 +181,11 @@ def _high(value: Size | int) -> float:
     return value.high if isinstance(value, Size) else value
 
 
+def _of_sizes(function: Callable[[Size, Any], Any]) -> Callable[[Size, Any], Any]:
+    """An operator of a size and a size or whole number; other operands are left to them."""
+    return lambda size, other: NotImplemented if _terms(other) is None else function(size, other)
+
+
 @final
 class Size:
     """A whole number: a sum of multiples of products of symbols.  Equal sums have equal keys.
@@ -208,11 +214,8 @@ class Size:
     def __neg__(self) -> Any:
         return self * -1
 
-    def __sub__(self, other: Size | int) -> Any:
-        return NotImplemented if _terms(other) is None else self + other * -1
-
-    def __rsub__(self, other: int) -> Any:
-        return NotImplemented if _terms(other) is None else self * -1 + other
+    __sub__ = _of_sizes(lambda a, b: a + b * -1)
+    __rsub__ = _of_sizes(lambda a, b: a * -1 + b)
 
     def __mul__(self, other: Size | int) -> Any:
         terms = _terms(other)
@@ -222,17 +225,10 @@ class Size:
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, by: Size | int) -> Any:
-        return NotImplemented if _terms(by) is None else _divide(self, by)[0]
-
-    def __rfloordiv__(self, of: int) -> Any:
-        return NotImplemented if _terms(of) is None else _divide(of, self)[0]
-
-    def __mod__(self, by: Size | int) -> Any:
-        return NotImplemented if _terms(by) is None else _divide(self, by)[1]
-
-    def __rmod__(self, of: int) -> Any:
-        return NotImplemented if _terms(of) is None else _divide(of, self)[1]
+    __floordiv__ = _of_sizes(lambda of, by: _divide(of, by)[0])
+    __rfloordiv__ = _of_sizes(lambda by, of: _divide(of, by)[0])
+    __mod__ = _of_sizes(lambda of, by: _divide(of, by)[1])
+    __rmod__ = _of_sizes(lambda by, of: _divide(of, by)[1])
 
     def __truediv__(self, by: float) -> Real:
         return Real(1.0 / by, self, inverse=False)
@@ -248,17 +244,10 @@ class Size:
             return True
         return _is_zero(self - other)
 
-    def __lt__(self, other: Size | int) -> bool:
-        return NotImplemented if _terms(other) is None else _is_negative(self - other)
-
-    def __gt__(self, other: Size | int) -> bool:
-        return NotImplemented if _terms(other) is None else _is_negative(other - self)
-
-    def __le__(self, other: Size | int) -> bool:
-        return NotImplemented if _terms(other) is None else not _is_negative(other - self)
-
-    def __ge__(self, other: Size | int) -> bool:
-        return NotImplemented if _terms(other) is None else not _is_negative(self - other)
+    __lt__ = _of_sizes(lambda a, b: _is_negative(a - b))
+    __gt__ = _of_sizes(lambda a, b: _is_negative(b - a))
+    __le__ = _of_sizes(lambda a, b: not _is_negative(b - a))
+    __ge__ = _of_sizes(lambda a, b: not _is_negative(a - b))
 
     def __bool__(self) -> bool:
         return not _is_zero(self)
@@ -340,6 +329,11 @@ class Size:
         return format(str(self), how)
 
 
+def _of_number(function: Callable[[float, float], float]) -> Callable[[Any, float], float]:
+    """Arithmetic with the plain number that a Real is here."""
+    return lambda real, other: function(float(real), other)
+
+
 @final
 class Real:
     """A number made of a size: scale * size, or scale / size.
@@ -362,27 +356,10 @@ class Real:
     def __float__(self) -> float:
         return self.of(int(self.size))
 
-    def __mul__(self, other: float) -> float:
-        return float(self) * other
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: float) -> float:
-        return float(self) / other
-
-    def __rtruediv__(self, other: float) -> float:
-        return other / float(self)
-
-    def __add__(self, other: float) -> float:
-        return float(self) + other
-
-    __radd__ = __add__
-
-    def __sub__(self, other: float) -> float:
-        return float(self) - other
-
-    def __rsub__(self, other: float) -> float:
-        return other - float(self)
+    __mul__ = __rmul__ = _of_number(operator.mul)
+    __add__ = __radd__ = _of_number(operator.add)
+    __truediv__, __rtruediv__ = _of_number(operator.truediv), _of_number(lambda a, b: b / a)
+    __sub__, __rsub__ = _of_number(operator.sub), _of_number(lambda a, b: b - a)
 
     def __neg__(self) -> float:
         return -float(self)

@@ -24,7 +24,7 @@ from burn_torch.module.scope import current_scope
 from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.tensor import CutTensor, cut, cut_kind, cut_off
-from burn_torch.transform.flatten import opened
+from burn_torch.transform.flatten import held_in, opened
 from burn_torch.transform.structure import Argument, rebuilder
 from burn_torch.transform.tapes import is_beside, settled
 
@@ -67,17 +67,6 @@ def paired(value: object, other: object, path: str, what: str) -> Iterator[tuple
         )
     for name, item, beside in zip(names, items, opposite[1], strict=True):
         yield from paired(item, beside, _below(path, value, name), what)
-
-
-def trees_in(value: object) -> Iterator[Tree]:
-    """The outermost trees in a container."""
-    if isinstance(value, Tree):
-        yield value
-    elif not isinstance(value, Tensor | Param | RunningState):
-        parts = opened(value)
-        if parts is not None:
-            for item in parts[1]:
-                yield from trees_in(item)
 
 
 def _below(path: str, container: object, name: object) -> str:
@@ -204,7 +193,7 @@ class Lifted:
         for original, (i, first, end) in zip(self._originals, self._places, strict=True):
             if any(x is not None for x in gradients[first:end]):
                 continue
-            modules = [x for x in trees_in(original) if isinstance(x, Module) and self._params[id(x)]]
+            modules = [x for x in held_in([original]) if isinstance(x, Module) and self._params[id(x)]]
             if not modules:
                 continue
             owner = type(modules[0]).__name__

@@ -11,7 +11,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload, runtime_checkable
+from typing import (
+    Any,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    final,
+    overload,
+    runtime_checkable,
+)
 
 from burn_torch.backend import Backend
 from burn_torch.backend.autodiff.laid import running
@@ -73,42 +86,30 @@ class Opened:
     leaf: Backend
 
 
-@overload
-def compile(function: Callable[P, R], /) -> Compiled[P, R]: ...
+Arguments: TypeAlias = str | int | Collection[str | int]
+"""Arguments of a function, by name or position."""
+
+
+class Options(TypedDict, total=False):
+    """The options of `compile`."""
+
+    donate: Arguments
+    static: Arguments
+    captures: Sequence[object]
+    numerics: Numerics | None
+    precision: Precision
+    fuse: bool | None
+    replay: bool
+    memory_limit_bytes: int | None
+    max_programs: int | None
 
 
 @overload
-def compile(
-    function: None = None,
-    /,
-    *,
-    donate: str | int | Collection[str | int] = (),
-    static: str | int | Collection[str | int] = (),
-    captures: Sequence[object] = (),
-    numerics: Numerics | None = None,
-    precision: Precision = "float32",
-    fuse: bool | None = None,
-    replay: bool = True,
-    memory_limit_bytes: int | None = None,
-    max_programs: int | None = None,
-) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
+def compile(function: None = None, /, **options: Unpack[Options]) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
 
 
 @overload
-def compile(
-    function: Callable[P, R],
-    /,
-    *,
-    donate: str | int | Collection[str | int] = (),
-    static: str | int | Collection[str | int] = (),
-    captures: Sequence[object] = (),
-    numerics: Numerics | None = None,
-    precision: Precision = "float32",
-    fuse: bool | None = None,
-    replay: bool = True,
-    memory_limit_bytes: int | None = None,
-    max_programs: int | None = None,
-) -> Compiled[P, R]: ...
+def compile(function: Callable[P, R], /, **options: Unpack[Options]) -> Compiled[P, R]: ...
 
 
 @checked(but=("function", "precision", "numerics", "memory_limit_bytes"))
@@ -116,8 +117,8 @@ def compile(
     function: object = None,
     /,
     *,
-    donate: str | int | Collection[str | int] = (),
-    static: str | int | Collection[str | int] = (),
+    donate: Arguments = (),
+    static: Arguments = (),
     captures: Sequence[Argument] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
@@ -157,21 +158,18 @@ def compile(
 
     Raises: TraceError where a value is read, a tensor is not among the arguments, or a container outside is changed.
     """
-
-    def compiled(function: Any) -> Any:
-        return Compiled(
-            function,
-            donate=donate,
-            static=static,
-            captures=captures,
-            numerics=numerics,
-            precision=precision,
-            fuse=fuse,
-            replay=replay,
-            memory_limit_bytes=memory_limit_bytes,
-            max_programs=max_programs,
-        )
-
+    compiled: Any = partial(
+        Compiled,
+        donate=donate,
+        static=static,
+        captures=captures,
+        numerics=numerics,
+        precision=precision,
+        fuse=fuse,
+        replay=replay,
+        memory_limit_bytes=memory_limit_bytes,
+        max_programs=max_programs,
+    )
     return compiled if function is None else compiled(function)
 
 
@@ -188,8 +186,8 @@ class Compiled(Generic[P, R]):
         self,
         function: Callable[P, R],
         *,
-        donate: str | int | Collection[str | int] = (),
-        static: str | int | Collection[str | int] = (),
+        donate: Arguments = (),
+        static: Arguments = (),
         captures: Sequence[Argument] = (),
         numerics: Numerics | None = None,
         precision: Precision = "float32",
@@ -505,7 +503,7 @@ class Compiled(Generic[P, R]):
             at += structure.size
         return frozenset(positions)
 
-    def _positions_of(self, option: str, wanted: str | int | Collection[str | int]) -> frozenset[str | int]:
+    def _positions_of(self, option: str, wanted: Arguments) -> frozenset[str | int]:
         """Arguments by position; by name where the function takes any."""
         wanted = (wanted,) if isinstance(wanted, str | int | Integral) else tuple(wanted)
         parameters = self._signature.parameters

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from burn_torch.backend.autodiff.cuts import Cut, walk_back
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.checking import checked
@@ -14,7 +13,7 @@ from burn_torch.core.errors import AutodiffError
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, differentiated, lowered
 from burn_torch.transform.structure import Argument, Function
-from burn_torch.transform.tapes import constant_under, gradient_of, leaf_on, root_on, tape_for
+from burn_torch.transform.tapes import constant_under, gradient_of, gradients_from, leaf_on, tape_for
 
 __all__ = ["grad", "named", "number_of", "value_and_grad"]
 
@@ -108,12 +107,7 @@ def _differentiate(
         with laid(tape, since, own=own):
             result = fn(*lifted.args, **kwargs)
         number = number_of(what, result, has_aux)
-        by_node: dict[int, Any] = {}
-        cuts: Sequence[Cut] = ()
-        root = root_on(tape, number)
-        if root is not None:
-            one = Tensor(tape.inner, None, number.spec).new_full(number.shape, 1.0)
-            by_node, cuts = walk_back(tape, [(root, one.primitive)], since=since)
+        by_node, cuts = gradients_from(tape, number, since)
         lost = lifted.losses(own, cuts)
         reached = [gradient_of(slot.leaf, by_node) for slot in lifted.slots]
         lifted.tell_of_unread(reached)

@@ -7,7 +7,7 @@ first read (flatten and unflatten of 200 parameters cost 564 us, a listed tree 1
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -21,7 +21,7 @@ from burn_torch.core.errors import TraceError
 from burn_torch.core.spec import NUMBER_SPECS
 from burn_torch.module import Param, ParamId, RunningState
 from burn_torch.module.field_dict import FieldDict
-from burn_torch.module.tree import LEAVES, Tree, children
+from burn_torch.module.tree import LEAVES, Tree, children, walk
 from burn_torch.ops.value import Primitive, Value
 from burn_torch.tensor import Gradients, Tensor
 from burn_torch.tensor.tensor import CutTensor
@@ -44,7 +44,7 @@ from burn_torch.transform.structure import (
     interned,
 )
 
-__all__ = ["Fault", "Flat", "Lent", "Walk", "bare", "hanging_fault", "opened"]
+__all__ = ["Fault", "Flat", "Lent", "Walk", "bare", "hanging_fault", "held_in", "leaves_in", "opened"]
 
 
 @final
@@ -433,6 +433,24 @@ def opened(value: object) -> tuple[tuple[Any, ...], Sequence[Any]] | None:
         names = tuple(field.name for field in dataclasses.fields(value))
         return names, [getattr(value, name) for name in names]
     return None
+
+
+def held_in(values: Iterable[object]) -> Iterator[Any]:
+    """The tensors, parameters, running states and outermost trees in values and containers of them."""
+    for value in values:
+        if isinstance(value, Tensor | Param | RunningState | Tree):
+            yield value
+        elif (parts := opened(value)) is not None:
+            yield from held_in(parts[1])
+
+
+def leaves_in(values: Iterable[object]) -> Iterator[Any]:
+    """The tensors, parameters and running states in values, those of trees too."""
+    for value in held_in(values):
+        if isinstance(value, Tree):
+            yield from (leaf for _, leaf in walk(value))
+        else:
+            yield value
 
 
 def _constant(value: Argument) -> Structure:

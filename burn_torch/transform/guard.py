@@ -112,41 +112,43 @@ class Attribute(Place):
         return (self._owner, self.before)
 
 
+class _Within(Place):
+    """A place that is an object of one kind."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, name: str, value: Argument) -> None:
+        self._value = value
+        super().__init__(name)
+
+
 @final
-class Cell(Place):
+class Cell(_Within):
     """A variable of an enclosing function."""
 
-    __slots__ = ("_cell",)
-
-    def __init__(self, name: str, cell: Any) -> None:
-        self._cell = cell
-        super().__init__(name)
+    __slots__ = ()
 
     def read(self) -> Any:
         """Its value, or ABSENT."""
-        return contents_of(self._cell, ABSENT)
+        return contents_of(self._value, ABSENT)
 
 
 @final
-class Contents(Place):
+class Contents(_Within):
     """The items of a list, tuple, set, dict or deque, each compared as the place of it would be."""
 
-    __slots__ = ("_container",)
-
-    def __init__(self, name: str, container: Any) -> None:
-        self._container = container
-        super().__init__(name)
+    __slots__ = ()
 
     def read(self) -> Any:
         """(number of items, items, keys)."""
-        container = self._container
+        container = self._value
         if isinstance(container, dict):
             return len(container), tuple(container.values()), tuple(container)
         return len(container), tuple(container), ()
 
     def now(self) -> Any:
         """Its items."""
-        container, before = self._container, self.before
+        container, before = self._value, self.before
         if len(container) == before[0]:
             values = container.values() if isinstance(container, dict) else container
             same_keys = not isinstance(container, dict) or all(map(is_, container, before[2]))
@@ -156,7 +158,7 @@ class Contents(Place):
 
     def added(self) -> Sequence[Any] | None:
         """The values that came to a dict, if it has all it had; None for what changed otherwise."""
-        container = self._container
+        container = self._value
         if not isinstance(container, dict):
             return None
         kept = dict(zip(self.before[2], self.before[1], strict=True))
@@ -166,30 +168,26 @@ class Contents(Place):
 
     def held(self) -> Iterable[Any]:
         """The objects that this place itself keeps."""
-        return (self._container, *self.before[1], *self.before[2])
+        return (self._value, *self.before[1], *self.before[2])
 
 
 @final
-class Fields(Place):
+class Fields(_Within):
     """Says which attributes an object has, for code that asks for one that may not be there."""
 
-    __slots__ = ("_fields",)
-
-    def __init__(self, name: str, fields: dict[str, Any]) -> None:
-        self._fields = fields
-        super().__init__(name)
+    __slots__ = ()
 
     def read(self) -> Any:
         """Their names."""
-        return frozenset(self._fields)
+        return frozenset(self._value)
 
     def now(self) -> Any:
         """Their names."""
-        return self.before if self._fields.keys() == self.before else self.read()
+        return self.before if self._value.keys() == self.before else self.read()
 
     def added(self) -> Sequence[Any] | None:
         """The values of attributes that came, if none went."""
-        fields = self._fields
+        fields = self._value
         return [fields[name] for name in fields if name not in self.before] if self.before <= fields.keys() else None
 
     def held(self) -> Iterable[Any]:
@@ -198,14 +196,10 @@ class Fields(Place):
 
 
 @final
-class Bytes(Place):
+class Bytes(_Within):
     """The elements of an array or of a tensor of torch."""
 
-    __slots__ = ("_value",)
-
-    def __init__(self, name: str, value: Argument) -> None:
-        self._value = value
-        super().__init__(name)
+    __slots__ = ()
 
     def read(self) -> Any:
         """Its bytes, shape and type."""

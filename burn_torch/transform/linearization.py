@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from burn_torch.backend import Autodiff
-from burn_torch.backend.autodiff.cuts import Cut, walk_back
+from burn_torch.backend.autodiff.cuts import walk_back
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.checking import checked
@@ -19,6 +19,7 @@ from burn_torch.transform.tapes import (
     back_on,
     constant_under,
     gradient_of,
+    gradients_from,
     leaf_on,
     onward_to,
     root_on,
@@ -173,12 +174,7 @@ def hvp(fn: Callable[..., object], primals: Sequence[object], tangents: Sequence
     directions = lifted.beside(tangents, "tangents")
     with laid(upper, since):
         number = number_of(what, fn(*lifted.args), False)
-    first: dict[int, Any] = {}
-    cuts: Sequence[Cut] = ()
-    root = root_on(upper, number)
-    if root is not None:
-        one = Tensor(tape, None, number.spec).new_full(number.shape, 1.0)
-        first, cuts = walk_back(upper, [(root, one.primitive)], since=since)
+    first, cuts = gradients_from(upper, number, since)
     roots = []
     for slot, direction in zip(lifted.slots, directions, strict=True):
         row = gradient_of(slot.leaf, first)

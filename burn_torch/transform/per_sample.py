@@ -9,7 +9,6 @@ from typing import Any, Final, final
 
 from burn_torch import ops
 from burn_torch.backend import Autodiff
-from burn_torch.backend.autodiff.cuts import Cut, walk_back
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.backend.batched import Batched
@@ -22,7 +21,7 @@ from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, differentiated, mapped
 from burn_torch.transform.differentiation import named, number_of
 from burn_torch.transform.structure import Argument, Function
-from burn_torch.transform.tapes import base_of, gradient_of, is_of_leaves, leaf_on, root_on
+from burn_torch.transform.tapes import base_of, gradient_of, gradients_from, is_of_leaves, leaf_on
 
 __all__ = ["PerSampleLoopWarning", "per_sample_grad"]
 
@@ -86,12 +85,7 @@ def per_sample_grad(
         with batched.samples(count) as looped, laid(tape, since):
             result = loss_fn(*arguments, **kwargs)
             loss = number_of(what, result, has_aux)
-            by_node: dict[int, Any] = {}
-            cuts: Sequence[Cut] = ()
-            root = root_on(tape, loss)
-            if root is not None:
-                one = Tensor(batched, None, loss.spec).new_full(loss.shape, 1.0)
-                by_node, cuts = walk_back(tape, [(root, one.primitive)], since=since)
+            by_node, cuts = gradients_from(tape, loss, since)
             names = list(looped)
         _tell(what, names)
         samples.lost = lifted.losses(not samples.is_constant, cuts)

@@ -18,20 +18,21 @@ from typing import Any
 
 from burn_torch.backend import Autodiff, Backend
 from burn_torch.backend.autodiff.crossing import crossed
+from burn_torch.backend.autodiff.cuts import Cut, walk_back
 from burn_torch.backend.autodiff.laid import is_recorded, levels, running
 from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Param
 from burn_torch.module.param import is_computed
-from burn_torch.module.tree import Tree, walk
 from burn_torch.tensor import Tensor
 from burn_torch.transform.closed_over import visible_in
-from burn_torch.transform.flatten import opened
+from burn_torch.transform.flatten import leaves_in
 
 __all__ = [
     "back_on",
     "base_of",
     "constant_under",
     "gradient_of",
+    "gradients_from",
     "is_beside",
     "is_differentiated",
     "is_of_leaves",
@@ -71,17 +72,11 @@ def _depth(backend: Backend) -> int:
 
 def _backends_in(values: Iterable[object]) -> Iterator[Backend]:
     """The stacks of all tensors in values, those of modules too; makes no parameter."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value.backend
-        elif isinstance(value, Param):
-            yield value.val().backend if value.is_initialized() else value.device.backend
-        elif isinstance(value, Tree):
-            yield from _backends_in(leaf for _, leaf in walk(value))
-        else:
-            parts = opened(value)
-            if parts is not None:
-                yield from _backends_in(parts[1])
+    for leaf in leaves_in(values):
+        if isinstance(leaf, Tensor):
+            yield leaf.backend
+        elif isinstance(leaf, Param):
+            yield leaf.val().backend if leaf.is_initialized() else leaf.device.backend
 
 
 def tape_for(
@@ -100,37 +95,17 @@ def is_of_leaves(chosen: Sequence[object]) -> bool:
 
     Its gradients are constants, as those of `backward` are, and what else hangs on the device's tape is constant too.
     """
-    params = list(_params_in(chosen))
+    params = [leaf for leaf in leaves_in(chosen) if isinstance(leaf, Param)]
     return bool(params) and not any(is_computed(param) for param in params)
-
-
-def _params_in(values: Iterable[object]) -> Iterator[Param]:
-    for value in values:
-        if isinstance(value, Param):
-            yield value
-        elif isinstance(value, Tree):
-            yield from (leaf for _, leaf in walk(value) if isinstance(leaf, Param))
-        elif not isinstance(value, Tensor):
-            parts = opened(value)
-            if parts is not None:
-                yield from _params_in(parts[1])
 
 
 def is_differentiated(values: Iterable[object]) -> bool:
     """Returns whether a running transform differentiates what is in some values, or what that was computed from."""
-    for value in values:
-        if isinstance(value, Param):
-            value = value.val() if value.is_initialized() else None
-        if isinstance(value, Tensor):
-            if value.backend.is_autodiff and is_recorded(value.backend, value.primitive):
-                return True
-        elif isinstance(value, Tree):
-            if is_differentiated(leaf for _, leaf in walk(value)):
-                return True
-        elif value is not None:
-            parts = opened(value)
-            if parts is not None and is_differentiated(parts[1]):
-                return True
+    for leaf in leaves_in(values):
+        if isinstance(leaf, Param):
+            leaf = leaf.val() if leaf.is_initialized() else None
+        if isinstance(leaf, Tensor) and leaf.backend.is_autodiff and is_recorded(leaf.backend, leaf.primitive):
+            return True
     return False
 
 
@@ -162,6 +137,15 @@ def gradient_of(leaf: Tensor, by_node: dict[int, object]) -> Tensor | None:
     """A leaf's gradient among those of a backward, by the ids of nodes, on the backend under its tape."""
     primitive = by_node.get(leaf.primitive.node.id)
     return None if primitive is None else Tensor(leaf.backend.inner, primitive, leaf.spec)
+
+
+def gradients_from(tape: Autodiff, number: Tensor, since: int) -> tuple[dict[int, Any], Sequence[Cut]]:
+    """A backward from one number: gradients by the ids of nodes, and the cuts that it passed."""
+    root = root_on(tape, number)
+    if root is None:
+        return {}, ()
+    one = Tensor(tape.inner, None, number.spec).new_full(number.shape, 1.0)
+    return walk_back(tape, [(root, one.primitive)], since=since)
 
 
 def is_beside(tape: Autodiff, stack: Any) -> bool:
