@@ -39,7 +39,7 @@ def name_of(primitive: Primitive) -> str | None:
             names.update({n: frame.f_globals[n] for n in frame.f_code.co_names if n in frame.f_globals})
             paths = (_path_to(primitive, value, name) for name, value in names.items())
             known_as = next((path for path in paths if path is not None), known_as)
-        elif frame.f_code.co_filename == __file__.replace("closed_over", "program") and known_as is not None:
+        elif frame.f_code.co_filename == __file__.replace("closed_over", "tracing") and known_as is not None:
             break  # the traced function's own frame is the last one before: its name for it is the one to tell
         frame = frame.f_back
     return known_as

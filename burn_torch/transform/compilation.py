@@ -50,11 +50,12 @@ from burn_torch.transform.flatten import Fault, Walk, hanging_fault
 from burn_torch.transform.guard import Guard
 from burn_torch.transform.moved import Moved
 from burn_torch.transform.options import choice, limit, signature
-from burn_torch.transform.program import Program, Traced, trace
+from burn_torch.transform.program import Program, ProgramOptions
 from burn_torch.transform.retrace import Retrace, compared
 from burn_torch.transform.structure import Argument, Leaf, Root, Structure, interned
 from burn_torch.transform.surroundings import Surroundings, plain_function
 from burn_torch.transform.tapes import is_differentiated
+from burn_torch.transform.tracing import Traced, trace
 from burn_torch.transform.unflatten import TURNS
 
 __all__ = ["Compiled", "Opened", "RetraceWarning", "compile"]
@@ -212,9 +213,13 @@ class Compiled(Generic[P, R]):
         self._donate: Final = self._positions_of("donate", donate)
         self._static: Final = self._positions_of("static", static)
         self._captures: Final = tuple(captures)
-        self._numerics: Final = choice("numerics", numerics, (None, "eager", "fast"))
-        self._precision: Final = choice("precision", precision, ("float32", "bfloat16"))
-        self._fuse: Final = fuse if isinstance(fuse, bool) else choice("fuse", fuse, (None, True, False))
+        self._options: Final = ProgramOptions(
+            choice("numerics", numerics, (None, "eager", "fast")),
+            choice("precision", precision, ("float32", "bfloat16")),
+            fuse if isinstance(fuse, bool) else choice("fuse", fuse, (None, True, False)),
+            replay,
+            limit(memory_limit_bytes),
+        )
         self._schedules: Final = Schedules()
         if fuse and numerics == "eager":
             raise ConfigError(
@@ -223,8 +228,6 @@ class Compiled(Generic[P, R]):
                 expected='fuse=True with numerics="fast", or neither',
                 mend="leave numerics out",
             )
-        self._replay: Final = replay
-        self._memory_limit_bytes: Final = limit(memory_limit_bytes)
         self._max_programs: Final = max_programs
         self._programs: Final[OrderedDict[Any, Program]] = OrderedDict()
         self._history: Final[deque[Retrace]] = deque(maxlen=64)
@@ -309,16 +312,16 @@ class Compiled(Generic[P, R]):
 
     def fusing(self) -> Compiled[P, R]:
         """This, if it generates kernels; else the same function compiled so, without donation."""
-        if self._fuse:
+        if self._options.fuse:
             return self
         return Compiled(
             self.function,
             static=self._static,
             captures=self._captures,
-            precision=self._precision,
+            precision=self._options.precision,
             fuse=True,
             replay=False,
-            memory_limit_bytes=self._memory_limit_bytes,
+            memory_limit_bytes=self._options.memory_limit_bytes,
         )
 
     def opened(self, *args: P.args, **kwargs: P.kwargs) -> Opened:
@@ -451,19 +454,8 @@ class Compiled(Generic[P, R]):
     def _program(
         self, traced: Traced, name: str, structures: Sequence[Structure], donated: frozenset[int] = frozenset()
     ) -> Program:
-        return Program(
-            traced,
-            name,
-            numerics=self._numerics,
-            precision=self._precision,
-            fuse=self._fuse,
-            schedules=self._schedules,
-            replay=self._replay,
-            memory_limit_bytes=self._memory_limit_bytes,
-            donated=donated,
-            held=_tree_leaves(structures) - donated,
-            arguments=structures,
-        )
+        held = _tree_leaves(structures) - donated
+        return Program(traced, name, structures, self._options, self._schedules, donated=donated, held=held)
 
     def _pullback(
         self,

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
-from burn_torch.backend import Backend, LibTorch
-from burn_torch.backend.autodiff.tape import next_id
+from burn_torch.backend import Backend
 from burn_torch.backend.base import capabilities
 from burn_torch.backend.capabilities import Program as Code
 from burn_torch.backend.capabilities import Recorded
 from burn_torch.backend.lazy import is_fused
-from burn_torch.backend.tracing import Bound, Session
-from burn_torch.core.errors import TraceError
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import Plan
@@ -36,75 +32,31 @@ from burn_torch.graph.passes import (
     peak_bytes,
     pipeline,
 )
-from burn_torch.graph.trace import Slot, Trace
-from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Primitive
-from burn_torch.transform.closed_over import Watch, changed, name_of
 from burn_torch.transform.connected import Call as ConnectedCall
-from burn_torch.transform.connected import Connection, connection
-from burn_torch.transform.flatten import Fault, Lent, Walk, bare
-from burn_torch.transform.guard import Guard
+from burn_torch.transform.flatten import Lent, Walk, bare
 from burn_torch.transform.lending import Lender, save_holders
-from burn_torch.transform.readings import Readings
-from burn_torch.transform.scope import DrawPart, TraceScope, node_at
-from burn_torch.transform.structure import Argument, Container, Function, Leaf, Number, Root, Structure, leaf_of
-from burn_torch.transform.unflatten import RESULTS, Lending, TracedArguments
+from burn_torch.transform.scope import DrawPart, node_at
+from burn_torch.transform.structure import Argument, Container, Root, Structure, leaf_of
+from burn_torch.transform.tracing import BoundState, Traced
+from burn_torch.transform.unflatten import RESULTS, Lending
 
-__all__ = ["MemoryLimitWarning", "Program", "Traced", "trace"]
-
-
-Call = Callable[[Sequence[Any]], Any]
+__all__ = ["MemoryLimitWarning", "Program", "ProgramOptions"]
 
 
 class MemoryLimitWarning(UserWarning):
     """A compiled function needs more memory than it was given, though cheap values are computed again."""
 
 
-@final
-class Traced:
-    """Holds what tracing gives: the graph, where its inputs come from, and what its outputs are."""
+class ProgramOptions(NamedTuple):
+    """How a function is compiled, see `compile`."""
 
-    __slots__ = ("connection", "graph", "guard", "handed_in", "leaf", "literals", "prints", "result", "sources")
-
-    def __init__(
-        self,
-        leaf: Backend,
-        graph: Graph,
-        sources: Sequence[Any],
-        result: Structure,
-        literals: Sequence[tuple[int, Any]],
-        handed_in: Sequence[tuple[int, str, Leaf]],
-        guard: Guard | None,
-        prints: str | None,
-        connection: Connection | None,
-    ) -> None:
-        self.leaf: Final = leaf
-        self.graph: Final = graph
-        self.sources: Final = tuple(sources)
-        """For each input beyond the arguments' leaves: a Bound or a DrawPart."""
-        self.result: Final = result
-        self.literals: Final = tuple(literals)
-        """Leaves of the result that are numbers known when it was traced: (position, number)."""
-        self.handed_in: Final = tuple(handed_in)
-        """Running states that are the last outputs: (tree among the arguments, path in it, what it is)."""
-        self.guard: Final = guard
-        """Holds what its Python read besides the arguments."""
-        self.prints: Final = prints
-        """The line that printed, if one did."""
-        self.connection: Final = connection
-        """Says which results hang on which arguments."""
-
-
-@final
-class BoundState(Bound):
-    """The source of an input that is a captured running state: each call reads its present value."""
-
-    __slots__ = ("cell",)
-
-    def __init__(self, primitive: Primitive, cell: RunningState) -> None:
-        super().__init__(primitive)
-        self.cell: Final = cell
+    numerics: Numerics | None
+    precision: Precision
+    fuse: bool | None
+    replay: bool
+    memory_limit_bytes: int | None
 
 
 @final
@@ -119,16 +71,12 @@ class Program:
         self,
         traced: Traced,
         name: str,
-        *,
-        numerics: Numerics | None,
-        precision: Precision,
-        fuse: bool | None,
+        arguments: Sequence[Structure],
+        options: ProgramOptions,
         schedules: Schedules,
-        replay: bool,
-        memory_limit_bytes: int | None,
+        *,
         donated: frozenset[int],
         held: frozenset[int],
-        arguments: Sequence[Structure],
     ) -> None:
         self.traced: Final = traced
         self.name: Final = name
@@ -142,35 +90,31 @@ class Program:
         on_device = _on_device(traced.graph)
         self.settings: Final = capabilities(traced.leaf).settings() if on_device else None
         """Modes that it was compiled under, where it depends on any."""
+        fuse, limit = options.fuse, options.memory_limit_bytes
         if fuse is None:
-            fuse = numerics != "eager" and _are_fused(arguments)
-        self.numerics: Final[Numerics] = numerics or ("fast" if on_device or fuse else "eager")
-        self.precision: Final = precision
+            fuse = options.numerics != "eager" and _are_fused(arguments)
+        self.numerics: Final[Numerics] = options.numerics or ("fast" if on_device or fuse else "eager")
+        self.precision: Final = options.precision
         self.plan: Plan | None = None
 
         notes: list[str] = []
         """Holds what is plainer than it should be, and why."""
 
         def compiled(fused: bool) -> tuple[Graph, PassReports, Recorded | None, Code | None]:
-            def run_passes() -> tuple[Graph, PassReports]:
-                return pipeline(
-                    traced.graph,
-                    numerics=self.numerics,
-                    precision=precision,
-                    donated=donated,
-                    memory_limit_bytes=memory_limit_bytes,
-                )
-
             def as_traced() -> tuple[Graph, PassReports]:
                 graph = isolate_outputs(traced.graph, donated)
                 return graph, PassReports([("isolate_outputs", traced.graph, graph)], donated)
 
             if fused:
-                graph, passes = self._fused(schedules, memory_limit_bytes)
+                graph, passes = self._fused(schedules, limit)
             else:
-                graph, passes = plan_or_plainer("compiled without passes", run_passes, as_traced, notes)
+                graph, passes = plan_or_plainer(
+                    "compiled without passes", partial(self._pipeline, limit), as_traced, notes
+                )
             offered = capabilities(traced.leaf)
-            if replay and (recorded := offered.recorded(graph, donated, hold=held, before_overwriting=save_holders)):
+            if options.replay and (
+                recorded := offered.recorded(graph, donated, hold=held, before_overwriting=save_holders)
+            ):
                 return graph, passes, recorded, None
             code = plan_or_plainer(
                 "run operation by operation",
@@ -189,8 +133,8 @@ class Program:
         if notes:
             plainer = plan is None or any(note.startswith("compiled without") for note in notes)
             self.plan = (Plan(self.graph, (), ()) if plainer else plan).with_notes(*notes)
-        if memory_limit_bytes is not None:
-            _warn_above(memory_limit_bytes, peak_bytes(self.graph, donated), name)
+        if limit is not None:
+            _warn_above(limit, peak_bytes(self.graph, donated), name)
         self.run: Final[Callable[..., Sequence[Any]]] = self.recorded or self.code.run  # type: ignore[union-attr]  # one is there
         self._result: Final = traced.result
         self._size: Final = traced.result.size
@@ -212,6 +156,16 @@ class Program:
         self.lends_in_parts: Final = order is not None and not (self._public or handed_in or self._literals)
         """Says whether a call whose state comes back needs nothing but what changes, see `again`."""
         self._shares: _Shares | None = None
+
+    def _pipeline(self, limit: int | None, **more: Any) -> tuple[Graph, PassReports]:
+        return pipeline(
+            self.traced.graph,
+            numerics=self.numerics,
+            precision=self.precision,
+            donated=self.donated,
+            memory_limit_bytes=limit,
+            **more,
+        )
 
     def _fused(self, schedules: Schedules, limit: int | None) -> tuple[Graph, PassReports]:
         """With generated kernels; where the planned peak is above the limit then, whichever needs less: these, or those
@@ -246,16 +200,7 @@ class Program:
             }
             if self.numerics == "fast":  # they round less often
                 handed["endings of products"] = partial(with_endings, choices=choices)
-            graph, reports = pipeline(
-                self.traced.graph,
-                numerics=self.numerics,
-                precision=self.precision,
-                donated=self.donated,
-                memory_limit_bytes=recomputed,
-                handed=handed,
-                attempt=attempts(notes),
-                body=inside,
-            )
+            graph, reports = self._pipeline(recomputed, handed=handed, attempt=attempts(notes), body=inside)
             return plan.with_notes(*notes), graph, reports
 
         best = passed(None)
@@ -446,75 +391,6 @@ class _Outputs:
         return Lent(lasting, at, self._changed[first:end])
 
 
-def trace(
-    function: Function,
-    call: Call,
-    structures: Sequence[Structure],
-    names: Sequence[str],
-    captures: Sequence[Argument],
-    watched: bool = True,
-    hand_in: bool = True,
-) -> Traced:
-    """Runs a function once over a trace; `call(arguments)` passes the arguments as the user does, `names` are theirs.
-
-    watched  whether what its Python reads is noted; what is traced to be written to a file is not run again
-    hand_in  whether new values of running states are results
-    Raises: TraceError for what a trace cannot hold, and whatever the function raises.
-    """
-    scope: TraceScope | None = None
-
-    def path_of(node: object) -> str | None:
-        return None if scope is None else scope.place_of(node)
-
-    session = Session(_leaf_of(structures, names), Trace(origins=True, paths=path_of), name_of)
-    wrap = TracedArguments(session)
-    leaves = [_input(session, part) for structure in structures for _, part in structure.parts("") if part.size]
-    count = len(leaves)
-    declared = Walk(as_read=True)
-    for capture in captures:
-        declared.take(capture)
-    with session.opened():
-        captured = declared.cells()
-        for i, primitive in enumerate(declared.leaves):
-            if not isinstance(primitive, int | float):
-                cell = captured.get(i)
-                source = None if cell is None else BoundState(primitive, cell)
-                session.bind(primitive, session.real.spec(primitive), source)
-        arguments, at = [], 0
-        for structure in structures:
-            arguments.append(structure.build(leaves[at : at + structure.size], 0, wrap, {}))
-            at += structure.size
-        watch = Watch(function, wrap.trees, zip(names, arguments, strict=True))
-        scope = TraceScope(session, wrap.trees)
-        with scope:
-            walk, states, before = Walk(of_results=True), Walk(), Walk()
-            taken = [before.take(argument) for argument in arguments]
-            readings = Readings(function, arguments)
-            begun = next_id()
-            with readings if watched else nullcontext():
-                returned = call(arguments)
-            result = _take_result(walk, returned)
-            del returned
-            after, cells = Walk(), before.cells()
-            for name, argument, structure in zip(names, arguments, taken, strict=True):
-                at = len(after.leaves)
-                same = after.take(argument) is structure
-                if not same or any(after.leaves[i] is not before.leaves[i] for i in range(at, at + structure.size)
-                                   if i not in cells):  # fmt: skip
-                    raise changed(function, name, argument)
-            link = connection(arguments, [(at, x) for at, x in walk.loose if at not in walk.cells()], begun)
-            new = scope.handed_in() if hand_in else {}
-            handed_in = [(*place, states.take(value)) for place, value in new.items()]
-        watch.check()
-        guard = readings.guard() if watched else None
-        leaves_out = walk.leaves + states.leaves
-        slots = [x if isinstance(x, Slot | int | float) else session.leaf.lift(x, session.real) for x in leaves_out]
-    literals = [(i, x) for i, x in enumerate(slots) if not isinstance(x, Slot)]
-    graph = session.graph([x for x in slots if isinstance(x, Slot)])
-    places = [(number, path, leaf) for number, path, leaf in handed_in if isinstance(leaf, Leaf)]
-    return Traced(session.real, graph, session.sources[count:], result, literals, places, guard, readings.prints, link)
-
-
 def _warn_above(limit: int, peak: int, name: str) -> None:
     if limit and peak > limit:  # 0 asks for as little as there can be
         warnings.warn(
@@ -548,36 +424,3 @@ def _are_fused(arguments: Sequence[Structure]) -> bool:
 
 def _on_device(graph: Graph) -> bool:
     return any(isinstance(spec, TensorSpec) and spec.place != "cpu" for spec in graph.specs().values())
-
-
-def _take_result(walk: Walk, result: object) -> Structure:
-    try:
-        return walk.take(result)
-    except Fault as fault:
-        raise fault.error("the result") from None
-
-
-def _input(session: Session, part: Structure) -> Any:
-    if isinstance(part, Number):
-        return session.input(part.spec, None)
-    leaf = leaf_of(part)
-    assert leaf is not None
-    return session.input(leaf.spec, None).primitive
-
-
-def _leaf_of(structures: Sequence[Structure], names: Sequence[str]) -> Backend:
-    """The one leaf under all tensors among the arguments; LibTorch where there is none."""
-    paths: dict[Backend, str] = {}
-    for name, structure in zip(names, structures, strict=True):
-        for path, part in structure.parts(name):
-            leaf = leaf_of(part)
-            if leaf is not None:
-                paths.setdefault(leaf.stack.leaf(), path)
-    if len(paths) > 1:
-        raise TraceError(
-            "a compiled function computes on one backend",
-            given=", ".join(f"{path} on {leaf.name}" for leaf, path in paths.items()),
-            expected="arguments on one backend",
-            mend="move them first with .to_device(device)",
-        )
-    return next(iter(paths), LibTorch())

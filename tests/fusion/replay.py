@@ -38,8 +38,9 @@ from burn_torch.backend import LibTorch
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes import Numerics, peak_bytes, pipeline
-from burn_torch.transform.program import Program, Traced
+from burn_torch.transform.program import Program, ProgramOptions
 from burn_torch.transform.structure import Container
+from burn_torch.transform.tracing import Traced
 
 __all__ = ["compare", "plan_case", "record", "recorded", "stream_programs"]
 
@@ -173,15 +174,14 @@ def _compile(graphs: Sequence[Graph], options: dict[str, Any]) -> Iterable[Any]:
     )
     leaf.capabilities, leaf.leaf = leaf, lambda: leaf  # it offers all of that itself, whoever is asked
     how = {"numerics": None, "precision": "float32", "memory_limit_bytes": None, "donated": (), **options}
-    how["donated"] = frozenset(how["donated"])
+    donated = frozenset(how.pop("donated"))
     schedules = _variants().Schedules()
     nothing = Container(tuple, (), ())
     with _choosing(False):
         for graph in graphs:
             traced = Traced(leaf, graph, (), nothing, (), (), None, None, None)
-            program = Program(
-                traced, "step", fuse=True, schedules=schedules, replay=False, held=frozenset(), arguments=(), **how
-            )
+            settings = ProgramOptions(fuse=True, replay=False, **how)
+            program = Program(traced, "step", (), settings, schedules, donated=donated, held=frozenset())
             yield program.plan, program.graph
 
 

@@ -23,8 +23,8 @@ from burn_torch.onnx.rows.registry import find
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import mapped
 from burn_torch.transform.flatten import Walk
-from burn_torch.transform.program import Traced, trace
 from burn_torch.transform.structure import Number, leaf_of
+from burn_torch.transform.tracing import Traced, trace
 
 __all__ = ["Inputs", "Tracing", "converted", "prepared", "resized", "traced"]
 
