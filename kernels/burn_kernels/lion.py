@@ -48,10 +48,9 @@ def bytes_moved(params: Tensors, *others: object, backward: bool = False, **_: o
 
 # -- kernels -----------------------------------------------------------------------------------------
 @triton.jit
-def _lion_part(
-    p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr, at, inside, clip, beta1, rest1, beta2, rest2, lr, kept,
-    COPY: tl.constexpr,
-):  # fmt: skip
+def _lion_part(pointers, at, inside, numbers, COPY: tl.constexpr):
+    p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr = pointers
+    clip, beta1, rest1, beta2, rest2, lr, kept = numbers
     p = _load(p_ptr, at, inside)
     g = _load(g_ptr, at, inside) * clip
     m = _load(m_ptr, at, inside)
@@ -75,16 +74,13 @@ def _lion(
     p_ptr, g_ptr = _pointer(table_ptr, 1, P, ALIGNED), _pointer(table_ptr, 2, G, ALIGNED)
     m_ptr, p_out = _pointer(table_ptr, 3, S, ALIGNED), _pointer(table_ptr, 5, P, ALIGNED)
     m_out, copy_ptr = _pointer(table_ptr, 6, S, ALIGNED), _pointer(table_ptr, 8, C, ALIGNED)
-    clip = _clip(clip_ptr)
+    pointers = (p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr)
+    numbers = (_clip(clip_ptr), beta1, rest1, beta2, rest2, lr, kept)
     at = start + tl.arange(0, BLOCK)
     if end == start + BLOCK:
-        _lion_part(
-            p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr, at, None, clip, beta1, rest1, beta2, rest2, lr, kept, COPY
-        )
+        _lion_part(pointers, at, None, numbers, COPY)
     else:
-        _lion_part(
-            p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr, at, at < end, clip, beta1, rest1, beta2, rest2, lr, kept, COPY
-        )
+        _lion_part(pointers, at, at < end, numbers, COPY)
 
 
 # -- launchers ---------------------------------------------------------------------------------------

@@ -14,29 +14,9 @@ import burn_kernels
 
 ROOT = Path(burn_kernels.__file__).parent
 MOST_OF_KERNEL, MOST_OF_DEVICE_FUNCTION, MOST_OF_HOST_FUNCTION, MOST_BY_POSITION = 32, 24, 20, 6
-OPEN_PARAMETERS = {
-    "channel_norm._write_slopes": 30,
-    "rope._rope": 39,
-}
+OPEN_PARAMETERS: dict[str, int] = {}
 """Functions with more parameters than they may have."""
 OPEN_POSITIONS = {
-    "channel_norm.backward_held": 7,
-    "channel_norm.backward_whole": 21,
-    "channel_norm.forward_held": 9,
-    "channel_norm.forward_whole": 19,
-    "channel_norm.join_moments": 8,
-    "channel_norm.moments_of_parts": 8,
-    "channel_norm.normalize": 18,
-    "channel_norm.slopes_of_parts": 20,
-    "channel_norm.sums_of_parts": 16,
-    "lion._lion": 7,
-    "optimizer._adamw": 10,
-    "optimizer._sgd": 7,
-    "reduce.place_columns": 10,
-    "reduce.place_once": 11,
-    "reduce.reduce_once": 11,
-    "reduce.spread_back": 11,
-    "rope._rope": 10,
     "torch._launch": 7,
     "torch.batch_norm": 7,
     "torch.cross_entropy": 7,

@@ -53,9 +53,11 @@ from burn_kernels.channel_norm.kernels import (
     join_moments,
     moments_of_parts,
     normalize,
+    sizes_of,
 )
 from burn_kernels.channel_norm.kernels import candidates as tiles_alone
 from burn_kernels.channel_norm.kernels_held import candidates, default, forward_held, held, whole_tile
+from burn_kernels.channel_norm.launching import launch_training
 from burn_kernels.channel_norm.layout import (
     ACTIVATIONS,
     PLAIN,
@@ -182,9 +184,10 @@ def evaluate(
 
     def run(config: Config) -> None:
         blocks, parts, steps = grid(tiling, config, machine)
-        arguments = (flat, *vectors, y, *statistics, *_strides(flat, y, last), *_sizes(tiling, config), steps, eps)
+        strides = (strides_of(flat, last), strides_of(y, last))
+        arguments = (flat, *vectors, y, *statistics, *strides, sizes_of(tiling, config), steps, eps)
         launch(normalize, (blocks, parts), x, *arguments, warps=config.warps,
-               VARIANCE=True, PLACE="kept", **_compiled(activation, config))  # fmt: skip
+               VARIANCE=True, PLACE="kept", KIND=activation, TILE=config.tile)  # fmt: skip
 
     flags = words(activation, last, w=w is not None, b=b is not None, given=True)
     FORWARD.run(x, config, _call(flat, last, flags), run)
@@ -241,55 +244,29 @@ def _train(
     y, tiling = alike(flat, last), tiling_of(flat, last)
     vectors = contiguous(w, b)
     before = contiguous(running_mean, running_var)
-    statistics, machine = (mean, rstd, *before, new_mean, new_var), machine_of(x)
-    strides = _strides(flat, y, last)
+    tensors, statistics, numbers = (flat, *vectors, y), (mean, rstd, *before, new_mean, new_var), (momentum, eps)
+    strides = (strides_of(flat, last), strides_of(y, last))
 
     def run(config: Config) -> None:
-        blocks, parts, steps = grid(tiling, config, machine)
-        sizes, compiled = _sizes(tiling, config), {"PLACE": "kept", **_compiled(activation, config)}
-        if held(tiling, config, strides[2], strides[5]):
-            near = (*strides[1:3], *strides[4:], tiling.kept, tiling.rows, tiling.cols, float(tiling.elements))
-            arguments = (flat, *vectors, y, *statistics, *near, momentum, eps)
-            launch(forward_held, (blocks,), x, *arguments, warps=config.warps, KIND=activation, **whole_tile(config))
+        if held(tiling, config, *strides):
+            near = (*strides[0][1:], *strides[1][1:], tiling.kept, tiling.rows, tiling.cols, float(tiling.elements))
+            launch(forward_held, (ceil_div(tiling.kept, config.kept),), x, *tensors, *statistics, *near, *numbers,
+                   warps=config.warps, KIND=activation, **whole_tile(config))  # fmt: skip
             return
-        if parts == 1:
-            arguments = (flat, *vectors, y, *statistics, *strides, *sizes, momentum, eps)
-            launch(forward_whole, (blocks,), x, *arguments, warps=config.warps, **compiled)
-            return
-        count = torch.empty(parts, dtype=torch.float32, device=x.device)
-        means, squares = (torch.empty(parts, tiling.kept, dtype=t, device=x.device) for t in (kept, torch.float32))
-        tile = config.tile
-        arguments = (flat, count, means, squares, *strides[:3], *sizes, steps)
-        launch(moments_of_parts, (blocks, parts), x, *arguments, warps=config.warps, **tile)
         width = 32 if tiling.kept > 1024 else 8
-        rest = (count, means, squares, *statistics, tiling.kept, parts, momentum, eps)
-        tile = {"PARTS": (512 if kept == torch.float64 else 1024) // width, "KEPT": width}
-        launch(join_moments, (ceil_div(tiling.kept, width),), x, *rest, warps=4, **tile)
-        arguments = (flat, *vectors, y, mean, rstd, *strides, *sizes, steps, eps)
-        launch(normalize, (blocks, parts), x, *arguments, warps=config.warps, VARIANCE=False, **compiled)
+        launch_training(
+            tensors, statistics, strides, numbers, tiling, config, activation=activation, place="kept", width=width
+        )
 
     flags = words(activation, last, w=w is not None, b=b is not None)
     FORWARD.run(x, config, _call(flat, last, flags), run)
     return unfolded(y, x.shape), mean, rstd, new_mean, new_var
 
 
-def _strides(flat: torch.Tensor, y: torch.Tensor, last: bool) -> tuple[int, ...]:
-    return 0, *strides_of(flat, last), 0, *strides_of(y, last)
-
-
-def _sizes(tiling: Any, config: Config) -> tuple[int, ...]:
-    tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
-    return tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles
-
-
-def _compiled(activation: str, config: Config) -> dict[str, Any]:
-    return {"KIND": activation, **config.tile}
-
-
 # -- selection ---------------------------------------------------------------------------------------
 def _call(flat: torch.Tensor, last: bool, flags: str) -> tuple[object, ...]:
     tiling = tiling_of(flat, last)
-    return (flat.dtype, tiling.kept, tiling.rows, tiling.cols, strides_of(flat, last), flat.data_ptr() & 15, flags)
+    return (flat.dtype, tiling.kept, tiling.rows, tiling.cols, strides_of(flat, last)[1:], flat.data_ptr() & 15, flags)
 
 
 def _work(config: Config, facts: Facts, machine: Machine) -> Work:

@@ -28,12 +28,14 @@ from burn_kernels.channel_norm.kernels import (
     backward_whole,
     grid,
     join_sums,
+    sizes_of,
     slopes_of_parts,
     sums_of_parts,
 )
 from burn_kernels.channel_norm.kernels_held import backward_held, candidates, held, whole_tile
+from burn_kernels.channel_norm.launching import launch_join, launch_slopes
 from burn_kernels.channel_norm.layout import alike, check_norm, in_order_of, ordered, unfolded, words
-from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, machine_of
+from burn_kernels.launch import Machine, contiguous, fill, launch, machine_of
 from burn_kernels.launcher import launcher
 
 
@@ -100,39 +102,32 @@ def _run(tensors: Any, eps: float, activation: str, config: Config | None, *, tr
     flat, last = ordered(x)
     g, dx = in_order_of(dy, last), alike(flat, last)
     tiling = tiling_of(flat, last)
-    strides = (0, *strides_of(g, last), 0, *strides_of(flat, last))
+    strides = (strides_of(g, last), strides_of(flat, last), strides_of(dx, last))
     inputs = (g, flat, *contiguous(w, b, *statistics))
     compiled: dict[str, Any] = {"TRAINED": trained, "KIND": activation}
-    machine = machine_of(x)
+    machine, count = machine_of(x), float(tiling.elements)
+
+    def join(along: torch.Tensor, offset: torch.Tensor, parts: int) -> list[torch.Tensor]:
+        means = [torch.empty(tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2)]
+        launch_join((along, offset, inputs[2]), means, (dw, db), tiling.kept, parts, count)
+        return means
 
     def run(config: Config) -> None:
-        blocks, parts, steps = grid(tiling, config, machine)
-        tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
-        sizes = (tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles)
-        tile = config.tile
-        both = (*strides, 0, *strides_of(dx, last))
-        if held(tiling, config, both[2], both[5], both[8]):
-            near = (*both[1:3], *both[4:6], *both[7:], tiling.kept, tiling.rows, tiling.cols)
-            arguments = (*inputs, dx, dw, db, *near, float(tiling.elements), eps)
+        blocks, parts, _ = grid(tiling, config, machine)
+        if held(tiling, config, *strides):
+            near = (*(step for one in strides for step in one[1:]), tiling.kept, tiling.rows, tiling.cols)
+            arguments = (*inputs, dx, dw, db, *near, count, eps)
             launch(backward_held, (blocks,), x, *arguments, warps=config.warps, **compiled, **whole_tile(config))
-            return
-        if parts == 1:
-            whole = (*inputs, dx, dw, db, *both, *sizes, float(tiling.elements), eps)
-            launch(backward_whole, (blocks,), x, *whole, warps=config.warps, **compiled, **tile)
-            return
-        along, offset = (torch.empty(parts, tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2))
-        means = [torch.empty(tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2)]
-        sums = (*inputs, along, offset, *strides, *sizes, steps, 1, eps)
-        launch(sums_of_parts, (blocks, parts), x, *sums, warps=config.warps, **compiled, **tile)
-        width = 32 if tiling.kept > 1024 else 8
-        joined = (along, offset, inputs[2], *means, dw, db, tiling.kept, parts, float(tiling.elements))
-        launch(join_sums, (ceil_div(tiling.kept, width),), x, *joined, warps=4, PARTS=1024 // width, KEPT=width)
-        slopes = (*inputs, *means, dx, *both, *sizes, steps, 1, eps)
-        launch(slopes_of_parts, (blocks, parts), x, *slopes, warps=config.warps, **compiled, **tile)
+        elif parts == 1:
+            whole = (*inputs, dx, dw, db, *strides, sizes_of(tiling, config), count, eps)
+            launch(backward_whole, (blocks,), x, *whole, warps=config.warps, **compiled, TILE=config.tile)
+        else:
+            launch_slopes(inputs, dx, strides, tiling, config, join, eps=eps, **compiled)
 
     address = (g.data_ptr() | flat.data_ptr()) & 15
     flags = words(activation, last, w=w is not None, b=b is not None, given=not trained)
-    BACKWARD.run(x, config, (x.dtype, tiling.kept, tiling.rows, tiling.cols, strides, address, flags), run)
+    sizes = (tiling.kept, tiling.rows, tiling.cols)
+    BACKWARD.run(x, config, (x.dtype, *sizes, (*strides[0], *strides[1]), address, flags), run)
     return unfolded(dx, x.shape), dw, db
 
 

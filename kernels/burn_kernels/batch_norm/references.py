@@ -7,7 +7,16 @@ from typing import Any
 import torch
 
 from burn_kernels.autotune.key import Facts, alignment
-from burn_kernels.channel_norm.layout import PLAIN, Spread, Tiling, along_channels, check_norm, slope, statistics_type
+from burn_kernels.channel_norm.layout import (
+    PLAIN,
+    Spread,
+    Strides,
+    Tiling,
+    along_channels,
+    check_norm,
+    slope,
+    statistics_type,
+)
 from burn_kernels.launch import wide_type
 
 Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -29,12 +38,10 @@ def tiling_of(flat: torch.Tensor, last: bool) -> Tiling:
     return Tiling(1, channels, batch * space, 1) if last else Tiling(1, channels, batch, space)
 
 
-def strides_of(flat: torch.Tensor, last: bool) -> tuple[int, int]:
+def strides_of(flat: torch.Tensor, last: bool) -> Strides:
     """The distance between channels, and between rows."""
     at = Spread(*flat.stride())
-    if last:
-        return at.channel, at.space if flat.shape[2] > 1 else at.batch
-    return at.channel, at.batch
+    return Strides(0, at.channel, at.space if last and flat.shape[2] > 1 else at.batch)
 
 
 # -- selection ---------------------------------------------------------------------------------------

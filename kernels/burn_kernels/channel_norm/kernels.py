@@ -12,9 +12,10 @@ difference of the sums loses log2(t) bits at worst, and parts are joined by Chan
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.channel_norm.layout import Tiling
+from burn_kernels.channel_norm.layout import Sizes, Tiling
 from burn_kernels.channel_norm.scaling import (
     activated,
     away_from,
@@ -43,9 +44,9 @@ class Config:
     stages: int = 1
 
     @property
-    def tile(self) -> dict[str, int]:
-        """What kernels that go over tiles are compiled with."""
-        return {"KEPT": self.kept, "ROWS": self.rows, "BLOCK": self.block, "STAGES": self.stages}
+    def tile(self) -> Tile:
+        """The constant that kernels that go over tiles are compiled with."""
+        return Tile(self.kept, self.rows, self.block, self.stages)
 
 
 def default(tiling: Tiling, itemsize: int, machine: Machine) -> Config:
@@ -100,19 +101,34 @@ def _block(cols: int, most: int) -> int:
 
 def grid(tiling: Tiling, config: Config, machine: Machine) -> tuple[int, int, int]:
     """Blocks of results, parts of their tiles, and tiles of a part."""
-    blocks = ceil_div(tiling.kept, config.kept)
-    tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
+    blocks, tiles = ceil_div(tiling.kept, config.kept), sizes_of(tiling, config).tiles
     # a part has four tiles at least: what it leaves behind must be small beside what it reads
     parts = max(1, min(machine.processors * config.programs // blocks, tiles // 4))
     steps = ceil_div(tiles, parts)
     return blocks, ceil_div(tiles, steps), steps
 
 
+# -- arguments in groups -----------------------------------------------------------------------------
+class Tile(NamedTuple):
+    """The form of a tile, and how many are loaded ahead."""
+
+    KEPT: int
+    ROWS: int
+    BLOCK: int
+    STAGES: int
+
+
+def sizes_of(tiling: Tiling, config: Config) -> Sizes:
+    """The sizes that kernels over tiles take."""
+    tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
+    return Sizes(tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles)
+
+
 # -- tiles -------------------------------------------------------------------------------------------
 @triton.jit
-def _begin(k, inner, outer_stride, inner_stride):
+def _begin(k, inner, strides):
     """The first element of each result."""
-    return (k // inner) * outer_stride + (k % inner) * inner_stride
+    return (k // inner) * strides.outer + (k % inner) * strides.inner
 
 
 @triton.jit
@@ -171,28 +187,27 @@ def _affine(ptr, k, inner, row, col, rows, cols, there, absent, PLACE: tl.conste
 
 # -- statistics --------------------------------------------------------------------------------------
 @triton.jit
-def _moments(
-    x_ptr, first, valid, row_stride, rows, cols, begin, end, KEPT: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
+def _moments(x_ptr, first, valid, row_stride, sizes, begin, end, TILE: tl.constexpr):
     """Over tiles [begin, end): how many elements, their mean, and the sum of their squared distances from it."""
-    r, c = lanes_of(ROWS, BLOCK)
+    r, c = lanes_of(TILE.ROWS, TILE.BLOCK)
     place = x_ptr + first[:, None] + places_of(r, c, row_stride)
-    top, left = _corner(begin, cols, ROWS, BLOCK)
-    inside = there_of(top, left, r, c, rows, cols, valid)
+    top, left = _corner(begin, sizes.cols, TILE.ROWS, TILE.BLOCK)
+    inside = there_of(top, left, r, c, sizes.rows, sizes.cols, valid)
     x = tl.load(place + (top.to(tl.int64) * row_stride + left), mask=inside, other=0.0).to(tl.float32)
-    shift = tl.sum(x, 1) / _elements(top, left, rows, cols, ROWS, BLOCK).to(tl.float32)
-    total = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
-    squares = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
+    shift = tl.sum(x, 1) / _elements(top, left, sizes.rows, sizes.cols, TILE.ROWS, TILE.BLOCK).to(tl.float32)
+    KEPT: tl.constexpr = TILE.KEPT
+    LANES: tl.constexpr = TILE.ROWS * TILE.BLOCK
+    total = tl.zeros((KEPT, LANES), tl.float32)
+    squares = tl.zeros((KEPT, LANES), tl.float32)
     seen = begin * 0
-    for step in tl.range(begin, end, num_stages=STAGES):
-        top, left = _corner(step, cols, ROWS, BLOCK)
-        inside = there_of(top, left, r, c, rows, cols, valid)
+    for step in tl.range(begin, end, num_stages=TILE.STAGES):
+        top, left = _corner(step, sizes.cols, TILE.ROWS, TILE.BLOCK)
+        inside = there_of(top, left, r, c, sizes.rows, sizes.cols, valid)
         x = tl.load(place + (top.to(tl.int64) * row_stride + left), mask=inside, other=0.0).to(tl.float32)
         away = tl.where(inside, x - shift[:, None], 0.0)
         total += away
         squares += away * away
-        seen += _elements(top, left, rows, cols, ROWS, BLOCK)
+        seen += _elements(top, left, sizes.rows, sizes.cols, TILE.ROWS, TILE.BLOCK)
     count = seen.to(tl.float32)
     off = quotient(tl.sum(total, 1), count, x_ptr.dtype.element_ty)
     rest = tl.sum(squares, 1) - count * off * off
@@ -201,11 +216,12 @@ def _moments(
 
 
 @triton.jit
-def keep_statistics(
-    mean, variance, count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr, k, valid, momentum,
-    eps,
-):  # fmt: skip
-    """Writes mean and rstd, moves the running ones by `momentum`, and gives rstd, in the type of the mean."""
+def keep_statistics(mean, variance, count, pointers, k, valid, momentum, eps):
+    """Writes mean and rstd, moves the running ones by `momentum`, and gives rstd, in the type of the mean.
+
+    `pointers` are those of mean and rstd, of the old running mean and variance, and of the new ones.
+    """
+    mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr = pointers
     rstd = inverse_root_of(variance.to(mean.dtype) + eps)
     tl.store(mean_ptr + k, mean, mask=valid)
     tl.store(rstd_ptr + k, rstd, mask=valid)
@@ -223,71 +239,63 @@ def keep_statistics(
 
 @triton.jit
 def _write_normal(
-    x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
-    cols, begin, end, KIND: tl.constexpr, PLACE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
+    x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_strides, y_strides, sizes, begin, end, KIND: tl.constexpr,
+    PLACE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Writes y of tiles [begin, end), the last first: it is the one that was read last, and may still be near."""
     TYPE: tl.constexpr = y_ptr.dtype.element_ty
     if PLACE == "kept":
-        w = vector_of(w_ptr, k % inner, valid, 1.0)[:, None]
-        b = vector_of(b_ptr, k % inner, valid, 0.0)[:, None]
-    r, c = lanes_of(ROWS, BLOCK)
-    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + places_of(r, c, x_row)
-    to_y = y_ptr + _begin(k, inner, y_outer, y_inner)[:, None] + places_of(r, c, y_row)
-    for back in tl.range(begin, end, num_stages=STAGES):
-        top, left = _corner(begin + end - 1 - back, cols, ROWS, BLOCK)
-        inside = there_of(top, left, r, c, rows, cols, valid)
-        x = tl.load(from_x + (top.to(tl.int64) * x_row + left), mask=inside, other=0.0).to(tl.float32)
+        w = vector_of(w_ptr, k % sizes.inner, valid, 1.0)[:, None]
+        b = vector_of(b_ptr, k % sizes.inner, valid, 0.0)[:, None]
+    r, c = lanes_of(TILE.ROWS, TILE.BLOCK)
+    from_x = x_ptr + _begin(k, sizes.inner, x_strides)[:, None] + places_of(r, c, x_strides.row)
+    to_y = y_ptr + _begin(k, sizes.inner, y_strides)[:, None] + places_of(r, c, y_strides.row)
+    for back in tl.range(begin, end, num_stages=TILE.STAGES):
+        top, left = _corner(begin + end - 1 - back, sizes.cols, TILE.ROWS, TILE.BLOCK)
+        inside = there_of(top, left, r, c, sizes.rows, sizes.cols, valid)
+        x = tl.load(from_x + (top.to(tl.int64) * x_strides.row + left), mask=inside, other=0.0).to(tl.float32)
         if PLACE == "kept":
             y = scaled(x, mean[:, None], rstd[:, None], w, b)
         else:
-            scale = _affine(w_ptr, k, inner, top + r, left + c, rows, cols, inside, 1.0, PLACE)
-            shift = _affine(b_ptr, k, inner, top + r, left + c, rows, cols, inside, 0.0, PLACE)
+            scale = _affine(w_ptr, k, sizes.inner, top + r, left + c, sizes.rows, sizes.cols, inside, 1.0, PLACE)
+            shift = _affine(b_ptr, k, sizes.inner, top + r, left + c, sizes.rows, sizes.cols, inside, 0.0, PLACE)
             y = scaled(x, mean[:, None], rstd[:, None], scale, shift)
         if KIND != "none":
             y, _ = activated(y, KIND, TYPE)
-        tl.store(to_y + (top.to(tl.int64) * y_row + left), y.to(TYPE), mask=inside)
+        tl.store(to_y + (top.to(tl.int64) * y_strides.row + left), y.to(TYPE), mask=inside)
 
 
 # -- kernels, forward --------------------------------------------------------------------------------
 @triton.jit
 def forward_whole(
-    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr, x_outer,
-    x_inner, x_row, y_outer, y_inner, y_row, kept, inner, rows, cols, tiles, momentum, eps, KIND: tl.constexpr,
-    PLACE: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr, x_strides,
+    y_strides, sizes, momentum, eps, KIND: tl.constexpr, PLACE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Statistics and output of KEPT results; their elements are read twice, the second time from near memory."""
-    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
-    valid = k < kept
-    first = _begin(k, inner, x_outer, x_inner)
-    count, mean, squares = _moments(x_ptr, first, valid, x_row, rows, cols, 0, tiles, KEPT, ROWS, BLOCK, STAGES)
-    rstd = keep_statistics(
-        mean, quotient(squares, count, x_ptr.dtype.element_ty), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr,
-        new_mean_ptr, new_var_ptr, k, valid, momentum, eps,
-    )  # fmt: skip
+    k = tl.program_id(0).to(tl.int64) * TILE.KEPT + tl.arange(0, TILE.KEPT)
+    valid = k < sizes.kept
+    first = _begin(k, sizes.inner, x_strides)
+    count, mean, squares = _moments(x_ptr, first, valid, x_strides.row, sizes, 0, sizes.tiles, TILE)
+    pointers = (mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr)
+    variance = quotient(squares, count, x_ptr.dtype.element_ty)
+    rstd = keep_statistics(mean, variance, count, pointers, k, valid, momentum, eps)
     _write_normal(
-        x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
-        cols, 0, tiles, KIND, PLACE, ROWS, BLOCK, STAGES,
+        x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_strides, y_strides, sizes=sizes, begin=0, end=sizes.tiles,
+        KIND=KIND, PLACE=PLACE, TILE=TILE,
     )  # fmt: skip
 
 
 @triton.jit
-def moments_of_parts(
-    x_ptr, count_ptr, mean_ptr, squares_ptr, x_outer, x_inner, x_row, kept, inner, rows, cols, tiles, steps,
-    KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
-):  # fmt: skip
+def moments_of_parts(x_ptr, count_ptr, mean_ptr, squares_ptr, x_strides, sizes, steps, TILE: tl.constexpr):
     """The statistics of one part of the tiles of KEPT results."""
-    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
-    valid = k < kept
+    k = tl.program_id(0).to(tl.int64) * TILE.KEPT + tl.arange(0, TILE.KEPT)
+    valid = k < sizes.kept
     part = tl.program_id(1)
     begin = part * steps
-    end = tl.minimum(begin + steps, tiles)
-    first = _begin(k, inner, x_outer, x_inner)
-    count, mean, squares = _moments(x_ptr, first, valid, x_row, rows, cols, begin, end, KEPT, ROWS, BLOCK, STAGES)
-    at = part.to(tl.int64) * kept + k
+    end = tl.minimum(begin + steps, sizes.tiles)
+    first = _begin(k, sizes.inner, x_strides)
+    count, mean, squares = _moments(x_ptr, first, valid, x_strides.row, sizes, begin, end, TILE)
+    at = part.to(tl.int64) * sizes.kept + k
     tl.store(mean_ptr + at, mean, mask=valid)
     tl.store(squares_ptr + at, squares, mask=valid)
     if tl.program_id(0) == 0:
@@ -322,22 +330,18 @@ def join_moments(
         away = tl.load(part_mean_ptr + place, mask=inside, other=0.0) - middle[None, :]
         away = tl.where(inside, away, 0.0).to(tl.float32)
         total += tl.load(squares_ptr + place, mask=inside, other=0.0) + seen[:, None] * away * away
-    keep_statistics(
-        middle, tl.div_rn(tl.sum(total, 0), count), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr,
-        new_var_ptr, k, valid, momentum, eps,
-    )  # fmt: skip
+    pointers = (mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr)
+    keep_statistics(middle, tl.div_rn(tl.sum(total, 0), count), count, pointers, k, valid, momentum, eps)
 
 
 @triton.jit
 def normalize(
-    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_outer, x_inner, x_row, y_outer, y_inner, y_row, kept, inner, rows,
-    cols, tiles, steps, eps, VARIANCE: tl.constexpr, KIND: tl.constexpr, PLACE: tl.constexpr, KEPT: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_strides, y_strides, sizes, steps, eps, VARIANCE: tl.constexpr,
+    KIND: tl.constexpr, PLACE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """The output from known statistics; `rstd_ptr` holds variances if VARIANCE."""
-    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
-    valid = k < kept
+    k = tl.program_id(0).to(tl.int64) * TILE.KEPT + tl.arange(0, TILE.KEPT)
+    valid = k < sizes.kept
     # the programs that come last read what was read last before
     begin = (tl.num_programs(1) - 1 - tl.program_id(1)) * steps
     mean = wide_statistic(tl.load(mean_ptr + k, mask=valid, other=0.0), y_ptr.dtype.element_ty)
@@ -345,15 +349,17 @@ def normalize(
     if VARIANCE:
         rstd = inverse_root_of(rstd + eps)
     _write_normal(
-        x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
-        cols, begin, tl.minimum(begin + steps, tiles), KIND, PLACE, ROWS, BLOCK, STAGES,
+        x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_strides, y_strides, sizes=sizes, begin=begin,
+        end=tl.minimum(begin + steps, sizes.tiles), KIND=KIND, PLACE=PLACE, TILE=TILE,
     )  # fmt: skip
 
 
 # -- kernels, backward -------------------------------------------------------------------------------
 @triton.jit
-def _slopes(from_dy, from_x, mean, rstd, w, b, inside, KIND: tl.constexpr):
+def _slopes(from_dy, from_x, norm, inside, KIND: tl.constexpr):
     """The gradient before the activation, and the normalized x, of a tile."""
+    mean, rstd, w, b = norm
+    mean, rstd, w, b = mean[:, None], rstd[:, None], w[:, None], b[:, None]
     x = tl.load(from_x, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(from_dy, mask=inside, other=0.0).to(tl.float32)
     n = away_from(x, mean) * rstd.to(tl.float32)
@@ -364,22 +370,21 @@ def _slopes(from_dy, from_x, mean, rstd, w, b, inside, KIND: tl.constexpr):
 
 @triton.jit
 def _sums(
-    dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows, cols,
-    begin, end, KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    dy_ptr, x_ptr, k, valid, norm, dy_strides, x_strides, sizes, begin, end, KIND: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
     """Over tiles [begin, end): the sums of g * n and of g."""
-    r, c = lanes_of(ROWS, BLOCK)
-    from_dy = dy_ptr + _begin(k, inner, dy_outer, dy_inner)[:, None] + places_of(r, c, dy_row)
-    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + places_of(r, c, x_row)
-    along = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
-    offset = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
-    for step in tl.range(begin, end, num_stages=STAGES):
-        top, left = _corner(step, cols, ROWS, BLOCK)
-        at_dy, at_x = top.to(tl.int64) * dy_row + left, top.to(tl.int64) * x_row + left
-        inside = there_of(top, left, r, c, rows, cols, valid)
-        g, n = _slopes(
-            from_dy + at_dy, from_x + at_x, mean[:, None], rstd[:, None], w[:, None], b[:, None], inside, KIND
-        )
+    r, c = lanes_of(TILE.ROWS, TILE.BLOCK)
+    from_dy = dy_ptr + _begin(k, sizes.inner, dy_strides)[:, None] + places_of(r, c, dy_strides.row)
+    from_x = x_ptr + _begin(k, sizes.inner, x_strides)[:, None] + places_of(r, c, x_strides.row)
+    KEPT: tl.constexpr = TILE.KEPT
+    LANES: tl.constexpr = TILE.ROWS * TILE.BLOCK
+    along = tl.zeros((KEPT, LANES), tl.float32)
+    offset = tl.zeros((KEPT, LANES), tl.float32)
+    for step in tl.range(begin, end, num_stages=TILE.STAGES):
+        top, left = _corner(step, sizes.cols, TILE.ROWS, TILE.BLOCK)
+        at_dy, at_x = top.to(tl.int64) * dy_strides.row + left, top.to(tl.int64) * x_strides.row + left
+        inside = there_of(top, left, r, c, sizes.rows, sizes.cols, valid)
+        g, n = _slopes(from_dy + at_dy, from_x + at_x, norm, inside, KIND)
         along += g * n
         offset += g
     return tl.sum(along, 1), tl.sum(offset, 1)
@@ -387,34 +392,35 @@ def _sums(
 
 @triton.jit
 def _write_slopes(
-    dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along, offset, dy_outer, dy_inner, dy_row, x_outer, x_inner,
-    x_row, dx_outer, dx_inner, dx_row, inner, rows, cols, begin, end, TRAINED: tl.constexpr, KIND: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    dy_ptr, x_ptr, dx_ptr, k, valid, norm, along, offset, dy_strides, x_strides, dx_strides, sizes, begin, end,
+    TRAINED: tl.constexpr, KIND: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Writes dx of tiles [begin, end), the last first; `along` and `offset` are means of g * w * n and g * w."""
-    r, c = lanes_of(ROWS, BLOCK)
-    from_dy = dy_ptr + _begin(k, inner, dy_outer, dy_inner)[:, None] + places_of(r, c, dy_row)
-    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + places_of(r, c, x_row)
-    to_dx = dx_ptr + _begin(k, inner, dx_outer, dx_inner)[:, None] + places_of(r, c, dx_row)
-    for back in tl.range(begin, end, num_stages=STAGES):
-        top, left = _corner(begin + end - 1 - back, cols, ROWS, BLOCK)
-        at_dy, at_x = top.to(tl.int64) * dy_row + left, top.to(tl.int64) * x_row + left
-        inside = there_of(top, left, r, c, rows, cols, valid)
-        g, n = _slopes(
-            from_dy + at_dy, from_x + at_x, mean[:, None], rstd[:, None], w[:, None], b[:, None], inside, KIND
-        )
+    _, rstd, w, _ = norm
+    r, c = lanes_of(TILE.ROWS, TILE.BLOCK)
+    from_dy = dy_ptr + _begin(k, sizes.inner, dy_strides)[:, None] + places_of(r, c, dy_strides.row)
+    from_x = x_ptr + _begin(k, sizes.inner, x_strides)[:, None] + places_of(r, c, x_strides.row)
+    to_dx = dx_ptr + _begin(k, sizes.inner, dx_strides)[:, None] + places_of(r, c, dx_strides.row)
+    for back in tl.range(begin, end, num_stages=TILE.STAGES):
+        top, left = _corner(begin + end - 1 - back, sizes.cols, TILE.ROWS, TILE.BLOCK)
+        at_dy, at_x = top.to(tl.int64) * dy_strides.row + left, top.to(tl.int64) * x_strides.row + left
+        inside = there_of(top, left, r, c, sizes.rows, sizes.cols, valid)
+        g, n = _slopes(from_dy + at_dy, from_x + at_x, norm, inside, KIND)
         g *= w[:, None]
         if TRAINED:
             g = g - offset[:, None] - n * along[:, None]
         dx = g * rstd.to(tl.float32)[:, None]
-        tl.store(to_dx + (top.to(tl.int64) * dx_row + left), dx.to(dx_ptr.dtype.element_ty), mask=inside)
+        tl.store(to_dx + (top.to(tl.int64) * dx_strides.row + left), dx.to(dx_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def known(
     mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED: tl.constexpr, TYPE: tl.constexpr
 ):  # fmt: skip
-    """Statistics, which `per` channels share, and weights of each channel; not TRAINED, `rstd_ptr` has variances."""
+    """Mean, rstd, weight and bias of each channel; `per` channels share statistics.
+
+    If not TRAINED, `rstd_ptr` has variances.
+    """
     mean = wide_statistic(tl.load(mean_ptr + k // per, mask=valid, other=0.0), TYPE)
     rstd = wide_statistic(tl.load(rstd_ptr + k // per, mask=valid, other=0.0), TYPE)
     if not TRAINED:
@@ -424,48 +430,46 @@ def known(
 
 @triton.jit
 def backward_whole(
-    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_outer, dy_inner, dy_row, x_outer,
-    x_inner, x_row, dx_outer, dx_inner, dx_row, kept, inner, rows, cols, tiles, count, eps, TRAINED: tl.constexpr,
-    KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
+    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_strides, x_strides, dx_strides, sizes,
+    count, eps, TRAINED: tl.constexpr, KIND: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """All gradients of KEPT channels of a batch norm."""
-    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
-    valid = k < kept
-    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, 1, valid, eps, TRAINED, x_ptr.dtype.element_ty)
+    k = tl.program_id(0).to(tl.int64) * TILE.KEPT + tl.arange(0, TILE.KEPT)
+    valid = k < sizes.kept
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    norm = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, sizes.inner, 1, valid, eps, TRAINED, TYPE)
     along, offset = _sums(
-        dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows,
-        cols, 0, tiles, KIND, KEPT, ROWS, BLOCK, STAGES,
-    )  # fmt: skip
+        dy_ptr, x_ptr, k, valid, norm, dy_strides, x_strides, sizes, 0, sizes.tiles, KIND=KIND, TILE=TILE
+    )
     if dw_ptr is not None:
         tl.store(dw_ptr + k, along.to(dw_ptr.dtype.element_ty), mask=valid)
     if db_ptr is not None:
         tl.store(db_ptr + k, offset.to(db_ptr.dtype.element_ty), mask=valid)
+    _, _, w, _ = norm
     _write_slopes(
-        dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, quotient(along * w, count, x_ptr.dtype.element_ty),
-        quotient(offset * w, count, x_ptr.dtype.element_ty), dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row,
-        dx_outer, dx_inner, dx_row, inner, rows, cols, 0, tiles, TRAINED, KIND, ROWS, BLOCK, STAGES,
+        dy_ptr, x_ptr, dx_ptr, k, valid, norm, quotient(along * w, count, TYPE), quotient(offset * w, count, TYPE),
+        dy_strides, x_strides, dx_strides, sizes=sizes, begin=0, end=sizes.tiles, TRAINED=TRAINED, KIND=KIND, TILE=TILE,
     )  # fmt: skip
 
 
 @triton.jit
 def sums_of_parts(
-    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dy_outer, dy_inner, dy_row, x_outer,
-    x_inner, x_row, kept, inner, rows, cols, tiles, steps, per, eps, TRAINED: tl.constexpr, KIND: tl.constexpr,
-    KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
+    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dy_strides, x_strides, sizes, steps, per,
+    eps, TRAINED: tl.constexpr, KIND: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """The sums of one part of the tiles of KEPT channels; of a group norm, of channels of one image each."""
-    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
-    valid = k < kept
+    k = tl.program_id(0).to(tl.int64) * TILE.KEPT + tl.arange(0, TILE.KEPT)
+    valid = k < sizes.kept
     begin = tl.program_id(1) * steps
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
-    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED, TYPE)
-    along, offset = _sums(
-        dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows,
-        cols, begin, tl.minimum(begin + steps, tiles), KIND, KEPT, ROWS, BLOCK, STAGES,
+    norm = known(
+        mean_ptr, rstd_ptr, w_ptr, b_ptr, k, sizes.inner, per, valid, eps=eps, TRAINED=TRAINED, TYPE=TYPE
     )  # fmt: skip
-    at = tl.program_id(1).to(tl.int64) * kept + k
+    along, offset = _sums(
+        dy_ptr, x_ptr, k, valid, norm, dy_strides, x_strides, sizes, begin, tl.minimum(begin + steps, sizes.tiles),
+        KIND=KIND, TILE=TILE,
+    )  # fmt: skip
+    at = tl.program_id(1).to(tl.int64) * sizes.kept + k
     tl.store(along_ptr + at, along, mask=valid)
     tl.store(offset_ptr + at, offset, mask=valid)
 
@@ -525,20 +529,19 @@ def join_groups(
 
 @triton.jit
 def slopes_of_parts(
-    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, mean_along_ptr, mean_offset_ptr, dx_ptr, dy_outer, dy_inner,
-    dy_row, x_outer, x_inner, x_row, dx_outer, dx_inner, dx_row, kept, inner, rows, cols, tiles, steps, per, eps,
-    TRAINED: tl.constexpr, KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
+    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, mean_along_ptr, mean_offset_ptr, dx_ptr, dy_strides, x_strides,
+    dx_strides, sizes, steps, per, eps, TRAINED: tl.constexpr, KIND: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """dx of one part of the tiles of KEPT channels; of a group norm, of channels of one image each."""
-    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
-    valid = k < kept
+    k = tl.program_id(0).to(tl.int64) * TILE.KEPT + tl.arange(0, TILE.KEPT)
+    valid = k < sizes.kept
     begin = (tl.num_programs(1) - 1 - tl.program_id(1)) * steps
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
-    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED, TYPE)
+    norm = known(
+        mean_ptr, rstd_ptr, w_ptr, b_ptr, k, sizes.inner, per, valid, eps=eps, TRAINED=TRAINED, TYPE=TYPE
+    )  # fmt: skip
     along, offset = vector_of(mean_along_ptr, k // per, valid, 0.0), vector_of(mean_offset_ptr, k // per, valid, 0.0)
     _write_slopes(
-        dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along, offset, dy_outer, dy_inner, dy_row, x_outer, x_inner,
-        x_row, dx_outer, dx_inner, dx_row, inner, rows, cols, begin, tl.minimum(begin + steps, tiles), TRAINED, KIND,
-        ROWS, BLOCK, STAGES,
+        dy_ptr, x_ptr, dx_ptr, k, valid, norm, along, offset, dy_strides, x_strides, dx_strides, sizes=sizes,
+        begin=begin, end=tl.minimum(begin + steps, sizes.tiles), TRAINED=TRAINED, KIND=KIND, TILE=TILE,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 from burn_kernels._triton import tl, triton
 from burn_kernels.channel_norm import kernels as tiles
 from burn_kernels.channel_norm.kernels import Config, keep_statistics, known, lanes_of, there_of, vector_of
-from burn_kernels.channel_norm.layout import Tiling
+from burn_kernels.channel_norm.layout import Strides, Tiling
 from burn_kernels.channel_norm.scaling import activated, away_from, scaled, slope_at
 from burn_kernels.launch import Machine, next_power
 from burn_kernels.prims import quotient, wide
@@ -32,9 +32,9 @@ def candidates(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
     return list(dict.fromkeys([*found, *tiles.candidates(tiling, itemsize, machine)]))
 
 
-def held(tiling: Tiling, config: Config, *row_strides: int) -> bool:
+def held(tiling: Tiling, config: Config, *strides: Strides) -> bool:
     """Whether a program has all elements of its channels in one tile, in reach of 32 bits from its first."""
-    near = all(stride * tiling.rows < 2**31 for stride in row_strides)
+    near = all(one.row * tiling.rows < 2**31 for one in strides)
     return near and config.rows >= tiling.rows and config.block >= tiling.cols
 
 
@@ -63,10 +63,8 @@ def forward_held(
     if TYPE == tl.float32:  # what the mean's rounding left
         off = quotient(tl.sum(away, 1), count, TYPE)
         squares, mean = squares - count * off * off, wide(near, TYPE) + off
-    rstd = keep_statistics(
-        mean, quotient(squares, count, TYPE), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr,
-        new_var_ptr, k, valid, momentum, eps,
-    )  # fmt: skip
+    pointers = (mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr)
+    rstd = keep_statistics(mean, quotient(squares, count, TYPE), count, pointers, k, valid, momentum, eps)
     w, b = vector_of(w_ptr, k, valid, 1.0)[:, None], vector_of(b_ptr, k, valid, 0.0)[:, None]
     y = scaled(x, mean[:, None], rstd[:, None], w, b)
     if KIND != "none":
@@ -84,7 +82,7 @@ def backward_held(
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
-    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, kept, 1, valid, eps, TRAINED, TYPE)
+    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, kept, 1, valid, eps=eps, TRAINED=TRAINED, TYPE=TYPE)
     r, c = lanes_of(ROWS, BLOCK)
     inside = there_of(0, 0, r, c, rows, cols, valid)
     x = tl.load(x_ptr + (k * x_inner)[:, None] + (r * x_row + c)[None, :], mask=inside, other=0.0).to(tl.float32)

@@ -47,6 +47,24 @@ class Tiling(NamedTuple):
         return self.rows * self.cols
 
 
+class Strides(NamedTuple):
+    """The distances between elements of a tensor that neighbour each other along an axis of `Tiling`."""
+
+    outer: int
+    inner: int
+    row: int
+
+
+class Sizes(NamedTuple):
+    """The sizes of a `Tiling`, and the number of its tiles."""
+
+    kept: int
+    inner: int
+    rows: int
+    cols: int
+    tiles: int
+
+
 class Spread(NamedTuple):
     """Where the elements of (batch, channels, space) lie: distances in elements."""
 

@@ -39,6 +39,7 @@ from burn_kernels.channel_norm.kernels import (
     moments_of_parts,
     normalize,
 )
+from burn_kernels.channel_norm.launching import launch_training
 from burn_kernels.channel_norm.layout import (
     ACTIVATIONS,
     PLAIN,
@@ -65,7 +66,7 @@ from burn_kernels.group_norm.references import (
     sizes_of,
     strides_of,
 )
-from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, machine_of, wide_type
+from burn_kernels.launch import Machine, contiguous, fill, wide_type
 from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator
 from burn_kernels.spec import Draw, Problem, register_kernel
@@ -124,32 +125,15 @@ def forward(
     flat, last = ordered(x)
     y, tiling, per = alike(flat, last), groups_of(flat, last, groups), x.shape[1] // groups
     vectors = contiguous(w, b)
-    statistics, machine = (mean, rstd, None, None, None, None), machine_of(x)
-    strides = (*strides_of(flat, last, per), *strides_of(y, last, per))
+    tensors, statistics = (flat, *vectors, y), (mean, rstd, None, None, None, None)
+    strides = (strides_of(flat, last, per), strides_of(y, last, per))
     place = "kept" if per == 1 else "col" if last else "row"
 
     def run(config: Config) -> None:
-        blocks, parts, steps = grid(tiling, config, machine)
-        tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
-        sizes = (tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles)
-        tile = config.tile
-        compiled: dict[str, Any] = {"KIND": activation, "PLACE": place, **tile}
-        if parts == 1:
-            arguments = (flat, *vectors, y, *statistics, *strides, *sizes, 0.0, eps)
-            launch(forward_whole, (blocks,), x, *arguments, warps=config.warps, **compiled)
-            return
-        count = torch.empty(parts, dtype=torch.float32, device=x.device)
-        means, squares = (torch.empty(parts, tiling.kept, dtype=t, device=x.device) for t in (kept, torch.float32))
-        moments = (flat, count, means, squares, *strides[:3], *sizes, steps)
-        launch(moments_of_parts, (blocks, parts), x, *moments, warps=config.warps, **tile)
-        rest = (count, means, squares, *statistics, tiling.kept, parts, 0.0, eps)
-        tile = {"PARTS": 64 if kept == torch.float64 else 128, "KEPT": 8}
-        launch(join_moments, (ceil_div(tiling.kept, 8),), x, *rest, warps=4, **tile)
-        applied = (flat, *vectors, y, mean, rstd, *strides, *sizes, steps, eps)
-        launch(normalize, (blocks, parts), x, *applied, warps=config.warps, VARIANCE=False, **compiled)
+        launch_training(tensors, statistics, strides, (0.0, eps), tiling, config, activation=activation, place=place)
 
     flags = words(activation, last, w=w is not None, b=b is not None)
-    call = (x.dtype, *sizes_of(flat, groups), strides[:3], flat.data_ptr() & 15, flags)
+    call = (x.dtype, *sizes_of(flat, groups), tuple(strides[0]), flat.data_ptr() & 15, flags)
     FORWARD.run(x, config, call, run)
     return unfolded(y, x.shape), mean, rstd
 

@@ -19,6 +19,7 @@ from burn_kernels.channel_norm.kernels import (
     slopes_of_parts,
     sums_of_parts,
 )
+from burn_kernels.channel_norm.launching import launch_join, launch_slopes
 from burn_kernels.channel_norm.layout import alike, check_norm, in_order_of, ordered, unfolded, words
 from burn_kernels.group_norm.references import (
     SHAPES,
@@ -33,7 +34,7 @@ from burn_kernels.group_norm.references import (
     sizes_of,
     strides_of,
 )
-from burn_kernels.launch import Machine, ceil_div, check, contiguous, fill, launch, machine_of, next_power
+from burn_kernels.launch import Machine, ceil_div, check, contiguous, fill, launch, next_power
 from burn_kernels.launcher import launcher
 
 
@@ -78,35 +79,26 @@ def backward(
     g, dx = in_order_of(dy, last), alike(flat, last)
     tiling, groups = channels_of(flat, last), mean.shape[1]
     per = x.shape[1] // groups
-    strides = (*strides_of(g, last, 1), *strides_of(flat, last, 1))
+    strides = (strides_of(g, last, 1), strides_of(flat, last, 1), strides_of(dx, last, 1))
     w, b = contiguous(w, b)
     inputs = (g, flat, w, b, mean.contiguous(), rstd.contiguous())
-    compiled: dict[str, Any] = {"TRAINED": True, "KIND": activation}
-    machine = machine_of(x)
 
-    def run(config: Config) -> None:
-        blocks, parts, steps = grid(tiling, config, machine)
-        tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
-        sizes = (tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles, steps, per, 0.0)
-        tile = config.tile
-        along, offset = (torch.empty(parts, tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2))
+    def join(along: torch.Tensor, offset: torch.Tensor, parts: int) -> list[torch.Tensor]:
         means = [torch.empty(mean.shape, dtype=torch.float32, device=x.device) for _ in range(2)]
-        arguments = (*inputs, along, offset, *strides, *sizes)
-        launch(sums_of_parts, (blocks, parts), x, *arguments, warps=config.warps, **compiled, **tile)
         wide, count = min(next_power(per), 64), float(per * flat.shape[2])
         joined = (along, offset, w, *means, mean.numel(), tiling.inner, per, parts, tiling.kept, count)
         kept = max(1, 128 // wide)
         launch(join_groups, (ceil_div(mean.numel(), kept),), x, *joined, warps=2, KEPT=kept, PER=wide)
         if dw is not None or db is not None:
-            rest = (along, offset, None, None, None, dw, db, tiling.inner, parts * tiling.outer, 1.0)
-            width = 32 if tiling.inner > 1024 else 8
-            launch(join_sums, (ceil_div(tiling.inner, width),), x, *rest, warps=4, PARTS=1024 // width, KEPT=width)
-        slopes = (*inputs, *means, dx, *strides, *strides_of(dx, last, 1), *sizes)
-        launch(slopes_of_parts, (blocks, parts), x, *slopes, warps=config.warps, **compiled, **tile)
+            launch_join((along, offset, None), (None, None), (dw, db), tiling.inner, parts * tiling.outer)
+        return means
+
+    def run(config: Config) -> None:
+        launch_slopes(inputs, dx, strides, tiling, config, join, per=per, TRAINED=True, KIND=activation)
 
     address = (g.data_ptr() | flat.data_ptr()) & 15
     flags = words(activation, last, w=w is not None, b=b is not None)
-    BACKWARD.run(x, config, (x.dtype, *sizes_of(flat, groups), strides, address, flags), run)
+    BACKWARD.run(x, config, (x.dtype, *sizes_of(flat, groups), (*strides[0], *strides[1]), address, flags), run)
     return unfolded(dx, x.shape), dw, db
 
 

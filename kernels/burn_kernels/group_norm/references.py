@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from burn_kernels.autotune.key import Facts, alignment
-from burn_kernels.channel_norm.layout import PLAIN, Spread, Tiling, along_channels, slope, statistics_type
+from burn_kernels.channel_norm.layout import PLAIN, Spread, Strides, Tiling, along_channels, slope, statistics_type
 from burn_kernels.errors import KernelShapeError
 from burn_kernels.launch import describe, wide_type
 
@@ -28,10 +28,10 @@ def channels_of(flat: torch.Tensor, last: bool) -> Tiling:
     return Tiling(batch, channels, space, 1) if last else Tiling(batch, channels, 1, space)
 
 
-def strides_of(flat: torch.Tensor, last: bool, per: int) -> tuple[int, int, int]:
+def strides_of(flat: torch.Tensor, last: bool, per: int) -> Strides:
     """The distances between images, between groups of `per` channels, and between rows."""
     at = Spread(*flat.stride())
-    return at.batch, per * at.channel, at.space if last else at.channel
+    return Strides(at.batch, per * at.channel, at.space if last else at.channel)
 
 
 def sizes_of(flat: torch.Tensor, groups: int) -> tuple[int, ...]:

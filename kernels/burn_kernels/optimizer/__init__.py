@@ -125,10 +125,9 @@ def _store(pointer, at, x, inside):
 
 
 @triton.jit
-def _adamw_part(
-    p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, inside, clip, rest1, beta2, rest2, eps, kept,
-    rate, second, decay, COPY: tl.constexpr, COUPLED: tl.constexpr,
-):  # fmt: skip
+def _adamw_part(pointers, at, inside, numbers, COPY: tl.constexpr, COUPLED: tl.constexpr):
+    p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr = pointers
+    clip, rest1, beta2, rest2, eps, kept, rate, second, decay = numbers
     p = _load(p_ptr, at, inside)
     g = _load(g_ptr, at, inside) * clip
     if COUPLED:
@@ -157,25 +156,21 @@ def _adamw(
     m_ptr, v_ptr = _pointer(table_ptr, 3, S, ALIGNED), _pointer(table_ptr, 4, S, ALIGNED)
     p_out, m_out = _pointer(table_ptr, 5, P, ALIGNED), _pointer(table_ptr, 6, S, ALIGNED)
     v_out, copy_ptr = _pointer(table_ptr, 7, S, ALIGNED), _pointer(table_ptr, 8, C, ALIGNED)
-    clip = _clip(clip_ptr)
+    pointers = (p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr)
+    numbers = (_clip(clip_ptr), rest1, beta2, rest2, eps, kept, rate, second, decay)
     at = start + tl.arange(0, BLOCK)
     if end == start + BLOCK:
-        _adamw_part(
-            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, None, clip, rest1, beta2, rest2, eps,
-            kept, rate, second, decay, COPY, COUPLED,
-        )  # fmt: skip
+        _adamw_part(pointers, at, None, numbers, COPY, COUPLED)
     else:
-        _adamw_part(
-            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < end, clip, rest1, beta2, rest2, eps,
-            kept, rate, second, decay, COPY, COUPLED,
-        )  # fmt: skip
+        _adamw_part(pointers, at, at < end, numbers, COPY, COUPLED)
 
 
 @triton.jit
 def _sgd_part(
-    p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr, at, inside, clip, lr, decay, momentum, share,
-    COPY: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr,
+    pointers, at, inside, numbers, COPY: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr
 ):  # fmt: skip
+    p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr = pointers
+    clip, lr, decay, momentum, share = numbers
     p = _load(p_ptr, at, inside)
     g = _load(g_ptr, at, inside) * clip + decay * p
     if MOMENTUM:
@@ -201,18 +196,13 @@ def _sgd(
     p_ptr, g_ptr = _pointer(table_ptr, 1, P, ALIGNED), _pointer(table_ptr, 2, G, ALIGNED)
     v_ptr, p_out = _pointer(table_ptr, 3, S, ALIGNED), _pointer(table_ptr, 5, P, ALIGNED)
     v_out, copy_ptr = _pointer(table_ptr, 6, S, ALIGNED), _pointer(table_ptr, 8, C, ALIGNED)
-    clip = _clip(clip_ptr)
+    pointers = (p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr)
+    numbers = (_clip(clip_ptr), lr, decay, momentum, share)
     at = start + tl.arange(0, BLOCK)
     if end == start + BLOCK:
-        _sgd_part(
-            p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr, at, None, clip, lr, decay, momentum, share,
-            COPY, MOMENTUM, NESTEROV,
-        )  # fmt: skip
+        _sgd_part(pointers, at, None, numbers, COPY, MOMENTUM, NESTEROV)
     else:
-        _sgd_part(
-            p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr, at, at < end, clip, lr, decay, momentum, share,
-            COPY, MOMENTUM, NESTEROV,
-        )  # fmt: skip
+        _sgd_part(pointers, at, at < end, numbers, COPY, MOMENTUM, NESTEROV)
 
 
 # -- launchers ---------------------------------------------------------------------------------------

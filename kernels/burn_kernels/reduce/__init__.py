@@ -36,6 +36,7 @@ from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.operators import Operator
 from burn_kernels.reduce.kernels import (
     Config,
+    Cut,
     Form,
     candidates,
     default,
@@ -270,42 +271,41 @@ def _forward(
     plan, machine = plan_of(x, axes, ordered=kind.startswith("arg")), machine_of(x)
     kept = plan.outer * plan.inner
 
-    def cut(config: Config) -> tuple[int, bool, tuple[int, ...], dict[str, Any]]:
-        blocks, spread, chunks, chunk = grid(plan.outer, plan.inner, plan.far, plan.length, config, machine)
-        parts = plan.far * chunks
-        numbers = (kept, *plan[2:5], plan.length, plan.stride, chunks, chunk, plan.far_stride, blocks)
+    def cut_for(config: Config) -> tuple[Cut, int, bool, dict[str, Any]]:
+        cut, spread = _cut(plan, config, machine)
+        parts = plan.far * cut.chunks
         how = {"warps": config.warps, "registers": config.registers, "KIND": kind, "WHOLE": parts == 1}
-        return parts, spread, numbers, how | {"KEPT": config.kept, "BLOCK": config.block, "AHEAD": config.ahead}
+        return cut, parts, spread, how | {"KEPT": config.kept, "BLOCK": config.block, "AHEAD": config.ahead}
 
     def run(config: Config) -> None:
-        parts, spread, numbers, how = cut(config)
+        cut, parts, spread, how = cut_for(config)
         a = b = None
         if parts > 1:
             a = torch.empty(parts, kept, dtype=torch.float32, device=x.device)
             b = torch.empty_like(a) if kind in ("var", "logsumexp") else None
-        given = (plan.x, like, a, b, y, middle, *numbers, divisor)
-        launch(reduce_once, (numbers[-1] * parts,), x, *given, **how, SPREAD=spread)
+        tensors = (plan.x, like, a, b, y, middle)
+        launch(reduce_once, (cut.blocks * parts,), x, *tensors, cut, divisor, **how, SPREAD=spread)
         if parts > 1:
             width = builtins.min(next_power(kept), 64)
             # a second sum of so many spills on sm_80
             across = builtins.min(next_power(parts), (2048 if b is None else 1024) // width)
-            rest = (a, b, y, middle, kept, parts, plan.length, *numbers[6:8], divisor)
+            rest = (a, b, y, middle, kept, parts, cut.length, cut.chunks, cut.chunk, divisor)
             launch(join_parts, (ceil_div(kept, width),), x, *rest, warps=4, KIND=kind, PARTS=across, KEPT=width)
 
     def find(config: Config) -> None:
-        parts, spread, numbers, how = cut(config)
+        cut, parts, spread, how = cut_for(config)
         a = torch.empty(parts, kept, dtype=torch.int64, device=x.device) if parts > 1 else None
-        programs, columns = (numbers[-1] * parts,), plan.inner >= FEW and not _along(plan)
+        programs, columns = (cut.blocks * parts,), plan.inner >= FEW and not _along(plan)
         if columns:
-            launch(place_columns, programs, x, plan.x, a, y, *numbers, **how, STAGES=config.stages)
+            launch(place_columns, programs, x, plan.x, a, y, cut, **how, STAGES=config.stages)
         else:
-            launch(place_once, programs, x, plan.x, a, y, *numbers, **how, SPREAD=spread)
+            launch(place_once, programs, x, plan.x, a, y, cut, **how, SPREAD=spread)
         if parts > 1:
             inner = plan.inner if columns else kept  # who reads x again goes by its axes
             width = builtins.min(next_power(inner), 16)
             across = builtins.min(next_power(parts), 1024 // width)
             tile = {"AHEAD": config.ahead if columns else 1, "PARTS": across, "KEPT": width}
-            rest = (plan.x, a, y, kept, inner, *numbers[2:6], parts, numbers[7])
+            rest = (plan.x, a, y, kept, inner, *cut[2:6], parts, cut.chunk)
             launch(join_places, (kept // inner * ceil_div(inner, width),), x, *rest, warps=4, KIND=kind, **tile)
 
     # counting equals leaves one number a lane, as a sum does
@@ -339,18 +339,23 @@ def _run_back(
     divisor = builtins.max(count_of(x, axes) - correction, 0.0) if kind == "var" else 1.0
 
     def run(config: Config) -> None:
-        blocks, spread, chunks, chunk = grid(plan.outer, plan.inner, plan.far, plan.length, config, machine)
-        numbers = (*plan[2:5], plan.length, plan.stride, chunks, chunk, plan.far_stride, blocks, divisor)
-        arguments = (dy, plan.x, like, ties, out, plan.outer * plan.inner, *numbers)
-        tile = {"KEPT": config.kept, "BLOCK": config.block}
-        launch(spread_back, (blocks * plan.far * chunks,), x, *arguments, warps=config.warps,
-               KIND=kind, SPREAD=spread, **tile)  # fmt: skip
+        cut, spread = _cut(plan, config, machine)
+        how: dict[str, Any] = {"KIND": kind, "SPREAD": spread, "KEPT": config.kept, "BLOCK": config.block}
+        tensors = (dy, plan.x, like, ties, out)
+        launch(spread_back, (cut.blocks * plan.far * cut.chunks,), x, *tensors, cut, divisor, warps=config.warps, **how)
 
     BACKWARD.run(x, config, _call(plan, kind), run)
     if out is dx:
         return dx
     order = [axis for axis in range(x.dim()) if axis not in axes] + list(axes)
     return dx.copy_(out.permute([order.index(axis) for axis in range(x.dim())]))
+
+
+def _cut(plan: Plan, config: Config, machine: Machine) -> tuple[Cut, bool]:
+    """How a launch is cut, and whether a tile spans several outers."""
+    blocks, spread, chunks, chunk = grid(plan.outer, plan.inner, plan.far, plan.length, config, machine)
+    kept = plan.outer * plan.inner
+    return Cut(kept, *plan[2:5], plan.length, plan.stride, chunks, chunk, plan.far_stride, blocks), spread
 
 
 # -- selection ---------------------------------------------------------------------------------------

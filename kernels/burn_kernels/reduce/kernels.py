@@ -151,27 +151,40 @@ def grid(outer: int, inner: int, far: int, length: int, config: Config, machine:
 
 
 # -- kernels -----------------------------------------------------------------------------------------
+class Cut(NamedTuple):
+    """Where results and their elements lie, and how they are cut into blocks of results and chunks of the length."""
+
+    kept: int
+    inner: int
+    outer_stride: int
+    inner_stride: int
+    length: int
+    stride: int
+    chunks: int
+    chunk: int
+    far_stride: int
+    blocks: int
+
+
 @triton.jit
-def _place(
-    kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, SPREAD: tl.constexpr,
-    KEPT: tl.constexpr,
-):  # fmt: skip
+def _place(cut, SPREAD: tl.constexpr, KEPT: tl.constexpr):
     """Where this program works: first elements, numbers of results, which are there, begin and end, its part."""
     pid = tl.program_id(0).to(tl.int64)
-    block, part = pid % blocks, pid // blocks
+    block, part = pid % cut.blocks, pid // cut.blocks
     if SPREAD:  # inner is short: a tile spans several outers
         k = block * KEPT + tl.arange(0, KEPT)
-        valid = k < kept
-        first = (k // inner) * outer_stride + (k % inner) * inner_stride
+        valid = k < cut.kept
+        first = (k // cut.inner) * cut.outer_stride + (k % cut.inner) * cut.inner_stride
     else:
-        in_row = tl.cdiv(inner, KEPT)
+        in_row = tl.cdiv(cut.inner, KEPT)
         outer = block // in_row
         i = (block % in_row) * KEPT + tl.arange(0, KEPT)
-        valid = i < inner
-        first = outer * outer_stride + i * inner_stride
-        k = outer * inner + i
-    start = (part % chunks) * chunk
-    return first + (part // chunks) * far_stride, k, valid, start, tl.minimum(start + chunk, length), part
+        valid = i < cut.inner
+        first = outer * cut.outer_stride + i * cut.inner_stride
+        k = outer * cut.inner + i
+    start = (part % cut.chunks) * cut.chunk
+    first += (part // cut.chunks) * cut.far_stride
+    return first, k, valid, start, tl.minimum(start + cut.chunk, cut.length), part
 
 
 @triton.jit
@@ -223,18 +236,15 @@ def _take(a, b, x, group, like, KIND: tl.constexpr, AHEAD: tl.constexpr, TYPE: t
 
 @triton.jit
 def place_once(
-    x_ptr, a_ptr, y_ptr, kept, inner, outer_stride, inner_stride, length, stride, chunks, chunk, far_stride, blocks,
-    KIND: tl.constexpr, WHOLE: tl.constexpr, SPREAD: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
-    AHEAD: tl.constexpr,
+    x_ptr, a_ptr, y_ptr, cut, KIND: tl.constexpr, WHOLE: tl.constexpr, SPREAD: tl.constexpr, KEPT: tl.constexpr,
+    BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Where the highest element of one part is: to the end if WHOLE, else as (key, place) of the part.
 
     A lane keeps its highest value and the group of tiles that it came from; the one group that holds the first of the
     highest is read again for the place in it.
     """
-    first, k, valid, start, end, part = _place(
-        kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, SPREAD, KEPT
-    )
+    first, k, valid, start, end, part = _place(cut, SPREAD, KEPT)
     SIGN: tl.constexpr = -1.0 if KIND == "argmin" else 1.0
     STEP: tl.constexpr = AHEAD * BLOCK
     lane = tl.arange(0, BLOCK)
@@ -242,13 +252,13 @@ def place_once(
     place = tl.zeros((KEPT, BLOCK), tl.int32)
     count = (end - start).to(tl.int32)
     groups = count // STEP
-    begin, offset = x_ptr + start * stride, first[:, None] + lane[None, :] * stride
+    begin, offset = x_ptr + start * cut.stride, first[:, None] + lane[None, :] * cut.stride
     here = begin
     for group in tl.range(0, groups):
         tiles = ()
         for u in tl.static_range(AHEAD):
-            tiles = joined(tiles, (tl.load(here + u * BLOCK * stride + offset, mask=valid[:, None], other=0.0),))
-        here += STEP * stride
+            tiles = joined(tiles, (tl.load(here + u * BLOCK * cut.stride + offset, mask=valid[:, None], other=0.0),))
+        here += STEP * cut.stride
         top = SIGN * tiles[0].to(tl.float32)  # type: ignore[misc]  # to mypy it is still empty
         for u in tl.static_range(1, AHEAD):
             top = _higher(top, SIGN * tiles[u].to(tl.float32))
@@ -256,7 +266,7 @@ def place_once(
     for begun in tl.range(groups * STEP, count, BLOCK):  # what is no whole group
         inside = valid[:, None] & (begun + lane < count)[None, :]
         x = tl.load(here + offset, mask=inside, other=-SIGN * float("inf"))
-        here += BLOCK * stride
+        here += BLOCK * cut.stride
         a, place = _taken(a, place, SIGN * x.to(tl.float32), groups)
     highest = _peak(a, 1)
     same = (a == highest[:, None]) | ((a != a) & (highest != highest)[:, None])
@@ -265,35 +275,32 @@ def place_once(
     same &= place == which[:, None]
     skip = which * STEP
     local = tl.full((KEPT, BLOCK), 0x7FFFFFFF, tl.int32)
-    again = begin + offset + skip.to(tl.int64)[:, None] * stride
+    again = begin + offset + skip.to(tl.int64)[:, None] * cut.stride
     for u in tl.range(0, AHEAD):
         at = skip[:, None] + (u * BLOCK + lane)[None, :]
         inside = valid[:, None] & (at < count) & same
         x = SIGN * tl.load(again, mask=inside, other=0.0).to(tl.float32)
-        again += BLOCK * stride
+        again += BLOCK * cut.stride
         hit = (x == highest[:, None]) | ((x != x) & (highest != highest)[:, None])
         local = tl.minimum(local, tl.where(hit & inside, at, 0x7FFFFFFF))
     found = tl.min(local, 1)
     if WHOLE:
         tl.store(y_ptr + k, start + found, mask=valid)
     else:
-        tl.store(a_ptr + part * kept + k, _pack(highest, found), mask=valid)
+        tl.store(a_ptr + part * cut.kept + k, _pack(highest, found), mask=valid)
 
 
 @triton.jit
 def place_columns(
-    x_ptr, a_ptr, y_ptr, kept, inner, outer_stride, inner_stride, length, stride, chunks, chunk, far_stride, blocks,
-    KIND: tl.constexpr, WHOLE: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
-    STAGES: tl.constexpr,
+    x_ptr, a_ptr, y_ptr, cut, KIND: tl.constexpr, WHOLE: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    AHEAD: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """As `place_once` where results lie side by side in memory and elements of one do not.
 
     A lane takes AHEAD elements that follow each other, so what it keeps names so few that whoever knows the last word,
     this program if WHOLE, else `join_places`, reads them again: once a result, not once a part.
     """
-    first, k, valid, start, end, part = _place(
-        kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, False, KEPT
-    )
+    first, k, valid, start, end, part = _place(cut, False, KEPT)
     SIGN: tl.constexpr = -1.0 if KIND == "argmin" else 1.0
     STEP: tl.constexpr = AHEAD * BLOCK
     lane = tl.arange(0, BLOCK) * AHEAD
@@ -301,12 +308,12 @@ def place_columns(
     groups = count // STEP
     a = tl.full((KEPT, BLOCK), float("-inf"), tl.float32)
     place = tl.zeros((KEPT, BLOCK), tl.int32)
-    here, offset = x_ptr + start * stride, first[:, None] + lane[None, :] * stride
+    here, offset = x_ptr + start * cut.stride, first[:, None] + lane[None, :] * cut.stride
     for group in tl.range(0, groups, num_stages=STAGES):
         tiles = ()
         for u in tl.static_range(AHEAD):
-            tiles = joined(tiles, (tl.load(here + u * stride + offset, mask=valid[:, None], other=0.0),))
-        here += STEP * stride
+            tiles = joined(tiles, (tl.load(here + u * cut.stride + offset, mask=valid[:, None], other=0.0),))
+        here += STEP * cut.stride
         top = SIGN * tiles[0].to(tl.float32)  # type: ignore[misc]  # to mypy it is still empty
         for u in tl.static_range(1, AHEAD):
             top = _higher(top, SIGN * tiles[u].to(tl.float32))
@@ -315,15 +322,17 @@ def place_columns(
         top = tl.full((KEPT, BLOCK), float("-inf"), tl.float32)
         for u in tl.range(0, AHEAD):
             inside = valid[:, None] & (groups * STEP + u + lane < count)[None, :]
-            x = tl.load(here + u * stride + offset, mask=inside, other=-SIGN * float("inf"))
+            x = tl.load(here + u * cut.stride + offset, mask=inside, other=-SIGN * float("inf"))
             top = _higher(top, SIGN * x.to(tl.float32))
         a, place = _taken(a, place, top, groups)
     best = tl.max(_pack(a, place * STEP + lane[None, :]), 1)
     if WHOLE:
         row = 0x7FFFFFFF - (best & 0x7FFFFFFF)
-        tl.store(y_ptr + k, _again(x_ptr, first, row, stride, length, best >> 32, valid, SIGN, AHEAD), mask=valid)
+        tl.store(
+            y_ptr + k, _again(x_ptr, first, row, cut.stride, cut.length, best >> 32, valid, SIGN, AHEAD), mask=valid
+        )
     else:
-        tl.store(a_ptr + part * kept + k, best, mask=valid)
+        tl.store(a_ptr + part * cut.kept + k, best, mask=valid)
 
 
 @triton.jit
@@ -348,14 +357,11 @@ def _again(x_ptr, first, row, stride, length, key, valid, SIGN: tl.constexpr, AH
 
 @triton.jit
 def reduce_once(
-    x_ptr, like_ptr, a_ptr, b_ptr, y_ptr, mean_ptr, kept, inner, outer_stride, inner_stride, length, stride, chunks,
-    chunk, far_stride, blocks, divisor, KIND: tl.constexpr, WHOLE: tl.constexpr, SPREAD: tl.constexpr,
-    KEPT: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
+    x_ptr, like_ptr, a_ptr, b_ptr, y_ptr, mean_ptr, cut, divisor, KIND: tl.constexpr, WHOLE: tl.constexpr,
+    SPREAD: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Reduces a tile of results over one part of their elements: to the end if WHOLE, else to (a, b) of the part."""
-    first, k, valid, start, end, part = _place(
-        kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, SPREAD, KEPT
-    )
+    first, k, valid, start, end, part = _place(cut, SPREAD, KEPT)
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     SIGN: tl.constexpr = -1.0 if KIND == "amin" else 1.0
     PEAK: tl.constexpr = KIND != "sum" and KIND != "mean" and KIND != "var"
@@ -373,10 +379,10 @@ def reduce_once(
         like = tl.load(like_ptr + k, mask=valid, other=0.0).to(tl.float32)[:, None, None]
     groups = ((end - start) // STEP).to(tl.int32)
     # one address that moves, and places beside it that do not: an address a lane would take two registers an element
-    here, places = x_ptr + start * stride, first[:, None, None] + each * stride
+    here, places = x_ptr + start * cut.stride, first[:, None, None] + each * cut.stride
     for group in tl.range(0, groups):
         x = tl.load(here + places, mask=valid[:, None, None], other=0.0).to(tl.float32)
-        here += STEP * stride
+        here += STEP * cut.stride
         a, b = _take(a, b, x, group, like, KIND, AHEAD, TYPE)
     # at most one turn; an `if` in its place makes Triton 3.6 refuse sums of float32 (OptimizeThreadLocality)
     for begun in tl.range(groups * STEP, (end - start).to(tl.int32), STEP):
@@ -395,7 +401,7 @@ def reduce_once(
             a += gap * share
         else:
             a, b = _take(a, b, x, groups, like, KIND, AHEAD, TYPE)
-    out = part * kept + k
+    out = part * cut.kept + k
     if KIND == "sum" or KIND == "mean" or KIND == "ties":
         total = tl.sum(a, 1)
         if WHOLE:
@@ -556,13 +562,11 @@ def join_places(
 
 @triton.jit
 def spread_back(
-    dy_ptr, x_ptr, like_ptr, ties_ptr, dx_ptr, kept, inner, outer_stride, inner_stride, length, stride, chunks, chunk,
-    far_stride, blocks, divisor, KIND: tl.constexpr, SPREAD: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    dy_ptr, x_ptr, like_ptr, ties_ptr, dx_ptr, cut, divisor, KIND: tl.constexpr, SPREAD: tl.constexpr,
+    KEPT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Writes the gradient of each element of a tile of results."""
-    first, k, valid, start, end, _ = _place(
-        kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, SPREAD, KEPT
-    )
+    first, k, valid, start, end, _ = _place(cut, SPREAD, KEPT)
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     dy = quotient(tl.load(dy_ptr + k, mask=valid, other=0.0).to(tl.float32), divisor, TYPE)
     like, rest = halves(tl.load(like_ptr + k, mask=valid, other=0.0))
@@ -572,7 +576,7 @@ def spread_back(
     for at in tl.range(start, end, BLOCK):
         r = at + tl.arange(0, BLOCK)
         inside = valid[:, None] & (r < end)[None, :]
-        where = first[:, None] + (r * stride)[None, :]
+        where = first[:, None] + (r * cut.stride)[None, :]
         x = tl.load(x_ptr + where, mask=inside, other=0.0).to(tl.float32)
         if KIND == "var":
             dx = dy[:, None] * 2.0 * (x - like)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -104,6 +104,21 @@ def candidates(heads: int, pairs: int, itemsize: int, machine: Machine, *, by_he
 
 
 # -- kernels -----------------------------------------------------------------------------------------
+class Strides(NamedTuple):
+    """The distances between elements of a tensor that neighbour each other along an axis."""
+
+    batch: int
+    seq: int
+    head: int
+
+
+class TableStrides(NamedTuple):
+    """The same for a table of angles or of positions."""
+
+    batch: int
+    seq: int
+
+
 @triton.jit
 def _rotate(x1, x2, cos, sin):
     return x1 * cos - x2 * sin, x2 * cos + x1 * sin
@@ -111,13 +126,15 @@ def _rotate(x1, x2, cos, sin):
 
 @triton.jit
 def _rotate_heads(
-    x_ptr, y_ptr, x_token, y_token, head, x_head_stride, y_head_stride, heads, valid, cos, sin, pairs, cols,
+    x_ptr, y_ptr, batch, step, head, x_strides, y_strides, heads, valid, cos, sin, pairs, cols,
     INTERLEAVED: tl.constexpr, PAIRS: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
     # tokens along axis 0, heads along axis 1, columns along axis 2
     TYPE: tl.constexpr = y_ptr.dtype.element_ty
-    at = x_ptr + x_token + head * x_head_stride
-    to = y_ptr + y_token + head * y_head_stride
+    x_token = batch * x_strides.batch + step * x_strides.seq
+    y_token = batch * y_strides.batch + step * y_strides.seq
+    at = x_ptr + x_token + head * x_strides.head
+    to = y_ptr + y_token + head * y_strides.head
     valid = valid & (head < heads)
     if INTERLEAVED:
         TOKENS: tl.constexpr = valid.shape[0]
@@ -145,11 +162,10 @@ def _rotate_heads(
 
 @triton.jit
 def _rope(
-    q_ptr, k_ptr, qy_ptr, ky_ptr, cos_ptr, sin_ptr, turn_ptr, position_ptr,
-    q_batch, q_seq, q_head, k_batch, k_seq, k_head, qy_batch, qy_seq, qy_head, ky_batch, ky_seq, ky_head,
-    table_batch, table_seq, position_batch, position_seq, tokens, seq, offset, length, q_heads, k_heads, q_blocks,
-    pairs, cols, INTERLEAVED: tl.constexpr, INVERSE: tl.constexpr, TOKENS: tl.constexpr, HEADS: tl.constexpr,
-    PAIRS: tl.constexpr, REST: tl.constexpr,
+    q_ptr, k_ptr, qy_ptr, ky_ptr, cos_ptr, sin_ptr, turn_ptr, position_ptr, q_strides, k_strides, qy_strides,
+    ky_strides, table_strides, position_strides, tokens, seq, offset, length, q_heads, k_heads, q_blocks, pairs, cols,
+    INTERLEAVED: tl.constexpr, INVERSE: tl.constexpr, TOKENS: tl.constexpr, HEADS: tl.constexpr, PAIRS: tl.constexpr,
+    REST: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
     valid = token < tokens
@@ -157,14 +173,14 @@ def _rope(
     if position_ptr is None:
         position = step + offset
     else:
-        position = tl.load(position_ptr + batch * position_batch + step * position_seq, mask=valid, other=0)
-        position = position.to(tl.int64) + offset
+        at = position_ptr + batch * position_strides.batch + step * position_strides.seq
+        position = tl.load(at, mask=valid, other=0).to(tl.int64) + offset
     pair = tl.arange(0, PAIRS)
     if turn_ptr is not None:
         turn = position[:, None] * tl.load(turn_ptr + pair, mask=pair < pairs, other=0)[None, :]
         sin, cos = sin_cos_of_turn((turn >> 32).to(tl.int32))
     else:
-        at = (batch * table_batch + position * table_seq)[:, None] + pair[None, :]
+        at = (batch * table_strides.batch + position * table_strides.seq)[:, None] + pair[None, :]
         # no row of the table: NaN, which shows, rather than a read of foreign memory
         there = (valid & (position >= 0) & (position < length))[:, None] & (pair < pairs)[None, :]
         cos = tl.load(cos_ptr + at, mask=there, other=float("nan")).to(tl.float32)
@@ -177,14 +193,14 @@ def _rope(
     if block < q_blocks:
         head = block * HEADS + tl.arange(0, HEADS).to(tl.int64)[None, :, None]
         _rotate_heads(
-            q_ptr, qy_ptr, batch * q_batch + step * q_seq, batch * qy_batch + step * qy_seq, head, q_head, qy_head,
-            q_heads, valid, cos, sin, pairs, cols, INTERLEAVED, PAIRS, REST,
+            q_ptr, qy_ptr, batch, step, head, q_strides, qy_strides, q_heads, valid, cos, sin, pairs=pairs, cols=cols,
+            INTERLEAVED=INTERLEAVED, PAIRS=PAIRS, REST=REST,
         )  # fmt: skip
     elif k_ptr is not None:
         head = (block - q_blocks) * HEADS + tl.arange(0, HEADS).to(tl.int64)[None, :, None]
         _rotate_heads(
-            k_ptr, ky_ptr, batch * k_batch + step * k_seq, batch * ky_batch + step * ky_seq, head, k_head, ky_head,
-            k_heads, valid, cos, sin, pairs, cols, INTERLEAVED, PAIRS, REST,
+            k_ptr, ky_ptr, batch, step, head, k_strides, ky_strides, k_heads, valid, cos, sin, pairs=pairs, cols=cols,
+            INTERLEAVED=INTERLEAVED, PAIRS=PAIRS, REST=REST,
         )  # fmt: skip
 
 
@@ -294,8 +310,8 @@ def _run(
     if not batch * seq * cols * (q_heads + k_heads):
         return qy, ky
     pairs = angles[0].shape[-1]
-    strides = [n for x in (q, k, qy, ky) for n in ((0, 0, 0) if x is None else x.stride()[:3])]
-    turn, cos, sin, table, length = None, None, None, (0, 0), 0
+    strides = [Strides(0, 0, 0) if x is None else Strides(*x.stride()[:3]) for x in (q, k, qy, ky)]
+    turn, cos, sin, table, length = None, None, None, TableStrides(0, 0), 0
     if len(angles) == 1:
         turn = angles[0].contiguous()
     else:
@@ -303,11 +319,11 @@ def _run(
         if cos.stride() != sin.stride() or cos.stride(-1) != 1:
             cos, sin = cos.contiguous(), sin.contiguous()
         table, length = _table_strides(cos), cos.shape[-2]
-    spread = (0, 0) if positions is None else positions.expand(batch, seq).stride()
+    spread = TableStrides(0, 0) if positions is None else TableStrides(*positions.expand(batch, seq).stride())
     rest = next_power(cols - 2 * pairs) if cols > 2 * pairs else 0
     compiled = {"INTERLEAVED": interleaved, "INVERSE": inverse, "PAIRS": next_power(pairs), "REST": rest}
     tensors = (q, k, qy, ky, cos, sin, turn, positions)
-    numbers = (*strides, *table, *spread, batch * seq, seq, offset, length, q_heads, k_heads)
+    numbers = (*strides, table, spread, batch * seq, seq, offset, length, q_heads, k_heads)
 
     def run(config: Config) -> None:
         blocks = ceil_div(q_heads, config.heads)
@@ -318,7 +334,9 @@ def _run(
     address = (q.data_ptr() | (0 if k is None else k.data_ptr())) & 15
     layout = (q.is_contiguous() and (k is None or k.is_contiguous()), q.stride(2) > q.stride(1))
     sizes = (batch * seq, q_heads, k_heads, pairs, cols)
-    CHOICE.run(q, config, (q.dtype, *sizes, tuple(strides[:6]), address, layout, interleaved, turn is not None), run)
+    CHOICE.run(
+        q, config, (q.dtype, *sizes, (*strides[0], *strides[1]), address, layout, interleaved, turn is not None), run
+    )
     return qy, ky
 
 
@@ -327,10 +345,9 @@ def _ordered(x: torch.Tensor) -> torch.Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _table_strides(table: torch.Tensor) -> tuple[int, int]:
-    if table.dim() == 2:
-        return 0, table.stride(0)
-    return (0 if table.shape[0] == 1 else table.stride(0)), table.stride(1)
+def _table_strides(table: torch.Tensor) -> TableStrides:
+    *batch, seq, _ = table.stride()
+    return TableStrides(batch[0] if batch and table.shape[0] != 1 else 0, seq)
 
 
 # -- selection ---------------------------------------------------------------------------------------
