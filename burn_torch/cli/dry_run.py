@@ -7,12 +7,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from burn_torch.cli.one_step import OneStep, described, peak_process_bytes, reason_of, size
+from burn_torch.cli.one_step import OneStep, described, peak_process_bytes, size
 from burn_torch.cli.options import Settings
 from burn_torch.cli.recipe import Recipe
 from burn_torch.core.errors import TraceError
 from burn_torch.core.wording import counted
 from burn_torch.train import SilentRenderer, SupervisedTraining
+from burn_torch.train.stepping import reason_of
 
 __all__ = ["dry_run"]
 

@@ -5,7 +5,6 @@ Each look gives an outcome: "ok", a "note" for what is unusual, or a "fault" for
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from burn_torch.cli.one_step import KEY, OneStep, reason_of, step
+from burn_torch.cli.one_step import KEY, OneStep, leaves_of, step
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError, TraceError
 from burn_torch.core.wording import counted, first_line
@@ -23,6 +22,8 @@ from burn_torch.module import Module, Param
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Tensor
 from burn_torch.train import AccuracyInput, LossInput, fold, train_step, valid_step
+from burn_torch.train.stepping import reason_of
+from burn_torch.train.strategies.parts import map_tensors
 
 __all__ = ["Outcome", "examine"]
 
@@ -69,9 +70,11 @@ def examine(one: OneStep) -> Iterator[Outcome]:
 def _data(one: OneStep) -> Iterator[Outcome]:
     for name, batch in (("training", one.batch), ("validation", one.valid_batch)):
         faults, notes, count = [], [], 0
-        for path, x in _tensors(batch, "batch"):
+        for path, x in leaves_of(batch):
+            if not isinstance(x, Tensor):
+                continue
             count += 1
-            values = x.into_data().values
+            values = x.no_grad().into_data().values
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 count = int((~np.isfinite(values)).sum())
                 faults.append(f"{path} has {counted(count, 'NaN or infinite value')}")
@@ -85,20 +88,6 @@ def _data(one: OneStep) -> Iterator[Outcome]:
             yield Outcome(f"{name} data", "note", "; ".join(notes))
         else:
             yield Outcome(f"{name} data", "ok", f"{counted(count, 'tensor')}, finite, of more than one value")
-
-
-def _tensors(value: object, path: str) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
-        yield path, value.no_grad()
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _tensors(getattr(value, field.name), f"{path}.{field.name}")
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            yield from _tensors(part, f"{path}[{key!r}]")
-    elif isinstance(value, tuple | list):
-        for number, part in enumerate(value):
-            yield from _tensors(part, f"{path}[{number}]")
 
 
 # -- loss and gradients ---------------------------------------------------------------------------------------
@@ -161,7 +150,7 @@ def _check_reach(model: Module, grads: GradientsParams) -> Outcome:
 def _finite_differences(one: OneStep) -> Outcome:
     name = "gradients against finite differences"
     try:
-        model, batch = _in_float64(one.learner.model), _cast(one.batch)
+        model, batch = _in_float64(one.learner.model), map_tensors(one.batch, _widen)
         _, grads, item = train_step(model, batch, fold(KEY, 0))
     except BurnTorchError as err:
         return Outcome(name, "note", f"not looked at, the model does not run in float64: {first_line(err)}")
@@ -212,20 +201,7 @@ def _in_float64(model: Module) -> Module:
 
 
 def _widen(x: Tensor) -> Tensor:
-    return x.cast(DType.F64) if x.dtype.is_float else x
-
-
-def _cast(value: Any) -> object:
-    if isinstance(value, Tensor):
-        return _widen(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: _cast(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
-        return dataclasses.replace(value, **fields)
-    if isinstance(value, dict):
-        return {key: _cast(part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)([_cast(part) for part in value])
-    return value
+    return x.cast(DType.F64) if isinstance(x, Tensor) and x.dtype.is_float else x
 
 
 # -- the step as a whole ------------------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from burn_torch.cli.one_step import OneStep, peak_process_bytes, reason_of, step
+from burn_torch.cli.one_step import OneStep, peak_process_bytes, step
 from burn_torch.core.errors import TraceError
+from burn_torch.train.stepping import reason_of
 
 __all__ = ["Measured", "Time", "measured"]
 

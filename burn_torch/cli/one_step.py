@@ -17,7 +17,6 @@ from burn_torch import seed
 from burn_torch.cli import devices, options
 from burn_torch.cli.options import Settings
 from burn_torch.cli.recipe import Recipe
-from burn_torch.core.errors import TraceError
 from burn_torch.graph import Graph
 from burn_torch.module import Module
 from burn_torch.tensor import Device, Tensor
@@ -29,9 +28,9 @@ __all__ = [
     "OneStep",
     "described",
     "layers_of",
+    "leaves_of",
     "operations",
     "peak_process_bytes",
-    "reason_of",
     "size",
     "step",
 ]
@@ -175,21 +174,22 @@ def operations(graph: Graph) -> Counter[str]:
     return Counter(node.call.op.name for node in graph.nodes if not node.call.op.view and not node.call.is_number)
 
 
-def described(batch: object, name: str = "batch") -> Iterator[str]:
-    """The tensors of a batch, one line each: batch.images (64, 8, 8) f32."""
-    if isinstance(batch, Tensor):
-        yield f"{name} {tuple(batch.shape)} {batch.dtype}"
-    elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        for field in dataclasses.fields(batch):
-            yield from described(getattr(batch, field.name), f"{name}.{field.name}")
-    elif isinstance(batch, tuple | list):
-        for number, part in enumerate(batch):
-            yield from described(part, f"{name}[{number}]")
-    elif isinstance(batch, dict):
-        for key, part in batch.items():
-            yield from described(part, f"{name}[{key!r}]")
+def leaves_of(value: object, path: str = "batch") -> Iterator[tuple[str, object]]:
+    """The tensors of a batch and what else it holds, with their paths: batch.images, batch[0]."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type | Tensor):
+        for field in dataclasses.fields(value):
+            yield from leaves_of(getattr(value, field.name), f"{path}.{field.name}")
+    elif isinstance(value, dict | tuple | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves_of(part, f"{path}[{key!r}]")
     else:
-        yield f"{name} = {batch!r}"[:100]
+        yield path, value
+
+
+def described(batch: object) -> Iterator[str]:
+    """The tensors of a batch, one line each: batch.images (64, 8, 8) f32."""
+    for path, x in leaves_of(batch):
+        yield f"{path} {tuple(x.shape)} {x.dtype}" if isinstance(x, Tensor) else f"{path} = {x!r}"[:100]
 
 
 def size(count: float) -> str:
@@ -209,10 +209,3 @@ def peak_process_bytes() -> int | None:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def reason_of(error: TraceError) -> str:
-    """Why something cannot be compiled, in one line."""
-    lines = str(error).splitlines()
-    detail = next((line.split("given:", 1)[1].strip() for line in lines if "given:" in line), "")
-    return f"{lines[0]}: {detail}" if detail else lines[0]

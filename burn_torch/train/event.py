@@ -2,36 +2,4 @@
 
 from __future__ import annotations
 
-from burn_torch.monitor.event import (
-    CheckpointSaved,
-    EpochDone,
-    Event,
-    EventReader,
-    GpuUse,
-    LogLine,
-    Notice,
-    Resources,
-    RunEnded,
-    RunStarted,
-    SplitDone,
-    SplitStarted,
-    StepDone,
-    StopRequested,
-)
-
-__all__ = [
-    "CheckpointSaved",
-    "EpochDone",
-    "Event",
-    "EventReader",
-    "GpuUse",
-    "LogLine",
-    "Notice",
-    "Resources",
-    "RunEnded",
-    "RunStarted",
-    "SplitDone",
-    "SplitStarted",
-    "StepDone",
-    "StopRequested",
-]
+from burn_torch.monitor.event import *  # noqa: F403  # every name of it

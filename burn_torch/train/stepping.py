@@ -32,7 +32,7 @@ from burn_torch.train.strategies.base import (
 from burn_torch.train.strategies.parts import opened as batch_of
 from burn_torch.transform.compilation import Compiled, Opened, compile
 
-__all__ = ["Steps", "steps_of"]
+__all__ = ["Steps", "reason_of", "steps_of"]
 
 _RETRACES: Final = 8
 """So often what a step reads may be another before its traces are counted against its calls."""
@@ -201,11 +201,15 @@ class Steps:
         self._tell("training", why)
 
     def _tell(self, what: str, why: TraceError | str) -> None:
-        lines = str(why).splitlines()
-        detail = next((line.split("given:", 1)[1].strip() for line in lines if "given:" in line), "")
-        reason = f"{lines[0]}: {detail}" if detail else lines[0]
         how = "eagerly" if self._precision == "float32" else f"eagerly and in float32, not {self._precision}"
-        self._say(f"{what} runs {how}, it cannot be compiled: {reason}")
+        self._say(f"{what} runs {how}, it cannot be compiled: {reason_of(why)}")
+
+
+def reason_of(why: TraceError | str) -> str:
+    """Why something cannot be compiled, in one line."""
+    lines = str(why).splitlines()
+    detail = next((line.split("given:", 1)[1].strip() for line in lines if "given:" in line), "")
+    return f"{lines[0]}: {detail}" if detail else lines[0]
 
 
 def _seen(item: AnyItem, share: Share | None) -> Any:

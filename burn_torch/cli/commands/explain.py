@@ -64,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
         raise _not_for(args, "arguments of a script", " ".join(args.after), "a script: a FILE.py without a RECIPE")
     recipe = registry.recipe(args.recipe)
     settings = options.read_settings(recipe, args)
-    from burn_torch.cli.one_step import OneStep, operations, reason_of
+    from burn_torch.cli.one_step import OneStep, operations
+    from burn_torch.train.stepping import reason_of
 
     one = OneStep.of(recipe, settings, args)
     try:

@@ -11,7 +11,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.tensor import Tensor
 
-__all__ = ["changed", "exact", "not_padding", "on_leaf", "require_positive", "same_shape"]
+__all__ = ["changed", "exact", "fitting_scores", "not_padding", "on_leaf", "require_positive", "same_shape"]
 
 M = TypeVar("M")
 
@@ -41,6 +41,19 @@ def changed(metric: M, **fields: Any) -> M:
         setattr(other, name, value)
     other.clear()  # type: ignore[attr-defined]  # every metric has it
     return other
+
+
+def fitting_scores(reader: str, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores (*items, classes) and targets (*items,), off the tape.  Raises: ShapeError."""
+    scores, targets = on_leaf(scores), on_leaf(targets)
+    if scores.ndim != targets.ndim + 1 or scores.shape[:-1] != targets.shape:
+        raise ShapeError(
+            f"{reader}: the scores do not fit the targets",
+            given=f"scores {scores.shape}, targets {targets.shape}",
+            expected="scores (*items, classes) and targets (*items,)",
+            mend="give class indices as targets, not one-hot rows",
+        )
+    return scores, targets
 
 
 def same_shape(reader: str, outputs: Tensor, targets: Tensor, *, ndim: int, shape: str) -> None:

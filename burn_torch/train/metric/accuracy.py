@@ -6,11 +6,12 @@ from typing import Self, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ConfigError, ShapeError
+from burn_torch.core.errors import ConfigError
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.activation import sigmoid
-from burn_torch.train.metric._tensors import changed, not_padding, on_leaf, require_positive, same_shape
+from burn_torch.train.metric._tensors import changed, fitting_scores, on_leaf, require_positive, same_shape
 from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
+from burn_torch.train.metric.builtin import percent_right
 from burn_torch.train.metric.confusion import require_classes
 from burn_torch.train.output import HammingScoreInput, TopKAccuracyInput, adapt
 
@@ -50,10 +51,7 @@ class TopKAccuracyMetric(NumericMetric):
         first = scores.equal(of_target).bool_and(Tensor.arange(scores.shape[-1], scores.device).lower(column))
         rank = ahead.bool_or(first).int().sum_dim(1).squeeze_dim(1)
         right = rank.lower(self.k).bool_and(exists)
-        if self.pad_token is None:
-            return Reading.of_total(right.int().sum(), targets.spec.numel, scale=100.0)
-        counted = not_padding(targets, self.pad_token)
-        return Reading.of_total(right.bool_and(counted).int().sum(), counted.int().sum(), scale=100.0)
+        return percent_right(right, targets, self.pad_token)
 
 
 @checked(error=ConfigError, but=("update", "measure"))
@@ -99,22 +97,12 @@ class HammingScore(NumericMetric):
             scores = sigmoid(scores)
         true = targets if targets.dtype is DType.BOOL else targets.equal(1)
         right = scores.greater(self.threshold).bool_xor(true).bool_not()
-        if self.pad_token is None:
-            return Reading.of_total(right.int().sum(), targets.spec.numel, scale=100.0)
-        counted = not_padding(targets, self.pad_token)
-        return Reading.of_total(right.bool_and(counted).int().sum(), counted.int().sum(), scale=100.0)
+        return percent_right(right, targets, self.pad_token)
 
 
 def flat_scores(reader: str, values: TopKAccuracyInput) -> tuple[Tensor, Tensor]:
     """Scores (n, classes) in f32 or f64 and targets (n,) in i64, off the tape.  Raises: ShapeError."""
-    scores, targets = on_leaf(values.outputs), on_leaf(values.targets)
-    if scores.ndim != targets.ndim + 1 or scores.shape[:-1] != targets.shape:
-        raise ShapeError(
-            f"{reader}: the scores do not fit the targets",
-            given=f"scores {scores.shape}, targets {targets.shape}",
-            expected="scores (*items, classes) and targets (*items,)",
-            mend="give class indices as targets, not one-hot rows",
-        )
+    scores, targets = fitting_scores(reader, values.outputs, values.targets)
     n = targets.spec.numel
     wide = scores if scores.dtype in (DType.F32, DType.F64) else scores.cast(DType.F32)
     return wide.reshape(n, scores.shape[-1]), targets.cast(DType.I64).reshape(n)

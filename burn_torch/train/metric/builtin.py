@@ -7,8 +7,9 @@ from typing import Self, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ConfigError, ShapeError
-from burn_torch.train.metric._tensors import changed, not_padding, on_leaf
+from burn_torch.core.errors import ConfigError
+from burn_torch.tensor import Tensor
+from burn_torch.train.metric._tensors import changed, fitting_scores, not_padding, on_leaf
 from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
 from burn_torch.train.output import AccuracyInput, LossInput, adapt
 
@@ -60,19 +61,9 @@ class AccuracyMetric(NumericMetric):
     def measure(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """How many items are right, of how many."""
         values = adapt(item, AccuracyInput, "AccuracyMetric")
-        scores, targets = on_leaf(values.outputs), on_leaf(values.targets)
-        if scores.ndim != targets.ndim + 1 or scores.shape[:-1] != targets.shape:
-            raise ShapeError(
-                "AccuracyMetric: the scores do not fit the targets",
-                given=f"scores {scores.shape}, targets {targets.shape}",
-                expected="scores (*items, classes) and targets (*items,)",
-                mend="give class indices as targets, not one-hot rows",
-            )
+        scores, targets = fitting_scores("AccuracyMetric", values.outputs, values.targets)
         right = scores.argmax(-1).reshape(targets.shape).equal(targets.cast(DType.I64))
-        if self.pad_token is None:
-            return Reading.of_total(right.int().sum(), targets.spec.numel, scale=100.0)
-        counted = not_padding(targets, self.pad_token)
-        return Reading.of_total(right.bool_and(counted).int().sum(), counted.int().sum(), scale=100.0)
+        return percent_right(right, targets, self.pad_token)
 
 
 @final
@@ -99,3 +90,11 @@ class IterationSpeedMetric(NumericMetric):
         """Starts a new epoch."""
         super().clear()
         self._before = None
+
+
+def percent_right(right: Tensor, targets: Tensor, pad_token: int | None) -> Reading:
+    """Percent of the targets that are right, without those of the pad token."""
+    if pad_token is None:
+        return Reading.of_total(right.int().sum(), targets.spec.numel, scale=100.0)
+    counted = not_padding(targets, pad_token)
+    return Reading.of_total(right.bool_and(counted).int().sum(), counted.int().sum(), scale=100.0)

@@ -9,7 +9,7 @@ from typing import Any, Final, Self, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, TraceError
-from burn_torch.core.share import Share, shares
+from burn_torch.core.share import shares
 from burn_torch.core.wording import first_line
 from burn_torch.module import Module, Param, ParamId, RunningState, Tree
 from burn_torch.module.gradients import params_by_id
@@ -17,9 +17,9 @@ from burn_torch.module.tree import walk
 from burn_torch.optim import GradientsParams, OptimizerRecord
 from burn_torch.tensor import Device, Tensor
 from burn_torch.train.learner import AnyLearner, Learner
-from burn_torch.train.loop import GradientWindow, optimized, train_step, valid_step
+from burn_torch.train.loop import GradientWindow, valid_step
 from burn_torch.train.step import AnyBatch, AnyModel
-from burn_torch.train.strategies.base import Stepper
+from burn_torch.train.strategies.base import WHOLE_BATCH, Stepper
 from burn_torch.train.strategies.parts import cut, items_in, map_tensors
 from burn_torch.train.strategies.sharding import owners
 from burn_torch.train.strategies.single import one_device
@@ -123,8 +123,8 @@ class _Steps:
         self._windows = [GradientWindow() for _ in devices]
         self._replicas: list[Any] = []
         """The model on each device; the first is the one that the learner had when they were made."""
-        self._gradients: Final = compile(_gradients, donate="window", static="share")
-        self._update: Final = compile(_update, donate="window")
+        self._gradients: Final = compile(WHOLE_BATCH.gradients, donate="window", static="share")
+        self._update: Final = compile(WHOLE_BATCH.update, donate="window")
         self._valid: Final = compile(valid_step)
 
     def train(self, learner: AnyLearner, lr: float, batch: AnyBatch, key: int) -> tuple[AnyLearner, Any, bool]:
@@ -143,7 +143,7 @@ class _Steps:
         for i, (device, share) in enumerate(zip(self._devices, parts, strict=True)):
             if share.count:
                 arguments = (replicas[i], self._windows[i], cut(batch, share, device), key, share)
-                replicas[i], self._windows[i], item = self._run(self._gradients, _gradients, arguments)
+                replicas[i], self._windows[i], item = self._run(self._gradients, WHOLE_BATCH.gradients, arguments)
                 items.append(item)
         weights = [share.count / share.total for share in parts]
         model = _with_mean_states(learner.model, replicas, weights, self._devices[0])
@@ -170,7 +170,7 @@ class _Steps:
             learner = self._finish_in_shards(learner, rates)
         else:
             arguments = (learner.model, learner.optim, self.take(self._devices[0]), rates)
-            model, optim = self._run(self._update, _update, arguments)
+            model, optim = self._run(self._update, WHOLE_BATCH.update, arguments)
             learner = replace(learner, model=model, optim=optim)
         self._windows = [GradientWindow() for _ in self._devices]
         return learner
@@ -180,10 +180,10 @@ class _Steps:
         replicas = self._models(learner.model)
         by_replica, parts = [], []
         for i, device in enumerate(self._devices):
-            arguments = (replicas[i], optim.parts[i], self.take(device, optim.of_part(i)), rates)
-            model, part = (
-                self._run(self._update, _update, arguments) if optim.of_part(i) else (replicas[i], optim.parts[i])
-            )
+            model, part = replicas[i], optim.parts[i]
+            if optim.of_part(i):
+                arguments = (model, part, self.take(device, optim.of_part(i)), rates)
+                model, part = self._run(self._update, WHOLE_BATCH.update, arguments)
             by_replica.append(params_by_id(model))
             parts.append(part)
         owner = dict(zip(optim.ids, optim.owned_by, strict=True))
@@ -216,17 +216,6 @@ class _Steps:
                 self._compiled = False
                 self._say(f"steps run eagerly, they cannot be compiled: {first_line(err)}")
         return function(*given)
-
-
-def _gradients(
-    model: AnyModel, window: GradientWindow, batch: AnyBatch, key: Any, share: Share
-) -> tuple[Any, Any, Any]:
-    model, grads, item = train_step(model, batch, key, share)
-    return model, window.add(grads, item), item
-
-
-def _update(model: object, optim: object, window: GradientWindow, lr: object) -> tuple[Any, Any]:
-    return optimized(model, optim, lr, window.take())
 
 
 def _moved(x: object, device: Device) -> Any:
