@@ -16,7 +16,7 @@ from burn_torch.core.errors import RecordError
 from burn_torch.module import Module
 from burn_torch.module.record import FORMATS, ModuleRecord, RecordEntry, format_of
 from burn_torch.record.listing import PYTORCH, ending_of
-from burn_torch.record.precision import PrecisionSettings
+from burn_torch.record.precision import cast_entry
 from burn_torch.record.stores.adapter import BurnToPyTorchAdapter, PyTorchToBurnAdapter
 from burn_torch.record.stores.base import ModuleStore
 from burn_torch.record.stores.files import SafetensorsStore
@@ -74,15 +74,10 @@ def changed(
     entries = renamed(entries, KeyRemapper.from_patterns(remap).remap(entries))
     if dtype is not None:
         cast: dict[int, RecordEntry] = {}  # one with several names stays one
-        entries = {key: cast.setdefault(id(entry), _cast(key, entry, dtype)) for key, entry in entries.items()}
+        for key, entry in entries.items():
+            stored = dtype if entry.dtype.is_float else entry.dtype
+            entries[key] = cast.setdefault(id(entry), cast_entry(key, entry, stored))
     return replace(record, entries=entries)
-
-
-def _cast(key: str, entry: RecordEntry, dtype: DType) -> RecordEntry:
-    if not entry.dtype.is_float or entry.dtype is dtype:
-        return entry
-    settings = PrecisionSettings(float=dtype)
-    return replace(entry, dtype=dtype, read=lambda: settings.convert(key, entry.peek()))
 
 
 # -- with a model, which knows what is turned ------------------------------------------------------------------------

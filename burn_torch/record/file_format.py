@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -61,23 +63,20 @@ class FileFormat(ABC):
             raise cannot_load(source.name, f"it is damaged: {type(err).__name__} {err}".rstrip(), self.kind) from err
 
 
-class writing:  # noqa: N801  # a context manager reads as a verb
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
     """Words what the system says where a file cannot be written."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, err: BaseException | None, _: object) -> None:
-        if isinstance(err, OSError) and not isinstance(err, ArtifactError):
-            raise ArtifactError(
-                "the record cannot be written",
-                given=f"{self.path}: {err.strerror or err}",
-                expected="an existing folder that can be written to, with room for the file",
-                mend="choose another path",
-            ) from err
+    try:
+        yield
+    except ArtifactError:
+        raise
+    except OSError as err:
+        raise ArtifactError(
+            "the record cannot be written",
+            given=f"{path}: {err.strerror or err}",
+            expected="an existing folder that can be written to, with room for the file",
+            mend="choose another path",
+        ) from err
 
 
 def open_source(path: Path, kind: str) -> Source:

@@ -13,6 +13,7 @@ import struct
 import tempfile
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any, Final, final
 
 from burn_torch.core.checking import checked
@@ -115,19 +116,12 @@ class GzipFormat(FileFormat):
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
 
 
-def bin_gz_format() -> GzipFormat:
-    """The format of `.bin.gz`."""
-    return GzipFormat(BinFormat())
-
-
-def json_gz_format() -> GzipFormat:
-    """The format of `.json.gz`."""
-    return GzipFormat(JsonFormat(pretty=False))
-
-
-def mpk_gz_format() -> GzipFormat:
-    """The format of `.mpk.gz`."""
-    return GzipFormat(NamedMpkFormat())
+bin_gz_format = partial(GzipFormat, BinFormat())
+"""Makes the format of `.bin.gz`."""
+json_gz_format = partial(GzipFormat, JsonFormat(pretty=False))
+"""Makes the format of `.json.gz`."""
+mpk_gz_format = partial(GzipFormat, NamedMpkFormat())
+"""Makes the format of `.mpk.gz`."""
 
 
 def _digest(source: Source) -> bytes:

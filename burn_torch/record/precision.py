@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
+from burn_torch.module.record import RecordEntry
 from burn_torch.record.faults import cannot_save
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "FullPrecisionSettings",
     "HalfPrecisionSettings",
     "PrecisionSettings",
+    "cast_entry",
 ]
 
 
@@ -86,6 +88,14 @@ class DoublePrecisionSettings(PrecisionSettings):
 
     def __init__(self) -> None:
         super().__init__(DType.F64, DType.I64)
+
+
+def cast_entry(key: str, entry: RecordEntry, dtype: DType) -> RecordEntry:
+    """The entry with its values in another element type, which are converted when they are read."""
+    if entry.dtype is dtype:
+        return entry
+    settings = PrecisionSettings(float=dtype)
+    return replace(entry, dtype=dtype, read=lambda: settings.convert(key, entry.peek()))
 
 
 AS_THEY_ARE: Final = PrecisionSettings()

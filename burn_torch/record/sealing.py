@@ -14,7 +14,7 @@ from burn_torch.record.block_sum import BlockSum
 from burn_torch.record.faults import Unsound, cannot_save
 from burn_torch.record.source import WINDOW, Source
 
-__all__ = ["DIGITS", "UNSEALED", "SealedWriter", "is_sealed", "require_sealed"]
+__all__ = ["DIGITS", "UNSEALED", "SealedWriter", "require_sealed"]
 
 DIGITS: Final = 64
 UNSEALED: Final = "0" * DIGITS
@@ -64,21 +64,19 @@ class SealedWriter:
         self._file.seek(0, 2)
 
 
-def is_sealed(source: Source, header_end: int, before: bytes, checksum: str) -> bool:
-    """Returns whether the sum that follows `before` in the header is `checksum`, and that of the file."""
-    header = bytes(source.bytes[:header_end])
-    mark = before + checksum.encode(errors="replace")
-    if len(checksum) != DIGITS or header.count(mark) != 1:
-        return False
-    start = header.index(mark) + len(before)
-    return source.digest((start, start + DIGITS)) == checksum
-
-
 def require_sealed(source: Source, header_end: int, before: bytes, checksum: object) -> None:
-    """Raises: Unsound unless the file has the sum that it says it has."""
+    """Raises: Unsound unless the sum that follows `before` in the header is `checksum`, and that of the file."""
     source.marked = True
     if source.trusting:
         return
-    if not isinstance(checksum, str) or not is_sealed(source, header_end, before, checksum):
+    header = bytes(source.bytes[:header_end])
+    mark = before + str(checksum).encode(errors="replace")
+    start = header.find(mark) + len(before)
+    if (
+        not isinstance(checksum, str)
+        or len(checksum) != DIGITS
+        or header.count(mark) != 1
+        or source.digest((start, start + DIGITS)) != checksum
+    ):
         raise Unsound("its checksum does not fit its content")
     source.sealed = True

@@ -12,13 +12,12 @@ import numpy as np
 
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
-from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArtifactError, RecordError
 from burn_torch.module import Module, ModuleRecord
 from burn_torch.module.record import RecordEntry, warn_of_layout
 from burn_torch.module.twins import Place, Twin, places
 from burn_torch.record.faults import cannot_save, shortened
-from burn_torch.record.precision import PrecisionSettings
+from burn_torch.record.precision import cast_entry
 from burn_torch.record.stores.adapter import IdentityAdapter, ModuleAdapter
 from burn_torch.record.stores.filter import PathFilter, Predicate
 from burn_torch.record.stores.remap import KeyRemapper, lists_cut_short, map_indices_contiguous, renamed
@@ -264,18 +263,20 @@ class WritableStore(ModuleStore):
         entries: dict[str, RecordEntry] = {}
         blocks: dict[str, dict[int, tuple[RecordEntry, Twin]]] = {}
         converted: dict[tuple[int, Twin], RecordEntry] = {}
-        for place, entry in _entries(module):
+        record = module.into_record()
+        for place in places(module):
             if self.chosen is not None and not self.chosen.matches(place.path, place.container_path):
                 continue
             twin = next(iter(self.to_adapter.twins(place) or ()), Twin(place.path))
+            entry = record.entries[place.path]
             stored = self.to_adapter.stored(place, entry.dtype)
-            alike = replace_key(twin, "")
-            if (id(place.leaf), alike) not in converted:
-                converted[id(place.leaf), alike] = _turn(_store_as(place.path, entry, stored), twin)
+            part = id(place.leaf), replace(twin, key="")
+            if part not in converted:
+                converted[part] = _turn(cast_entry(place.path, entry, stored), twin)
             if twin.count == 1:
-                entries[twin.key] = converted[id(place.leaf), alike]
+                entries[twin.key] = converted[part]
             else:
-                blocks.setdefault(twin.key, {})[twin.block] = (converted[id(place.leaf), alike], twin)
+                blocks.setdefault(twin.key, {})[twin.block] = (converted[part], twin)
         for key, parts in blocks.items():
             count = next(iter(parts.values()))[1].count
             if len(parts) < count:
@@ -286,7 +287,7 @@ class WritableStore(ModuleStore):
                 )
             entries[key] = _join_blocks([parts[i][0] for i in range(count)])
         entries = renamed(entries, self.remapper.remap(entries))
-        return ModuleRecord(entries, {**module.into_record().metadata, **self.own_metadata})
+        return ModuleRecord(entries, {**record.metadata, **self.own_metadata})
 
     def collect_from(self, module: Module) -> Path:
         """Writes the module, whole or not at all; returns the file.
@@ -323,16 +324,6 @@ class WritableStore(ModuleStore):
         if isinstance(self.source, bytes):
             return ModuleRecord.from_bytes(self.source, self.ending)
         return ModuleRecord.load(self.path())
-
-
-def replace_key(twin: Twin, key: str) -> Twin:
-    """The same part of another tensor."""
-    return replace(twin, key=key)
-
-
-def _entries(module: Module) -> list[tuple[Place, RecordEntry]]:
-    record = module.into_record()
-    return [(place, record.entries[place.path]) for place in places(module)]
 
 
 # -- values --------------------------------------------------------------------------------------------
@@ -382,13 +373,6 @@ def _tied(entries: Mapping[str, RecordEntry]) -> tuple[tuple[str, ...], ...]:
     for key, entry in entries.items():
         groups.setdefault(id(entry), []).append(key)
     return tuple(tuple(keys) for keys in groups.values() if len(keys) > 1)
-
-
-def _store_as(path: str, entry: RecordEntry, dtype: DType) -> RecordEntry:
-    if dtype is entry.dtype:
-        return entry
-    settings = PrecisionSettings(float=dtype)
-    return replace(entry, dtype=dtype, read=lambda: settings.convert(path, entry.read()))
 
 
 def _turn(entry: RecordEntry, twin: Twin) -> RecordEntry:
