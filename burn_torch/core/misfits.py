@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from burn_torch.core.errors import DTypeError, explain
 from burn_torch.core.frames import at_user_line
+from burn_torch.core.spellings import read_tables
 from burn_torch.core.wording import described
 
 __all__ = [
@@ -219,7 +220,7 @@ def misfit(
         elif not (name in _OPTIONS and "options" in renamed):
             left_out.append(f"without {name}: {_REASONS.get(name, 'it has no such parameter')}")
     for name in missing:
-        renamed.setdefault(name, f"{name}={_WORDS.get(name, '...')}")
+        renamed.setdefault(name, f"{name}={_EXAMPLES.get(name, '...')}")
     order = [n for n in parameters if n in renamed]
     if more and not left_out:
         left_out.append(f"without the last {len(more)}" if len(more) > 1 else "without the last argument")
@@ -264,7 +265,8 @@ def _short(value: object) -> str:
 
 
 def _twins(name: str) -> Iterable[str]:
-    return (twin for group in _TWINS if name in group for twin in group if twin != name)
+    groups = ([ours, *others.split()] for ours, others in _TWINS.items())
+    return (twin for group in groups if name in group for twin in group if twin != name)
 
 
 _UNTRACED: Final = explain(
@@ -276,53 +278,5 @@ _UNTRACED: Final = explain(
 _STARRED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _POSITIONAL_ONLY: Final = inspect.Parameter.POSITIONAL_ONLY
-_TWINS: Final = (
-    ("dim", "axis", "dims", "axes"),
-    ("indices", "index"),
-    ("values", "value", "src", "source", "updates"),
-    ("other", "rhs", "exponent", "y"),
-    ("shape", "size", "sizes", "repeats", "times"),
-    ("x", "tensor", "input", "a", "logits"),
-    ("tensor", "x", "input"),
-    ("options", "device", "dtype"),
-    ("prob", "p", "rate"),
-    ("epsilon", "eps"),
-    ("rank", "dim"),
-    ("min", "a_min"),
-    ("max", "a_max"),
-    ("fill_value", "value", "number"),
-    ("num_elements", "n"),
-    ("range", "end"),
-)
-"""Names of parameters that mean the same, those of this library first."""
 _OPTIONS: Final = {"device": "device", "dtype": "(device, dtype)"}
-_WORDS: Final = {
-    "dim": "-1",
-    "options": "Device.cpu()",
-    "device": "Device.cpu()",
-    "gradients": "GradientsParams.from_grads(loss.backward(), model)",
-}
-_KEPT: Final = "a reduced axis stays, with size 1; .squeeze_dim(dim) drops it"
-_NEW: Final = "tensors never change, so each operation gives a new one"
-_CHOICES: Final = "non_blocking memory_format pin_memory layout order sparse_grad stable generator copy"
-_REASONS: Final[Mapping[str, str]] = {
-    "keepdim": _KEPT,
-    "keepdims": _KEPT,
-    "out": _NEW,
-    "inplace": _NEW,
-    "dtype": ".cast(dtype) converts what it gives",
-    "device": ".to_device(device) moves what it gives",
-    "requires_grad": ".require_grad() asks for gradients",
-    "descending": "sort_descending, argsort_descending and sort_descending_with_indices go down",
-    "largest": "topk gives the largest; -((-x).topk(k, dim)) the smallest",
-    "sorted": "topk gives the largest first",
-    "unbiased": "var divides by n - 1, var_bias by n",
-    "correction": "var divides by n - 1, var_bias by n",
-    "ddof": "var divides by n - 1, var_bias by n",
-    "alpha": "multiply first, x + alpha * y",
-    "rounding_mode": "(x / y).floor() or (x / y).trunc() round",
-    "return_indices": "the methods that end in _with_indices give both",
-    "training": "layers such as nn.Dropout train on a device with gradients, and only there",
-    "lr": "the learning rate is an argument of step",
-    **dict.fromkeys(_CHOICES.split(), "there is no such choice here"),
-}
+_TWINS, _REASONS, _EXAMPLES = read_tables("arguments.txt", "TWINS", "REASONS", "EXAMPLES")

@@ -49,7 +49,7 @@ def names_of(twin: Any) -> list[str]:
     return [name for name in dir(twin) if not name.startswith("_")]
 
 
-@pytest.mark.parametrize("file", ["layers.txt", "packages.txt", "tensors.txt"])
+@pytest.mark.parametrize("file", ["arguments.txt", "layers.txt", "packages.txt", "tensors.txt"])
 def test_a_file_names_each_thing_once_a_section(file: str) -> None:
     text = (Path(spellings.__file__).parent / file).read_text(encoding="utf-8")
     for section in re.split(r"^\[", text, flags=re.MULTILINE)[1:]:
