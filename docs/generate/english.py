@@ -31,6 +31,8 @@ IRREGULAR = re.compile(
 )
 OPENING = re.compile(r"(Of|What|Where|Whether|Whose|Whom|Which|So many|Nobody|Somebody|Whoever)\b")
 """How no docstring begins."""
+SENTENCE = re.compile(r"(?:^|[.:!] |^[*-] )((?:Of|What|Whatever|Where|Whoever) [a-z`][^.?!]*[.!])", re.MULTILINE)
+"""How no sentence of a page begins; a question may."""
 WORDS = re.compile(r"\b(nobody|somebody|whoever|whom|so many)\b", re.IGNORECASE)
 """Holds what no text for users says."""
 
@@ -106,11 +108,14 @@ def checked_files() -> Iterator[Path]:
 
 
 def page_places(name: str, text: str) -> Iterator[Place]:
-    """Yields the words of a page that the rule excludes, but those of its own page."""
+    """Yields the words and openings of sentences that the rule excludes, but those of its own page."""
     if name == "docs/style.md":
         return
     for number, line in enumerate(text.splitlines(), 1):
         yield from (Place(name, number, f"the word {match[0]!r}") for match in WORDS.finditer(line))
+    for match in SENTENCE.finditer(text):
+        begun = match[1].split()[0]
+        yield Place(name, text.count("\n", 0, match.start(1)) + 1, f"a sentence that begins with {begun!r}")
 
 
 def code_places(name: str, text: str) -> Iterator[Place]:

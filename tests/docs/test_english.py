@@ -67,6 +67,15 @@ def test_pages_are_read_for_their_words(english: Any) -> None:
     ]
 
 
+def test_pages_are_read_for_openings_of_sentences(english: Any) -> None:
+    text = "# What it is\n\nWhat is it? Fine. Where it ends,\nit ends. Some of\nwhat is.\n\n* Of two, one.\n"
+    places = list(english.page_places("docs/index.md", text))
+    assert [(place.line, place.text) for place in places] == [
+        (3, "a sentence that begins with 'Where'"),
+        (7, "a sentence that begins with 'Of'"),
+    ]
+
+
 def test_places_may_move_within_a_package_and_not_grow(english: Any) -> None:
     old, new = "burn_torch/nn/norm.py", "burn_torch/nn/new/norm.py"
     allowed = Counter({old: 2, "burn_torch/optim/sgd.py": 1})
