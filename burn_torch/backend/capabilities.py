@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
     from burn_torch.fusion.rewrites.choices import Choices
 
-__all__ = ["Capabilities", "Program", "Recorded"]
+__all__ = ["Capabilities", "Overwriting", "Program", "Recorded"]
+
+
+Overwriting = Callable[[Sequence[Primitive]], None]
+"""A listener to which the buffers of a state are shown before others are put there."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +125,7 @@ class Capabilities:
         return Program(self.leaf.compile(graph, donate))
 
     def recorded(
-        self,
-        graph: Graph,
-        donate: Collection[int] = (),
-        *,
-        hold: Collection[int] = (),
-        before_overwriting: Callable[[Sequence[Primitive]], None],
+        self, graph: Graph, donate: Collection[int] = (), *, hold: Collection[int] = (), before_overwriting: Overwriting
     ) -> Recorded | None:
         """The same recorded for a device that can replay it; None where there is none, as on the host.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -20,6 +21,7 @@ __all__ = [
     "unwatched",
     "user_level",
     "user_line",
+    "warn_user",
 ]
 
 E = TypeVar("E", bound=BurnTorchError)
@@ -70,6 +72,12 @@ def user_level() -> int:
     while not is_users(frame.f_code.co_filename) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
     return level
+
+
+def warn_user(kind: type[Warning], what: str, *, given: str, expected: str, mend: str) -> None:
+    """Warns at the nearest caller outside of this package, in the three parts of an error."""
+    text = explain(what, given=given, expected=expected, mend=mend)
+    warnings.warn(text, kind, stacklevel=user_level())
 
 
 def called_name(skip: int = 1) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import linecache
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType
 from typing import Any, Final, final
@@ -87,9 +87,10 @@ class Source:
         """The number of lines."""
         return len(self._lines)
 
-    def function(self, name: str) -> Any:
+    def function(self, name: str) -> Callable[..., Any]:
         """The function of this name that the lines define."""
         body = "".join(f"    {line}\n" for line in [*self._lines, f"return {name}"])
         namespace: dict[str, Any] = {}
         exec(compile_text(f"def make({', '.join(self.objects)}):\n{body}", self.title), namespace)
-        return namespace["make"](*self.objects.values())
+        function: Callable[..., Any] = namespace["make"](*self.objects.values())
+        return function

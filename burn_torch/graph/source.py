@@ -68,8 +68,7 @@ def straight_line(
         lines.insert(0, f"if {test}(): return {around}(run, ({inputs_tuple}))")
     with source.block(f"def run({arguments}):"):
         source.add(*lines, f"return ({returned})")
-    run: Callable[..., tuple[object, ...]] = source.function("run")
-    return run
+    return source.function("run")
 
 
 def _operand(i: Input, name: Callable[[object], str]) -> str:

@@ -9,16 +9,17 @@ after = view.done()                             `graph` itself where nothing was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
-from burn_torch.core.spec import Spec
+from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.graph.transfers import in_order
+from burn_torch.symbolic.sizes import size_hint
 
-__all__ = ["GraphView", "first_free_id", "inlined"]
+__all__ = ["GraphView", "first_free_id", "inlined", "positions_behind"]
 
 
 def first_free_id(graph: Graph) -> int:
@@ -75,6 +76,11 @@ class GraphView:
     def spec(self, i: Input) -> Spec | None:
         """The spec of a value; None for literals, absent inputs and shapes from data."""
         return self.specs.get(i) if isinstance(i, int) else None
+
+    def bytes_of(self, i: int) -> int:
+        """The size of a tensor, where symbols have their values of here; 0 for anything else."""
+        spec = self.specs.get(i)
+        return size_hint(spec.numel) * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
 
     def is_read_outside(self, i: Input, nodes: Iterable[Node]) -> bool:
         """Tells if the graph returns a value, or a node that is none of these reads it."""
@@ -134,6 +140,18 @@ class GraphView:
             new = i if i is None else self._renamed.get(i, i)
             outputs.append(new if isinstance(new, int) else i)
         return outputs
+
+
+def positions_behind(values: Iterable[Input], maker: Mapping[int, int], nodes: Sequence[Node]) -> Iterator[int]:
+    """The positions of all nodes of which values are made, each once."""
+    waiting, seen = list(values), set[int]()
+    while waiting:
+        i = waiting.pop()
+        n = maker.get(i) if isinstance(i, int) else None
+        if n is not None and n not in seen:
+            seen.add(n)
+            yield n
+            waiting += nodes[n].inputs
 
 
 def inlined(

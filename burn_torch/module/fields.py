@@ -14,7 +14,6 @@ import re
 import sys
 import types
 import typing
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final, NoReturn
@@ -24,9 +23,9 @@ import torch
 from burn_torch.config._containers import TupleKind
 from burn_torch.config._kinds import BoolKind, IntKind
 from burn_torch.config._schema import schema_of
-from burn_torch.core.errors import ArgumentError, BurnTorchError, ConfigError, DTypeError, explain
+from burn_torch.core.errors import ArgumentError, BurnTorchError, ConfigError, DTypeError
 from burn_torch.core.faults import Place, raise_faults
-from burn_torch.core.frames import user_level
+from burn_torch.core.frames import warn_user
 from burn_torch.module.annotations import (
     evaluate,
     fits,
@@ -300,15 +299,12 @@ def _is_transformed(value: Tensor) -> bool:
 
 
 def _warn_of_constant(cls: type[Tree], path: str, value: Tensor) -> None:
-    warnings.warn(
-        explain(
-            f"{cls.__name__}: {path} is a constant, no optimizer changes it",
-            given=f"a tensor {value.spec} that asks for gradients, in {path}",
-            expected="a Param for what training changes; a tensor in a field is a constant",
-            mend="pass Param.from_tensor(tensor.detach()), in a field of Params; of a constant pass .detach()",
-        ),
+    warn_user(
         UntrainedWarning,
-        stacklevel=user_level(),
+        f"{cls.__name__}: {path} is a constant, no optimizer changes it",
+        given=f"a tensor {value.spec} that asks for gradients, in {path}",
+        expected="a Param for what training changes; a tensor in a field is a constant",
+        mend="pass Param.from_tensor(tensor.detach()), in a field of Params; of a constant pass .detach()",
     )
 
 

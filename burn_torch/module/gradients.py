@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn, final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArgumentError, explain
-from burn_torch.core.frames import unwatched, user_level
+from burn_torch.core.errors import ArgumentError
+from burn_torch.core.frames import unwatched, warn_user
 from burn_torch.core.wording import described
 from burn_torch.module.fields import UntrainedWarning
 from burn_torch.module.module import Module
@@ -80,16 +79,13 @@ def _warn_of_lost(module: Module, params: Sequence[Param], left: int, *, newer: 
     shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
     others = f"gradients of {left} other leaves"
     missed = f"none of {shown}" if paths else f"a {type(module).__name__} without parameters"
-    warnings.warn(
-        explain(
-            f"gradients stop before parameters of this {type(module).__name__}",
-            given=f"{others}, among them newer versions of {shown}" if newer else f"{others}, and {missed}",
-            expected="a loss of these very parameters: optimizer steps and other ways to new ones make leaves",
-            mend="pass the module that the loss was computed with; or differentiate through what makes new parameters:"
-            " value_and_grad(outer)(model), with the step inside of outer",
-        ),
+    warn_user(
         UntrainedWarning,
-        stacklevel=user_level(),
+        f"gradients stop before parameters of this {type(module).__name__}",
+        given=f"{others}, among them newer versions of {shown}" if newer else f"{others}, and {missed}",
+        expected="a loss of these very parameters: optimizer steps and other ways to new ones make leaves",
+        mend="pass the module that the loss was computed with; or differentiate through what makes new parameters:"
+        " value_and_grad(outer)(model), with the step inside of outer",
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -19,8 +18,8 @@ from burn_torch.backend.base import capabilities
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import RecordError, explain
-from burn_torch.core.frames import user_level
+from burn_torch.core.errors import RecordError
+from burn_torch.core.frames import warn_user
 from burn_torch.core.spec import Shape
 from burn_torch.module import tree
 from burn_torch.module.param import Param, ParamId
@@ -388,15 +387,12 @@ def warn_of_layout(module: Module, keys: Collection[str]) -> None:
     """Warns of square matrices that a file of PyTorch has turned, and that are loaded as they lie there."""
     for place in places(module):
         if place.path in keys and place.torch[0].turned and len(set(place.leaf.shape)) == 1:
-            warnings.warn(
-                explain(
-                    "matrices of a PyTorch file are loaded as they lie",
-                    given=f"{place.path} {place.leaf.shape}, from a file that says format: pt",
-                    expected="(d_input, d_output); torch.nn.Linear has (d_output, d_input), and a square one fits both",
-                    mend=f"{_ADAPT}; or save the file without that word if its matrices lie as here",
-                ),
+            warn_user(
                 ForeignLayoutWarning,
-                stacklevel=user_level(),
+                "matrices of a PyTorch file are loaded as they lie",
+                given=f"{place.path} {place.leaf.shape}, from a file that says format: pt",
+                expected="(d_input, d_output); torch.nn.Linear has (d_output, d_input), and a square one fits both",
+                mend=f"{_ADAPT}; or save the file without that word if its matrices lie as here",
             )
             return
 

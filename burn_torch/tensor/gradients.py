@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 from burn_torch.backend.autodiff.cuts import Cut
-from burn_torch.core.errors import ArgumentError, AutodiffError, explain
-from burn_torch.core.frames import told, user_level
+from burn_torch.core.errors import ArgumentError, AutodiffError
+from burn_torch.core.frames import told, warn_user
 from burn_torch.ops.value import Executor
 
 if TYPE_CHECKING:
@@ -125,15 +124,12 @@ def leaf_id(x: Tensor) -> int:
 # -- faults ------------------------------------------------------------------------------------------
 def warn_of_constants(x: Tensor) -> None:
     """Warns that a running transform takes the gradients of this backward for constants."""
-    warnings.warn(
-        explain(
-            "backward: its gradients are constants to the transform around it",
-            given=f"{x.spec}, which a running grad, vjp, jvp or hvp differentiates",
-            expected="a gradient that this transform differentiates on, or one that is detached on purpose",
-            mend="call grad, or value_and_grad, here; for constants detach what it gives",
-        ),
+    warn_user(
         ConstantGradientsWarning,
-        stacklevel=user_level(),
+        "backward: its gradients are constants to the transform around it",
+        given=f"{x.spec}, which a running grad, vjp, jvp or hvp differentiates",
+        expected="a gradient that this transform differentiates on, or one that is detached on purpose",
+        mend="call grad, or value_and_grad, here; for constants detach what it gives",
     )
 
 
@@ -184,15 +180,12 @@ def warn_of_cuts(cuts: Iterable[Cut], leaves: Collection[int]) -> None:
     lines = dict.fromkeys(one.line for one in cuts if any(map(one.depends, leaves)))
     if lines:
         first, *others = lines
-        warnings.warn(
-            explain(
-                "backward: gradients in this loss are constants",
-                given=f"gradients, or values beside them, of an earlier backward or transform, in {first}"
-                + (f", and {len(others)} other line{'s' * (len(others) > 1)}" if others else ""),
-                expected="a gradient that stays connected, as by create_graph=True in PyTorch, or one that is detached",
-                mend="write the whole loss as a function and differentiate that: value_and_grad(loss_fn)(model), with"
-                " grad(...) inside of it; for a constant, gradient.detach()",
-            ),
+        warn_user(
             ConstantGradientsWarning,
-            stacklevel=user_level(),
+            "backward: gradients in this loss are constants",
+            given=f"gradients, or values beside them, of an earlier backward or transform, in {first}"
+            + (f", and {len(others)} other line{'s' * (len(others) > 1)}" if others else ""),
+            expected="a gradient that stays connected, as by create_graph=True in PyTorch, or one that is detached",
+            mend="write the whole loss as a function and differentiate that: value_and_grad(loss_fn)(model), with"
+            " grad(...) inside of it; for a constant, gradient.detach()",
         )

@@ -6,7 +6,6 @@ what has none (numbers, texts, None) has None in its place.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,8 +13,8 @@ from typing import Any, Final, TypeVar, final
 
 from burn_torch.backend import Autodiff
 from burn_torch.backend.autodiff.cuts import Cut
-from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explain
-from burn_torch.core.frames import user_level
+from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
+from burn_torch.core.frames import warn_user
 from burn_torch.module import GradientsParams, Module, Param, ParamId, RunningState
 from burn_torch.module.fields import UntrainedWarning
 from burn_torch.module.gradients import trainable_params
@@ -199,16 +198,13 @@ class Lifted:
             owner = type(modules[0]).__name__
             paths = [path for path, param in modules[0].named_params() if param.id in self._params[id(modules[0])]]
             shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
-            warnings.warn(
-                explain(
-                    f"{self._what}: the result depends on no parameter of argument {i}",
-                    given=f"a function that computes with none of {shown} of the {owner} that it is given",
-                    expected="a function of its arguments: other modules that it reads, copies made by copy.deepcopy or"
-                    " of a record, and detached values are constants to it",
-                    mend="compute with the argument itself: grad(lambda model: loss(model, x))(model)",
-                ),
+            warn_user(
                 UntrainedWarning,
-                stacklevel=user_level(),
+                f"{self._what}: the result depends on no parameter of argument {i}",
+                given=f"a function that computes with none of {shown} of the {owner} that it is given",
+                expected="a function of its arguments: other modules that it reads, copies made by copy.deepcopy or"
+                " of a record, and detached values are constants to it",
+                mend="compute with the argument itself: grad(lambda model: loss(model, x))(model)",
             )
 
     def derivatives(

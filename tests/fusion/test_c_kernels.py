@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from burn_torch import Device, Module, Tensor, compile, nn, seed, vjp
 from burn_torch.backend import LibTorch
+from burn_torch.backend.libtorch import source_file
 from burn_torch.backend.libtorch.generated import c_kernels, c_libraries
 from burn_torch.backend.libtorch.generated.c_kernels import CFunction, CompilerWarning
 from burn_torch.core.dtype import DType
@@ -301,7 +302,7 @@ def test_a_kernel_that_does_not_compile_is_told_of_and_its_operations_run(
 
 def test_many_libraries_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BURN_TORCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(c_libraries, "_KEPT", 2)
+    monkeypatch.setattr(source_file, "_KEPT", 2)
     x = torch.ones(4)
     for number in range(5):
         CFunction(traced(lambda x, n=number: row("tanh")(x + float(n)) * 2.0, [tensor(4)]), strict=False)(x)

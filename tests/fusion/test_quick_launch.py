@@ -137,13 +137,14 @@ def test_numbers_are_made_again_where_they_are_others(stub: StubCuda) -> None:
 
 def test_kept_numbers_are_not_made_again(stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     converted: list[Any] = []
-    original = kernel_variants.launched_with
+    original = fused_launch.launched_with
 
     def counted(argument: Any, inputs: Any) -> Any:
         converted.append(argument)
         return original(argument, inputs)
 
-    monkeypatch.setattr(kernel_variants, "launched_with", counted)
+    for module in (kernel_variants, fused_launch):
+        monkeypatch.setattr(module, "launched_with", counted)
     function, specs, sizes = BODIES["numbers"]
     kernel = FusedKernel(traced(function, specs), strict=False)
     inputs = inputs_of(specs)

@@ -24,6 +24,11 @@ __all__ = ["Derivation", "Key", "derive", "float_outputs"]
 Key = tuple[str, int]
 """("g", i): gradient of output i; ("x", i): input i; ("y", i): output i."""
 
+Tape = Callable[[Any], Any]
+"""Lays a tape over the trace on which a rule is written: `Autodiff.over`."""
+
+Values = list[Value | None]
+
 
 @final
 class Derivation:
@@ -45,9 +50,7 @@ class Derivation:
         return tuple(key for key in self.reads if key[0] != "g")
 
 
-def derive(
-    call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool, *, tape: Callable[[object], object]
-) -> Derivation:
+def derive(call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool, *, tape: Tape) -> Derivation:
     """The backward of `call` for the inputs in `needs`, given gradients of the outputs in `present`.
 
     With `recompute`, a row that is cheap is computed again from its inputs instead of saving its outputs.
@@ -60,12 +63,10 @@ def derive(
     return derivation
 
 
-def _derive(
-    call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool, tape: Callable[[object], object]
-) -> Derivation:
+def _derive(call: Call, needs: Sequence[bool], present: Sequence[bool], recompute: bool, tape: Tape) -> Derivation:
     trace = Trace()
     keys: list[Key] = []
-    gradients: list[Value | None] = []
+    gradients: Values = []
     for i, spec in enumerate(call.results):
         if present[i]:
             keys.append(("g", i))
@@ -101,12 +102,7 @@ def _derive(
 
 
 def _entries(
-    call: Call,
-    gradients: list[Value | None],
-    inputs: list[Primitive],
-    outputs: tuple[object, ...],
-    needs: Sequence[bool],
-    tape: Callable[[object], object],
+    call: Call, gradients: Values, inputs: list[Primitive], outputs: Sequence[object], needs: Sequence[bool], tape: Tape
 ) -> Sequence[Primitive]:
     rule = call.op.gradient_rule
     if rule is not None:
@@ -127,12 +123,8 @@ def _entries(
 
 
 def _through_decomposition(
-    call: Call,
-    gradients: list[Value | None],
-    inputs: list[Primitive],
-    needs: Sequence[bool],
-    tape_over: Callable[[Any], Any],
-) -> list[Value | None]:
+    call: Call, gradients: Values, inputs: list[Primitive], needs: Sequence[bool], tape_over: Tape
+) -> Values:
     # Records the decomposition on a tape over the same trace, then walks it back: recomputes from the inputs.
     trace = next(value.backend for value in inputs if value is not None)
     tape = tape_over(trace)
@@ -147,7 +139,7 @@ def _through_decomposition(
         if gradient is not None and tape.is_tracked(output)
     ]
     slots = tape.backward(roots) if roots else {}
-    entries: list[Value | None] = []
+    entries: Values = []
     for x, primitive, need in zip(inputs, primitives, needs, strict=True):
         slot = slots.get(primitive.node.id) if need and x is not None else None
         entries.append(None if slot is None else Value(trace, slot, x.spec))

@@ -163,8 +163,7 @@ class TapeEntry:
             positions = [derivation.edges.index(i) if i in derivation.edges else None for i in self.edges]
             picked = "".join("None, " if p is None else f"r[{p}], " for p in positions)
             source.add("return r" if derivation.edges == self.edges else f"return ({picked})")
-        backward: Callable[[Sequence[Primitive], Any], Sequence[Primitive]] = source.function("backward")
-        return backward
+        return source.function("backward")
 
 
 def _unforeseen(call: Call, present: tuple[bool, ...]) -> TypeError:
@@ -213,8 +212,7 @@ def _recorder(entry: TapeEntry, tracked: int, kind: type[Tracked]) -> Callable[[
             source.add(f"return ({''.join(f'{value}, ' for value in results)})")
         else:
             source.add("return y")
-    record: Callable[[Sequence[Primitive]], Sequence[Primitive]] = source.function("record")
-    return record
+    return source.function("record")
 
 
 def version_sum(specs: Mapping[str, Sequence[object]], saves: Sequence[Key], inner: Any) -> Callable[[Any], int]:
@@ -225,7 +223,6 @@ def version_sum(specs: Mapping[str, Sequence[object]], saves: Sequence[Key], inn
         terms = " + ".join(expression.format(f"s[{i}]") for i in tensors)
         source = Source("version")
         source.add(f"def version(s): return {terms or '0'}")
-        total: Callable[[Any], int] = source.function("version")
-        return total
+        return source.function("version")
     version = inner.version
     return lambda saved: sum(version(saved[i]) for i in tensors)

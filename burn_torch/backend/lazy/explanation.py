@@ -78,18 +78,7 @@ class StreamExplanation:
             {"key": p.key, "times": p.times, "shapes": p.shapes, "fused": p.fused, "plan": p.plan.to_dict()}
             for p in self.programs
         ]
-        return {
-            "backend": self.backend,
-            "place": self.place,
-            "pending": self.pending,
-            "flushes": self.flushes,
-            "planned": self.planned,
-            "shared": self.shared,
-            "unplanned": self.unplanned,
-            "plainer": self.plainer,
-            "storms": list(self.storms),
-            "programs": programs,
-        }
+        return vars(self) | {"storms": list(self.storms), "programs": programs}
 
     def to_json(self) -> str:
         """`to_dict` as text."""

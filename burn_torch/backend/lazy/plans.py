@@ -20,8 +20,8 @@ from typing import Any, Final, final
 from burn_torch.backend.base import Backend, capabilities, program_of
 from burn_torch.backend.lazy.storms import Shapes
 from burn_torch.backend.lazy.trie import Step, graph_of
-from burn_torch.core.errors import AutodiffError, explain
-from burn_torch.core.frames import user_level
+from burn_torch.core.errors import AutodiffError
+from burn_torch.core.frames import user_level, warn_user
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion import Choices, Plan, plan_of
 from burn_torch.fusion.body.reasons import FusionWarning
@@ -188,15 +188,12 @@ class Ready:
         rows = ", ".join(node.call.op.name for node in self.graph.nodes[:8])
         more = f" and {len(self.graph.nodes) - 8} more" if len(self.graph.nodes) > 8 else ""
         origin = next((node.origin for node in self.graph.nodes if node.origin is not None), None)
-        warnings.warn(
-            explain(
-                "a generated kernel failed; its operations run without it from now on",
-                given=f"{rows}{more}{'' if origin is None else f', from {origin}'}: {type(fault).__name__}: {fault}",
-                expected="a kernel that compiles and runs",
-                mend="the results are right; please report it with the text of device.explain()",
-            ),
+        warn_user(
             FusionWarning,
-            stacklevel=user_level(),
+            "a generated kernel failed; its operations run without it from now on",
+            given=f"{rows}{more}{'' if origin is None else f', from {origin}'}: {type(fault).__name__}: {fault}",
+            expected="a kernel that compiles and runs",
+            mend="the results are right; please report it with the text of device.explain()",
         )
 
 

@@ -262,8 +262,7 @@ def recorder(
     source = Source("recorder", **names)
     with source.block("def record(inputs, begun=False):"):
         source.add(*lines)
-    record: Callable[[Sequence[Primitive]], Sequence[Primitive]] = source.function("record")
-    return record
+    return source.function("record")
 
 
 def _outside(segment: Segment, x: Primitive) -> int:

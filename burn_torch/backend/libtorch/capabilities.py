@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import torch
 from numpy.typing import NDArray
 
-from burn_torch.backend.capabilities import Capabilities, Program, Recorded
+from burn_torch.backend.capabilities import Capabilities, Overwriting, Program, Recorded
 from burn_torch.backend.libtorch.tensors.modes import unreadable
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError
@@ -95,12 +95,7 @@ class TorchCapabilities(Capabilities):
         return write_with_kernels(graph, donate, self.leaf.candidate, title)
 
     def recorded(
-        self,
-        graph: Graph,
-        donate: Collection[int] = (),
-        *,
-        hold: Collection[int] = (),
-        before_overwriting: Callable[[Sequence[Primitive]], None],
+        self, graph: Graph, donate: Collection[int] = (), *, hold: Collection[int] = (), before_overwriting: Overwriting
     ) -> Recorded | None:
         """CUDA graphs, see `recorded/capture.py`; None for a graph that computes on the host or on several devices.
 

@@ -15,13 +15,7 @@ from burn_torch.backend.libtorch.capabilities import TorchCapabilities
 from burn_torch.backend.libtorch.plain import plan_of_candidate, row_candidate
 from burn_torch.backend.libtorch.tensors.adoption import adopted
 from burn_torch.backend.libtorch.tensors.allocator import fault_in
-from burn_torch.backend.libtorch.tensors.modes import (
-    in_inference,
-    outside,
-    refuse_tracers,
-    refused,
-    unreadable,
-)
+from burn_torch.backend.libtorch.tensors.modes import in_inference, outside, refuse_tracers, refused, unreadable
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec

@@ -450,11 +450,6 @@ def _is_plain(shape: Sequence[Whole]) -> bool:
     return all(size.__class__ is int for size in shape)
 
 
-@functools.lru_cache(maxsize=8192)
-def _flat_index(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
-    return _flatten(index, shape)
-
-
 def _flatten(index: Sequence[Index], shape: Sequence[Whole]) -> Index:
     total = constant(0)
     step: Whole = 1
@@ -462,6 +457,9 @@ def _flatten(index: Sequence[Index], shape: Sequence[Whole]) -> Index:
         total = total + i * step
         step = step * size
     return total
+
+
+_flat_index: Final = functools.lru_cache(maxsize=8192)(_flatten)
 
 
 def strided_index(index: Sequence[Index], strides: Sequence[Whole]) -> Index:
@@ -479,11 +477,6 @@ def split_index(flat: Index, shape: Sequence[Whole]) -> tuple[Index, ...]:
     return _unflatten(flat, shape)
 
 
-@functools.lru_cache(maxsize=8192)
-def _split_index(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
-    return _unflatten(flat, shape)
-
-
 def _unflatten(flat: Index, shape: Sequence[Whole]) -> tuple[Index, ...]:
     places: list[Index] = []
     rest = flat
@@ -495,6 +488,9 @@ def _unflatten(flat: Index, shape: Sequence[Whole]) -> tuple[Index, ...]:
             places.append(constant(0) if known_below(size, 2) else rest % size)
         rest = constant(0) if _is(size, 0) else rest // size
     return tuple(reversed(places))
+
+
+_split_index: Final = functools.lru_cache(maxsize=8192)(_unflatten)
 
 
 # -- neighbours --------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from burn_torch.ops.laws import Folds
 from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import Size, size_hint
 
-__all__ = ["Argument", "Domain", "Kernel", "Lowered", "Text", "Written", "domain_of", "tensor"]
+__all__ = ["Argument", "Domain", "Kernel", "Lowered", "Text", "Written", "domain_of", "packed_strides", "tensor"]
 
 
 # -- what a kernel is -----------------------------------------------------------------------------
@@ -159,10 +159,7 @@ class Kernel(Lowered):
         return self.domain.reduced is not None and (not self.whole_rows or self.domain.parts > 0)
 
     def at(
-        self,
-        loops: Sequence[tuple[int, ...]],
-        outputs: Sequence[TensorSpec],
-        sizes: Callable[[], tuple[int, ...]],
+        self, loops: Sequence[tuple[int, ...]], outputs: Sequence[TensorSpec], sizes: Callable[[], tuple[int, ...]]
     ) -> Kernel:
         """The kernel of symbolic sizes at some of them.  loops: `kept`, `reduced` and `shape` of its domain."""
         kept, reduced, shape = loops
@@ -196,6 +193,16 @@ def domain_of(body: Graph) -> Domain:
         raise Unfusible(Reason.SHAPE, "there is nothing to reduce")
     kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)
     return Domain(kept, tuple(shape[axis] for axis in axes), shape, axes, parts)
+
+
+def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements without gaps, row-major."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
 
 
 def tensor(spec: object) -> TensorSpec:

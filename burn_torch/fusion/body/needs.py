@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
@@ -36,7 +36,7 @@ from burn_torch.symbolic.sizes import Size, largest_sizes, same_shape, same_size
 if TYPE_CHECKING:
     from burn_torch.fusion.body.dialect import Dialect
 
-__all__ = ["LONGEST_ROW", "MOST_TENSORS", "Key", "Needs", "Output"]
+__all__ = ["LONGEST_ROW", "MOST_TENSORS", "Key", "Needs", "Output", "Terms"]
 
 Key = tuple[int, tuple[Index, ...]]
 
@@ -66,6 +66,15 @@ class Output(NamedTuple):
     is_sum: bool
 
 
+class Terms(TypedDict, total=False):
+    """The terms on which a body is a kernel; see `triton/lowering.py`.  in_steps: no program holds whole rows."""
+
+    strict: bool
+    layouts: Sequence[tuple[Any, ...] | None] | None
+    over: bool
+    in_steps: bool
+
+
 class Needs(ABC):
     """The steps of one kernel.
 
@@ -76,23 +85,14 @@ class Needs(ABC):
     phases      passes over a row: a reduction that needs the result of another comes after it
     """
 
-    def __init__(
-        self,
-        body: Graph,
-        domain: Domain,
-        dialect: type[Dialect],
-        *,
-        strict: bool = False,
-        layouts: Sequence[tuple[Any, ...] | None] | None = None,
-        in_steps: bool = False,
-    ) -> None:
+    def __init__(self, body: Graph, domain: Domain, dialect: type[Dialect], **terms: Unpack[Terms]) -> None:
         self.body: Final = body
         self.domain: Final = domain
         self.dialect: Final = dialect
-        self.strict: Final = strict
-        self.layouts: Final = layouts
+        self.strict: Final = terms.get("strict", False)
+        self.layouts: Final = terms.get("layouts")
         self.reduces: Final = domain.reduced is not None
-        self.whole_rows: Final = not in_steps and domain.length <= LONGEST_ROW
+        self.whole_rows: Final = not terms.get("in_steps", False) and domain.length <= LONGEST_ROW
         self._view: Final = GraphView(body)
         self.specs: Final = self._view.specs
         self.position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}

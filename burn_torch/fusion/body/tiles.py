@@ -6,14 +6,13 @@ each reduction that needs the result of another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body import steps
 from burn_torch.fusion.body.index import Index, Var, in_fours, index_of
 from burn_torch.fusion.body.loops import Domain, domain_of, tensor
-from burn_torch.fusion.body.needs import Key, Needs, Output
+from burn_torch.fusion.body.needs import Key, Needs, Output, Terms
 from burn_torch.fusion.body.reasons import Unfusible
 from burn_torch.fusion.body.regions import Region
 from burn_torch.fusion.body.steps import Place, Value, Words
@@ -47,19 +46,9 @@ class TileNeeds(Needs):
     streamed  bytes for each step of both loops, of all that is read
     """
 
-    def __init__(
-        self,
-        body: Graph,
-        domain: Domain,
-        dialect: type[Dialect],
-        *,
-        strict: bool = False,
-        layouts: Sequence[tuple[Any, ...] | None] | None = None,
-        over: bool = False,
-        in_steps: bool = False,
-    ) -> None:
-        super().__init__(body, domain, dialect, strict=strict, layouts=layouts, in_steps=in_steps)
-        self._waiting: Final[list[steps.Store] | None] = [] if over else None
+    def __init__(self, body: Graph, domain: Domain, dialect: type[Dialect], **terms: Unpack[Terms]) -> None:
+        super().__init__(body, domain, dialect, **terms)
+        self._waiting: Final[list[steps.Store] | None] = [] if terms.get("over", False) else None
         """Stores that wait until all is read."""
         self._waiting_in_pass: list[steps.Store] = []
         self._read_at: Final[dict[int, set[Index | None]]] = {}
@@ -197,18 +186,12 @@ class TileNeeds(Needs):
         return bool(self.domain.length > LONGEST_COLUMN)
 
 
-def decide_tiles(
-    body: Graph,
-    dialect: type[Dialect],
-    *,
-    strict: bool = False,
-    layouts: Sequence[tuple[Any, ...] | None] | None = None,
-    over: bool = False,
-) -> TileNeeds:
+def decide_tiles(body: Graph, dialect: type[Dialect], **terms: Unpack[Terms]) -> TileNeeds:
     """The steps of the kernel of a body, in the loops that suit it.  Raises: Unfusible, with the reason."""
 
     def decided(domain: Domain, *, in_steps: bool = False) -> TileNeeds:
-        return TileNeeds(body, domain, dialect, strict=strict, layouts=layouts, over=over, in_steps=in_steps).decide()
+        chosen: Terms = {**terms, "in_steps": in_steps}
+        return TileNeeds(body, domain, dialect, **chosen).decide()
 
     needs = decided(domain_of(body))
     if needs.steps_are_better:

@@ -16,14 +16,13 @@ lie over an input that each iteration reads at the element it writes, in the str
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, final
 
 from burn_torch.fusion.body import steps
 from burn_torch.fusion.body.index import Index, Var, constant, index_of
 from burn_torch.fusion.body.loops import Domain
-from burn_torch.fusion.body.needs import Key, Needs
+from burn_torch.fusion.body.needs import Key, Needs, Terms
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.body.regions import Region
 from burn_torch.fusion.body.steps import Place, Step, Value, Words
@@ -60,16 +59,9 @@ class LaneNeeds(Needs):
     """The steps of a kernel of lanes, for one way to cut the loops."""
 
     def __init__(
-        self,
-        body: Graph,
-        domain: Domain,
-        dialect: type[Dialect],
-        loops: Loops,
-        *,
-        strict: bool = False,
-        layouts: Sequence[tuple[Any, ...] | None] | None = None,
+        self, body: Graph, domain: Domain, dialect: type[Dialect], loops: Loops, **terms: Unpack[Terms]
     ) -> None:
-        super().__init__(body, domain, dialect, strict=strict, layouts=layouts)
+        super().__init__(body, domain, dialect, **terms)
         self.by_columns: Final = loops.columns
         self.inner: Final = loops.inner
         self.lane: Final = Var("xi" if loops.columns else "ri", loops.inner)

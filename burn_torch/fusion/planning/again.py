@@ -16,7 +16,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.reasons import Unfusible
 from burn_torch.fusion.planning.bodies import Role, role_of, without_origins
 from burn_torch.fusion.planning.plan import Group, Plan, remember_groups
@@ -27,10 +26,9 @@ from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.memory import memory_plan, peak_bytes
 from burn_torch.graph.transfers import in_order
-from burn_torch.graph.view import GraphView, first_free_id
+from burn_torch.graph.view import GraphView, first_free_id, positions_behind
 from burn_torch.ops.gelu_products import linear_gelu
 from burn_torch.ops.laws import Folds
-from burn_torch.symbolic.sizes import size_hint
 
 __all__ = ["kept_less"]
 
@@ -85,6 +83,7 @@ class _Again:
         self.outputs: Final = graph.outputs
         self.nodes: Final[list[Node]] = list(graph.nodes)
         view = GraphView(graph)
+        self._bytes: Final = view.bytes_of
         self.specs: Final = view.specs
         self.groups: Final = list(plan.groups)
         self.boundaries: Final = list(plan.boundaries)
@@ -132,10 +131,6 @@ class _Again:
             return False
         self.planned = peak_bytes(self.graph(), self.donated)  # it may be elsewhere by now
         return self.planned <= self.limit
-
-    def _bytes(self, i: int) -> int:
-        spec = self.specs.get(i)
-        return size_hint(spec.numel) * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
 
     # -- one value -------------------------------------------------------------------------------------
     def _try(self, n: int, value: int) -> bool:
@@ -185,19 +180,7 @@ class _Again:
 
     def _needs(self, at: int, late: Sequence[int]) -> bool:
         """Asks whether a node needs what one of the others makes."""
-        seen: set[int] = set()
-        waiting = [at]
-        wanted = set(late)
-        while waiting:
-            for i in self.nodes[waiting.pop()].inputs:
-                maker = self.maker.get(i) if isinstance(i, int) else None
-                if maker is None or maker in seen:
-                    continue
-                if maker in wanted:
-                    return True
-                seen.add(maker)
-                waiting.append(maker)
-        return False
+        return any(n in late for n in positions_behind(self.nodes[at].inputs, self.maker, self.nodes))
 
     def _recipe(self, n: int, value: int, there: set[Input]) -> _Recipe | None:
         """How to make a value of what is `there`, and of small values; None where it takes more."""
@@ -302,31 +285,19 @@ class _Again:
             lower(joined, strict=strict)
         except Unfusible:
             return False
-        self._replace(at, joined, read, value, late, recipe, strict)
-        return True
-
-    def _replace(
-        self,
-        at: int,
-        body: Graph,
-        read: Sequence[Input],
-        value: int,
-        late: Sequence[int],
-        recipe: _Recipe,
-        strict: bool,
-    ) -> None:
-        node = self.nodes[at]
-        specs = [self.specs[i] if isinstance(i, int) else spec for i, (_, spec) in zip(read, body.inputs, strict=True)]
-        call = kernel.bind(specs, {"body": text_of(body), "strict": strict})
+        pairs = zip(read, joined.inputs, strict=True)
+        specs = [self.specs[i] if isinstance(i, int) else spec for i, (_, spec) in pairs]
+        call = kernel.bind(specs, {"body": text_of(joined), "strict": strict})
         again = self._name(value)
         outputs = [*node.outputs, again]
-        self._regroup(node, body, recipe, self._bytes(value))
+        self._regroup(node, joined, recipe, self._bytes(value))
         for x in read:
             if isinstance(x, int) and x not in node.inputs:
                 self.readers.setdefault(x, []).append(at)
         self.nodes[at] = Node(call, tuple(read), tuple(outputs), node.origin)
         self.maker[again] = at
         self._read_again(again, value, at, late)
+        return True
 
     def _read_again(self, again: int, value: int, at: int, late: Sequence[int]) -> None:
         """Lets late readers of a value read it as it is made again at a place."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
-from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.planning.bodies import without_origins
 from burn_torch.fusion.planning.plan import Boundary, Group, Plan
@@ -21,19 +20,14 @@ from burn_torch.fusion.rows.product_row import convolution as convolution_row
 from burn_torch.fusion.rows.product_row import product as product_row
 from burn_torch.fusion.rows.row import body_of, kernel
 from burn_torch.fusion.rows.symbolic import scope_of
-from burn_torch.fusion.triton.convolutions import (
-    ConvolutionTiles,
-    convolution_in,
-    is_convolution,
-    lower_convolution,
-)
+from burn_torch.fusion.triton.convolutions import ConvolutionTiles, convolution_in, is_convolution, lower_convolution
 from burn_torch.fusion.triton.products import ProductTiles, is_product, lower_product, product_in
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.graph.transfers import in_order
-from burn_torch.graph.view import GraphView, inlined
+from burn_torch.graph.view import GraphView, inlined, positions_behind
 from burn_torch.ops.laws import Draws, Moves
 from burn_torch.ops.op import Call, Candidate
 
@@ -115,6 +109,7 @@ class _Anchors:
         self.nodes: Final = plan.graph.nodes
         view = GraphView(plan.graph)
         self.specs: Final = view.specs
+        self._bytes: Final = view.bytes_of
         self.maker: Final = view.maker
         self.readers: Final = view.readers
         self.returned: Final = view.returned
@@ -157,23 +152,12 @@ class _Anchors:
         while value is not None and self.readers.get(value):
             first, *others = self.readers[value]
             if self._elementwise(first):
-                return None if self._reaches(others, first) else first
+                behind = positions_behind(self.nodes[first].inputs, self.maker, self.nodes) if others else ()
+                return None if any(n in others for n in behind) else first
             (value, *more) = self.nodes[first].outputs
             if others or more or not self.nodes[first].call.aliases or value in self.returned:
                 return None
         return None
-
-    def _reaches(self, starts: Sequence[int], goal: int) -> bool:
-        waiting, seen = list(starts), set(starts)
-        while waiting:
-            for i in self.nodes[waiting.pop()].outputs:
-                for r in self.readers.get(i, ()) if i is not None else ():
-                    if r == goal:
-                        return True
-                    if r not in seen:
-                        seen.add(r)
-                        waiting.append(r)
-        return False
 
     def _producer(self, i: Input, reader: int) -> int | None:
         """The element-wise work that makes an operand, and makes it for this product alone."""
@@ -268,19 +252,10 @@ class _Anchors:
         saved = sum(self._bytes(i) * ((i in read) + (i not in cut.wanted)) for i in through)
         saved += sum(part.bytes_saved for part in parts if part is not None)
         group = Group(
-            rows,
-            tuple(origins),
-            sum(map(self._bytes, cut.inputs)),
-            sum(map(self._bytes, cut.wanted)),
-            saved,
-            cut.body,
+            rows, tuple(origins), sum(map(self._bytes, cut.inputs)), sum(map(self._bytes, cut.wanted)), saved, cut.body
         )
         now = {**old, one.outputs: group}
         return tuple(now[node.outputs] for node in graph.nodes if node.outputs in now and "body" in node.call.attrs)
-
-    def _bytes(self, i: int) -> int:
-        spec = self.specs.get(i)
-        return spec.numel * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
 
     def _boundaries(self, cut: _Joined) -> tuple[Boundary, ...]:
         """Those that are left: what lies inside of the new kernel is none."""

@@ -15,7 +15,6 @@ from burn_torch.graph.view import GraphView
 from burn_torch.ops.convolution import conv
 from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
-from burn_torch.symbolic.sizes import size_hint
 
 __all__ = ["Role", "Source", "role_of"]
 
@@ -90,15 +89,11 @@ class Source:
         view = GraphView(graph)
         self.graph: Final = graph
         self.specs: Final = view.specs
+        self.bytes_of: Final = view.bytes_of
         self.maker: Final = view.maker
         self.readers: Final = view.readers
         self.returned: Final = view.returned
         self.role: Final = [role_of(node.call) for node in graph.nodes]
-
-    def bytes_of(self, i: int) -> int:
-        """The size of a value."""
-        spec = self.specs.get(i)
-        return size_hint(spec.numel) * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
 
     def bases(self, i: int) -> list[int]:
         """The values that a value is made of by index arithmetic alone: itself, where it is computed."""

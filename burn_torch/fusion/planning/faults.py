@@ -10,13 +10,12 @@ work on the planner; tests turn the warning into an error.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from burn_torch.core.errors import GraphError, explain
-from burn_torch.core.frames import user_level
+from burn_torch.core.errors import GraphError
+from burn_torch.core.frames import warn_user
 from burn_torch.fusion.body.reasons import FusionWarning, Unfusible, Unsymbolic
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.verifying import is_proving, is_verifying
@@ -66,15 +65,12 @@ def note_fault(step: str, fault: Exception) -> str:
     if is_verifying() or (is_proving() and isinstance(fault, GraphError)):
         raise fault
     note = f"{step}: {type(fault).__name__}: {fault}"
-    warnings.warn(
-        explain(
-            "a program could not be planned as it should be; a plainer plan runs in its place",
-            given=note,
-            expected="a plan of generated kernels",
-            mend="the results are right; please report it with the text of explain()",
-        ),
+    warn_user(
         FusionWarning,
-        stacklevel=user_level(),
+        "a program could not be planned as it should be; a plainer plan runs in its place",
+        given=note,
+        expected="a plan of generated kernels",
+        mend="the results are right; please report it with the text of explain()",
     )
     return note
 

@@ -7,12 +7,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Final, final
 
-from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.sharing import alias_roots
 from burn_torch.graph.transfers import transfers
 from burn_torch.graph.view import GraphView
-from burn_torch.symbolic.sizes import size_hint
 
 __all__ = ["least_alive"]
 
@@ -35,10 +33,7 @@ class _Ordering:
         inputs = {i for i, _ in graph.inputs}
         self.kept: Final = inputs | {self.root[i] for i in graph.outputs if i is not None}
         view = GraphView(graph)
-        self.size: Final = {
-            i: size_hint(spec.numel) * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
-            for i, spec in view.specs.items()
-        }
+        self.size: Final = {i: view.bytes_of(i) for i in view.specs}
         maker = view.maker
         self.readers: Final[dict[int, list[int]]] = {}
         """For each root, the nodes that read it or a view of it, or make a view of it."""

@@ -23,7 +23,7 @@ from burn_torch.fusion.rows.row import kernel
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.memory import memory_plan, peak_bytes
 from burn_torch.graph.transfers import in_order
-from burn_torch.graph.view import GraphView
+from burn_torch.graph.view import GraphView, positions_behind
 from burn_torch.ops.laws import Folds
 
 __all__ = ["schedule"]
@@ -246,16 +246,10 @@ def _blocking(source: Source, nodes: Sequence[Node], whole: Whole, closed: Mappi
 
 def _needed_nodes(graph: Graph) -> list[Node]:
     """The nodes that outputs or other processes need; index arithmetic that kernels do is not among them."""
-    nodes, maker = graph.nodes, GraphView(graph).maker
-    waiting = [maker[i] for i in graph.outputs if i in maker]
-    waiting += [n for n, node in enumerate(nodes) if node.call.op.collective is not None]
-    needed = set(waiting)
-    while waiting:
-        for i in nodes[waiting.pop()].inputs:
-            if isinstance(i, int) and i in maker and maker[i] not in needed:
-                needed.add(maker[i])
-                waiting.append(maker[i])
-    return [node for n, node in enumerate(nodes) if n in needed]
+    sent = [n for n, node in enumerate(graph.nodes) if node.call.op.collective is not None]
+    read = [*graph.outputs, *(i for n in sent for i in graph.nodes[n].inputs)]
+    needed = {*sent, *positions_behind(read, GraphView(graph).maker, graph.nodes)}
+    return [node for n, node in enumerate(graph.nodes) if n in needed]
 
 
 def _stays_closed(grouping: Grouping, parts: frozenset[int], composite: Node, cuts: Mapping[int, Cut]) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.rewrites.properties import is_product_alone, is_transposition, keeps_order, permutes
 from burn_torch.graph.ir import Graph, Input, Node
-from burn_torch.graph.view import GraphView
+from burn_torch.graph.view import GraphView, positions_behind
 from burn_torch.ops.laws import Converts, EndsHead
 from burn_torch.ops.op import REGISTRY, Call, Op
 from burn_torch.ops.selection import cast
@@ -46,6 +46,10 @@ class _Matrix:
 
     base: int
     turned: bool
+
+
+_Gradients = tuple[Node, Node, Sequence[Node]]
+"""The products that give dx and dw, and all nodes between them and the backward."""
 
 
 @final
@@ -83,7 +87,7 @@ class _Finder:
         if forward[0].call.attrs != backward.call.attrs or self._needs(g, forward[0]):
             return None
         x, w = self._matrix(product.inputs[0]), self._matrix(product.inputs[1])
-        grads = self._gradients(backward, x, w, spec)
+        grads = self._gradients(backward, x, w)
         members = [product, *between, forward[0], backward]
         results = [i for node in (product, *between) for i in node.outputs if i is not None]
         alone = not any(self.view.is_read_outside(i, members) for i in results)
@@ -115,9 +119,7 @@ class _Finder:
             i = node.inputs[0]
         return _Matrix(i, turned) if isinstance(i, int) else None
 
-    def _gradients(
-        self, backward: Node, x: _Matrix | None, w: _Matrix | None, logits: TensorSpec
-    ) -> tuple[Node, Node, list[Node]] | None:
+    def _gradients(self, backward: Node, x: _Matrix | None, w: _Matrix | None) -> _Gradients | None:
         """The products that give dx and dw, with all between them and the backward; None where others read it."""
         if x is None or w is None:
             return None
@@ -154,28 +156,12 @@ class _Finder:
 
     def _needs(self, value: int, node: Node) -> bool:
         """Asks whether a value is made of what a node makes."""
-        seen: set[int] = set()
-        waiting = [value]
-        while waiting:
-            i = waiting.pop()
-            maker = self.view.made_by(i)
-            if maker is node:
-                return True
-            if maker is not None and i not in seen:
-                seen.add(i)
-                waiting += [j for j in maker.inputs if isinstance(j, int)]
-        return False
+        nodes = self.view.graph.nodes
+        return any(nodes[n] is node for n in positions_behind([value], self.view.maker, nodes))
 
     # -- writing ---------------------------------------------------------------------------------------
     def _write_head(
-        self,
-        whole: Op,
-        backward: Node,
-        forward: Node,
-        x: _Matrix,
-        w: _Matrix,
-        grads: tuple[Node, Node, Sequence[Node]],
-        logits: TensorSpec,
+        self, whole: Op, backward: Node, forward: Node, x: _Matrix, w: _Matrix, grads: _Gradients, logits: TensorSpec
     ) -> tuple[list[Node], list[Node]]:
         """Returns the nodes in the place of the head, and the casts of dw to the type of its sum, which go."""
         dx, dw, _ = grads

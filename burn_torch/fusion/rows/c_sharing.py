@@ -18,12 +18,7 @@ _MOST: Final = 4096
 
 
 def c_kernel_at(
-    text: str,
-    dynamic: str,
-    sizes: tuple[int, ...],
-    layouts: Sequence[Sequence[int] | None] = (),
-    *,
-    strict: bool,
+    text: str, dynamic: str, sizes: tuple[int, ...], layouts: Sequence[Sequence[int] | None] = (), *, strict: bool
 ) -> CKernel | None:
     """The kernel of a body with symbols, at some sizes; None where it has none, or the sizes are not such as it is for.
 

@@ -178,8 +178,7 @@ class Symbolic:
         source = Source("symbols")
         with source.block("def match(v):"):
             source.add(*lines, f"return ({names}) if {' and '.join(tests) or 'True'} else None")
-        match: Callable[..., tuple[int, ...] | None] = source.function("match")
-        return match
+        return source.function("match")
 
 
 def tests_of(scope: Scope) -> list[str]:
@@ -194,8 +193,7 @@ def evaluation(symbols: Iterable[str], texts: Iterable[Size | int | str]) -> Cal
     source = Source("sizes")
     with source.block("def values(symbols):"):
         source.add(f"{names}= symbols" if names else "pass", f"return ({written})")
-    values: Callable[[Sequence[int]], tuple[Any, ...]] = source.function("values")
-    return values
+    return source.function("values")
 
 
 # -- making one ----------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
-from burn_torch.core.spec import TensorSpec
 from burn_torch.core.wording import counted
 from burn_torch.fusion.body.lines import commented
+from burn_torch.fusion.body.loops import Lowered
 from burn_torch.fusion.body.reasons import Unfusible
 from burn_torch.fusion.c.lowering import lowered_for_cpu
 from burn_torch.fusion.planning.faults import known_failure
@@ -27,8 +27,7 @@ from burn_torch.fusion.triton.lowering import lower
 from burn_torch.fusion.triton.products import lower_product
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes import PassReport
-from burn_torch.ops.value import Primitive
-from burn_torch.symbolic.sizes import size_hint
+from burn_torch.graph.view import GraphView
 
 __all__ = ["FusionExplanation", "KernelReport", "SymbolReport", "explain"]
 
@@ -129,10 +128,10 @@ class FusionExplanation:
         return {
             "kernels": [asdict(report) | {"generated": report.generated} for report in self.kernels],
             "boundaries": [asdict(boundary) | {"reason": str(boundary.reason)} for boundary in self.boundaries],
-            "symbols": [asdict(symbol) for symbol in self.symbols],
+            "symbols": [*map(asdict, self.symbols)],
             "guards": list(self.guards),
             "notes": list(self.notes),
-            "passes": [asdict(report) for report in self.passes],
+            "passes": [*map(asdict, self.passes)],
         }
 
     def to_json(self) -> str:
@@ -182,14 +181,14 @@ def explain(plan: Plan, choices: Choices = LIBRARIES) -> FusionExplanation:
     for group in plan.groups:
         groups.setdefault(text_of(group.body), []).append(group)
     reports: list[KernelReport] = []
-    specs = graph.specs()
+    view = GraphView(graph)
     for node in graph.nodes:
         if node.call.is_number or node.call.aliases:
             continue
         if node.call.op in (kernel, product, convolution):
             reports.append(_report_generated(groups[node.call.attrs["body"]].pop(0), node, choices))
         else:
-            reports.append(_of_a_library(node, specs))
+            reports.append(_of_a_library(node, view))
     symbolic = plan.symbolic
     passes = tuple(report for each in plan.passes for report in each)
     if symbolic is None:
@@ -202,21 +201,16 @@ def explain(plan: Plan, choices: Choices = LIBRARIES) -> FusionExplanation:
 def _report_generated(group: Group, node: Node, choices: Choices) -> KernelReport:
     origins = tuple(map(str, group.origins))
     moved = group.bytes_read, group.bytes_written, group.bytes_saved
-    if node.call.op is product:
-        around, by = lower_product(group.body, strict=node.call.attrs["strict"]), tiles_in(node.call.attrs)
-        shown = Tiles(by.x, by.r, by.warps)
-        return KernelReport(around.name, group.rows, origins, *moved, shown, commented(around.source, origins))
     strict = node.call.attrs["strict"]
-    if node.call.op is convolution:
-        direct, each = lower_convolution(group.body, strict=strict), convolution_tiles_in(node.call.attrs)
-        return KernelReport(
-            direct.name,
-            group.rows,
-            origins,
-            *moved,
-            Tiles(each.outs, each.pixels, each.warps),
-            commented(direct.source, origins),
-        )
+    if node.call.op is not kernel:
+        around: Lowered
+        if node.call.op is product:
+            around, by = lower_product(group.body, strict=strict), tiles_in(node.call.attrs)
+            shown = Tiles(by.x, by.r, by.warps)
+        else:
+            around, each = lower_convolution(group.body, strict=strict), convolution_tiles_in(node.call.attrs)
+            shown = Tiles(each.outs, each.pixels, each.warps)
+        return KernelReport(around.name, group.rows, origins, *moved, shown, commented(around.source, origins))
     failure = known_failure(node.call.attrs["body"])
     try:
         lowered = lower(group.body, strict=strict)
@@ -232,10 +226,9 @@ def _report_generated(group: Group, node: Node, choices: Choices) -> KernelRepor
     return KernelReport(lowered.name, group.rows, origins, *moved, tiles, source, in_c, chooser, failure)
 
 
-def _of_a_library(node: Node, specs: dict[int, Primitive]) -> KernelReport:
+def _of_a_library(node: Node, view: GraphView) -> KernelReport:
     def size(ids: Sequence[object]) -> int:
-        sizes = [specs.get(i) for i in dict.fromkeys(ids) if isinstance(i, int)]
-        return sum(size_hint(spec.numel) * spec.dtype.itemsize for spec in sizes if isinstance(spec, TensorSpec))
+        return sum(view.bytes_of(i) for i in dict.fromkeys(ids) if isinstance(i, int))
 
     name = node.call.op.name
     origins = () if node.origin is None else (str(node.origin),)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Final, final
+from typing import Final, Unpack, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.dialect import title_of
-from burn_torch.fusion.body.loops import Argument, Lowered, Text, tensor
-from burn_torch.fusion.body.needs import MOST_TENSORS
+from burn_torch.fusion.body.loops import Argument, Lowered, Text, packed_strides, tensor
+from burn_torch.fusion.body.needs import MOST_TENSORS, Terms
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.body.steps import Place
 from burn_torch.fusion.triton.dialect import Triton, decorator, header
@@ -106,20 +106,14 @@ def _sizes(call: Call) -> Convolution | None:
 
 
 # -- lowering ------------------------------------------------------------------------------------------
-def lower_convolution(
-    body: Graph,
-    *,
-    strict: bool = False,
-    layouts: Sequence[tuple[int, ...] | None] | None = None,
-    held: bool = False,
-) -> ConvolutionKernel:
+def lower_convolution(body: Graph, *, held: bool = False, **terms: Unpack[Terms]) -> ConvolutionKernel:
     """The kernel of a body with one convolution; arguments as of `lowering.lower`.  Raises: Unfusible."""
     node, size = convolution_in(body)
     for other in body.nodes:
         require_elementwise(other, node)
     operands = [i for i in node.inputs if i is not None]
     result = tensor(node.call.result)
-    ending = PartNeeds(body, (result.numel,), strict=strict, layouts=layouts)
+    ending = PartNeeds(body, (result.numel,), **terms)
     if any(not isinstance(i, int) or i not in ending.position for i in operands):
         raise Unfusible(Reason.UNSUPPORTED, "work on what a convolution reads")
     sums = ending.decide_ending(node, ending.x)
@@ -127,8 +121,7 @@ def lower_convolution(
     if tensors > MOST_TENSORS:
         raise Unfusible(Reason.LIMIT, f"{tensors} tensors")
     read = [ending.position[i] for i in operands if isinstance(i, int)]
-    layout = None if layouts is None else layouts[read[0]]
-    strides = layout or _row_major(size.sizes[:4])
+    strides = (None if ending.layouts is None else ending.layouts[read[0]]) or packed_strides(size.sizes[:4])
 
     def write() -> tuple[str, list[Argument], tuple[()]]:
         dialect = Triton(ending, held=held)
@@ -139,13 +132,6 @@ def lower_convolution(
     batch, channels, rows, cols = result.shape
     inputs = (*read, *ending.inputs)
     return ConvolutionKernel(Text(write), inputs, ending.results, size, batch * rows * cols, channels, size.sizes[-1])
-
-
-def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    steps = [1]
-    for size in reversed(shape[1:]):
-        steps.append(steps[-1] * size)
-    return tuple(reversed(steps))
 
 
 # -- source --------------------------------------------------------------------------------------------

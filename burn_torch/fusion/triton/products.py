@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any, Final, final
+from typing import Final, Unpack, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
@@ -22,7 +22,7 @@ from burn_torch.fusion.body import steps
 from burn_torch.fusion.body.dialect import title_of
 from burn_torch.fusion.body.index import Index, constant, flat_index, split_index
 from burn_torch.fusion.body.loops import Argument, Domain, Lowered, Text, tensor
-from burn_torch.fusion.body.needs import MOST_TENSORS
+from burn_torch.fusion.body.needs import MOST_TENSORS, Terms
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.body.steps import Place, Value, Words
 from burn_torch.fusion.body.tiles import TileNeeds
@@ -120,21 +120,13 @@ def _sizes(call: Call) -> Product | None:
 
 
 # -- lowering ------------------------------------------------------------------------------------------
-def lower_product(
-    body: Graph,
-    *,
-    strict: bool = False,
-    layouts: Sequence[tuple[int, ...] | None] | None = None,
-    held: bool = False,
-) -> ProductKernel:
+def lower_product(body: Graph, *, held: bool = False, **terms: Unpack[Terms]) -> ProductKernel:
     """The kernel of a body with one product; arguments as of `lowering.lower`.  Raises: Unfusible, with the reason."""
     node, product = product_in(body)
     for other in body.nodes:
         require_elementwise(other, node)
     rows, cols, inner = product.rows, product.cols, product.inner
-    options: dict[str, Any] = {"strict": strict, "layouts": layouts}
-    left, right = (PartNeeds(body, sides, **options) for sides in ((rows, inner), (inner, cols)))
-    ending = PartNeeds(body, (rows, cols), **options)
+    left, right, ending = (PartNeeds(body, sides, **terms) for sides in ((rows, inner), (inner, cols), (rows, cols)))
     answers = (
         left.decide_operand(node.read(0), lambda shape: (*split_index(left.x, shape[:-1]), left.r)),
         right.decide_operand(node.read(1), lambda shape: (*(constant(0) for _ in shape[:-2]), right.x, right.r)),
@@ -171,10 +163,10 @@ def require_elementwise(node: Node, product: Node) -> None:
 class PartNeeds(TileNeeds):
     """The steps of a function of a kernel, over elements, or over rows and columns of a tile that begins anywhere."""
 
-    def __init__(self, body: Graph, shape: tuple[int, ...], **options: Any) -> None:
+    def __init__(self, body: Graph, shape: tuple[int, ...], **terms: Unpack[Terms]) -> None:
         rows, *cols = shape
         domain = Domain((rows,), tuple(cols), shape, (1,)) if cols else Domain((rows,), None, shape)
-        super().__init__(body, domain, Triton, **options)
+        super().__init__(body, domain, Triton, **terms)
 
     def words_of(self, flat: Index) -> tuple[Words, Index]:
         """Each word by itself, since a tile may begin in the midst of a block."""

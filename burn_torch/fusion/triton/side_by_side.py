@@ -22,8 +22,8 @@ from burn_torch.fusion.body.loops import Argument, Domain, Kernel, Text
 from burn_torch.fusion.body.reasons import Reason, Unfusible
 from burn_torch.fusion.triton.configs import tiles_of
 from burn_torch.fusion.triton.dialect import decorator
-from burn_torch.graph.ir import Graph, Node
-from burn_torch.graph.view import GraphView
+from burn_torch.graph.ir import Graph
+from burn_torch.graph.view import GraphView, positions_behind
 
 __all__ = ["components", "lower_beside"]
 
@@ -90,15 +90,7 @@ def lower_beside(
 
 def _part(body: Graph, wanted: Sequence[int], layouts: Any, lower: Lower) -> _Part:
     outputs = [body.outputs[position] for position in wanted]
-    maker = GraphView(body).maker
-    members: set[int] = set()
-    waiting = [maker[i] for i in outputs if i is not None]
-    while waiting:
-        n = waiting.pop()
-        if n not in members:
-            members.add(n)
-            waiting += [maker[i] for i in body.nodes[n].inputs if isinstance(i, int) and i in maker]
-    nodes: list[Node] = [body.nodes[n] for n in sorted(members)]
+    nodes = [body.nodes[n] for n in sorted(positions_behind(outputs, GraphView(body).maker, body.nodes))]
     read = {i for node in nodes for i in node.inputs}
     positions = tuple(position for position, (i, _) in enumerate(body.inputs) if i in read)
     graph = Graph([body.inputs[position] for position in positions], nodes, outputs).dense()

@@ -19,6 +19,7 @@ from burn_torch.ops.updates import sign_of_mean
 from burn_torch.ops.value import Primitive
 
 Tensors = Sequence[torch.Tensor]
+Known = Sequence[Primitive]
 
 
 def _groups(xs: Tensors, kinds: int) -> list[list[torch.Tensor]]:
@@ -35,14 +36,7 @@ def _slot(call: Call) -> DType:
 
 
 def writing(
-    call: Call,
-    known: Sequence[Primitive],
-    groups: int,
-    dtypes: Sequence[DType],
-    pack: Candidate,
-    step: Any,
-    *,
-    narrow: bool = False,
+    call: Call, known: Known, groups: int, dtypes: Sequence[DType], pack: Candidate, step: Any, *, narrow: bool = False
 ) -> DeviceForm:
     """A form that writes: `step(slots, groups of tensors)`; the gradients are group 1, all others are written over.
 
@@ -69,7 +63,7 @@ def writing(
 
 
 # -- stochastic gradient descent ------------------------------------------------------------------------------
-def _sgd(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
+def _sgd(call: Call, known: Known) -> DeviceForm | None:
     if known[0] is not RUN_TIME or known[1] is RUN_TIME:
         return None
     penalty, slot = known[1], _slot(call)
@@ -95,7 +89,7 @@ def _fusable(call: Call) -> bool:
     return len(types) == 1 and DType.F64 not in types
 
 
-def _momentum(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
+def _momentum(call: Call, known: Known) -> DeviceForm | None:
     lr, penalty, momentum, share = known[:4]
     if RUN_TIME in (penalty, momentum):
         return None
@@ -118,7 +112,7 @@ def _momentum(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
 
 
 # -- Lion ---------------------------------------------------------------------------------------------------------
-def _lion(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
+def _lion(call: Call, known: Known) -> DeviceForm | None:
     _, beta_1, beta_2, decay = known[:4]
     if known[0] is not RUN_TIME or RUN_TIME in (beta_1, beta_2, decay) or len(_types(call)) > 1:
         return None
@@ -136,7 +130,7 @@ def _lion(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
 
 
 # -- Adam ---------------------------------------------------------------------------------------------------------
-def _adam(call: Call, known: Sequence[Primitive]) -> DeviceForm | None:
+def _adam(call: Call, known: Known) -> DeviceForm | None:
     lr, beta_1, beta_2, epsilon, penalty, decay, time = known[:7]
     if RUN_TIME in (beta_1, beta_2, epsilon, penalty, decay):
         return None

@@ -9,7 +9,7 @@ import torch
 
 from burn_torch.backend.libtorch.forms.numbers import DeviceForm
 from burn_torch.backend.libtorch.generated.kernel_files import module_of
-from burn_torch.backend.libtorch.generated.kernel_variants import launched_with
+from burn_torch.backend.libtorch.generated.quick_launch import launched_with
 from burn_torch.backend.libtorch.generated.triton_kernels import generates, has_failed, in_device_form
 from burn_torch.fusion.body.kernel_proof import reached
 from burn_torch.fusion.body.lines import known_lines

@@ -10,7 +10,6 @@ import ctypes
 import functools
 import subprocess
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,12 +20,12 @@ import torch
 from burn_torch.backend.libtorch.generated.c_libraries import CompilerError, build_apart, compiler, loaded
 from burn_torch.backend.libtorch.plain import compile_plain
 from burn_torch.backend.libtorch.programs.program import write_program
-from burn_torch.core.errors import explain
-from burn_torch.core.frames import user_level
+from burn_torch.core.frames import warn_user
 from burn_torch.core.source import Source
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.kernel_proof import KernelFault, reached
 from burn_torch.fusion.body.lines import known_lines
+from burn_torch.fusion.body.loops import packed_strides
 from burn_torch.fusion.c.lowering import CKernel, lower_to_c, lowered_for_cpu
 from burn_torch.fusion.planning.faults import remember_failure
 from burn_torch.fusion.rows.c_sharing import c_kernel_at
@@ -139,15 +138,12 @@ class CFunction:
             raise fault
         remember_failure(self._symbols[0], fault)
         rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
-        warnings.warn(
-            explain(
-                "a generated C kernel was not built; its operations run one by one",
-                given=f"{rows}: {f'{type(fault).__name__}: ' if ours else ''}{fault}",
-                expected="a C compiler with OpenMP that takes the kernel",
-                mend="the results are right; fuse=False, or another compiler in CC, avoids this",
-            ),
+        warn_user(
             CompilerWarning,
-            stacklevel=user_level(),
+            "a generated C kernel was not built; its operations run one by one",
+            given=f"{rows}: {f'{type(fault).__name__}: ' if ours else ''}{fault}",
+            expected="a C compiler with OpenMP that takes the kernel",
+            mend="the results are right; fuse=False, or another compiler in CC, avoids this",
         )
 
     def _apart(self, kernel: CKernel) -> Future[Path]:
@@ -171,15 +167,12 @@ def _prove(kernel: CKernel, body: Graph, layouts: Sequence[Primitive]) -> None:
 @functools.cache
 def _tell_of_none() -> None:
     """Once in a process."""
-    warnings.warn(
-        explain(
-            "there is no C compiler, so fused operations run one by one on the CPU",
-            given="cc, gcc, clang: none is found that builds with OpenMP",
-            expected="a C compiler that knows -fopenmp",
-            mend="install gcc or clang, name one in CC, or leave fuse=True out",
-        ),
+    warn_user(
         CompilerWarning,
-        stacklevel=user_level(),
+        "there is no C compiler, so fused operations run one by one on the CPU",
+        given="cc, gcc, clang: none is found that builds with OpenMP",
+        expected="a C compiler that knows -fopenmp",
+        mend="install gcc or clang, name one in CC, or leave fuse=True out",
     )
 
 
@@ -210,7 +203,7 @@ def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, in
             lines.append(f"y{n} = empty_like({like})")
         else:
             known[f"type{n}"] = TO_TORCH[spec.dtype]
-            lines.append(f"y{n} = empty({spec.shape}, {_row_major(spec.shape)}, dtype=type{n}, device='cpu')")
+            lines.append(f"y{n} = empty({spec.shape}, {packed_strides(spec.shape)}, dtype=type{n}, device='cpu')")
     known.update((f"number{n}", argument.value) for n, argument in enumerate(kernel.numbers))
     everything = f"({', '.join(names)},)" if names else "()"
     arguments = [
@@ -225,12 +218,4 @@ def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, in
     source = Source(f"call of {kernel.name}", **known)
     with source.block(f"def run({', '.join(names)}):"):
         source.add(*lines)
-    run: _Run = source.function("run")
-    return run
-
-
-def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    steps = [1]
-    for size in reversed(shape[1:]):
-        steps.append(steps[-1] * max(size, 1))
-    return tuple(reversed(steps[: len(shape)]))
+    return source.function("run")

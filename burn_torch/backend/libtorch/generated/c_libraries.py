@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from burn_torch.backend.libtorch.source_file import kernel_folders
+from burn_torch.backend.libtorch.source_file import kernel_folders, prune
 from burn_torch.fusion.body.lines import commented
 
 __all__ = ["CompilerError", "build_apart", "compiler", "loaded"]
@@ -42,9 +42,6 @@ _FLAGS: Final = (
 No product is contracted into a sum: in x * 1.2 - max(x * 1.2) both are one rounded number, and the difference at the
 maximum is 0.  Contracted it is the rounding of the product, and exp of that overflows where x is large.
 """
-
-_KEPT: Final = 500
-"""Libraries kept; the oldest are removed when there are twice as many."""
 
 _DIGEST_BYTES: Final = 16
 
@@ -151,7 +148,9 @@ def _build_at(library: Path, path: str, source_name: str, text: str) -> None:
             file.write(_digest(file.read(), library.name))
         source.replace(folder / source_name)
         output.replace(library)
-    _prune(folder)
+    with suppress(OSError):
+        for old in prune(folder, ".so"):  # a process that has loaded one keeps it
+            old.with_name(f"{old.stem.rpartition('-')[0]}.c").unlink(missing_ok=True)
 
 
 def _digest(content: bytes, name: str) -> bytes:
@@ -165,13 +164,3 @@ def _is_sound(library: Path) -> bool:
     except OSError:
         return False
     return _digest(content[:-_DIGEST_BYTES], library.name) == content[-_DIGEST_BYTES:]
-
-
-def _prune(folder: Path) -> None:
-    """Removes the oldest libraries where there are many; a process that has loaded one keeps it."""
-    files = list(folder.glob("*.so"))
-    if len(files) > 2 * _KEPT:
-        with suppress(OSError):  # another process prunes too
-            for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_KEPT]:
-                old.unlink()
-                old.with_name(f"{old.stem.rpartition('-')[0]}.c").unlink(missing_ok=True)

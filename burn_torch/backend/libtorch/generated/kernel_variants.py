@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 import torch
 
 from burn_torch.backend.libtorch.generated.kernel_files import PREFIX, module_of
-from burn_torch.backend.libtorch.generated.quick_launch import Run, quick_launch
+from burn_torch.backend.libtorch.generated.quick_launch import Run, launched_with, quick_launch
 from burn_torch.backend.libtorch.generated.tuning import Layouts, tunable_of
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
@@ -19,7 +18,7 @@ from burn_torch.fusion.triton.configs import Tiles, tiles_of
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["SLOTS", "Variant", "device_of", "launched_with"]
+__all__ = ["SLOTS", "Variant", "device_of"]
 
 SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
 """Element types of numbers that lie on the device, by the kinds of arguments."""
@@ -80,7 +79,7 @@ class Variant:
         self.settled = settled
         holds = undisturbed(settled, ready.watchers)
         numbers = [isinstance(spec, NumberSpec) for _, spec in self.body.inputs]
-        return quick_launch(self.kernel, self.over, tiles, ready, holds, launched_with, otherwise, numbers=numbers)
+        return quick_launch(self.kernel, self.over, tiles, ready, holds, otherwise, numbers)
 
     def prepare(self, lows: tuple[int, ...], place: str) -> None:
         """Compiles and loads it for addresses with these lowest bits; launches nothing."""
@@ -180,14 +179,6 @@ def device_of(kernel: Kernel) -> torch.device:
 
 def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:
     return torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=device)
-
-
-def launched_with(argument: Argument, inputs: Sequence[object]) -> Any:
-    """The number that a launch passes for an argument."""
-    value = argument.value(inputs)
-    if argument.kind == "f64":
-        return struct.unpack("q", struct.pack("d", float(value)))[0]
-    return float(value) if argument.kind == "f32" else int(value)
 
 
 def _slot(argument: Argument, inputs: Sequence[object], device: torch.device) -> torch.Tensor:

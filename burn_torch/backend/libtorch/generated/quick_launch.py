@@ -21,6 +21,7 @@ call.  They are compared by identity, since 0.0 equals -0.0.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -29,36 +30,28 @@ import torch
 
 from burn_torch.core.source import Source
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.body.loops import Argument, Kernel
+from burn_torch.fusion.body.loops import Argument, Kernel, packed_strides
 from burn_torch.fusion.triton.configs import Tiles
 from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Primitive
 
-__all__ = ["Run", "current_device", "current_stream", "maker", "packed_strides", "quick_launch"]
+__all__ = ["Run", "current_device", "current_stream", "launched_with", "maker", "quick_launch"]
 
 Run = Callable[[Sequence[Primitive]], list[torch.Tensor]]
+Holds = Callable[[], bool]
 
 _ALIGNED: Final = 15
 """Addresses have none of these bits, where Triton compiles for accesses of 16 bytes."""
 
 
 def quick_launch(
-    kernel: Kernel,
-    over: Mapping[int, int],
-    tiles: Tiles,
-    ready: Any,
-    holds: Callable[[], bool],
-    passed: Callable[[Argument, Sequence[Primitive]], object],
-    otherwise: Run,
-    *,
-    numbers: Sequence[bool],
+    kernel: Kernel, over: Mapping[int, int], tiles: Tiles, ready: Any, holds: Holds, otherwise: Run, numbers: list[bool]
 ) -> Run:
     """A function of all inputs of a body that launches its kernel.
 
     over       outputs that are written over inputs, by their positions
     ready      the compiled kernel, as `burn_kernels.prepared` gives it, for inputs without gaps at aligned addresses
     holds      whether the tiles are still those to use, and nobody watches
-    passed     a number as the kernel takes it
     otherwise  what runs where anything is not as expected
     numbers    which inputs are numbers
     """
@@ -86,7 +79,7 @@ def quick_launch(
         arguments.append(f"q{n}.data_ptr()")
     head: list[str] = []
     if kernel.numbers:
-        names |= {f"number{n}": partial(passed, argument) for n, argument in enumerate(kernel.numbers)}
+        names |= {f"number{n}": partial(launched_with, argument) for n, argument in enumerate(kernel.numbers)}
         head, taken = _kept_numbers(len(kernel.numbers), [i for i, is_number in enumerate(numbers) if is_number])
         lines += taken
         arguments += [f"n{n}" for n in range(len(kernel.numbers))]
@@ -98,8 +91,15 @@ def quick_launch(
     source.add(*head)
     with source.block("def launch(inputs):"):
         source.add(*["nonlocal known"] * bool(head), *lines)
-    launch: Run = source.function("launch")
-    return launch
+    return source.function("launch")
+
+
+def launched_with(argument: Argument, inputs: Sequence[object]) -> Any:
+    """The number that a launch passes for an argument."""
+    value = argument.value(inputs)
+    if argument.kind == "f64":
+        return struct.unpack("q", struct.pack("d", float(value)))[0]
+    return float(value) if argument.kind == "f32" else int(value)
 
 
 def _kept_numbers(count: int, at: Sequence[int]) -> tuple[list[str], list[str]]:
@@ -113,16 +113,6 @@ def _kept_numbers(count: int, at: Sequence[int]) -> tuple[list[str], list[str]]:
         *(f"    {n} = number{n[1:]}(inputs)" for n in names),
         f"    known = ({''.join(f'x{i}, ' for i in at)}{', '.join(names)},)",
     ]
-
-
-def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides in elements without gaps, row-major."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def maker(spec: TensorSpec, index: int) -> Callable[[], torch.Tensor]:

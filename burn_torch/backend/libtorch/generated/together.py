@@ -27,8 +27,8 @@ from typing import Any, Final, final
 
 import torch
 
-from burn_torch.backend.libtorch.generated.kernel_variants import device_of, launched_with
-from burn_torch.backend.libtorch.generated.quick_launch import current_device, current_stream, maker
+from burn_torch.backend.libtorch.generated.kernel_variants import device_of
+from burn_torch.backend.libtorch.generated.quick_launch import current_device, current_stream, launched_with, maker
 from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.backend.libtorch.tensors.modes import in_inference
 from burn_torch.core.source import Source
@@ -252,8 +252,7 @@ def _all_settled(kernels: Sequence[FusedKernel]) -> Callable[[], bool]:
     ways = {f"s{n}": way for n, way in enumerate({id(w): w for w in map(_settled_of, kernels)}.values())}
     source = Source("tiles", **ways)
     source.add(f"def settled(): return {' and '.join(f'{name}()' for name in ways)}")
-    settled: Callable[[], bool] = source.function("settled")
-    return settled
+    return source.function("settled")
 
 
 def _settled_of(kernel: FusedKernel) -> Callable[[], bool]:
@@ -314,8 +313,7 @@ def _write_run(
     source.add(f"known = {first}")
     with source.block(f"def run({values}):"):
         source.add("nonlocal known", *lines)
-    run: _Run = source.function("run")
-    return run
+    return source.function("run")
 
 
 def _refill(graph: Graph, nodes: Sequence[_Node]) -> Callable[..., None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +23,7 @@ from burn_torch.backend.libtorch.generated.kernel_variants import SLOTS, Variant
 from burn_torch.backend.libtorch.generated.quick_launch import Run
 from burn_torch.backend.libtorch.generated.tuning import Layouts
 from burn_torch.backend.libtorch.plain import compile_plain
-from burn_torch.core.errors import explain
-from burn_torch.core.frames import user_level
+from burn_torch.core.frames import warn_user
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.kernel_proof import KernelFault, reached
 from burn_torch.fusion.body.lines import known_lines
@@ -53,6 +51,11 @@ __all__ = [
     "kernel_of",
     "prepare_kernels",
 ]
+
+
+_Run = Callable[..., list[torch.Tensor]]
+Slots = Sequence[torch.Tensor]
+"""Numbers that lie on the device."""
 
 
 def generates(place: str) -> bool:
@@ -141,23 +144,17 @@ class HeldKernelFailed(Exception):
         _failed_held.add(self.call)
         remember_failure(self.call.attrs["body"], self.fault)
         rows = ", ".join(node.call.op.name for node in body_of(*_attrs(self.call)).nodes[:8])
-        warnings.warn(
-            explain(
-                "a generated kernel of a recorded program failed; the program is planned without it",
-                given=f"{rows}: {type(self.fault).__name__}: {self.fault}",
-                expected="a kernel that compiles and runs",
-                mend="the results are right; please report it with the text of explain()",
-            ),
+        warn_user(
             FusionWarning,
-            stacklevel=user_level(),
+            "a generated kernel of a recorded program failed; the program is planned without it",
+            given=f"{rows}: {type(self.fault).__name__}: {self.fault}",
+            expected="a kernel that compiles and runs",
+            mend="the results are right; please report it with the text of explain()",
         )
 
 
 def in_device_form(
-    call: Call,
-    known: Sequence[Primitive],
-    numbers: Sequence[Argument],
-    run: Callable[[Sequence[Primitive], Sequence[torch.Tensor]], Any],
+    call: Call, known: Sequence[Primitive], numbers: Sequence[Argument], run: Callable[[Any, Slots], Any]
 ) -> DeviceForm:
     """A generated kernel with numbers on the device: `run` takes the inputs, and where these arguments of it lie.
 
@@ -186,9 +183,6 @@ def in_device_form(
             raise HeldKernelFailed(call, fault) from fault
 
     return DeviceForm(tuple(SLOTS[argument.kind] for argument in numbers), pack, compute)
-
-
-_Run = Callable[..., list[torch.Tensor]]
 
 
 @final
@@ -229,7 +223,7 @@ class FusedKernel:
         """The same, with these outputs written over these inputs."""
         return FusedKernel(self.body, strict=self.strict, held=self.held, over=over, symbols=self.symbols)
 
-    def run(self, inputs: Sequence[object], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+    def run(self, inputs: Sequence[object], slots: Slots | None) -> list[torch.Tensor]:
         """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments.
 
         A kernel that does not compile or run is told of, and its operations run one by one from then on; with `slots`,
@@ -261,15 +255,12 @@ class FusedKernel:
         if is_verifying():
             raise fault
         remember_failure(self._text(), fault)
-        warnings.warn(
-            explain(
-                "a generated kernel failed; its operations run one by one from now on",
-                given=f"{self._describe_kernel(len(inputs))}: {type(fault).__name__}: {fault}",
-                expected="a kernel that compiles and runs",
-                mend="the results are right; please report it with this file",
-            ),
+        warn_user(
             FusionWarning,
-            stacklevel=user_level(),
+            "a generated kernel failed; its operations run one by one from now on",
+            given=f"{self._describe_kernel(len(inputs))}: {type(fault).__name__}: {fault}",
+            expected="a kernel that compiles and runs",
+            mend="the results are right; please report it with this file",
         )
         return outputs, run
 
@@ -295,7 +286,7 @@ class FusedKernel:
         """The lines that it comes from."""
         return known_lines(self._text())
 
-    def _launch_variant(self, inputs: Sequence[object], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+    def _launch_variant(self, inputs: Sequence[object], slots: Slots | None) -> list[torch.Tensor]:
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         variant = self.variant(layouts)
         outputs = variant.run(inputs, slots)

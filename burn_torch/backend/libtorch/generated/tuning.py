@@ -28,17 +28,14 @@ __all__ = ["Layouts", "in_double", "last_tiles", "tunable_of"]
 Layouts = Sequence[tuple[int, ...] | None]
 """Strides of the inputs of a body, None for those without gaps and for numbers."""
 
+Launch = Callable[..., list[torch.Tensor]]
+
 _UNITS: Final = 64.0
 """The units of the largest result by which a kernel may be off; its functions are up to 4 units off themselves."""
 
 
 def tunable_of(
-    body: Graph,
-    kernel: Kernel,
-    module: str,
-    layouts: Layouts,
-    over: Mapping[int, int],
-    launch: Callable[..., list[torch.Tensor]],
+    body: Graph, kernel: Kernel, module: str, layouts: Layouts, over: Mapping[int, int], launch: Launch
 ) -> Any:
     """The tunable of a kernel.
 
@@ -95,14 +92,7 @@ def last_tiles(name: str) -> tuple[Tiles, str] | None:
 
 
 # -- trials ------------------------------------------------------------------------------------------
-def _trial(
-    body: Graph,
-    kernel: Kernel,
-    layouts: Layouts,
-    over: Mapping[int, int],
-    launch: Callable[..., list[torch.Tensor]],
-    draw: object,
-) -> Any:
+def _trial(body: Graph, kernel: Kernel, layouts: Layouts, over: Mapping[int, int], launch: Launch, draw: object) -> Any:
     from burn_kernels.autotune.trial import Trial
 
     drawn = tuple(_draw_input(spec, layout, draw) for (_, spec), layout in zip(body.inputs, layouts, strict=True))

@@ -21,16 +21,17 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 import torch
 
+from burn_torch.backend.capabilities import Overwriting
 from burn_torch.backend.libtorch.generated.triton_kernels import HeldKernelFailed
 from burn_torch.backend.libtorch.recorded.device import Arena, CudaArena
 from burn_torch.backend.libtorch.recorded.faults import cannot_record, is_lost, lost
-from burn_torch.backend.libtorch.recorded.recording import Compile, Recorded, Unrecorded, Whole, place_of
+from burn_torch.backend.libtorch.recorded.recording import Buffers, Compile, Recorded, Unrecorded, Whole, place_of
 from burn_torch.backend.libtorch.recorded.segments import Segmentation, Split, divide, table_call
 from burn_torch.backend.libtorch.tensors.modes import in_autocast, in_inference, outside
 from burn_torch.core.errors import DeviceError
@@ -69,7 +70,7 @@ def capture(
     hold: Collection[int] = (),
     compile: Compile,
     arena: Arena | None = None,
-    before_overwriting: Callable[[Sequence[torch.Tensor]], None] = lambda buffers: None,
+    before_overwriting: Overwriting = lambda buffers: None,
 ) -> CapturedProgram:
     """A program that records itself as CUDA graphs at its first call.
 
@@ -105,14 +106,9 @@ class CapturedProgram:
     """A graph recorded for replay; see the module.  Calls of several threads run one after the other."""
 
     def __init__(
-        self,
-        graph: Graph,
-        donate: Collection[int],
-        hold: Collection[int],
-        arena: Arena,
-        compile: Compile,
-        before_overwriting: Callable[[Sequence[torch.Tensor]], None],
-    ) -> None:
+        self, graph: Graph, donate: Collection[int], hold: Collection[int], arena: Arena, compile: Compile,
+        before_overwriting: Overwriting,
+    ) -> None:  # fmt: skip
         self.graph: Final = graph
         self.arena: Final = arena
         tensors = [i for i, (_, spec) in enumerate(graph.inputs) if isinstance(spec, TensorSpec)]
@@ -239,10 +235,10 @@ class CapturedProgram:
         self._recorded.free()
         return self._record(inputs, buffers)
 
-    def _record(self, inputs: Sequence[object], buffers: dict[int, torch.Tensor] | None = None) -> Recorded:
+    def _record(self, inputs: Sequence[object], buffers: Buffers | None = None) -> Recorded:
         """Records; where a node cannot be, splits there and starts again."""
         while True:
-            recorded = Recorded(self._whole, self._segmentation, inputs, self._held, buffers)
+            recorded = Recorded(self._whole, self._segmentation, inputs, self._held, buffers or {})
             try:
                 recorded.record(inputs)
             except HeldKernelFailed as failed:

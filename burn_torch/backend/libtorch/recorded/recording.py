@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.capabilities import Overwriting
 from burn_torch.backend.libtorch.generated.triton_kernels import prepare_kernels
 from burn_torch.backend.libtorch.recorded.device import Arena, Recording
 from burn_torch.backend.libtorch.recorded.numbers import NumberBlock
@@ -23,9 +24,12 @@ from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Primitive
 
-__all__ = ["Compile", "Recorded", "Unrecorded", "Whole", "place_of"]
+__all__ = ["Buffers", "Compile", "Recorded", "Unrecorded", "Whole", "place_of"]
 
 _WARM_UPS: Final = 3
+
+Buffers = Mapping[int, torch.Tensor]
+"""Memory of donated inputs, by position."""
 
 Compile = Callable[[Graph, Collection[int]], Callable[..., Sequence[Primitive]]]
 
@@ -37,7 +41,7 @@ class Whole:
     graph: Graph
     arena: Arena
     compile: Compile
-    before_overwriting: Callable[[Sequence[torch.Tensor]], None]
+    before_overwriting: Overwriting
     donated: Sequence[int]
     numbers: Sequence[int]
 
@@ -55,12 +59,7 @@ class Recorded:
     """One recording of a program: static memory, recorded segments, and the order in which a call runs them."""
 
     def __init__(
-        self,
-        whole: Whole,
-        plan: Segmentation,
-        inputs: Sequence[Primitive],
-        held: Sequence[int],
-        buffers: dict[int, torch.Tensor] | None,
+        self, whole: Whole, plan: Segmentation, inputs: Sequence[Primitive], held: Sequence[int], buffers: Buffers
     ) -> None:
         self.arena: Final = whole.arena
         self.plan: Final = plan
@@ -77,10 +76,10 @@ class Recorded:
         self._saved: set[int] = set()
         """Results that lie in the state, copied out before it is written after the last segment."""
         self._steps: list[Callable[[dict[int, Primitive], dict[int, Primitive]], None]] = []
-        self._place_inputs(inputs, buffers or {})
+        self._place_inputs(inputs, buffers)
 
     # -- static memory --------------------------------------------------------------------------------------
-    def _place_inputs(self, inputs: Sequence[Primitive], buffers: dict[int, torch.Tensor]) -> None:
+    def _place_inputs(self, inputs: Sequence[Primitive], buffers: Buffers) -> None:
         """Gives each tensor input that a recording reads, and each donated one, an address that stays."""
         read = {i for segment in self.plan.segments if segment.captured for i in segment.reads}
         self.state: dict[int, torch.Tensor] = {}

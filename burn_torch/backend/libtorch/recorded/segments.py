@@ -83,16 +83,12 @@ class Segmentation:
     splits: tuple[Split, ...]
 
 
+Refused = Collection[tuple[Call, str]]
 Form = Callable[[Call, Sequence[Primitive]], DeviceForm | None]
 
 
 def divide(
-    graph: Graph,
-    place: str,
-    donate: Collection[int] = (),
-    *,
-    refused: Collection[tuple[Call, str]] = (),
-    form: Form = device_form,
+    graph: Graph, place: str, donate: Collection[int] = (), *, refused: Refused = (), form: Form = device_form
 ) -> Segmentation:
     """Divides a graph for recording on `place`.
 
