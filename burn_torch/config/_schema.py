@@ -275,6 +275,12 @@ def info_of(cls: type[object]) -> ClassInfo:
     return info
 
 
+def name_variants(enum: type[object]) -> None:
+    """Puts each variant on its enum under its tag: the class if it has fields, else its one value."""
+    for tag, variant in info_of(enum).variants.items():
+        setattr(enum, tag, variant if dataclasses.fields(variant) else variant())
+
+
 def schema_of(cls: type[object]) -> Schema:
     """The fields of a Config class, compiled once.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from burn_torch import ops
 from burn_torch.config import Config
+from burn_torch.config._schema import name_variants
 from burn_torch.core import ambient
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
@@ -21,6 +22,10 @@ from burn_torch.module.param import Param, ParamId
 from burn_torch.tensor import Device, Tensor
 
 __all__ = ["Initializer"]
+
+Fan: TypeAlias = int | None
+Draw: TypeAlias = tuple[object, tuple[float, ...]]
+"""A row that makes elements, and its parameters."""
 
 
 class Initializer(Config, enum=True):
@@ -72,7 +77,7 @@ class Initializer(Config, enum=True):
         return Param.uninitialized(ParamId.new(), make, device, True, sizes, DType.F32)
 
     @abstractmethod
-    def _row_and_numbers(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         """The row that makes the elements, and its parameters."""
 
     def _make(self, row: object, numbers: tuple[object, ...], shape: Shape, device: Device) -> Tensor:
@@ -99,27 +104,21 @@ class Constant(Initializer):
 
     value: float
 
-    def _row_and_numbers(
-        self, shape: Shape, fan_in: int | None, fan_out: int | None
-    ) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         return ops.full, (self.value,)
 
 
 class Ones(Initializer):
     """Every element is 1."""
 
-    def _row_and_numbers(
-        self, shape: Shape, fan_in: int | None, fan_out: int | None
-    ) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         return ops.full, (1.0,)
 
 
 class Zeros(Initializer):
     """Every element is 0."""
 
-    def _row_and_numbers(
-        self, shape: Shape, fan_in: int | None, fan_out: int | None
-    ) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         return ops.full, (0.0,)
 
 
@@ -138,9 +137,7 @@ class Uniform(Initializer):
                 mend="name the lower end first, or take Initializer.Constant(value)",
             )
 
-    def _row_and_numbers(
-        self, shape: Shape, fan_in: int | None, fan_out: int | None
-    ) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         return ops.uniform, (self.min, self.max)
 
 
@@ -159,13 +156,11 @@ class Normal(Initializer):
                 mend="take its absolute value",
             )
 
-    def _row_and_numbers(
-        self, shape: Shape, fan_in: int | None, fan_out: int | None
-    ) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         return ops.normal, (self.mean, self.std)
 
 
-def _evenly(bound: float) -> tuple[object, tuple[float, ...]]:
+def _evenly(bound: float) -> Draw:
     return (ops.uniform, (-bound, bound)) if bound else (ops.full, (0.0,))
 
 
@@ -179,9 +174,7 @@ class KaimingUniform(Initializer):
     gain: float
     fan_out_only: bool
 
-    def _row_and_numbers(
-        self, shape: Shape, fan_in: int | None, fan_out: int | None
-    ) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         fan = self._fan("fan_out", fan_out) if self.fan_out_only else self._fan("fan_in", fan_in)
         return _evenly(abs(self.gain) * math.sqrt(3.0 / fan))
 
@@ -195,9 +188,7 @@ class KaimingNormal(Initializer):
     gain: float
     fan_out_only: bool
 
-    def _row_and_numbers(
-        self, shape: Shape, fan_in: int | None, fan_out: int | None
-    ) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         fan = self._fan("fan_out", fan_out) if self.fan_out_only else self._fan("fan_in", fan_in)
         return ops.normal, (0.0, abs(self.gain) / math.sqrt(fan))
 
@@ -210,9 +201,7 @@ class XavierUniform(Initializer):
 
     gain: float
 
-    def _row_and_numbers(
-        self, shape: Shape, fan_in: int | None, fan_out: int | None
-    ) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         fans = self._fan("fan_in", fan_in) + self._fan("fan_out", fan_out)
         return _evenly(abs(self.gain) * math.sqrt(6.0 / fans))
 
@@ -225,9 +214,7 @@ class XavierNormal(Initializer):
 
     gain: float
 
-    def _row_and_numbers(
-        self, shape: Shape, fan_in: int | None, fan_out: int | None
-    ) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         fans = self._fan("fan_in", fan_in) + self._fan("fan_out", fan_out)
         return ops.normal, (0.0, abs(self.gain) * math.sqrt(2.0 / fans))
 
@@ -243,9 +230,7 @@ class Orthogonal(Initializer):
 
     gain: float
 
-    def _row_and_numbers(
-        self, shape: Shape, fan_in: int | None, fan_out: int | None
-    ) -> tuple[object, tuple[float, ...]]:
+    def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         if len(shape) < 2:
             raise ConfigError(
                 f"{self!r} needs a matrix",
@@ -265,13 +250,4 @@ class Orthogonal(Initializer):
         return Tensor.from_data(np.ascontiguousarray(matrix.reshape(shape), dtype=np.float32), device)
 
 
-Initializer.Constant = Constant
-Initializer.Ones = Ones()
-Initializer.Zeros = Zeros()
-Initializer.Uniform = Uniform
-Initializer.Normal = Normal
-Initializer.KaimingUniform = KaimingUniform
-Initializer.KaimingNormal = KaimingNormal
-Initializer.XavierUniform = XavierUniform
-Initializer.XavierNormal = XavierNormal
-Initializer.Orthogonal = Orthogonal
+name_variants(Initializer)

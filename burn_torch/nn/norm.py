@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from burn_torch import ops
 from burn_torch.config import Config, replace
+from burn_torch.config._schema import name_variants
 from burn_torch.core.errors import ShapeError
 from burn_torch.module import Content, Module, Param, RunningState
 from burn_torch.module.initializer import Initializer
@@ -462,9 +463,4 @@ _SIZES: dict[type[Config], str] = {
     RmsNormConfig: "d_model",
 }
 
-NormalizationConfig.Identity = NoNormalization()
-NormalizationConfig.Batch = Batch
-NormalizationConfig.Group = Group
-NormalizationConfig.Instance = Instance
-NormalizationConfig.Layer = Layer
-NormalizationConfig.Rms = Rms
+name_variants(NormalizationConfig)

@@ -131,8 +131,7 @@ def _(x, gamma, beta, eps):
 
 
 def _torch_batch_norm_backward(call: Call) -> Candidate:
-    live, spec = call.attrs["live"], call.specs[1]
-    assert isinstance(spec, TensorSpec)
+    live, spec = call.attrs["live"], call.tensor(1)
     if spec.numel == 0:
         channels = spec.shape[1]
         return lambda g, x, mean, var, gamma, eps: tuple(

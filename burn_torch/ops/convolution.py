@@ -242,9 +242,7 @@ def _padded_size(size: Shape, rest: list[int] | None) -> tuple[Primitive, ...]:
 
 
 def _torch_input_gradient(call: Call) -> Primitive:
-    g, weight = call.specs
-    assert isinstance(g, TensorSpec)
-    assert isinstance(weight, TensorSpec)
+    g, weight = call.tensor(0), call.tensor(1)
     size, stride, padding, dilation, groups = call.attrs.values()
     inner, rest = _split(padding)
     padded, kernel = _padded_size(size, rest), weight.shape[2:]
@@ -348,9 +346,7 @@ def _(h, z, g, weight, *, size, **settings):
 
 
 def _torch_weight_gradient(call: Call) -> Primitive:
-    x, g = call.specs
-    assert isinstance(x, TensorSpec)
-    assert isinstance(g, TensorSpec)
+    x, g = call.tensor(0), call.tensor(1)
     kernel, stride, padding, dilation, groups = call.attrs.values()
     inner, rest = _split(padding)
     shape = (g.shape[1], x.shape[1] // groups, *kernel)

@@ -31,8 +31,7 @@ V = TypeVar("V", bound=Value)
 
 # -- select ---------------------------------------------------------------------------------------------
 def _torch_select(call: Call) -> Candidate:
-    x, dim = call.specs[0], call.attrs["dim"]
-    assert isinstance(x, TensorSpec)
+    x, dim = call.tensor(0), call.attrs["dim"]
     return indexing(call, moving(call, lambda x, indices: torch.index_select(x, dim, indices)), x.shape[dim])
 
 
@@ -106,8 +105,7 @@ def along_axis(indices: Array, dim: int) -> tuple[Primitive, ...]:
 
 
 def _torch_gather(call: Call) -> Candidate:
-    x, dim = call.specs[0], call.attrs["dim"]
-    assert isinstance(x, TensorSpec)
+    x, dim = call.tensor(0), call.attrs["dim"]
     return indexing(call, moving(call, lambda x, indices: torch.gather(x, dim, indices)), x.shape[dim])
 
 
@@ -303,8 +301,7 @@ def selected_by_mask(x: V, mask: V) -> V:
 
 
 def _torch_nonzero(call: Call) -> Candidate:
-    x = call.specs[0]
-    assert isinstance(x, TensorSpec)
+    x = call.tensor(0)
     # torch has no kernel for the wider unsigned types
     return torch.nonzero if x.dtype in NUMERIC | BOOL else lambda x: torch.nonzero(x != 0)
 
@@ -331,8 +328,7 @@ def nonzero(x: TensorSpec) -> None:
 
 # -- one_hot ---------------------------------------------------------------------------------------------------
 def _torch_one_hot(call: Call) -> Candidate:
-    indices, axis, count = call.specs[0], call.attrs["axis"], call.attrs["num_classes"]
-    assert isinstance(indices, TensorSpec)
+    indices, axis, count = call.tensor(0), call.attrs["axis"], call.attrs["num_classes"]
     shape = (*indices.shape[:axis], count, *indices.shape[axis:])
     dtype, device = TO_TORCH[call.attrs["dtype"]], torch.device(indices.place)
 

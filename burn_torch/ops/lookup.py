@@ -19,11 +19,11 @@ aten = torch.ops.aten
 
 
 def _torch_embedding(call: Call) -> Candidate:
-    return indexing(call, torch.embedding, call.specs[0].shape[0])  # type: ignore[union-attr]  # the rule ran
+    return indexing(call, torch.embedding, call.tensor(0).shape[0])
 
 
 def _numpy_embedding(call: Call) -> Candidate:
-    rows = call.specs[0].shape[0]  # type: ignore[union-attr]  # a tensor: the rule ran
+    rows = call.tensor(0).shape[0]
 
     def run(weight: Array, indices: Array) -> Array:
         check_numpy(call, indices, rows)
@@ -136,7 +136,7 @@ def _add_rows(call: Call) -> Candidate:
         indices, g = indices.reshape(-1), g.reshape(-1, x.shape[1])
         return x.index_add_(0, indices, g) if place == "cpu" else x.index_put_((indices,), g, accumulate=True)
 
-    return indexing(call, run, call.specs[0].shape[0], position=2)  # type: ignore[union-attr]  # the rule ran
+    return indexing(call, run, call.tensor(0).shape[0], position=2)
 
 
 def _torch_embedding_onto_backward(call: Call) -> Candidate:

@@ -154,8 +154,8 @@ def _samples(low: float, high: float) -> list[Sample]:
 
 # -- negative log likelihood -------------------------------------------------------------------------------
 def _torch_negative_log_likelihood(call: Call) -> Candidate:
-    spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
-    assert isinstance(spec, TensorSpec)
+    spec, pads = call.tensor(0), call.attrs["pad_tokens"]
+    classes = spec.shape[1]
     wide = TO_TORCH[statistics_dtype(spec)]
 
     def run(
@@ -167,7 +167,7 @@ def _torch_negative_log_likelihood(call: Call) -> Candidate:
 
 
 def _numpy_negative_log_likelihood(call: Call) -> Candidate:
-    pads, classes = call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
+    pads, classes = call.attrs["pad_tokens"], call.tensor(0).shape[1]
 
     def run(logs: Array, targets: Array, weight: Array | None, smoothing: float | None) -> Array:
         return _numpy_nll(
@@ -211,8 +211,8 @@ def _(log_probabilities, targets, weight, smoothing, *, pad_tokens):
 
 # -- cross entropy -------------------------------------------------------------------------------------------
 def _torch_cross_entropy(call: Call) -> Candidate:
-    spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
-    assert isinstance(spec, TensorSpec)
+    spec, pads = call.tensor(0), call.attrs["pad_tokens"]
+    classes = spec.shape[1]
     wide = TO_TORCH[statistics_dtype(spec)]
 
     def run(
@@ -283,8 +283,8 @@ def _(logits, targets, weight, smoothing, *, pad_tokens):
 
 
 def _torch_cross_entropy_backward(call: Call) -> Candidate:
-    spec, pads, classes = call.specs[1], call.attrs["pad_tokens"], call.specs[1].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
-    assert isinstance(spec, TensorSpec)
+    spec, pads = call.tensor(1), call.attrs["pad_tokens"]
+    classes = spec.shape[1]
     dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
 
     def run(
@@ -314,7 +314,7 @@ def _torch_cross_entropy_backward(call: Call) -> Candidate:
 
 
 def _numpy_cross_entropy_backward(call: Call) -> Candidate:
-    pads, classes = call.attrs["pad_tokens"], call.specs[1].shape[1]  # type: ignore[union-attr]  # a tensor: the rule ran
+    pads, classes = call.attrs["pad_tokens"], call.tensor(1).shape[1]
 
     def run(g: Array, logits: Array, targets: Array, weight: Array | None, smoothing: float | None) -> Array:
         targets, padded = _without_pads(targets, pads, np.where)

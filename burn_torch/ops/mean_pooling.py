@@ -65,8 +65,7 @@ _AVG_CASES = [
 
 
 def _torch_avg_pool(call: Call) -> Candidate:
-    x = call.specs[0]
-    assert isinstance(x, TensorSpec)
+    x = call.tensor(0)
     kernel, stride, padding, count_include_pad, ceil_mode = call.attrs.values()
 
     def over(axes: Primitive) -> Candidate:
@@ -154,8 +153,7 @@ def _(g, y, x, **settings):
 
 
 def _torch_avg_pool_backward(call: Call) -> Candidate:
-    g = call.specs[0]
-    assert isinstance(g, TensorSpec)
+    g = call.tensor(0)
     size, kernel, stride, padding, count_include_pad, ceil_mode = call.attrs.values()
     dtype = DType.F32 if g.ndim == 5 and g.place == "cpu" and g.dtype is not DType.F64 else g.dtype
 
@@ -255,7 +253,7 @@ def _windows_of_bins(size: Shape, counts: Shape) -> Shape | None:
 
 def _torch_adaptive_avg_pool(call: Call) -> Primitive:
     size = call.attrs["output_size"]
-    kernel = _windows_of_bins(call.specs[0].shape[2:], size)  # type: ignore[union-attr]  # a tensor: the rule ran
+    kernel = _windows_of_bins(call.tensor(0).shape[2:], size)
     if kernel is not None:
         return TorchCode("avg_pool2d({0}, {kernel}, {kernel})", avg_pool2d=_nn.avg_pool2d, kernel=kernel)
     pool = {1: torch.adaptive_avg_pool1d, 2: _nn.adaptive_avg_pool2d, 3: _nn.adaptive_avg_pool3d}
@@ -297,8 +295,7 @@ def _(g, y, x, *, output_size):
 
 
 def _torch_adaptive_avg_pool_backward(call: Call) -> Primitive:
-    g = call.specs[0]
-    assert isinstance(g, TensorSpec)
+    g = call.tensor(0)
     size = call.attrs["size"]
     like = stand_in((*g.shape[:2], *lifted_size(size)), g.dtype, g.place)
     kernel = _windows_of_bins(size, g.shape[2:])

@@ -124,8 +124,7 @@ def in_float32(build: Callable[[Call], Candidate], *, everywhere: bool = False) 
 
     def wrapped(call: Call) -> Candidate:
         run = build(call)
-        first = call.specs[0]
-        assert isinstance(first, TensorSpec)
+        first = call.tensor(0)
         if first.dtype not in HALF or not (everywhere or first.place == "cpu"):
             return run
         dtypes = [None if spec is None else TO_TORCH[spec.dtype] for spec in call.results]

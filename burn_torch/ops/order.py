@@ -108,8 +108,7 @@ def topk_with_indices(x: TensorSpec, *, k: int, dim: int, largest: bool) -> tupl
 
 # -- median ------------------------------------------------------------------------------------------------
 def _torch_median(call: Call) -> Candidate:
-    x, dim = call.specs[0], call.attrs["dim"]
-    assert isinstance(x, TensorSpec)
+    x, dim = call.tensor(0), call.attrs["dim"]
     middle = (x.shape[dim] - 1) // 2
 
     def run(

@@ -26,9 +26,7 @@ def transposed(x: Value) -> Value:
 
 
 def _torch_matmul(call: Call) -> Candidate:
-    x, y = call.specs
-    assert isinstance(x, TensorSpec)
-    assert isinstance(y, TensorSpec)
+    x, y = call.tensor(0), call.tensor(1)
     if x.dtype.is_int and x.place != "cpu":
         return partial(_sum_of_products, dtype=TO_TORCH[x.dtype])
     return torch.mm if x.ndim == y.ndim == 2 and x.dtype.is_float else torch.matmul
@@ -77,8 +75,7 @@ def _(g, y, lhs, rhs):
 
 
 def _torch_linear(call: Call) -> Primitive:
-    x, weight, bias = call.specs
-    assert isinstance(x, TensorSpec)
+    x, weight, bias = call.tensor(0), call.tensor(1), call.specs[2]
     if x.dtype.is_int:
         product = _torch_matmul(matmul.bind((x, weight), {})) if x.ndim > 1 else torch.matmul
         return lambda x, w, b: product(x, w) if b is None else product(x, w) + b
@@ -88,7 +85,7 @@ def _torch_linear(call: Call) -> Primitive:
         return TorchCode("addmm({2}, {0}, {1})", addmm=torch.addmm)
     if bias is None:
         return TorchCode("matmul({0}, {1})", inputs=3, matmul=torch.matmul)
-    shape = (*x.shape[:-1], weight.shape[1])  # type: ignore[union-attr]  # a tensor: the rule ran
+    shape = (*x.shape[:-1], weight.shape[1])
     rows, cols = x.numel // max(x.shape[-1], 1), x.shape[-1]
     flat = "addmm({2}, {0}.reshape({rows}, {cols}), {1}).reshape({*shape})"
     return TorchCode(flat, addmm=torch.addmm, rows=rows, cols=cols, shape=shape)

@@ -341,8 +341,7 @@ def _over_largest(call: Call, of_host: Callable[[Any], Any]) -> Callable[[Any], 
 
 
 def _torch_weights(call: Call) -> Candidate:
-    spec = call.specs[0]
-    assert isinstance(spec, TensorSpec)
+    spec = call.tensor(0)
     if spec.place != "cpu":
         return lambda x: x / x.amax(-1, keepdim=True)
     return _over_largest(call, lambda x: x.detach().to(torch.float64).numpy())

@@ -47,8 +47,7 @@ def count_of(x: TensorSpec, dims: tuple[int, ...]) -> int:
 
 
 def _dims_of(call: Call) -> tuple[TensorSpec, tuple[int, ...]]:
-    spec = call.specs[0]
-    assert isinstance(spec, TensorSpec)
+    spec = call.tensor(0)
     return spec, call.attrs["dims"]
 
 
@@ -150,8 +149,7 @@ def _broadcast(x: TensorSpec, shape: Shape) -> tuple[tuple[int, ...], bool]:
 
 
 def _torch_sum_to(call: Call) -> Primitive:
-    spec, shape = call.specs[0], call.attrs["shape"]
-    assert isinstance(spec, TensorSpec)
+    spec, shape = call.tensor(0), call.attrs["shape"]
     dims, in_front = _broadcast(spec, shape)
     if not dims:
         return torch.clone

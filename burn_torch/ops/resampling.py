@@ -161,8 +161,7 @@ def _wide(dtype: DType) -> torch.dtype:
 
 
 def _torch_interpolate(call: Call) -> Candidate:
-    x = call.specs[0]
-    assert isinstance(x, TensorSpec)
+    x = call.tensor(0)
     output_size, mode, align_corners = call.attrs.values()
     kernel, more = _kernel(_FORWARD, x.shape[2:], output_size, mode, align_corners)
     if kernel is not None:
@@ -191,8 +190,7 @@ def _torch_interpolate(call: Call) -> Candidate:
 
 
 def _torch_interpolate_backward(call: Call) -> Candidate:
-    g = call.specs[0]
-    assert isinstance(g, TensorSpec)
+    g = call.tensor(0)
     size, mode, align_corners = call.attrs.values()
     kernel, more = _kernel(_BACKWARD, size, g.shape[2:], mode, align_corners)
     if kernel is not None:

@@ -28,8 +28,7 @@ def _check_scan(x: TensorSpec, dim: int) -> TensorSpec:
 
 def _torch_scan(scan: Candidate) -> PerCall:
     def build(call: Call) -> Candidate:
-        spec, dim = call.specs[0], call.attrs["dim"]
-        assert isinstance(spec, TensorSpec)
+        spec, dim = call.tensor(0), call.attrs["dim"]
         if spec.dtype.is_float:
             return partial(scan, dim=dim)
         return partial(scan, dim=dim, dtype=TO_TORCH[spec.dtype])  # torch widens integers to int64
@@ -101,8 +100,7 @@ def _sums_behind(g: Value, factors: Value, dim: int) -> Value:
 # -- linear recurrence ---------------------------------------------------------------------------------------
 def _torch_linear_scan(call: Call) -> Candidate:
     """Doubling (Hillis and Steele 1986): after step j each element has taken in the 2^j before it."""
-    a, dim = call.specs[0], call.attrs["dim"]
-    assert isinstance(a, TensorSpec)
+    a, dim = call.tensor(0), call.attrs["dim"]
     count, dtype = a.shape[dim], TO_TORCH[a.dtype]
     # products of many factors leave the range of single precision before the results do; MPS has no double
     wide = torch.float32 if a.place == "mps" else torch.float64

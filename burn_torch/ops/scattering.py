@@ -84,8 +84,7 @@ def _last_positions(indices: torch.Tensor, dim: int, size: int) -> torch.Tensor:
 
 
 def _torch_scatter(call: Call) -> Candidate:
-    x, dim, update = call.specs[0], call.attrs["dim"], call.attrs["update"]
-    assert isinstance(x, TensorSpec)
+    x, dim, update = call.tensor(0), call.attrs["dim"], call.attrs["update"]
     size = x.shape[dim]
     if update in _TORCH_REDUCTION:
         reduction = _TORCH_REDUCTION[update]
@@ -206,8 +205,7 @@ def _other_factors(scale: Value, indices: Value, values: Value, dim: int) -> Val
 
 
 def _torch_last_writer(call: Call) -> Candidate:
-    indices, dim, size = call.specs[0], call.attrs["dim"], call.attrs["size"]
-    assert isinstance(indices, TensorSpec)
+    indices, dim, size = call.tensor(0), call.attrs["dim"], call.attrs["size"]
     count = indices.shape[dim]
     positions = [count if i == dim else 1 for i in range(indices.ndim)]
 
@@ -254,8 +252,7 @@ def last_writer(indices: TensorSpec, *, dim: int, size: int) -> TensorSpec:
 
 
 def _torch_scatter_distinct(call: Call) -> Candidate:
-    values, dim, size = call.specs[1], call.attrs["dim"], call.attrs["size"]
-    assert isinstance(values, TensorSpec)
+    values, dim, size = call.tensor(1), call.attrs["dim"], call.attrs["size"]
     shape = (*values.shape[:dim], size, *values.shape[dim + 1 :])
     return indexing(
         call, lambda i, v: torch.zeros(shape, dtype=v.dtype, device=v.device).scatter_(dim, i, v), size, position=0
@@ -306,8 +303,7 @@ def _(g, y, indices, values, *, dim, size):
 
 # -- select_assign --------------------------------------------------------------------------------------------
 def _torch_select_assign(call: Call) -> Candidate:
-    x, dim, update = call.specs[0], call.attrs["dim"], call.attrs["update"]
-    assert isinstance(x, TensorSpec)
+    x, dim, update = call.tensor(0), call.attrs["dim"], call.attrs["update"]
     size = x.shape[dim]
     if update in _TORCH_REDUCTION:
         reduction = _TORCH_REDUCTION[update]

@@ -147,8 +147,7 @@ def _torch_cast(call: Call) -> Primitive:
 
 
 def _merged_casts(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any] | None:
-    x = inner.specs[0]
-    assert isinstance(x, TensorSpec)
+    x = inner.tensor(0)
     start, between, end = x.dtype, inner.result.dtype, outer.result.dtype
     if start.is_bool or start is between:
         return outer.attrs

@@ -43,8 +43,7 @@ def _torch_expand(call: Call) -> Primitive:
 
 def _merged_reshapes(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any] | None:
     # a reshape that joins axes may copy, and the copy lies in memory as the input does not
-    x = inner.specs[0]
-    assert isinstance(x, TensorSpec)
+    x = inner.tensor(0)
     return outer.attrs if not exact or _only_splits(x.shape, inner.attrs["shape"]) else None
 
 
@@ -67,18 +66,12 @@ def _merged_flips(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any]:
 
 
 # where an element comes from; see `laws.Moves`
-def _input(call: Call) -> TensorSpec:
-    x = call.specs[0]
-    assert isinstance(x, TensorSpec)
-    return x
-
-
 def _reshaped_from(call: Call, output: int, index: Sequence[object]) -> list[Primitive]:
     flat: Primitive = 0
     for i, size in zip(index, call.attrs["shape"], strict=True):
         flat = i + flat * size
     source: list[Primitive] = []
-    for size in reversed(_input(call).shape):
+    for size in reversed(call.tensor(0).shape):
         source.append(flat % max(size, 1))
         flat = flat // max(size, 1)
     return source[::-1]
@@ -90,20 +83,20 @@ def _permuted_from(call: Call, output: int, index: Sequence[object]) -> list[Pri
 
 
 def _expanded_from(call: Call, output: int, index: Sequence[Primitive]) -> list[Primitive]:
-    shape = _input(call).shape
+    shape = call.tensor(0).shape
     aligned = index[len(index) - len(shape) :]
     return [i if size != 1 else i * 0 for i, size in zip(aligned, shape, strict=True)]
 
 
 def _flipped_from(call: Call, output: int, index: Sequence[Primitive]) -> list[Primitive]:
-    shape, axes = _input(call).shape, front_axes(call.attrs["axes"], len(index))
+    shape, axes = call.tensor(0).shape, front_axes(call.attrs["axes"], len(index))
     return [i * -1 + (shape[axis] - 1) if axis in axes else i for axis, i in enumerate(index)]
 
 
 def _rolled_from(call: Call, output: int, index: Sequence[object]) -> list[Primitive]:
     source = list(index)
     for shift, dim in zip(call.attrs["shifts"], call.attrs["dims"], strict=True):
-        size = max(_input(call).shape[dim], 1)
+        size = max(call.tensor(0).shape[dim], 1)
         source[dim] = (source[dim] + (-shift) % size) % size
     return source
 
@@ -308,7 +301,7 @@ def _(g, y, x, *, shifts, dims):
     torch=PerCall(lambda call: lambda x, times=call.attrs["times"]: x.repeat(times)),
     numpy=lambda x, *, times: np.tile(x, times),
     cost="cheap",
-    laws=[Moves(lambda call, output, index: [i % max(n, 1) for i, n in zip(index, _input(call).shape, strict=True)])],
+    laws=[Moves(lambda call, output, index: [i % max(n, 1) for i, n in zip(index, call.tensor(0).shape, strict=True)])],
     samples=[
         sample(uniform(-1, 1, (2, 3)), times=(2, 3)),
         sample(uniform(-1, 1, (2, 1, 3)), times=(1, 4, 1)),

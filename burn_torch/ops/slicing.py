@@ -49,8 +49,7 @@ def _slice_shape(x: TensorSpec, ranges: Ranges) -> Shape:
 
 def _cut(call: Call) -> list[tuple[int, int, int, int]]:
     """(axis, start, end, step) of the axes that are not taken whole."""
-    x = call.specs[0]
-    assert isinstance(x, TensorSpec)
+    x = call.tensor(0)
     return [(i, *r) for i, r in enumerate(call.attrs["ranges"]) if r != (0, x.shape[i], 1)]
 
 
@@ -132,8 +131,7 @@ def _numpy_slice_assign(x: Array, values: Array, *, ranges: tuple[Primitive, ...
 
 def _assigned_parts(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]] | None:
     """The values in their range, x around it; None where the range has steps."""
-    ranges, x = call.attrs["ranges"], call.specs[0]
-    assert isinstance(x, TensorSpec)
+    ranges, x = call.attrs["ranges"], call.tensor(0)
     if any(step != 1 for _, _, step in ranges):
         return None
     return [(1, [(start, end - start) for start, end, _ in ranges]), (0, [(0, size) for size in x.shape])]
@@ -299,8 +297,7 @@ _NUMPY_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge"}
 
 
 def _torch_pad(call: Call) -> Candidate:
-    x, padding, mode = call.specs[0], call.attrs["padding"], call.attrs["mode"]
-    assert isinstance(x, TensorSpec)
+    x, padding, mode = call.tensor(0), call.attrs["padding"], call.attrs["mode"]
     if mode == "constant":
         flat = [count for pair in reversed(padding) for count in pair]
         return lambda x, value: torch.constant_pad_nd(x, flat, value)
@@ -326,8 +323,7 @@ def _numpy_pad(x: Array, value: float, *, padding: tuple[tuple[int, int], ...], 
 
 def _padded_parts(call: Call) -> list[tuple[int, list[tuple[Primitive, Primitive]]]] | None:
     """x, and the number around it; None where elements of x are repeated."""
-    x, y = call.specs[0], call.result
-    assert isinstance(x, TensorSpec)
+    x, y = call.tensor(0), call.result
     assert isinstance(y, TensorSpec)
     if call.attrs["mode"] != "constant":
         return None

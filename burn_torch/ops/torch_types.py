@@ -39,7 +39,7 @@ def moving(call: Call, function: Callable[..., torch.Tensor]) -> Callable[..., t
 
     torch has few kernels for u16, u32 and u64: these are moved as signed integers of the same bits.
     """
-    dtype = call.specs[0].dtype  # type: ignore[union-attr]  # rows that move elements have a tensor first
+    dtype = call.tensor(0).dtype
     signed = _SAME_BITS.get(dtype)
     if signed is None:
         return function

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.config.rules import Rules
 from burn_torch.optim.clipping import GradientClippingConfig
-from burn_torch.optim.optimizer import Optimizer, run_update
+from burn_torch.optim.optimizer import Optimizer, Slots, Tensors, Updated, run_update
 from burn_torch.optim.sgd import WeightDecayConfig
-from burn_torch.tensor import Tensor
 
 __all__ = ["Adam", "AdamConfig", "AdamW", "AdamWConfig"]
 
@@ -70,14 +67,11 @@ class _AdamBase(Optimizer):
         """Means of gradients and of their squares; with amsgrad the largest square too."""
         return ("mean", "square", "largest") if self.amsgrad else ("mean", "square")
 
-    def _update_with(
-        self, lr: object, penalty: float, decay: float, cautious: bool, time: object, params: Sequence[Tensor],
-        grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]],
-    ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:  # fmt: skip
+    def _step_by(
+        self, lr: object, penalty: float, decay: float, time: object, *groups: Tensors, cautious: bool = False
+    ) -> Updated:
         numbers = (lr, self.beta_1, self.beta_2, self.epsilon, penalty, decay, time)
-        new, *states = run_update(
-            ops.adam_update, numbers, params, grads, *slots, amsgrad=self.amsgrad, cautious=cautious
-        )
+        new, *states = run_update(ops.adam_update, numbers, *groups, amsgrad=self.amsgrad, cautious=cautious)
         return new, states
 
 
@@ -89,16 +83,9 @@ class Adam(_AdamBase):
 
     penalty: float
 
-    def update(
-        self,
-        lr: object,
-        time: object,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        slots: Sequence[Sequence[Tensor]],
-    ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
+    def update(self, lr: object, time: object, params: Tensors, grads: Tensors, slots: Slots) -> Updated:
         """See `Optimizer.update`."""
-        return self._update_with(lr, self.penalty, 0.0, False, time, params, grads, slots)
+        return self._step_by(lr, self.penalty, 0.0, time, params, grads, *slots)
 
 
 class AdamW(_AdamBase):
@@ -107,13 +94,6 @@ class AdamW(_AdamBase):
     decay: float
     cautious: bool
 
-    def update(
-        self,
-        lr: object,
-        time: object,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        slots: Sequence[Sequence[Tensor]],
-    ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
+    def update(self, lr: object, time: object, params: Tensors, grads: Tensors, slots: Slots) -> Updated:
         """See `Optimizer.update`."""
-        return self._update_with(lr, 0.0, self.decay, self.cautious, time, params, grads, slots)
+        return self._step_by(lr, 0.0, self.decay, time, params, grads, *slots, cautious=self.cautious)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.config.rules import Rules
 from burn_torch.optim.clipping import GradientClippingConfig
-from burn_torch.optim.optimizer import Optimizer, run_update
-from burn_torch.tensor import Tensor
+from burn_torch.optim.optimizer import Optimizer, Slots, Tensors, Updated, run_update
 
 __all__ = ["Lion", "LionConfig"]
 
@@ -46,14 +43,7 @@ class Lion(Optimizer):
         """One mean of gradients a parameter."""
         return ("mean",)
 
-    def update(
-        self,
-        lr: object,
-        time: object,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        slots: Sequence[Sequence[Tensor]],
-    ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
+    def update(self, lr: object, time: object, params: Tensors, grads: Tensors, slots: Slots) -> Updated:
         """See `Optimizer.update`."""
         numbers = (lr, self.beta_1, self.beta_2, self.decay)
         new, *states = run_update(ops.lion_update, numbers, params, grads, *slots)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.core.checking import checked, checked_after
@@ -23,9 +23,16 @@ from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.gradients import leaf_id
 from burn_torch.tensor.tensor import cut_from, uncut
 
-__all__ = ["Optimizer", "StateGroup", "run_update"]
+__all__ = ["Optimizer", "Slots", "StateGroup", "Tensors", "Updated", "run_update"]
 
 M = TypeVar("M", bound=Module)
+
+Tensors: TypeAlias = Sequence[Tensor]
+"""One tensor for each parameter."""
+Slots: TypeAlias = Sequence[Tensors]
+"""The states of parameters, by their kind."""
+Updated: TypeAlias = tuple[Tensors, Slots]
+"""New parameters and their new states."""
 
 
 class StateGroup(Tree):
@@ -66,14 +73,7 @@ class Optimizer(Tree):
         return ()
 
     @abstractmethod
-    def update(
-        self,
-        lr: object,
-        time: object,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        slots: Sequence[Sequence[Tensor]],
-    ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
+    def update(self, lr: object, time: object, params: Tensors, grads: Tensors, slots: Slots) -> Updated:
         """New parameters and states of tensors of one device, in their `time`-th step (from 1)."""
 
     def new_slots(self, params: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], ...]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.config.rules import Rules
 from burn_torch.optim.clipping import GradientClippingConfig
-from burn_torch.optim.optimizer import Optimizer, run_update
-from burn_torch.tensor import Tensor
+from burn_torch.optim.optimizer import Optimizer, Slots, Tensors, Updated, run_update
 
 __all__ = ["MomentumConfig", "Sgd", "SgdConfig", "SgdWithMomentum", "WeightDecayConfig"]
 
@@ -60,14 +58,7 @@ class Sgd(Optimizer):
 
     penalty: float
 
-    def update(
-        self,
-        lr: object,
-        time: object,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        slots: Sequence[Sequence[Tensor]],
-    ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
+    def update(self, lr: object, time: object, params: Tensors, grads: Tensors, slots: Slots) -> Updated:
         """See `Optimizer.update`."""
         return run_update(ops.sgd_update, (lr, self.penalty), params, grads)[0], ()
 
@@ -88,9 +79,7 @@ class SgdWithMomentum(Optimizer):
         """One velocity a parameter."""
         return ("velocity",)
 
-    def update(
-        self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
-    ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
+    def update(self, lr: Any, time: Any, params: Tensors, grads: Tensors, slots: Slots) -> Updated:
         """See `Optimizer.update`."""
         share = 1.0 - self.dampening * ops.minimum(time - 1, 1)  # no branch on the count: it may be traced
         numbers = (lr, self.penalty, self.momentum, share)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import ClassVar, TypeAlias
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
 
 from burn_torch.config import Config
+from burn_torch.config._schema import name_variants
 from burn_torch.nn.activation.gated import SwiGlu, SwiGluConfig
 from burn_torch.nn.activation.hard import (
     HardShrink,
@@ -90,9 +91,12 @@ class ActivationConfig(Config, enum=True):
     Tanh: ClassVar[ActivationConfig]
     ThresholdedRelu: ClassVar[type[_ThresholdedRelu]]
 
-    @abstractmethod
+    _layer: ClassVar[Callable[[], Activation]]
+
     def init(self, device: Device) -> Activation:
         """The layer, with fresh parameters if it has any."""
+        config: Any = getattr(self, "config", None)
+        return type(self)._layer() if config is None else config.init(device)
 
     def __repr__(self) -> str:
         fields = ", ".join(map(repr, self._values()))
@@ -101,145 +105,84 @@ class ActivationConfig(Config, enum=True):
 
 # -- without settings ---------------------------------------------------------------------------------------
 class _Gelu(ActivationConfig, tag="Gelu"):
-    def init(self, device: Device) -> Gelu:
-        return Gelu()
+    _layer = Gelu
 
 
 class _GeluApproximate(ActivationConfig, tag="GeluApproximate"):
-    def init(self, device: Device) -> Gelu:
-        return Gelu.new_approximate()
+    _layer = Gelu.new_approximate
 
 
 class _HardSwish(ActivationConfig, tag="HardSwish"):
-    def init(self, device: Device) -> HardSwish:
-        return HardSwish()
+    _layer = HardSwish
 
 
 class _Identity(ActivationConfig, tag="Identity"):
-    def init(self, device: Device) -> Identity:
-        return Identity()
+    _layer = Identity
 
 
 class _Relu(ActivationConfig, tag="Relu"):
-    def init(self, device: Device) -> Relu:
-        return Relu()
+    _layer = Relu
 
 
 class _Selu(ActivationConfig, tag="Selu"):
-    def init(self, device: Device) -> Selu:
-        return Selu()
+    _layer = Selu
 
 
 class _Sigmoid(ActivationConfig, tag="Sigmoid"):
-    def init(self, device: Device) -> Sigmoid:
-        return Sigmoid()
+    _layer = Sigmoid
 
 
 class _Softsign(ActivationConfig, tag="Softsign"):
-    def init(self, device: Device) -> Softsign:
-        return Softsign()
+    _layer = Softsign
 
 
 class _Tanh(ActivationConfig, tag="Tanh"):
-    def init(self, device: Device) -> Tanh:
-        return Tanh()
+    _layer = Tanh
 
 
 # -- with settings ----------------------------------------------------------------------------------------
 class _Celu(ActivationConfig, tag="Celu", form="tuple"):
     config: CeluConfig
 
-    def init(self, device: Device) -> Celu:
-        return self.config.init(device)
-
 
 class _Elu(ActivationConfig, tag="Elu", form="tuple"):
     config: EluConfig
-
-    def init(self, device: Device) -> Elu:
-        return self.config.init(device)
 
 
 class _HardShrink(ActivationConfig, tag="HardShrink", form="tuple"):
     config: HardShrinkConfig
 
-    def init(self, device: Device) -> HardShrink:
-        return self.config.init(device)
-
 
 class _HardSigmoid(ActivationConfig, tag="HardSigmoid", form="tuple"):
     config: HardSigmoidConfig
-
-    def init(self, device: Device) -> HardSigmoid:
-        return self.config.init(device)
 
 
 class _LeakyRelu(ActivationConfig, tag="LeakyRelu", form="tuple"):
     config: LeakyReluConfig
 
-    def init(self, device: Device) -> LeakyRelu:
-        return self.config.init(device)
-
 
 class _PRelu(ActivationConfig, tag="PRelu", form="tuple"):
     config: PReluConfig
-
-    def init(self, device: Device) -> PRelu:
-        return self.config.init(device)
 
 
 class _Shrink(ActivationConfig, tag="Shrink", form="tuple"):
     config: ShrinkConfig
 
-    def init(self, device: Device) -> Shrink:
-        return self.config.init(device)
-
 
 class _SoftShrink(ActivationConfig, tag="SoftShrink", form="tuple"):
     config: SoftShrinkConfig
-
-    def init(self, device: Device) -> SoftShrink:
-        return self.config.init(device)
 
 
 class _Softplus(ActivationConfig, tag="Softplus", form="tuple"):
     config: SoftplusConfig
 
-    def init(self, device: Device) -> Softplus:
-        return self.config.init(device)
-
 
 class _SwiGlu(ActivationConfig, tag="SwiGlu", form="tuple"):
     config: SwiGluConfig
-
-    def init(self, device: Device) -> SwiGlu:
-        return self.config.init(device)
 
 
 class _ThresholdedRelu(ActivationConfig, tag="ThresholdedRelu", form="tuple"):
     config: ThresholdedReluConfig
 
-    def init(self, device: Device) -> ThresholdedRelu:
-        return self.config.init(device)
 
-
-ActivationConfig.Celu = _Celu
-ActivationConfig.Elu = _Elu
-ActivationConfig.Gelu = _Gelu()
-ActivationConfig.GeluApproximate = _GeluApproximate()
-ActivationConfig.HardShrink = _HardShrink
-ActivationConfig.HardSigmoid = _HardSigmoid
-ActivationConfig.HardSwish = _HardSwish()
-ActivationConfig.Identity = _Identity()
-ActivationConfig.LeakyRelu = _LeakyRelu
-ActivationConfig.PRelu = _PRelu
-ActivationConfig.Relu = _Relu()
-ActivationConfig.Selu = _Selu()
-ActivationConfig.Shrink = _Shrink
-ActivationConfig.Sigmoid = _Sigmoid()
-ActivationConfig.SoftShrink = _SoftShrink
-ActivationConfig.Softplus = _Softplus
-ActivationConfig.Softsign = _Softsign()
-ActivationConfig.SwiGlu = _SwiGlu
-ActivationConfig.Tanh = _Tanh()
-ActivationConfig.ThresholdedRelu = _ThresholdedRelu
+name_variants(ActivationConfig)
