@@ -22,12 +22,12 @@ from burn_torch.tensor import Device, Tensor
 __all__ = [
     "KAIMING",
     "XAVIER",
+    "InlineLayer",
     "ParameterlessConfig",
     "Rules",
     "drawn_like",
     "fields_of",
     "in_layer",
-    "inline",
     "noting_layer",
     "require_ndim",
 ]
@@ -70,6 +70,18 @@ def _init_of(cls: type[Config], layer: str) -> Callable[..., Any]:
     return init
 
 
+class InlineLayer(Module):
+    """A layer that shows all its fields on one line."""
+
+    def custom_content(self, content: Content) -> Content:
+        """All fields, as they stand."""
+        for name in self.__module_fields__:
+            value = getattr(self, name)
+            shown = value.value if isinstance(value, Enum) else str(value) if isinstance(value, Config) else value
+            content.add(name.rstrip("_"), shown)
+        return content
+
+
 # -- errors -------------------------------------------------------------------------------------------------
 def in_layer(err: BurnTorchError, layer: Module) -> BurnTorchError:
     """The error with a note of the layer it rose in: "in Linear(d_input=3, d_output=4, bias=True)"."""
@@ -108,15 +120,6 @@ def require_ndim(x: Tensor, layer: Module, expected: str) -> None:
 
 
 # -- values -------------------------------------------------------------------------------------------------
-def inline(layer: Module, content: Content) -> Content:
-    """All fields of a layer on one line: what layers without a choice of their own show."""
-    for name in layer.__module_fields__:
-        value = getattr(layer, name)
-        shown = value.value if isinstance(value, Enum) else str(value) if isinstance(value, Config) else value
-        content.add(name.rstrip("_"), shown)
-    return content
-
-
 def fields_of(config: Config) -> dict[str, Any]:
     """The values of a configuration by their names, as they stand."""
     return {name: getattr(config, name) for name in inspect.signature(type(config)).parameters}

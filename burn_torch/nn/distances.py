@@ -8,7 +8,7 @@ from typing import Final
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ShapeError
 from burn_torch.module import Module
-from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_layer
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer
 from burn_torch.tensor import Tensor
 
 __all__ = ["CosineSimilarity", "CosineSimilarityConfig", "PairwiseDistance", "PairwiseDistanceConfig"]
@@ -76,7 +76,7 @@ class CosineSimilarityConfig(ParameterlessConfig["CosineSimilarity"]):
         Rules(self).positive("eps").stop()
 
 
-class CosineSimilarity(Module):
+class CosineSimilarity(InlineLayer):
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along axis `dim`.
 
     Shapes: x1, x2 (*s) -> (*s) without the axis.  Dtypes: any float, both the same; half types are summed in f32.
@@ -91,8 +91,6 @@ class CosineSimilarity(Module):
         """The cosines."""
         _alike(self, x1, x2)
         return cosine(x1, x2, self.dim, self.eps)
-
-    custom_content = inline
 
 
 class PairwiseDistanceConfig(ParameterlessConfig["PairwiseDistance"]):
@@ -109,7 +107,7 @@ class PairwiseDistanceConfig(ParameterlessConfig["PairwiseDistance"]):
         Rules(self).positive("p").at_least(0, "eps").stop()
 
 
-class PairwiseDistance(Module):
+class PairwiseDistance(InlineLayer):
     """(sum of |x1 - x2 + eps|^p)^(1/p) over the last axis; with an infinite p the largest |x1 - x2 + eps|.
 
     Shapes: x1, x2 (*batch, d) -> (*batch,).  Dtypes: any float, both the same; half types are summed in f32.
@@ -125,8 +123,6 @@ class PairwiseDistance(Module):
         """The distances."""
         _alike(self, x1, x2)
         return length(widen(x1) - widen(x2) + self.eps, self.p, -1).squeeze_dim(-1).cast(x1.dtype)
-
-    custom_content = inline
 
 
 def _alike(layer: Module, x1: Tensor, x2: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from burn_torch import ops
 from burn_torch.core.ambient import first_element
 from burn_torch.module import Module, draw
-from burn_torch.nn._layer import ParameterlessConfig, Rules, drawn_like, inline
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, drawn_like
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import apply_one
 
@@ -23,7 +23,7 @@ class DropoutConfig(ParameterlessConfig["Dropout"]):
         Rules(self).fraction("prob").stop()
 
 
-class Dropout(Module):
+class Dropout(InlineLayer):
     """Sets elements to zero with probability `prob` and divides the others by 1 - prob, while training.
 
     It trains on a device with gradients, and is the identity elsewhere (`model.valid()`) and for prob 0.  Its mask
@@ -42,8 +42,6 @@ class Dropout(Module):
             return x
         return apply_one(_dropout, (x, self.prob, *draw(self)), first_element(x.spec.shape))
 
-    custom_content = inline
-
 
 class GaussianNoiseConfig(ParameterlessConfig["GaussianNoise"]):
     """Noise of standard deviation `std`."""
@@ -57,7 +55,7 @@ class GaussianNoiseConfig(ParameterlessConfig["GaussianNoise"]):
             rules.stop()
 
 
-class GaussianNoise(Module):
+class GaussianNoise(InlineLayer):
     """Adds normal noise of standard deviation `std` while training; the identity elsewhere, as Dropout.
 
     Shapes: x (*s) -> (*s).  Dtypes: any float, the same out.
@@ -70,8 +68,6 @@ class GaussianNoise(Module):
         if not x.backend.trains or self.std == 0.0:
             return x
         return x + drawn_like(self, ops.normal, (0.0, self.std), x)
-
-    custom_content = inline
 
 
 class Identity(Module):

@@ -11,7 +11,7 @@ from burn_torch.config._schema import name_variants
 from burn_torch.core.errors import ShapeError
 from burn_torch.module import Content, Module, Param, RunningState
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_layer
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer
 from burn_torch.nn.distances import widen
 from burn_torch.nn.dropout import Identity
 from burn_torch.tensor import Device, Tensor
@@ -349,7 +349,7 @@ class LocalResponseNormConfig(ParameterlessConfig["LocalResponseNorm"]):
         Rules(self).at_least(1, "size").stop()
 
 
-class LocalResponseNorm(Module):
+class LocalResponseNorm(InlineLayer):
     """x / (k + alpha * mean of x^2 over `size` neighbouring channels)^beta, zeros beyond the first and the last.
 
     Shapes: x (batch, channels, *s) -> the same.  Dtypes: any float, the same out.
@@ -382,8 +382,6 @@ class LocalResponseNorm(Module):
         means = ops.avg_pool(padded, **settings, count_include_pad=True, ceil_mode=False)
         y = wide / (ops.reshape(means, shape=x.shape) * self.alpha + self.k) ** self.beta
         return y.cast(x.dtype)  # type: ignore[no-any-return]  # rows are typed loosely
-
-    custom_content = inline
 
 
 # -- the choice -----------------------------------------------------------------------------------------------------

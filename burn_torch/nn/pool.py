@@ -6,8 +6,7 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.module import Module
-from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_layer, require_ndim
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer, require_ndim
 from burn_torch.nn.conv import AXES, as_tuple, extent
 from burn_torch.nn.padding import PaddingConfig1d, PaddingConfig2d
 from burn_torch.tensor import Device, Tensor
@@ -152,7 +151,7 @@ def _check_windows(config: Any, stride: str, *others: str) -> None:
     rules.stop()
 
 
-class MaxPool1d(Module):
+class MaxPool1d(InlineLayer):
     """The largest element of each window; padding never wins.
 
     Shapes: x (batch, channels, length) -> (batch, channels, windows).  Dtypes: any float, the same out.
@@ -170,10 +169,8 @@ class MaxPool1d(Module):
         """The largest elements."""
         return _max_pool(self, x, self.stride)
 
-    custom_content = inline
 
-
-class MaxPool2d(Module):
+class MaxPool2d(InlineLayer):
     """The largest element of each window; padding never wins.
 
     Shapes: x (batch, channels, height, width) -> (batch, channels, *windows).  Dtypes: any float, the same out.
@@ -191,10 +188,8 @@ class MaxPool2d(Module):
         """The largest elements."""
         return _max_pool(self, x, self.strides)
 
-    custom_content = inline
 
-
-class AvgPool1d(Module):
+class AvgPool1d(InlineLayer):
     """The mean of each window.
 
     Shapes: x (batch, channels, length) -> (batch, channels, windows).  Dtypes: any float, the same out.
@@ -212,10 +207,8 @@ class AvgPool1d(Module):
         """The means."""
         return _avg_pool(self, x, self.stride)
 
-    custom_content = inline
 
-
-class AvgPool2d(Module):
+class AvgPool2d(InlineLayer):
     """The mean of each window.
 
     Shapes: x (batch, channels, height, width) -> (batch, channels, *windows).  Dtypes: any float, the same out.
@@ -233,11 +226,9 @@ class AvgPool2d(Module):
         """The means."""
         return _avg_pool(self, x, self.strides)
 
-    custom_content = inline
-
 
 # -- adaptive ---------------------------------------------------------------------------------------------
-class _AdaptiveAvgPool(Module):
+class _AdaptiveAvgPool(InlineLayer):
     output_size: Any
 
     @noting_layer
@@ -246,8 +237,6 @@ class _AdaptiveAvgPool(Module):
         size = as_tuple(self.output_size)
         require_ndim(x, self, AXES[len(size)])
         return apply_one(ops.adaptive_avg_pool, (x,), size)
-
-    custom_content = inline
 
 
 class AdaptiveAvgPool1dConfig(ParameterlessConfig["AdaptiveAvgPool1d"]):

@@ -7,8 +7,7 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.core.errors import ShapeError
-from burn_torch.module import Module
-from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_layer, require_ndim
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer, require_ndim
 from burn_torch.nn.conv import AXES, as_tuple
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import apply_one
@@ -30,7 +29,7 @@ __all__ = [
 ]
 
 
-class _Spatial(Module):
+class _Spatial(InlineLayer):
     def _require_division(self, fits: bool, x: Tensor, expected: str) -> None:
         if not fits:
             raise ShapeError(
@@ -39,8 +38,6 @@ class _Spatial(Module):
                 expected=expected,
                 mend="change the factor, or pad the input",
             )
-
-    custom_content = inline
 
 
 # -- pixels ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import KAIMING, Rules, inline, noting_layer
+from burn_torch.nn._layer import KAIMING, InlineLayer, Rules, noting_layer
 from burn_torch.nn.linear import Linear, LinearConfig, LinearLayout
 from burn_torch.tensor import Device, Tensor, activation
 from burn_torch.tensor.apply import unary
@@ -16,7 +16,7 @@ __all__ = ["GLU", "SwiGlu", "SwiGluConfig"]
 _silu = ops.silu
 
 
-class GLU(Module):
+class GLU(InlineLayer):
     """The first half of an axis times the sigmoid of the second.
 
     Shapes: x (..., 2 n, ...) -> (..., n, ...), the halves along axis `dim`.
@@ -34,8 +34,6 @@ class GLU(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The gated half."""
         return activation.glu(x, self.dim)
-
-    custom_content = inline
 
 
 class SwiGluConfig(Config):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burn_torch import ops
 from burn_torch.module import Module
-from burn_torch.nn._layer import ParameterlessConfig, Rules, inline
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import apply_one, binary, unary
 
@@ -31,7 +31,7 @@ class HardSigmoidConfig(ParameterlessConfig["HardSigmoid"]):
     beta: float = 0.5
 
 
-class HardSigmoid(Module):
+class HardSigmoid(InlineLayer):
     """alpha * x + beta, kept between 0 and 1.
 
     Shapes: x (*s) -> (*s).  PyTorch: torch.nn.Hardsigmoid, whose alpha is 1/6.
@@ -43,8 +43,6 @@ class HardSigmoid(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The sigmoid of three pieces."""
         return apply_one(ops.hard_sigmoid, (x, self.alpha, self.beta))
-
-    custom_content = inline
 
 
 class HardSwish(Module):
@@ -72,7 +70,7 @@ class HardtanhConfig(ParameterlessConfig["Hardtanh"]):
         rules.stop()
 
 
-class Hardtanh(Module):
+class Hardtanh(InlineLayer):
     """x kept between min_val and max_val; the gradient passes at the bounds.
 
     Shapes: x (*s) -> (*s).  PyTorch: torch.nn.Hardtanh, whose gradient at the bounds is 0.
@@ -85,8 +83,6 @@ class Hardtanh(Module):
         """The input between two bounds."""
         return x.clamp(self.min_val, self.max_val)
 
-    custom_content = inline
-
 
 # -- shrinking ----------------------------------------------------------------------------------------------
 class HardShrinkConfig(ParameterlessConfig["HardShrink"]):
@@ -98,7 +94,7 @@ class HardShrinkConfig(ParameterlessConfig["HardShrink"]):
         Rules(self).at_least(0, "lambda_").stop()
 
 
-class HardShrink(Module):
+class HardShrink(InlineLayer):
     """x where |x| > lambda, else 0; the gradient at +-lambda is 0.
 
     Shapes: x (*s) -> (*s).  PyTorch: torch.nn.Hardshrink.
@@ -110,8 +106,6 @@ class HardShrink(Module):
         """The input without what is small."""
         return binary(ops.hard_shrink, x, self.lambda_)
 
-    custom_content = inline
-
 
 class SoftShrinkConfig(ParameterlessConfig["SoftShrink"]):
     """Soft shrinkage.  lambda 0.5: that of PyTorch."""
@@ -122,7 +116,7 @@ class SoftShrinkConfig(ParameterlessConfig["SoftShrink"]):
         Rules(self).at_least(0, "lambda_").stop()
 
 
-class SoftShrink(Module):
+class SoftShrink(InlineLayer):
     """x moved toward 0 by lambda, and 0 where it would pass it; the gradient at +-lambda is 0.
 
     Shapes: x (*s) -> (*s).  PyTorch: torch.nn.Softshrink.
@@ -133,8 +127,6 @@ class SoftShrink(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The input, nearer to 0."""
         return binary(ops.soft_shrink, x, self.lambda_)
-
-    custom_content = inline
 
 
 class ShrinkConfig(ParameterlessConfig["Shrink"]):
@@ -147,7 +139,7 @@ class ShrinkConfig(ParameterlessConfig["Shrink"]):
         Rules(self).at_least(0, "lambda_").stop()
 
 
-class Shrink(Module):
+class Shrink(InlineLayer):
     """x + bias below -lambda, x - bias above lambda, else 0; the gradient at +-lambda is 0.
 
     Shapes: x (*s) -> (*s).  Source: ONNX Shrink.
@@ -159,5 +151,3 @@ class Shrink(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The input without what is small, the rest nearer to 0."""
         return apply_one(ops.shrink, (x, self.lambda_, self.bias))
-
-    custom_content = inline

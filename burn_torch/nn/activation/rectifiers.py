@@ -6,7 +6,7 @@ from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.module import Content, Module, Param
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import ParameterlessConfig, Rules, drawn_like, inline, noting_layer
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, drawn_like, noting_layer
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply_one, binary, unary
 
@@ -63,7 +63,7 @@ class ThresholdConfig(ParameterlessConfig["Threshold"]):
     value: float
 
 
-class Threshold(Module):
+class Threshold(InlineLayer):
     """x where x > threshold, else value; the gradient at the threshold is 0.
 
     Shapes: x (*s) -> (*s).  PyTorch: torch.nn.Threshold.
@@ -76,8 +76,6 @@ class Threshold(Module):
         """Returns what exceeds the threshold; the value elsewhere."""
         return apply_one(ops.threshold, (x, self.threshold, self.value))
 
-    custom_content = inline
-
 
 class ThresholdedReluConfig(ParameterlessConfig["ThresholdedRelu"]):
     """A rectifier with a threshold.  alpha 1: that of ONNX."""
@@ -85,7 +83,7 @@ class ThresholdedReluConfig(ParameterlessConfig["ThresholdedRelu"]):
     alpha: float = 1.0
 
 
-class ThresholdedRelu(Module):
+class ThresholdedRelu(InlineLayer):
     """x where x > alpha, else 0; the gradient at alpha is 0.
 
     Shapes: x (*s) -> (*s).  Source: ONNX ThresholdedRelu.
@@ -97,8 +95,6 @@ class ThresholdedRelu(Module):
         """Returns what exceeds alpha; 0 elsewhere."""
         return binary(ops.thresholded_relu, x, self.alpha)
 
-    custom_content = inline
-
 
 # -- scaled ----------------------------------------------------------------------------------------------
 class LeakyReluConfig(ParameterlessConfig["LeakyRelu"]):
@@ -107,7 +103,7 @@ class LeakyReluConfig(ParameterlessConfig["LeakyRelu"]):
     negative_slope: float = 0.01
 
 
-class LeakyRelu(Module):
+class LeakyRelu(InlineLayer):
     """x above 0, negative_slope * x elsewhere.
 
     Shapes: x (*s) -> (*s).  PyTorch: torch.nn.LeakyReLU.
@@ -119,8 +115,6 @@ class LeakyRelu(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The input, flatter below 0."""
         return binary(_leaky_relu, x, self.negative_slope)
-
-    custom_content = inline
 
 
 class PReluConfig(Config):
@@ -175,7 +169,7 @@ class RReluConfig(ParameterlessConfig["RRelu"]):
         rules.stop()
 
 
-class RRelu(Module):
+class RRelu(InlineLayer):
     """x from 0 on, slope * x below; in training each element draws its slope evenly from [lower, upper).
 
     It trains on a device with gradients.  Elsewhere the slope is the middle, (lower + upper) / 2.
@@ -193,8 +187,6 @@ class RRelu(Module):
             return binary(_leaky_relu, x, (lower + upper) / 2)
         return x.mask_where(x.lower(0.0), x * drawn_like(self, ops.uniform, (lower, upper), x))
 
-    custom_content = inline
-
 
 # -- bent ------------------------------------------------------------------------------------------------
 class EluConfig(ParameterlessConfig["Elu"]):
@@ -203,7 +195,7 @@ class EluConfig(ParameterlessConfig["Elu"]):
     alpha: float = 1.0
 
 
-class Elu(Module):
+class Elu(InlineLayer):
     """x above 0, alpha * (exp(x) - 1) elsewhere.
 
     Shapes: x (*s) -> (*s).  PyTorch: torch.nn.ELU.
@@ -215,8 +207,6 @@ class Elu(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The input, bent toward -alpha below 0."""
         return binary(_elu, x, self.alpha)
-
-    custom_content = inline
 
 
 class CeluConfig(ParameterlessConfig["Celu"]):
@@ -231,7 +221,7 @@ class CeluConfig(ParameterlessConfig["Celu"]):
         rules.stop()
 
 
-class Celu(Module):
+class Celu(InlineLayer):
     """x above 0, alpha * (exp(x / alpha) - 1) elsewhere.
 
     Shapes: x (*s) -> (*s).  PyTorch: torch.nn.CELU.
@@ -243,8 +233,6 @@ class Celu(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The input, bent toward -alpha below 0."""
         return binary(_celu, x, self.alpha)
-
-    custom_content = inline
 
 
 class Selu(Module):

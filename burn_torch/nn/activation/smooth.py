@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burn_torch import ops
 from burn_torch.module import Module
-from burn_torch.nn._layer import ParameterlessConfig, Rules, inline
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import binary, unary
 
@@ -24,7 +24,7 @@ __all__ = [
 _gelu, _gelu_approximate, _silu, _sigmoid, _tanh = ops.gelu, ops.gelu_approximate, ops.silu, ops.sigmoid, ops.tanh
 
 
-class Gelu(Module):
+class Gelu(InlineLayer):
     """x times the probability that a standard normal value is below x.
 
         x / 2 * (1 + erf(x / sqrt(2)))                                        exact, the default
@@ -49,8 +49,6 @@ class Gelu(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The input, weighted by how large it is among normal values."""
         return unary(_gelu_approximate if self.approximate else _gelu, x)
-
-    custom_content = inline
 
 
 class SiLU(Module):
@@ -128,7 +126,7 @@ class SoftplusConfig(ParameterlessConfig["Softplus"]):
         Rules(self).positive("beta").stop()
 
 
-class Softplus(Module):
+class Softplus(InlineLayer):
     """log(1 + exp(beta * x)) / beta, without overflow; the larger beta, the nearer to relu.
 
     Shapes: x (*s) -> (*s).  PyTorch: torch.nn.Softplus, which is x itself where beta * x > 20.
@@ -139,8 +137,6 @@ class Softplus(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The smooth positive part."""
         return binary(ops.softplus, x, self.beta)
-
-    custom_content = inline
 
 
 class Softsign(Module):

@@ -6,8 +6,7 @@ from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
-from burn_torch.module import Module
-from burn_torch.nn._layer import Rules, inline, noting_layer
+from burn_torch.nn._layer import InlineLayer, Rules, noting_layer
 from burn_torch.nn.loss._reduction import as_type, range_on_host, same_shape
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply
@@ -42,7 +41,7 @@ class CrossEntropyLossConfig(Config):
         return CrossEntropyLoss(pads, _weights(self.weights, device), self.smoothing, self.logits)
 
 
-class CrossEntropyLoss(Module):
+class CrossEntropyLoss(InlineLayer):
     """-log of the probability of the target, a mean over the items that are no padding.
 
         loss = sum(weights[target] * -log softmax(logits)[target]) / sum(weights[target])
@@ -83,8 +82,6 @@ class CrossEntropyLoss(Module):
         weights = None if weights is None else as_type(weights, losses.dtype)
         return as_type(losses.sum() / _shares(targets, weights, pads, losses).sum(), logits.dtype)
 
-    custom_content = inline
-
 
 def _shares(targets: Tensor, weights: Tensor | None, pads: tuple[int, ...], losses: Tensor) -> Tensor:
     """How much each item counts."""
@@ -119,7 +116,7 @@ class BinaryCrossEntropyLossConfig(Config):
         return BinaryCrossEntropyLoss(_weights(self.weights, device), self.smoothing, self.logits)
 
 
-class BinaryCrossEntropyLoss(Module):
+class BinaryCrossEntropyLoss(InlineLayer):
     """-(t log p + (1 - t) log(1 - p)), a mean over all elements; p = sigmoid(x) with logits=True.
 
     Weights are one a class: a class of the last axis where there are several axes; with one axis the first is for
@@ -151,8 +148,6 @@ class BinaryCrossEntropyLoss(Module):
         row = ops.binary_cross_entropy_with_logits if self.logits else ops.binary_cross_entropy
         losses: Tensor = apply(row, (logits, shares))
         return (losses if weights is None else losses * weights).mean()
-
-    custom_content = inline
 
     def _weights_of(self, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         classes = logits.shape[-1] if logits.ndim > 1 else 2

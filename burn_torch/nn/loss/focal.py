@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from burn_torch.module import Module
-from burn_torch.nn._layer import ParameterlessConfig, Rules, inline
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules
 from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.activation import log_sigmoid
@@ -25,7 +24,7 @@ class FocalLossConfig(ParameterlessConfig["FocalLoss"]):
         Rules(self).at_least(0, "gamma").fraction("alpha").stop()
 
 
-class FocalLoss(Module):
+class FocalLoss(InlineLayer):
     """-alpha_t (1 - p_t)^gamma log p_t, where p_t is the probability of the target.
 
     p_t = sigmoid(x) where the target is 1, else 1 - sigmoid(x); alpha_t is alpha or 1 - alpha likewise.  It is computed
@@ -54,5 +53,3 @@ class FocalLoss(Module):
         if self.alpha is None:
             return losses
         return losses * losses.new_full(losses.shape, 1.0 - self.alpha).mask_fill(positive, self.alpha)
-
-    custom_content = inline

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from burn_torch.core.errors import ArgumentError
-from burn_torch.module import Module
-from burn_torch.nn._layer import ParameterlessConfig, Rules, in_layer, inline
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, in_layer
 from burn_torch.nn.loss._reduction import Reduction, range_on_host, reduced, same_shape
 from burn_torch.tensor import Tensor
 
@@ -35,7 +34,7 @@ class GaussianNLLLossConfig(ParameterlessConfig["GaussianNLLLoss"]):
         Rules(self).positive("eps").stop()
 
 
-class GaussianNLLLoss(Module):
+class GaussianNLLLoss(InlineLayer):
     """(log v + (input - target)^2 / v) / 2 with v = max(var, eps); `full` adds log(2 pi) / 2.
 
     A variance below eps has no gradient; PyTorch gives it that of eps.
@@ -57,8 +56,6 @@ class GaussianNLLLoss(Module):
         losses = (spread.log() + (input - target).square() / spread) * 0.5
         return losses + _HALF_LOG_TWO_PI if self.full else losses
 
-    custom_content = inline
-
 
 class PoissonNllLossConfig(ParameterlessConfig["PoissonNllLoss"]):
     """The likelihood of counts.
@@ -75,7 +72,7 @@ class PoissonNllLossConfig(ParameterlessConfig["PoissonNllLoss"]):
         Rules(self).positive("eps").stop()
 
 
-class PoissonNllLoss(Module):
+class PoissonNllLoss(InlineLayer):
     """The negative logarithm of how likely counts t are, without the part that depends on t alone.
 
         exp(x) - t * x                                  log_input
@@ -124,8 +121,6 @@ class PoissonNllLoss(Module):
                 self,
             )
 
-    custom_content = inline
-
 
 class KLDivLossConfig(ParameterlessConfig["KLDivLoss"]):
     """The divergence of Kullback and Leibler.  log_target false: targets are probabilities."""
@@ -133,7 +128,7 @@ class KLDivLossConfig(ParameterlessConfig["KLDivLoss"]):
     log_target: bool = False
 
 
-class KLDivLoss(Module):
+class KLDivLoss(InlineLayer):
     """t * (log t - predictions): what it costs to take the predicted distribution for the true one, t.
 
     Predictions are logarithms of probabilities, as log_softmax gives; with log_target so are the targets.
@@ -164,5 +159,3 @@ class KLDivLoss(Module):
             impossible = shares.equal(0.0)
             logs = shares.mask_fill(impossible, 1.0).log()
         return shares * (logs - predictions).mask_fill(impossible, 0.0)
-
-    custom_content = inline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from burn_torch import ops
 from burn_torch.core.errors import ShapeError
 from burn_torch.module import Module
-from burn_torch.nn._layer import ParameterlessConfig, Rules, inline, noting_layer
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer
 from burn_torch.nn.loss._reduction import Reduction, as_type, reduced, same_shape
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import binary
@@ -28,7 +28,7 @@ class HingeEmbeddingLossConfig(ParameterlessConfig["HingeEmbeddingLoss"]):
     margin: float = 1.0
 
 
-class HingeEmbeddingLoss(Module):
+class HingeEmbeddingLoss(InlineLayer):
     """x where the target is 1, else max(0, margin - x): pairs that belong together have a small distance x.
 
     The gradient passes at x = margin.
@@ -48,8 +48,6 @@ class HingeEmbeddingLoss(Module):
         same_shape(self, input=input, target=target)
         return (self.margin - input).clamp_min(0.0).mask_where(target.equal(1), input)
 
-    custom_content = inline
-
 
 class MarginRankingLossConfig(ParameterlessConfig["MarginRankingLoss"]):
     """A loss of pairs.  margin 0: only the order counts."""
@@ -60,7 +58,7 @@ class MarginRankingLossConfig(ParameterlessConfig["MarginRankingLoss"]):
         Rules(self).at_least(0, "margin").stop()
 
 
-class MarginRankingLoss(Module):
+class MarginRankingLoss(InlineLayer):
     """max(0, margin - target * (first - second)): a target of 1 ranks the first above the second, -1 below.
 
     At the kink the gradient is 0.
@@ -79,8 +77,6 @@ class MarginRankingLoss(Module):
         """The loss of each pair."""
         same_shape(self, first=first, second=second, target=target)
         return (self.margin - as_type(target, first.dtype) * (first - second)).relu()
-
-    custom_content = inline
 
 
 class SoftMarginLoss(Module):
@@ -120,7 +116,7 @@ class MultiMarginLossConfig(ParameterlessConfig["MultiMarginLoss"]):
         rules.stop()
 
 
-class MultiMarginLoss(Module):
+class MultiMarginLoss(InlineLayer):
     """sum over i != target of max(0, margin - input[target] + input[i])^p / classes, for each item.
 
     Shapes: input (batch, classes), target (batch,) -> (1,), or (batch,) without a reduction.
@@ -153,5 +149,3 @@ class MultiMarginLoss(Module):
         if self.p == 2:
             hinges = hinges.square()
         return hinges.mask_fill(own, 0.0).sum_dim(1).reshape(items) / max(classes, 1)
-
-    custom_content = inline

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from burn_torch import ops
 from burn_torch.module import Content, Module
-from burn_torch.nn._layer import ParameterlessConfig, Rules, inline
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules
 from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import unary
@@ -66,7 +66,7 @@ class LpLossConfig(ParameterlessConfig["LpLoss"]):
         return LpLoss(2.0)
 
 
-class LpLoss(Module):
+class LpLoss(InlineLayer):
     """|predictions - targets|^p; where they are equal the gradient is 0, for p < 1 too.
 
     Shapes: predictions, targets (*s) -> (1,), or (*s) without a reduction.  Dtypes: any float, both the same.
@@ -96,8 +96,6 @@ class LpLoss(Module):
     def forward_reduce_dims(self, predictions: Tensor, targets: Tensor, dims: Sequence[int]) -> Tensor:
         """The mean over some axes, which stay with size 1."""
         return self.forward_no_reduction(predictions, targets).mean_dims(dims)
-
-    custom_content = inline
 
 
 # -- squares that become straight lines ----------------------------------------------------------------------
@@ -151,7 +149,7 @@ class SmoothL1LossConfig(ParameterlessConfig["SmoothL1Loss"]):
         Rules(self).positive("beta").stop()
 
 
-class SmoothL1Loss(Module):
+class SmoothL1Loss(InlineLayer):
     """r^2 / (2 beta) where |r| < beta, else |r| - beta / 2: the Huber loss of delta beta, divided by beta.
 
     Shapes: predictions, targets (*s) -> (*s), or (1,) with a reduction.  Dtypes: any float, both the same.
@@ -174,8 +172,6 @@ class SmoothL1Loss(Module):
     def forward_reduce_dims(self, predictions: Tensor, targets: Tensor, dims: Sequence[int]) -> Tensor:
         """The mean over some axes, which stay with size 1."""
         return self.forward(predictions, targets).mean_dims(dims)
-
-    custom_content = inline
 
 
 def _huber(residuals: Tensor, delta: float) -> Tensor:

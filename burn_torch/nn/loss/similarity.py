@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burn_torch.core.errors import ShapeError
 from burn_torch.module import Content, Module
-from burn_torch.nn._layer import ParameterlessConfig, Rules, in_layer, inline
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, in_layer
 from burn_torch.nn.distances import cosine, length, widen
 from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
 from burn_torch.tensor import Tensor
@@ -74,7 +74,7 @@ class TripletMarginLossConfig(ParameterlessConfig["TripletMarginLoss"]):
         Rules(self).positive("p").at_least(0, "margin").stop()
 
 
-class TripletMarginLoss(Module):
+class TripletMarginLoss(InlineLayer):
     """max(0, |anchor - positive| - |anchor - negative| + margin), with the p-norm; p may be infinite.
 
     Between equal vectors the distance is 0 and its gradient too.  The gradient passes at the kink.
@@ -100,8 +100,6 @@ class TripletMarginLoss(Module):
         anchor, positive, negative = widen(anchor), widen(positive), widen(negative)
         near, far = length(anchor - positive, self.p, 1), length(anchor - negative, self.p, 1)
         return (near - far + self.margin).clamp_min(0.0).reshape(anchor.shape[0]).cast(dtype)
-
-    custom_content = inline
 
 
 def _require_vectors(loss: Module, x: Tensor, names: str, target: Tensor | None = None) -> None:
