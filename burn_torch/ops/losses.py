@@ -6,6 +6,7 @@ Losses come for each item; the layers in `nn` take means.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -153,17 +154,19 @@ def _samples(low: float, high: float) -> list[Sample]:
 
 
 # -- negative log likelihood -------------------------------------------------------------------------------
-def _torch_negative_log_likelihood(call: Call) -> Candidate:
-    spec, pads = call.tensor(0), call.attrs["pad_tokens"]
-    classes = spec.shape[1]
-    wide = TO_TORCH[statistics_dtype(spec)]
+def _torch_losses(logs_of: Callable[[torch.Tensor, torch.dtype], torch.Tensor]) -> PerCall:
+    def build(call: Call) -> Candidate:
+        spec, pads = call.tensor(0), call.attrs["pad_tokens"]
+        wide = TO_TORCH[statistics_dtype(spec)]
 
-    def run(
-        logs: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None, smoothing: float | None
-    ) -> torch.Tensor:
-        return _torch_nll(logs.to(wide), targets, weight, smoothing, pads)
+        def run(
+            x: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None, smoothing: float | None
+        ) -> torch.Tensor:
+            return _torch_nll(logs_of(x, wide), targets, weight, smoothing, pads)
 
-    return indexing(call, run, classes)
+        return indexing(call, run, spec.shape[1])
+
+    return PerCall(build)
 
 
 def _numpy_negative_log_likelihood(call: Call) -> Candidate:
@@ -178,7 +181,7 @@ def _numpy_negative_log_likelihood(call: Call) -> Candidate:
 
 
 @op(
-    torch=PerCall(_torch_negative_log_likelihood),
+    torch=_torch_losses(lambda x, wide: x.to(wide)),
     numpy=PerCall(_numpy_negative_log_likelihood),
     precision="high",
     samples=_samples(-3, -0.1),
@@ -210,22 +213,9 @@ def _(log_probabilities, targets, weight, smoothing, *, pad_tokens):
 
 
 # -- cross entropy -------------------------------------------------------------------------------------------
-def _torch_cross_entropy(call: Call) -> Candidate:
-    spec, pads = call.tensor(0), call.attrs["pad_tokens"]
-    classes = spec.shape[1]
-    wide = TO_TORCH[statistics_dtype(spec)]
-
-    def run(
-        logits: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None, smoothing: float | None
-    ) -> torch.Tensor:
-        return _torch_nll(torch.log_softmax(logits, 1, dtype=wide), targets, weight, smoothing, pads)
-
-    return indexing(call, run, classes)
-
-
-def _numpy_log_softmax(logits: Array) -> Array:
-    shifted = logits - np.max(logits, axis=1, keepdims=True, initial=-np.inf)
-    return shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))
+def _numpy_log_softmax(logits: Array, axis: int = 1) -> Array:
+    shifted = logits - np.max(logits, axis=axis, keepdims=True, initial=-np.inf)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
 def _numpy_cross_entropy(call: Call) -> Candidate:
@@ -234,7 +224,7 @@ def _numpy_cross_entropy(call: Call) -> Candidate:
 
 
 @op(
-    torch=PerCall(_torch_cross_entropy),
+    torch=_torch_losses(lambda x, wide: torch.log_softmax(x, 1, dtype=wide)),
     numpy=PerCall(_numpy_cross_entropy),
     samples=_samples(-3, 3),
     source="Szegedy et al. 2015, section 7 (smoothing), https://arxiv.org/abs/1512.00567",
@@ -388,9 +378,7 @@ def _torch_cross_entropy_with_probabilities(call: Call) -> Candidate:
 
 
 def _numpy_cross_entropy_with_probabilities(logits: Array, probabilities: Array) -> Array:
-    logits = wide_array(logits)
-    shifted = logits - np.max(logits, axis=-1, keepdims=True, initial=-np.inf)
-    logs = shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
+    logs = _numpy_log_softmax(wide_array(logits), axis=-1)
     return -np.sum(np.where(probabilities == 0, 0, logs * probabilities), axis=-1)
 
 

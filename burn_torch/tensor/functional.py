@@ -63,6 +63,7 @@ __all__ = [
 ]
 
 Sizes = int | tuple[int, ...] | list[int]
+Step = Sizes | None  # None is the size of the kernel
 
 
 # -- linear, embedding ----------------------------------------------------------------------------------
@@ -162,15 +163,8 @@ def _conv_transpose(
 ) -> Tensor:
     _spatial(x, n)
     chosen = option(options, ConvTransposeOptions, "options")
-    return apply_one(
-        ops.conv_transpose,
-        (x, weight, bias),
-        _each("stride", chosen.stride, n),
-        _each("padding", chosen.padding, n),
-        _each("padding_out", chosen.padding_out, n),
-        _each("dilation", chosen.dilation, n),
-        integer(chosen.groups, "groups"),
-    )
+    attrs = [_each(name, getattr(chosen, name), n) for name in ("stride", "padding", "padding_out", "dilation")]
+    return apply_one(ops.conv_transpose, (x, weight, bias), *attrs, integer(chosen.groups, "groups"))
 
 
 def conv2d_weight_backward(
@@ -198,70 +192,41 @@ def fold4d(x: Tensor, output_size: Sizes, kernel_size: Sizes, options: UnfoldOpt
 
 def _unfold_attrs(kernel_size: Sizes, options: UnfoldOptions | None) -> tuple[object, ...]:
     chosen = option(options, UnfoldOptions, "options")
-    return (
-        _each("kernel_size", kernel_size, 2),
-        _each("stride", chosen.stride, 2),
-        _each("dilation", chosen.dilation, 2),
-        _each("padding", chosen.padding, 2),
-    )
+    kernel = _each("kernel_size", kernel_size, 2)
+    return kernel, *[_each(name, getattr(chosen, name), 2) for name in ("stride", "dilation", "padding")]
 
 
 # -- pooling -------------------------------------------------------------------------------------------------
 def max_pool1d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
+    x: Tensor, kernel_size: Sizes, stride: Step = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
 ) -> Tensor:
     """The largest element of each window; stride None is the kernel's size."""
     return max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode)[0]
 
 
 def max_pool2d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
+    x: Tensor, kernel_size: Sizes, stride: Step = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
 ) -> Tensor:
     """The largest element of each window; stride None is the kernel's size."""
     return max_pool2d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode)[0]
 
 
 def max_pool3d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
+    x: Tensor, kernel_size: Sizes, stride: Step = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
 ) -> Tensor:
     """The largest element of each window; stride None is the kernel's size."""
     return _max_pool(x, 3, kernel_size, stride, padding, dilation, ceil_mode)[0]
 
 
 def max_pool1d_with_indices(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
+    x: Tensor, kernel_size: Sizes, stride: Step = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The largest element of each window and where it is."""
     return _max_pool(x, 1, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 def max_pool2d_with_indices(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
+    x: Tensor, kernel_size: Sizes, stride: Step = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The largest element of each window and where it is, as a flat index into height * width."""
     return _max_pool(x, 2, kernel_size, stride, padding, dilation, ceil_mode)
@@ -274,17 +239,21 @@ def _max_pool(x: Tensor, n: int, *settings: Any) -> tuple[Tensor, Tensor]:
 
 
 def _max_pool_attrs(
-    n: int, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
+    n: int, kernel_size: Sizes, stride: Step, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> tuple[object, ...]:
+    windows = _window_attrs(n, kernel_size, stride, padding)
+    return *windows, _each("dilation", dilation, n), truth(ceil_mode, "ceil_mode")
+
+
+def _window_attrs(n: int, kernel_size: Sizes, stride: Step, padding: Sizes) -> tuple[object, ...]:
     kernel = _each("kernel_size", kernel_size, n)
-    steps = kernel if stride is None else _each("stride", stride, n)
-    return kernel, steps, _each("padding", padding, n), _each("dilation", dilation, n), truth(ceil_mode, "ceil_mode")
+    return kernel, kernel if stride is None else _each("stride", stride, n), _each("padding", padding, n)
 
 
 def max_pool2d_with_indices_backward(
     x: Tensor,
     kernel_size: Sizes,
-    stride: Sizes | None,
+    stride: Step,
     padding: Sizes,
     dilation: Sizes,
     ceil_mode: bool,
@@ -302,7 +271,7 @@ max_pool2d_backward = max_pool2d_with_indices_backward
 def avg_pool1d(
     x: Tensor,
     kernel_size: Sizes,
-    stride: Sizes | None = None,
+    stride: Step = None,
     padding: Sizes = 0,
     count_include_pad: bool = True,
     ceil_mode: bool = False,
@@ -314,7 +283,7 @@ def avg_pool1d(
 def avg_pool2d(
     x: Tensor,
     kernel_size: Sizes,
-    stride: Sizes | None = None,
+    stride: Step = None,
     padding: Sizes = 0,
     count_include_pad: bool = True,
     ceil_mode: bool = False,
@@ -326,7 +295,7 @@ def avg_pool2d(
 def avg_pool3d(
     x: Tensor,
     kernel_size: Sizes,
-    stride: Sizes | None = None,
+    stride: Step = None,
     padding: Sizes = 0,
     count_include_pad: bool = True,
     ceil_mode: bool = False,
@@ -341,24 +310,17 @@ def _avg_pool(x: Tensor, n: int, *settings: Any) -> Tensor:
 
 
 def _avg_pool_attrs(
-    n: int, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, count_include_pad: bool, ceil_mode: bool
+    n: int, kernel_size: Sizes, stride: Step, padding: Sizes, count_include_pad: bool, ceil_mode: bool
 ) -> tuple[object, ...]:
-    kernel = _each("kernel_size", kernel_size, n)
-    steps = kernel if stride is None else _each("stride", stride, n)
-    return (
-        kernel,
-        steps,
-        _each("padding", padding, n),
-        truth(count_include_pad, "count_include_pad"),
-        truth(ceil_mode, "ceil_mode"),
-    )
+    windows = _window_attrs(n, kernel_size, stride, padding)
+    return *windows, truth(count_include_pad, "count_include_pad"), truth(ceil_mode, "ceil_mode")
 
 
 def avg_pool2d_backward(
     x: Tensor,
     grad: Tensor,
     kernel_size: Sizes,
-    stride: Sizes | None,
+    stride: Step,
     padding: Sizes,
     count_include_pad: bool,
     ceil_mode: bool = False,
@@ -452,7 +414,7 @@ def attention(
     Shapes: query (batch, heads, seq_q, d_head), key and value (batch, heads, seq_k, d) -> (batch, heads, seq_q, d).
     PyTorch: torch.nn.functional.scaled_dot_product_attention, whose mask is true where a key is seen.
     """
-    inputs, causal = _attention(query, key, value, mask, attn_bias, options)
+    inputs, causal = _attention((query, key, value, mask, attn_bias), options)
     result: Tensor = apply(ops.attention, inputs, causal, 0)[0]
     return result
 
@@ -466,24 +428,18 @@ def attention_fallback(
     options: AttentionModuleOptions | None = None,
 ) -> Tensor:
     """`attention` step by step, as its row's decomposition says it: the reference of every faster way."""
-    inputs, causal = _attention(query, key, value, mask, attn_bias, options)
+    inputs, causal = _attention((query, key, value, mask, attn_bias), options)
     result: Tensor = ops.attention.decomposition(*inputs, causal=causal, offset=0)[0]
     return result
 
 
 def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    attn_bias: Tensor | None,
-    options: AttentionModuleOptions | None,
+    inputs: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None], options: AttentionModuleOptions | None
 ) -> tuple[tuple[object, ...], bool]:
-    for name, required in (("query", query), ("key", key), ("value", value)):
-        require_tensor(required, name)
-    for name, extra in (("mask", mask), ("attn_bias", attn_bias)):
-        if extra is not None:
-            require_tensor(extra, name)
+    for name, x in zip(("query", "key", "value", "mask", "attn_bias"), inputs, strict=True):
+        if x is not None or name in ("query", "key", "value"):
+            require_tensor(x, name)
+    query, key, value, _, _ = inputs
     if not query.ndim == key.ndim == value.ndim == 4:
         raise told(
             ShapeError,
@@ -495,7 +451,7 @@ def _attention(
     chosen = option(options, AttentionModuleOptions, "options")
     scale = 1.0 / math.sqrt(max(query.shape[-1], 1)) if chosen.scale is None else float(chosen.scale)
     softcap = None if chosen.softcap is None else float(chosen.softcap)
-    return (query, key, value, mask, attn_bias, scale, softcap), truth(chosen.is_causal, "is_causal")
+    return (*inputs, scale, softcap), truth(chosen.is_causal, "is_causal")
 
 
 # -- losses ----------------------------------------------------------------------------------------------------
