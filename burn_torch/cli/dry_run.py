@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from pathlib import Path
 
-from burn_torch.cli.one_step import OneStep, described, peak_process_bytes, size
+from burn_torch.cli.one_step import OneStep, described, peak_process_bytes, size, step
 from burn_torch.cli.options import Settings
 from burn_torch.cli.recipe import Recipe
 from burn_torch.core.errors import TraceError
@@ -79,16 +78,7 @@ def _everything(one: OneStep, folder: Path, *, compiled: bool) -> tuple[int, lis
 
 
 def _step_time(one: OneStep, *, compiled: bool, batches: int, epochs: int) -> str:
-    from burn_torch.cli.one_step import step
-
-    function = one.compiled() if compiled else step
-    learner = one.learner.fork()
-    seconds = []
-    for number in range(4):
-        began = time.perf_counter()
-        learner, _ = one.run(function, learner, number)
-        one.synchronize()
-        seconds.append(time.perf_counter() - began)
+    seconds = one.timed(one.compiled() if compiled else step, 4)
     each = min(seconds[1:])
     total = each * batches * epochs
     return (
@@ -98,8 +88,7 @@ def _step_time(one: OneStep, *, compiled: bool, batches: int, epochs: int) -> st
 
 
 def _print_memory(one: OneStep, checkpoint_bytes: int) -> None:
-    params = sum(param.numel * param.val().dtype.itemsize for _, param in one.learner.model.named_params())
-    print(f"memory    parameters {size(params)}, a checkpoint {size(checkpoint_bytes)}")
+    print(f"memory    parameters {size(one.parameter_bytes)}, a checkpoint {size(checkpoint_bytes)}")
     try:
         print(f"          a step {size(one.explain().peak_bytes)} as planned, parameters and optimizer included")
     except TraceError as err:

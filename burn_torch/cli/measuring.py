@@ -50,8 +50,7 @@ class Measured:
 def measured(one: OneStep, *, steps: int, warmup: int) -> Measured:
     """Runs the step eagerly and compiled."""
     times, notes = [_timed(one, "eager", step, steps, warmup)], []
-    params = sum(param.numel * param.val().dtype.itemsize for _, param in one.learner.model.named_params())
-    memory = {"parameters": params}
+    memory = {"parameters": one.parameter_bytes}
     try:
         times.append(_timed(one, "compiled", one.compiled(), steps, warmup))
         memory["a compiled step as planned, parameters and optimizer included"] = one.explain().peak_bytes
@@ -75,13 +74,7 @@ def measured(one: OneStep, *, steps: int, warmup: int) -> Measured:
 
 
 def _timed(one: OneStep, name: str, function: Callable[..., object], steps: int, warmup: int) -> Time:
-    learner = one.learner.fork()
-    times: list[float] = []
-    for number in range(1 + warmup + steps):
-        began = time.perf_counter()
-        learner, _ = one.run(function, learner, number)
-        one.synchronize()
-        times.append(1e3 * (time.perf_counter() - began))
+    times = [1e3 * seconds for seconds in one.timed(function, 1 + warmup + steps)]
     rest = sorted(times[1 + warmup :])
     median = statistics.median(rest)
     low, high = rest[len(rest) // 10], rest[min(len(rest) - 1, len(rest) * 9 // 10)]

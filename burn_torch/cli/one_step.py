@@ -99,6 +99,22 @@ class OneStep:
         stepped = function(learner.model, learner.optim, self.batch, self.lr, fold(KEY, number))
         return dataclasses.replace(learner, model=stepped[0], optim=stepped[1]), stepped[2]
 
+    def timed(self, function: Callable[..., Any], steps: int) -> list[float]:
+        """The seconds that each of some steps takes, one after the other; the first one may compile."""
+        learner = self.learner.fork()
+        times = []
+        for number in range(steps):
+            began = time.perf_counter()
+            learner, _ = self.run(function, learner, number)
+            self.synchronize()
+            times.append(time.perf_counter() - began)
+        return times
+
+    @property
+    def parameter_bytes(self) -> int:
+        """The bytes of all parameters."""
+        return sum(param.numel * param.val().dtype.itemsize for _, param in self.learner.model.named_params())
+
     def explain(self) -> Explanation:
         """How the training step is compiled.  Raises: TraceError where it cannot be."""
         learner = self.learner.fork()

@@ -18,24 +18,8 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from burn_torch.core.checking import checked_late
 from burn_torch.core.errors import DataError
-from burn_torch.monitor.event import (
-    CheckpointSaved,
-    EpochDone,
-    EpochSummary,
-    Event,
-    LogLine,
-    MetricValue,
-    Notice,
-    Resources,
-    RunEnded,
-    RunStarted,
-    Split,
-    SplitDone,
-    SplitStarted,
-    Stamped,
-    StepDone,
-    StopRequested,
-)
+from burn_torch.monitor import event as events
+from burn_torch.monitor.event import Event, MetricValue, Split, Stamped, StepDone
 
 __all__ = ["VERSION", "DamagedLine", "decode", "encode"]
 
@@ -145,22 +129,22 @@ _READERS: Final[dict[Any, Callable[[Any], Any]]] = {
     Mapping[str, str]: _texts,
 }
 _KINDS: Final[dict[type[Any], str]] = {
-    RunStarted: "run_started",
-    SplitStarted: "split_started",
-    SplitDone: "split_done",
-    EpochDone: "epoch_done",
-    CheckpointSaved: "checkpoint",
-    Notice: "notice",
-    LogLine: "log",
-    Resources: "resources",
-    StopRequested: "stop_requested",
-    RunEnded: "run_ended",
+    events.RunStarted: "run_started",
+    events.SplitStarted: "split_started",
+    events.SplitDone: "split_done",
+    events.EpochDone: "epoch_done",
+    events.CheckpointSaved: "checkpoint",
+    events.Notice: "notice",
+    events.LogLine: "log",
+    events.Resources: "resources",
+    events.StopRequested: "stop_requested",
+    events.RunEnded: "run_ended",
 }
 """Holds what a line calls the event.  A step has a line of its own, being one of many."""
-_summary = _object(EpochSummary)
+_summary = _object(events.EpochSummary)
 _EVENTS: Final[dict[str, Callable[[Any], Event]]] = {
     **{name: _object(cls) for cls, name in _KINDS.items()},
-    "split_done": lambda line: SplitDone(_summary(line)),
+    "split_done": lambda line: events.SplitDone(_summary(line)),
 }
 
 
@@ -178,7 +162,7 @@ def encode(event: Event, number: int, time: float) -> bytes:
             f'"items_done":{event.items_done},"values":{_values(event.values)}}}\n'
         )
         return line.encode() if line.isascii() else line.encode("utf-8", "replace")
-    if isinstance(event, SplitDone):
+    if isinstance(event, events.SplitDone):
         summary = event.summary
         values = _values(summary.values)
         rest = f'"kind":"split_done","split":"{summary.split}","epoch":{summary.epoch},"values":{values}}}'

@@ -9,17 +9,8 @@ from typing import TextIO, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError
-from burn_torch.monitor.event import (
-    EpochDone,
-    Event,
-    Notice,
-    RunEnded,
-    RunStarted,
-    Split,
-    SplitDone,
-    SplitStarted,
-    StepDone,
-)
+from burn_torch.monitor import event as events
+from burn_torch.monitor.event import Event, Split
 from burn_torch.monitor.progress import Progress, format_duration, format_rate
 
 __all__ = ["PlainRenderer", "SilentRenderer", "epoch_line", "pace"]
@@ -48,23 +39,23 @@ class PlainRenderer:
         progress = self._progress
         progress.handle(event)
         match event:
-            case RunStarted() if 1 < event.starting_epoch <= event.total_epochs:
+            case events.RunStarted() if 1 < event.starting_epoch <= event.total_epochs:
                 self._write(f"epoch {event.starting_epoch}/{event.total_epochs}  the run goes on")
-            case SplitStarted():
+            case events.SplitStarted():
                 self._said = (self._clock(), progress.fraction or 0.0)
                 if event.split is Split.TRAIN:
                     self._parts = []
-            case StepDone():
+            case events.StepDone():
                 self._step()
-            case SplitDone():
+            case events.SplitDone():
                 values = progress.summary(event.summary.split, event.summary.values)
                 if values:
                     self._parts.append("  ".join([str(event.summary.split), *values]))
-            case EpochDone():
+            case events.EpochDone():
                 self._write(epoch_line(progress, self._parts, self._clock() - progress.epoch_started))
-            case Notice():
+            case events.Notice():
                 self._write(event.text)
-            case RunEnded() if event.summary is not None:
+            case events.RunEnded() if event.summary is not None:
                 self._write(event.summary)
 
     def _step(self) -> None:

@@ -7,16 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final, final
 
-from burn_torch.monitor.event import (
-    Event,
-    MetricDefinition,
-    MetricValue,
-    RunStarted,
-    Split,
-    SplitDone,
-    SplitStarted,
-    StepDone,
-)
+from burn_torch.monitor import event as events
+from burn_torch.monitor.event import Event, MetricDefinition, MetricValue, Split, StepDone
 
 __all__ = ["Progress", "format_duration", "format_metric", "format_rate"]
 
@@ -57,7 +49,7 @@ class Progress:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.run: RunStarted | None = None
+        self.run: events.RunStarted | None = None
         self.split = Split.TRAIN
         self.epoch = 0
         self.done = 0
@@ -77,16 +69,16 @@ class Progress:
             self._step(event)
             return
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 self.run = event
                 self._started = self._clock()
                 self._batches = 0
-            case SplitStarted():
+            case events.SplitStarted():
                 self._start(event)
-            case SplitDone():
+            case events.SplitDone():
                 self._before = None
 
-    def _start(self, event: SplitStarted) -> None:
+    def _start(self, event: events.SplitStarted) -> None:
         self.split, self.epoch = event.split, event.epoch
         known = event.items_total is not None
         self.unit = "items" if known else "batches"

@@ -17,15 +17,8 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from burn_torch.core.errors import ConfigError
-from burn_torch.monitor.event import (
-    EpochSummary,
-    MetricValue,
-    Resources,
-    RunStarted,
-    SplitDone,
-    Stamped,
-    StepDone,
-)
+from burn_torch.monitor import event as events
+from burn_torch.monitor.event import EpochSummary, MetricValue, Stamped
 
 __all__ = ["TensorBoardWriter", "require_tensorboard"]
 
@@ -76,14 +69,14 @@ class TensorBoardWriter:
             self._begin()
         self._last = stamped.number
         event, time = stamped.event, stamped.time
-        if isinstance(event, StepDone):
+        if isinstance(event, events.StepDone):
             self._scalars(str(event.split), "batch", event.values, event.iteration, time)
-        elif isinstance(event, SplitDone):
+        elif isinstance(event, events.SplitDone):
             self._epoch(event.summary, time)
-        elif isinstance(event, RunStarted):
+        elif isinstance(event, events.RunStarted):
             self._started = time if self._started is None else self._started
             self._text("config", _describe_run(event), time)
-        elif isinstance(event, Resources):
+        elif isinstance(event, events.Resources):
             self._machine(event, time)
 
     def flush(self) -> None:
@@ -101,7 +94,7 @@ class TensorBoardWriter:
         self._scalars(str(summary.split), "epoch", summary.values, summary.epoch, time)
         self._writers[str(summary.split)].flush()
 
-    def _machine(self, event: Resources, time: float) -> None:
+    def _machine(self, event: events.Resources, time: float) -> None:
         measured = {
             "cpu_percent": event.cpu_percent,
             "process_cpu_percent": event.process_cpu_percent,
@@ -138,7 +131,7 @@ class TensorBoardWriter:
         return writer
 
 
-def _describe_run(event: RunStarted) -> str:
+def _describe_run(event: events.RunStarted) -> str:
     """Configuration and versions, indented as Markdown wants code."""
     lines = []
     if event.config is not None:

@@ -12,24 +12,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, final
 
 from burn_torch.core.annotations import Measured
+from burn_torch.monitor import event as events
 from burn_torch.monitor.control import is_alive
-from burn_torch.monitor.event import (
-    CheckpointSaved,
-    Direction,
-    EpochDone,
-    LogLine,
-    MetricDefinition,
-    Notice,
-    Resources,
-    RunEnded,
-    RunStarted,
-    Split,
-    SplitDone,
-    SplitStarted,
-    Stamped,
-    StepDone,
-    StopRequested,
-)
+from burn_torch.monitor.event import Direction, MetricDefinition, Split, Stamped, StepDone
 from burn_torch.monitor.log import EVENTS, read_events, read_outline
 from burn_torch.monitor.progress import Progress
 from burn_torch.monitor.result import end_of
@@ -40,7 +25,7 @@ __all__ = ["MetricView", "RunView", "SplitView", "SummaryRow"]
 LOG_LINES: Final = 1000
 _ALIVE_FOR_S: Final = 1.0
 """How long an answer to "does it run?" holds."""
-_WORDS: Final = (Notice, LogLine, StopRequested, RunStarted)
+_WORDS: Final = (events.Notice, events.LogLine, events.StopRequested, events.RunStarted)
 """Events that show no work: a run that is resumed tells why before it has begun again."""
 _MODES: Final = {Split.TRAIN: "training", Split.VALID: "validating"}
 
@@ -137,17 +122,17 @@ class RunView:
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         self.directory = None if directory is None else Path(directory)
-        self._alive: tuple[float, bool, RunEnded | None] | None = None
+        self._alive: tuple[float, bool, events.RunEnded | None] | None = None
         self._clear()
 
     @classmethod
     def of(cls, directory: str | os.PathLike[str]) -> RunView:
         """The run in an artifact directory, as far as it is now.  Raises: DataError if it has no events."""
         view = cls(directory)
-        events = read_events(Path(directory) / EVENTS)
-        for stamped in events:
+        file = read_events(Path(directory) / EVENTS)
+        for stamped in file:
             view.apply(stamped)
-        view.damaged = events.damaged
+        view.damaged = file.damaged
         return view
 
     @classmethod
@@ -162,9 +147,9 @@ class RunView:
         return view
 
     def _clear(self) -> None:
-        self.run: RunStarted | None = None
-        self._ended: RunEnded | None = None
-        self.stop_requested: StopRequested | None = None
+        self.run: events.RunStarted | None = None
+        self._ended: events.RunEnded | None = None
+        self.stop_requested: events.StopRequested | None = None
         self.split = Split.TRAIN
         self.epoch = 0
         self.iteration = 0
@@ -178,13 +163,13 @@ class RunView:
         """Holds what plots have below them: items of training so far in the whole run, or where a loader does not
         know them iterations.  Validation is stretched, so that an epoch is as wide for both splits."""
         self.metrics: dict[str, MetricView] = {}
-        self.checkpoints: list[CheckpointSaved] = []
+        self.checkpoints: list[events.CheckpointSaved] = []
         self.notices: list[str] = []
-        self.log: deque[LogLine] = deque(maxlen=LOG_LINES)
+        self.log: deque[events.LogLine] = deque(maxlen=LOG_LINES)
         self.log_lines = 0
         """How many lines there were; the deque has the last ones."""
-        self.resources: Resources | None = None
-        self.resource_history: deque[tuple[float, Resources]] = deque(maxlen=300)
+        self.resources: events.Resources | None = None
+        self.resource_history: deque[tuple[float, events.Resources]] = deque(maxlen=300)
         self.started_s: float | None = None
         self.now_s = 0.0
         """When the newest event happened."""
@@ -200,17 +185,17 @@ class RunView:
         self._x: Callable[[StepDone], float] = _x_of_iterations
         self._train_total: float | None = None
         self._handlers: dict[type[object], Callable[[Any], None]] = {
-            RunStarted: self._run_started,
-            SplitStarted: self._split_started,
+            events.RunStarted: self._run_started,
+            events.SplitStarted: self._split_started,
             StepDone: self._step,
-            SplitDone: self._split_done,
-            EpochDone: self._nothing,
-            CheckpointSaved: self.checkpoints.append,
-            Notice: lambda event: self.notices.append(event.text),
-            LogLine: self._log_line,
-            Resources: self._resources,
-            StopRequested: self._stop_requested,
-            RunEnded: self._run_ended,
+            events.SplitDone: self._split_done,
+            events.EpochDone: self._nothing,
+            events.CheckpointSaved: self.checkpoints.append,
+            events.Notice: lambda event: self.notices.append(event.text),
+            events.LogLine: self._log_line,
+            events.Resources: self._resources,
+            events.StopRequested: self._stop_requested,
+            events.RunEnded: self._run_ended,
         }
 
     def apply(self, stamped: Stamped) -> None:
@@ -229,7 +214,7 @@ class RunView:
     def _nothing(self, event: Any) -> None:
         """Such an event says nothing that others have not said."""
 
-    def _run_started(self, event: RunStarted) -> None:
+    def _run_started(self, event: events.RunStarted) -> None:
         self.run = event
         self._ended = self.stop_requested = None
         if self.started_s is None:
@@ -248,7 +233,7 @@ class RunView:
             metric = self.metrics[definition.name] = MetricView(definition)
         return metric.splits.setdefault(split, SplitView())
 
-    def _split_started(self, event: SplitStarted) -> None:
+    def _split_started(self, event: events.SplitStarted) -> None:
         self.split, self.epoch = event.split, event.epoch
         self.items, self.items_total = event.items_done, event.items_total
         self.batches, self.batches_total = event.batches_done, event.batches_total
@@ -261,7 +246,7 @@ class RunView:
             if view is not None:
                 view._total = view._count = 0.0
 
-    def _scale(self, event: SplitStarted) -> Callable[[StepDone], float]:
+    def _scale(self, event: events.SplitStarted) -> Callable[[StepDone], float]:
         """How a step of this epoch becomes the x of its points."""
         known = event.items_total if event.items_total else None
         if event.split is Split.TRAIN:
@@ -297,7 +282,7 @@ class RunView:
                 view._total += value * count
                 view._count += count
 
-    def _split_done(self, event: SplitDone) -> None:
+    def _split_done(self, event: events.SplitDone) -> None:
         summary = event.summary
         self._progress.handle(event)
         for one in summary.values:
@@ -306,18 +291,18 @@ class RunView:
             if view.best_value is None or self.metrics[one.name].direction.better(one.value, view.best_value):
                 view.best_value, view.best_epoch = one.value, summary.epoch
 
-    def _log_line(self, event: LogLine) -> None:
+    def _log_line(self, event: events.LogLine) -> None:
         self.log.append(event)
         self.log_lines += 1
 
-    def _resources(self, event: Resources) -> None:
+    def _resources(self, event: events.Resources) -> None:
         self.resources = event
         self.resource_history.append((self.now_s, event))
 
-    def _stop_requested(self, event: StopRequested) -> None:
+    def _stop_requested(self, event: events.StopRequested) -> None:
         self.stop_requested = event
 
-    def _run_ended(self, event: RunEnded) -> None:
+    def _run_ended(self, event: events.RunEnded) -> None:
         self._ended = event
 
     # -- reading -----------------------------------------------------------------------------------------
@@ -336,7 +321,7 @@ class RunView:
         return "running" if alive else "dead" if end is None else "ended"
 
     @property
-    def ended(self) -> RunEnded | None:
+    def ended(self) -> events.RunEnded | None:
         """How the run ended; from result.json where its last event was lost, as on a full disk."""
         if self._ended is None and self.run is not None and self.status == "ended" and self._alive is not None:
             return self._alive[2]

@@ -40,6 +40,7 @@ from burn_torch.train.measure import Meter, patience_of
 from burn_torch.train.metric.base import Metric, MetricMetadata, Split
 from burn_torch.train.step import faults_error, step_fault
 from burn_torch.train.strategies.torch_module import torch_valid_step
+from burn_torch.train.summary import table_text
 from burn_torch.train.torch_model import TorchModel
 from burn_torch.transform.compilation import compile
 
@@ -290,13 +291,8 @@ class Evaluator:
 
 def summary_of(evaluations: Sequence[Evaluation]) -> str:
     """A table: one row a data set and metric."""
-    rows = [("Split", "Metric", "Value", "Items")]
-    rows += [
-        (one.name, value.name, _number(value.value), str(one.items)) for one in evaluations for value in one.values
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+    rows = [(one.name, value.name, _number(value.value), str(one.items)) for one in evaluations for value in one.values]
+    return table_text([("Split", "Metric", "Value", "Items"), *rows])
 
 
 def _number(value: float) -> str:

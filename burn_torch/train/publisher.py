@@ -11,20 +11,11 @@ from typing import Final, final
 
 from burn_torch.core.errors import BurnTorchError, DataError
 from burn_torch.core.reading import MAX_LINE, open_regular
+from burn_torch.monitor import event as events
 from burn_torch.monitor.capture import capturing, logging_to
 from burn_torch.monitor.codec import DamagedLine, decode
 from burn_torch.monitor.control import KILLED, ControlServer
-from burn_torch.monitor.event import (
-    CheckpointSaved,
-    Event,
-    EventReader,
-    LogLine,
-    Notice,
-    Resources,
-    RunEnded,
-    RunStarted,
-    StopRequested,
-)
+from burn_torch.monitor.event import Event, EventReader
 from burn_torch.monitor.live import Live, StampedReader
 from burn_torch.monitor.log import EVENTS, EventLog, read_events
 from burn_torch.monitor.resources import ResourceSampler
@@ -91,7 +82,9 @@ class Publisher:
                 self._readers.remove(reader)
                 LOG.warning("nothing is shown any more: %s", err)
 
-    def note(self, event: LogLine | Notice | Resources | StopRequested | RunEnded) -> None:
+    def note(
+        self, event: events.LogLine | events.Notice | events.Resources | events.StopRequested | events.RunEnded
+    ) -> None:
         """Something beside the loop."""
         if self._log is not None:
             with suppress(BurnTorchError, OSError):  # the loop will hear of it
@@ -101,7 +94,7 @@ class Publisher:
         """The run is going to stop; told once."""
         if not self._asked:
             self._asked = True
-            self.note(StopRequested(reason, how))
+            self.note(events.StopRequested(reason, how))
 
     @property
     def position(self) -> tuple[int, int]:
@@ -136,7 +129,7 @@ class Publisher:
 
     def _beside(self, text: str) -> None:
         LOG.warning("%s", text, extra={"shown": True})
-        self.note(Notice(text))
+        self.note(events.Notice(text))
 
     @contextmanager
     def attended(self, interrupter: Interrupter, notice: Callable[[str], None]) -> Iterator[None]:
@@ -155,7 +148,7 @@ class Publisher:
     def _record_command(self, how: str, reason: str) -> None:
         self.stop_requested(reason, how)
         if how == "kill":
-            self.note(RunEnded("killed", None, KILLED, reason))
+            self.note(events.RunEnded("killed", None, KILLED, reason))
             if self._log is not None:
                 self._log.flush()
 
@@ -170,7 +163,7 @@ def _checkpoints_told(path: Path, position: int) -> tuple[frozenset[str], frozen
             if b'"kind":"checkpoint"' in line:
                 with suppress(DamagedLine, DataError):
                     stamped = decode(line)
-                    if stamped is not None and isinstance(stamped.event, CheckpointSaved):
+                    if stamped is not None and isinstance(stamped.event, events.CheckpointSaved):
                         (names if at < position else cut).add(Path(stamped.event.path).name)
             at += len(line)
     return frozenset(names), frozenset(cut)
@@ -180,7 +173,7 @@ def _run_id(path: Path) -> str:
     """The name of the run that began this log; empty if its beginning is lost."""
     with suppress(BurnTorchError):
         for stamped in read_events(path):
-            if isinstance(stamped.event, RunStarted):
+            if isinstance(stamped.event, events.RunStarted):
                 return stamped.event.run_id
             if stamped.number > 1000:
                 break

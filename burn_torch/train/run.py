@@ -13,22 +13,13 @@ from typing import Final, NoReturn, final
 from burn_torch.backend.base import capabilities
 from burn_torch.core.errors import ArtifactError, ConfigError, DeviceError, NonFiniteError
 from burn_torch.core.wording import first_line
+from burn_torch.monitor import event as events
 from burn_torch.monitor.exit_code import exit_code, exit_code_of
 from burn_torch.train.anomaly.watch import AnomalyWatch, may_hide, unsound
 from burn_torch.train.anomaly.words import not_finite
 from burn_torch.train.checkpoint import Checkpoint, CheckpointFile, Position
 from burn_torch.train.checkpoint.content import versions
-from burn_torch.train.event import (
-    CheckpointSaved,
-    EpochDone,
-    Event,
-    Notice,
-    RunEnded,
-    RunStarted,
-    SplitDone,
-    SplitStarted,
-    StepDone,
-)
+from burn_torch.train.event import Event, StepDone
 from burn_torch.train.history import History
 from burn_torch.train.learner import AnyLearner, schedule_text
 from burn_torch.train.loading import Batches, empty
@@ -121,8 +112,8 @@ class Run:
         parts, learner = self.parts, self.learner
         schedule, lr = self._undone or (learner.lr_scheduler.to_record(), self._lr)
         metrics = {} if self.position.complete else self._train.state()  # waits for steps that are not yet events
-        events = self._mark or parts.publisher.position
-        self._announced = {name: at for name, at in self._announced.items() if at > events[0]}
+        seen = self._mark or parts.publisher.position
+        self._announced = {name: at for name, at in self._announced.items() if at > seen[0]}
         checkpoint = Checkpoint(
             position=self.position,
             run_key=self._run_key,
@@ -138,7 +129,7 @@ class Run:
             tuning=parts.tuning(),
             notes=self._notes,
             facts={**self.facts, "run": parts.publisher.run_id, "untold": " ".join(self._announced)},
-            events=events,
+            events=seen,
         )
         parts.device.flush()
         reading = capabilities(parts.device.backend).reading(parts.device.place)
@@ -177,7 +168,7 @@ class Run:
     def _publish_saved(self, path: Path) -> None:
         file = CheckpointFile.of(path)
         assert file is not None
-        self._publish(CheckpointSaved(str(path), file.epoch, file.complete))
+        self._publish(events.CheckpointSaved(str(path), file.epoch, file.complete))
         if path.name in self._announced:
             self._announced[path.name] = self.parts.publisher.position[0]
 
@@ -240,7 +231,7 @@ class Run:
         parts = self.parts
         first = self.position.epoch + 1 if self.position.complete else self.position.epoch
         self._publish(
-            RunStarted(
+            events.RunStarted(
                 parts.num_epochs,
                 first,
                 parts.train.items_total,
@@ -420,13 +411,13 @@ class Run:
             if values:
                 LOG.info("epoch %d %s: %s", epoch, split, values, extra={"shown": True})
         self._mark = None
-        self._publish(EpochDone(epoch))
+        self._publish(events.EpochDone(epoch))
         self._checkpoint()
 
     # -- telling ---------------------------------------------------------------------------------
     def _announce(self, split: Split, batches: Batches, start: int) -> None:
         self._publish(
-            SplitStarted(
+            events.SplitStarted(
                 split, self.position.epoch, start, batches.batches_total, batches.items_at(start), batches.items_total
             )
         )
@@ -444,7 +435,7 @@ class Run:
         self.history.finish(summary)
         for logger in self.parts.loggers:
             logger.log_epoch_summary(summary)
-        self._publish(SplitDone(summary))
+        self._publish(events.SplitDone(summary))
 
     def _publish(self, event: Event) -> None:
         self.parts.publisher.publish(event)
@@ -452,7 +443,7 @@ class Run:
     def say(self, text: str) -> None:
         """One line for the log and for all views."""
         LOG.info("%s", text, extra={"shown": True})
-        self._publish(Notice(text))
+        self._publish(events.Notice(text))
 
     def _inspect(self) -> None:
         """Looks whether all is finite, if that was asked for.  Raises: NonFiniteError that says what is not."""
@@ -509,13 +500,13 @@ class Run:
         summary = str(LearnerSummary(self.history, definitions, str(self.learner.model), fused=parts.fused))
         self.write_result(status, None)
         shown = summary if parts.show_summary else None
-        self._publish(RunEnded(status, shown, exit_code_of(status), parts.interrupter.get_message()))
+        self._publish(events.RunEnded(status, shown, exit_code_of(status), parts.interrupter.get_message()))
         return shown
 
     def failed(self, status: str, error: BaseException) -> None:
         """Says that an error ended the run, as well as it can."""
         self.write_result(status, error)
-        self.parts.publisher.note(RunEnded(status, None, exit_code(error), str(error)))
+        self.parts.publisher.note(events.RunEnded(status, None, exit_code(error), str(error)))
 
     def write_result(self, status: str, error: BaseException | None) -> None:
         """Writes result.json; after an error as well as it can."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import final
 
 from burn_torch.train.history import Direction, History, MetricDefinition
@@ -41,14 +41,14 @@ class LearnerSummary:
         head = [title, "Model:", self.model, *facts, ""]
         if not self.rows:
             return "\n".join([*head, "No epoch is over, so no metric has a value of one."])
-        table = [_HEAD, *self.rows]
-        widths = [max(len(row[column]) for row in table) for column in range(len(_HEAD))]
-        lines = [
-            "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-            for row in table
-        ]
-        rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-        return "\n".join([*head, lines[0], rule, *lines[1:]])
+        return "\n".join([*head, table_text([_HEAD, *self.rows])])
+
+
+def table_text(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as a table in Markdown; the first row is its head."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
 def _row(history: History, split: Split, name: str) -> tuple[str, ...] | None:
