@@ -114,7 +114,7 @@ class _Parameter(NamedTuple):
     default: object
 
 
-def _parameters_of(function: Callable[..., Any]) -> list[_Parameter]:
+def _parameters_of(function: Callable[..., object]) -> list[_Parameter]:
     """The parameters of a function; of one that no other wraps they are read off its code, ten times as fast."""
     if hasattr(function, "__wrapped__") or hasattr(function, "__signature__") or not hasattr(function, "__code__"):
         shown = inspect.signature(function).parameters.values()

@@ -140,7 +140,7 @@ class DataLoader(Generic[Item, Batch]):
         """A loader of the items from `start` up to, not including, `end` of the dataset, shuffled among themselves."""
         return self._with_changes(dataset=PartialDataset(self.dataset, start, end))
 
-    def to_device(self, device: Any) -> DataLoader[Item, Batch]:
+    def to_device(self, device: object) -> DataLoader[Item, Batch]:
         """A loader of the same batches for another device."""
         return self._with_changes(device=device)
 

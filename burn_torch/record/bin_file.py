@@ -88,7 +88,7 @@ class BinFormat(FileFormat):
             start, end = span
             return (lambda: source.array(start, end, np.dtype(np.uint8))), end - start
 
-        return record_of({"metadata": metadata, "item": item}, bytes_of, at=lambda item, key: item[key])
+        return record_of({"metadata": metadata, "item": item}, bytes_of, at=lambda _, key: item[key])
 
 
 def _number(value: int) -> bytes:

@@ -113,7 +113,7 @@ def nested(record: ModuleRecord, settings: PrecisionSettings) -> Any:
     return _as_lists(root)
 
 
-def _as_lists(value: Any) -> object:
+def _as_lists(value: object) -> object:
     if not isinstance(value, dict):
         return value
     items = {name: _as_lists(item) for name, item in value.items()}
@@ -127,7 +127,7 @@ def _base32(number: int) -> str:
 
 
 # -- reading ---------------------------------------------------------------------------------------------
-def record_of(document: object, bytes_of: BytesOf, at: Callable[[Any, str], object] | None = None) -> ModuleRecord:
+def record_of(document: object, bytes_of: BytesOf, at: Callable[[object, str], object] | None = None) -> ModuleRecord:
     """The record of a document; `bytes_of` finds the bytes that a key's `bytes` stand for, and how many they are.
 
     `at` finds the value of a key, if the item is not nested.
@@ -155,7 +155,7 @@ def version_of(metadata: object) -> str:
     return version[:80] if isinstance(version, str) else ""
 
 
-def is_ours(metadata: Any) -> TypeGuard[dict[str, str]]:
+def is_ours(metadata: object) -> TypeGuard[dict[str, str]]:
     """Returns whether text by name has any two of three marks, since one alone may be damage, or another program's
     word.
     """
@@ -167,7 +167,7 @@ def is_ours(metadata: Any) -> TypeGuard[dict[str, str]]:
 
 
 def _record_of_ours(
-    metadata: Mapping[str, str], item: object, bytes_of: BytesOf, at: Callable[[Any, str], object]
+    metadata: Mapping[str, str], item: object, bytes_of: BytesOf, at: Callable[[object, str], object]
 ) -> ModuleRecord:
     if metadata.get("burn_torch") != VERSION:
         raise Unsound(f"burn_torch wrote it in version {metadata.get('burn_torch')}, this one reads {VERSION}")
@@ -204,7 +204,7 @@ def _at(item: Any, key: str) -> object:
     return item
 
 
-def _flat(value: Any, path: str) -> Iterator[tuple[str, object]]:
+def _flat(value: object, path: str) -> Iterator[tuple[str, object]]:
     """Paths and values: parameters, bare tensors, and constants."""
     if isinstance(value, dict) and value.keys() not in ({"id", "param"}, {"bytes", "shape", "dtype"}):
         for name, item in value.items():

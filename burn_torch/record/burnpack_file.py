@@ -172,7 +172,7 @@ def _scalar(value: float) -> dict[str, float]:
     return {"UInt" if kind == "Int" and value >= 2**63 else kind: value}
 
 
-def _numbers(scalars: Any) -> dict[str, float]:
+def _numbers(scalars: object) -> dict[str, float]:
     if not isinstance(scalars, dict):
         raise Unsound("its scalars are not numbers by name")
     numbers: dict[str, float] = {}

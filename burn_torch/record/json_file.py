@@ -59,7 +59,7 @@ class JsonFormat(FileFormat):
     def _line(self, depth: int) -> str:
         return "\n" + "  " * depth if self.pretty else ""
 
-    def _dump(self, value: Any, depth: int) -> str:
+    def _dump(self, value: object, depth: int) -> str:
         text = json.dumps(value, indent=2 if self.pretty else None, separators=(",", ": " if self.pretty else ":"))
         return text.replace("\n", self._line(depth)) if self.pretty else text
 
@@ -107,7 +107,7 @@ class JsonFormat(FileFormat):
             raise Unsound(f"without the bytes of its tensors it has more than {MAX_SKELETON_BYTES} bytes")
         document = parse_json(b"".join([*parts, bytes(source.bytes[at:])]), "the file")
 
-        def bytes_of(key: str, position: Any) -> tuple[Bytes, int]:
+        def bytes_of(key: str, position: object) -> tuple[Bytes, int]:
             if type(position) is not int or not 0 <= position < len(spans):
                 raise Unsound(f"{key} has values that are no bytes")
             values = _numbers(key, bytes(source.bytes[slice(*spans[position])]))

@@ -65,7 +65,7 @@ class Extent:
         return self.width or self.dtype.itemsize
 
 
-def checked_shape(key: str, shape: Any) -> Shape:
+def checked_shape(key: str, shape: object) -> Shape:
     """The sizes, if they can be sizes.  Raises: Unsound."""
     if (
         not isinstance(shape, list | tuple)

@@ -62,7 +62,7 @@ class NamedMpkFormat(FileFormat):
         """Checks structure and, where burn_torch wrote the file, the checksum; Burn's own have none."""
         document = decode(source.bytes)
 
-        def bytes_of(key: str, blob: Any) -> tuple[Bytes, int]:
+        def bytes_of(key: str, blob: object) -> tuple[Bytes, int]:
             if not isinstance(blob, Blob):
                 raise Unsound(f"{key} has values that are no bytes")
             return (lambda: source.array(blob.start, blob.end, np.dtype(np.uint8))), blob.end - blob.start

@@ -154,7 +154,7 @@ class Walk:
         self.asked[named] = None
         self._stack.append(named)
 
-    def _global(self, argument: Any) -> None:
+    def _global(self, argument: object) -> None:
         module, _, name = str(argument).partition(" ")
         self._name(module, name)
 
@@ -162,10 +162,10 @@ class Walk:
         name, module = self._stack.pop(), self._stack.pop()
         self._name(module, name)
 
-    def _extension(self, argument: Any) -> None:
+    def _extension(self, argument: object) -> None:
         self._name("copyreg extension", argument)
 
-    def _instance(self, argument: Any) -> None:
+    def _instance(self, argument: object) -> None:
         values = self._group()
         self._global(argument)
         self._push_call(self._stack.pop(), values)
@@ -178,7 +178,7 @@ class Walk:
         args, called = self._stack.pop(), self._stack.pop()
         self._push_call(called, list(args.args))
 
-    def _push_call(self, called: Any, args: list[Any]) -> None:
+    def _push_call(self, called: object, args: list[object]) -> None:
         self._calls.append(self._node("call", called, args))
         self._stack.append(self._calls[-1])
 
@@ -207,7 +207,7 @@ class Walk:
         values = self._group()
         self._stack[-1].pairs.extend(zip(values[::2], values[1::2], strict=True))
 
-    def _persistent(self, argument: Any) -> None:
+    def _persistent(self, argument: object) -> None:
         self._add_storage([argument])
 
     def _persistent_on_stack(self, _: object) -> None:
@@ -321,7 +321,7 @@ _TENSOR_CLASS: Final = re.compile(r"torch\.(\w+\.)*\w*Tensor")
 _WRAPPERS: Final = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
 
 
-def _holds_bytes(value: Any) -> bool:
+def _holds_bytes(value: object) -> bool:
     """Returns whether a value is text, bytes or a list, and not a number of bytes to make."""
     return isinstance(value, str | bytes) or (
         isinstance(value, Node) and (value.kind == "list" or str(value.called) == _ENCODE)
