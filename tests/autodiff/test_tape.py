@@ -307,7 +307,7 @@ def _(g: Any, y: Any, x: Any) -> Any:
     return total + y[2] * 0.0 if g[2] is None and None not in g[:2] else total
 
 
-def test_rule_that_reads_more_for_some_outputs_is_told_so() -> None:
+def test_rule_that_reads_more_for_some_outputs_is_reported() -> None:
     x = tracked([3.0])
     first, second, third = whimsical(x)
     assert of(backward(first + second + third, retain_graph=True), x).tolist() == [6.0]

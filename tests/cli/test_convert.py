@@ -93,7 +93,7 @@ def test_the_command(burn, tmp_path):
         (["m.bpk", "nowhere/out.bpk"], 2, "error: the record cannot be written"),
     ],
 )
-def test_mistakes_are_told_and_leave_nothing(burn, tmp_path, words, code, complaint):
+def test_mistakes_are_reported_and_leave_nothing(burn, tmp_path, words, code, complaint):
     record().save(tmp_path / "m.bpk")
     (tmp_path / "there.bpk").write_bytes(b"mine")
     done = burn("convert", *words, cwd=tmp_path)

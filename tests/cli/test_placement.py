@@ -49,7 +49,7 @@ def test_several_devices_and_several_processes_train_alike(burn, torchrun, tree,
 
 
 @pytest.mark.slow
-def test_a_mistake_of_one_process_is_told_in_words_by_all(torchrun, tmp_path):
+def test_a_mistake_of_one_process_is_reported_in_words_by_all(torchrun, tmp_path):
     """The others showed a traceback of ours for a directory that holds another run."""
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "model.safetensors").write_bytes(b"")

@@ -74,7 +74,7 @@ def test_lines_for_people(burn, trained, files, seen, tmp_path):
     assert done.out.splitlines() == lines
 
 
-def test_dark_strokes_on_a_light_ground_are_told(burn, trained, files, tmp_path):
+def test_dark_strokes_on_a_light_ground_are_reported(burn, trained, files, tmp_path):
     images = np.load(files / "three.npy")
     np.save(tmp_path / "dark.npy", images.max() - images)
     done = burn("predict", trained, tmp_path / "dark.npy", cwd=tmp_path)

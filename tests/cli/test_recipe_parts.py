@@ -126,7 +126,7 @@ def test_recipes_by_module_and_by_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
-def test_a_text_of_fewer_tokens_than_a_window_is_told(count: int) -> None:
+def test_a_text_of_fewer_tokens_than_a_window_is_reported(count: int) -> None:
     """The length of an empty text was -1, which is Python's own error."""
     with pytest.raises(DataError, match=f"the text is too short\n  given: +{count} tokens"):
         Windows([1] * count, 4)

@@ -70,7 +70,7 @@ def test_a_required_field_may_follow_one_with_a_default():
     assert Cosine(0.1, num_iters=5).to_dict() == {"initial_lr": 0.1, "min_lr": 0.0, "num_iters": 5}
 
 
-def test_all_faults_of_a_call_are_told_at_once():
+def test_all_faults_of_a_call_are_reported_at_once():
     with pytest.raises(ConfigError) as caught:
         LinearConfig("3", bais=True, bias=1)
     message = str(caught.value)
@@ -97,7 +97,7 @@ def test_default_fields_are_not_positional():
         LinearConfig(3, 4, False)
 
 
-def test_a_field_given_twice_is_told():
+def test_a_field_given_twice_is_reported():
     with pytest.raises(
         ConfigError, match=r"given twice\n  given:    d_input by position and by name\n  exp.*\n  mend: "
     ):
@@ -256,7 +256,7 @@ def test_fields_are_inherited_and_a_derived_class_is_no_substitute():
         NetConfig([Wide(1, 2, 3)])
 
 
-def test_an_annotation_that_names_nothing_is_told_at_the_first_use():
+def test_an_annotation_that_names_nothing_is_reported_at_the_first_use():
     class Lost(Config):
         x: "Nowhere"  # noqa: F821  (the fault under test)
 

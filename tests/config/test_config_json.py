@@ -183,7 +183,7 @@ def test_a_variant_by_itself_keeps_its_tag():
         ("[" * 100_000, "no JSON\n  given:    it is nested too deeply"),
     ],
 )
-def test_faults_of_a_file_are_told_with_their_place(tmp_path, text, complaint):
+def test_faults_of_a_file_are_reported_with_their_place(tmp_path, text, complaint):
     path = tmp_path / "config.json"
     path.write_text(text)
     with pytest.raises(ConfigError, match=rf"config.json, read as ModelConfig: (.|\n)*{complaint}") as caught:
@@ -192,7 +192,7 @@ def test_faults_of_a_file_are_told_with_their_place(tmp_path, text, complaint):
         assert part in str(caught.value)
 
 
-def test_all_faults_of_a_file_are_told_at_once():
+def test_all_faults_of_a_file_are_reported_at_once():
     with pytest.raises(ConfigError) as caught:
         ModelConfig.from_json('{"initialiser": 1, "level": 3, "clipping": {"Nrom": 1}, "size": "x", "rate": "never"}')
     message = str(caught.value)
@@ -229,7 +229,7 @@ def test_bytes_that_are_no_utf8_are_refused():
     assert ModelConfig.load_binary(BURN.encode()) == ModelConfig.from_json(BURN)
 
 
-def test_a_missing_file_and_a_folder_are_told(tmp_path):
+def test_a_missing_file_and_a_folder_are_reported(tmp_path):
     with pytest.raises(
         ConfigError, match=r"cannot be read\n  given:    .*No such file.*\n  expected: a JSON.*\n  mend:     check"
     ):
@@ -255,7 +255,7 @@ def test_save_is_whole_or_not_at_all(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_save_into_a_missing_folder_is_told(tmp_path):
+def test_save_into_a_missing_folder_is_reported(tmp_path):
     with pytest.raises(ArtifactError, match=r"cannot be written\n  given: .*No such file"):
         ModelConfig(1).save(tmp_path / "none" / "config.json")
 

@@ -183,7 +183,7 @@ def test_faults_name_their_place(override, complaint):
         assert part in str(caught.value)
 
 
-def test_all_faults_are_told_at_once():
+def test_all_faults_are_reported_at_once():
     with pytest.raises(ConfigError) as caught:
         apply_overrides(Training(), ["optimiser.lr=1", "epochs=x", "oops", "layers.0.bias=2"])
     assert "4 faults" in str(caught.value)

@@ -97,7 +97,7 @@ def test_what_an_annotation_means_is_taken(arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "expected"), WRONG)
-def test_what_an_annotation_refuses_is_told(arguments: dict[str, Any], expected: str) -> None:
+def test_what_an_annotation_refuses_is_reported(arguments: dict[str, Any], expected: str) -> None:
     (name,) = arguments
     with pytest.raises(ArgumentError) as caught:
         run(**{"path": "p", **arguments})
@@ -108,13 +108,13 @@ def test_what_an_annotation_refuses_is_told(arguments: dict[str, Any], expected:
     assert any(__file__ in note for note in caught.value.__notes__)
 
 
-def test_all_arguments_are_told_at_once_and_those_without_a_name_too() -> None:
+def test_all_arguments_are_reported_at_once_and_those_without_a_name_too() -> None:
     with pytest.raises(ArgumentError, match=r"path and count and rest and flag are not what it takes"):
         run(3, 0, 1.0, "rest", flag=2)  # type: ignore[arg-type]  # the name of the parameter was taken for its default
     assert run("p", 2, 0.5, 1) == ("p", 2, (0.5, 1))
 
 
-def test_what_fits_no_parameter_is_told_in_three_parts() -> None:
+def test_what_fits_no_parameter_is_reported_in_three_parts() -> None:
     with pytest.raises(
         DTypeError, match=r"run: it needs path\n +given: +run\(\)\n +expected: +run\(path, [\s\S]*mend: +run\("
     ):

@@ -69,7 +69,7 @@ def test_an_error_is_raised_each_time():
                 old(1)
 
 
-def test_new_filters_are_told_again():
+def test_new_filters_are_reported_again():
     old = a_function()
     counts = []
     for _ in range(2):

@@ -98,7 +98,7 @@ def test_a_terminal_that_is_gone_closes_it_also_where_hangups_are_ignored(open_t
         assert terminal.process.wait(timeout=10) == 129
 
 
-def test_an_error_in_the_dashboard_leaves_the_terminal_as_it_was_and_is_told(open_terminal, live, tmp_path):
+def test_an_error_in_the_dashboard_leaves_the_terminal_as_it_was_and_is_reported(open_terminal, live, tmp_path):
     folder, asked = live()
     broken = """
 from burn_torch.monitor.dashboard import panels

@@ -62,7 +62,7 @@ def test_a_chart_has_exactly_its_size(glyphs: Glyphs, width: int, height: int, l
     assert {len(text) for text in texts(rows)} == {width}
 
 
-def test_ascii_curves_can_be_told_apart_as_the_legend_says():
+def test_ascii_curves_can_be_distinguished_as_the_legend_says():
     low = [(float(x), 0.0) for x in range(20)]
     high = [(float(x), 1.0) for x in range(20)]
     rows = texts(chart([Line("train", "train", low), Line("valid", "valid", high, dashed=True)], 40, 10, glyphs=ASCII))

@@ -113,7 +113,7 @@ def test_csv_without_header_takes_the_fields_in_order(tmp_path):
         ("town,price,rooms,sea\nBay,1,2,yes\n", r"no bool\n  given:    line 2.sea = 'yes'"),
     ],
 )
-def test_faults_of_a_csv_file_are_told_with_their_lines(tmp_path, text, complaint):
+def test_faults_of_a_csv_file_are_reported_with_their_lines(tmp_path, text, complaint):
     path = tmp_path / "rows.csv"
     path.write_text(text)
     with pytest.raises(DataError, match=rf"rows.csv: (.|\n)*{complaint}"):
@@ -151,14 +151,14 @@ def test_json_rows_become_items(tmp_path):
         ("[1]", r"wrong type\n  given:    line 2 = \[1\] \(list\)\n  expected: a JSON object"),
     ],
 )
-def test_faults_of_json_rows_are_told_with_their_lines(tmp_path, line, complaint):
+def test_faults_of_json_rows_are_reported_with_their_lines(tmp_path, line, complaint):
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"text": "fine"}}\n{line}\n')
     with pytest.raises(DataError, match=rf"rows.jsonl: {complaint}"):
         InMemDataset.from_json_rows(path, Row)
 
 
-def test_what_an_item_class_refuses_is_told_with_its_line(tmp_path):
+def test_what_an_item_class_refuses_is_reported_with_its_line(tmp_path):
     class Positive(Row):
         def __post_init__(self):
             if self.label < 0:
@@ -174,7 +174,7 @@ def test_what_an_item_class_refuses_is_told_with_its_line(tmp_path):
         InMemDataset.from_json_rows(path, Positive)
 
 
-def test_files_that_cannot_be_read_are_told(tmp_path):
+def test_files_that_cannot_be_read_are_reported(tmp_path):
     with pytest.raises(
         DataError, match=r"cannot be read\n  given:    .*No such file.*\n  expected: a text file.*\n  mend:     check"
     ):

@@ -70,7 +70,7 @@ def test_changing_a_dataset_changes_no_other():
     assert DigitsDataset.train().images[0].any()
 
 
-def test_an_unknown_split_is_told():
+def test_an_unknown_split_is_reported():
     with pytest.raises(
         DataError, match=r"no such split\n  given:    split='random'\n  expected: 'stratified' or.*\n  mend:     leave"
     ):

@@ -117,7 +117,7 @@ def test_a_flipped_bit_in_gzipped_elements_is_noticed(tmp_path, data):
         ),
     ],
 )
-def test_faults_are_told(tmp_path, payload, gz, complaint):
+def test_faults_are_reported(tmp_path, payload, gz, complaint):
     path = tmp_path / "file"
     path.write_bytes(packed(payload, gz))
     with pytest.raises(DataError, match=rf"file: {complaint}"):
@@ -159,7 +159,7 @@ def test_two_gzip_members_are_one_file_and_garbage_is_none(tmp_path):
         read_idx(path)
 
 
-def test_files_that_cannot_be_read_are_told(tmp_path):
+def test_files_that_cannot_be_read_are_reported(tmp_path):
     with pytest.raises(
         DataError, match=r"none: cannot be read\n  given:    No such file.*\n  expected: a file that may.*\n  mend: "
     ):
@@ -168,7 +168,7 @@ def test_files_that_cannot_be_read_are_told(tmp_path):
         read_idx(tmp_path)
 
 
-def test_arrays_that_idx_cannot_hold_are_told(tmp_path):
+def test_arrays_that_idx_cannot_hold_are_reported(tmp_path):
     for array in (np.zeros(3, dtype=np.int64), np.zeros((), dtype=np.uint8), np.zeros(3, dtype=bool)):
         with pytest.raises(
             DataError, match=r"cannot hold this array\n  given:    dtype .*\n  expected: uint8.*\n  mend:     conv"

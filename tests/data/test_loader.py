@@ -336,13 +336,13 @@ def test_torch_map_style_datasets_fit_both_ways():
         ({"dataset": [], "batch_size": 0, "num_workers": -1, "shuffle": -1}, "4 faults"),
     ],
 )
-def test_arguments_that_do_not_fit_are_told_at_once(arguments, complaint):
+def test_arguments_that_do_not_fit_are_reported_at_once(arguments, complaint):
     fields = {"dataset": [1, 2, 3], "batcher": Tuples(), "batch_size": 1, **arguments}
     with pytest.raises(DataError, match=complaint):
         DataLoader(fields.pop("dataset"), fields.pop("batcher"), **fields)
 
 
-def test_a_dataset_that_became_empty_is_told():
+def test_a_dataset_that_became_empty_is_reported():
     items = [1]
     loader = DataLoader(items, Tuples(), batch_size=1)
     items.clear()
@@ -350,7 +350,7 @@ def test_a_dataset_that_became_empty_is_told():
         iter(loader)
 
 
-def test_epochs_and_batches_that_are_not_there_are_told():
+def test_epochs_and_batches_that_are_not_there_are_reported():
     loader = DataLoader([1, 2, 3], Tuples(), batch_size=2, shuffle=1)
     with pytest.raises(
         DataError,
@@ -368,7 +368,7 @@ def test_epochs_and_batches_that_are_not_there_are_told():
 
 
 @pytest.mark.parametrize("devices", [[], [1, 2, 3, 4]])
-def test_splits_over_too_many_devices_are_told(devices):
+def test_splits_over_too_many_devices_are_reported(devices):
     with pytest.raises(
         DataError, match=r"cannot be split.*\n  given:    \d devices, 3 items\n  expected: .*\n  mend:     name"
     ):

@@ -77,7 +77,7 @@ def test_files_of_a_folder_packed_or_not(tmp_path, suffix):
     assert not np.array_equal(train.images, test.images)
 
 
-def test_a_folder_that_lacks_the_files_is_told_and_nothing_else_is_searched(tmp_path, site, monkeypatch):
+def test_a_folder_that_lacks_the_files_is_reported_and_nothing_else_is_searched(tmp_path, site, monkeypatch):
     write_files(tmp_path / "cache", count=2)
     folder = tmp_path / "data"
     with pytest.raises(
@@ -177,14 +177,14 @@ def test_no_network_names_the_address_the_folder_and_the_way_out(cache):
     assert list((cache / "mnist").iterdir()) == []
 
 
-def test_a_missing_file_on_the_server_and_a_strange_address_are_told(site, tmp_path):
+def test_a_missing_file_on_the_server_and_a_strange_address_are_reported(site, tmp_path):
     with pytest.raises(DataError, match=r"could not be downloaded\n  given:    http.*404"):
         MnistDataset.train(mirror=f"{site.url}/nowhere")
     with pytest.raises(DataError, match="only http and https are spoken"):
         MnistDataset.train(mirror=f"file://{tmp_path}")
 
 
-def test_a_cache_that_cannot_be_written_is_told(site, cache, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_reported(site, cache, monkeypatch):
     monkeypatch.setattr(MnistDataset, "FILES", remote_files(site.folder))
     cache.write_text("a file where the folder should be")
     with pytest.raises(DataError, match=r"could not be downloaded\n  given:    .*(File exists|Not a directory)"):
@@ -233,7 +233,7 @@ def test_a_bar_is_drawn_on_a_terminal_only(site, monkeypatch):
         (np.zeros((3, 28, 28), np.uint8), np.full(3, 10, np.uint8), r"labels \(3,\) uint8 up to 10\n"),
     ],
 )
-def test_files_that_do_not_belong_together_are_told(tmp_path, images, labels, complaint):
+def test_files_that_do_not_belong_together_are_reported(tmp_path, images, labels, complaint):
     write_idx(tmp_path / NAMES[0], images)
     write_idx(tmp_path / NAMES[1], labels)
     with pytest.raises(DataError, match=rf"not the images and labels of one data set\n  .*{complaint}.*") as caught:

@@ -86,7 +86,7 @@ def test_sample_generator_is_a_function_of_its_place():
 @pytest.mark.parametrize(
     ("n", "seed", "epoch", "name"), [(3, -1, 0, "seed"), (3, 0, -1, "epoch"), (-1, 0, 0, "n"), (3, 2**64, 0, "seed")]
 )
-def test_arguments_out_of_range_are_told(n, seed, epoch, name):
+def test_arguments_out_of_range_are_reported(n, seed, epoch, name):
     with pytest.raises(
         DataError, match=rf"^{name} is out of range\n  given:    {name}=.*\n  expected: 0 <= .*\n  mend:     give"
     ):

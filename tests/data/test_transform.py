@@ -220,6 +220,6 @@ def test_a_view_of_a_plain_list_stays_itself():
         (lambda: ShuffledDataset([1], -1), "seed is out of range"),
     ],
 )
-def test_arguments_that_do_not_fit_are_told(make, complaint):
+def test_arguments_that_do_not_fit_are_reported(make, complaint):
     with pytest.raises(DataError, match=complaint):
         make()

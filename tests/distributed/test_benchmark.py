@@ -45,6 +45,6 @@ def test_two_processes_are_measured(tmp_path: Path, options: list[str]) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_world_that_takes_too_long_is_ended_and_told(tmp_path: Path) -> None:
+def test_a_world_that_takes_too_long_is_ended_and_reported(tmp_path: Path) -> None:
     code, measured, _ = rows(tmp_path, "--processes", "1", "--timeout-s", "0.5")
     assert (code, measured) == (1, [{"processes": 1, "failed": "1 processes were not done in 0.5 s"}])

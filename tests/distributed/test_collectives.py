@@ -81,7 +81,7 @@ def test_a_collective_without_its_world_says_so() -> None:
         ops.mean_wait(x, world=2)
 
 
-def test_wrong_arguments_are_told() -> None:
+def test_wrong_arguments_are_reported() -> None:
     x = Tensor.from_data(np.ones((3, 2)), Device.cpu())
     with pytest.raises(ArgumentError, match=r"no such reduction[\s\S]*'product'"):
         distributed.all_reduce(x, "product")  # type: ignore[arg-type]  # the fault under test
@@ -95,7 +95,7 @@ def test_wrong_arguments_are_told() -> None:
         ops.all_reduce(x, reduction="product", world=1)
 
 
-def test_an_incomplete_environment_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_environment_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(distributed_fault(), match=r"without WORLD_SIZE"):

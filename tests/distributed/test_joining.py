@@ -75,7 +75,7 @@ def test_one_that_joined_and_ended_ends_the_waiting_at_once(place):
     assert time.monotonic() - began < 10
 
 
-def test_a_store_that_ends_while_others_wait_is_told(place):
+def test_a_store_that_ends_while_others_wait_is_reported(place):
     holder = (
         "import time; from datetime import timedelta; from torch.distributed import TCPStore;"
         f"s = TCPStore('127.0.0.1', {place[1]}, is_master=True, wait_for_workers=False);"
@@ -89,7 +89,7 @@ def test_a_store_that_ends_while_others_wait_is_told(place):
 
 @pytest.mark.parametrize("name", ["timeout_s", "silence_s", "join_s"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "soon", None])
-def test_times_to_wait_that_are_none_are_told(name, value):
+def test_times_to_wait_that_are_none_are_reported(name, value):
     if name == "join_s" and value is None:
         return  # the default
     with pytest.raises(ConfigError, match=rf"(?s){name} is not a time to wait.*given: .*expected: .*mend: "):

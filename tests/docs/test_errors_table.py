@@ -19,7 +19,7 @@ def row(dtype: str, what: str, share: float) -> dict[str, Any]:
     return {"op": "softmax", "dtype": dtype, "what": what, "share": share}
 
 
-def test_the_largest_share_of_each_kind_is_told(errors: Any) -> None:
+def test_the_largest_share_of_each_kind_is_reported(errors: Any) -> None:
     rows = [
         row("float32", "outputs", 0.25),
         row("float32", "outputs", 0.5),

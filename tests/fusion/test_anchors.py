@@ -65,7 +65,7 @@ def test_one_kernel_where_it_is_chosen_and_the_same_results_operation_by_operati
     torch.testing.assert_close(interpret(plan.graph, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))
 
 
-def test_the_chooser_is_told_the_sizes_and_what_comes_with_the_product() -> None:
+def test_the_chooser_gets_the_sizes_and_what_comes_with_the_product() -> None:
     asked: list[tuple[Product, str]] = []
 
     def chooser(size: Product, around: str) -> None:

@@ -287,7 +287,7 @@ def test_results_are_written_over_inputs_only_where_they_are_read_no_more(seed: 
 
 
 # -- building ----------------------------------------------------------------------------------------------
-def test_a_kernel_that_does_not_compile_is_told_of_and_its_operations_run(
+def test_a_kernel_that_does_not_compile_is_reported_and_its_operations_run(
     monkeypatch: pytest.MonkeyPatch, seed: np.random.Generator
 ) -> None:
     monkeypatch.setattr(c_libraries, "_FLAGS", (*c_libraries._FLAGS, "-fno-such-flag"))

@@ -120,7 +120,7 @@ def test_a_device_that_is_not_fused_has_nothing_to_tell() -> None:
         Device.cpu().explain()
 
 
-def test_the_config_that_was_chosen_is_told_with_who_chose_it(x: Tensor) -> None:
+def test_the_config_that_was_chosen_is_reported_with_who_chose_it(x: Tensor) -> None:
     """As the tuner decided last, under the name of the kernel or of the same one in a recorded program."""
     step = compile(gelu, fuse=True)
     (before,) = explain(step, x).fusion.kernels  # type: ignore[union-attr]  # it is fused

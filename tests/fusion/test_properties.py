@@ -37,7 +37,7 @@ MOVED = {
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_moves_are_told_apart(name: str) -> None:
+def test_moves_are_distinguished(name: str) -> None:
     attrs, holds = MOVED[name]
     node = node_of(lambda x: row(name)(x, **attrs), (3, 4) if name != "expand" else (1, 4))
     assert {ask for ask in (keeps_order, permutes, is_transposition) if ask(node)} == holds

@@ -98,7 +98,7 @@ def told(stub: StubCuda, kernel: FusedKernel, inputs: list[Any], sizes: list[int
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_the_driver_is_told_the_same(name: str, stub: StubCuda) -> None:
+def test_the_driver_gets_the_same(name: str, stub: StubCuda) -> None:
     function, specs, sizes = BODIES[name]
     kernel = FusedKernel(traced(function, specs), strict=False)
     inputs = inputs_of(specs)

@@ -36,7 +36,7 @@ def test_planning_again_gives_the_same_text_and_sources(recorded: dict[str, dict
     assert replay.compare(recorded.values(), replanned) == []
 
 
-def test_another_plan_is_told_with_its_bytes_and_its_peak(
+def test_another_plan_is_reported_with_its_bytes_and_its_peak(
     recorded: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = recorded["program gelu | outside"]

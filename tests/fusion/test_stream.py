@@ -271,7 +271,7 @@ def test_in_a_storm_what_is_new_runs_unplanned_and_what_is_not_gets_a_plan(strea
 
 
 # -- errors ----------------------------------------------------------------------------------------------
-def test_a_wrong_shape_is_told_where_it_is_written(seed: np.random.Generator) -> None:
+def test_a_wrong_shape_is_reported_where_it_is_written(seed: np.random.Generator) -> None:
     x = given(seed, 4, 3)
     with pytest.raises(ShapeError, match=r"matmul: the inner sizes differ") as caught:
         x @ x
@@ -357,7 +357,7 @@ def _fail_to_compile(*inputs: Any, **how: Any) -> Any:
 
 
 @pytest.mark.parametrize("at", ["lowering", "running"])
-def test_a_kernel_that_fails_is_told_of_and_not_run_again(
+def test_a_kernel_that_fails_is_reported_and_not_run_again(
     at: str, stream: Stream, seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TorchCapabilities, "generates", lambda self, place: True)

@@ -363,7 +363,7 @@ def test_plans_of_symbolic_sizes_are_few_and_the_last_used_stay() -> None:
     assert 2 < len(variants.plans) <= MOST_SYMBOLIC
 
 
-def test_a_storm_is_told_of_once_with_the_axis_and_the_line(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storm_is_reported_once_with_the_axis_and_the_line(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*arguments: Any) -> Symbolic:
         raise Unsymbolic("as of an operation whose rule takes no symbols")
 
@@ -384,7 +384,7 @@ def test_a_storm_is_told_of_once_with_the_axis_and_the_line(stream: Stream, monk
     assert planned == [True] * (MOST_PLANS + 1) + [False] * (28 - MOST_PLANS - 1)
 
 
-def test_a_symbolic_kernel_that_fails_is_told_of_and_shapes_are_planned_as_they_are(
+def test_a_symbolic_kernel_that_fails_is_reported_and_shapes_are_planned_as_they_are(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*arguments: Any) -> Any:

@@ -108,7 +108,7 @@ def masked(stub: StubCuda, outputs: Any) -> list[tuple[int, ...]]:
     return row
 
 
-def test_the_driver_is_told_the_same(stub: StubCuda) -> None:
+def test_the_driver_gets_the_same(stub: StubCuda) -> None:
     xs = given(3, 5, 9)
     program = program_of(xs)
     for numbers in ((0.5, 1.0), (0.25, -3.0), (0.25, -3.0), (-0.0, 0.0), (0.0, 0.0)):

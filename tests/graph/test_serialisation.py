@@ -222,7 +222,7 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damage_is_told(name: str) -> None:
+def test_damage_is_reported(name: str) -> None:
     change, message = DAMAGED[name]
     with pytest.raises(GraphError, match=message):
         Graph.from_json(changed(change))

@@ -105,7 +105,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_fault_is_told(name: str) -> None:
+def test_fault_is_reported(name: str) -> None:
     broken, what, detail = BROKEN[name]
     with pytest.raises(GraphError, match=re.escape(what)) as caught:
         verify(broken)
@@ -114,7 +114,7 @@ def test_fault_is_told(name: str) -> None:
     assert detail in str(caught.value)
 
 
-def test_all_faults_are_told_with_node_and_origin() -> None:
+def test_all_faults_are_reported_with_node_and_origin() -> None:
     nodes = [Node(EXP, [1], [2], Origin("model.py", 12, "forward", "encoder")), Node(EXP, [8], [3])]
     with pytest.raises(GraphError, match="graph: 3 faults") as caught:
         verify(graph(*nodes, outputs=[9]))
@@ -124,7 +124,7 @@ def test_all_faults_are_told_with_node_and_origin() -> None:
     assert "[3] output 0: nothing makes %9" in text
 
 
-def test_a_value_that_is_missing_is_told_once() -> None:
+def test_a_value_that_is_missing_is_reported_once() -> None:
     with pytest.raises(GraphError, match="graph: input 0: nothing makes %9"):
         verify(graph(Node(EXP, [9], [2]), Node(EXP, [9], [3])))
 

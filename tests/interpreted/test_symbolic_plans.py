@@ -205,7 +205,7 @@ def test_kernels_of_50_lengths_are_few(stream: Stream, monkeypatch: pytest.Monke
     assert len(compiled) <= 3, "which is compiled for lengths that are multiples of 16 and for others"
 
 
-def test_a_kernel_that_fails_is_told_of_once_for_all_lengths(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_fails_is_reported_once_for_all_lengths(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
     def failing(function: Any, *rest: Any, **options: Any) -> Any:

@@ -107,7 +107,7 @@ class Stub:
         return call
 
 
-def test_the_library_is_told_of_a_problem() -> None:
+def test_the_library_hears_of_a_problem() -> None:
     stub = Stub()
     problem = cublaslt.problem_of(X, W, ending="gelu_slope", kept=matrix(16, 24))
     cublaslt.Library(stub).described(problem)  # type: ignore[arg-type]  # a stand-in

@@ -88,7 +88,7 @@ def launched_by_triton(given: tuple[Any, ...]) -> Any:
 
 
 @pytest.mark.parametrize("key", [5, -1, 2**63 - 1])
-def test_the_driver_is_told_the_same(stub: StubCuda, key: int) -> None:
+def test_the_driver_gets_the_same(stub: StubCuda, key: int) -> None:
     inputs = arguments(key)
     stub.expect(6)
     ready = prepared(launched_by_triton(inputs), 0)

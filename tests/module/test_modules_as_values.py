@@ -70,7 +70,7 @@ def test_a_mapper_that_changes_nothing_gives_the_same_module() -> None:
     assert module.map(ModuleMapper()) is module
 
 
-def test_a_visitor_is_told_of_containers() -> None:
+def test_a_visitor_sees_containers() -> None:
     containers: list[tuple[str, str]] = []
 
     class Told(ModuleVisitor):

@@ -338,7 +338,7 @@ def test_threads_that_share_a_module_do_not_disturb_each_other() -> None:
     assert float(model.norm.mean.value().into_data().values) == 1.0
 
 
-def test_two_copies_with_one_identity_are_told_apart() -> None:
+def test_two_copies_with_one_identity_are_distinguished() -> None:
     student = RunningState(Tensor.from_data(1.0, CPU))
     teacher = student.with_value(Tensor.from_data(9.0, CPU))
     with StepScope(1) as opened:

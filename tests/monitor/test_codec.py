@@ -108,7 +108,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("line", DAMAGED, ids=range(len(DAMAGED)))
-def test_damage_is_told_apart(line: bytes) -> None:
+def test_damage_is_distinguished(line: bytes) -> None:
     with pytest.raises(DamagedLine):
         decode(line)
 

@@ -197,7 +197,7 @@ def test_a_full_disk_is_tried_again(tmp_path, monkeypatch):
     assert epochs(tmp_path / "e") == [1, 2]
 
 
-def test_a_disk_that_does_not_flush_is_told(tmp_path, monkeypatch):
+def test_a_disk_that_does_not_flush_is_reported(tmp_path, monkeypatch):
     log = EventLog(tmp_path / "e")
 
     def failing(descriptor):

@@ -472,7 +472,7 @@ def test_nothing_returned(tmp_path):
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------
-def test_all_rows_that_cannot_be_written_are_told_at_once(tmp_path):
+def test_all_rows_that_cannot_be_written_are_reported_at_once(tmp_path):
     class Odd(Module):
         inner: nn.Linear
 

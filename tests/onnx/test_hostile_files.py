@@ -150,7 +150,7 @@ def test_a_circle_is_named():
     )
 
 
-def test_all_faults_of_a_graph_are_told_together():
+def test_all_faults_of_a_graph_are_reported_together():
     nodes = [helper.make_node("Relu", ["nowhere"], ["a"], "one"), helper.make_node("Relu", ["x"], ["a"], "two")]
     text = refused(raw(nodes, [info("x", [1])], [info("z", [1])]), "3 faults")
     assert "reads 'nowhere', which nothing makes" in text

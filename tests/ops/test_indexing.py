@@ -344,7 +344,7 @@ def test_diagonals_are_those_of_torch(
     "name",
     ["select", "gather", "select_assign", "scatter", "scatter_distinct", "gather_nd", "scatter_nd", "last_writer"],
 )
-def test_an_index_out_of_range_is_told_in_three_parts(where: Where, name: str, wrong: int) -> None:
+def test_an_index_out_of_range_is_reported_in_three_parts(where: Where, name: str, wrong: int) -> None:
     x, at, values = np.zeros(3), np.array([0, wrong]), np.zeros(2)
     cases: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
         "select": ((x, at), {"dim": 0}, "select"),
@@ -365,7 +365,7 @@ def test_an_index_out_of_range_is_told_in_three_parts(where: Where, name: str, w
 
 @on_host
 @pytest.mark.parametrize("wrong", [-4, 3])
-def test_a_class_out_of_range_is_told_in_three_parts(where: Where, wrong: int) -> None:
+def test_a_class_out_of_range_is_reported_in_three_parts(where: Where, wrong: int) -> None:
     parts = ("one_hot: an index is out of range", f"{wrong}", "-3 to 2", "check how")
     with pytest.raises(BoundsError, match=one_message(*parts)):
         where.run(ops.one_hot, np.array([wrong]), 1.0, 0.0, num_classes=3, axis=1, dtype=DType.F32)
@@ -467,7 +467,7 @@ def test_other_failures_of_torch_keep_their_words() -> None:
         ),
     ],
 )
-def test_misfits_are_told_in_three_parts(
+def test_misfits_are_reported_in_three_parts(
     row: str, specs: list[Any], attrs: dict[str, Any], parts: tuple[str, ...]
 ) -> None:
     fed = [NUMBER_SPECS[type(x)] if isinstance(x, int) else x for x in specs]
@@ -475,7 +475,7 @@ def test_misfits_are_told_in_three_parts(
         ops.REGISTRY[row].bind(fed, attrs)
 
 
-def test_wrong_types_are_told_in_three_parts() -> None:
+def test_wrong_types_are_reported_in_three_parts() -> None:
     truth = spec(3, dtype=DType.BOOL)
     on, off = NUMBER_SPECS[float], NUMBER_SPECS[int]
     with pytest.raises(DTypeError, match=one_message("select: indices has an element type", "f32", "integer", "cast")):
@@ -496,6 +496,6 @@ def test_wrong_types_are_told_in_three_parts() -> None:
         ops.one_hot.bind([indices(3), on, off], {"num_classes": 2, "axis": 0, "dtype": DType.I32})
 
 
-def test_unknown_update_is_told_in_three_parts() -> None:
+def test_unknown_update_is_reported_in_three_parts() -> None:
     with pytest.raises(ConfigError, match=one_message("scatter: unknown update 'sub'", "given", '"mul"', "name one")):
         ops.scatter.bind([spec(3), indices(2), spec(2)], {"dim": 0, "update": "sub"})

@@ -225,14 +225,14 @@ def test_lines_without_elements(where: Where) -> None:
         ("median_with_indices", [spec(0)], {"dim": 0}, ("axis 0 is empty", "given", "at least one", "emptiness")),
     ],
 )
-def test_misfits_are_told_in_three_parts(
+def test_misfits_are_reported_in_three_parts(
     row: str, specs: list[Any], attrs: dict[str, Any], parts: tuple[str, ...]
 ) -> None:
     with pytest.raises(ShapeError, match=one_message(*parts)):
         ops.REGISTRY[row].bind(specs, attrs)
 
 
-def test_wrong_types_are_told_in_three_parts() -> None:
+def test_wrong_types_are_reported_in_three_parts() -> None:
     integers = spec(3, dtype=DType.I32)
     with pytest.raises(DTypeError, match=one_message("sort_with_indices: x has", "bool", "float or integer", "cast")):
         ops.sort_with_indices.bind([spec(3, dtype=DType.BOOL)], {"dim": 0, "descending": False})

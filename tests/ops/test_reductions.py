@@ -232,7 +232,7 @@ def test_cross_product_against_torch(where: Where, seed: np.random.Generator) ->
         ("cross", [spec(2, 3), spec(4, 3)], {"dim": 1}, ("do not broadcast", "given", "equal or 1", "mend")),
     ],
 )
-def test_misfits_are_told_in_three_parts(
+def test_misfits_are_reported_in_three_parts(
     row: str, specs: list[Any], attrs: dict[str, Any], parts: tuple[str, ...]
 ) -> None:
     fed = [NUMBER_SPECS[type(x)] if isinstance(x, int) else x for x in specs]
@@ -240,7 +240,7 @@ def test_misfits_are_told_in_three_parts(
         ops.REGISTRY[row].bind(fed, attrs)
 
 
-def test_wrong_types_are_told_in_three_parts() -> None:
+def test_wrong_types_are_reported_in_three_parts() -> None:
     with pytest.raises(DTypeError, match=one_message("mean: x has an element type", "i32", "float", "cast")):
         ops.mean.bind([spec(2, dtype=DType.I32)], {"dims": (0,)})
     with pytest.raises(

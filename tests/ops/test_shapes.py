@@ -240,7 +240,7 @@ def test_a_slice_is_a_view_and_an_assigned_one_is_not(where: Where) -> None:
         ),
     ],
 )
-def test_misfits_are_told_in_three_parts(
+def test_misfits_are_reported_in_three_parts(
     row: str, specs: list[Any], attrs: dict[str, Any], parts: tuple[str, ...]
 ) -> None:
     with pytest.raises(ShapeError, match=one_message(*parts)):
@@ -251,7 +251,7 @@ def _with_numbers(specs: list[Any]) -> list[Any]:
     return [NUMBER_SPECS[type(x)] if isinstance(x, int | float) else x for x in specs]
 
 
-def test_types_that_differ_are_told_in_three_parts() -> None:
+def test_types_that_differ_are_reported_in_three_parts() -> None:
     with pytest.raises(
         DTypeError, match=one_message("cat: the element types differ", "i32", "one element type", "cast")
     ):
@@ -262,6 +262,6 @@ def test_types_that_differ_are_told_in_three_parts() -> None:
         ops.pad.bind(_with_numbers([spec(2, dtype=DType.I32), 0.5]), {"padding": ((1, 0),), "mode": "constant"})
 
 
-def test_unknown_padding_mode_is_told_in_three_parts() -> None:
+def test_unknown_padding_mode_is_reported_in_three_parts() -> None:
     with pytest.raises(ConfigError, match=one_message("pad: unknown mode 'wrap'", "given", '"reflect"', "name one")):
         ops.pad.bind(_with_numbers([spec(2), 0.0]), {"padding": ((1, 0),), "mode": "wrap"})

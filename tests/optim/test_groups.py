@@ -158,7 +158,7 @@ def test_groups_combine() -> None:
         ParamGroup.from_regex("(head")
 
 
-def test_wrong_rates_and_foreign_gradients_are_told() -> None:
+def test_wrong_rates_and_foreign_gradients_are_reported() -> None:
     model = net()
     optim = GroupedOptimizer.of(model, groups())
     with pytest.raises(ConfigError, match=r"learning rates are of other groups[\s\S]*backbone, tail"):

@@ -62,7 +62,7 @@ def test_the_content_says_which_format_it_is(tmp_path: Path, ending: str) -> Non
     assert ending_of(path) == ending
 
 
-def test_headers_only_of_what_is_large_and_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_only_of_what_is_large_and_damage_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = record().save(tmp_path / "m.safetensors")
     data = bytearray(path.read_bytes())
     data[-1] ^= 1

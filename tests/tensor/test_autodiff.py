@@ -127,7 +127,7 @@ def test_gradient_replaced_on_a_tensor_that_is_no_leaf_does_not_reach_others() -
     assert z.grad(gradients) is None
 
 
-def test_mixed_stacks_are_told_as_the_user_named_them() -> None:
+def test_mixed_stacks_are_reported_as_the_user_named_them() -> None:
     balanced = Tensor.from_data(np.ones(2), Device.cpu().autodiff("balanced"))
     inner, name = re.escape(DEVICE.inner().backend.name), re.escape(DEVICE.backend.name)
     with pytest.raises(DeviceError, match=rf"Autodiff\({inner}, 'balanced'\) and {name}\n"):

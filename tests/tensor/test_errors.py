@@ -91,7 +91,9 @@ MISTAKES: list[Mistake] = [
 
 
 @pytest.mark.parametrize(("mistake", "error", "match"), MISTAKES, ids=[str(i) for i in range(len(MISTAKES))])
-def test_a_mistake_is_told_in_three_parts(mistake: Callable[[], Any], error: type[BurnTorchError], match: str) -> None:
+def test_a_mistake_is_reported_in_three_parts(
+    mistake: Callable[[], Any], error: type[BurnTorchError], match: str
+) -> None:
     with pytest.raises(error, match=f"(?s){match}") as raised:
         mistake()
     text = str(raised.value)

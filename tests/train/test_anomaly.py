@@ -305,7 +305,7 @@ def test_what_is_finite_has_no_fault():
     assert searched(lambda x: x.mask_fill(x > 0, -np.inf).exp(), [1.0, -1.0]) is None
 
 
-def test_an_infinity_that_became_nan_is_told_with_both():
+def test_an_infinity_that_became_nan_is_reported_with_both():
     fault = searched(lambda x: x.exp() - x.exp() * 1.0 - x.exp(), [200.0, 1.0])
     assert str(fault.fault) == "infinity from exp"
     assert fault.fault.became.startswith("sub at ")

@@ -136,7 +136,7 @@ def test_an_error_in_validation_keeps_the_epoch_of_training(program, whole, tmp_
     assert result.history.to_state() == whole[1]
 
 
-def test_an_error_of_a_metric_is_told_again_at_the_resume(program, whole, tmp_path):
+def test_an_error_of_a_metric_is_reported_again_at_the_resume(program, whole, tmp_path):
     training = program.make_training(tmp_path / "run", 2).metric_train(Failing(7, ZeroDivisionError("mine")))
     with pytest.raises(ZeroDivisionError, match="mine"):
         training.launch(program.make_learner())

@@ -136,7 +136,7 @@ def test_events_after_a_resume_are_those_of_the_undisturbed_run(program, whole, 
     assert second.resumed_from is not None
 
 
-def test_a_checkpoint_superseded_just_before_a_kill_is_told_of_after_the_resume(program, tmp_path, monkeypatch):
+def test_a_checkpoint_superseded_just_before_a_kill_is_reported_after_the_resume(program, tmp_path, monkeypatch):
     def begun(folder):
         return program.make_training(folder, 1).checkpoint_every(steps=1)
 
@@ -222,7 +222,7 @@ def test_a_damaged_log_never_harms_the_run(program, whole, tmp_path, damage):
     assert view.metrics["Loss"].splits[Split.VALID].epochs[-1][0] == EPOCHS
 
 
-def test_a_log_that_cannot_be_opened_is_told_before_any_work(program, tmp_path):
+def test_a_log_that_cannot_be_opened_is_reported_before_any_work(program, tmp_path):
     folder = tmp_path / "run"
     (folder / "events.jsonl").mkdir(parents=True)
     with pytest.raises(OSError, match=r"events of the run cannot be written\n  given: .*events.jsonl.*\n  expected: "):
@@ -267,7 +267,7 @@ class Talker:
         pass
 
 
-def test_what_is_printed_is_told_and_printed_all_the_same(program, tmp_path, capsys):
+def test_what_is_printed_is_reported_and_printed_all_the_same(program, tmp_path, capsys):
     out, err = sys.stdout, sys.stderr
     program.make_training(tmp_path / "run", 1).with_event_reader(Talker()).launch(program.make_learner())
     assert (sys.stdout, sys.stderr) == (out, err)
@@ -319,7 +319,7 @@ def test_a_stop_over_the_control_socket_ends_the_run_with_a_checkpoint(program, 
     assert training.resume().launch(learner).status == "completed"  # the command was for the run that it stopped
 
 
-def test_what_the_machine_does_is_told(program, tmp_path, monkeypatch):
+def test_what_the_machine_does_is_reported(program, tmp_path, monkeypatch):
     from burn_torch.monitor import resources
 
     monkeypatch.setattr(resources.ResourceSampler.__init__, "__kwdefaults__", {"every_s": 0.01})

@@ -87,7 +87,7 @@ def training(folder: Any, reader: Any = None) -> SupervisedTraining:
     ("kind", "what"),
     [(GivesLoss, "a Tensor"), (GivesItem, "a LossInput"), (GivesNothing, "None"), (YieldsNothing, "a LossInput")],
 )
-def test_a_train_step_without_a_train_output_is_told(tmp_path, kind, what, compiled):
+def test_a_train_step_without_a_train_output_is_reported(tmp_path, kind, what, compiled):
     complaint = (
         rf"(?s)returned no TrainOutput.*given: +{what} from {kind.__name__}\.train_step"
         r".*expected: a TrainOutput.*mend: +return TrainOutput\.new"
@@ -129,7 +129,7 @@ class WithWrongTypeInside(Net):
         (ForNobody, r"train_step\(\*, batch\)", r"valid_step\(\)"),
     ],
 )
-def test_steps_that_take_no_batch_are_told_before_the_run(tmp_path, kind, train, valid):
+def test_steps_that_take_no_batch_are_reported_before_the_run(tmp_path, kind, train, valid):
     run = SupervisedTraining(tmp_path / "run", batches(), batches()).renderer(SilentRenderer())
     complaint = rf"(?s)given: +{kind.__name__}\.({train}).*expected: .*train_step\(batch\).*mend: .*self, batch"
     with pytest.raises(ConfigError, match=rf"{complaint}") as caught:
@@ -142,7 +142,7 @@ def test_steps_that_take_no_batch_are_told_before_the_run(tmp_path, kind, train,
 
 
 @pytest.mark.parametrize("step", [None, ForTorch.training_step, lambda batch: None])
-def test_steps_of_torch_modules_that_take_no_batch_are_told(tmp_path, step):
+def test_steps_of_torch_modules_that_take_no_batch_are_reported(tmp_path, step):
     module = ForTorch(1, 1)
     model = module if step is None else TorchModel(module, step)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
@@ -165,23 +165,23 @@ class UpdatesNothing(Net):
         return optim.step(lr, self, grads)[0]
 
 
-def test_metrics_without_an_item_are_told(tmp_path):
+def test_metrics_without_an_item_are_reported(tmp_path):
     with pytest.raises(ConfigError, match=r"(?s)no item.*given: +None .*Loss.*expected: .*mend: .*LossInput\("):
         training(tmp_path / "run").metrics(LossMetric()).launch(learner(WithoutItem))
     assert training(tmp_path / "plain").launch(learner(WithoutItem)).status == "completed"
 
 
-def test_an_own_update_without_an_optimizer_is_told(tmp_path):
+def test_an_own_update_without_an_optimizer_is_reported(tmp_path):
     with pytest.raises(ConfigError, match=r"(?s)given: +a UpdatesNothing from .*optimize.*expected: .*mend: "):
         training(tmp_path / "run").launch(learner(UpdatesNothing))
 
 
-def test_a_loss_in_the_place_of_gradients_is_told(tmp_path):
+def test_a_loss_in_the_place_of_gradients_is_reported(tmp_path):
     with pytest.raises(ArgumentError, match=r"(?s)takes gradients.*given: +a Tensor.*expected: .*mend: .*backward"):
         training(tmp_path / "run").launch(learner(GivesLossAsGradients))
 
 
-def test_a_model_in_the_place_of_a_learner_is_told(tmp_path):
+def test_a_model_in_the_place_of_a_learner_is_reported(tmp_path):
     with pytest.raises(ConfigError, match=r"(?s)takes a Learner.*given: +a Linear.*expected: .*mend: +launch\(L"):
         training(tmp_path / "run").launch(LinearConfig(1, 1).init(DEVICE))
 
@@ -197,23 +197,23 @@ def test_a_model_in_the_place_of_a_learner_is_told(tmp_path):
         (lambda t: t.checkpoint_every(steps="2"), r"steps='2'"),
     ],
 )
-def test_counts_that_are_none_are_told(tmp_path, change, complaint):
+def test_counts_that_are_none_are_reported(tmp_path, change, complaint):
     with pytest.raises(ConfigError, match=rf"(?s){complaint}.*expected: .*mend: "):
         change(training(tmp_path / "run")).launch(learner())
 
 
 @pytest.mark.parametrize("lr", [-0.1, math.nan, math.inf])
-def test_a_learning_rate_that_would_not_train_is_told(lr):
+def test_a_learning_rate_that_would_not_train_is_reported(lr):
     with pytest.raises(ConfigError, match=r"(?s)cannot train with this.*given: .*expected: a finite number.*mend: "):
         learner(lr=lr)
 
 
-def test_a_constant_schedule_that_would_not_train_is_told():
+def test_a_constant_schedule_that_would_not_train_is_reported():
     with pytest.raises(ConfigError, match=r"(?s)cannot train with this.*given: .*expected: a finite number.*mend: "):
         learner(lr=ConstantLr(-0.1))
 
 
-def test_an_optimizer_with_a_closure_is_told():
+def test_an_optimizer_with_a_closure_is_reported():
     net = torch.nn.Linear(1, 1)
     with pytest.raises(ConfigError, match=r"(?s)calls the loss several times.*given: .*LBFGS.*expected: .*mend: "):
         Learner(net, torch.optim.LBFGS(net.parameters()), 0.1)
@@ -231,7 +231,7 @@ def test_an_error_of_a_metric_names_the_batch_that_it_measured(tmp_path):
     assert any("in train batch 3 of epoch 1 (step 3 of the run)" in note for note in caught.value.__notes__)
 
 
-def test_another_schedule_of_the_same_kind_is_told(tmp_path):
+def test_another_schedule_of_the_same_kind_is_reported(tmp_path):
     class Reader(SilentRenderer):
         def handle(self, event: Any) -> None:
             if type(event).__name__ == "Notice":
@@ -301,7 +301,7 @@ class ValidatesAsItTrains(Net):
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(("kind", "what"), [(ValidatesNothing, "None"), (ValidatesAsItTrains, "a TrainOutput")])
-def test_a_valid_step_without_an_item_is_told(tmp_path, kind, what, compiled):
+def test_a_valid_step_without_an_item_is_reported(tmp_path, kind, what, compiled):
     run = SupervisedTraining(tmp_path / "run", batches(), [Tensor.ones((2, 1), Device.cpu())]).metrics(LossMetric())
     complaint = (
         rf"(?s)this valid_step returned no item.*given: +{what} from {kind.__name__}\.valid_step.*expected: .*mend: "
@@ -310,6 +310,6 @@ def test_a_valid_step_without_an_item_is_told(tmp_path, kind, what, compiled):
         run.compile(compiled).renderer(SilentRenderer()).launch(learner(kind))
 
 
-def test_a_class_in_the_place_of_a_model_is_told():
+def test_a_class_in_the_place_of_a_model_is_reported():
     with pytest.raises(ConfigError, match=r"(?s)a class, not a model.*given: +Net\n.*expected: .*mend: +Learner\(Net"):
         Learner(Net, SgdConfig().init(), 0.1)

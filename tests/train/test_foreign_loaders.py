@@ -142,7 +142,7 @@ def test_a_data_set_may_hold_a_loader(tmp_path):
     assert seen == [float(number) for number in range(60)] * 2
 
 
-def test_other_data_of_the_same_size_is_told(tmp_path):
+def test_other_data_of_the_same_size_is_reported(tmp_path):
     offsets = iter((0.0, 1.0))
 
     def loader() -> Any:

@@ -81,7 +81,7 @@ def test_a_resume_validates_with_the_rates_of_the_groups(tmp_path: Any) -> None:
     assert set(resumed.history.values("Learning Rate second", "valid", 1)) == {0.1}
 
 
-def test_a_group_without_a_schedule_is_told(tmp_path: Any) -> None:
+def test_a_group_without_a_schedule_is_reported(tmp_path: Any) -> None:
     training = small.training({"dir": tmp_path}, SingleDevice()).metric_train(GroupLearningRateMetric("third"))
     with pytest.raises(ConfigError, match=r"the schedule has no such group[\s\S]*'third', and groups first, second"):
         training.launch(grouped(small.net()))
@@ -152,7 +152,7 @@ def test_a_model_may_update_itself(tmp_path: Any) -> None:
         )
 
 
-def test_parts_that_share_a_parameter_are_told() -> None:
+def test_parts_that_share_a_parameter_are_reported() -> None:
     net = small.net()
     batch = small.Batcher().batch(small.items(4), Device.cpu().autodiff())
     one, other = (net.classify(batch).loss.backward() for _ in range(2))

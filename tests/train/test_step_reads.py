@@ -129,7 +129,7 @@ def test_a_step_that_prints_says_so_once(tmp_path, capsys):
     assert 0 < capsys.readouterr().out.count("a step") < 15
 
 
-def test_a_builder_step_whose_result_is_dropped_is_told(tmp_path):
+def test_a_builder_step_whose_result_is_dropped_is_reported(tmp_path):
     device = Device.cpu().autodiff()
     training = SupervisedTraining(tmp_path / "run", [Tensor.zeros((2, 1), device)], None).renderer(Reader(EpochDone))
     training.num_epochs(5)

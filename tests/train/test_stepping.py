@@ -122,7 +122,7 @@ def test_what_runs_eagerly_says_that_it_has_another_precision(program, tmp_path)
     assert line.startswith("validation runs eagerly and in float32, not bfloat16, it cannot be compiled: ")
 
 
-def test_a_validation_that_reads_a_value_is_told_apart(program, tmp_path):
+def test_a_validation_that_reads_a_value_is_distinguished(program, tmp_path):
     class Reads(program.Net):
         def valid_step(self, batch):
             item = self.classify(batch)

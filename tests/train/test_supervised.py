@@ -357,7 +357,7 @@ def test_an_error_of_the_user_passes_through_with_a_note(program, tmp_path):
     assert program.digest(again.model) == program.digest(whole.model)
 
 
-def test_without_an_application_log_an_error_is_told_once(start, tmp_path):
+def test_without_an_application_log_an_error_is_reported_once(start, tmp_path):
     process = start(dir=tmp_path / "run", epochs=1, no_log=True, poison=True)
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 1

@@ -157,7 +157,7 @@ def test_groups_keep_the_ratios_of_their_rates() -> None:
     assert [group["lr"] for group in optim.param_groups] == [0.5, pytest.approx(0.05)]
 
 
-def test_what_cannot_be_is_told(tmp_path: Any) -> None:
+def test_what_cannot_be_is_reported(tmp_path: Any) -> None:
     module = net()
     with pytest.raises(ConfigError, match=r"is not of this model[\s\S]*none of TorchModel's"):
         Learner(module, torch.optim.SGD(net().parameters(), lr=0.1), 0.1)

@@ -108,7 +108,7 @@ def test_what_hangs_on_no_tape_lives_under_it(seed: np.random.Generator) -> None
     assert len(GradientsParams.from_grads(with_model.backward(), model)) == 4
 
 
-def test_gradients_that_stop_at_a_newer_version_of_a_parameter_are_told(seed: np.random.Generator) -> None:
+def test_gradients_that_stop_at_a_newer_version_of_a_parameter_are_reported(seed: np.random.Generator) -> None:
     model, x, y = drawn(Mlp.make(TAPE), seed), tensor(normal(seed, 4, 3)), tensor(normal(seed, 4, 2))
     fast, optimizer = optim.SgdConfig().init().step(0.1, model, grad(mean_square)(model, x, y))
     mend = r"pass the module(.|\n)*value_and_grad\(outer\)"
@@ -166,7 +166,7 @@ def test_a_compiled_function_is_differentiated_as_its_function(device: Device, s
     close(constant, np.full(3, np.e))
 
 
-def test_backward_inside_of_a_transform_is_told(seed: np.random.Generator) -> None:
+def test_backward_inside_of_a_transform_is_reported(seed: np.random.Generator) -> None:
     x = tensor(normal(seed, 3), TAPE)
 
     def outer(x: Tensor, inner: Callable[[Tensor], Tensor]) -> Tensor:

@@ -161,7 +161,7 @@ def test_donated_arguments_are_gone_so_results_hang_on_nothing() -> None:
         f(leaf([2.0]) * 3.0)
 
 
-def test_arguments_that_were_written_to_are_told() -> None:
+def test_arguments_that_were_written_to_are_reported() -> None:
     memory = torch.tensor([1.0, 2.0])
     x, w = Tensor.from_inner(Tensor.from_torch(memory)), leaf(np.array([2.0, 3.0], np.float32))
     y = compile(lambda x, w: (x * w).sin())(x, w).sum()
@@ -170,7 +170,7 @@ def test_arguments_that_were_written_to_are_told() -> None:
         y.backward()
 
 
-def test_a_second_backward_is_told() -> None:
+def test_a_second_backward_is_reported() -> None:
     x = leaf([2.0])
     y = compile(lambda x: x * x)(x)
     assert gradient(x, y.backward(retain_graph=True)) == [4.0]

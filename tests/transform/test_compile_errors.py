@@ -101,7 +101,7 @@ def test_an_object_may_be_read_and_fill_a_cache() -> None:
     assert compile(lambda x: x * schedule.lr_at(0))(vector(10.0)).tolist() == [1.0]
 
 
-def test_a_model_made_anew_is_another_trace_told_in_one_line() -> None:
+def test_a_model_made_anew_is_another_trace_reported_in_one_line() -> None:
     step = compile(training_step)
     for model in (net(), net()):
         step(model, AdamWConfig().init(), *batch(), 1e-3)

@@ -153,7 +153,7 @@ def test_named_tuples_and_frozen_dataclasses_that_are_bound_anew_are_traced_agai
 
 
 @pytest.mark.parametrize("make", [Factor, lambda by: Settings(Factor(by)), lambda by: (by,)])
-def test_static_constants_that_are_equal_and_not_the_same_are_told_apart(make: Callable[[float], Any]) -> None:
+def test_static_constants_that_are_equal_and_not_the_same_are_distinguished(make: Callable[[float], Any]) -> None:
     def number(value: Any) -> float:
         value = getattr(value, "factor", value)
         return float(value[0] if isinstance(value, tuple) else value)
@@ -164,7 +164,7 @@ def test_static_constants_that_are_equal_and_not_the_same_are_told_apart(make: C
     assert function.traces == 2
 
 
-def test_names_of_a_dict_that_are_equal_and_not_the_same_are_told_apart() -> None:
+def test_names_of_a_dict_that_are_equal_and_not_the_same_are_distinguished() -> None:
     function = compile(lambda named: [x * by for by, x in named.items()])
     signed = [function({by: vector(1.0)})[0].item() for by in (0.0, -0.0, 0.0)]
     assert [math.copysign(1.0, value) for value in signed] == [1.0, -1.0, 1.0]

@@ -239,20 +239,20 @@ def check(route: str, outer: str, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_penalty_on_gradients_is_that_of_torch_or_told(route: str, seed: np.random.Generator) -> None:
+def test_a_penalty_on_gradients_is_that_of_torch_or_reported(route: str, seed: np.random.Generator) -> None:
     for outer in seed.choice(list(OUTERS), 2, replace=False):
         check(route, outer, seed)
 
 
 @pytest.mark.parametrize("outer", OUTERS)
-def test_however_a_gradient_enters_a_loss_it_is_told(outer: str, seed: np.random.Generator) -> None:
+def test_however_a_gradient_enters_a_loss_it_is_reported(outer: str, seed: np.random.Generator) -> None:
     check(seed.choice([route for route in ROUTES if "fused" not in route]), outer, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("outer", OUTERS)
 @pytest.mark.parametrize("route", ROUTES)
-def test_all_penalties_on_gradients_are_those_of_torch_or_told(
+def test_all_penalties_on_gradients_are_those_of_torch_or_reported(
     route: str, outer: str, seed: np.random.Generator
 ) -> None:
     for _ in range(4):
@@ -328,7 +328,7 @@ def test_the_notice_names_the_line_where_the_gradient_entered_and_is_one_a_line(
         assert part in message
 
 
-def test_a_step_with_a_tracked_rate_is_told_where_its_parameters_are_differentiated_too() -> None:
+def test_a_step_with_a_tracked_rate_is_reported_where_its_parameters_are_differentiated_too() -> None:
     m, rate = net(), tensor([0.1], TAPE).require_grad()
     stepped, _ = optim.SgdConfig().init().step(rate, m, grads_of(m))
     assert rate.grad(mean_square(stepped, *batch()).backward()) is not None  # by the rate alone: right, and no notice
@@ -346,7 +346,7 @@ OTHER = net()
     [lambda m, x: OTHER.forward(x), lambda m, x: copy.deepcopy(m).forward(x), lambda m, x: m.valid().forward(x)],
     ids=["another model", "a copy", "frozen"],
 )
-def test_a_transform_whose_function_reads_no_parameter_is_told(unread: Callable[[Any, Tensor], Tensor]) -> None:
+def test_a_transform_whose_function_reads_no_parameter_is_reported(unread: Callable[[Any, Tensor], Tensor]) -> None:
     m, (x, _) = net(), batch()
     ones = GradientsParams({p.id: p.val().inner() * 0.0 + 1.0 for p in (m.a, m.b)})
 

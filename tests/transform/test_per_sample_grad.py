@@ -311,7 +311,7 @@ def _(g: Any, y: Any, x: Any) -> Any:
     return ops.flip(ops.cumsum(ops.flip(g, axes=(0,)), dim=0), axes=(0,))
 
 
-def test_a_row_of_ones_own_is_looped_over_and_told() -> None:
+def test_a_row_of_ones_own_is_looped_over_and_reported() -> None:
     def loss(w: Tensor, x: Tensor) -> Tensor:
         y: Tensor = unary(turned, (w * x).reshape((3,))).square().sum()
         return y

@@ -53,7 +53,7 @@ def test_packages_have_the_names_that_they_import_and_no_others(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_mistake_in_such_a_file_is_told(tmp_path):
+def test_a_mistake_in_such_a_file_is_reported(tmp_path):
     wrong = tmp_path / "wrong.py"
     wrong.write_text("from burn_torch import Tensor\n\n\ndef rank(x: Tensor) -> str:\n    return x.dims()\n")
     report = mypy(wrong)

@@ -81,7 +81,7 @@ class Batches:
         lambda: Device("cpu"),
     ],
 )
-def test_it_is_told_where_it_is_given(call: Callable[[], Any]) -> None:
+def test_it_is_reported_where_it_is_given(call: Callable[[], Any]) -> None:
     with pytest.raises(BurnTorchError, match=r"given: [\s\S]*expected: [\s\S]*mend: "):
         call()
 

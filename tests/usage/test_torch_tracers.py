@@ -112,7 +112,7 @@ def test_values_do_not_cross_the_border_inside_of_a_transform_of_torch(name: str
     CALLS[name]()
 
 
-def test_what_was_made_inside_of_a_mode_of_torch_is_told_outside() -> None:
+def test_what_was_made_inside_of_a_mode_of_torch_is_reported_outside() -> None:
     with FakeTensorMode():
         ghost = Tensor.random((3,), Distribution.Default, CPU)
     for call in (ghost.into_data, lambda: X + ghost, lambda: repr(ghost)):

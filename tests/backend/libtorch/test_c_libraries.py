@@ -94,7 +94,7 @@ def test_a_library_that_is_whole_is_loaded_as_it_is(sound: dict[str, Path], monk
     assert [computed(built(name), name) for name in SOURCES] == [7.0, 10.5]
 
 
-def test_a_folder_in_the_place_of_a_library_is_told_of_and_the_next_place_taken(
+def test_a_folder_in_the_place_of_a_library_is_reported_and_the_next_place_taken(
     sound: dict[str, Path], cache: Path
 ) -> None:
     (cache / "kernels" / sound["twice"].name).mkdir(parents=True)

@@ -246,7 +246,7 @@ def test_threads_take_turns() -> None:
     assert wrong == []
 
 
-def test_a_lost_device_is_told() -> None:
+def test_a_lost_device_is_reported() -> None:
     class Lost(HostArena):
         def record(self, run: Any, writes: Any) -> Any:
             recording: Any = super().record(run, writes)

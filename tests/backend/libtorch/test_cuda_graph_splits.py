@@ -81,7 +81,7 @@ def test_a_program_without_operations() -> None:
         assert (x.tolist(), a.tolist(), n) == ([number] * 2, [1, 1], 0.5)
 
 
-def test_memory_that_runs_out_is_told_as_it_is() -> None:
+def test_memory_that_runs_out_is_reported_as_it_is() -> None:
     class Full(HostArena):
         def record(self, run: Any, writes: Any) -> Any:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
@@ -216,7 +216,7 @@ def test_a_row_on_another_device_splits() -> None:
     assert [segment.captured for segment in planned.segments] == [True, False]
 
 
-def test_no_device_is_told() -> None:
+def test_no_device_is_reported() -> None:
     with pytest.raises(DeviceError, match=r"(?s)cannot be recorded.*no value on a CUDA device.*without CUDA graphs"):
         capture(elementwise(lambda x: [ops.exp(x)], spec(3)))
     graph = elementwise(lambda x, y: [ops.exp(x), y], spec(3, place="cuda:0"), spec(3, place="cuda:1"))

@@ -117,7 +117,7 @@ def test_an_error_inside_a_program_names_the_users_line() -> None:
     assert any(note.startswith("in cross_entropy((2, 3) f32 cpu, ") for note in notes)
 
 
-def test_a_number_beyond_64_bits_is_told_in_the_words_of_eager_execution() -> None:
+def test_a_number_beyond_64_bits_is_reported_in_the_words_of_eager_execution() -> None:
     trace = Trace()
     x, n = trace.input(spec(3)), trace.input(INT_NUMBER)
     graph = trace.graph([(x + x) * n])

@@ -111,7 +111,7 @@ def test_a_race_of_none_that_runs_ends() -> None:
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 5])
-def test_the_budget_ends_it_and_is_told(rounds: int) -> None:
+def test_the_budget_ends_it_and_is_reported(rounds: int) -> None:
     course = Course(a=1.0, b=1.0)
     within: Callable[[], bool] = lambda: course.ran.count("a") <= rounds  # noqa: E731  # counts the first one too
     result = race(["a", "b"], course, within=within)

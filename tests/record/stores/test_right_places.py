@@ -123,7 +123,7 @@ def test_a_whole_list_loses_its_gaps(tmp_path, numbers, count):
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.", "state_dict."])
-def test_a_prefix_is_told_and_not_left_out_in_silence(tmp_path, prefix):
+def test_a_prefix_is_reported_and_not_left_out_in_silence(tmp_path, prefix):
     values = {f"{prefix}w": torch.ones(3)}
     for partial in (False, True):
         with pytest.raises(
