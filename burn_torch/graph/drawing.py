@@ -10,9 +10,10 @@ from __future__ import annotations
 import colorsys
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -136,7 +137,7 @@ def _order(layers: Sequence[list[_Box]]) -> None:
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
         for layer in layers if down else reversed(layers):
-            centres = {id(box): _mean(box.reads if down else box.readers, _order_of, box.order) for box in layer}
+            centres = {id(box): _mean(box.reads if down else box.readers, "order", box.order) for box in layer}
             layer.sort(key=lambda box: centres[id(box)])
             _number(layer)
 
@@ -152,7 +153,7 @@ def _place(layers: Sequence[list[_Box]]) -> None:
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
         for layer in layers if down else reversed(layers):
-            _spread(layer, [_mean(box.reads if down else box.readers, _middle_of, box.middle) for box in layer])
+            _spread(layer, [_mean(box.reads if down else box.readers, "middle", box.middle) for box in layer])
     leftmost = min((box.left for layer in layers for box in layer), default=0.0)
     for layer in layers:
         for box in layer:
@@ -171,16 +172,9 @@ def _spread(layer: Sequence[_Box], middles: Sequence[float]) -> None:
             box.left += shift
 
 
-def _mean(boxes: Sequence[_Box], value: Callable[[_Box], float], otherwise: float) -> float:
-    return sum(map(value, boxes)) / len(boxes) if boxes else otherwise
-
-
-def _order_of(box: _Box) -> float:
-    return box.order
-
-
-def _middle_of(box: _Box) -> float:
-    return box.middle
+def _mean(boxes: Sequence[_Box], name: str, otherwise: float) -> float:
+    """The mean of one attribute of boxes."""
+    return sum(map(attrgetter(name), boxes)) / len(boxes) if boxes else otherwise
 
 
 # -- writing ---------------------------------------------------------------------------------------------------

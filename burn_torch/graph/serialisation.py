@@ -21,7 +21,6 @@ import math
 import os
 import reprlib
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -35,8 +34,7 @@ from burn_torch.core.spec import BOOL_NUMBER, FLOAT_NUMBER, INT_NUMBER, NumberSp
 from burn_torch.graph.ir import Graph, Literal, Node
 from burn_torch.graph.ir import Input as NodeInput
 from burn_torch.graph.origin import Origin
-from burn_torch.graph.printer import spec_text
-from burn_torch.graph.verifier import verify
+from burn_torch.graph.verifier import spec_list, verify
 from burn_torch.ops.op import REGISTRY
 
 __all__ = ["MOST_BYTES", "read", "read_file", "write", "write_file"]
@@ -250,8 +248,8 @@ def _node_in(row: object, specs: list[Spec], where: str) -> Node:
     if call.results != results:
         raise _Fault(
             f"{where} gives other results here",
-            _spec_list(results),
-            f"{_spec_list(call.results)}, as the row's rule says",
+            spec_list(results),
+            f"{spec_list(call.results)}, as the row's rule says",
             "read it with the burn_torch that wrote it, or trace the function again",
         )
     read_ids = [_input_in(x, where) for x in _rows(inputs, f"the inputs of {where}")]
@@ -375,10 +373,6 @@ def _known_spec(value: object, specs: list[Spec], where: str) -> Spec:
 
 def _optional_spec(value: object, specs: list[Spec], where: str) -> Spec | None:
     return None if value is None else _known_spec(value, specs, where)
-
-
-def _spec_list(specs: Sequence[Spec | None]) -> str:
-    return ", ".join("None" if spec is None else spec_text(spec) for spec in specs) or "none"
 
 
 def _short(value: object) -> str:

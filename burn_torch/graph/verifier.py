@@ -15,7 +15,7 @@ from burn_torch.graph.ir import Graph, Literal, Node
 from burn_torch.graph.printer import spec_text
 from burn_torch.ops.op import REGISTRY
 
-__all__ = ["verify"]
+__all__ = ["spec_list", "verify"]
 
 _UNKNOWN: Final = object()
 
@@ -40,7 +40,7 @@ def _faults(graph: Graph) -> Iterator[Fault]:
     for position, (i, spec) in enumerate(graph.inputs):
         where = f"input {position}: %{i}"
         if not _is_spec(spec):
-            yield _fault("it has no spec", where, "a TensorSpec or a NumberSpec", "declare it with trace.input(spec)")
+            yield Fault("it has no spec", where, "a TensorSpec or a NumberSpec", "declare it with trace.input(spec)")
         yield from _new_id(i, known, where)
         known[i] = spec
     for number, node in enumerate(graph.nodes):
@@ -50,7 +50,7 @@ def _faults(graph: Graph) -> Iterator[Fault]:
         yield from _makes(node, known, where)
     for position, output in enumerate(graph.outputs):
         if output is not None and output not in known:
-            yield _fault(
+            yield Fault(
                 f"nothing makes %{output}",
                 f"output {position}",
                 "the id of an input or of a node's output, or None",
@@ -61,7 +61,7 @@ def _faults(graph: Graph) -> Iterator[Fault]:
 def _call(node: Node, where: str) -> Iterator[Fault]:
     call = node.call
     if REGISTRY.get(call.op.name) is not call.op:
-        yield _fault(
+        yield Fault(
             f"the row {call.op.name} is not in the table",
             where,
             "a row of the table, or one that a module you import declares",
@@ -71,7 +71,7 @@ def _call(node: Node, where: str) -> Iterator[Fault]:
     try:
         rightly = call.op.bind(call.specs, call.attrs)
     except (BurnTorchError, TypeError) as error:
-        yield _fault(
+        yield Fault(
             f"the row does not take these inputs: {str(error).partition(chr(10))[0]}",
             where,
             f"{call.op.name}({call.op.signature})",
@@ -79,10 +79,10 @@ def _call(node: Node, where: str) -> Iterator[Fault]:
         )
         return
     if rightly is not call:
-        yield _fault(
-            f"its results are {_spec_list(call.results)}",
+        yield Fault(
+            f"its results are {spec_list(call.results)}",
             where,
-            f"{_spec_list(rightly.results)}, as the row's rule says",
+            f"{spec_list(rightly.results)}, as the row's rule says",
             "make Calls with op.bind(specs, attrs)",
         )
 
@@ -90,17 +90,17 @@ def _call(node: Node, where: str) -> Iterator[Fault]:
 def _reads(node: Node, known: dict[int, Spec | object], later: set[int], where: str) -> Iterator[Fault]:
     wanted = node.call.specs
     if len(node.inputs) != len(wanted):
-        yield _fault(
+        yield Fault(
             f"it reads {len(node.inputs)} inputs",
             where,
-            f"{len(wanted)}, as its Call has specs: {_spec_list(wanted)}",
+            f"{len(wanted)}, as its Call has specs: {spec_list(wanted)}",
             "bind the row to the specs of the inputs",
         )
         return
     for position, (x, spec) in enumerate(zip(node.inputs, wanted, strict=True)):
         if isinstance(x, int) and x not in known:
             soon = x in later
-            yield _fault(
+            yield Fault(
                 f"input {position} reads %{x} before it is made" if soon else f"input {position}: nothing makes %{x}",
                 where,
                 "ids of inputs and of earlier nodes",
@@ -117,7 +117,7 @@ def _reads(node: Node, known: dict[int, Spec | object], later: set[int], where: 
                 if isinstance(x, Literal)
                 else f"is a {type(x).__name__}"
             )
-            yield _fault(
+            yield Fault(
                 f"input {position} {described}",
                 where,
                 f"{'None' if spec is None else spec_text(spec)}, as its Call says",
@@ -141,17 +141,17 @@ def _fits(x: object, spec: Spec | None, known: dict[int, Spec | object]) -> bool
 def _makes(node: Node, known: dict[int, Spec | object], where: str) -> Iterator[Fault]:
     results = node.call.results
     if len(node.outputs) != len(results):
-        yield _fault(
+        yield Fault(
             f"it makes {len(node.outputs)} outputs",
             where,
-            f"{len(results)}, as the row has: {_spec_list(results)}",
+            f"{len(results)}, as the row has: {spec_list(results)}",
             "give one id an output, None for one that nothing reads",
         )
     live = node.call.attrs.get("live")
     if live is not None and len(live) == len(node.outputs):
         for position, (i, alive) in enumerate(zip(node.outputs, live, strict=True)):
             if alive is (i is None):
-                yield _fault(
+                yield Fault(
                     f"output {position} is {'absent' if i is None else f'%{i}'}, and live={live}",
                     where,
                     "an id exactly where `live` is true",
@@ -165,9 +165,9 @@ def _makes(node: Node, known: dict[int, Spec | object], where: str) -> Iterator[
 
 def _new_id(i: object, known: dict[int, Spec | object], where: str) -> Iterator[Fault]:
     if type(i) is not int or i < 0:
-        yield _fault(f"{i!r} is no id", where, "whole numbers of 0 or more", "number the values from 0 on")
+        yield Fault(f"{i!r} is no id", where, "whole numbers of 0 or more", "number the values from 0 on")
     elif i in known and known[i] is not _UNKNOWN:
-        yield _fault(f"%{i} is made twice", where, "each id made once", "give the second value an id of its own")
+        yield Fault(f"%{i} is made twice", where, "each id made once", "give the second value an id of its own")
 
 
 def _gaps(graph: Graph) -> list[Fault]:
@@ -176,14 +176,11 @@ def _gaps(graph: Graph) -> list[Fault]:
     if not missing:
         return []
     absent = ", ".join(f"%{i}" for i in missing[:8]) + (", ..." if len(missing) > 8 else "")
-    return [_fault("the ids have gaps", f"no {absent}", f"all ids from 0 to {len(ids) - 1}", "graph.dense()")]
+    return [Fault("the ids have gaps", f"no {absent}", f"all ids from 0 to {len(ids) - 1}", "graph.dense()")]
 
 
-def _fault(what: str, given: str, expected: str, mend: str) -> Fault:
-    return Fault(what, given, expected, mend)
-
-
-def _spec_list(specs: Sequence[Spec | None]) -> str:
+def spec_list(specs: Sequence[Spec | None]) -> str:
+    """Specs as errors name them; "none" for no spec."""
     return ", ".join("None" if spec is None else spec_text(spec) for spec in specs) or "none"
 
 

@@ -39,7 +39,6 @@ class TracedArguments:
         return tree
 
 
-@final
 class Results:
     """Results of a program.  A tree gets its fields when one is first read; what it holds of the program is private."""
 
@@ -57,19 +56,15 @@ class Results:
 
 
 @final
-class Lending:
+class Lending(Results):
     """Results as in `Results`, which keeps the trees it made."""
 
     def __init__(self) -> None:
         self.trees: Final[list[Tree]] = []
 
-    def tensor(self, leaf: Leaf, primitive: Primitive) -> Tensor:
-        """The tensor of a leaf."""
-        return RESULTS.tensor(leaf, primitive)
-
     def root(self, root: Root, leaves: Sequence[Primitive] | Lent) -> Any:
         """A tree without fields."""
-        tree = RESULTS.root(root, leaves)
+        tree = super().root(root, leaves)
         self.trees.append(tree)
         return tree
 

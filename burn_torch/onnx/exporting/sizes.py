@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
@@ -16,49 +17,44 @@ import numpy as np
 __all__ = ["Formula", "Length", "Shape", "Size", "Symbol", "formula", "merged", "product"]
 
 
-@final
-class Size:
-    """A whole number that differs between the traces.  Arithmetic with it is done in each of them."""
+class PerTrace:
+    """A number that differs between the traces."""
 
     __slots__ = ("values",)
 
-    def __init__(self, values: tuple[int, ...]) -> None:
+    def __init__(self, values: tuple[Any, ...]) -> None:
         self.values: Final = values
 
-    def __add__(self, other: Length) -> Length:
-        return self._with(other, lambda a, b: a + b)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Length) -> Length:
-        return self._with(other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Length) -> Length:
-        return self._with(other, lambda a, b: b - a)
-
-    def __mul__(self, other: Length) -> Length:
-        return self._with(other, lambda a, b: a * b)
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: Length) -> Length:
-        return self._with(other, lambda a, b: a // b)
-
-    def __rfloordiv__(self, other: Length) -> Length:
-        return self._with(other, lambda a, b: b // a)
-
-    def _with(self, other: Length, function: Callable[[int, int], int]) -> Length:
-        values = other.values if isinstance(other, Size) else itertools.repeat(other)
-        return merged([function(a, b) for a, b in zip(self.values, values, strict=False)])
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Size) and self.values == other.values
+        return isinstance(other, PerTrace) and type(other) is type(self) and self.values == other.values
 
     def __hash__(self) -> int:
         return hash(self.values)
 
     def __repr__(self) -> str:
         return f"[{', '.join(map(str, self.values))}]"
+
+
+def _in_each(function: Callable[[int, int], int]) -> Callable[[Size, Length], Length]:
+    """Arithmetic with a size, done in each trace."""
+
+    def compute(size: Size, other: Length) -> Length:
+        values = other.values if isinstance(other, Size) else itertools.repeat(other)
+        return merged([function(a, b) for a, b in zip(size.values, values, strict=False)])
+
+    return compute
+
+
+@final
+class Size(PerTrace):
+    """A whole number that differs between the traces."""
+
+    __slots__ = ()
+
+    __add__ = __radd__ = _in_each(operator.add)
+    __sub__, __rsub__ = _in_each(operator.sub), _in_each(lambda a, b: b - a)
+    __mul__ = __rmul__ = _in_each(operator.mul)
+    __floordiv__, __rfloordiv__ = _in_each(operator.floordiv), _in_each(lambda a, b: b // a)
 
 
 Length: TypeAlias = int | Size

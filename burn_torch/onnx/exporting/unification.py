@@ -10,7 +10,7 @@ from burn_torch.core.errors import OnnxError
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph import Graph, Literal, Node
 from burn_torch.graph.origin import Origin
-from burn_torch.onnx.exporting.sizes import Shape, merged
+from burn_torch.onnx.exporting.sizes import PerTrace, Shape, merged
 from burn_torch.ops.op import Op
 
 __all__ = ["Kind", "Step", "Varying", "origin_text", "unified"]
@@ -24,22 +24,10 @@ class Kind(NamedTuple):
 
 
 @final
-class Varying:
+class Varying(PerTrace):
     """A number of the graph that differs between the traces, and not as a whole number would."""
 
-    __slots__ = ("values",)
-
-    def __init__(self, values: tuple[float, ...]) -> None:
-        self.values: Final = values
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Varying) and self.values == other.values
-
-    def __hash__(self) -> int:
-        return hash(self.values)
-
-    def __repr__(self) -> str:
-        return f"[{', '.join(map(str, self.values))}]"
+    __slots__ = ()
 
 
 class Ref(NamedTuple):

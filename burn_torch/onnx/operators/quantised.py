@@ -107,17 +107,17 @@ def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 # -- products ------------------------------------------------------------------------------------------------
+def _columns(s: Tensor, rows: bool) -> Tensor:
+    """A scale or zero point of all, of each row, or of each column of a matrix, in a shape that broadcasts to it."""
+    if s.num_elements() == 1:
+        return reshaped(s, ())
+    return reshaped(s, (s.shape[0], 1)) if rows and s.ndim == 1 else s
+
+
 def _moved(x: Tensor, zero: Tensor | None, rows: bool) -> Tensor:
-    """x less its zero point, which is of all, of each row, or of each column."""
+    """x less its zero point."""
     wide = x.cast(DType.I32)
-    if zero is None:
-        return wide
-    point = zero.cast(DType.I32)
-    if zero.num_elements() == 1:
-        return wide - reshaped(point, ())
-    if zero.ndim == 1 and rows:
-        point = reshaped(point, (zero.shape[0], 1))
-    return wide - point
+    return wide if zero is None else wide - _columns(zero.cast(DType.I32), rows)
 
 
 @operator("MatMulInteger", 10)
@@ -126,12 +126,6 @@ def matmul_integer(
 ) -> Tensor:
     """The product of two matrices of 8-bit integers, as i32."""
     return product(_moved(a, a_zero_point, True), _moved(b, b_zero_point, False))
-
-
-def _columns(s: Tensor, rows: bool) -> Tensor:
-    if s.num_elements() == 1:
-        return reshaped(s, ())
-    return reshaped(s, (s.shape[0], 1)) if rows and s.ndim == 1 else s
 
 
 @operator("QLinearMatMul", 10)
@@ -160,10 +154,7 @@ def _exact_conv(x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | No
     if x_zero is not None:
         left = left - reshaped(x_zero, ()).cast(DType.F64)
     if w_zero is not None:
-        point = w_zero.cast(DType.F64)
-        right = right - (
-            reshaped(point, ()) if w_zero.num_elements() == 1 else reshaped(point, (w.shape[0], *(1,) * (w.ndim - 1)))
-        )
+        right = right - _spread(w_zero.cast(DType.F64), w, 0, 0)
     return conv(left, right, None, **vars(how))
 
 
@@ -191,10 +182,8 @@ def qlinear_conv(
 ) -> Tensor:
     """A convolution of quantised numbers, quantised again."""
     exact = _exact_conv(x, x_zero_point, w, w_zero_point, how)
-    channels = (1, -1, *(1,) * (x.ndim - 2))
     if b is not None:
-        exact = exact + reshaped(b.cast(DType.F64), (1, b.shape[0], *channels[2:]))
-    scale = w_scale.cast(DType.F64)
-    scale = reshaped(scale, ()) if scale.num_elements() == 1 else reshaped(scale, (1, scale.shape[0], *channels[2:]))
+        exact = exact + _spread(b.cast(DType.F64), exact, 1, 0)
+    scale = _spread(w_scale.cast(DType.F64), exact, 1, 0)
     scale = scale * reshaped(x_scale, ()).cast(DType.F64) / reshaped(y_scale, ()).cast(DType.F64)
     return _saturate(exact * scale, reshaped(y_zero_point, ()), y_zero_point.dtype)

@@ -12,7 +12,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import constant, full, reshaped
-from burn_torch.onnx.operators.registry import Host, Outputs, operator
+from burn_torch.onnx.operators.registry import Host, Outputs, earlier, operator
 from burn_torch.onnx.operators.windows import Dilated
 from burn_torch.tensor import Tensor
 
@@ -20,28 +20,16 @@ __all__ = ["deform_conv", "grid_sample", "grid_sample_16", "non_max_suppression"
 
 
 # -- GridSample -------------------------------------------------------------------------------------------
-@operator("GridSample", 16, 19)
-def grid_sample_16(
-    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros"
-) -> Tensor:
-    """Reads x at the places of a grid, each coordinate in [-1, 1]."""
-    return _grid_sample(
-        x, grid, {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode), padding_mode, align_corners
-    )
-
-
 @operator("GridSample", 20)
 def grid_sample(
     x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Tensor:
     """Reads x at the places of a grid, each coordinate in [-1, 1]."""
-    return _grid_sample(x, grid, mode, padding_mode, align_corners)
-
-
-def _grid_sample(x: Tensor, grid: Tensor, mode: str, padding: str, align_corners: int) -> Tensor:
+    padding = padding_mode
     if x.ndim == 4:
-        named = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}.get(mode, mode)
+        named = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
         return ops.grid_sample_2d(x, grid, mode=named, padding_mode=padding, align_corners=bool(align_corners))
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     if mode not in ("linear", "nearest") or padding not in ("zeros", "border", "reflection"):
         raise OnnxError(
             "GridSample: this is supported for images of two axes only",
@@ -58,6 +46,9 @@ def _grid_sample(x: Tensor, grid: Tensor, mode: str, padding: str, align_corners
             p = _reflect(p, 0.0, size - 1.0) if align_corners else _reflect(p, -0.5, size - 0.5)
         places.append(p if padding == "zeros" else ops.clamp(p, 0.0, float(size - 1)))
     return _read(x, places, mode)
+
+
+grid_sample_16 = earlier(grid_sample, "grid_sample_16", 16, 19)
 
 
 def _reflect(p: Tensor, low: float, high: float) -> Tensor:
