@@ -29,7 +29,7 @@ class ImportedModel(Module):
 
     plan: ClassVar[Plan]
 
-    def forward(self, *inputs: Any, **named: Any) -> Any:
+    def forward(self, *inputs: object, **named: object) -> Any:
         """The outputs: one value, or a tuple of several.  Inputs come in the file's order, or by name.
 
         A value is a Tensor, a sequence of them (a list), or an array that the host is to know, such as a shape.

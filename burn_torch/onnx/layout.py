@@ -38,7 +38,7 @@ class Keyword:
         return f"{self.name}={self.value}"
 
 
-def lines(prefix: str, expression: Any, indent: int) -> list[str]:
+def lines(prefix: str, expression: object, indent: int) -> list[str]:
     """`prefix expression` in as few lines as fit."""
     return _lines(prefix, expression, "", indent)
 
@@ -63,7 +63,7 @@ def _item(item: object, indent: int) -> list[str]:
 
 
 # -- values ------------------------------------------------------------------------------------------------
-def literal(value: Any) -> object:
+def literal(value: object) -> object:
     """An attribute as source."""
     if isinstance(value, np.ndarray):
         return array(value)

@@ -256,10 +256,10 @@ class _Reader:
                 nodes += self.inlined(body, defaults, node, scope, key)
         return nodes
 
-    def tensor(self, proto: Any) -> TensorData:
+    def tensor(self, proto: object) -> TensorData:
         return tensor_data(proto, self.folder, self.claims)
 
-    def sparse(self, proto: Any) -> TensorData:
+    def sparse(self, proto: object) -> TensorData:
         """A sparse tensor with its zeros written out, which count as what functions hold do."""
         data = sparse_data(proto, self.folder, self.claims, self.expanded_limit - self.expanded_bytes)
         self.expanded_bytes += data.array.nbytes
@@ -300,7 +300,7 @@ class _Reader:
         return make()
 
     # -- functions ----------------------------------------------------------------------------------------
-    def body(self, proto: Any, node: Node, scope: Scope) -> tuple[Any, dict[str, Any]]:
+    def body(self, proto: object, node: Node, scope: Scope) -> tuple[Any, dict[str, Any]]:
         """The function that a node calls, of the model or ONNX's own where no importer knows the operator; defaults."""
         key = (node.domain, node.op, getattr(proto, "overload", ""))
         function = self.functions.get(key)

@@ -275,7 +275,7 @@ class _Writer:
             return False
         return len(kinds) == len(tensors) and all(kind in _COMPUTED for kind in kinds)
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: object) -> Any:
         if isinstance(value, np.ndarray):
             self.uses.add("np")
         return self.data(value) if isinstance(value, TensorData) else literal(value)

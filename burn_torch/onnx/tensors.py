@@ -105,7 +105,7 @@ def sparse_data(proto: Any, folder: Path | None, claims: Claims | None, limit_by
     return TensorData(dense.reshape(shape), values.dtype)
 
 
-def _list_values(proto: Any, dtype: DType, count: int, name: str) -> NDArray[Any]:
+def _list_values(proto: object, dtype: DType, count: int, name: str) -> NDArray[Any]:
     values = getattr(proto, _WORDS.get(dtype, "int32_data"))
     if len(values) != count:
         raise _fault(name, f"{len(values)} values for {count} elements", "as many values as elements")

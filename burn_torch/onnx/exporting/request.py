@@ -56,14 +56,14 @@ def called(function: Any, example_inputs: Any) -> tuple[Callable[..., Any], tupl
                 mend="export(model.encode, inputs, path) exports another method",
             )
 
-        def run(tree: Any, *inputs: Any) -> Any:
+        def run(tree: object, *inputs: object) -> Any:
             return getattr(tree, method)(*inputs)
 
         return run, (module, *arguments), ["", *_parameters(getattr(module, method), len(arguments))]
     return function, arguments, _parameters(function, len(arguments))
 
 
-def _parameters(function: Callable[..., Any], count: int) -> list[str]:
+def _parameters(function: Callable[..., object], count: int) -> list[str]:
     """The names of the first positional parameters; numbered where there are none of that name."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -74,7 +74,7 @@ def _parameters(function: Callable[..., Any], count: int) -> list[str]:
     return [*names[:count], *(f"input_{i}" for i in range(len(names), count))]
 
 
-def name_of(function: Any) -> str:
+def name_of(function: object) -> str:
     """Returns what the graph is called: the class of a module, or the function."""
     return type(function).__name__ if isinstance(function, Tree) else getattr(function, "__name__", "function")
 

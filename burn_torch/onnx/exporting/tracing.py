@@ -71,7 +71,7 @@ def inference(tree: Any) -> Any:
     return tree
 
 
-def converted(inputs: Any, dtype: DType) -> Any:
+def converted(inputs: object, dtype: DType) -> Any:
     """The same containers with float tensors in another element type."""
     return mapped(inputs, lambda x, _: x.cast(dtype) if isinstance(x, Tensor) and x.dtype.is_float else x, "")
 
@@ -111,7 +111,9 @@ class Tracing:
     program: Traced
 
 
-def traced(function: Callable[..., Any], inputs: Inputs, tensors: Sequence[Tensor], captures: Sequence[Any]) -> Tracing:
+def traced(
+    function: Callable[..., object], inputs: Inputs, tensors: Sequence[Tensor], captures: Sequence[object]
+) -> Tracing:
     """Traces the function over these tensors in the place of the example inputs.
 
     Raises: TraceError for what a trace cannot hold, and whatever the function raises.

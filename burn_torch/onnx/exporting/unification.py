@@ -100,7 +100,7 @@ def _alike(one: Node, other: Node) -> bool:
     )
 
 
-def _form(spec: Any) -> object:
+def _form(spec: object) -> object:
     return (spec.ndim, spec.dtype) if isinstance(spec, TensorSpec) else spec
 
 

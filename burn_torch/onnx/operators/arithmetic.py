@@ -180,7 +180,7 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 # -- opset 1 to 6: broadcasting is asked for, and begins at an axis ---------------------------------------------------
 def _old(name: str, new: Entry) -> Entry:
     def function(
-        x: Tensor, y: Tensor, *, broadcast: int = 0, axis: int | None = None, consumed_inputs: Any = None
+        x: Tensor, y: Tensor, *, broadcast: int = 0, axis: int | None = None, consumed_inputs: object = None
     ) -> Outputs:
         if broadcast and axis is not None:
             after = x.ndim - axis_of(axis, x.ndim) - y.ndim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -127,6 +127,6 @@ def full(shape: Iterable[int], value: float, like: Tensor, dtype: DType | None =
     return Tensor.full(tuple(shape), value, (like.device, like.dtype if dtype is None else dtype))
 
 
-def constant(values: Any, device: Device, dtype: DType) -> Tensor:
+def constant(values: object, device: Device, dtype: DType) -> Tensor:
     """Numbers as a tensor."""
     return Tensor.from_data(np.asarray(values), device, dtype)

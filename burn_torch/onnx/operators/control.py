@@ -27,7 +27,7 @@ def _truth(x: object) -> bool:
     return bool(read(x).reshape(-1)[0])
 
 
-def _pack(values: tuple[Any, ...], outputs: int = 1) -> Outputs:
+def _pack(values: tuple[object, ...], outputs: int = 1) -> Outputs:
     return values[0] if outputs == 1 else values[:outputs]
 
 
@@ -61,7 +61,7 @@ def if_(condition: Host, *, then_branch: Body, else_branch: Body, outputs: int =
 def loop(
     trips: Host | None = None,
     condition: Host | None = None,
-    *carried: Any,
+    *carried: object,
     body: Body,
     outputs: int = 1,
     stacks: Stacks = (),
@@ -151,7 +151,7 @@ def _slice(x: object, axis: int, index: int) -> Outputs:
 
 # -- sequences --------------------------------------------------------------------------------------------------
 @operator("SequenceConstruct", 11)
-def sequence_construct(*xs: Any) -> Outputs:
+def sequence_construct(*xs: object) -> Outputs:
     """A sequence of values."""
     return list(xs)
 
@@ -188,7 +188,7 @@ def sequence_at(sequence: Sequence, position: Host) -> Outputs:
 
 
 @operator("SequenceInsert", 11)
-def sequence_insert(sequence: Sequence, value: Any, position: Host | None = None) -> Outputs:
+def sequence_insert(sequence: Sequence, value: object, position: Host | None = None) -> Outputs:
     """The sequence with a value put before a place, or at the end."""
     at = _index(position, len(sequence), 1)
     return [*sequence[:at], value, *sequence[at:]]
@@ -231,19 +231,19 @@ def _parts(x: Any, sizes: Ints, axis: int) -> list[Any]:
 
 # -- values that may be absent ---------------------------------------------------------------------------------------
 @operator("Optional", 15)
-def optional(x: Any = None, *, type: Any = None) -> Outputs:
+def optional(x: object = None, *, type: object = None) -> Outputs:
     """A value that may be absent."""
     return x
 
 
 @operator("OptionalHasElement", 15)
-def optional_has_element(x: Any = None) -> Outputs:
+def optional_has_element(x: object = None) -> Outputs:
     """Returns whether the value is there."""
     return np.array(x is not None)
 
 
 @operator("OptionalGetElement", 15)
-def optional_get_element(x: Any) -> Outputs:
+def optional_get_element(x: object) -> Outputs:
     """The value.  Raises: OnnxError where it is absent."""
     if x is None:
         raise OnnxError(

@@ -65,7 +65,7 @@ tanh: Final = _plain("Tanh", "tanh", ops.tanh, "{0}.tanh()")
 
 
 @operator("Identity")
-def identity(x: Any) -> Outputs:
+def identity(x: object) -> Outputs:
     """The value itself."""
     return x
 

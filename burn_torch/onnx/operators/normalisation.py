@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
@@ -30,7 +29,7 @@ def batch_normalization_1(
     momentum: float = 0.9,
     spatial: int = 1,
     is_test: int = 1,
-    consumed_inputs: Any = None,
+    consumed_inputs: object = None,
     outputs: int = 1,
 ) -> Outputs:
     """Normalised with the statistics given, scaled and shifted a channel at a time."""
@@ -75,7 +74,7 @@ def batch_normalization(
 
 @operator("InstanceNormalization")
 def instance_normalization(
-    x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, consumed_inputs: Any = None
+    x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, consumed_inputs: object = None
 ) -> Tensor:
     """Each channel of each sample normalised by itself."""
     return ops.group_norm(x, scale, bias, epsilon, groups=x.shape[1])[0]
@@ -160,7 +159,7 @@ def lrn(x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 # -- dropout ------------------------------------------------------------------------------------------------
 @operator("Dropout", 1, 11)
 def dropout_1(
-    x: Tensor, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: Any = None, opset: int, outputs: int = 1
+    x: Tensor, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: object = None, opset: int, outputs: int = 1
 ) -> Outputs:
     """The value itself: before opset 12 an exported model drops nothing.  The mask is all true."""
     return x if outputs == 1 else (x, full(x.shape, 1, x, DType.BOOL if opset >= 10 else x.dtype))

@@ -180,7 +180,7 @@ def _along(compute: Callable[..., Any], x: Tensor, axis: int) -> Tensor:
     return x if x.ndim == 0 or not x.num_elements() else compute(x, dim=axis_of(axis, x.ndim))
 
 
-def _flatten(compute: Callable[..., Any], x: Tensor, axis: int) -> Tensor:
+def _flatten(compute: Callable[..., object], x: Tensor, axis: int) -> Tensor:
     """Before opset 13: the axes from `axis` on count as one."""
     at = axis_of(axis, x.ndim) if axis != x.ndim else axis
     rows = math.prod(x.shape[:at])
@@ -188,7 +188,7 @@ def _flatten(compute: Callable[..., Any], x: Tensor, axis: int) -> Tensor:
     return reshaped(_along(compute, flat, 1), x.shape)
 
 
-def _normalising(op: str, name: str, compute: Callable[..., Any], what: str) -> tuple[Entry, Entry]:
+def _normalising(op: str, name: str, compute: Callable[..., object], what: str) -> tuple[Entry, Entry]:
     """Both forms of an operator: along all axes from `axis` on, and from opset 13 on along one axis."""
 
     def old(x: Tensor, *, axis: int = 1) -> Tensor:

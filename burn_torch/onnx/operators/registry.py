@@ -58,7 +58,14 @@ FAULTS: Final = (
 )  # fmt: skip
 """Errors that operators raise on inputs that do not fit, besides those of the table."""
 
-_KINDS: Final = {"Tensor": "tensor", "Operand": "operand", "Host": "host", "Sequence": "raw", "Any": "raw"}
+_KINDS: Final = {
+    "Tensor": "tensor",
+    "Operand": "operand",
+    "Host": "host",
+    "Sequence": "raw",
+    "Any": "raw",
+    "object": "raw",
+}
 INJECTED: Final = frozenset({"device", "outputs", "opset", "place", "stacks"})
 """Keyword-only parameters that the importer fills in.
 
@@ -147,7 +154,7 @@ class Entry:
         """How many inputs a node may have; None without a limit."""
         return None if self.variadic else len(self.inputs)
 
-    def __call__(self, *inputs: Any, place: Device | None = None, **attributes: Any) -> Any:
+    def __call__(self, *inputs: object, place: Device | None = None, **attributes: object) -> Any:
         """Computes where the tensors lie; where all values are known on the host, there, or at a place."""
         for name, shared in self._shared.items():
             own = {field.name: attributes.pop(field.name) for field in fields(shared) if field.name in attributes}
@@ -180,7 +187,7 @@ class Entry:
             return Tensor.from_data(x, device)
         return x
 
-    def _on_host(self, inputs: Many[Any], attributes: Mapping[str, object]) -> object:
+    def _on_host(self, inputs: Many[object], attributes: Mapping[str, object]) -> object:
         with suspended():
             device = host()
             arguments = [
@@ -200,7 +207,7 @@ def _defaults_of(shared: type[Attributes]) -> dict[str, object]:
     return {field.name: Entry.REQUIRED if field.default is MISSING else field.default for field in fields(shared)}
 
 
-def read(x: Any) -> Host:
+def read(x: object) -> Host:
     """A value as an array; waits for the device.  Raises: TraceError while a function is traced."""
     if isinstance(x, Tensor):
         return np.asarray(x.into_data().values)

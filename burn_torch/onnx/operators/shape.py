@@ -70,7 +70,7 @@ def reshape(x: Tensor, shape: Host, *, allowzero: int = 0) -> Tensor:
 
 
 @operator("Reshape", 1, 4)
-def reshape_1(x: Tensor, *, shape: Ints = (), consumed_inputs: Any = None) -> Tensor:
+def reshape_1(x: Tensor, *, shape: Ints = (), consumed_inputs: object = None) -> Tensor:
     """The same elements under another shape."""
     return reshape(x, np.array(shape, np.int64))
 
@@ -350,7 +350,7 @@ def bit_cast(x: Tensor, *, to: int) -> Outputs:
 
 # -- made of numbers --------------------------------------------------------------------------------------------------
 @operator("ConstantOfShape", 9)
-def constant_of_shape(shape: Tensor, *, value: Any = None, place: Device | None = None) -> Outputs:
+def constant_of_shape(shape: Tensor, *, value: object = None, place: Device | None = None) -> Outputs:
     """One value everywhere, known on the host like its shape unless a place is given."""
     sizes = ints(read(shape))
     device = shape.device if place is None else place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.exporting.sizes import Size
@@ -58,7 +58,7 @@ for _heading, _text in _FORMULAS.items():
 
 
 @row("clone", "to_place")
-def _(w: Writer, x: Wire, **place: Any) -> Wire:
+def _(w: Writer, x: Wire, **place: object) -> Wire:
     return x
 
 
