@@ -1,4 +1,4 @@
-"""Attention: what each query reads of the values, forward; the backward is in `attention.launch_backward`.
+"""Attention: each query reads the values that its keys weigh; the backward is in `attention.launch_backward`.
 
     s = q k^T * scale                              s = softcap * tanh(s / softcap)         if there is a softcap
     s = s + bias                                   s = -inf where a query does not see a key
@@ -25,24 +25,14 @@ where that computes the same thing, ours for masks, biases, softcaps, windows, d
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Unpack
 
 import torch
 
-from burn_kernels.attention import library
-from burn_kernels.attention.call import (
-    Call,
-    call_of,
-    extras_of,
-    facts_of,
-    of_library,
-    packed_call_of,
-    problems_of,
-    room_like,
-    tiles,
-    trial_parts,
-)
+from burn_kernels.attention import library, twins
+from burn_kernels.attention.call import Call, call_of, packed_call_of, room_like
 from burn_kernels.attention.configs import BackwardConfig, Config, candidates, default
 from burn_kernels.attention.kernels import attention_forward
 from burn_kernels.attention.launch_backward import backward, backward_packed
@@ -58,33 +48,21 @@ from burn_kernels.attention.references import (
     reference_packed_backward,
     rule_of,
 )
-from burn_kernels.attention.twins import (
-    draw_call,
-    draw_packed_call,
-    large,
-    large_packed,
-    packed_problems,
-    problems,
-    twin,
-    twin_packed,
+from burn_kernels.attention.selection import (
+    attention_tunable,
+    draw_problem,
+    extras_of,
+    facts_of,
+    join_candidates,
+    problems_of,
 )
-from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.launch import (
-    FLOATS,
-    Machine,
-    ceil_div,
-    launch,
-    machine_of,
-    next_power,
-    recorded,
-    runs_kernel,
-    wide_type,
-)
+from burn_kernels.autotune.tunable import Inputs
+from burn_kernels.launch import Machine, ceil_div, launch, machine_of, recorded, runs_kernel, wide_type
+from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator, like
-from burn_kernels.spec import KernelSpec, register
+from burn_kernels.spec import register_kernel
 
 __all__ = [
     "BackwardConfig",
@@ -130,6 +108,22 @@ def flops(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+def compute_on_host(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    **options: Unpack[Options],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """y and lse without our kernels: by torch's flash attention of the CPU where it computes the call."""
+    rule = rule_of("attention", q, **options)
+    if in_torch(q, k, mask, bias, rule):
+        return library.forward(library.TORCHS, q, k, v, rule.causal, rule.factor)
+    return reference(q, k, v, mask, bias, **options)
+
+
+@launcher("attention", "q, k, v; mask, bias", reference=compute_on_host, options=check_dense)
 def forward(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -146,15 +140,10 @@ def forward(
     heads, seq_q, seq_k) -> y as q, lse (batch, heads, seq_q).  `mask` is true where a key is seen, as torch's.
     Dtypes: q, k, v one of float32, float16, bfloat16, on the CPU float64 too; bias any float; lse float32.
     """
-    rule = rule_of("attention", q, **options)
-    check_dense("attention", q, k, v, mask, bias)
-    if not runs_kernel("attention", q, *(() if bias is None else (bias,))):
-        if in_torch(q, k, mask, bias, rule):
-            return library.forward(library.TORCHS, q, k, v, rule.causal, rule.scale)
-        return reference(q, k, v, mask, bias, **options)
-    return _run("attention", call_of(q, k, v, mask, bias, rule), config)
+    return _run("attention", call_of(q, k, v, mask, bias, rule_of("attention", q, **options)), config)
 
 
+@launcher("attention_packed", "q, k, v; q_starts, k_starts", reference=reference_packed, options=check_packed)
 def forward_packed(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -174,117 +163,75 @@ def forward_packed(
     which is not waited for, what is longer is not computed.
     """
     rule = rule_of("attention_packed", q, **options)
-    longest = longest_q, longest_k
-    check_packed("attention_packed", q, k, v, q_starts, k_starts, longest)
-    if not runs_kernel("attention_packed", q):
-        lengths: Any = {"longest_q": longest_q, "longest_k": longest_k}
-        return reference_packed(q, k, v, q_starts, k_starts, **lengths, **options)
-    y, lse = _run("attention_packed", packed_call_of(q, k, v, q_starts, k_starts, longest, rule), config)
+    call = packed_call_of(q, k, v, (q_starts, k_starts), (longest_q, longest_k), rule)
+    y, lse = _run("attention_packed", call, config)
     return y[0].transpose(0, 1), lse[0]
 
 
 def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torch.Tensor]:
-    check_dim(op, call.q)
+    q, k, v, rule = call.q, call.k, call.v, call.rule
+    check_dim(op, q)
+    if call.bias is not None:
+        runs_kernel(op, call.bias)  # raises for its element type
     if call.empty:
-        return room_like(call.q).zero_(), call.statistics().fill_(-float("inf"))
-    found: list[torch.Tensor] = []
+        return room_like(q).zero_(), call.statistics().fill_(-float("inf"))
+    ours = functools.partial(default, q.shape[3], q.element_size(), machine_of(q), extras=call.extras)
 
-    def run(config: Config) -> None:
-        q, k, v, rule = call.q, call.k, call.v, call.rule
-        number = config.library
-        if number == library.TORCHS:
-            number = library.chosen(q, k, v, rule.causal)
-            if not number:  # torch has nothing but plain products for these
-                config = default(q.shape[3], q.element_size(), machine_of(q), extras=call.extras)
+    def run(config: Config) -> tuple[torch.Tensor, torch.Tensor]:
+        number, config = call.choose(config, ours)
         if number:
-            found[:] = library.forward(number, q, k, v, rule.causal, rule.scale)
-            return
+            return library.forward(number, q, k, v, rule.causal, rule.factor)
         y, lse = room_like(q), call.statistics()
         grid = (ceil_div(call.seq_q, config.rows) * call.batch * call.heads,)
         launch(
             attention_forward, grid, q, *call.arguments(), y, lse, call.steps(y), warps=config.warps,
             stages=config.stages, FLAGS=call.flags(), ROWS=config.rows, COLS=config.cols, PAST=call.past(config.cols),
         )  # fmt: skip
-        found[:] = y, lse
+        return y, lse
 
-    if config is None and (recorded() is not None or not call.q.is_cuda):
-        config = default(call.q.shape[3], call.q.element_size(), machine_of(call.q), extras=call.extras)
-    CHOICE.run(call.q, config, call.facts(), run)
-    y, lse = found
-    return y, lse
+    if config is None and (recorded() is not None or not q.is_cuda):
+        config = ours()
+    return CHOICE.run(q, config, call.facts(), run)
 
 
 # -- selection ---------------------------------------------------------------------------------------
 def _candidates(facts: Facts, machine: Machine) -> list[Config]:
-    """torch's kernels where they compute the problem, then ours."""
-    dim, grouped = facts.exact[1], "kv_heads=" in facts.flags
-    theirs = (
-        library.numbers(facts.dtype, dim, grouped=grouped) if of_library(facts) and machine.backend == "cuda" else []
-    )
-    ours = candidates(dim, facts.dtype.itemsize, machine, extras=extras_of(facts.flags.split()))
-    return [*(Config(number, 0, 0, 0, 0) for number in theirs), *ours]
-
-
-def _supports(config: Config, facts: Facts) -> bool:
-    if not config.library:
-        return config.rows >= 16 and config.cols >= 16
-    numbers = library.numbers(facts.dtype, facts.exact[1], grouped="kv_heads=" in facts.flags)
-    return of_library(facts) and config.library in numbers
-
-
-def _work(config: Config, facts: Facts, machine: Machine) -> Work:
-    (batch, seq), (heads, dim), size = facts.free, facts.exact, facts.dtype.itemsize
-    rows, cols, warps = (config.rows, config.cols, config.warps) if not config.library else (128, 64, 8)
-    count = tiles(rows, cols, seq, seq, "causal" in facts.flags)
-    programs, wide = ceil_div(seq, rows) * batch * heads, max(16, next_power(dim))
-    moved = 4 * batch * heads * seq * dim * size
-    operations = 4 * batch * heads * count * rows * cols * wide
-    useful = min(1.0, seq / (ceil_div(seq, rows) * rows))
-    return Work(programs, warps, rows * wide, size, moved, operations, useful, 2.0, ahead=max(1, config.stages))
+    extras = extras_of(facts.flags.split())
+    ours = candidates(facts.exact[1], facts.dtype.itemsize, machine, extras=extras)
+    return join_candidates(Config, ours, facts, machine)
 
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
-    given, options = trial_parts(facts)(facts, inputs)
-    run, plain = (forward_packed, reference_packed) if "packed" in facts.flags.split() else (forward, reference)
+    operands, options = draw_problem(facts, inputs)
+    if "packed" in facts.flags.split():
+        return Trial.of(forward_packed, *operands, **options)
     return Trial(
-        given,
-        lambda given, config: run(*given, config=config, **options),
-        lambda given: plain(*given, **options),
+        operands,
+        lambda given, config: forward(*given, config=config, **options),
+        lambda given: reference(*given, **options),
     )
 
 
-CHOICE = tunable(
-    Tunable(
-        name="attention",
-        config=Config,
-        facts=facts_of,
-        free=("batch", "seq"),
-        exact=("heads", "d_head"),
-        candidates=_candidates,
-        supports=_supports,
-        work=_work,
-        trial=_trial,
-        kernels=(attention_forward,),
-        problems=problems_of,
-        shapes=((4096, 4096), (1024, 768)),
-    )
+CHOICE = attention_tunable(
+    "attention",
+    back=False,
+    config=Config,
+    facts=facts_of,
+    candidates=_candidates,
+    trial=_trial,
+    kernels=(attention_forward,),
+    problems=problems_of,
 )
 
 
 # -- registration ------------------------------------------------------------------------------------
-def _gradient(run: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
-    def gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: Any, **options: Any) -> tuple[Any, ...]:
-        dq, dk, dv, dbias = run(dy, *inputs, *outputs, **options)
-        return dq, dk, dv, None, dbias
-
-    return gradient
+def _gradient(run: Callable[..., Any], dy: torch.Tensor, inputs: Any, outputs: Any, **options: Any) -> Any:
+    dq, dk, dv, dbias = run(dy, *inputs, *outputs, **options)
+    return dq, dk, dv, None, dbias
 
 
-def _packed_gradient(run: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
-    def gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: Any, **options: Any) -> tuple[Any, ...]:
-        return *run(dy, *inputs, *outputs, **options), None, None
-
-    return gradient
+def _packed_gradient(run: Callable[..., Any], dy: torch.Tensor, inputs: Any, outputs: Any, **options: Any) -> Any:
+    return *run(dy, *inputs, *outputs, **options), None, None
 
 
 _RULE = "Tensor? seed, float? scale, bool causal, str align, int? window, float? softcap, float prob"
@@ -301,68 +248,61 @@ def _without_backward(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _LIMITS = "d_head above 256; float64 on a GPU"
-SPEC = register(
-    KernelSpec(
-        name="attention",
-        forward=forward,
-        gradient=_gradient(backward),
-        reference=reference,
-        reference_gradient=_gradient(reference_backward),
-        twin=twin,
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=problems,
-        large=large,
-        dtypes=FLOATS,
-        limits=_LIMITS,
-        draw_call=draw_call,
-        operators=(
-            Operator(
-                schema=f"attention(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? bias, {_RULE},"
-                " bool deterministic) -> (Tensor, Tensor)",
-                inputs="q k v mask bias",
-                fake=lambda q, *_: (room_like(q), q.new_empty(q.shape[:3], dtype=wide_type(q.dtype))),
-                results="y lse",
-                gradients="q k v bias",
-                saved=f"y lse q k v mask bias {_RULE_NAMES} deterministic bias_gradient",
-                forward=_without_backward(forward),
-                reference=_without_backward(reference),
-                reference_gradient=_without_backward(_gradient(reference_backward)),
-                twin=lambda *inputs, **options: _without_backward(reference)(*inputs, **options)[0],
-                room=room_like,
-                laid="q k v",
-                drops_unseeded=True,
-            ),
-        ),
-    )
+_REFERENCE_GRADIENT = functools.partial(_gradient, reference_backward)
+SPEC = register_kernel(
+    forward,
+    backward,
+    reference=reference,
+    gradient=_gradient,
+    reference_gradient=_REFERENCE_GRADIENT,
+    twin=twins.twin,
+    bytes_moved=bytes_moved,
+    flops=flops,
+    problems=twins.problems,
+    large=twins.large,
+    limits=_LIMITS,
+    draw_call=twins.draw_call,
+    operators=[
+        Operator(
+            schema=f"attention(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? bias, {_RULE},"
+            " bool deterministic) -> (Tensor, Tensor)",
+            inputs="q k v mask bias",
+            fake=lambda q, *_: (room_like(q), q.new_empty(q.shape[:3], dtype=wide_type(q.dtype))),
+            results="y lse",
+            gradients="q k v bias",
+            saved=f"y lse q k v mask bias {_RULE_NAMES} deterministic bias_gradient",
+            forward=_without_backward(forward),
+            reference=_without_backward(reference),
+            reference_gradient=_without_backward(_REFERENCE_GRADIENT),
+            twin=lambda *inputs, **options: _without_backward(reference)(*inputs, **options)[0],
+            room=room_like,
+            laid="q k v",
+            drops_unseeded=True,
+        )
+    ],
 )
-PACKED_SPEC = register(
-    KernelSpec(
-        name="attention_packed",
-        forward=forward_packed,
-        gradient=_packed_gradient(backward_packed),
-        reference=reference_packed,
-        reference_gradient=_packed_gradient(reference_packed_backward),
-        twin=twin_packed,
-        bytes_moved=lambda q, k, v, *_, backward=False, **__: bytes_moved(q, k, v, backward=backward),
-        flops=flops,
-        problems=packed_problems,
-        large=large_packed,
-        dtypes=FLOATS,
-        limits=_LIMITS,
-        draw_call=draw_packed_call,
-        operators=(
-            Operator(
-                schema="attention_packed(Tensor q, Tensor k, Tensor v, Tensor q_starts, Tensor k_starts,"
-                f" SymInt longest_q, SymInt longest_k, {_RULE}) -> (Tensor, Tensor)",
-                inputs="q k v q_starts k_starts",
-                fake=lambda q, *_: (like(q), q.new_empty((q.shape[1], q.shape[0]), dtype=wide_type(q.dtype))),
-                results="y lse",
-                gradients="q k v",
-                saved=f"y lse q k v q_starts k_starts longest_q longest_k {_RULE_NAMES}",
-                twin=lambda *inputs, **options: reference_packed(*inputs, **options)[0],
-                drops_unseeded=True,
-            ),
-        ),
-    )
+PACKED_SPEC = register_kernel(
+    forward_packed,
+    backward_packed,
+    gradient=_packed_gradient,
+    twin=twins.twin_packed,
+    bytes_moved=lambda q, k, v, *_, backward=False, **__: bytes_moved(q, k, v, backward=backward),
+    flops=flops,
+    problems=twins.packed_problems,
+    large=twins.large_packed,
+    limits=_LIMITS,
+    draw_call=twins.draw_packed_call,
+    operators=[
+        Operator(
+            schema="attention_packed(Tensor q, Tensor k, Tensor v, Tensor q_starts, Tensor k_starts,"
+            f" SymInt longest_q, SymInt longest_k, {_RULE}) -> (Tensor, Tensor)",
+            inputs="q k v q_starts k_starts",
+            fake=lambda q, *_: (like(q), q.new_empty((q.shape[1], q.shape[0]), dtype=wide_type(q.dtype))),
+            results="y lse",
+            gradients="q k v",
+            saved=f"y lse q k v q_starts k_starts longest_q longest_k {_RULE_NAMES}",
+            twin=lambda *inputs, **options: reference_packed(*inputs, **options)[0],
+            drops_unseeded=True,
+        )
+    ],
 )

@@ -27,6 +27,11 @@ class Config:
     warps: int
     stages: int
 
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Queries and keys of a tile."""
+        return self.rows, self.cols
+
 
 @dataclass(frozen=True)
 class BackwardConfig:
@@ -41,6 +46,11 @@ class BackwardConfig:
     stages: int
     ahead: int = 0
     turned: int = 0
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """The queries or keys that a program owns, and a step of the others."""
+        return self.owned, self.step
 
 
 ANY = 1 << 30

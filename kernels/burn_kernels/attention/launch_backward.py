@@ -11,24 +11,13 @@ are computed once for dq and once for dk and dv, so that each sum has one owner 
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+import functools
+from typing import Any, NamedTuple, Unpack
 
 import torch
 
-from burn_kernels.attention import library
-from burn_kernels.attention.call import (
-    Call,
-    call_of,
-    extras_of,
-    facts_of,
-    lines,
-    of_library,
-    packed_call_of,
-    problems_of,
-    room_like,
-    tiles,
-    trial_parts,
-)
+from burn_kernels.attention import library, selection
+from burn_kernels.attention.call import Call, call_of, lines, packed_call_of, room_like
 from burn_kernels.attention.configs import BackwardConfig, backward_candidates, backward_default
 from burn_kernels.attention.kernels_backward import BiasShape, bias_backward, keys_backward, queries_backward
 from burn_kernels.attention.references import (
@@ -44,16 +33,16 @@ from burn_kernels.attention.references import (
     reference_packed_backward,
     rule_of,
 )
-from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, next_power, recorded, runs_kernel
+from burn_kernels.autotune.tunable import Inputs
+from burn_kernels.launch import Machine, ceil_div, launch, machine_of, next_power, recorded, runs_kernel
+from burn_kernels.launcher import launcher
 
 
 # -- configs -----------------------------------------------------------------------------------------
 def _kind(packed: bool, bias: bool, extras: int) -> str:
-    """What has a cut of its own: packed sequences, or nothing but a bias beside a diagonal."""
+    """The kind of call that has a cut of its own: packed sequences, or nothing but a bias beside a diagonal."""
     return "packed" if packed else "bias" if bias and extras == 1 else ""
 
 
@@ -67,6 +56,34 @@ def bias_cut(call: Call, half: bool, machine: Machine, config: BackwardConfig) -
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+def compute_on_host(
+    dy: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    deterministic: bool = True,
+    bias_gradient: bool = True,
+    **options: Unpack[Options],
+) -> Gradients:
+    """The gradients without our kernels: by torch's flash attention of the CPU where it computes the call."""
+    rule = rule_of("attention backward", q, **options)
+    if in_torch(q, k, mask, bias, rule):
+        return *library.backward(library.TORCHS, dy, q, k, v, y, lse, rule.causal, rule.factor), None
+    dq, dk, dv, db = reference_backward(dy, q, k, v, mask, bias, y=y, lse=lse, **options)
+    return dq, dk, dv, db if bias_gradient else None
+
+
+@launcher(
+    "attention backward",
+    "dy as q, q (batch, heads, seq_q, d_head), k, v, y as q; mask, bias, lse (batch, heads, seq_q)",
+    reference=compute_on_host,
+    options=lambda op, dy, *operands, **options: check_dense(op, *operands[:5], **options),
+)
 def backward(
     dy: torch.Tensor,
     q: torch.Tensor,
@@ -86,21 +103,17 @@ def backward(
 
     torch's kernels sum with float atomics, so they are candidates only if not `deterministic`.
     """
-    op = "attention backward"
-    rule = rule_of(op, q, **options)
-    check_dense(op, q, k, v, mask, bias)
-    check(op, {"dy": dy, "q": q, "y": y, "lse": lse}, {"dy": q.shape, "y": q.shape, "lse": q.shape[:3]},
-          alike=["dy", "q", "y"])  # fmt: skip
-    wanted = bias is not None and bias_gradient
-    if not runs_kernel(op, q, *(() if bias is None else (bias,))):
-        if in_torch(q, k, mask, bias, rule):
-            return *library.backward(library.TORCHS, dy, q, k, v, y, lse, rule.causal, rule.scale), None
-        dq, dk, dv, db = reference_backward(dy, q, k, v, mask, bias, y=y, lse=lse, **options)
-        return dq, dk, dv, db if wanted else None
-    call = call_of(q, k, v, mask, bias, rule)
-    return _run(op, call, lines(dy), lines(y), lse.contiguous(), bias if wanted else None, deterministic, config)
+    call = call_of(q, k, v, mask, bias, rule_of("attention backward", q, **options))
+    outputs = Outputs(lines(dy), lines(y), lse.contiguous())
+    return _run("attention backward", call, outputs, bias if bias_gradient else None, deterministic, config)
 
 
+@launcher(
+    "attention_packed backward",
+    "dy as q, q (total_q, heads, d_head), k, v, y as q; q_starts, k_starts, lse (heads, total_q)",
+    reference=reference_packed_backward,
+    options=lambda op, dy, *operands, **options: check_packed(op, *operands[:5], **options),
+)
 def backward_packed(
     dy: torch.Tensor,
     q: torch.Tensor,
@@ -119,48 +132,45 @@ def backward_packed(
     """The gradients of q, k and v of `forward_packed`."""
     op = "attention_packed backward"
     rule = rule_of(op, q, **options)
-    longest = longest_q, longest_k
-    check_packed(op, q, k, v, q_starts, k_starts, longest)
-    check(op, {"dy": dy, "q": q, "y": y, "lse": lse}, {"dy": q.shape, "y": q.shape, "lse": (q.shape[1], q.shape[0])},
-          alike=["dy", "q", "y"])  # fmt: skip
-    if not runs_kernel(op, q):
-        lengths: Any = {"longest_q": longest_q, "longest_k": longest_k}
-        return reference_packed_backward(dy, q, k, v, q_starts, k_starts, y=y, lse=lse, **lengths, **options)
-    call = packed_call_of(q, k, v, q_starts, k_starts, longest, rule)
-    upstream, seen = (lines(x).transpose(0, 1)[None] for x in (dy, y))
-    found = _run(op, call, upstream, seen, lse.contiguous(), None, True, config)
-    dq, dk, dv = (x[0].transpose(0, 1) for x in found[:3] if x is not None)
-    return dq, dk, dv
+    call = packed_call_of(q, k, v, (q_starts, k_starts), (longest_q, longest_k), rule)
+    outputs = Outputs(lines(dy).transpose(0, 1)[None], lines(y).transpose(0, 1)[None], lse.contiguous())
+    dq, dk, dv, _ = _run(op, call, outputs, None, True, config)
+    return dq[0].transpose(0, 1), dk[0].transpose(0, 1), dv[0].transpose(0, 1)
+
+
+class Outputs(NamedTuple):
+    """The outputs of a forward with the gradient of the first, as the kernels take them."""
+
+    dy: torch.Tensor
+    y: torch.Tensor
+    lse: torch.Tensor
 
 
 def _run(
     op: str,
     call: Call,
-    dy: torch.Tensor,
-    y: torch.Tensor,
-    lse: torch.Tensor,
+    outputs: Outputs,
     bias: torch.Tensor | None,
     deterministic: bool,
     config: BackwardConfig | None,
 ) -> Gradients:
-    check_dim(op, call.q)
     q, k, v, rule = call.q, call.k, call.v, call.rule
+    check_dim(op, q)
+    if call.bias is not None:
+        runs_kernel(op, call.bias)  # raises for its element type
     db = None if bias is None else torch.empty(bias.shape, dtype=bias.dtype, device=bias.device)
     if call.empty:
         return room_like(q).zero_(), room_like(k).zero_(), room_like(v).zero_(), None if db is None else db.zero_()
-    found: list[torch.Tensor] = []
+    dy, y, lse = outputs
     kind = _kind(call.q_starts is not None, call.bias is not None, call.extras)
-    plain = backward_default(q.shape[3], q.element_size(), machine_of(q), extras=call.extras, kind=kind)
+    ours = functools.partial(
+        backward_default, q.shape[3], q.element_size(), machine_of(q), extras=call.extras, kind=kind
+    )
 
-    def run(config: BackwardConfig) -> None:
-        number = config.library
-        if number == library.TORCHS:
-            number = library.chosen(q, k, v, rule.causal)
-            if not number:
-                config = plain
+    def run(config: BackwardConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        number, config = call.choose(config, ours)
         if number:
-            found[:] = library.backward(number, dy, q, k, v, y, lse, rule.causal, rule.scale)
-            return
+            return library.backward(number, dy, q, k, v, y, lse, rule.causal, rule.factor)
         dq, dk, dv = room_like(q), room_like(k), room_like(v)
         base, delta = call.statistics(), call.statistics()
         rest = call.statistics() if q.dtype == torch.float32 else None
@@ -181,33 +191,31 @@ def _run(
         launch(keys_backward, grid, q, *arguments, **shared, **sizes)
         if db is not None:
             _bias(call, (dy, base, delta, rest), db, config, shared)
-        found[:] = dq, dk, dv
+        return dq, dk, dv
 
     if config is None and (recorded() is not None or not q.is_cuda):
-        config = plain
-    CHOICE.run(q, config, (*call.facts(), deterministic, bias is not None), run)
-    dq, dk, dv = found
-    return dq, dk, dv, db
+        config = ours()
+    return *CHOICE.run(q, config, (*call.facts(), deterministic, bias is not None), run), db
 
 
 def _bias(
     call: Call,
-    given: tuple[torch.Tensor | None, ...],
+    statistics: tuple[torch.Tensor | None, ...],
     db: torch.Tensor,
     config: BackwardConfig,
     shared: dict[str, Any],
 ) -> None:
     batches, heads, rows, cols = (1,) * (4 - db.dim()) + tuple(db.shape)
-    machine, half = machine_of(call.q), given[3] is None
+    machine, half = machine_of(call.q), statistics[3] is None
     block_rows, block_cols, warps, stages = bias_cut(call, half, machine, config)
     one_row, one_col = rows == 1 < call.seq_q, cols == 1 < call.seq_k
     own_rows = batches * heads * (1 if one_row else ceil_div(rows, block_rows))
     own_cols = 1 if one_col else ceil_div(cols, block_cols)
     each = max(1, min(8, next_power(own_rows * own_cols // (8 * machine.processors))))
-    dy = given[0]
+    dy = statistics[0]
     assert dy is not None
     shape = BiasShape(call.batch, batches, heads, rows, cols)
-    arguments = (*call.arguments(), *given, db, call.steps(dy), shape)
+    arguments = (*call.arguments(), *statistics, db, call.steps(dy), shape)
     flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col, "EACH": each}
     flags |= {"PAST": call.past(block_cols), "FULL": call.full(block_rows)}
     shared = shared | {"stages": stages, "warps": warps}
@@ -217,48 +225,20 @@ def _bias(
 # -- selection ---------------------------------------------------------------------------------------
 def _facts(*call: Any) -> Facts:
     *common, deterministic, bias = call
-    facts = facts_of(*common)
-    flags = facts.flags + (" dbias" if bias else "") + ("" if deterministic else " any_order")
-    return facts._replace(flags=flags)
-
-
-def _of_library(facts: Facts) -> bool:
-    flags = facts.flags.split()
-    return "any_order" in flags and of_library(facts._replace(flags=" ".join(f for f in flags if f != "any_order")))
+    facts = selection.facts_of(*common)
+    return facts._replace(flags=facts.flags + (" dbias" if bias else "") + ("" if deterministic else " any_order"))
 
 
 def _candidates(facts: Facts, machine: Machine) -> list[BackwardConfig]:
-    dim, grouped = facts.exact[1], "kv_heads=" in facts.flags
-    theirs: list[int] = []
-    if machine.backend == "cuda" and _of_library(facts):
-        theirs = library.numbers(facts.dtype, dim, grouped=grouped)
     flags = facts.flags.split()
-    extras = extras_of(flags)
+    extras = selection.extras_of(flags)
     kind = _kind("packed" in flags, "bias" in flags, extras)
-    ours = backward_candidates(dim, facts.dtype.itemsize, machine, extras=extras, kind=kind)
-    return [*(BackwardConfig(number, 0, 0, 0, 0) for number in theirs), *ours]
-
-
-def _supports(config: BackwardConfig, facts: Facts) -> bool:
-    if not config.library:
-        return config.owned >= 16 and config.step >= 16
-    numbers = library.numbers(facts.dtype, facts.exact[1], grouped="kv_heads=" in facts.flags)
-    return _of_library(facts) and config.library in numbers
-
-
-def _work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
-    (batch, seq), (heads, dim), size = facts.free, facts.exact, facts.dtype.itemsize
-    owned, step, warps = (config.owned, config.step, config.warps) if not config.library else (64, 64, 8)
-    count = tiles(owned, step, seq, seq, "causal" in facts.flags)
-    programs, wide = ceil_div(seq, owned) * batch * heads, max(16, next_power(dim))
-    moved = 8 * batch * heads * seq * dim * size
-    operations = (18 if "dbias" in facts.flags else 14) * batch * heads * count * owned * step * wide
-    useful = min(1.0, seq / (ceil_div(seq, owned) * owned))
-    return Work(programs, warps, owned * wide, size, moved, operations, useful, 3.0, ahead=max(1, config.stages))
+    ours = backward_candidates(facts.exact[1], facts.dtype.itemsize, machine, extras=extras, kind=kind)
+    return selection.join_candidates(BackwardConfig, ours, facts, machine, back=True)
 
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
-    given, options = trial_parts(facts)(facts, inputs)
+    operands, options = selection.draw_problem(facts, inputs)
     flags = facts.flags.split()
     run: Any = reference
     back: Any = backward
@@ -266,39 +246,33 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     more: dict[str, Any] = {"deterministic": "any_order" not in flags, "bias_gradient": "dbias" in flags}
     if "packed" in flags:
         run, back, plain, more = reference_packed, backward_packed, reference_packed_backward, {}
-    if "packed" in flags and inputs.device.type == "meta":  # where sequences end cannot be read there
-        q = given[0]
+    if "packed" in flags and inputs.device.type == "meta":  # the ends of sequences cannot be read there
+        q = operands[0]
         y, lse = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=q.device)
     else:
-        y, lse = run(*given, **options)
+        y, lse = run(*operands, **options)
     dy = inputs.normal(*y.shape, dtype=facts.dtype)
     return Trial(
-        (dy, *given, y, lse),
+        (dy, *operands, y, lse),
         lambda given, config: [x for x in back(*given, config=config, **options, **more) if x is not None],
         lambda given: plain(*given, **options)[: 4 if "dbias" in flags else 3],
     )
 
 
 def _problems(rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
-    found = problems_of(rows, cols, dtype)
-    learned = [f._replace(flags=f"{f.flags} dbias") for f in found if "bias" in f.flags]
-    loose = [f._replace(flags=f"{f.flags} any_order") for f in found if of_library(f)]
-    return [*found, *learned, *loose]
+    plain = selection.problems_of(rows, cols, dtype)
+    learned = [f._replace(flags=f"{f.flags} dbias") for f in plain if "bias" in f.flags]
+    loose = [f._replace(flags=f"{f.flags} any_order") for f in plain if selection.of_library(f)]
+    return [*plain, *learned, *loose]
 
 
-CHOICE = tunable(
-    Tunable(
-        name="attention backward",
-        config=BackwardConfig,
-        facts=_facts,
-        free=("batch", "seq"),
-        exact=("heads", "d_head"),
-        candidates=_candidates,
-        supports=_supports,
-        work=_work,
-        trial=_trial,
-        kernels=(queries_backward, keys_backward, bias_backward),
-        problems=_problems,
-        shapes=((4096, 4096), (1024, 768)),
-    )
+CHOICE = selection.attention_tunable(
+    "attention backward",
+    back=True,
+    config=BackwardConfig,
+    facts=_facts,
+    candidates=_candidates,
+    trial=_trial,
+    kernels=(queries_backward, keys_backward, bias_backward),
+    problems=_problems,
 )

@@ -1,4 +1,4 @@
-"""torch's own kernels of attention as candidates: what computes a square without masks, biases and the rest.
+"""torch's own kernels of attention as candidates: they compute a square without masks, biases and the rest.
 
     1 flash       flash attention 2, half types
     2 efficient   memory-efficient attention, half types and float32
@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from burn_kernels.launch import HALVES
 
-__all__ = ["CUDNN", "EFFICIENT", "FLASH", "TORCHS", "backward", "chosen", "forward", "numbers"]
+__all__ = ["CUDNN", "EFFICIENT", "FLASH", "TORCHS", "backward", "choose", "forward", "numbers"]
 
 FLASH, EFFICIENT, CUDNN, TORCHS = 1, 2, 3, 4
 """torch has the first three numbers for them too."""
@@ -30,13 +30,11 @@ _LSE_ROWS = 32
 
 def numbers(dtype: torch.dtype, dim: int, *, grouped: bool) -> list[int]:
     """Those that take such heads, torch's own choice first."""
-    found = [TORCHS]
-    if dtype in HALVES:
-        found += [CUDNN, FLASH] if dim <= 128 else [FLASH]
-    return found if grouped else [*found, EFFICIENT]
+    flash = [] if dtype not in HALVES else [CUDNN, FLASH] if dim <= 128 else [FLASH]
+    return [TORCHS, *flash] if grouped else [TORCHS, *flash, EFFICIENT]
 
 
-def chosen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> int:
+def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> int:
     """The number of the kernel that torch would take for these, as if they needed gradients; 0 for none of them."""
     if not q.is_cuda:
         return FLASH
@@ -59,13 +57,15 @@ def forward(
         y, lse = host(q, k, v, 0.0, causal, attn_mask=None, scale=scale)
         return y, lse
     if number == FLASH:
-        made = aten._scaled_dot_product_flash_attention.default(q, k, v, 0.0, causal, False, scale=scale)
-        return made[0], made[1]
+        y, lse, *_ = aten._scaled_dot_product_flash_attention.default(q, k, v, 0.0, causal, False, scale=scale)
+        return y, lse
     if number == CUDNN:
-        made = aten._scaled_dot_product_cudnn_attention.default(q, k, v, None, True, 0.0, causal, False, scale=scale)
-        return made[0], made[1].reshape(q.shape[:3])
-    made = aten._scaled_dot_product_efficient_attention.default(q, k, v, None, True, 0.0, causal, scale=scale)
-    return made[0], made[1][:, :, : q.shape[2]]
+        cudnn = aten._scaled_dot_product_cudnn_attention.default
+        y, lse, *_ = cudnn(q, k, v, None, True, 0.0, causal, False, scale=scale)
+        return y, lse.reshape(q.shape[:3])
+    efficient = aten._scaled_dot_product_efficient_attention.default
+    y, lse, *_ = efficient(q, k, v, None, True, 0.0, causal, scale=scale)
+    return y, lse[:, :, : q.shape[2]]
 
 
 def backward(
@@ -89,13 +89,12 @@ def backward(
     lengths, unread = (q.shape[2], k.shape[2]), q.new_empty(2, dtype=torch.int64)  # no dropout: no random state
     if number == FLASH:
         flash = aten._scaled_dot_product_flash_attention_backward.default
-        found = flash(*operands, lse, None, None, *lengths, 0.0, causal, unread, unread, scale=scale)
+        grads = flash(*operands, lse, None, None, *lengths, 0.0, causal, unread, unread, scale=scale)
     elif number == CUDNN:
         cudnn = aten._scaled_dot_product_cudnn_attention_backward.default
         column = lse.unsqueeze(-1)  # as its forward gives it: three axes end the process
-        found = cudnn(
-            *operands, column, unread, unread, None, None, None, *lengths, 0.0, causal, scale=scale
-        )  # fmt: skip
+        unused = unread, unread, None, None, None
+        grads = cudnn(*operands, column, *unused, *lengths, 0.0, causal, scale=scale)
     else:
         missing = -q.shape[2] % _LSE_ROWS  # as its forward leaves rows that do not exist: exp(score - inf) is 0
         lse = functional.pad(lse, (0, missing), value=math.inf) if missing else lse
@@ -104,8 +103,9 @@ def backward(
         y = y.transpose(1, 2).contiguous().transpose(1, 2)
         efficient = aten._scaled_dot_product_efficient_attention_backward.default
         wanted = (True, True, True, False)
-        found = efficient(dy, q, k, v, None, y, lse, unread, unread, 0.0, wanted, is_causal=causal, scale=scale)[:3]
-    return found[0], found[1], found[2]
+        grads = efficient(dy, q, k, v, None, y, lse, unread, unread, 0.0, wanted, is_causal=causal, scale=scale)
+    dq, dk, dv, *_ = grads
+    return dq, dk, dv
 
 
 def _lines(x: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
-"""What forward and backward of attention share beside their kernels: the rule of the scores, checks, the reference.
+"""Attention without its kernels: the rule of the scores, checks, and the reference in plain torch.
 
-A `Rule` says how scores become weights; `Sizes` how the operands lie.  Sequences of one length come as four axes,
-(batch, heads, seq, d_head); packed ones as three, (total, heads, d_head), with the starts of each sequence.
+A `Rule` says how scores become weights.  Sequences of one length come as four axes, (batch, heads, seq, d_head); packed
+ones as three, (total, heads, d_head), with the starts of each sequence.
 """
 
 from __future__ import annotations
@@ -9,89 +9,85 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import torch
 
 from burn_kernels import random
 from burn_kernels.dropout import check_probability, mask_numbers
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelLimitError, KernelShapeError
-from burn_kernels.launch import check, describe, wide_type
+from burn_kernels.launch import describe, wide_type
 from burn_kernels.random import Number
 
 MAX_DIM = 256
 """Columns of a head: wider ones do not fit the registers of a program beside their sums."""
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 
-Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]
+MaybeTensor = torch.Tensor | None
+Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor, MaybeTensor]
 
 
 # -- the rule ----------------------------------------------------------------------------------------
 class Options(TypedDict, total=False):
-    """What every launcher and reference takes by name."""
+    """The arguments that every launcher and reference takes by name."""
 
     scale: float | None
-    """What the products are multiplied by; None is 1 / sqrt(d_head)."""
+    """The factor of the products; None is 1 / sqrt(d_head)."""
     causal: bool
-    """Whether a query sees only the keys to its diagonal."""
+    """True if a query sees only the keys to its diagonal."""
     align: str
-    """Which diagonal: "top_left", query i and key i, or "bottom_right", the last query and the last key."""
+    """The diagonal: "top_left", query i and key i, or "bottom_right", the last query and the last key."""
     window: int | None
     """How many keys a query sees to each side of its diagonal, the one on it included; None is all."""
     softcap: float | None
-    """What the scores stay below, by tanh; None is no bound."""
+    """The bound of the scores, by tanh; None is no bound."""
     prob: float
     """The share of weights that dropout sets to zero."""
     key: Number
-    """Of dropout, as of `burn_kernels.dropout`; so `stream`."""
+    """The key of the dropout, as of `burn_kernels.dropout`; so `stream`."""
     stream: Number
     precision: str
     """How float32 products are taken: "ieee", "tf32" or "tf32x3"."""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """How scores become weights."""
+class Rule(NamedTuple):
+    """How scores become weights: the `Options` of a call, and the columns of its heads."""
 
-    scale: float
-    causal: bool
-    bottom_right: bool
-    """Whether the last query's diagonal ends at the last key; otherwise the first query's begins at the first."""
-    window: int | None
-    """How many keys a query sees to each side of its diagonal, the one on it included."""
-    softcap: float | None
-    prob: float
-    key: Number
-    stream: Number
-    precision: str
+    dim: int
+    scale: float | None = None
+    causal: bool = False
+    align: str = "top_left"
+    window: int | None = None
+    softcap: float | None = None
+    prob: float = 0.0
+    key: Number = 0
+    stream: Number = 0
+    precision: str = "ieee"
+
+    @property
+    def factor(self) -> float:
+        """The factor of the products."""
+        return 1.0 / math.sqrt(max(1, self.dim)) if self.scale is None else self.scale
+
+    @property
+    def bottom_right(self) -> bool:
+        """True if the last query's diagonal ends at the last key; otherwise the first query's begins at the first."""
+        return self.align == "bottom_right"
 
     @property
     def plain(self) -> bool:
-        """Whether nothing but a diagonal from the first corner changes the scores."""
+        """True if nothing but a diagonal from the first corner changes the scores."""
         return self.window is None and self.softcap is None and self.prob == 0.0
 
 
-def rule_of(
-    op: str,
-    q: torch.Tensor,
-    *,
-    scale: float | None = None,
-    causal: bool = False,
-    align: str = "top_left",
-    window: int | None = None,
-    softcap: float | None = None,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
-    precision: str = "ieee",
-) -> Rule:
+def rule_of(op: str, q: torch.Tensor, **options: Unpack[Options]) -> Rule:
     """The rule of a launcher's options.  Raises: KernelArgumentError with all that are outside their range."""
-    wrong = [] if align in ("top_left", "bottom_right") else [f"align {align!r}"]
-    wrong += [f"window {window}"] if window is not None and window < 1 else []
-    wrong += [f"softcap {softcap}"] if softcap is not None and not 0.0 < softcap < math.inf else []
-    wrong += [f"scale {scale}"] if scale is not None and not math.isfinite(scale) else []
-    wrong += [f"precision {precision!r}"] if precision not in PRECISIONS else []
+    rule = Rule(q.shape[-1], **options)
+    wrong = [] if rule.align in ("top_left", "bottom_right") else [f"align {rule.align!r}"]
+    wrong += [f"window {rule.window}"] if rule.window is not None and rule.window < 1 else []
+    wrong += [f"softcap {rule.softcap}"] if rule.softcap is not None and not 0.0 < rule.softcap < math.inf else []
+    wrong += [f"scale {rule.scale}"] if rule.scale is not None and not math.isfinite(rule.scale) else []
+    wrong += [f"precision {rule.precision!r}"] if rule.precision not in PRECISIONS else []
     if wrong:
         raise KernelArgumentError(
             f"{op}: an option is outside its range",
@@ -100,16 +96,15 @@ def rule_of(
             f"precision one of {', '.join(PRECISIONS)}",
             mend="leave out what is not wanted: None is no window, no softcap, and a scale of 1 / sqrt(d_head)",
         )
-    check_probability(op, prob)
-    scale = 1.0 / math.sqrt(max(1, q.shape[-1])) if scale is None else scale
-    return Rule(scale, causal, align == "bottom_right", window, softcap, prob, key, stream, precision)
+    check_probability(op, rule.prob)
+    return rule
 
 
 # -- checks ------------------------------------------------------------------------------------------
 def check_dense(
-    op: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, bias: torch.Tensor | None
+    op: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: MaybeTensor, bias: MaybeTensor, **_: object
 ) -> None:
-    """Raises KernelShapeError, KernelDTypeError or KernelDeviceError unless the operands fit together."""
+    """Raises KernelShapeError or KernelDTypeError unless the operands fit together."""
     tensors = {"q": q, "k": k, "v": v, "mask": mask, "bias": bias}
     fits = q.dim() == k.dim() == v.dim() == 4 and k.shape == v.shape
     fits = fits and (q.shape[0], q.shape[3]) == (k.shape[0], k.shape[3]) and _shares(q.shape[1], k.shape[1])
@@ -131,7 +126,6 @@ def check_dense(
             expected="mask of bools, true where a key is seen; bias of floats, which are added to the scores",
             mend="pass a float mask as bias=, a mask of zeros and ones as mask.bool()",
         )
-    check(op, tensors, {}, alike=["q", "k", "v"])
 
 
 def check_packed(
@@ -141,17 +135,20 @@ def check_packed(
     v: torch.Tensor,
     q_starts: torch.Tensor,
     k_starts: torch.Tensor,
-    longest: tuple[int, int],
+    *,
+    longest_q: int,
+    longest_k: int,
+    **_: object,
 ) -> None:
     """As `check_dense`, for packed sequences."""
     tensors = {"q": q, "k": k, "v": v, "q_starts": q_starts, "k_starts": k_starts}
     fits = q.dim() == k.dim() == v.dim() == 3 and k.shape == v.shape
     fits = fits and q.shape[2] == k.shape[2] and _shares(q.shape[1], k.shape[1])
     fits = fits and q_starts.dim() == 1 and q_starts.shape == k_starts.shape and q_starts.shape[0] > 0
-    if not fits or min(longest) < 0:
+    if not fits or min(longest_q, longest_k) < 0:
         raise KernelShapeError(
             f"{op}: the sizes do not fit",
-            given=f"{describe(tensors)}, longest_q {longest[0]}, longest_k {longest[1]}",
+            given=f"{describe(tensors)}, longest_q {longest_q}, longest_k {longest_k}",
             expected="q (total_q, heads, d_head), k and v (total_k, kv_heads, d_head), kv_heads a divisor of "
             "heads; q_starts and k_starts (sequences + 1,); the longest lengths from 0",
             mend="starts are 0 and the running sums of the lengths; the last one is the total",
@@ -163,17 +160,16 @@ def check_packed(
             expected="int32 or int64",
             mend="torch.cumsum of the lengths with dtype=torch.int32, behind a 0",
         )
-    check(op, tensors, {}, alike=["q", "k", "v"])
     if q.device.type == "cpu":
         starts = (q_starts.tolist(), k_starts.tolist())
         ends = (q.shape[0], k.shape[0])
         rising = all(a <= b for s in starts for a, b in itertools.pairwise(s))
         inside = all(s[0] == 0 and s[-1] == end for s, end in zip(starts, ends, strict=True))
         most = [max((b - a for a, b in itertools.pairwise(s)), default=0) for s in starts]
-        if not (rising and inside and most[0] <= longest[0] and most[1] <= longest[1]):
+        if not (rising and inside and most[0] <= longest_q and most[1] <= longest_k):
             raise KernelArgumentError(
                 f"{op}: the starts are not those of the sequences",
-                given=f"q_starts {starts[0]}, k_starts {starts[1]}, longest_q {longest[0]}, longest_k {longest[1]}",
+                given=f"q_starts {starts[0]}, k_starts {starts[1]}, longest_q {longest_q}, longest_k {longest_k}",
                 expected=f"from 0 rising to {ends[0]} and {ends[1]}, no length above the longest",
                 mend="make them of the lengths: 0, then their running sums",
             )
@@ -190,10 +186,8 @@ def check_dim(op: str, q: torch.Tensor) -> None:
         )
 
 
-def in_torch(
-    q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, bias: torch.Tensor | None, rule: Rule
-) -> bool:
-    """Whether torch's flash attention of the CPU computes the call: nothing but a diagonal, of a square, hides keys."""
+def in_torch(q: torch.Tensor, k: torch.Tensor, mask: MaybeTensor, bias: MaybeTensor, rule: Rule) -> bool:
+    """Tells if torch's flash attention of the CPU computes the call: only a diagonal, of a square, hides keys."""
     square = not rule.causal or q.shape[2] == k.shape[2]
     plain = rule.plain and mask is None and bias is None and square
     return plain and q.device.type == "cpu" and q.numel() > 0 and k.numel() > 0
@@ -212,14 +206,14 @@ def reference(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    mask: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
+    mask: MaybeTensor = None,
+    bias: MaybeTensor = None,
     **options: Unpack[Options],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """y and lse in plain torch, all scores in memory.  It can be differentiated any number of times."""
     rule = rule_of("attention", q, **options)
-    weights, lse, _ = _weigh(q, k, mask, bias, rule)
-    return _read(weights, _dense_kept(weights, rule), v).to(q.dtype), lse
+    weights = _weigh(q, k, mask, bias, rule)
+    return weights.read(v).to(q.dtype), weights.lse
 
 
 def reference_backward(
@@ -227,16 +221,15 @@ def reference_backward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    mask: torch.Tensor | None,
-    bias: torch.Tensor | None,
+    mask: MaybeTensor,
+    bias: MaybeTensor,
     y: torch.Tensor,
     lse: torch.Tensor,
     **options: Unpack[Options],
 ) -> Gradients:
     """The gradients of q, k, v and bias in plain torch, all scores in memory."""
     rule = rule_of("attention backward", q, **options)
-    weights, _, slope = _weigh(q, k, mask, bias, rule)
-    return _differentiate(dy, q, k, v, bias, weights, _dense_kept(weights, rule), slope, rule)
+    return _differentiate(dy, q, k, v, bias, _weigh(q, k, mask, bias, rule), rule)
 
 
 def reference_packed(
@@ -252,13 +245,11 @@ def reference_packed(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """y (total_q, heads, d_head) and lse (heads, total_q) in plain torch, a sequence after the other."""
     rule = rule_of("attention_packed", q, **options)
-    kept = _packed_kept(q, longest_k, rule)
     ys, lses = [], []
-    for rows, cols in _sequences(q_starts, k_starts):
-        part, lse, _ = _weigh(_dense(q[rows]), _dense(k[cols]), None, None, rule)
-        drop = None if kept is None else kept[None, :, rows, : part.shape[3]]
-        ys.append(_read(part, drop, _dense(v[cols]))[0].transpose(0, 1))
-        lses.append(lse[0])
+    for rows, cols, kept in _sequences(q, q_starts, k_starts, longest_k, rule):
+        weights = _weigh(_dense(q[rows]), _dense(k[cols]), None, None, rule, kept)
+        ys.append(weights.read(_dense(v[cols]))[0].transpose(0, 1))
+        lses.append(weights.lse[0])
     if not ys:
         return torch.zeros_like(q), torch.zeros(q.shape[1], 0, dtype=wide_type(q.dtype), device=q.device)
     return torch.cat(ys).to(q.dtype), torch.cat(lses, 1)
@@ -280,21 +271,19 @@ def reference_packed_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of q, k and v in plain torch."""
     rule = rule_of("attention_packed backward", q, **options)
-    kept = _packed_kept(q, longest_k, rule)
     dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
-    for rows, cols in _sequences(q_starts, k_starts):
-        parts = _dense(q[rows]), _dense(k[cols])
-        weights, _, slope = _weigh(*parts, None, None, rule)
-        drop = None if kept is None else kept[None, :, rows, : weights.shape[3]]
-        found = _differentiate(_dense(dy[rows]), *parts, _dense(v[cols]), None, weights, drop, slope, rule)
-        for whole, part, place in zip((dq, dk, dv), found[:3], (rows, cols, cols), strict=True):
+    for rows, cols, kept in _sequences(q, q_starts, k_starts, longest_k, rule):
+        parts = _dense(q[rows]), _dense(k[cols]), _dense(v[cols])
+        weights = _weigh(*parts[:2], None, None, rule, kept)
+        grads = _differentiate(_dense(dy[rows]), *parts, None, weights, rule)
+        for whole, part, place in zip((dq, dk, dv), grads[:3], (rows, cols, cols), strict=True):
             assert part is not None
             whole[place] = part[0].transpose(0, 1)
     return dq, dk, dv
 
 
-def seen_by(rule: Rule, seq_q: int, seq_k: int, device: torch.device) -> torch.Tensor | None:
-    """Which keys each query sees, (seq_q, seq_k); None where it sees all."""
+def seen_by(rule: Rule, seq_q: int, seq_k: int, device: torch.device) -> MaybeTensor:
+    """The keys that each query sees, (seq_q, seq_k); None where it sees all."""
     if not rule.causal and rule.window is None:
         return None
     diagonal = torch.arange(seq_q, device=device)[:, None] + (seq_k - seq_q if rule.bottom_right else 0)
@@ -303,12 +292,30 @@ def seen_by(rule: Rule, seq_q: int, seq_k: int, device: torch.device) -> torch.T
     return seen if rule.window is None else seen & (ahead > -rule.window)
 
 
+class _Weights(NamedTuple):
+    """The weights of a call, 0 in the rows of queries that see nothing."""
+
+    whole: torch.Tensor
+    lse: torch.Tensor
+    slope: MaybeTensor
+    """The factors of a softcap, for gradients."""
+    kept: MaybeTensor
+    """The factors of a dropout."""
+
+    def dropped(self) -> torch.Tensor:
+        """The weights after the dropout."""
+        return self.whole if self.kept is None else self.whole * self.kept
+
+    def read(self, v: torch.Tensor) -> torch.Tensor:
+        """The values that they read."""
+        return self.dropped() @ _repeat_heads(v, self.whole).to(self.whole.dtype)
+
+
 def _weigh(
-    q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, bias: torch.Tensor | None, rule: Rule
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    # the weights, 0 in the rows of queries that see nothing; lse; what the softcap multiplies gradients by
+    q: torch.Tensor, k: torch.Tensor, mask: MaybeTensor, bias: MaybeTensor, rule: Rule, kept: MaybeTensor = None
+) -> _Weights:
     wide = wide_type(q.dtype)
-    scores = q.to(wide) @ _repeated(k, q).to(wide).transpose(2, 3) * rule.scale
+    scores = q.to(wide) @ _repeat_heads(k, q).to(wide).transpose(2, 3) * rule.factor
     slope = None
     if rule.softcap is not None:
         turned = torch.tanh(scores / rule.softcap)
@@ -322,12 +329,9 @@ def _weigh(
     blind = (scores == -math.inf).all(-1, keepdim=True)
     safe = torch.where(blind, 0.0, scores)
     lse = torch.where(blind[..., 0], -math.inf, torch.logsumexp(safe, -1))
-    return torch.where(blind, 0.0, torch.softmax(safe, -1)), lse, slope
-
-
-def _read(weights: torch.Tensor, kept: torch.Tensor | None, v: torch.Tensor) -> torch.Tensor:
-    dropped = weights if kept is None else weights * kept
-    return dropped @ _repeated(v, weights).to(weights.dtype)
+    if kept is None:  # numbers count these weights alone
+        kept = kept_of(rule, scores.shape, scores.dtype, scores.device)
+    return _Weights(torch.where(blind, 0.0, torch.softmax(safe, -1)), lse, slope, kept)
 
 
 def _differentiate(
@@ -335,33 +339,30 @@ def _differentiate(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    bias: torch.Tensor | None,
-    weights: torch.Tensor,
-    kept: torch.Tensor | None,
-    slope: torch.Tensor | None,
+    bias: MaybeTensor,
+    weights: _Weights,
     rule: Rule,
 ) -> Gradients:
-    wide = weights.dtype
+    whole, _, slope, kept = weights
+    wide = whole.dtype
     g = dy.to(wide)
-    rise = g @ _repeated(v, q).to(wide).transpose(2, 3)
-    dropped = weights
-    if kept is not None:
-        rise, dropped = rise * kept, weights * kept
-    # what sum(dy * y) is, from what was not rounded to the type of y
-    slopes = weights * (rise - (weights * rise).sum(-1, keepdim=True))
+    rise = g @ _repeat_heads(v, q).to(wide).transpose(2, 3)
+    rise = rise if kept is None else rise * kept
+    # sum(dy * y), from numbers that were not rounded to the type of y
+    slopes = whole * (rise - (whole * rise).sum(-1, keepdim=True))
     dbias = None if bias is None else slopes.sum_to_size(bias.shape).to(bias.dtype)
-    slopes = (slopes if slope is None else slopes * slope) * rule.scale
-    dq = slopes @ _repeated(k, q).to(wide)
-    dk = _gathered(slopes.transpose(2, 3) @ q.to(wide), k)
-    dv = _gathered(dropped.transpose(2, 3) @ g, v)
+    slopes = (slopes if slope is None else slopes * slope) * rule.factor
+    dq = slopes @ _repeat_heads(k, q).to(wide)
+    dk = _sum_heads(slopes.transpose(2, 3) @ q.to(wide), k)
+    dv = _sum_heads(weights.dropped().transpose(2, 3) @ g, v)
     return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dbias
 
 
-def _repeated(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+def _repeat_heads(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     return x if x.shape[1] == q.shape[1] else x.repeat_interleave(q.shape[1] // x.shape[1], 1)
 
 
-def _gathered(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _sum_heads(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     heads = like.shape[1]
     return x if x.shape[1] == heads else x.unflatten(1, (heads, x.shape[1] // heads)).sum(2)
 
@@ -370,26 +371,21 @@ def _dense(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(0, 1)[None]
 
 
-def _sequences(q_starts: torch.Tensor, k_starts: torch.Tensor) -> Iterator[tuple[slice, slice]]:
-    rows, cols = q_starts.tolist(), k_starts.tolist()
-    for at in range(len(rows) - 1):
-        yield slice(rows[at], rows[at + 1]), slice(cols[at], cols[at + 1])
+def _sequences(
+    q: torch.Tensor, q_starts: torch.Tensor, k_starts: torch.Tensor, longest_k: int, rule: Rule
+) -> Iterator[tuple[slice, slice, MaybeTensor]]:
+    """The queries and the keys of each sequence, and what its dropout keeps."""
+    kept = kept_of(rule, (q.shape[1], q.shape[0], longest_k), wide_type(q.dtype), q.device)
+    for rows, cols in zip(*(itertools.pairwise(starts.tolist()) for starts in (q_starts, k_starts)), strict=True):
+        part = None if kept is None else kept[None, :, slice(*rows), : cols[1] - cols[0]]
+        yield slice(*rows), slice(*cols), part
 
 
 # -- dropout -----------------------------------------------------------------------------------------
-def kept_of(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor | None:
-    """What a dropout multiplies weights of this shape by, numbered in order; None without one."""
+def kept_of(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> MaybeTensor:
+    """The factors by which a dropout multiplies weights of this shape, numbered in order; None without one."""
     if rule.prob == 0.0:
         return None
     last, scale = mask_numbers(rule.prob, dtype)
     drawn = random.words(rule.key, rule.stream, math.prod(shape), device).reshape(shape)
     return (drawn <= last).to(dtype) * scale
-
-
-def _dense_kept(weights: torch.Tensor, rule: Rule) -> torch.Tensor | None:
-    return kept_of(rule, tuple(weights.shape), weights.dtype, weights.device)
-
-
-def _packed_kept(q: torch.Tensor, longest_k: int, rule: Rule) -> torch.Tensor | None:
-    total, heads, _ = q.shape
-    return kept_of(rule, (heads, total, longest_k), wide_type(q.dtype), q.device)

@@ -1,4 +1,4 @@
-"""What the kernels of attention share: where a sequence lies, which keys a query sees, and the scores of a tile.
+"""Functions that the kernels of attention share: the place of a sequence, the keys of a query, the scores of a tile.
 
 Scores of half types are kept in base 2, so that a weight is one exp2: the scale that comes with them is scale *
 log2(e), or scale over the softcap, which is multiplied by log2(e) itself.  Those of float32 stay in base e, so that a
@@ -61,7 +61,7 @@ class Sizes(NamedTuple):
 
 
 class Flags(NamedTuple):
-    """What a kernel is compiled for."""
+    """The constants of a kernel."""
 
     CAUSAL: bool
     BOTTOM: bool
@@ -85,7 +85,7 @@ class Rule(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Which weights a dropout keeps; in kernels."""
+    """The weights that a dropout keeps; in kernels."""
 
     key: object
     stream: object
@@ -105,7 +105,7 @@ class Head(NamedTuple):
 # -- sequences ---------------------------------------------------------------------------------------
 @triton.jit
 def sequence(starts_ptr, number, length):
-    """Where a sequence begins among packed ones, and its length; 0 and `length` where they are not packed."""
+    """The beginning of a sequence among packed ones, and its length; 0 and `length` where they are not packed."""
     begin = tl.full((), 0, tl.int64)
     if starts_ptr is not None:
         begin = tl.load(starts_ptr + number).to(tl.int64)
@@ -188,7 +188,7 @@ def power(x, TYPE: tl.constexpr):
 
 
 @triton.jit
-def _turned(x, TYPE: tl.constexpr):
+def _tanh(x, TYPE: tl.constexpr):
     if TYPE == tl.float32:
         y = tanh(x)
     else:  # right to 1e-7, not to the last place: what is added to a score's own rounding is less than that
@@ -222,7 +222,7 @@ def scores(s, mask, bias, base, row, col, cols, rule, TYPE: tl.constexpr, FLAGS:
     UNIT: tl.constexpr = 1.0 if TYPE == tl.float32 else LOG2E
     turned = 0.0
     if rule.softcap is not None:
-        turned = _turned(s * rule.scale, TYPE)
+        turned = _tanh(s * rule.scale, TYPE)
         s = turned * (rule.softcap * UNIT)
     else:
         s = s * rule.scale
@@ -260,7 +260,7 @@ def drops(draw, number, row, start, cols, FLAGS: tl.constexpr, BLOCK: tl.constex
 
 @triton.jit
 def base_of(lse, TYPE: tl.constexpr):
-    """What exponents of weights are counted from: lse in their base; infinite for a query that sees nothing."""
+    """The base of exponents of weights: lse in their base; infinite for a query that sees nothing."""
     base = lse
     if TYPE != tl.float32:
         base = lse * LOG2E

@@ -149,7 +149,7 @@ def _seen(
     window: int | None = None,
     **_: object,
 ) -> torch.Tensor | None:
-    """Which keys a query sees, pair by pair."""
+    """The keys that a query sees, pair by pair."""
     if not causal and window is None:
         return None
     ahead = seq_k - seq_q if align == "bottom_right" else 0
