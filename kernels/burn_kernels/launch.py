@@ -112,14 +112,14 @@ def runs_kernel(op: str, *tensors: torch.Tensor) -> bool:
                 return False
         elif not (INTERPRETED and first.device.type == "cpu"):
             return False
-    faults = [str(x.dtype) for x in tensors if x.dtype not in FLOATS]
-    if faults:
-        raise KernelLimitError(
-            f"{op}: the kernel does not compute in this element type",
-            given=", ".join(faults),
-            expected="float32, float16 or bfloat16",
-            mend="cast the tensors, or call the reference, which takes float64",
-        )
+    for x in tensors:
+        if x.dtype not in FLOATS:
+            raise KernelLimitError(
+                f"{op}: the kernel does not compute in this element type",
+                given=", ".join(str(x.dtype) for x in tensors if x.dtype not in FLOATS),
+                expected="float32, float16 or bfloat16",
+                mend="cast the tensors, or call the reference, which takes float64",
+            )
     return True
 
 
@@ -141,7 +141,6 @@ def check(
     Raises: KernelShapeError, KernelDTypeError, KernelDeviceError, each with all that was given.
     """
     there = {name: x for name, x in tensors.items() if x is not None}
-    first = next(iter(there.values()))
     wrong = [name for name, shape in shapes.items() if name in there and tuple(there[name].shape) != tuple(shape)]
     if wrong:
         raise KernelShapeError(
@@ -150,19 +149,21 @@ def check(
             expected=", ".join(f"{name} {tuple(shapes[name])}" for name in wrong),
             mend="pass the tensors that belong together",
         )
+    # lists: a generator is a call for each of its values
     kinds = {there[name].dtype for name in alike if name in there}
-    if len(kinds) > 1 or not all(kind.is_floating_point for kind in kinds):
+    if len(kinds) > 1 or [kind for kind in kinds if not kind.is_floating_point]:
         raise KernelDTypeError(
             f"{op}: the element types do not fit",
             given=describe(there),
             expected=f"one float type for {', '.join(name for name in alike if name in there)}",
             mend="cast with x.to(dtype)",
         )
-    if any(x.device != first.device for x in there.values()):
+    device = next(iter(there.values())).device
+    if [x for x in there.values() if x.device != device]:
         raise KernelDeviceError(
             f"{op}: the tensors lie on different devices",
             given=describe(there),
-            expected=f"all on {first.device}",
+            expected=f"all on {device}",
             mend="move them with x.to(device)",
         )
 

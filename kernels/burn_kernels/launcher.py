@@ -67,9 +67,12 @@ def launcher(
     def decorate(function: Callable[P, R]) -> Launcher[P, R]:
         shapes = Shapes(table)
         signature = inspect.signature(function)
+        # asked of the signature, names and defaults are calls of its properties
+        known, missing = signature.parameters.keys(), inspect.Parameter.empty
         parameters = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+        defaults = [(p.name, p.default) for p in parameters]
         # the tensors are parameters by position: those of the table are picked from the arguments at once
-        places = [list(signature.parameters).index(name) for name in shapes.names]
+        places = [[*known].index(name) for name in shapes.names]
         end = max(places) + 1
         beside = places == list(range(places[0], end))
         pick: Any = operator.itemgetter(slice(places[0], end)) if beside else operator.itemgetter(*places)
@@ -93,7 +96,7 @@ def launcher(
                     options(op, *arguments, **kwargs)
                 if runs_kernel(op, tensors[shapes.anchor]):
                     return run(*arguments, **kwargs)
-                if not (is_open or kwargs.keys() <= signature.parameters.keys()):
+                if not (is_open or kwargs.keys() <= known):
                     require_arguments(arguments, kwargs)  # references may take others
                 for name in configs:
                     kwargs.pop(name, None)
@@ -104,10 +107,11 @@ def launcher(
 
         def by_position(args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
             """Takes the arguments behind `args`, up to the last tensor, out of those by name."""
-            for parameter in parameters[len(args) : most]:
-                if parameter.name not in kwargs and parameter.default is inspect.Parameter.empty:
+            behind = defaults[len(args) : most]
+            for name, default in behind:
+                if default is missing and name not in kwargs:
                     require_arguments(args, kwargs)
-            return [kwargs.pop(p.name, p.default) for p in parameters[len(args) : most]]
+            return [kwargs.pop(name, default) for name, default in behind]
 
         def require_arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             try:
@@ -153,18 +157,18 @@ class Shapes:
         anchor = tensors[self.anchor]
         if anchor is None:
             return False
-        shape, dtype, index, on_cuda = anchor.shape, anchor.dtype, anchor.get_device(), anchor.is_cuda
+        shape, dtype = anchor.shape, anchor.dtype
         if len(shape) < self.least or not (dtype.is_floating_point and (self.starred or len(shape) == self.least)):
             return False
         if len(tensors) == 1:
             return True
-        shapes = [shape, *[pattern(shape) for pattern in self.patterns]]
+        device, shapes = anchor.device, [shape]
+        for pattern in self.patterns:
+            shapes.append(pattern(shape))  # noqa: PERF401  # a comprehension is a call more
         for x, (is_alike, number) in zip(tensors, self.rules, strict=True):
             if x is None or x is anchor:
                 continue
-            if x.get_device() != index or x.is_cuda is not on_cuda or (is_alike and x.dtype is not dtype):
-                return False
-            if not on_cuda and x.device != anchor.device:  # of a CPU and of tensors without memory the number is one
+            if x.device != device or (is_alike and x.dtype is not dtype):
                 return False
             if number >= 0 and x.shape != shapes[number]:
                 return False
@@ -224,4 +228,4 @@ def _sizes_of(axes: Sequence[str], named: Sequence[str]) -> Sizes:
         first: Any = parts[0]
         last: Any = parts[1]
         return lambda shape: (*shape[first], *last)
-    return lambda shape: tuple(n for part in parts for n in (shape[part] if isinstance(part, slice) else part))
+    return lambda shape: tuple([n for part in parts for n in (shape[part] if isinstance(part, slice) else part)])
