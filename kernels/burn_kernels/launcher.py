@@ -162,7 +162,8 @@ class Shapes:
             return False
         if len(tensors) == 1:
             return True
-        device, shapes = anchor.device, [shape]
+        device = anchor.device
+        shapes: list[Sequence[int]] = [shape]
         for pattern in self.patterns:
             shapes.append(pattern(shape))  # noqa: PERF401  # a comprehension is a call more
         for x, (is_alike, number) in zip(tensors, self.rules, strict=True):

@@ -162,11 +162,12 @@ def batch_norm(
     Dtypes: any float; vectors in the type of input or float32.  PyTorch: torch.nn.functional.batch_norm.
     """
     if training:
-        found = _OPS.batch_norm(input, weight, bias, running_mean, running_var, momentum, eps, activation)
-        for old, new in ((running_mean, found[3]), (running_var, found[4])):
+        running = (running_mean, running_var)
+        y, _, _, *moved = _OPS.batch_norm(input, weight, bias, *running, momentum, eps, activation)
+        for old, new in zip(running, moved, strict=True):
             if old is not None:
                 old.copy_(new)
-        return found[0]  # type: ignore[no-any-return]  # an operator of torch
+        return y  # type: ignore[no-any-return]  # an operator of torch
     if running_mean is None or running_var is None:
         raise KernelArgumentError(
             "batch_norm: no statistics",
@@ -216,10 +217,8 @@ def instance_norm(
     """
     if running_mean is not None or running_var is not None or not use_input_stats:
         note_fallback("instance_norm", "with running statistics")
-        found = F.instance_norm(
-            input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
-        )  # fmt: skip
-        return PLAIN[activation](found)
+        running = (running_mean, running_var)
+        return PLAIN[activation](F.instance_norm(input, *running, weight, bias, use_input_stats, momentum, eps))
     if input.dim() < 3 or math.prod(input.shape[2:]) == 1:
         return PLAIN[activation](F.instance_norm(input, None, None, weight, bias, True, momentum, eps))  # which refuses
     y: torch.Tensor = _OPS.group_norm(input, weight, bias, input.shape[1], eps, activation)[0]
@@ -318,15 +317,23 @@ def cross_entropy(
     if why:
         _refuse_z_loss("cross_entropy", z_loss, why)
         note_fallback("cross_entropy", why)
+        old = {"size_average": size_average, "reduce": reduce}
         return F.cross_entropy(
-            input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing=label_smoothing
+            input,
+            target,
+            weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            label_smoothing=label_smoothing,
+            **old,
         )
     # what torch's own function gives: of half logits a half, under autocast float32
     cast = torch.is_autocast_enabled(input.device.type) and input.dtype != torch.float64
     x = input if input.dim() < 3 else input.movedim(1, -1)
     flat, classes = x.reshape(-1, x.shape[-1]), target.reshape(-1)
     loss: torch.Tensor
-    loss, _ = _OPS.cross_entropy(flat, classes, weight, reduction, label_smoothing, ignore_index, z_loss)
+    options = (weight, reduction, label_smoothing, ignore_index, z_loss)
+    loss, _ = _OPS.cross_entropy(flat, classes, *options)
     loss = loss.to(torch.float32 if cast else input.dtype)
     return loss.reshape(target.shape) if reduction == "none" else loss
 

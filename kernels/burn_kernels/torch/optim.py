@@ -36,7 +36,18 @@ class _Fused:
     param_groups: list[dict[str, Any]]
     clip_norm: float | None
     copies: dict[torch.Tensor, torch.Tensor]
+    state: Any
     _step_supports_amp_scaling: bool
+    _keep: Callable[[dict[str, Any], torch.Tensor], tuple[Any, ...]]
+    """(group, parameter) -> the form of its step, which parameters of one launch share, and its states."""
+    _launch: Callable[[dict[str, Any], Any, tuple[list[torch.Tensor], ...], torch.Tensor | None], None]
+    """Does the step of (group, form, columns, clip); columns are parameters, gradients, states and copies."""
+
+    def __init__(
+        self, params: Any, *args: Any, clip_norm: float | None = None, copies: Copies | None = None, **options: Any
+    ) -> None:
+        super().__init__(params, *args, **options)  # type: ignore[call-arg]  # the constructor of torch's class
+        self._set(clip_norm, copies)
 
     def __getstate__(self) -> dict[str, object]:
         """What copy.deepcopy and pickle take along; torch's own has no room for options of ours."""
@@ -89,6 +100,30 @@ class _Fused:
             )
         with torch.enable_grad():
             return closure()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step; returns what `closure` gives."""
+        return self._step(closure)
+
+    def _step(self, closure: Callable[[], object] | None) -> Any:
+        loss = self._begin(closure)
+        clips = self._clips()
+        for group in self.param_groups:
+            rows: dict[Any, Rows] = {}
+            for p in group["params"]:
+                grad = _gradient(p)
+                if grad is not None:
+                    form, *states = self._keep(group, p)
+                    rows.setdefault(form, []).append((p, grad, *states))
+            for form, alike in rows.items():
+                for columns in self._columns(alike):
+                    device = columns[0][0].device
+                    clip = clips.get(device)
+                    if group.get("maximize"):
+                        clip = torch.full((), -1.0, device=device) if clip is None else -clip
+                    self._launch(group, form, columns, clip)
+        return loss
 
     def _clips(self) -> dict[torch.device, torch.Tensor]:
         """For each device the number to multiply gradients by; computed there, nothing waits."""
@@ -188,54 +223,27 @@ def _number(value: Any) -> float:
 
 class _AdamStep(_Fused):
     decoupled = True
-    state: Any
+    # traced, the number of the step would be a constant; torch's own steps are left out alike
+    _step = _disable_dynamo(_Fused._step)
 
-    def _states(self, p: torch.Tensor) -> dict[str, Any]:
-        state = cast(dict[str, Any], self.state[p])
+    def _keep(self, group: dict[str, Any], p: torch.Tensor) -> tuple[Any, ...]:
+        state = self.state[p]
         if state and state["step"].device.type != "cpu":  # from a state of torch's that counted on the device
             state["step"] = state["step"].cpu()
         if not state:
             state["step"] = torch.tensor(0.0, dtype=torch.float32)
             state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
             state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
-        return state
-
-    @_disable_dynamo  # it would take the number of the step for a constant; torch's own steps are left out alike
-    def _step(self, closure: Callable[[], object] | None) -> Any:
-        loss = self._begin(closure)
-        clips = self._clips()
-        for group in self.param_groups:
-            steps: dict[int, Rows] = {}
-            for p in group["params"]:
-                grad = _gradient(p)
-                if grad is None:
-                    continue
-                state = self._states(p)
-                state["step"] += 1
-                row = (p, grad, state["exp_avg"], state["exp_avg_sq"])
-                steps.setdefault(int(state["step"]), []).append(row)
-            for step, rows in steps.items():
-                for params, grads, means, squares, copies in self._columns(rows):
-                    self._launch(group, step, params, grads, means, squares, copies, clips.get(params[0].device))
-        return loss
+        state["step"] += 1
+        return int(state["step"]), state["exp_avg"], state["exp_avg_sq"]
 
     def _launch(
-        self,
-        group: dict[str, Any],
-        step: int,
-        params: list[torch.Tensor],
-        grads: list[torch.Tensor],
-        means: list[torch.Tensor],
-        squares: list[torch.Tensor],
-        copies: list[torch.Tensor],
-        clip: torch.Tensor | None,
+        self, group: dict[str, Any], form: int, columns: tuple[list[torch.Tensor], ...], clip: torch.Tensor | None
     ) -> None:
-        if group.get("maximize"):
-            clip = torch.full((), -1.0, device=params[0].device) if clip is None else -clip
         decay, coupled = float(group["weight_decay"]), not group.get("decoupled_weight_decay", self.decoupled)
         beta1, beta2 = (_number(beta) for beta in group["betas"])
         lr, eps = _number(group["lr"]), float(group["eps"])
-        _OPS.adamw_(params, grads, means, squares, copies, clip, lr, step, beta1, beta2, eps, decay, coupled)
+        _OPS.adamw_(*columns, clip, lr, form, beta1, beta2, eps, decay, coupled)
 
 
 @checked
@@ -244,17 +252,6 @@ class AdamW(_AdamStep, torch.optim.AdamW):
 
     amsgrad and differentiable are refused: they have no fused form.
     """
-
-    def __init__(
-        self, params: Any, *args: Any, clip_norm: float | None = None, copies: Copies | None = None, **options: Any
-    ) -> None:
-        torch.optim.AdamW.__init__(self, params, *args, **options)
-        self._set(clip_norm, copies)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; returns what `closure` gives."""
-        return self._step(closure)
 
 
 @checked
@@ -266,17 +263,6 @@ class Adam(_AdamStep, torch.optim.Adam):
 
     decoupled = False
 
-    def __init__(
-        self, params: Any, *args: Any, clip_norm: float | None = None, copies: Copies | None = None, **options: Any
-    ) -> None:
-        torch.optim.Adam.__init__(self, params, *args, **options)
-        self._set(clip_norm, copies)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; returns what `closure` gives."""
-        return self._step(closure)
-
 
 @checked
 class SGD(_Fused, torch.optim.SGD):
@@ -285,64 +271,23 @@ class SGD(_Fused, torch.optim.SGD):
     differentiable is refused: it has no fused form.
     """
 
-    def __init__(
-        self, params: Any, *args: Any, clip_norm: float | None = None, copies: Copies | None = None, **options: Any
-    ) -> None:
-        torch.optim.SGD.__init__(self, params, *args, **options)
-        self._set(clip_norm, copies)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; returns what `closure` gives."""
-        loss = self._begin(closure)
-        clips = self._clips()
-        for group in self.param_groups:
-            momentum = float(group["momentum"])
-            rows: dict[bool, Rows] = {}
-            for p in group["params"]:
-                grad = _gradient(p)
-                if grad is None:
-                    continue
-                row: tuple[torch.Tensor, ...] = (p, grad)
-                fresh = False
-                if momentum:
-                    buffer = self.state[p].get("momentum_buffer")
-                    fresh = buffer is None
-                    if buffer is None:
-                        buffer = self.state[p]["momentum_buffer"] = torch.zeros_like(p)
-                    row = (*row, buffer)
-                rows.setdefault(fresh, []).append(row)
-            for fresh, found in rows.items():
-                for params, grads, *velocities, copies in self._columns(found):
-                    self._launch(group, fresh, params, grads, velocities, copies, clips.get(params[0].device))
-        return loss
+    def _keep(self, group: dict[str, Any], p: torch.Tensor) -> tuple[Any, ...]:
+        if not float(group["momentum"]):
+            return (False,)
+        velocity = self.state[p].get("momentum_buffer")
+        if velocity is None:
+            self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+        return velocity is None, self.state[p]["momentum_buffer"]
 
     def _launch(
-        self,
-        group: dict[str, Any],
-        fresh: bool,
-        params: list[torch.Tensor],
-        grads: list[torch.Tensor],
-        velocities: list[list[torch.Tensor]],
-        copies: list[torch.Tensor],
-        clip: torch.Tensor | None,
+        self, group: dict[str, Any], form: bool, columns: tuple[list[torch.Tensor], ...], clip: torch.Tensor | None
     ) -> None:
-        if group.get("maximize"):
-            clip = torch.full((), -1.0, device=params[0].device) if clip is None else -clip
+        params, grads, *velocities, copies = columns
         # the first step of a momentum takes the gradient whole
-        share = 1.0 if fresh else 1.0 - float(group["dampening"])
-        _OPS.sgd_(
-            params,
-            grads,
-            velocities[0] if velocities else [],
-            copies,
-            clip,
-            _number(group["lr"]),
-            float(group["momentum"]),
-            share,
-            float(group["weight_decay"]),
-            bool(group["nesterov"]),
-        )
+        share = 1.0 if form else 1.0 - float(group["dampening"])
+        lr, momentum, decay = _number(group["lr"]), float(group["momentum"]), float(group["weight_decay"])
+        velocity = velocities[0] if velocities else []
+        _OPS.sgd_(params, grads, velocity, copies, clip, lr, momentum, share, decay, bool(group["nesterov"]))
 
 
 @checked
@@ -381,26 +326,13 @@ class Lion(_Fused, torch.optim.Optimizer):
         torch.optim.Optimizer.__init__(self, params, defaults)
         self._set(clip_norm, copies)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; returns what `closure` gives."""
-        loss = self._begin(closure)
-        clips = self._clips()
-        for group in self.param_groups:
-            rows: Rows = []
-            for p in group["params"]:
-                grad = _gradient(p)
-                if grad is None:
-                    continue
-                state = self.state[p]
-                if not state:
-                    state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
-                rows.append((p, grad, state["exp_avg"]))
-            for params, grads, means, copies in self._columns(rows) if rows else []:
-                clip = clips.get(params[0].device)
-                if group["maximize"]:
-                    clip = torch.full((), -1.0, device=params[0].device) if clip is None else -clip
-                beta1, beta2 = (_number(beta) for beta in group["betas"])
-                decay = float(group["weight_decay"])
-                _OPS.lion_(params, grads, means, copies, clip, _number(group["lr"]), beta1, beta2, decay)
-        return loss
+    def _keep(self, group: dict[str, Any], p: torch.Tensor) -> tuple[Any, ...]:
+        if not self.state[p]:
+            self.state[p]["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+        return None, self.state[p]["exp_avg"]
+
+    def _launch(
+        self, group: dict[str, Any], form: None, columns: tuple[list[torch.Tensor], ...], clip: torch.Tensor | None
+    ) -> None:
+        beta1, beta2 = (_number(beta) for beta in group["betas"])
+        _OPS.lion_(*columns, clip, _number(group["lr"]), beta1, beta2, float(group["weight_decay"]))

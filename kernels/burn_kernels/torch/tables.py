@@ -33,9 +33,8 @@ def embedding(
     """
     if max_norm is not None or sparse:
         note_fallback("embedding", "with max_norm" if max_norm is not None else "with sparse gradients")
-        return torch.nn.functional.embedding(
-            input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
-        )
+        options = {"scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
+        return torch.nn.functional.embedding(input, weight, padding_idx, max_norm, norm_type, **options)
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise KernelArgumentError(
