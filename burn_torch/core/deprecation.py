@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from burn_torch.core.errors import ArgumentError, explain
-from burn_torch.core.frames import is_users
+from burn_torch.core.frames import user_frame
 
 __all__ = [
     "BurnTorchDeprecationWarning",
@@ -62,9 +62,7 @@ class Deprecation:
 
     def warn(self, given: str) -> None:
         """Warns at the nearest line of the user, once a line, while the filters of warnings stay the same."""
-        frame: Any = sys._getframe(1)
-        while not is_users(frame.f_code.co_filename) and frame.f_back is not None:
-            frame = frame.f_back
+        frame, _ = user_frame(sys._getframe(1))
         place = (self.subject, frame.f_code.co_filename, frame.f_lineno)
         if _noticed.get(place) is warnings.filters:
             return

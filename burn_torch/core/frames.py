@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 from burn_torch.core.errors import BurnTorchError, explain
@@ -19,6 +20,7 @@ __all__ = [
     "mark_generated",
     "told",
     "unwatched",
+    "user_frame",
     "user_level",
     "user_line",
     "warn_user",
@@ -49,29 +51,31 @@ def mark_generated(folder: str) -> None:
         _ours = (*_ours, folder + os.sep)
 
 
+def user_frame(frame: FrameType) -> tuple[FrameType, int]:
+    """The nearest frame of the user's from this one outwards, else the outermost; and how far it is, 1 for this one."""
+    level = 1
+    while not is_users(frame.f_code.co_filename) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return frame, level
+
+
 def user_line(skip: int = 1) -> str | None:
     """'file.py:12 in forward: <source>' of the nearest caller outside this package; None if there is none."""
     try:
-        frame = sys._getframe(skip)
+        frame, _ = user_frame(sys._getframe(skip))
     except ValueError:
         return None
-    while True:
-        filename = frame.f_code.co_filename
-        if is_users(filename):
-            source = linecache.getline(filename, frame.f_lineno).strip()
-            where = f"{filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-            return f"{where}: {source}" if source else where
-        if frame.f_back is None:
-            return None
-        frame = frame.f_back
+    filename = frame.f_code.co_filename
+    if not is_users(filename):
+        return None
+    source = linecache.getline(filename, frame.f_lineno).strip()
+    where = f"{filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+    return f"{where}: {source}" if source else where
 
 
 def user_level() -> int:
     """The `stacklevel` with which a function of this package warns at the nearest caller outside it."""
-    level, frame = 1, sys._getframe(1)
-    while not is_users(frame.f_code.co_filename) and frame.f_back is not None:
-        level, frame = level + 1, frame.f_back
-    return level
+    return user_frame(sys._getframe(1))[1]
 
 
 def warn_user(kind: type[Warning], what: str, *, given: str, expected: str, mend: str) -> None:
