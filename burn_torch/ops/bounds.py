@@ -16,10 +16,10 @@ from burn_torch.core.dtype import INT, DType
 from burn_torch.core.errors import BoundsError
 from burn_torch.core.frames import at_user_line
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import Call, Candidate
+from burn_torch.ops.op import Call, Candidate, PerCall
 from burn_torch.ops.value import Primitive
 
-__all__ = ["bounds_error", "check_numpy", "indexing", "on_host", "require_indices", "widened"]
+__all__ = ["bounds_error", "check_numpy", "checking", "indexing", "on_host", "require_indices", "widened"]
 
 
 def require_indices(indices: TensorSpec) -> TensorSpec:
@@ -35,9 +35,7 @@ def on_host(call: Call) -> bool:
 
 def widened(call: Call, position: int) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """How to make indices of small types int64, which all of torch's kernels take; None if they are."""
-    spec = call.specs[position]
-    assert isinstance(spec, TensorSpec)
-    return None if spec.dtype is DType.I64 else torch.Tensor.long
+    return None if call.tensor(position).dtype is DType.I64 else torch.Tensor.long
 
 
 def indexing(call: Call, function: Candidate, size: int, position: int = 1, lowest: int = 0) -> Candidate:
@@ -73,6 +71,24 @@ def check_numpy(call: Call, indices: Primitive, size: int, lowest: int = 0, *, n
     error = bounds_error(call, indices, size, lowest, name=name)
     if error is not None:
         raise error
+
+
+def checking(compute: Candidate, position: int = 1) -> PerCall:
+    """numpy's candidate `compute(*inputs, **attrs)` of a row with `dim`, whose input at `position` are indices.
+
+    It checks them against the attribute `size`, or against the axis of the first input.
+    """
+
+    def build(call: Call) -> Candidate:
+        dim, size = call.attrs["dim"], call.attrs.get("size")
+
+        def run(*inputs: Primitive) -> Primitive:
+            check_numpy(call, inputs[position], inputs[0].shape[dim] if size is None else size)
+            return compute(*inputs, **call.attrs)
+
+        return run
+
+    return PerCall(build)
 
 
 def bounds_error(

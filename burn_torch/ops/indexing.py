@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Callable
 from typing import TypeVar, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from burn_torch import ops
 from burn_torch.core.dtype import ALL, BOOL, NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.bounds import check_numpy, indexing, on_host, require_indices, widened
+from burn_torch.ops.bounds import check_numpy, checking, indexing, on_host, require_indices, widened
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.held_numbers import held
 from burn_torch.ops.op import Call, Candidate, PerCall, op
@@ -30,24 +31,19 @@ V = TypeVar("V", bound=Value)
 
 
 # -- select ---------------------------------------------------------------------------------------------
-def _torch_select(call: Call) -> Candidate:
-    x, dim = call.tensor(0), call.attrs["dim"]
-    return indexing(call, moving(call, lambda x, indices: torch.index_select(x, dim, indices)), x.shape[dim])
+def _torch_along(function: Callable[..., torch.Tensor]) -> PerCall:
+    """A candidate `function(x, dim, indices)` that moves elements of x."""
 
+    def build(call: Call) -> Candidate:
+        x, dim = call.tensor(0), call.attrs["dim"]
+        return indexing(call, moving(call, lambda x, indices: function(x, dim, indices)), x.shape[dim])
 
-def _numpy_select(call: Call) -> Candidate:
-    dim = call.attrs["dim"]
-
-    def run(x: Array, indices: Array) -> Array:
-        check_numpy(call, indices, x.shape[dim])
-        return np.take(x, indices, axis=dim)
-
-    return run
+    return PerCall(build)
 
 
 @op(
-    torch=PerCall(_torch_select),
-    numpy=PerCall(_numpy_select),
+    torch=_torch_along(torch.index_select),
+    numpy=checking(lambda x, indices, *, dim: np.take(x, indices, axis=dim)),
     samples=[
         sample(uniform(-1, 1, (3, 4)), integers(0, 3, (5,)), dim=0),
         sample(uniform(-1, 1, (2, 3, 4)), integers(0, 3, (2,)), dim=1),
@@ -104,24 +100,9 @@ def along_axis(indices: Array, dim: int) -> tuple[Primitive, ...]:
     return tuple(indices if i == dim else place for i, place in enumerate(places))
 
 
-def _torch_gather(call: Call) -> Candidate:
-    x, dim = call.tensor(0), call.attrs["dim"]
-    return indexing(call, moving(call, lambda x, indices: torch.gather(x, dim, indices)), x.shape[dim])
-
-
-def _numpy_gather(call: Call) -> Candidate:
-    dim = call.attrs["dim"]
-
-    def run(x: Array, indices: Array) -> Array:
-        check_numpy(call, indices, x.shape[dim])
-        return x[along_axis(indices, dim)]
-
-    return run
-
-
 @op(
-    torch=PerCall(_torch_gather),
-    numpy=PerCall(_numpy_gather),
+    torch=_torch_along(torch.gather),
+    numpy=checking(lambda x, indices, *, dim: x[along_axis(indices, dim)]),
     samples=[
         sample(uniform(-1, 1, (3, 4)), integers(0, 3, (5, 4)), dim=0),
         sample(uniform(-1, 1, (2, 3, 4)), integers(0, 4, (2, 3, 1)), dim=2),

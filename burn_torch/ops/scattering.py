@@ -22,7 +22,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import ALL, NUMERIC, DType, DTypeClass
 from burn_torch.core.errors import ConfigError
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.bounds import check_numpy, indexing, on_host, require_indices
+from burn_torch.ops.bounds import checking, indexing, on_host, require_indices
 from burn_torch.ops.faults import RuleFault, shape_fault
 from burn_torch.ops.indexing import along_axis, fits_beside, gather, leading_axes, linear_index, select
 from burn_torch.ops.op import Call, Candidate, PerCall, op
@@ -118,14 +118,8 @@ def _device_assign(dim: int) -> Primitive:
     return run
 
 
-def _numpy_scatter(call: Call) -> Candidate:
-    dim, update = call.attrs["dim"], call.attrs["update"]
-
-    def run(x: Array, indices: Array, values: Array) -> Array:
-        check_numpy(call, indices, x.shape[dim])
-        return _numpy_write(np.array(x), along_axis(indices, dim), values, update)
-
-    return run
+def _numpy_scatter(x: Array, indices: Array, values: Array, *, dim: int, update: str) -> Array:
+    return _numpy_write(np.array(x), along_axis(indices, dim), values, update)
 
 
 # "assign" has distinct indices here, since torch gives gradients to values that were overwritten; equal ones are in
@@ -145,7 +139,7 @@ _SCATTERED = [
 ]
 
 
-@op(torch=PerCall(_torch_scatter), numpy=PerCall(_numpy_scatter), samples=_SCATTERED)
+@op(torch=PerCall(_torch_scatter), numpy=checking(_numpy_scatter), samples=_SCATTERED)
 def scatter(x: TensorSpec, indices: TensorSpec, values: TensorSpec, *, dim: int, update: str) -> TensorSpec:
     """x updated, at the index that each value has along an axis, at the value's own place on the others.
 
@@ -216,25 +210,20 @@ def _torch_last_writer(call: Call) -> Candidate:
     return indexing(call, run, size, position=0)
 
 
-def _numpy_last_writer(call: Call) -> Candidate:
-    dim, size = call.attrs["dim"], call.attrs["size"]
-
-    def run(indices: Array) -> Array:
-        check_numpy(call, indices, size)
-        shape = [1] * indices.ndim
-        shape[dim] = indices.shape[dim]
-        positions = np.broadcast_to(np.arange(indices.shape[dim]).reshape(shape), indices.shape)
-        last = np.full((*indices.shape[:dim], size, *indices.shape[dim + 1 :]), -1)
-        places = along_axis(indices, dim)
-        np.maximum.at(last, places, positions)
-        return last[places] == positions
-
-    return run
+def _numpy_last_writer(indices: Array, *, dim: int, size: int) -> Array:
+    shape = [1] * indices.ndim
+    shape[dim] = indices.shape[dim]
+    positions = np.broadcast_to(np.arange(indices.shape[dim]).reshape(shape), indices.shape)
+    last = np.full((*indices.shape[:dim], size, *indices.shape[dim + 1 :]), -1)
+    places = along_axis(indices, dim)
+    np.maximum.at(last, places, positions)
+    equal: Array = last[places] == positions
+    return equal
 
 
 @op(
     torch=PerCall(_torch_last_writer),
-    numpy=PerCall(_numpy_last_writer),
+    numpy=checking(_numpy_last_writer, 0),
     nondifferentiable=True,
     samples=[
         sample(integers(0, 3, (5, 2)), dim=0, size=3),
@@ -259,21 +248,15 @@ def _torch_scatter_distinct(call: Call) -> Candidate:
     )
 
 
-def _numpy_scatter_distinct(call: Call) -> Candidate:
-    dim, size = call.attrs["dim"], call.attrs["size"]
-
-    def run(indices: Array, values: Array) -> Array:
-        check_numpy(call, indices, size)
-        y = np.zeros((*values.shape[:dim], size, *values.shape[dim + 1 :]), values.dtype)
-        y[along_axis(indices, dim)] = values
-        return y
-
-    return run
+def _numpy_scatter_distinct(indices: Array, values: Array, *, dim: int, size: int) -> Array:
+    y = np.zeros((*values.shape[:dim], size, *values.shape[dim + 1 :]), values.dtype)
+    y[along_axis(indices, dim)] = values
+    return y
 
 
 @op(
     torch=PerCall(_torch_scatter_distinct),
-    numpy=PerCall(_numpy_scatter_distinct),
+    numpy=checking(_numpy_scatter_distinct, 0),
     samples=[
         sample(fixed(np.array([[2, 0], [0, 1]]), np.int64), uniform(-1, 1, (2, 2)), dim=0, size=3),
         sample(fixed(np.array([[2, 0, 1]]), np.int64), uniform(-1, 1, (1, 3)), dim=1, size=3),
@@ -335,14 +318,8 @@ def _spread(indices: torch.Tensor, values: torch.Tensor, dim: int) -> torch.Tens
     return indices.reshape(-1, *[1] * (values.ndim - 1 - dim)).expand(values.shape)
 
 
-def _numpy_select_assign(call: Call) -> Candidate:
-    dim, update = call.attrs["dim"], call.attrs["update"]
-
-    def run(x: Array, indices: Array, values: Array) -> Array:
-        check_numpy(call, indices, x.shape[dim])
-        return _numpy_write(np.array(x), (builtins.slice(None),) * dim + (indices,), values, update)
-
-    return run
+def _numpy_select_assign(x: Array, indices: Array, values: Array, *, dim: int, update: str) -> Array:
+    return _numpy_write(np.array(x), (builtins.slice(None),) * dim + (indices,), values, update)
 
 
 _TWICE = fixed([2, 0, 2], np.int64)
@@ -352,7 +329,7 @@ _V3 = fixed([[1.0, 0.0, -1.25], [-2.0, -3.0, 3.0], [0.125, 1.375, -0.125]])
 
 @op(
     torch=PerCall(_torch_select_assign),
-    numpy=PerCall(_numpy_select_assign),
+    numpy=checking(_numpy_select_assign),
     samples=[
         sample(uniform(-1, 1, (3, 4)), _APART, uniform(-1, 1, (2, 4)), dim=0, update="assign"),
         *(sample(uniform(0.5, 2, (3, 4)), _TWICE, uniform(0.5, 2, (3, 4)), dim=0, update=u) for u in ("add", "mul")),
