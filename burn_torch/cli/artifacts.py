@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -111,10 +112,16 @@ def trained_model(recipe: Recipe, config: AnyConfig, device: Device, args: Any, 
             mend=f"finish it: burn-torch resume {shlex.quote(str(artifact_dir))}{own}; or take what there is:"
             " --checkpoint newest",
         )
+    return _loaded_model(recipe, config, device, path, artifact_dir, lambda model: model.load_file(path))
+
+
+def _loaded_model(
+    recipe: Recipe, config: AnyConfig, device: Device, path: Path, artifact_dir: Path, load: Callable[[Module], Module]
+) -> Module:
     try:
         with bounded_by(path, artifact_dir):
             model = recipe.model(config, device)
-        return model.load_file(path)
+        return load(model)
     except RecordError as err:
         err.add_note(f"while {artifact_dir / 'config.json'} describes the model that is wanted")
         raise
@@ -150,13 +157,7 @@ def _checkpoint_model(
         )
     path, checkpoint = checkpoint_file
     _say(f"the model of {path}")
-    try:
-        with bounded_by(path, artifact_dir):
-            model = recipe.model(config, device)
-        return model.load_record(checkpoint.model)
-    except RecordError as err:
-        err.add_note(f"while {artifact_dir / 'config.json'} describes the model that is wanted")
-        raise
+    return _loaded_model(recipe, config, device, path, artifact_dir, lambda model: model.load_record(checkpoint.model))
 
 
 def largest_checkpoint(artifact_dir: Path) -> Path | None:

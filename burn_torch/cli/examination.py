@@ -22,6 +22,7 @@ from burn_torch.module import Module, Param
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Tensor
 from burn_torch.train import AccuracyInput, LossInput, fold, train_step, valid_step
+from burn_torch.train.output import input_of
 from burn_torch.train.stepping import reason_of
 from burn_torch.train.strategies.parts import map_tensors
 
@@ -94,12 +95,8 @@ def _data(one: OneStep) -> Iterator[Outcome]:
 
 
 def _loss(item: object) -> float | None:
-    method = getattr(item, "adapt", None)
-    measured = item if isinstance(item, LossInput) else None if method is None else method(LossInput)
-    if not isinstance(measured, LossInput):
-        return None
-    loss = measured.loss.no_grad()
-    return float(loss.into_data().values.reshape(()))
+    measured = input_of(item, LossInput)
+    return None if measured is None else float(measured.loss.no_grad().into_data().values.reshape(()))
 
 
 def _first_loss(item: object, loss: float | None) -> Iterator[Outcome]:
@@ -112,9 +109,8 @@ def _first_loss(item: object, loss: float | None) -> Iterator[Outcome]:
     if not math.isfinite(loss):
         yield Outcome("first loss", "fault", f"{loss}: look for log(0) and 0/0, and at the scale of the data")
         return
-    method = getattr(item, "adapt", None)
-    classes = None if method is None else method(AccuracyInput)
-    if isinstance(classes, AccuracyInput):
+    classes = input_of(item, AccuracyInput)
+    if classes is not None:
         chance = math.log(classes.outputs.shape[-1])
         if loss > 2 * chance + 1:
             text = f"{loss:.4g}, while guessing costs {chance:.4g}: are inputs and first weights of the right scale?"

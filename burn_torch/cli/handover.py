@@ -42,7 +42,7 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--hand-over", type=int, metavar="FD", help=argparse.SUPPRESS)
 
 
-def wanted(args: Any) -> bool:
+def wanted(args: object) -> bool:
     """Returns whether this process is to lead: on a terminal that can show a dashboard, unless somebody says no.
 
     Not under continuous integration, not as a rank of torchrun, not for options that train or print nothing.

@@ -99,7 +99,7 @@ class OneStep:
         stepped = function(learner.model, learner.optim, self.batch, self.lr, fold(KEY, number))
         return dataclasses.replace(learner, model=stepped[0], optim=stepped[1]), stepped[2]
 
-    def timed(self, function: Callable[..., Any], steps: int) -> list[float]:
+    def timed(self, function: Callable[..., object], steps: int) -> list[float]:
         """The seconds that each of some steps takes, one after the other; the first one may compile."""
         learner = self.learner.fork()
         times = []

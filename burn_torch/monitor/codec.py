@@ -44,7 +44,7 @@ def _whole(value: object) -> int:
     return value
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     if type(value) is float or type(value) is int:
         return float(value)
     number = _NOT_FINITE.get(value) if isinstance(value, str) else None
@@ -65,12 +65,12 @@ def _flag(value: object) -> bool:
     return value
 
 
-def _optional(inner: Callable[[Any], object]) -> Callable[[Any], Any]:
+def _optional(inner: Callable[[object], object]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else inner(value)
 
 
-def _many(inner: Callable[[Any], object]) -> Callable[[Any], Any]:
-    def many(value: Any) -> Any:
+def _many(inner: Callable[[object], object]) -> Callable[[Any], Any]:
+    def many(value: object) -> Any:
         if not isinstance(value, list):
             raise DamagedLine(f"{value!r} is no list")
         return tuple([inner(one) for one in value])
@@ -90,7 +90,7 @@ def _metric_value(value: object) -> MetricValue:
     return MetricValue(_text(value[0]), _number(value[1]), _number(value[2]))
 
 
-def _split(value: Any) -> Split:
+def _split(value: object) -> Split:
     return Split(_text(value))
 
 
@@ -104,11 +104,11 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     return _optional(_reader(first)) if rest == [NoneType] else _object(kind)
 
 
-def _object(cls: type[Any]) -> Callable[[Any], Any]:
+def _object(cls: type[object]) -> Callable[[Any], Any]:
     """Reads an instance of a class; a field that is absent has the default of the class, else the line is damaged."""
     readers = {name: _reader(kind) for name, kind in get_type_hints(cls).items()}
 
-    def read(value: Any) -> Any:
+    def read(value: object) -> Any:
         if not isinstance(value, dict):
             raise DamagedLine(f"{value!r} is no object")
         try:
@@ -195,7 +195,7 @@ def _float(value: float) -> str:
     return f'"{text}"' if text[-1] in "nf" else text  # nan, inf, -inf
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """A field as JSON has it."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(float(value))

@@ -11,7 +11,7 @@ import json
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.core.wording import counted
 from burn_torch.monitor.curves import figure
@@ -56,7 +56,7 @@ def html_report(view: RunView, title: str) -> str:
     )
 
 
-def _without_controls(value: Any) -> object:
+def _without_controls(value: object) -> object:
     """A text as it stands in the page; markup has its texts behind it."""
     return clean(value) if type(value) is str else value
 

@@ -211,7 +211,7 @@ class RunView:
         self._handlers[type(event)](event)
 
     # -- events --------------------------------------------------------------------------------------
-    def _nothing(self, event: Any) -> None:
+    def _nothing(self, event: object) -> None:
         """Such an event says nothing that others have not said."""
 
     def _run_started(self, event: events.RunStarted) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Generic, Self, TypeVar, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError
@@ -93,7 +93,7 @@ class LearnerBuilder:
         """Shows the summary table at the end."""
         return self._with(self._training.summary())
 
-    def build(self, model: M, optim: Any, lr: Any) -> BookLearner[M]:
+    def build(self, model: M, optim: object, lr: object) -> BookLearner[M]:
         """The learner; the learning rate is a number or a schedule."""
         return BookLearner(self._training, Learner(model, optim, lr))
 
@@ -111,7 +111,7 @@ class BookLearner(Generic[M]):
         self._training = training
         self._learner = learner
 
-    def fit(self, train_loader: Any, valid_loader: Any) -> M:
+    def fit(self, train_loader: object, valid_loader: object) -> M:
         """Trains, and gives the trained model for inference."""
         return self.launch(train_loader, valid_loader).model
 

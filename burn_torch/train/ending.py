@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from burn_torch.core.errors import ArtifactError, NonFiniteError
 from burn_torch.monitor.control import ASKED
@@ -18,7 +17,7 @@ __all__ = ["cause_of", "close_quietly", "closing", "forget_stop", "status_of"]
 def closing(logger: MetricLogger) -> Callable[..., None]:
     """Closes a logger at the end of a block; an error that is on its way is the one to tell."""
 
-    def close(kind: Any, error: BaseException | None, trace: Any) -> None:
+    def close(kind: object, error: BaseException | None, trace: object) -> None:
         try:
             logger.close()
         except (ArtifactError, OSError):

@@ -37,7 +37,7 @@ from burn_torch.train.logger.application import LOG, ApplicationLogger, FileAppl
 from burn_torch.train.logger.metric import file_name
 from burn_torch.train.loop import fold, valid_step
 from burn_torch.train.measure import Meter, patience_of
-from burn_torch.train.metric.base import Metric, MetricMetadata, Split
+from burn_torch.train.metric.base import Metric, MetricMetadata, Split, flatten
 from burn_torch.train.step import faults_error, step_fault
 from burn_torch.train.strategies.torch_module import torch_valid_step
 from burn_torch.train.summary import table_text
@@ -93,10 +93,7 @@ class EvaluatorBuilder:
 
     def metrics(self, *metrics: Metric | Iterable[Metric]) -> Self:
         """Returns what is measured; every data set has copies of its own."""
-        flat: list[Metric] = []
-        for metric in metrics:
-            flat += list(metric) if isinstance(metric, tuple | list) else [metric]  # type: ignore[list-item]  # one, then
-        return self._with(_metrics=(*self._metrics, *flat))
+        return self._with(_metrics=self._metrics + flatten(metrics))
 
     def metric(self, metric: Metric) -> Self:
         """One metric more."""

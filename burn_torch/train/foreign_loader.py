@@ -98,7 +98,7 @@ class _States:
                 _put(*before)
 
 
-def starts_again(loader: Any) -> bool:
+def starts_again(loader: object) -> bool:
     """Returns whether each iter() goes through a loader from its beginning."""
     if isinstance(loader, torch.utils.data.DataLoader):
         return True  # and its iter() starts workers

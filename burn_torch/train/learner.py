@@ -86,7 +86,7 @@ class Learner(Generic[M]):
         return scheduler.lr_at(scheduler.taken)
 
     # -- steps -----------------------------------------------------------------------------------------
-    def train_step(self, batch: Any, key: int) -> tuple[Learner[M], GradientsParams, Any]:
+    def train_step(self, batch: object, key: int) -> tuple[Learner[M], GradientsParams, Any]:
         """Forward and backward of one batch: the learner with its new running states, the gradients, the item."""
         model: Any = self.model
         model, grads, item = train_step(model, batch, key)

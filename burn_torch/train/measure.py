@@ -15,7 +15,7 @@ from burn_torch.train.event import StepDone
 from burn_torch.train.history import EpochSummary, MetricDefinition, MetricValue
 from burn_torch.train.metric.base import Metric, MetricMetadata, Reading, ResumableMetric, Split
 from burn_torch.train.metric.builtin import LossMetric
-from burn_torch.train.output import LossInput
+from burn_torch.train.output import LossInput, input_of
 from burn_torch.train.step import AnyItem
 from burn_torch.train.strategies.multi import Several
 from burn_torch.train.strategies.peers import ALONE, Peers
@@ -178,8 +178,7 @@ class Meter:
 
 def shows_loss(item: object) -> bool:
     """Returns whether the loss metric could read this item."""
-    method = getattr(item, "adapt", None)
-    return isinstance(item, LossInput) or (method is not None and isinstance(method(LossInput), LossInput))
+    return input_of(item, LossInput) is not None
 
 
 @final

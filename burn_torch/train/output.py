@@ -217,13 +217,19 @@ class SequenceOutput:
         return None
 
 
-def adapt(item: object, kind: type[Input], reader: str) -> Input:
-    """The item as the input of a metric.  Raises: ConfigError, naming the `reader`, for an item that has none."""
+def input_of(item: object, kind: type[Input]) -> Input | None:
+    """The item as the input of a metric; None where it has none."""
     if isinstance(item, kind):
         return item
     method = getattr(item, "adapt", None)
     values = None if method is None else method(kind)
-    if isinstance(values, kind):
+    return values if isinstance(values, kind) else None
+
+
+def adapt(item: object, kind: type[Input], reader: str) -> Input:
+    """The item as the input of a metric.  Raises: ConfigError, naming the `reader`, for an item that has none."""
+    values = input_of(item, kind)
+    if values is not None:
         return values
     name = type(item).__name__
     raise ConfigError(

@@ -27,7 +27,7 @@ from burn_torch.train.logger.application import LOG
 from burn_torch.train.loop import fold
 from burn_torch.train.measure import Meter, patience_of, shows_loss
 from burn_torch.train.metric.base import MetricMetadata, Split
-from burn_torch.train.output import LossInput
+from burn_torch.train.output import LossInput, input_of
 from burn_torch.train.parts import Parts
 from burn_torch.train.stepping import Steps, steps_of
 from burn_torch.train.strategies.base import Stepper
@@ -551,9 +551,8 @@ def _json(value: float) -> float | None:
 
 
 def _require_no_gradients(item: object) -> None:
-    method = getattr(item, "adapt", None)
-    loss = item if isinstance(item, LossInput) else None if method is None else method(LossInput)
-    if isinstance(loss, LossInput) and loss.loss.device.is_autodiff():
+    loss = input_of(item, LossInput)
+    if loss is not None and loss.loss.device.is_autodiff():
         raise DeviceError(
             "validation ran on a device with gradients, where Dropout drops and BatchNorm learns",
             given=f"a loss on {loss.loss.device!r}",

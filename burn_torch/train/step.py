@@ -80,7 +80,7 @@ class TrainOutput(Generic[Item]):
         return TrainOutput(collected, item)
 
     @staticmethod
-    def new(model: Module, grads: Gradients | GradientsParams, item: Any) -> TrainOutput[Any]:
+    def new(model: Module, grads: Gradients | GradientsParams, item: object) -> TrainOutput[Any]:
         """From the result of `loss.backward()`; the gradients of the model's parameters move out of it."""
         if isinstance(grads, Gradients):
             grads = GradientsParams.from_grads(grads, model)

@@ -175,7 +175,7 @@ class Steps:
                 return results
         return function(*given)
 
-    def _look_at_trace(self, compiled: Compiled[..., Any]) -> None:
+    def _look_at_trace(self, compiled: Compiled[..., object]) -> None:
         """Says what a trace leaves out, and gives up where what the step reads changes too often to compile it."""
         if compiled.prints is not None and not self._told_of_prints:
             self._told_of_prints = True

@@ -35,7 +35,7 @@ from burn_torch.train.loading import Batches
 from burn_torch.train.logger.application import LOG, ApplicationLogger, FileApplicationLogger, installed
 from burn_torch.train.logger.metric import FileMetricLogger, MetricLogger, file_name
 from burn_torch.train.loop import fold
-from burn_torch.train.metric.base import Metric, Split
+from burn_torch.train.metric.base import Metric, Split, flatten
 from burn_torch.train.parts import Parts
 from burn_torch.train.publisher import Publisher
 from burn_torch.train.renderer import MetricsRenderer, SilentRenderer, default_renderer
@@ -134,7 +134,7 @@ class SupervisedTraining:
     # -- what is measured -------------------------------------------------------------------
     def metrics(self, *metrics: Metric | Sequence[Metric]) -> Self:
         """Metrics of both splits; each split has its own copy."""
-        added = _flat(metrics)
+        added = flatten(metrics)
         return self._with(_train_metrics=self._train_metrics + added, _valid_metrics=self._valid_metrics + added)
 
     def metric_train(self, metric: Metric) -> Self:
@@ -570,10 +570,3 @@ def _check_length(checkpoint: Checkpoint, num_epochs: int) -> None:
 
 def _key_of(seed: int) -> int:
     return fold(seed, 0)
-
-
-def _flat(metrics: Sequence[Any]) -> tuple[Metric, ...]:
-    flat: list[Metric] = []
-    for metric in metrics:
-        flat += metric if isinstance(metric, tuple | list) else [metric]
-    return tuple(flat)

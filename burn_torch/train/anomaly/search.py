@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 
@@ -155,7 +155,7 @@ def _flags(graph: Graph, leaf: Backend, inputs: Sequence[object]) -> tuple[dict[
     flags: dict[int, int] = {}
     values: dict[int, Values] = {}
 
-    def look(i: int, x: Any) -> None:
+    def look(i: int, x: object) -> None:
         if isinstance(x, int | float):
             if not math.isfinite(x):
                 values[i] = Values.of(TensorData(np.array(float(x)), DType.F64))

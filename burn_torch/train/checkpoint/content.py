@@ -204,7 +204,7 @@ def _optimizer_record(about: Mapping[str, Any], entries: Mapping[str, RecordEntr
     return OptimizerRecord(about["kind"], states)
 
 
-def _history(about: Mapping[str, Any], entries: Mapping[str, RecordEntry]) -> History:
+def _history(about: Mapping[str, object], entries: Mapping[str, RecordEntry]) -> History:
     columns = {}
     for key, entry in entries.items():
         values, counts = entry.read().array

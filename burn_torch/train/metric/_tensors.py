@@ -5,7 +5,7 @@ not fit.
 from __future__ import annotations
 
 import copy
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ShapeError
@@ -34,7 +34,7 @@ def not_padding(targets: Tensor, pad_token: int) -> Tensor:
     return on_leaf(targets).not_equal(pad_token)
 
 
-def changed(metric: M, **fields: Any) -> M:
+def changed(metric: M, **fields: object) -> M:
     """A fresh metric like this one, with other settings."""
     other = copy.copy(metric)
     for name, value in fields.items():

@@ -215,6 +215,11 @@ class MergeableMetric(ResumableMetric, Protocol):
         ...
 
 
+def flatten(metrics: Iterable[Any]) -> tuple[Metric, ...]:
+    """Metrics, and those in lists and tuples among them, in their order."""
+    return tuple(one for metric in metrics for one in (metric if isinstance(metric, tuple | list) else [metric]))
+
+
 @checked
 def merge_states(metric: MergeableMetric, states: Iterable[Mapping[str, object]]) -> None:
     """Makes the state of a metric that of all workers: `states` in the order of their ranks, its own among them.

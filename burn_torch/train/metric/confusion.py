@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, final
+from typing import final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
@@ -40,7 +40,7 @@ class ClassReduction(Enum):
     """Each class has its value; the result is their mean.  A class whose value is 0 / 0 is left out of it."""
 
     @classmethod
-    def of(cls, value: Any) -> ClassReduction:
+    def of(cls, value: object) -> ClassReduction:
         """The member itself, or the one of this name.  Raises: ArgumentError with the names there are."""
         for member in cls:
             if value in (member, member.name, member.value):

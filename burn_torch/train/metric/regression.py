@@ -52,7 +52,7 @@ class RmseMetric(AdditiveMetric):
         return math.sqrt(ratio(sums["squares"], sums["items"]))
 
 
-def _errors(reader: str, item: Any) -> Tensor:
+def _errors(reader: str, item: object) -> Tensor:
     """How far each output is from its target, off the tape."""
     values = adapt(item, RegressionInput, reader)
     outputs, targets = exact(values.outputs), exact(values.targets)

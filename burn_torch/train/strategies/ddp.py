@@ -107,7 +107,7 @@ def _functions(bucket_bytes: int) -> StepFunctions:
         return reduced(model, grads, items_of(item, "Ddp"), share, bucket_bytes)
 
     def step(
-        model: AnyModel, optim: Any, batch: AnyBatch, lr: Any, key: Any, share: Share | None
+        model: AnyModel, optim: object, batch: AnyBatch, lr: object, key: object, share: Share | None
     ) -> tuple[Any, Any, Any]:
         return updated_steps(model, optim, batch, lr, key, share, reduce)
 
@@ -117,7 +117,7 @@ def _functions(bucket_bytes: int) -> StepFunctions:
         model, grads, item = train_step(model, batch, key, share)
         return model, window.add(grads, item, share), item
 
-    def update(model: AnyModel, optim: Any, window: GradientWindow, lr: Any) -> tuple[Any, Any]:
+    def update(model: AnyModel, optim: object, window: GradientWindow, lr: object) -> tuple[Any, Any]:
         model, grads = reduced(model, window.take(), 0.0 if window.items is None else window.items, None, bucket_bytes)
         return optimized(model, optim, lr, grads)
 
@@ -151,7 +151,7 @@ def _of_main(model: AnyModel) -> tuple[object, dict[ParamId, ParamId]]:
             sent = distributed.broadcast(bare)
             values[id(leaf)] = Tensor(value.backend, sent.primitive, sent.spec)
 
-    def changed(leaf: Any) -> Any:
+    def changed(leaf: object) -> Any:
         if isinstance(leaf, Param):
             return Param(values[id(leaf)], ids[leaf.id], require_grad=leaf.require_grad, mapper=leaf.mapper)
         return leaf.with_value(values[id(leaf)]) if isinstance(leaf, RunningState) else leaf

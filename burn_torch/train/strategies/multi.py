@@ -275,7 +275,7 @@ class DeviceShards(Tree):
         """It, with other parts."""
         return self._with_fields({"parts": tuple(parts)})
 
-    def step(self, lr: Any, model: AnyModel, gradients: GradientsParams) -> tuple[Any, Self]:
+    def step(self, lr: object, model: AnyModel, gradients: GradientsParams) -> tuple[Any, Self]:
         """The model and the optimizer after one update, all of it where the model lies."""
         parts = []
         for i, part in enumerate(self.parts):

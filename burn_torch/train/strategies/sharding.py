@@ -70,7 +70,7 @@ class ShardedOptimizer(Tree):
         """It, with the states that the first step with `model` starts from."""
         return self._with_fields({"inner": self.inner.settled(self._frozen(model))})
 
-    def step(self, lr: Any, model: AnyModel, gradients: GradientsParams) -> tuple[Any, Self]:
+    def step(self, lr: object, model: AnyModel, gradients: GradientsParams) -> tuple[Any, Self]:
         """The model and the optimizer after one update, the same model on all processes."""
         mine = self.mine
         own = GradientsParams({ident: gradient for ident, gradient in gradients.items() if ident in mine})
