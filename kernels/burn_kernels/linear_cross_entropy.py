@@ -27,8 +27,8 @@ from burn_kernels import cross_entropy, cublaslt
 from burn_kernels.cross_entropy import OPTIONS, draw_options, empty_loss
 from burn_kernels.cross_entropy.references import (
     LossOptions,
-    Number,
     Options,
+    RowOptions,
     check_targets,
     plain,
     plain_backward,
@@ -79,7 +79,7 @@ class Config:
 
 
 BUFFER_BYTES = 352 << 20
-"""What the logits of a chunk may take: 1438 rows of 128256 bf16, a third of what that classifier's gradients take."""
+"""The most that the logits of a chunk may take: 1438 rows of 128256 bf16, a third of that classifier's gradients."""
 
 
 def default(vocab: int, itemsize: int, machine: Machine) -> Config:
@@ -89,7 +89,7 @@ def default(vocab: int, itemsize: int, machine: Machine) -> Config:
 
 
 def candidates(vocab: int, itemsize: int, machine: Machine) -> list[Config]:
-    """What is worth a try, the default first; below 512 rows the products lose speed, above 8192 they gain none."""
+    """The configs worth a try, the default first; below 512 rows the products lose speed, above 8192 they gain none."""
     rows = min(8192, max(512, BUFFER_BYTES // max(1, vocab * itemsize)))
     return [Config(count) for count in (rows, 2 * rows, rows // 2)]
 
@@ -98,7 +98,7 @@ LEAST_WORK = 1 << 36
 """Multiplications of one product from which on a trial of cuBLASLt's proposals pays."""
 
 
-def _chosen(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, kind: torch.dtype) -> Config:
+def _choose_products(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, kind: torch.dtype) -> Config:
     """The default, with the proposals of cuBLASLt that are ahead of torch's own product for logits and dw.
 
     They are timed once in a process (`cublaslt_choice`), which takes some 50 ms, and while it lasts twice dw's memory.
@@ -111,8 +111,8 @@ def _chosen(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, kind: t
         return config
     logits, dw = _products(_step(rows, config), cols, vocab, x.dtype, kind)
     ranks = (None if bias is not None else best(logits, x.get_device()), best(dw, x.get_device()))
-    found = [-1 if rank is None else rank for rank in ranks]
-    return replace(config, logits=found[0], dw=found[1])
+    logits_rank, dw_rank = (-1 if rank is None else rank for rank in ranks)
+    return replace(config, logits=logits_rank, dw=dw_rank)
 
 
 def _products(step: int, cols: int, vocab: int, dtype: torch.dtype, kind: torch.dtype) -> tuple[Product, Product]:
@@ -128,18 +128,16 @@ def _step(rows: int, config: Config) -> int:
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+# The launcher of the other families takes none of these: a call launches nothing of its own but cuts rows into chunks,
+# whose products are torch's and whose losses are `cross_entropy`'s, on a CPU too.
 def forward(
     x: torch.Tensor,
     w: torch.Tensor,
     targets: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
     config: Config | None = None,
+    **options: Unpack[LossOptions],
 ) -> torch.Tensor:
     """The loss, reduced; `weight`, of the classes, and `z_loss` as of `cross_entropy`.
 
@@ -147,16 +145,16 @@ def forward(
     (rows,).
     Dtypes: x, w, bias one of float32, float16, bfloat16, on the CPU float64 too; the loss float32 (of float64 float64).
     """
-    options = _checked(x, w, targets, bias, Options(weight, reduction, smoothing, ignore_index, z_loss))
-    by_chunk = _by_chunk(options)
+    by_row = _options_by_row(x, w, targets, bias, Options(**options))
+    by_chunk = _by_chunk(by_row)
     losses = []
     for rows, logits in _chunks(x, w, bias, config):
         part, _ = cross_entropy.forward(logits, targets[rows], **by_chunk)
         losses.append(part)
-    if reduction == "none":
+    if by_row.reduction == "none":
         return torch.cat(losses) if losses else _nothing(x, 0)
     total = torch.stack(losses).sum() if losses else _nothing(x)
-    return total if reduction == "sum" else total / options.divisor(targets, x)
+    return total if by_row.reduction == "sum" else total / by_row.divisor(targets, x)
 
 
 def forward_with_gradient(
@@ -165,24 +163,20 @@ def forward_with_gradient(
     targets: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
     accumulate: torch.dtype | None = None,
     config: Config | None = None,
+    **options: Unpack[LossOptions],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """The loss and the gradients of x, w and bias for an upstream gradient of 1; the logits are computed once.
 
     `accumulate` is the type in which dw and db are summed over chunks: by default float32, and float64 of float64.
     Raises: KernelArgumentError for reduction "none", where no single upstream gradient is known.
     """
-    options = _checked(x, w, targets, bias, Options(weight, reduction, smoothing, ignore_index, z_loss))
-    require_one_upstream(reduction)
-    config = config or _chosen(x, w, bias, accumulate or wide_type(x.dtype))
-    sums, part = _Sums(x, w, bias, accumulate, config), replace(options, reduction="sum")
-    divisor = None if reduction == "sum" else options.divisor(targets, x)  # on the device: nothing waits
+    by_row = _options_by_row(x, w, targets, bias, Options(**options))
+    require_one_upstream(by_row.reduction)
+    config = config or _choose_products(x, w, bias, accumulate or wide_type(x.dtype))
+    sums, part = _Sums(x, w, bias, accumulate, config), replace(by_row, reduction="sum")
+    divisor = None if by_row.reduction == "sum" else by_row.divisor(targets, x)  # on the device: nothing waits
     # another reading and writing of dw is saved where no digits are at stake
     early = None
     if divisor is not None and x.dtype != torch.float16:
@@ -207,21 +201,18 @@ def losses_with_gradient(
     targets: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
-    weight: torch.Tensor | None = None,
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
     accumulate: torch.dtype | None = None,
     config: Config | None = None,
+    **options: Unpack[RowOptions],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """The loss of each row, and the gradients of x, w and bias for upstream gradients that are known beforehand.
 
     Shapes: dloss (rows,), which may repeat one number -> (rows,), as x, as w, as bias.
     Dtypes: dx that of x; dw and db as they are summed: `accumulate`, by default float32, and float64 of float64.
     """
-    options = _checked(x, w, targets, bias, Options(weight, "none", smoothing, ignore_index, z_loss))
+    by_row = _options_by_row(x, w, targets, bias, Options(reduction="none", **options))
     check("linear_cross_entropy", {"dloss": dloss, "x": x}, {"dloss": x.shape[:1]}, alike=["x"])
-    sums, by_chunk = _Sums(x, w, bias, accumulate, config), _by_chunk(options)
+    sums, by_chunk = _Sums(x, w, bias, accumulate, config), _by_chunk(by_row)
     losses = []
     for rows, logits in _chunks(x, w, bias, config):
         loss, dlogits = cross_entropy.forward_with_gradient_(logits, targets[rows], dloss=dloss[rows], **by_chunk)
@@ -237,31 +228,28 @@ def backward(
     targets: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
     accumulate: torch.dtype | None = None,
     config: Config | None = None,
+    **options: Unpack[LossOptions],
 ) -> Gradients:
     """The gradients of x, w and bias from that of the loss, () or (rows,); the logits are computed again."""
-    options = _checked(x, w, targets, bias, Options(weight, reduction, smoothing, ignore_index, z_loss))
-    expected = tuple(targets.shape) if reduction == "none" else ()
-    check("linear_cross_entropy backward", {"dloss": dloss, "x": x}, {"dloss": expected}, alike=["x"])
-    sums, by_chunk = _Sums(x, w, bias, accumulate), _by_chunk(options)
+    by_row = _options_by_row(x, w, targets, bias, Options(**options))
+    alone = by_row.reduction == "none"
+    shape = tuple(targets.shape) if alone else ()
+    check("linear_cross_entropy backward", {"dloss": dloss, "x": x}, {"dloss": shape}, alike=["x"])
+    sums, by_chunk = _Sums(x, w, bias, accumulate), _by_chunk(by_row)
     for rows, logits in _chunks(x, w, bias, config):
         part = targets[rows]
-        if reduction == "none":
+        if alone:
             _, lse = cross_entropy.forward(logits, part, **by_chunk)
             dlogits = cross_entropy.backward(dloss[rows], logits, part, lse, **by_chunk)
         else:
             _, dlogits = cross_entropy.forward_with_gradient_(logits, part, **by_chunk)
         sums.add(rows, dlogits)
-    if reduction == "none":
+    if alone:
         return sums.results(None)
     scale = dloss.to(wide_type(x.dtype))
-    return sums.results(scale * _share(options.divisor(targets, x), x) if reduction == "mean" else scale)
+    return sums.results(scale * _share(by_row.divisor(targets, x), x) if by_row.reduction == "mean" else scale)
 
 
 class _Sums:
@@ -356,7 +344,7 @@ def _nothing(x: torch.Tensor, *shape: int) -> torch.Tensor:
     return torch.zeros(shape, dtype=wide_type(x.dtype), device=x.device)
 
 
-def _checked(
+def _options_by_row(
     x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, bias: torch.Tensor | None, options: Options
 ) -> Options:
     """The options of a call, by row; raises for a call that does not fit."""
@@ -367,7 +355,7 @@ def _checked(
             expected="x (rows, cols), w (vocab, cols)",
             mend="flatten with x.reshape(-1, x.shape[-1]); w is laid out as in torch.nn.Linear",
         )
-    check_targets("linear_cross_entropy", x, targets, options, w.shape[0])
+    check_targets("linear_cross_entropy", x, targets, options.weight, options.z_loss, w.shape[0])
     tensors = {"x": x, "w": w, "bias": bias, "targets": targets}
     check("linear_cross_entropy", tensors, {"bias": w.shape[:1]}, alike=["x", "w", "bias"])
     return options.by_row(targets, x)

@@ -101,9 +101,9 @@ def lion(
     Dtypes: parameters one float type, gradients one, means one; they may differ.
     """
     groups = [[x.contiguous() for x in group] for group in (params, grads, means)]
-    made = table(*groups)
-    _step("lion", made, lr, betas, decay, clip, config)
-    return made.results[0], made.results[1]
+    step_table = table(*groups)
+    _step("lion", step_table, lr, betas, decay, clip, config)
+    return step_table.results[0], step_table.results[1]
 
 
 def lion_(

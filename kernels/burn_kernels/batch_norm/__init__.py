@@ -373,7 +373,7 @@ def _gradient(back: Any, dy: Any, inputs: Any, outputs: Any, *, activation: str 
     return back(dy, *inputs, *outputs[1:3], activation=activation)  # type: ignore[no-any-return]  # `back` is untyped
 
 
-def _given(
+def _run_given(
     run: Callable[..., object], x: object, w: object, b: object, *, mean: object, var: object, **options: object
 ) -> Any:
     return run(x, w, b, mean, var, **options)
@@ -463,9 +463,9 @@ SPEC = register(
 EVALUATE = register(
     KernelSpec(
         name="batch_norm_eval",
-        forward=functools.partial(_given, evaluate),
+        forward=functools.partial(_run_given, evaluate),
         gradient=functools.partial(_given_gradient, evaluate_backward),
-        reference=functools.partial(_given, evaluate_reference),
+        reference=functools.partial(_run_given, evaluate_reference),
         reference_gradient=functools.partial(_given_gradient, evaluate_reference_backward),
         twin=_given_twin,
         bytes_moved=functools.partial(bytes_moved, given=True),

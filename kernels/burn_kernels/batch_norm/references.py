@@ -71,7 +71,7 @@ def problems_with(*flags: str) -> Any:
 
 
 SHAPES = ((256, 3136), (256, 784), (256, 49))
-"""What is measured where no shapes are told: the layers of a residual network, 64 channels of them."""
+"""The shapes that are measured by default: the layers of a residual network, 64 channels of them."""
 
 
 # -- reference ---------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def reference(
     away = wide - along_channels(mean, wide, 0.0)
     variance = (away * away).mean(axes)
     rstd = torch.rsqrt(variance + eps)
-    y = _applied(away, rstd, w, b, activation).to(x.dtype)
+    y = _apply(away, rstd, w, b, activation).to(x.dtype)
     new_mean, new_var = (
         None if old is None else ((1 - momentum) * old + momentum * new).to(old.dtype)
         for old, new in ((running_mean, mean), (running_var, variance * (count / max(count - 1, 1))))
@@ -120,10 +120,10 @@ def evaluate_reference(
     """Batch norm with given statistics, in plain torch."""
     wide = x.to(wide_type(x.dtype))
     away = wide - along_channels(mean, wide, 0.0)
-    return _applied(away, torch.rsqrt(var.to(wide.dtype) + eps), w, b, activation).to(x.dtype)
+    return _apply(away, torch.rsqrt(var.to(wide.dtype) + eps), w, b, activation).to(x.dtype)
 
 
-def _applied(
+def _apply(
     away: torch.Tensor, rstd: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, activation: str
 ) -> torch.Tensor:
     n = away * along_channels(rstd, away, 1.0)

@@ -1,1 +1,1 @@
-"""What batch norm and group norm share: kernels over (batch, channels, rest), and how tensors are cut for them."""
+"""The common part of batch norm and group norm: kernels over (batch, channels, rest), and the cut of their tensors."""

@@ -55,10 +55,10 @@ def default(tiling: Tiling, itemsize: int, machine: Machine) -> Config:
 
 
 def candidates(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
-    """What a tuner may try, the default first."""
+    """Lists the configs that a tuner may try, the default first."""
     if tiling.cols == 1:
         return _candidates_of_rows(tiling, itemsize, machine)
-    found, tried = [], [(4096, 8, 4), (2048, 4, 8), (4096, 4, 4), (8192, 8, 2)]
+    configs, tried = [], [(4096, 8, 4), (2048, 4, 8), (4096, 4, 4), (8192, 8, 2)]
     if tiling.outer > 1 and tiling.kept >= machine.processors:
         # of group norm, 0.89 to 1 of the fastest on an H200, where tiles of twice the elements are 0.67 to 1
         tried.insert(0, tried.pop(1))
@@ -67,12 +67,12 @@ def candidates(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
         block = _block(tiling.cols, max(most // next_power(tiling.rows), min(1024, most)))
         rows = min(next_power(tiling.rows), most // block)
         kept = min(next_power(tiling.kept), max(1, most // (4 * rows * block)))
-        found.append(Config(kept, rows, block, warps, programs))
-    return list(dict.fromkeys(found))
+        configs.append(Config(kept, rows, block, warps, programs))
+    return list(dict.fromkeys(configs))
 
 
 def _candidates_of_rows(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
-    """Where channels are last: 128 bytes of neighbours, by as many rows as fit."""
+    """The same where channels are last: 128 bytes of neighbours, by as many rows as fit."""
     kept = min(next_power(tiling.kept), 128 // itemsize)
     # H200, 2026-11-22, benchmarks/notes/norm.md: ahead by two tiles; large ones where each program has many of them
     tiles = ceil_div(tiling.rows * kept * itemsize, 16_384) * ceil_div(tiling.kept, kept)
@@ -83,11 +83,11 @@ def _candidates_of_rows(tiling: Tiling, itemsize: int, machine: Machine) -> list
     cuts += [(4096, 8, 4, 1), (4096, 8, 4, 3), (2048, 4, 8, 1), (2048, 4, 8, 3), (8192, 8, 2, 4)]
     if machine.backend != "cuda":
         cuts = [(4096, 8, 4, 1), (2048, 4, 8, 1), (4096, 4, 4, 1), (8192, 8, 2, 1)]
-    found = []
+    configs = []
     for elements, warps, programs, stages in cuts:
         most = elements if itemsize == 2 else elements // 2
-        found.append(Config(kept, min(next_power(tiling.rows), most // kept), 1, warps, programs, stages))
-    return list(dict.fromkeys(found))
+        configs.append(Config(kept, min(next_power(tiling.rows), most // kept), 1, warps, programs, stages))
+    return list(dict.fromkeys(configs))
 
 
 def _block(cols: int, most: int) -> int:
@@ -153,13 +153,13 @@ def _corner(step, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def there_of(top, left, r, c, rows, cols, valid):
-    """Which lanes of a tile have an element."""
+    """Tells which lanes of a tile have an element."""
     return valid[:, None] & ((top + r < rows) & (left + c < cols))[None, :]
 
 
 @triton.jit
 def _elements(top, left, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """How many lanes of a tile have one."""
+    """Counts the lanes of a tile that have one."""
     return tl.minimum(rows - top, ROWS) * tl.minimum(cols - left, BLOCK)
 
 

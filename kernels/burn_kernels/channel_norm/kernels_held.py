@@ -24,22 +24,22 @@ def default(tiling: Tiling, itemsize: int, machine: Machine) -> Config:
 
 
 def candidates(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
-    """What a tuner may try for batch norm in training: channels as they are held, then in tiles."""
+    """Lists the configs that a tuner may try for batch norm in training: channels as they are held, then in tiles."""
     rows, block = next_power(tiling.rows), next_power(tiling.cols)
-    found: list[Config] = []
+    configs: list[Config] = []
     if tiling.cols > 1 and rows * block <= MOST_HELD and tiling.kept >= machine.processors:
-        found = [Config(1, rows, block, warps, 4) for warps in (16, 32, 8, 4) if rows * block <= 1024 * warps]
-    return list(dict.fromkeys([*found, *tiles.candidates(tiling, itemsize, machine)]))
+        configs = [Config(1, rows, block, warps, 4) for warps in (16, 32, 8, 4) if rows * block <= 1024 * warps]
+    return list(dict.fromkeys([*configs, *tiles.candidates(tiling, itemsize, machine)]))
 
 
 def held(tiling: Tiling, config: Config, *strides: Strides) -> bool:
-    """Whether a program has all elements of its channels in one tile, in reach of 32 bits from its first."""
+    """Tells if a program has all elements of its channels in one tile, in reach of 32 bits from its first."""
     near = all(one.row * tiling.rows < 2**31 for one in strides)
     return near and config.rows >= tiling.rows and config.block >= tiling.cols
 
 
 def whole_tile(config: Config) -> dict[str, int]:
-    """What the kernels here are compiled with."""
+    """The constants of the kernels here."""
     return {"KEPT": config.kept, "ROWS": config.rows, "BLOCK": config.block}
 
 

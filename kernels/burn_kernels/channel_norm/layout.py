@@ -1,4 +1,4 @@
-"""What batch norm and group norm share: how tensors with channels lie in memory, and what is checked of a call."""
+"""The layout of tensors with channels, and the checks of a call, for batch norm and group norm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from burn_kernels.launch import describe, wide_type
 from burn_kernels.spec import Draw
 
 ACTIVATIONS = ("none", "relu", "silu")
-"""What may follow the norm in the same kernel."""
+"""The activations that may follow the norm in the same kernel."""
 
 PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "none": lambda x: x,
@@ -66,7 +66,7 @@ class Sizes(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Where the elements of (batch, channels, space) lie: distances in elements."""
+    """The distances, in elements, between neighbours along the axes (batch, channels, space)."""
 
     batch: int
     channel: int
@@ -79,7 +79,7 @@ def folded(x: torch.Tensor) -> torch.Tensor:
 
 
 def channels_last(x: torch.Tensor) -> bool:
-    """Whether the channels of one place are side by side, and places follow each other at one distance."""
+    """Tells if the channels of one place are side by side, and places follow each other at one distance."""
     batch, channels, space = x.shape
     strides = Spread(*x.stride())
     if channels > 1 and strides.channel != 1:
@@ -122,7 +122,7 @@ def unfolded(flat: torch.Tensor, shape: torch.Size) -> torch.Tensor:
 
 
 def room_like(x: torch.Tensor) -> torch.Tensor:
-    """What a norm of x makes room for: channels last where those of x are, otherwise in order."""
+    """Memory for a norm of x: channels last where those of x are, otherwise in order."""
     if not x.numel():
         return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     flat, last = ordered(x)
@@ -197,9 +197,9 @@ def slope(z: torch.Tensor, activation: str) -> torch.Tensor | float:
 # -- selection ---------------------------------------------------------------------------------------
 def words(activation: str, last: bool, **present: object) -> str:
     """The flags of a key: layout, activation, and which of the optional parts are there."""
-    found = ["last" if last else "planes"]
-    found += [activation] if activation != "none" else []
-    return " ".join([*found, *(name for name, value in present.items() if value)])
+    flags = ["last" if last else "planes"]
+    flags += [activation] if activation != "none" else []
+    return " ".join([*flags, *(name for name, value in present.items() if value)])
 
 
 # -- problems large enough that errors average ---------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What norms over channels do to a number: its distance from the mean, its scale, its activation and that one's slope.
+"""The arithmetic of norms over channels on a number: the distance from the mean, scale, activation and its slope.
 
 Statistics of float32 tensors are float64, and enter in two parts each: what a rounded mean or rstd leaves over is an
 error of every result of its channel.  Those of half types are float32, and rounding hides them.

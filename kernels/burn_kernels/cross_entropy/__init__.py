@@ -21,9 +21,8 @@ registers.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -36,7 +35,7 @@ from burn_kernels.cross_entropy.kernels_held import MOST_BYTES, cross_entropy_he
 from burn_kernels.cross_entropy.kernels_held import run as run_held
 from burn_kernels.cross_entropy.references import (
     REDUCTIONS,
-    Number,
+    LossOptions,
     Options,
     check_targets,
     lse_type,
@@ -50,8 +49,9 @@ from burn_kernels.cross_entropy.references import (
     twin,
 )
 from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel, wide_type
+from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator
-from burn_kernels.spec import Draw, KernelSpec, Problem, large_rows, register
+from burn_kernels.spec import Draw, Problem, large_rows, register_kernel
 
 __all__ = [
     "REDUCTIONS",
@@ -110,7 +110,7 @@ def default(
 def candidates(
     cols: int, itemsize: int, machine: Machine, *, gradient: bool = False, weighted: bool = False, once: bool = False
 ) -> list[Config]:
-    """What a tuner may try, the default first.
+    """Lists the configs that a tuner may try, the default first.
 
     weighted   whether a row's weights are read beside it
     once       whether the loss is computed with the gradient, without smoothing: then a row may stay in registers
@@ -121,34 +121,42 @@ def candidates(
     if gradient and vectors > 4_096:
         # fewer rows at once: between their two readings they outgrow the L1 cache, and at 256 KiB each the L2 cache
         tried.insert(0, (32, 2))
-    found = [Config(max(32, min(vectors, 32 * warps * loads)), warps) for warps, loads in tried]
+    configs = [Config(max(32, min(vectors, 32 * warps * loads)), warps) for warps, loads in tried]
     if gradient and vectors > 4_096 and itemsize == 2 and machine.backend == "cuda":
         # two programs of 1024 threads by 32 registers; or one, with a part of a row too long for the L2 cache in them
-        found = [Config(2_048, 32, registers=32), Config(2_048, 32, 3), *found]
+        configs = [Config(2_048, 32, registers=32), Config(2_048, 32, 3), *configs]
         # other machines have less shared memory, or were not measured
         if once and cols * itemsize <= MOST_BYTES and machine.arch == 90:
             # 512 threads by 128 registers, or 1024 by 64
             held = [Config(32 * warps, warps, stages=3, registers=2_048 // warps, held=1) for warps in (16, 32)]
-            found = [*held, *found]
+            configs = [*held, *configs]
         elif once and machine.arch == 90 and cols % 8 == 0:  # single elements beside that would spill
             # 64 of a row's 250 KiB in registers, and one row a processor: half as many wait in the L2 cache
-            found = [Config(4_096, 32, 1, registers=64), *found]
+            configs = [Config(4_096, 32, 1, registers=64), *configs]
     if weighted:  # as many numbers again to hold, four bytes each: fewer lanes, or registers spill on sm_80
-        found = [Config(max(32, config.lanes // 4), config.warps) for config in found]
-    return list(dict.fromkeys(found))
+        configs = [Config(max(32, config.lanes // 4), config.warps) for config in configs]
+    return list(dict.fromkeys(configs))
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+def _check(op: str, x: Any, targets: Any, *, config: object = None, **options: Unpack[LossOptions]) -> None:
+    check_targets(op, x, targets, options.get("weight"), options.get("z_loss"))
+
+
+def _check_backward(op: str, dloss: Any, x: Any, targets: Any, lse: Any, **options: Any) -> None:
+    _check(op, x, targets, **options)
+    rows = x.shape[:1]
+    shapes = {"dloss": rows if options.get("reduction") == "none" else (), "lse": rows}
+    check(op, {"dloss": dloss, "x": x, "lse": lse}, shapes, alike=["x"])
+
+
+@launcher("cross_entropy", "x; targets", reference=reference, options=_check)
 def forward(
     x: torch.Tensor,
     targets: torch.Tensor,
     *,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
     config: Config | None = None,
+    **options: Unpack[LossOptions],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss, reduced, and lse (rows,), which the backward needs.
 
@@ -157,62 +165,43 @@ def forward(
     float64), lse is float32 of half types, else float64.
     Targets that are no class and not ignore_index raise on the CPU; on a GPU, which is not waited for, they give NaN.
     """
-    options = _checked(x, targets, Options(weight, reduction, smoothing, ignore_index, z_loss))
-    if not runs_kernel("cross_entropy", x):
-        return plain(x, targets, options)
-    losses, lse, _ = _run(x, targets, None, None, None, options, config, write=None)
-    divisor = _divisor(x, targets, options) if reduction == "mean" else None
-    return _reduced(losses, targets, divisor, options), lse
+    by_row = Options(**options).by_row(targets, x)
+    losses, lse, _ = _run(x, targets, None, None, None, by_row, config, write=None)
+    divisor = _divisor(x, targets, by_row) if by_row.reduction == "mean" else None
+    return _reduce_by(divisor, losses, targets, by_row), lse
 
 
+@launcher("cross_entropy backward", "x; dloss, targets, lse", reference=reference_backward, options=_check_backward)
 def backward(
     dloss: torch.Tensor,
     x: torch.Tensor,
     targets: torch.Tensor,
     lse: torch.Tensor | None,
     *,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
     config: Config | None = None,
+    **options: Unpack[LossOptions],
 ) -> torch.Tensor:
     """The gradient of x from that of the loss, () or (rows,) as the reduction says; x is read, not written.
 
     lse: of the forward; None reads x once more to compute it.
     """
-    options = _checked(x, targets, Options(weight, reduction, smoothing, ignore_index, z_loss))
-    expected = x.shape[:1] if reduction == "none" else ()
-    check(
-        "cross_entropy backward",
-        {"dloss": dloss, "x": x, "lse": lse},
-        {"dloss": expected, "lse": x.shape[:1]},
-        alike=["x"],
-    )
-    if not runs_kernel("cross_entropy backward", x):
-        return plain_backward(dloss, x, targets, plain(x, targets, options)[1] if lse is None else lse, options)
-    divisor = _divisor(x, targets, options) if reduction == "mean" else None
-    return _run(x, targets, lse, dloss, divisor, options, config, write="new")[2]
+    by_row = Options(**options).by_row(targets, x)
+    divisor = _divisor(x, targets, by_row) if by_row.reduction == "mean" else None
+    return _run(x, targets, lse, dloss, divisor, by_row, config, write="new")[2]
 
 
 def forward_with_gradient(
     x: torch.Tensor,
     targets: torch.Tensor,
     *,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
     config: Config | None = None,
+    **options: Unpack[LossOptions],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss and the gradient of x for an upstream gradient of 1, reading x from memory once.
 
     Raises: KernelArgumentError for reduction "none", where no single upstream gradient is known.
     """
-    options = _checked(x, targets, Options(weight, reduction, smoothing, ignore_index, z_loss))
-    return _with_gradient(x, targets, options, config, write="new")
+    return _with_gradient(x, targets, _options_by_row(x, targets, options), config, write="new")
 
 
 def forward_with_gradient_(
@@ -220,21 +209,17 @@ def forward_with_gradient_(
     targets: torch.Tensor,
     *,
     dloss: torch.Tensor | None = None,
-    weight: torch.Tensor | None = None,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-    z_loss: Number = 0.0,
     config: Config | None = None,
+    **options: Unpack[LossOptions],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As `forward_with_gradient`, but the gradient takes the place of x: no second tensor of that size.
 
     dloss: (rows,), the upstream gradients where the reduction is "none".
     """
-    options = _checked(x, targets, Options(weight, reduction, smoothing, ignore_index, z_loss))
+    by_row = _options_by_row(x, targets, options)
     if dloss is not None:
         check("cross_entropy", {"dloss": dloss, "x": x}, {"dloss": x.shape[:1]}, alike=["x"])
-    return _with_gradient(x, targets, options, config, write="over", dloss=dloss)
+    return _with_gradient(x, targets, by_row, config, write="over", dloss=dloss)
 
 
 def part_with_gradient_(
@@ -247,11 +232,11 @@ def part_with_gradient_(
     return _with_gradient(x, targets, options, None, write="over", divisor=divisor)
 
 
-def _checked(x: torch.Tensor, targets: torch.Tensor, options: Options) -> Options:
+def _options_by_row(x: torch.Tensor, targets: torch.Tensor, options: LossOptions) -> Options:
     """The options of a call, by row; raises for a call that does not fit."""
-    check_targets("cross_entropy", x, targets, options)
+    _check("cross_entropy", x, targets, **options)
     check("cross_entropy", {"x": x, "targets": targets}, {}, alike=["x"])
-    return options.by_row(targets, x)
+    return Options(**options).by_row(targets, x)
 
 
 def _with_gradient(
@@ -275,7 +260,7 @@ def _with_gradient(
     if options.reduction == "mean":
         divisor = _divisor(x, targets, options)
     losses, _, dx = _run(x, targets, None, dloss, divisor, options, config, write=write)
-    return _reduced(losses, targets, divisor, options), dx
+    return _reduce_by(divisor, losses, targets, options), dx
 
 
 _FEW_ROWS = 65_536
@@ -283,7 +268,7 @@ _FEW_ROWS = 65_536
 
 
 def _divisor(x: torch.Tensor, targets: torch.Tensor, options: Options) -> torch.Tensor:
-    """What the mean divides by."""
+    """The divisor of the mean."""
     rows = targets.shape[0]
     if options.weight is not None or not 0 < rows <= _FEW_ROWS:
         return options.divisor(targets, x)
@@ -292,8 +277,8 @@ def _divisor(x: torch.Tensor, targets: torch.Tensor, options: Options) -> torch.
     return count
 
 
-def _reduced(
-    losses: torch.Tensor, targets: torch.Tensor, divisor: torch.Tensor | None, options: Options
+def _reduce_by(
+    divisor: torch.Tensor | None, losses: torch.Tensor, targets: torch.Tensor, options: Options
 ) -> torch.Tensor:
     """`reduce` with a divisor that is known."""
     if options.reduction != "mean" or divisor is None:
@@ -347,9 +332,9 @@ def _run(
                 how = {"stages": config.stages, "registers": config.registers}
                 how |= {"warps": config.warps, "programs": config.held}
                 tensors = (arguments[1], weight, losses, lse, out, dloss, divisor)
-                given = (spread, options.ignore_index, options.z_loss)
+                held_numbers = (spread, options.ignore_index, options.z_loss)
                 z_flags = {name: flags[name] for name in ("ZLOSS", "HELD")}
-                run_held(source, tensors, given, machine_of(x), **how, flags=z_flags)
+                run_held(source, tensors, held_numbers, machine_of(x), **how, flags=z_flags)
                 return
             cut = _cut(config, cols, stride, vector, both=not known and write is not None)
             how = {"warps": config.warps, "stages": config.stages, "STAGES": config.stages, "VECTOR": vector}
@@ -425,17 +410,9 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     if parts[0] == "gradient":
         options = {"reduction": "none"} | common
         _, lse = reference(x, targets, **options)
-        return Trial(
-            (inputs.normal(rows, dtype=torch.float32), x, targets, lse),
-            lambda given, config: backward(*given, **options, config=config),
-            lambda given: reference_backward(*given, **options),
-        )
+        return Trial.of(backward, inputs.normal(rows, dtype=torch.float32), x, targets, lse, **options)
     if "gradient" not in parts:
-        return Trial(
-            (x, targets),
-            lambda given, config: forward(*given, reduction="none", **common, config=config),
-            lambda given: reference(*given, reduction="none", **common),
-        )
+        return Trial.of(forward, x, targets, reduction="none", **common)
     over = "over" in parts
     spare = x.clone() if over else x
 
@@ -507,33 +484,29 @@ def _gradient(back: Any, dy: Any, inputs: Any, outputs: Any, **options: Any) -> 
     return back(dy, *inputs, outputs[1], **options), None
 
 
-SPEC = register(
-    KernelSpec(
-        name="cross_entropy",
-        forward=forward,
-        gradient=functools.partial(_gradient, backward),
-        reference=reference,
-        reference_gradient=functools.partial(_gradient, reference_backward),
-        twin=twin,
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=problems,
-        large=large_rows(lambda draw, x: [Problem((x, draw.integers(0, x.shape[1], 64)), {"smoothing": 0.1})]),
-        draw_call=_draw_call,
-        operators=(
-            Operator(
-                schema=f"cross_entropy(Tensor x, Tensor targets, {OPTIONS}) -> (Tensor, Tensor)",
-                inputs="x targets",
-                fake=lambda x, targets, weight, reduction, *_: (
-                    empty_loss(x, targets, reduction),
-                    torch.empty(x.shape[:1], dtype=lse_type(x.dtype), device=x.device),
-                ),
-                results="loss lse",
-                gradients="x",
-                saved="x targets lse weight reduction smoothing ignore_index z_loss",
-                upstream="dloss",
-                autocast=("cuda", "cpu"),
+SPEC = register_kernel(
+    forward,
+    backward,
+    gradient=_gradient,
+    twin=twin,
+    bytes_moved=bytes_moved,
+    flops=flops,
+    problems=problems,
+    large=large_rows(lambda draw, x: [Problem((x, draw.integers(0, x.shape[1], 64)), {"smoothing": 0.1})]),
+    draw_call=_draw_call,
+    operators=(
+        Operator(
+            schema=f"cross_entropy(Tensor x, Tensor targets, {OPTIONS}) -> (Tensor, Tensor)",
+            inputs="x targets",
+            fake=lambda x, targets, weight, reduction, *_: (
+                empty_loss(x, targets, reduction),
+                torch.empty(x.shape[:1], dtype=lse_type(x.dtype), device=x.device),
             ),
+            results="loss lse",
+            gradients="x",
+            saved="x targets lse weight reduction smoothing ignore_index z_loss",
+            upstream="dloss",
+            autocast=("cuda", "cpu"),
         ),
-    )
+    ),
 )

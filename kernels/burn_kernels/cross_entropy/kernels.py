@@ -28,7 +28,7 @@ from burn_kernels.random import held
 # -- exponentials ------------------------------------------------------------------------------------
 @triton.jit
 def _power(shift, TYPE: tl.constexpr):
-    """What `_raised` takes of a shift."""
+    """The parts of a shift that `_exp_of` takes."""
     if TYPE == tl.float32:
         high, low = halves(shift)
     else:
@@ -37,7 +37,7 @@ def _power(shift, TYPE: tl.constexpr):
 
 
 @triton.jit
-def _raised(x, high, low, TYPE: tl.constexpr):
+def _exp_of(x, high, low, TYPE: tl.constexpr):
     """exp(x - shift); of half types by one multiply-add and one exp2."""
     if TYPE == tl.float32:
         y = exp(x - high - low)
@@ -55,7 +55,7 @@ def _add(m, total, x, TYPE: tl.constexpr):
         peak = tl.maximum(m, tl.max(x, 1))
         # no lower, so that the product is finite: logits below -2.3e38 count as -inf
         high, low = _power(tl.maximum(peak, -2.3e38, propagate_nan=tl.PropagateNan.ALL), TYPE)
-        total = total * exp_for(m - peak, TYPE) + tl.sum(_raised(x, high[:, None], low, TYPE), 1)
+        total = total * exp_for(m - peak, TYPE) + tl.sum(_exp_of(x, high[:, None], low, TYPE), 1)
     return peak, total
 
 
@@ -71,7 +71,7 @@ def _again(x):
 
 # -- the first pass ----------------------------------------------------------------------------------
 @triton.jit
-def _taken(m, total, sums, x, w_ptr, col, inside, TYPE: tl.constexpr, SMOOTH: tl.constexpr, EACH: tl.constexpr):
+def _take(m, total, sums, x, w_ptr, col, inside, TYPE: tl.constexpr, SMOOTH: tl.constexpr, EACH: tl.constexpr):
     """Takes a tile (lanes, n) into each lane's maximum and sum of exponentials, and for smoothing its plain sum."""
     m, total = _add(m, total, x, TYPE)
     if SMOOTH:
@@ -88,7 +88,7 @@ def _slope(x, w_ptr, col, inside, high, low, rise, others, TYPE: tl.constexpr, E
     share = others
     if EACH:
         share *= tl.load(w_ptr + col, mask=inside, other=0.0).to(tl.float32)
-    return (_raised(x, high, low, TYPE) * rise - share).to(TYPE)
+    return (_exp_of(x, high, low, TYPE) * rise - share).to(TYPE)
 
 
 @triton.jit
@@ -146,12 +146,12 @@ def cross_entropy_rows(
         sums = tl.zeros((LANES,), tl.float32)
         for start in tl.range(0, streamed, STEP, num_stages=STAGES):
             x = tl.load(x_body + start + at, eviction_policy="evict_last").to(tl.float32)
-            m, total, sums = _taken(m, total, sums, x, w_ptr, lead + start + at, True, TYPE, SMOOTH, EACH)
+            m, total, sums = _take(m, total, sums, x, w_ptr, lead + start + at, True, TYPE, SMOOTH, EACH)
         for k in tl.static_range(KEPT):
             step_held = tl.load(x_body + streamed + k * STEP + at)
             steps_held = joined(steps_held, (step_held,))
             x = step_held.to(tl.float32)
-            m, total, sums = _taken(m, total, sums, x, w_ptr, lead + streamed + k * STEP + at, True, TYPE, SMOOTH, EACH)
+            m, total, sums = _take(m, total, sums, x, w_ptr, lead + streamed + k * STEP + at, True, TYPE, SMOOTH, EACH)
         if WIDE:
             for start in tl.range(whole, size, STEP):
                 inside = start + at < size
@@ -159,7 +159,7 @@ def cross_entropy_rows(
                     x = row_held.to(tl.float32)
                 else:
                     x = tl.load(x_body + start + at, mask=inside, other=float("-inf")).to(tl.float32)
-                m, total, sums = _taken(m, total, sums, x, w_ptr, lead + start + at, inside, TYPE, SMOOTH, EACH)
+                m, total, sums = _take(m, total, sums, x, w_ptr, lead + start + at, inside, TYPE, SMOOTH, EACH)
         if NARROW:  # lanes of their own, which lie otherwise in the threads
             m1 = tl.full((LANES,), LOWEST, tl.float32)
             total1 = tl.zeros((LANES,), tl.float32)
@@ -167,13 +167,11 @@ def cross_entropy_rows(
             if ALIGN > VECTOR:
                 inside1 = one < lead
                 x1 = tl.load(x_ptr + begin + one, mask=inside1, other=float("-inf")).to(tl.float32)
-                m1, total1, sums1 = _taken(m1, total1, sums1, x1, w_ptr, one, inside1, TYPE, SMOOTH, EACH)
+                m1, total1, sums1 = _take(m1, total1, sums1, x1, w_ptr, one, inside1, TYPE, SMOOTH, EACH)
             for start in tl.range(edge, length, LANES):
                 inside1 = start + one < length
                 x1 = tl.load(x_body + start + one, mask=inside1, other=float("-inf")).to(tl.float32)
-                m1, total1, sums1 = _taken(
-                    m1, total1, sums1, x1, w_ptr, lead + start + one, inside1, TYPE, SMOOTH, EACH
-                )
+                m1, total1, sums1 = _take(m1, total1, sums1, x1, w_ptr, lead + start + one, inside1, TYPE, SMOOTH, EACH)
             peak = tl.maximum(m, m1)
             total = total * exp_for(m - peak, TYPE) + total1 * exp_for(m1 - peak, TYPE)
             m = peak
@@ -259,14 +257,14 @@ def cross_entropy_rows(
             tl.store(dx_ptr + begin + one, dx1, mask=there1)
         # the target's own gradient takes the place of what the pass above wrote there: no comparison an element
         tl.debug_barrier()
-        own = _raised(picked, high, low, TYPE) * rise - chosen
+        own = _exp_of(picked, high, low, TYPE) * rise - chosen
         tl.store(dx_ptr + begin + target, own.to(TYPE), mask=legal & live)
 
 
 # -- the mean ----------------------------------------------------------------------------------------
 @triton.jit
 def count_rows(target_ptr, count_ptr, rows, ignored, BLOCK: tl.constexpr):
-    """How many rows are not ignored."""
+    """Counts the rows that are not ignored."""
     lane = tl.arange(0, BLOCK)
     count = tl.zeros((BLOCK,), tl.int32)
     for start in tl.range(0, rows, BLOCK):

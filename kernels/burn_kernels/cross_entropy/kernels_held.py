@@ -20,7 +20,7 @@ from burn_kernels.prims import LOG2E, edge_columns, joined, row_parts
 from burn_kernels.random import held
 
 LEAST = tl.constexpr(-2.3e38)
-"""Of maxima, so that their product with log2(e) is finite: logits below count as -inf."""
+"""The least maximum, so that its product with log2(e) is finite: logits below count as -inf."""
 
 
 # -- a row's pair ----------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def cross_entropy_held(
 
 # -- launcher --------------------------------------------------------------------------------------------
 MOST_BYTES = 112_640
-"""Of a row: twice as much, and a little, is a Hopper's shared memory."""
+"""The most that a row may have: twice as much, and a little, is a Hopper's shared memory."""
 
 
 def run(

@@ -18,24 +18,36 @@ Number = float | torch.Tensor
 
 
 def lse_type(dtype: torch.dtype) -> torch.dtype:
-    """What lse is kept in: float32 of half types, else float64."""
+    """The type in which lse is kept: float32 of half types, else float64."""
     return torch.float32 if dtype.itemsize == 2 else torch.float64
 
 
 # -- options -----------------------------------------------------------------------------------------
-class LossOptions(TypedDict, total=False):
-    """The options of a loss, by name."""
+class RowOptions(TypedDict, total=False):
+    """The options of the loss of a row, by name."""
 
     weight: torch.Tensor | None
-    reduction: str
     smoothing: float
     ignore_index: int
     z_loss: Number
 
 
+class LossOptions(RowOptions, total=False):
+    """The options of a loss, by name; `Options` has their defaults."""
+
+    reduction: str
+
+
 @dataclass(frozen=True)
 class Options:
-    """The options of a loss, beside logits and targets."""
+    """The options of a loss, beside logits and targets.
+
+    weight        the weight of each class, 1 without it
+    reduction     "mean", "sum", or "none" for the loss of each row
+    smoothing     the share of the target that all classes have alike
+    ignore_index  the target of rows that count for nothing
+    z_loss        the weight of the square of lse
+    """
 
     weight: torch.Tensor | None = None
     reduction: str = "mean"
@@ -56,15 +68,15 @@ class Options:
 
     @property
     def has_z(self) -> bool:
-        """Whether the square of lse is part of the loss."""
+        """Tells if the square of lse is part of the loss."""
         return isinstance(self.z_loss, torch.Tensor) or self.z_loss != 0.0
 
     def counted(self, targets: torch.Tensor) -> torch.Tensor:
-        """How many rows are not ignored."""
+        """Counts the rows that are not ignored."""
         return (targets != self.ignore_index).sum()  # stays on the device: nothing waits, and a graph can capture it
 
     def divisor(self, targets: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """What the sum of the losses is divided by for the mean: the weights of the targets, without them the rows."""
+        """The divisor of the mean: the sum of the weights of the targets, without weights the number of rows."""
         if self.weight is None or not self.weight.numel():
             return self.counted(targets)
         weights = self.weight.to(wide_type(like.dtype))
@@ -91,7 +103,12 @@ def require_one_upstream(reduction: str) -> None:
 
 
 def check_targets(
-    op: str, x: torch.Tensor, targets: torch.Tensor, options: Options, classes: int | None = None
+    op: str,
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    weight: torch.Tensor | None,
+    z_loss: Number | None,
+    classes: int | None = None,
 ) -> None:
     """Raises KernelShapeError or KernelDTypeError where targets or weights are not one a row of x, one a class."""
     if x.dim() != 2 or tuple(targets.shape) != tuple(x.shape[:1]):
@@ -108,11 +125,11 @@ def check_targets(
             expected="integers",
             mend="targets.to(torch.int64)",
         )
-    if options.weight is not None:
+    if weight is not None:
         classes = x.shape[1] if classes is None else classes
-        check(op, {"weight": options.weight, "x": x}, {"weight": (classes,)}, alike=["weight"])
-    if isinstance(options.z_loss, torch.Tensor):
-        check(op, {"z_loss": options.z_loss, "x": x}, {"z_loss": ()}, alike=["z_loss"])
+        check(op, {"weight": weight, "x": x}, {"weight": (classes,)}, alike=["weight"])
+    if isinstance(z_loss, torch.Tensor):
+        check(op, {"z_loss": z_loss, "x": x}, {"z_loss": ()}, alike=["z_loss"])
 
 
 # -- reference ---------------------------------------------------------------------------------------
@@ -206,7 +223,7 @@ def plain_backward(
 
 
 def _shares(weights: torch.Tensor, places: torch.Tensor, smoothing: float) -> tuple[torch.Tensor, float]:
-    """What a row's target has of q, and what each class has of it, as a multiple of its weight."""
+    """The shares of q of a row's target, and of each class as a multiple of its weight."""
     return weights[places] * (1.0 - smoothing), smoothing / weights.shape[0]
 
 

@@ -1,4 +1,4 @@
-"""What forward and backward of group norm share: how a call is cut and keyed, and the reference in plain torch."""
+"""The common part of forward and backward of group norm: cuts and keys of a call, and the reference in plain torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def strides_of(flat: torch.Tensor, last: bool, per: int) -> Strides:
 
 
 def sizes_of(flat: torch.Tensor, groups: int) -> tuple[int, ...]:
-    """What a key holds of the sizes."""
+    """The sizes that a key holds."""
     batch, channels, space = flat.shape
     return batch, channels, groups, space
 
@@ -85,7 +85,7 @@ def elements(facts: Facts) -> int:
 
 
 SHAPES = ((8, 4096), (8, 1024), (64, 1024))
-"""What is measured where no shapes are told: blocks of a diffusion network."""
+"""The shapes that are measured by default: blocks of a diffusion network."""
 
 
 # -- reference ---------------------------------------------------------------------------------------

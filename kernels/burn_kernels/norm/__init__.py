@@ -103,16 +103,16 @@ def default(cols: int, itemsize: int, machine: Machine, *, centred: bool = True)
 
 
 def candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = True) -> list[Config]:
-    """What a tuner may try for the forward, the default first."""
+    """Lists the configs that a tuner may try for the forward, the default first."""
     block = next_power(cols)
     if block > MAX_TILE_COLS:
-        found = [Config(1, 8_192, 16), Config(1, 8_192, 32), Config(1, 4_096, 16)]
+        configs = [Config(1, 8_192, 16), Config(1, 8_192, 32), Config(1, 4_096, 16)]
         if not centred:  # lighter in registers: two programs of 1024 threads fit a processor
-            found = [found[1], found[0], found[2]]
+            configs = [configs[1], configs[0], configs[2]]
         elif cols == 32_768 and itemsize == 2 and machine.backend == "cuda":
             # x read once: with w and b, which every row reads, two readings of it are more than the L2 cache gives
-            found.insert(0, Config(1, 4_096, 16, tiles=8))
-        return [*found, Config(1, block, 32)] if block <= 2 * MAX_TILE_COLS else found
+            configs.insert(0, Config(1, 4_096, 16, tiles=8))
+        return [*configs, Config(1, block, 32)] if block <= 2 * MAX_TILE_COLS else configs
     # below 1024 columns several rows share a program; above, 32 to 64 elements a thread: with 16 the second half of
     # the threads costs more in waiting for each other than it brings
     rows = max(1, 1024 // block)
@@ -130,13 +130,13 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = Tr
         tiled = tiled if centred else tiled[::-1]
     elif cols == 16_384 and centred and itemsize == 2 and machine.backend == "cuda":
         tiled = [Config(1, 4_096, 16, tiles=4, aside=1)]  # w and b, 64 KiB, stay in the L1 cache
-    found = [
+    configs = [
         Config(rows * factor, block, other)
         for factor in (1, 2)
         for other in (warps, warps // 2, 2 * warps)
         if rows * factor * block <= 2048 * other
     ]
-    return [*tiled, *found] if cols == block else tiled or found
+    return [*tiled, *configs] if cols == block else tiled or configs
 
 
 # -- kernels -----------------------------------------------------------------------------------------

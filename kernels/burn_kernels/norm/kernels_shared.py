@@ -85,7 +85,7 @@ def _words(low, high, TYPE: tl.constexpr, ASSEMBLED: tl.constexpr):
 
 # -- slots of 64 bits ------------------------------------------------------------------------------------
 @triton.jit
-def _packed(a, b):
+def _pack(a, b):
     """Two float32 as one word; never the word of an empty slot, all of whose bits are set."""
     high = a.to(tl.int32, bitcast=True).to(tl.int64) << 32
     word = high | (b.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF)
@@ -233,7 +233,7 @@ def backward_shared(
             total, totals = tl.reduce((along, offset), 0, add_both)
             if CENTRED:  # off the sum, not off x: float32 has digits to spare, and nothing waits for the mean to come
                 total -= mean * totals
-            tl.store(slots_ptr + row.to(tl.int64) * PARTS + part, _packed(total, totals), mask=turn < rows)
+            tl.store(slots_ptr + row.to(tl.int64) * PARTS + part, _pack(total, totals), mask=turn < rows)
         if FINISH:
             # before the first row its own: what comes of it is multiplied by 0
             row_before = tl.where(turn == group, row, rows - 1 - turn + groups).to(tl.int64)

@@ -81,37 +81,37 @@ def backward_default(cols: int, itemsize: int, machine: Machine, *, centred: boo
 
 
 def backward_candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = True) -> list[BackwardConfig]:
-    """What a tuner may try for the backward, the default first."""
+    """Lists the configs that a tuner may try for the backward, the default first."""
     block = next_power(cols)
     if block <= 8_192:
         # few programs, so that there are few shares to add; loads run 3 or 4 tiles ahead through shared memory
         rows = max(1, 1024 // block)
         warps = min(16, max(2, rows * block // 512))
         programs = max(1, min(4, 16 // warps))
-        found = [BackwardConfig(rows, block, warps, programs, stages) for stages in (4, 3)]
+        configs = [BackwardConfig(rows, block, warps, programs, stages) for stages in (4, 3)]
         if cols * itemsize % 16:  # element by element, nothing runs ahead; more threads have more loads under way
-            found.insert(0, BackwardConfig(rows, block, 2 * warps, programs, 1))
+            configs.insert(0, BackwardConfig(rows, block, 2 * warps, programs, 1))
         if block == 4_096:
-            found.reverse()
-        found += [BackwardConfig(rows, block, warps, 2 * programs, 3)]
-        found = [*_in_tiles(cols, itemsize, machine, centred), *found]
+            configs.reverse()
+        configs += [BackwardConfig(rows, block, warps, 2 * programs, 3)]
+        configs = [*_in_tiles(cols, itemsize, machine, centred), *configs]
         if rows * block < 8_192:
-            found += [BackwardConfig(2 * rows, block, other, programs, 3) for other in (warps, 2 * warps)]
-        return found
-    found = [
+            configs += [BackwardConfig(2 * rows, block, other, programs, 3) for other in (warps, 2 * warps)]
+        return configs
+    configs = [
         BackwardConfig(4, 1_024, 4, 8, 3),
         BackwardConfig(4, 1_024, 8, 4, 3),
         BackwardConfig(2, 2_048, 8, 4, 3),
         BackwardConfig(8, 1_024, 8, 4, 3),
     ]
     if cols * itemsize % 16:  # element by element: addresses take the registers that two of the rows would need
-        found.insert(0, BackwardConfig(2, 1_024, 4, 8, 1))
+        configs.insert(0, BackwardConfig(2, 1_024, 4, 8, 1))
     elif block <= 16_384 and itemsize == 2:
         # without db the row and its share of dw fit the registers; with it they do not, and reading x and dy a second
         # time costs less than spilling
         whole = BackwardConfig(1, block, 16, 1, 1)
-        found = [*found, whole] if centred else [whole, *found]
-    return _in_tiles(cols, itemsize, machine, centred) or found
+        configs = [*configs, whole] if centred else [whole, *configs]
+    return _in_tiles(cols, itemsize, machine, centred) or configs
 
 
 def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list[BackwardConfig]:
@@ -122,20 +122,20 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
         roomy = machine.arch in (80, 90)  # more than 100 KiB for loads that run ahead
         wide, narrow = ceil_div(cols, 2_048), ceil_div(cols, 1_024)
         if cols == next_power(cols):
-            found = [BackwardConfig(1, cols // 2, cols // 512, 8_192 // cols, 3, tiles=2)] if centred else []
+            configs = [BackwardConfig(1, cols // 2, cols // 512, 8_192 // cols, 3, tiles=2)] if centred else []
             if cols == 4_096:  # two rows at once, or loads of six, share the waiting for their means
                 both = (
                     BackwardConfig(1, 2_048, 8, 1, 8 if roomy else 6, tiles=2, passing=1),
                     BackwardConfig(2, cols, 16, 1, 4, passing=2),
                 )
-                found = [*(both if centred else both[::-1]), *found]
-            return found
-        found = [BackwardConfig(1, 2_048, 8, 1, 4, tiles=wide)]
+                configs = [*(both if centred else both[::-1]), *configs]
+            return configs
+        configs = [BackwardConfig(1, 2_048, 8, 1, 4, tiles=wide)]
         if centred and wide <= 3:
-            found.insert(0, BackwardConfig(1, 2_048, 8, 1, 6 if roomy else 5, tiles=wide, passing=1))
+            configs.insert(0, BackwardConfig(1, 2_048, 8, 1, 6 if roomy else 5, tiles=wide, passing=1))
         if not centred and narrow <= 6:
-            found.append(BackwardConfig(1, 1_024, 8, 2, 3, tiles=narrow))
-        return found
+            configs.append(BackwardConfig(1, 1_024, 8, 2, 3, tiles=narrow))
+        return configs
     # dw, and db, of all columns fill the registers: x and dy are read again, from the L1 cache
     if machine.arch != 90:
         return []
@@ -151,8 +151,8 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
     if cols not in (16_384, 32_768):
         return shared
     if cols == 16_384:
-        found = [BackwardConfig(1, 4_096, 16, 1, 1, tiles=4, reads=2, group=4)]
-        return [*shared, *found, BackwardConfig(1, 2_048, 8, 1, 1, tiles=8, reads=2, group=8)] if centred else []
+        configs = [BackwardConfig(1, 4_096, 16, 1, 1, tiles=4, reads=2, group=4)]
+        return [*shared, *configs, BackwardConfig(1, 2_048, 8, 1, 1, tiles=8, reads=2, group=8)] if centred else []
     # with db too there is room for half of the columns, and two programs read all of a row for its means
     slabs = 2 if centred else 1
     return shared + [

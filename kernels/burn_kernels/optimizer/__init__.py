@@ -228,9 +228,9 @@ def adamw(
     Dtypes: parameters one float type, gradients one, means and squares one; they may differ.
     """
     groups = [[x.contiguous() for x in group] for group in (params, grads, means, squares)]
-    made = table(*groups)
-    _step_adamw("adamw", made, lr, step, betas, eps, decay, coupled, clip, config)
-    return made.results[0], made.results[1], made.results[2]
+    step_table = table(*groups)
+    _step_adamw("adamw", step_table, lr, step, betas, eps, decay, coupled, clip, config)
+    return step_table.results[0], step_table.results[1], step_table.results[2]
 
 
 def adamw_(
@@ -273,13 +273,13 @@ def adamw_held(
     The host computes these, in double; a CUDA graph then takes another step at each replay.
     Raises: KernelDTypeError where one is not a float32.
     """
-    given = {"kept": kept, "rate": rate, "second": second}
+    numbers = {"kept": kept, "rate": rate, "second": second}
     _check_table("adamw_held", table, (2,), clip)
-    wrong = [name for name, x in given.items() if x.dtype != torch.float32 or x.numel() != 1]
+    wrong = [name for name, x in numbers.items() if x.dtype != torch.float32 or x.numel() != 1]
     if wrong:
         raise KernelDTypeError(
             f"adamw_held: {' and '.join(wrong)} must be read as one float32",
-            given=describe(given),
+            given=describe(numbers),
             expected="tensors of one float32, on the device of the parameters",
             mend="make each with torch.tensor(number, dtype=torch.float32, device=device)",
         )
@@ -295,8 +295,8 @@ def adamw_held(
         ]
         _write(table, (new_params, new_means, new_squares))
         return
-    numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, kept, rate, second, 0.0)
-    _launch(ADAMW, _adamw, table, clip, numbers, config, HELD=True, COUPLED=False)
+    arguments = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, kept, rate, second, 0.0)
+    _launch(ADAMW, _adamw, table, clip, arguments, config, HELD=True, COUPLED=False)
 
 
 def sgd(
@@ -317,9 +317,9 @@ def sgd(
     `share` is what a gradient adds to the velocity: 1 - dampening.
     """
     groups = [[x.contiguous() for x in group] for group in (params, grads, velocities) if group is not None]
-    made = table(*groups)
-    _step_sgd("sgd", made, lr, momentum, share, decay, nesterov, clip, config)
-    return made.results[0], made.results[1] if velocities is not None else []
+    step_table = table(*groups)
+    _step_sgd("sgd", step_table, lr, momentum, share, decay, nesterov, clip, config)
+    return step_table.results[0], step_table.results[1] if velocities is not None else []
 
 
 def sgd_(

@@ -1,4 +1,4 @@
-"""Which configuration an optimizer's step is launched with, and the place of choice that the autotuner knows.
+"""The configs of an optimizer's step, and its place of choice that the autotuner knows.
 
 AdamW, Adam, SGD and Lion share them: each walks the same table of addresses, a block of one chunk at a time.
 """
@@ -36,7 +36,7 @@ def default(machine: Machine) -> Config:
 
 
 def candidates(machine: Machine) -> list[Config]:
-    """What a tuner may try, the default first."""
+    """Lists the configs that a tuner may try, the default first."""
     return [Config(512, 2), Config(512, 4), Config(1024, 4), Config(1024, 8), Config(256, 1)]
 
 
@@ -72,12 +72,12 @@ def step_tunable(
         extra: dict[str, Any] = {}
         if "copy" in kinds:
             extra["copies"] = [torch.empty_like(groups[0][0], dtype=getattr(torch, kinds["copy"]))]
-        made = table(*groups, **extra)
+        step_table = table(*groups, **extra)
         return Trial(
             tuple(groups),
             lambda given, config: run(*given, **options, config=config),
             lambda given: plain(*given, **options),
-            timed=lambda given, config: step(made, **options, config=config),
+            timed=lambda given, config: step(step_table, **options, config=config),
         )
 
     return tunable(

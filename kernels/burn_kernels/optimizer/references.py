@@ -1,4 +1,4 @@
-"""What an optimizer's step is held against: the reference in plain torch, torch.optim, and problems to compare on."""
+"""The references of an optimizer's step: in plain torch, and torch.optim, with problems to compare on."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def twin_adamw(params: Tensors, grads: Tensors, means: Tensors, squares: Tensors
     leaves = [torch.nn.Parameter(p.clone(memory_format=torch.contiguous_format)) for p in params]
     if not leaves:
         return []
-    made = torch.optim.Adam if options.get("coupled") else torch.optim.AdamW
-    optimizer = made(
+    maker = torch.optim.Adam if options.get("coupled") else torch.optim.AdamW
+    optimizer = maker(
         leaves,
         lr=options["lr"],
         betas=options.get("betas", (0.9, 0.999)),

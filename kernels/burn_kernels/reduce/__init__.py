@@ -167,13 +167,13 @@ def amin(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Co
 
 @launcher("argmax", "x", reference=functools.partial(plain, "argmax"), options=check_axes)
 def argmax(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
-    """Where the largest element is along `dim`, or in x read in order if None: int64, the first of equals."""
+    """The place of the largest element along `dim`, or in x read in order if None: int64, the first of equals."""
     return _run("argmax", x, dim, keepdim, 0.0, config)[0]
 
 
 @launcher("argmin", "x", reference=functools.partial(plain, "argmin"), options=check_axes)
 def argmin(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
-    """Where the smallest element is, as `argmax`."""
+    """The place of the smallest element, as `argmax`."""
     return _run("argmin", x, dim, keepdim, 0.0, config)[0]
 
 
@@ -371,7 +371,7 @@ def _along(plan: Plan) -> bool:
 
 
 def _call(plan: Plan, kind: str) -> tuple[object, ...]:
-    """What `_facts` takes of a call."""
+    """The arguments of `_facts` for a call."""
     along = _along(plan)
     span = plan.outer_stride | plan.far_stride | (plan.inner_stride if along else plan.stride)
     sizes = (plan.outer, plan.inner, plan.far, plan.length)
@@ -462,7 +462,7 @@ def _fake(kind: str, x: torch.Tensor, dim: Axes, keepdim: bool, *_: object) -> A
 
 
 def _shape_before(x: torch.Tensor, dim: Axes, keepdim: bool) -> tuple[Any, ...]:
-    """What the gradient of a sum or mean needs of its input: its shape, that with kept axes, and the length."""
+    """The facts of an input that the gradient of a sum or mean needs: its shape, that with kept axes, the length."""
     axes = axes_of("sum", x, dim)
     return x.shape, shape_of(x, axes, True), count_of(x, axes)
 
@@ -478,13 +478,13 @@ def _operator(kind: str) -> Operator:
     more = ", float correction" if kind == "var" else ""
     results = {"var": "y saved", "logsumexp": "y saved", "amax": "saved", "amin": "saved"}.get(kind, "y")
     outputs = "(Tensor, Tensor)" if " " in results else "Tensor"
-    given: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     if kind in ("sum", "mean"):  # views of the upstream gradient: no kernel runs
-        given = {"rule": functools.partial(_spread, kind), "facts": _shape_before}
+        parts = {"rule": functools.partial(_spread, kind), "facts": _shape_before}
     elif results != "y":
-        given = {"saved": f"x saved dim keepdim{' correction' if more else ''}"}
+        parts = {"saved": f"x saved dim keepdim{' correction' if more else ''}"}
     if kind in ("amax", "amin"):  # a choice of elements: linear in dy, flat in x
-        given |= {"backward": "extreme_backward", "by_reference": True}
+        parts |= {"backward": "extreme_backward", "by_reference": True}
     return Operator(
         schema=f"{kind}(Tensor x, {axes}, bool keepdim{more}) -> {outputs}",
         inputs="x",
@@ -492,7 +492,7 @@ def _operator(kind: str) -> Operator:
         results=results,
         gradients="" if kind.startswith("arg") else "x",
         autocast=("cuda",) if kind in ("sum", "logsumexp") else (),
-        **given,
+        **parts,
     )
 
 

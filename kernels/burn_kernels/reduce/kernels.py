@@ -42,8 +42,8 @@ class Config:
 
 
 Form = Literal["sums", "moments", "places", "peaks", "exponentials", "back"]
-"""What a choice goes by: of sums a group of tiles leaves one number a lane, of moments two, of peaks each element keeps
-its own, of exponentials two."""
+"""The property by which a config is chosen: a group of tiles leaves one number a lane for sums and two for moments;
+each element keeps its own for peaks, and two for exponentials."""
 
 
 class Tried(NamedTuple):
@@ -110,7 +110,7 @@ def candidates(
     form: Form = "sums",
     align: int = 16,
 ) -> list[Config]:
-    """What a tuner may try, the default first; `align`: what divides the address of each row, in bytes."""
+    """Lists the configs that a tuner may try, the default first; `align` divides the address of each row, in bytes."""
     way = "along" if along else "across"
     name = f"{form} {way}"
     if form in ("sums", "moments", "places") and (along or kept == 1):
@@ -119,7 +119,7 @@ def candidates(
         name = "places of odd rows"
     if machine.backend == "hip":  # groups of tiles spill on gfx942
         name = "places on hip" if form == "places" else ""
-    table, found = TRIED.get(name, _FEW_REGISTERS), []
+    table, configs = TRIED.get(name, _FEW_REGISTERS), []
     if form == "moments" and itemsize > 2 and name != "sums one":
         table = table[1:] + table[:1]  # in the first, float32 spills on sm_90 along, and loses half a unit across
     for span, warps, programs, ahead, beside, stages in table:
@@ -134,8 +134,8 @@ def candidates(
                 wide //= 2
             tile = wide, min(next_power(length), max(1, size // wide))
         ahead = min(ahead, next_power(ceil_div(length, tile[1])))
-        found.append(Config(*tile, warps, programs, ahead, stages=stages))
-    return list(dict.fromkeys(found))
+        configs.append(Config(*tile, warps, programs, ahead, stages=stages))
+    return list(dict.fromkeys(configs))
 
 
 def grid(outer: int, inner: int, far: int, length: int, config: Config, machine: Machine) -> tuple[int, bool, int, int]:
@@ -152,7 +152,7 @@ def grid(outer: int, inner: int, far: int, length: int, config: Config, machine:
 
 # -- kernels -----------------------------------------------------------------------------------------
 class Cut(NamedTuple):
-    """Where results and their elements lie, and how they are cut into blocks of results and chunks of the length."""
+    """The places of results and their elements, and their cut into blocks of results and chunks of the length."""
 
     kept: int
     inner: int
@@ -168,7 +168,7 @@ class Cut(NamedTuple):
 
 @triton.jit
 def _place(cut, SPREAD: tl.constexpr, KEPT: tl.constexpr):
-    """Where this program works: first elements, numbers of results, which are there, begin and end, its part."""
+    """Finds the work of this program: first elements, numbers of results, which are there, begin and end, its part."""
     pid = tl.program_id(0).to(tl.int64)
     block, part = pid % cut.blocks, pid // cut.blocks
     if SPREAD:  # inner is short: a tile spans several outers
@@ -239,7 +239,7 @@ def place_once(
     x_ptr, a_ptr, y_ptr, cut, KIND: tl.constexpr, WHOLE: tl.constexpr, SPREAD: tl.constexpr, KEPT: tl.constexpr,
     BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Where the highest element of one part is: to the end if WHOLE, else as (key, place) of the part.
+    """Finds the place of the highest element of one part: to the end if WHOLE, else as (key, place) of the part.
 
     A lane keeps its highest value and the group of tiles that it came from; the one group that holds the first of the
     highest is read again for the place in it.
@@ -262,12 +262,12 @@ def place_once(
         top = SIGN * tiles[0].to(tl.float32)  # type: ignore[misc]  # to mypy it is still empty
         for u in tl.static_range(1, AHEAD):
             top = _higher(top, SIGN * tiles[u].to(tl.float32))
-        a, place = _taken(a, place, top, group)
+        a, place = _take_group(a, place, top, group)
     for begun in tl.range(groups * STEP, count, BLOCK):  # what is no whole group
         inside = valid[:, None] & (begun + lane < count)[None, :]
         x = tl.load(here + offset, mask=inside, other=-SIGN * float("inf"))
         here += BLOCK * cut.stride
-        a, place = _taken(a, place, SIGN * x.to(tl.float32), groups)
+        a, place = _take_group(a, place, SIGN * x.to(tl.float32), groups)
     highest = _peak(a, 1)
     same = (a == highest[:, None]) | ((a != a) & (highest != highest)[:, None])
     which = tl.min(tl.where(same, place, 0x7FFFFFFF), 1)
@@ -283,11 +283,11 @@ def place_once(
         again += BLOCK * cut.stride
         hit = (x == highest[:, None]) | ((x != x) & (highest != highest)[:, None])
         local = tl.minimum(local, tl.where(hit & inside, at, 0x7FFFFFFF))
-    found = tl.min(local, 1)
+    local_place = tl.min(local, 1)
     if WHOLE:
-        tl.store(y_ptr + k, start + found, mask=valid)
+        tl.store(y_ptr + k, start + local_place, mask=valid)
     else:
-        tl.store(a_ptr + part * cut.kept + k, _pack(highest, found), mask=valid)
+        tl.store(a_ptr + part * cut.kept + k, _pack(highest, local_place), mask=valid)
 
 
 @triton.jit
@@ -317,14 +317,14 @@ def place_columns(
         top = SIGN * tiles[0].to(tl.float32)  # type: ignore[misc]  # to mypy it is still empty
         for u in tl.static_range(1, AHEAD):
             top = _higher(top, SIGN * tiles[u].to(tl.float32))
-        a, place = _taken(a, place, top, group)
+        a, place = _take_group(a, place, top, group)
     if groups * STEP < count:  # what is no whole group
         top = tl.full((KEPT, BLOCK), float("-inf"), tl.float32)
         for u in tl.range(0, AHEAD):
             inside = valid[:, None] & (groups * STEP + u + lane < count)[None, :]
             x = tl.load(here + u * cut.stride + offset, mask=inside, other=-SIGN * float("inf"))
             top = _higher(top, SIGN * x.to(tl.float32))
-        a, place = _taken(a, place, top, groups)
+        a, place = _take_group(a, place, top, groups)
     best = tl.max(_pack(a, place * STEP + lane[None, :]), 1)
     if WHOLE:
         row = 0x7FFFFFFF - (best & 0x7FFFFFFF)
@@ -336,8 +336,8 @@ def place_columns(
 
 
 @triton.jit
-def _taken(a, place, top, group):
-    """The lanes' highest values and whence they came, with those of one more group."""
+def _take_group(a, place, top, group):
+    """Takes one more group into the lanes' highest values and the groups that they came from."""
     # a sum with 0 makes of -0 the 0 that it equals; a lane that is NaN stays so, bit by bit, so the first one wins
     top = _higher(a, top + 0.0)
     return top, tl.where(top.to(tl.int32, bitcast=True) != a.to(tl.int32, bitcast=True), group, place)
@@ -488,8 +488,8 @@ def join_parts(
         elif KIND == "sum" or KIND == "mean" or KIND == "ties":
             a += tl.load(a_ptr + where, mask=inside, other=0.0)
         else:
-            found = tl.load(a_ptr + where, mask=inside, other=float("-inf"))
-            a = tl.maximum(a, found, propagate_nan=tl.PropagateNan.ALL)
+            peaks = tl.load(a_ptr + where, mask=inside, other=float("-inf"))
+            a = tl.maximum(a, peaks, propagate_nan=tl.PropagateNan.ALL)
     if KIND == "sum" or KIND == "mean" or KIND == "ties":
         tl.store(
             y_ptr + k, quotient(tl.sum(a, 0), divisor, y_ptr.dtype.element_ty).to(y_ptr.dtype.element_ty), mask=valid
@@ -512,9 +512,9 @@ def join_parts(
                 away = tl.where(inside, away, 0.0)
                 b += tl.load(b_ptr + where, mask=inside, other=0.0) + seen * away * away
             else:
-                found = tl.load(a_ptr + where, mask=inside, other=float("-inf"))
+                peaks = tl.load(a_ptr + where, mask=inside, other=float("-inf"))
                 total = tl.load(b_ptr + where, mask=inside, other=0.0)
-                b += tl.where(total > 0.0, total * exp_for(found - middle[None, :], tl.float32), 0.0)
+                b += tl.where(total > 0.0, total * exp_for(peaks - middle[None, :], tl.float32), 0.0)
         if KIND == "var":
             tl.store(
                 y_ptr + k,

@@ -1,4 +1,4 @@
-"""What reductions share: which axes, how they lie in memory, and the reductions in plain torch."""
+"""The axes of reductions, their layout in memory, and the reductions in plain torch."""
 
 from __future__ import annotations
 
@@ -59,28 +59,28 @@ def _axes_among(count: int, dim: int | tuple[int, ...] | None) -> tuple[int, ...
     return tuple(sorted(axes))
 
 
-def _joined(x: torch.Tensor, axes: Sequence[int]) -> list[tuple[int, int]]:
+def _join_axes(x: torch.Tensor, axes: Sequence[int]) -> list[tuple[int, int]]:
     """Sizes and strides of these axes, neighbours in memory joined."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for axis in axes:
         size, stride = x.shape[axis], x.stride(axis)
         if size == 1:
             continue
-        if found and found[-1][1] == stride * size:
-            found[-1] = (found[-1][0] * size, stride)
+        if spans and spans[-1][1] == stride * size:
+            spans[-1] = (spans[-1][0] * size, stride)
         else:
-            found.append((size, stride))
-    return found
+            spans.append((size, stride))
+    return spans
 
 
 def plan_of(x: torch.Tensor, axes: tuple[int, ...], *, ordered: bool) -> Plan:
     """How x is read; a copy of it where axes do not join, or elements must come in order (`ordered`)."""
     kept_axes = [axis for axis in range(x.dim()) if axis not in axes]
-    kept, reduced = _joined(x, kept_axes), _joined(x, axes)
+    kept, reduced = _join_axes(x, kept_axes), _join_axes(x, axes)
     short = len(reduced) == 2 and reduced[1][0] < FEW
     if len(kept) > 2 or len(reduced) > (1 if ordered else 2) or short:
         x = x.permute(*kept_axes, *axes).contiguous()
-        kept, reduced = _joined(x, range(len(kept_axes))), _joined(x, range(len(kept_axes), x.dim()))
+        kept, reduced = _join_axes(x, range(len(kept_axes))), _join_axes(x, range(len(kept_axes), x.dim()))
     (outer, outer_stride), (inner, inner_stride) = ([(1, 0)] * 2 + kept)[-2:]
     (far, far_stride), (length, stride) = ([(1, 0)] * (2 - len(reduced)) + reduced)[-2:]
     return Plan(x, outer, inner, outer_stride, inner_stride, far, length, far_stride, stride)
@@ -246,8 +246,8 @@ def twin(kind: str, x: torch.Tensor, dim: Axes = None, keepdim: bool = False, **
     if kind == "logsumexp":
         return torch.logsumexp(x, axes_of(kind, x, dim), keepdim)
     if kind in ("amax", "amin"):
-        found: torch.Tensor = getattr(torch, kind)(x, () if dim is None else dim, keepdim)
-        return found
+        peak: torch.Tensor = getattr(torch, kind)(x, () if dim is None else dim, keepdim)
+        return peak
     call: Callable[..., torch.Tensor] = getattr(torch, kind)
     return call(x, dim, keepdim=keepdim, **options)
 

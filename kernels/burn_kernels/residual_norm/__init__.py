@@ -94,12 +94,12 @@ def default(cols: int, itemsize: int, machine: Machine) -> Config:
 
 
 def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
-    """What a tuner may try for the forward, the default first."""
+    """Lists the configs that a tuner may try for the forward, the default first."""
     block = next_power(cols)
     if block > MAX_TILE_COLS:
-        found = [Config(1, 4_096, 16), Config(1, 8_192, 16), Config(1, 8_192, 32)]
+        configs = [Config(1, 4_096, 16), Config(1, 8_192, 16), Config(1, 8_192, 32)]
         # on machines with warps of 64, half as many threads share the elements
-        return [Config(1, 2_048, 16), *found] if machine.lanes == 64 else found
+        return [Config(1, 2_048, 16), *configs] if machine.lanes == 64 else configs
     # 32 elements a thread, 16 where they are wide or come one by one, with an address each
     rows = max(1, 1024 // block)
     most = 32 if machine.arch == 80 and itemsize > 2 else 16  # 32 elements a thread spill two registers there

@@ -61,7 +61,7 @@ def backward_default(cols: int, itemsize: int, machine: Machine) -> BackwardConf
 
 
 def backward_candidates(cols: int, itemsize: int, machine: Machine) -> list[BackwardConfig]:
-    """What a tuner may try for the backward, the default first."""
+    """Lists the configs that a tuner may try for the backward, the default first."""
     block, odd = next_power(cols), cols * itemsize % 16
     slabs = [BackwardConfig(4, 1_024, 8, 4, 1), BackwardConfig(1, 1_024, 4, 8, 1)]
     wide = machine.lanes == 64  # half as many threads share the elements, and loads ahead are held in registers
@@ -75,9 +75,9 @@ def backward_candidates(cols: int, itemsize: int, machine: Machine) -> list[Back
     programs = max(1, min(4, 16 // warps))
     staged = 3 * rows * block * itemsize * programs
     ahead = [] if odd or wide else [stages for stages in (3, 4) if (stages - 1) * staged <= STAGED_BYTES]
-    found = [BackwardConfig(rows, block, warps, programs, stages) for stages in (*ahead, 1)]
-    found += [BackwardConfig(rows, block, max(2, warps // 2), programs, 1), *slabs[:1]]
-    return list(dict.fromkeys(found))
+    configs = [BackwardConfig(rows, block, warps, programs, stages) for stages in (*ahead, 1)]
+    configs += [BackwardConfig(rows, block, max(2, warps // 2), programs, 1), *slabs[:1]]
+    return list(dict.fromkeys(configs))
 
 
 # -- kernels -----------------------------------------------------------------------------------------

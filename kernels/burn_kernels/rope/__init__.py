@@ -90,17 +90,17 @@ def default(heads: int, pairs: int, itemsize: int, machine: Machine, *, by_head:
 
 
 def candidates(heads: int, pairs: int, itemsize: int, machine: Machine, *, by_head: bool = False) -> list[Config]:
-    """What a tuner may try, the default first; `by_head` where the tokens of a head are neighbours in memory."""
+    """Lists the configs that a tuner may try, the default first; `by_head` where tokens of a head are neighbours."""
     width, most = next_power(pairs), next_power(heads)
-    found = []
+    configs = []
     for elements, warps in ((2048, 4), (2048, 8), (1024, 4), (4096, 8)):
         rows = max(1, elements // width)
         # tokens share nothing, heads of a token share their angles: as many heads as there are, unless that scatters
         together = min(most, 4 if by_head else rows, rows)
-        found.append(Config(max(1, rows // together), together, warps))
+        configs.append(Config(max(1, rows // together), together, warps))
         if by_head:
-            found.append(Config(rows, 1, warps))
-    return list(dict.fromkeys(found))
+            configs.append(Config(rows, 1, warps))
+    return list(dict.fromkeys(configs))
 
 
 # -- kernels -----------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def _run(
     config: Config | None,
     inverse: bool = False,
 ) -> Pair:
-    q, k = _ordered(q), None if k is None else _ordered(k)
+    q, k = _copy_unless_in_order(q), None if k is None else _copy_unless_in_order(k)
     qy, ky = torch.empty_like(q), None if k is None else torch.empty_like(k)
     batch, seq, q_heads, cols = q.shape
     k_heads = 0 if k is None else k.shape[2]
@@ -340,7 +340,7 @@ def _run(
     return qy, ky
 
 
-def _ordered(x: torch.Tensor) -> torch.Tensor:
+def _copy_unless_in_order(x: torch.Tensor) -> torch.Tensor:
     """x with neighbours in memory along its last axis: a result for it has the order of its axes."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
@@ -443,15 +443,17 @@ def _operator(name: str, angles: str, run: Any, back: Any) -> Operator:
     names = " ".join(word.split()[1] for word in angles.split(", "))
 
     def turn(q: torch.Tensor, k: torch.Tensor | None, *, inverse: bool, **options: Any) -> Any:
-        return (back if inverse else run)(_ordered(q), None if k is None else _ordered(k), **options)
+        return (back if inverse else run)(
+            _copy_unless_in_order(q), None if k is None else _copy_unless_in_order(k), **options
+        )
 
     return Operator(
         schema=f"{name}(Tensor q, Tensor? k, {angles}, Tensor? positions, int offset, bool interleaved, bool inverse)"
         " -> (Tensor, Tensor)",
         inputs="q k",
         fake=lambda q, k, *_: (
-            torch.empty_like(_ordered(q)),
-            nothing(q) if k is None else torch.empty_like(_ordered(k)),
+            torch.empty_like(_copy_unless_in_order(q)),
+            nothing(q) if k is None else torch.empty_like(_copy_unless_in_order(k)),
         ),
         results="y z",
         carries=lambda q, k, *_: 1 if k is None else 2,
@@ -461,7 +463,7 @@ def _operator(name: str, angles: str, run: Any, back: Any) -> Operator:
         facts=lambda q, k, *_: k is not None,
         twin=functools.partial(_turned_twin, twin if " " in names else twin_computed),
         rule=functools.partial(_turn_back, name),
-        room=lambda x: torch.empty_like(_ordered(x)),
+        room=lambda x: torch.empty_like(_copy_unless_in_order(x)),
     )
 
 

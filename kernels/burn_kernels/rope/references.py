@@ -213,12 +213,12 @@ def twin(q: torch.Tensor, k: torch.Tensor, **options: Any) -> tuple[torch.Tensor
     cos, sin = (x.unsqueeze(-2) for x in (cos, sin))
     rotary = 2 * cos.shape[-1]
     return tuple(
-        torch.cat([_turned(x[..., :rotary], cos, sin, options.get("interleaved", False)), x[..., rotary:]], -1)
+        torch.cat([_turn(x[..., :rotary], cos, sin, options.get("interleaved", False)), x[..., rotary:]], -1)
         for x in (q, k)
     )
 
 
-def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
+def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
     if interleaved:
         wide = wide_type(x.dtype)
         paired = torch.view_as_complex(x.to(wide).unflatten(-1, (-1, 2)).contiguous())
