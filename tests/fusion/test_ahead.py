@@ -21,11 +21,12 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
 from burn_torch.fusion import plan_of
 from burn_torch.fusion.planning import groups
-from burn_torch.fusion.rows.product_row import product, tiles_in
+from burn_torch.fusion.rows.product_row import product
 from burn_torch.fusion.rows.row import body_of
 from burn_torch.fusion.rows.symbolic import sizes_of
 from burn_torch.fusion.shapes.variants import Variants
 from burn_torch.fusion.triton.configs import candidates_of
+from burn_torch.fusion.triton.products import ProductTiles
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
 from tests.fusion.programs import PROGRAMS, gelu, row, tensor, traced
@@ -224,7 +225,7 @@ def around(dtype: DType, machine: Machine) -> list[Launch]:
         tiles = (c.rows, c.features, c.inner, c.group, c.warps, c.stages)
         attrs = {"body": body.to_json(), "strict": False, "tiles": tiles}
         call = product.bind([spec for _, spec in body.inputs], attrs)
-        run = _Run(body_of(call.attrs["body"]), tiles_in(call.attrs), strict=False, held=False)
+        run = _Run(body_of(call.attrs["body"]), ProductTiles(*call.attrs["tiles"]), strict=False, held=False)
         with recording(machine) as launches:
             run(*[torch.empty(spec.shape, dtype=TO_TORCH[dtype], device="meta") for _, spec in body.inputs])  # type: ignore[union-attr]  # tensors
         launches_around += launches

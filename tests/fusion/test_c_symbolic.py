@@ -14,7 +14,7 @@ from burn_torch.backend.libtorch.generated import c_kernels
 from burn_torch.backend.libtorch.generated.c_kernels import CFunction
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.fusion import plan_of
-from burn_torch.fusion.rows.c_sharing import c_kernel_at
+from burn_torch.fusion.rows.sharing import c_kernel_at
 from burn_torch.fusion.rows.symbolic import sizes_of
 from burn_torch.fusion.shapes.variants import Variants
 from burn_torch.graph.ir import Graph

@@ -15,7 +15,6 @@ from burn_torch.backend.libtorch.generated.triton_kernels import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.fusion import plan_of
 from burn_torch.fusion.body import tiles as tile_needs
-from burn_torch.fusion.body import two_loops
 from burn_torch.fusion.rewrites import deviations
 from burn_torch.fusion.triton.configs import Tiles
 from burn_torch.fusion.triton.lowering import lower
@@ -33,9 +32,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets long reductions begin at sizes that the interpreter computes."""
     monkeypatch.setattr(tile_needs, "SHORT_COLUMN", 4)
     monkeypatch.setattr(tile_needs, "LONGEST_COLUMN", 4)
-    monkeypatch.setattr(two_loops, "_SHORTEST_SIDE", 4)
-    monkeypatch.setattr(two_loops, "_SHORTEST_ROW", 8)
-    monkeypatch.setattr(two_loops, "_FEWEST", 1)
+    monkeypatch.setattr(tile_needs, "_SHORTEST_SIDE", 4)
+    monkeypatch.setattr(tile_needs, "_SHORTEST_ROW", 8)
+    monkeypatch.setattr(tile_needs, "_FEWEST_PROGRAMS", 1)
 
 
 def ran(graph: Graph, tiles: Tiles, inputs: list[Any], over: dict[int, int] | None = None) -> list[torch.Tensor]:

@@ -78,6 +78,7 @@ class Terms(TypedDict, total=False):
 class Needs(ABC):
     """The steps of one kernel.
 
+    made        the values that it gives
     x, r        the indexes that its two loops run over
     whole_rows  whether a program holds whole rows: there is no loop over `r`
     read        inputs that are loaded, in the order of their first loads
@@ -95,6 +96,7 @@ class Needs(ABC):
         self.whole_rows: Final = not terms.get("in_steps", False) and domain.length <= LONGEST_ROW
         self._view: Final = GraphView(body)
         self.specs: Final = self._view.specs
+        self.made: Final = [i for i in body.outputs if i is not None]
         self.position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}
         self.x_var: Final = Var("x", domain.rows)
         self.r_var: Final = Var("r", domain.length)
@@ -132,7 +134,7 @@ class Needs(ABC):
     @property
     def results(self) -> tuple[TensorSpec, ...]:
         """The results that the kernel writes."""
-        return tuple(tensor(self.specs[i]) for i in self.body.outputs if i is not None)
+        return tuple(tensor(self.specs[i]) for i in self.made)
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -172,7 +174,7 @@ class Needs(ABC):
         """The results, and where each is computed; finds all reductions on the way."""
         summed = {} if self.columns is None else self._sums_of_columns()
         outputs = []
-        for number, i in enumerate(i for i in self.body.outputs if i is not None):
+        for number, i in enumerate(self.made):
             index, full = (summed[i][1], True) if i in summed else self._index_of(tensor(self.specs[i]))
             outputs.append(Output(number, summed[i][0] if i in summed else i, index, full, i in summed))
         for output in outputs:
@@ -185,10 +187,9 @@ class Needs(ABC):
         """For each sum of columns its operand, and where that lies."""
         assert self.columns is not None
         operands: dict[int, Key] = {}
-        for i in self.body.outputs:
+        for i in self.made:
             node = self._view.made_by(i)
             if node is not None and node.call.op.law(Folds) is not None and of_rows(node) is None:
-                assert i is not None
                 operands[i] = node.read(0), self.columns.operand_at(node, self.x, self.r)
         if not self.whole_rows:
             raise Unfusible(Reason.LIMIT, f"rows of {self.domain.length} do not fit a program")
@@ -247,7 +248,7 @@ class Needs(ABC):
 
     def write(self, output: Output) -> None:
         """Stores a result, or adds it to the sum of its column."""
-        i = [i for i in self.body.outputs if i is not None][output.number]
+        i = self.made[output.number]
         if not output.is_sum:
             value = self.value(i, output.at)
             self.store(output.number, value, flat_index(output.at, tensor(self.specs[i]).shape), output.full)

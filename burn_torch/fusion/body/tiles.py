@@ -1,11 +1,16 @@
 """Needs of a body where programs compute tiles, as on a GPU.
 
 A reduction is one step where its row fits a program; else the loop over `r` runs in steps of a tile, and once more for
-each reduction that needs the result of another.
+each reduction that needs the result of another.  Element-wise work has two loops instead of one where memory wants it:
+
+    x + bias[c] over (256, 64, 3136)    rows of 3136: what hangs on the channel alone is read and computed once a row
+    x.transpose(0, 1) + y               tiles: neighbours of y lie along their rows, those of x along their columns
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from burn_torch.core.spec import TensorSpec
@@ -16,9 +21,8 @@ from burn_torch.fusion.body.needs import Key, Needs, Output, Terms
 from burn_torch.fusion.body.reasons import Unfusible
 from burn_torch.fusion.body.regions import Region
 from burn_torch.fusion.body.steps import Place, Value, Words
-from burn_torch.fusion.body.two_loops import rows_of, tiles_of_turned
 from burn_torch.graph.ir import Graph
-from burn_torch.symbolic.sizes import known_below, known_multiple, same_size
+from burn_torch.symbolic.sizes import Size, known_below, known_multiple, same_size
 
 if TYPE_CHECKING:
     from burn_torch.fusion.body.dialect import Dialect
@@ -132,12 +136,11 @@ class TileNeeds(Needs):
         """
         if self.reduces and not self.whole_rows and self.phases > 1:
             return ()
-        outputs = [i for i in self.body.outputs if i is not None]
         return tuple(
             (number, self.position[i])
             for number, at in self._written_at.items()
             for i in self.read
-            if self._read_at[i] == {at} and self.specs[i] is self.specs[outputs[number]]
+            if self._read_at[i] == {at} and self.specs[i] is self.specs[self.made[number]]
             if self.columns is None or number in self._in_full
         )
 
@@ -196,11 +199,69 @@ def decide_tiles(body: Graph, dialect: type[Dialect], **terms: Unpack[Terms]) ->
     needs = decided(domain_of(body))
     if needs.steps_are_better:
         return decided(needs.domain, in_steps=True)
-    turned = tiles_of_turned(needs.domain, needs.x_var, needs.flat)
-    domain = turned or rows_of(needs.domain, needs.x_var, needs.flat)
+    turned = _tiles_of_turned(needs.domain, needs.x_var, needs.flat)
+    domain = turned or _rows_of(needs.domain, needs.x_var, needs.flat)
     if domain is None:
         return needs
     try:
         return decided(domain, in_steps=turned is not None)
     except Unfusible:
         return needs
+
+
+# -- two loops in place of one ------------------------------------------------------------------------------
+_SHORTEST_ROW: Final = 256
+_LONGEST_HELD: Final = 4096
+"""Elements of a row that a program holds without a loop."""
+
+_SHORTEST_SIDE: Final = 32
+
+_FEWEST_PROGRAMS: Final = 128
+"""Programs: about one for each multiprocessor of a large device."""
+
+_ALIGNED: Final = 8
+"""Rows begin where 16 bytes of a half type do, else a row would be read element by element."""
+
+
+def _rows_of(domain: Domain, x: Var, read: Collection[Index]) -> Domain | None:
+    """The rows within which some of what is read stays the same; None where one loop is as good."""
+    if domain.reduced is not None or any(isinstance(size, Size) for size in domain.shape):
+        return None
+    lengths = {run for index in read if x in index.variables() and (run := index.constant_run(x))}
+    if not lengths:
+        return None
+    length = min(lengths)
+    if not _SHORTEST_ROW <= length <= _LONGEST_HELD or length % _ALIGNED or domain.rows < 4 * _FEWEST_PROGRAMS * length:
+        return None
+    return _with_last(domain, length)
+
+
+def _tiles_of_turned(domain: Domain, x: Var, read: Collection[Index]) -> Domain | None:
+    """Tiles over the last two axes, along the first of which some of what is read lies side by side; None without."""
+    shape = domain.shape
+    if domain.reduced is not None or any(isinstance(size, Size) for size in shape) or len(shape) < 2:
+        return None
+    turned = [index for index in read if index.stride(x) not in (0, 1)]
+    if min(shape[-2:]) < _SHORTEST_SIDE or not turned:
+        return None
+    first = len(shape) == 2 and shape[0] < shape[1]
+    other_domain = Domain(shape[1:], shape[:1], shape, (0,)) if first else _with_last(domain, shape[-1])
+    if other_domain is None or other_domain.rows < _FEWEST_PROGRAMS * _SHORTEST_SIDE:
+        return None
+    along, other = Var("x", other_domain.rows), Var("r", other_domain.length)
+    flat = (
+        index_of(other) * other_domain.rows + index_of(along)
+        if first
+        else index_of(along) * other_domain.length + index_of(other)
+    )
+    other, along = (along, other) if first else (other, along)
+    return other_domain if any(index.replaced({x: flat}).stride(along) == 1 for index in turned) else None
+
+
+def _with_last(domain: Domain, length: int) -> Domain | None:
+    """The loops over rows of the last axes, `length` elements each."""
+    shape = domain.shape
+    for axis in range(1, len(shape)):
+        if math.prod(shape[axis:]) == length:
+            return Domain(shape[:axis], shape[axis:], shape, tuple(range(axis, len(shape))))
+    return None

@@ -17,9 +17,8 @@ from burn_torch.fusion.body.loops import Argument, tensor
 from burn_torch.fusion.body.steps import Place, Value, Words
 from burn_torch.fusion.body.templates import read_template
 from burn_torch.fusion.c.lanes import LaneNeeds, stretches_in
-from burn_torch.fusion.c.numbers import C_TYPES, c_number
+from burn_torch.fusion.c.numbers import C_TYPES, COLUMNS, Total, c_number
 from burn_torch.fusion.c.prims import helpers_for
-from burn_torch.fusion.c.totals import COLUMNS, Total
 from burn_torch.ops.elementary import ELEMENTARY, Elementary, Forms
 from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import same_size, size_hint

@@ -202,10 +202,9 @@ class LaneNeeds(Needs):
 
     def over(self) -> tuple[tuple[int, int], ...]:
         """Pairs of outputs and the inputs that they may overwrite."""
-        outputs = [i for i in self.body.outputs if i is not None]
         return tuple(
             (number, self.position[i])
-            for number, j in enumerate(outputs)
+            for number, j in enumerate(self.made)
             for i in self.read
             if self.specs[i] is self.specs[j] and self.may_cover(number, i)
         )

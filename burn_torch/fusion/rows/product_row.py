@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.rows.row import body_of, computed
-from burn_torch.fusion.triton.convolutions import ConvolutionTiles
-from burn_torch.fusion.triton.products import ProductTiles
+from burn_torch.fusion.rows.row import body_of, computed, results_of
 from burn_torch.ops.op import op
 from burn_torch.ops.products import linear
 from burn_torch.ops.signature import Operand
 
-__all__ = ["convolution", "convolution_tiles_in", "library_product", "product", "tiles_in"]
+__all__ = ["convolution", "library_product", "product"]
 
 
 @op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=())
@@ -23,12 +19,7 @@ def product(*inputs: Operand, body: str, strict: bool, tiles: tuple[int, ...]) -
     strict  rounds after each operation of the body, as unfused execution does
     tiles   the numbers of `ProductTiles`, in their order
     """
-    return _specs(body)
-
-
-@product.decomposes
-def _(*inputs: object, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[object, ...]:
-    return computed(body_of(body), inputs)
+    return results_of(body_of(body))
 
 
 @op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=())
@@ -37,9 +28,10 @@ def convolution(*inputs: Operand, body: str, strict: bool, tiles: tuple[int, ...
 
     tiles   the numbers of `ConvolutionTiles`, in their order
     """
-    return _specs(body)
+    return results_of(body_of(body))
 
 
+@product.decomposes
 @convolution.decomposes
 def _(*inputs: object, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[object, ...]:
     return computed(body_of(body), inputs)
@@ -59,19 +51,3 @@ def library_product(x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None, 
 @library_product.decomposes
 def _(x: object, weight: object, bias: object, *, rank: int) -> object:
     return linear(x, weight, bias)
-
-
-def _specs(body: str) -> tuple[TensorSpec, ...]:
-    graph = body_of(body)
-    specs = graph.specs()
-    return tuple(specs[i] for i in graph.outputs if i is not None)  # type: ignore[misc]  # kernels make tensors
-
-
-def tiles_in(attrs: Any) -> ProductTiles:
-    """The tiles that a call around a product names."""
-    return ProductTiles(*attrs["tiles"])
-
-
-def convolution_tiles_in(attrs: Any) -> ConvolutionTiles:
-    """The tiles that a call around a convolution names."""
-    return ConvolutionTiles(*attrs["tiles"])

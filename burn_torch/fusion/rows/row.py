@@ -17,7 +17,7 @@ from burn_torch.ops.signature import Operand
 from burn_torch.ops.torch_code import Over
 from burn_torch.ops.value import Value
 
-__all__ = ["body_of", "computed", "inside", "kernel", "remember_over", "text_of"]
+__all__ = ["body_of", "computed", "inside", "kernel", "remember_over", "results_of", "text_of"]
 
 _MOST_PLANNED: Final = 4096
 
@@ -88,9 +88,13 @@ def kernel(
         symbols = sized.symbols(sizes)
         if symbols is not None:
             return sized.specs(symbols)
-    graph = body_of(body, dynamic, sizes)
-    specs = graph.specs()
-    return tuple(specs[i] for i in graph.outputs if i is not None)  # type: ignore[misc]  # kernels make tensors
+    return results_of(body_of(body, dynamic, sizes))
+
+
+def results_of(body: Graph) -> tuple[TensorSpec, ...]:
+    """The specs of what a body makes."""
+    specs = body.specs()
+    return tuple(specs[i] for i in body.outputs if i is not None)  # type: ignore[misc]  # kernels make tensors
 
 
 def inside(node: Node) -> Graph | None:

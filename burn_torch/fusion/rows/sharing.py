@@ -13,28 +13,36 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from dataclasses import replace
+from typing import Any, Final, final
 
 from burn_torch.core.errors import GraphError
 from burn_torch.core.source import Source
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.loops import Kernel
+from burn_torch.fusion.body.reasons import Unfusible
+from burn_torch.fusion.c.lowering import CKernel, lower_to_c
 from burn_torch.fusion.rows.symbolic import UNKNOWN_STRIDE, Sites, evaluation, tests_of
 from burn_torch.fusion.triton.lowering import lower
-from burn_torch.graph.ir import Graph
-from burn_torch.symbolic.sizes import Scope, Size
+from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.symbolic.sizes import Real, Scope, Size
 
-__all__ = ["Evaluation", "Shared", "instance", "kernel_at", "read", "shared"]
+__all__ = ["Shared", "c_kernel_at", "fillers", "instance", "kernel_at", "read", "shared", "with_hints"]
 
 _MOST: Final = 4096
 
 _PRODUCT: Final = r"-?(?:s\d{1,3}|\d{1,18})(?: \* -?(?:s\d{1,3}|\d{1,18}))*"
 _SUM: Final = rf"{_PRODUCT}(?: \+ {_PRODUCT})*"
 
+Filler = Callable[[Any], Any]
 Evaluation = Callable[[Sequence[int]], tuple[int, ...]]
 
 Layout = tuple[int | None, ...] | None
 """How a tensor lies in memory: None row-major; else its strides, None for one that is neither 0 nor 1."""
+
+
+Layouts = Sequence[Sequence[int] | None]
+"""The strides of inputs."""
 
 
 @functools.lru_cache(maxsize=_MOST)
@@ -129,7 +137,7 @@ def kernel_at(
     text: str,
     dynamic: str,
     sizes: tuple[int, ...],
-    layouts: Sequence[Sequence[int] | None] = (),
+    layouts: Layouts = (),
     *,
     strict: bool,
     held: bool = False,
@@ -141,10 +149,8 @@ def kernel_at(
     """
     if not dynamic:
         return None
-    classes = tuple([None if layout is None else layout_of(layout) for layout in layouts])
-    sized, kernel, loops_at, sizes_at = _lower(text, dynamic, classes if any(classes) else (), strict, held, over)
-    steps = [step for layout in layouts if layout is not None for step in layout if step not in (0, 1)]
-    symbols = sized.symbols(sizes, steps)
+    sized, kernel, loops_at, sizes_at = _lower(text, dynamic, _classes_of(layouts), strict, held, over)
+    symbols = sized.symbols(sizes, _open_strides(layouts))
     if symbols is None:
         return None
     numbers = iter(loops_at(symbols))
@@ -167,6 +173,83 @@ def _lower(
     return sized, kernel, loops, functools.cache(lambda: evaluation(hints, kernel.sizes))
 
 
-def layout_of(strides: Sequence[int]) -> Layout:
-    """The layout of a tensor that is not row-major."""
-    return tuple(step if step in (0, 1) else None for step in strides)
+def _classes_of(layouts: Layouts) -> tuple[Layout, ...]:
+    """How inputs lie in memory, whatever the strides that are neither 0 nor 1; nothing if all are row-major."""
+    classes = tuple([None if layout is None else _class_of(layout) for layout in layouts])
+    return classes if any(classes) else ()
+
+
+def _class_of(layout: Sequence[int]) -> Layout:
+    return tuple(step if step in (0, 1) else None for step in layout)
+
+
+def _open_strides(layouts: Layouts) -> list[int]:
+    """The strides that are symbols."""
+    return [step for layout in layouts if layout is not None for step in layout if step not in (0, 1)]
+
+
+# -- in C ----------------------------------------------------------------------------------------------
+def c_kernel_at(
+    text: str, dynamic: str, sizes: tuple[int, ...], layouts: Layouts = (), *, strict: bool
+) -> CKernel | None:
+    """As `kernel_at`, in C; None too where C does not know the body."""
+    lowered = _lower_to_c(text, dynamic, _classes_of(layouts), strict) if dynamic else None
+    if lowered is None:
+        return None
+    sized, kernel, work_at, sizes_at = lowered
+    symbols = sized.symbols(sizes, _open_strides(layouts))
+    if symbols is None:
+        return None
+    (work,) = work_at(symbols)
+    return replace(kernel, outputs=sized.specs(symbols), work=work, sizes_here=lambda: sizes_at()(symbols))
+
+
+@functools.lru_cache(maxsize=_MOST)
+def _lower_to_c(
+    text: str, dynamic: str, layouts: tuple[Layout, ...], strict: bool
+) -> tuple[Shared, CKernel, Evaluation, Callable[[], Evaluation]] | None:
+    """The kernel, and functions from its symbols to its work and its arguments; None where C does not know one."""
+    sized = shared(text, dynamic, layouts)
+    try:
+        kernel = lower_to_c(sized.graph, strict=strict, layouts=sized.strides or None)
+    except Unfusible:
+        return None
+    hints = sized.scope.hints
+    return sized, kernel, evaluation(hints, [kernel.work]), functools.cache(lambda: evaluation(hints, kernel.sizes))
+
+
+# -- back to numbers -----------------------------------------------------------------------------------
+def fillers(value_of: Callable[[Size], int]) -> tuple[Filler, Filler, Callable[[Input], Input]]:
+    """Functions that put numbers in the place of symbols: in attributes, in specs, and in literals."""
+
+    def number(value: Any) -> Any:
+        if value.__class__ is Size:
+            return value_of(value)
+        return tuple([number(part) for part in value]) if value.__class__ is tuple else value
+
+    def spec_of(spec: Any) -> Any:
+        return spec.with_shape(number(spec.shape)) if spec.__class__ is TensorSpec else spec
+
+    def read(i: Input) -> Input:
+        if not isinstance(i, Literal) or not isinstance(i.value, Size | Real):
+            return i
+        return Literal(number(i.value) if isinstance(i.value, Size) else i.value.of(number(i.value.size)))
+
+    return number, spec_of, read
+
+
+def with_hints(graph: Graph) -> Graph:
+    """A symbolic graph at the sizes that its symbols have here."""
+    number, spec_of, read = fillers(lambda size: size.hint)
+    nodes = [
+        Node(
+            node.call.op.bind(
+                [spec_of(spec) for spec in node.call.specs], {k: number(v) for k, v in node.call.attrs.items()}
+            ),
+            [read(i) for i in node.inputs],
+            node.outputs,
+            node.origin,
+        )
+        for node in graph.nodes
+    ]
+    return Graph([(i, spec_of(spec)) for i, spec in graph.inputs], nodes, graph.outputs)

@@ -17,11 +17,11 @@ from burn_torch.core.errors import BurnTorchError
 from burn_torch.core.source import Source
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion.body.reasons import Unsymbolic
-from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.graph.ir import Graph, Literal, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.ops.op import Call, Op
 from burn_torch.ops.value import Primitive
-from burn_torch.symbolic.sizes import Guard, Real, Scope, Size, size_hint, sizes_in
+from burn_torch.symbolic.sizes import Guard, Real, Scope, Size, sizes_in
 from burn_torch.symbolic.solving import solved
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "sizes_of",
     "symbolised",
     "tests_of",
-    "with_hints",
 ]
 
 _SIZES: Final = frozenset({"shape", "size", "sizes", "ranges", "output_size", "padding", "times"})
@@ -377,36 +376,3 @@ def _with_sizes(value: object, sizes: dict[int, object], counter: list[int]) -> 
     position = counter[0]
     counter[0] += 1
     return sizes.get(position, value)
-
-
-# -- back to numbers -----------------------------------------------------------------------------------
-def with_hints(graph: Graph) -> Graph:
-    """A symbolic graph at the sizes that its symbols have here."""
-
-    def number(value: object) -> Primitive:
-        return tuple([number(part) for part in value]) if isinstance(value, tuple) else _hint_of(value)
-
-    def spec_of(spec: object) -> Any:
-        return spec.with_shape(number(spec.shape)) if isinstance(spec, TensorSpec) else spec
-
-    def read(i: Input) -> Input:
-        if not isinstance(i, Literal) or not isinstance(i.value, Size | Real):
-            return i
-        return Literal(i.value.hint if isinstance(i.value, Size) else i.value.of(i.value.size.hint))
-
-    nodes = [
-        Node(
-            node.call.op.bind(
-                [spec_of(spec) for spec in node.call.specs], {k: number(v) for k, v in node.call.attrs.items()}
-            ),
-            [read(i) for i in node.inputs],
-            node.outputs,
-            node.origin,
-        )
-        for node in graph.nodes
-    ]
-    return Graph([(i, spec_of(spec)) for i, spec in graph.inputs], nodes, graph.outputs)
-
-
-def _hint_of(value: object) -> object:
-    return size_hint(value) if isinstance(value, Size) else value

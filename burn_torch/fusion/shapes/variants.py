@@ -21,8 +21,8 @@ from burn_torch.fusion.planning.plan import Plan
 from burn_torch.fusion.planning.planner import plan_of
 from burn_torch.fusion.rewrites.choices import LIBRARIES, Choices
 from burn_torch.fusion.rows.row import body_of, kernel
-from burn_torch.fusion.rows.sharing import kernel_at
-from burn_torch.fusion.rows.symbolic import Sites, Symbolic, evaluation, form_of, sizes_of, symbolised, with_hints
+from burn_torch.fusion.rows.sharing import fillers, kernel_at, with_hints
+from burn_torch.fusion.rows.symbolic import Sites, Symbolic, evaluation, form_of, sizes_of, symbolised
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.verifier import verify
 from burn_torch.graph.verifying import is_proving
@@ -77,20 +77,7 @@ class SymbolicPlan:
             return None
         self.uses += 1
         values = self._values(symbols)
-
-        def number(value: object) -> Primitive:
-            if value.__class__ is Size:
-                return values[self._at[value.key]]
-            return tuple([number(part) for part in value]) if value.__class__ is tuple else value
-
-        def read(i: Input) -> Input:
-            if not isinstance(i, Literal) or not isinstance(i.value, Size | Real):
-                return i
-            return Literal(number(i.value) if isinstance(i.value, Size) else i.value.of(number(i.value.size)))
-
-        def spec_of(spec: object) -> Any:
-            return spec.with_shape(number(spec.shape)) if spec.__class__ is TensorSpec else spec
-
+        number, spec_of, read = fillers(lambda size: values[self._at[size.key]])
         nodes = []
         for node in self._nodes:
             call = node.call

@@ -17,14 +17,14 @@ from burn_torch.fusion.c.lowering import lowered_for_cpu
 from burn_torch.fusion.planning.faults import known_failure
 from burn_torch.fusion.planning.plan import Boundary, Group, Plan
 from burn_torch.fusion.rewrites.choices import LIBRARIES, Choices
-from burn_torch.fusion.rows.product_row import convolution, convolution_tiles_in, product, tiles_in
+from burn_torch.fusion.rows.product_row import convolution, product
 from burn_torch.fusion.rows.row import kernel, text_of
-from burn_torch.fusion.rows.symbolic import with_hints
+from burn_torch.fusion.rows.sharing import with_hints
 from burn_torch.fusion.telling.page import section, write_page
 from burn_torch.fusion.triton.configs import Tiles, chosen_tiles
-from burn_torch.fusion.triton.convolutions import lower_convolution
+from burn_torch.fusion.triton.convolutions import ConvolutionTiles, lower_convolution
 from burn_torch.fusion.triton.lowering import lower
-from burn_torch.fusion.triton.products import lower_product
+from burn_torch.fusion.triton.products import ProductTiles, lower_product
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes import PassReport
 from burn_torch.graph.view import GraphView
@@ -204,11 +204,12 @@ def _report_generated(group: Group, node: Node, choices: Choices) -> KernelRepor
     strict = node.call.attrs["strict"]
     if node.call.op is not kernel:
         around: Lowered
+        tiles = node.call.attrs["tiles"]
         if node.call.op is product:
-            around, by = lower_product(group.body, strict=strict), tiles_in(node.call.attrs)
+            around, by = lower_product(group.body, strict=strict), ProductTiles(*tiles)
             shown = Tiles(by.x, by.r, by.warps)
         else:
-            around, each = lower_convolution(group.body, strict=strict), convolution_tiles_in(node.call.attrs)
+            around, each = lower_convolution(group.body, strict=strict), ConvolutionTiles(*tiles)
             shown = Tiles(each.outs, each.pixels, each.warps)
         return KernelReport(around.name, group.rows, origins, *moved, shown, commented(around.source, origins))
     failure = known_failure(node.call.attrs["body"])

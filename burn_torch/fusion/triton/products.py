@@ -196,7 +196,7 @@ class PartNeeds(TileNeeds):
         sizes = {output.numel for output in self.results} - {spec.numel}
         if sizes:
             raise Unfusible(Reason.SHAPE, f"results of {' and '.join(map(str, sorted(sizes)))} elements")
-        for number, i in enumerate(i for i in self.body.outputs if i is not None):
+        for number, i in enumerate(self.made):
             index = split_index(flat, tensor(self.specs[i]).shape)
             self.level(i, index)
             value = self.value(i, index)

@@ -13,7 +13,7 @@ from burn_torch.backend.libtorch.generated.quick_launch import launched_with
 from burn_torch.backend.libtorch.generated.triton_kernels import generates, has_failed, in_device_form
 from burn_torch.fusion.body.kernel_proof import reached
 from burn_torch.fusion.body.lines import known_lines
-from burn_torch.fusion.rows.product_row import convolution_tiles_in, product, tiles_in
+from burn_torch.fusion.rows.product_row import product
 from burn_torch.fusion.rows.row import body_of, text_of
 from burn_torch.fusion.triton.convolution_proof import prove_convolution
 from burn_torch.fusion.triton.convolutions import (
@@ -49,10 +49,8 @@ def anchor_form(call: Call, known: Sequence[object]) -> DeviceForm | None:
 
 
 def _run_of(call: Call, *, held: bool) -> _Run:
-    body, strict = body_of(call.attrs["body"]), call.attrs["strict"]
-    if call.op is product:
-        return _Run(body, tiles_in(call.attrs), strict=strict, held=held)
-    return _Run(body, convolution_tiles_in(call.attrs), strict=strict, held=held)
+    tiles = (ProductTiles if call.op is product else ConvolutionTiles)(*call.attrs["tiles"])
+    return _Run(body_of(call.attrs["body"]), tiles, strict=call.attrs["strict"], held=held)
 
 
 @final

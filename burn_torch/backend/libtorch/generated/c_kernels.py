@@ -28,8 +28,8 @@ from burn_torch.fusion.body.lines import known_lines
 from burn_torch.fusion.body.loops import packed_strides
 from burn_torch.fusion.c.lowering import CKernel, lower_to_c, lowered_for_cpu
 from burn_torch.fusion.planning.faults import remember_failure
-from burn_torch.fusion.rows.c_sharing import c_kernel_at
 from burn_torch.fusion.rows.row import body_of
+from burn_torch.fusion.rows.sharing import c_kernel_at
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.verifying import is_proving, is_verifying
 from burn_torch.ops.torch_types import TO_TORCH
