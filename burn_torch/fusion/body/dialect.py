@@ -30,7 +30,7 @@ from burn_torch.ops.laws import Draws
 from burn_torch.ops.value import Primitive
 from burn_torch.symbolic.sizes import Size, sizes_in
 
-__all__ = ["Dialect", "Expression", "title_of"]
+__all__ = ["Dialect", "Expression", "indent", "title_of"]
 
 _OPERATORS: Final[Mapping[type[ast.AST], str]] = {
     ast.Add: "+",
@@ -58,6 +58,11 @@ def title_of(body: Graph) -> str:
     rows = ", ".join(node.call.op.name for node in body.nodes[:12])
     more = f" and {len(body.nodes) - 12} more" if len(body.nodes) > 12 else ""
     return f"{rows}{more}, in one kernel."
+
+
+def indent(lines: Iterable[str]) -> list[str]:
+    """Lines of a block."""
+    return [f"    {line}" for line in lines]
 
 
 class Dialect(ABC):

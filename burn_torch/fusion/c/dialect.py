@@ -11,7 +11,7 @@ from typing import ClassVar, Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.fusion.body import steps
-from burn_torch.fusion.body.dialect import Dialect, Expression, title_of
+from burn_torch.fusion.body.dialect import Dialect, Expression, indent, title_of
 from burn_torch.fusion.body.index import Index
 from burn_torch.fusion.body.loops import Argument, tensor
 from burn_torch.fusion.body.steps import Place, Value, Words
@@ -277,7 +277,7 @@ class C(Dialect):
             "int threads",
         ]
         lines = [f"/* {title_of(needs.body)} */", "#include <stdint.h>", "", helpers_for(self.helpers)]
-        return "\n".join([*lines, f"void KERNEL({', '.join(arguments)}) {{", *_indent(nest), "}", ""])
+        return "\n".join([*lines, f"void KERNEL({', '.join(arguments)}) {{", *indent(nest), "}", ""])
 
     def with_symbols(self, head: str, names: Sequence[str], body: str) -> str:
         """The source with arguments for symbols."""
@@ -289,10 +289,10 @@ class C(Dialect):
         share_row = not needs.reduces and size_hint(rows) < _FEW_ROWS
         begin, end = ("0", str(rows)) if not self.sums else (f"part_of_rows * {rows}", f"(part_of_rows + 1) * {rows}")
         lines = [] if share_row or self.sums else [_PARALLEL]
-        lines += [f"for (int64_t x = {begin}; x < {end}; ++x) {{", *_indent(self.declared)]
+        lines += [f"for (int64_t x = {begin}; x < {end}; ++x) {{", *indent(self.declared)]
         for step in (*self.each, *self.ends):
             assert not isinstance(step, _Lanes)
-            lines += _indent([step] if isinstance(step, str) else self._row_pass(step, share_row))
+            lines += indent([step] if isinstance(step, str) else self._row_pass(step, share_row))
         lines.append("}")
         return self._in_parts(lines) if self.sums else lines
 
@@ -306,7 +306,7 @@ class C(Dialect):
         for name, kind in self.sums.values():
             nest.append(f"    {kind} {name}[{length}];")
             nest.append(f"    for (int64_t r = 0; r < {length}; ++r) {name}[r] = 0;")
-        nest += _indent(lines)
+        nest += indent(lines)
         for number, (name, _) in self.sums.items():
             dtype = self.needs.results[number].dtype
             value = self._as_stored(f"(float){name}[r]" if dtype is DType.BF16 else f"{name}[r]", dtype)
@@ -327,11 +327,11 @@ class C(Dialect):
             *step.words,
             f"#pragma omp simd{clauses}",
             "for (int64_t ri = part; ri < end; ++ri) {",
-            *_indent([*step.reads, *step.stores]),
+            *indent([*step.reads, *step.stores]),
             "}",
             *(line for total in totals for line in total.joined()),
         ]
-        return [*lines, f"for (int64_t part = 0; part < {needs.inner}; part += {CHUNK}) {{", *_indent(inside), "}"]
+        return [*lines, f"for (int64_t part = 0; part < {needs.inner}; part += {CHUNK}) {{", *indent(inside), "}"]
 
     def _column_nest(self) -> list[str]:
         needs = self.needs
@@ -349,20 +349,16 @@ class C(Dialect):
                 inside += [total.declared() for total in step.totals]
                 if step.totals:
                     inside += [*each, *(f"    {total.cleared()}" for total in step.totals), "}"]
-                lanes = [*each, *_indent([*step.reads, *step.stores]), "}"]
-                inside += [f"for (int64_t r = 0; r < {needs.domain.length}; ++r) {{", *_indent(lanes), "}"]
+                lanes = [*each, *indent([*step.reads, *step.stores]), "}"]
+                inside += [f"for (int64_t r = 0; r < {needs.domain.length}; ++r) {{", *indent(lanes), "}"]
         return [
             _PARALLEL.replace("schedule", "collapse(2) schedule"),
             f"for (int64_t xo = 0; xo < {stretches_in(needs.domain.rows, needs.inner)}; ++xo)",
             f"for (int64_t part = 0; part < {needs.inner}; part += {COLUMNS}) {{",
-            *_indent(inside),
+            *indent(inside),
             "}",
         ]
 
 
 def _c(index: Index) -> str:
     return index.written().replace("//", "/")
-
-
-def _indent(lines: Iterable[str]) -> list[str]:
-    return [f"    {line}" for line in lines]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
@@ -46,9 +46,18 @@ class _TooLong(Exception):
     pass
 
 
+class _Place(NamedTuple):
+    """A place of the kernel: whole numbers there, the loops around it with their steps, and which steps come there."""
+
+    known: dict[str, Any]
+    loops: Loops
+    steps: tuple[Any, ...]
+    mask: Any
+
+
 @final
 class _Walk:
-    """The state at a place of the kernel: the steps of the loops around it, and whole numbers made of them."""
+    """Goes over a kernel and collects its accesses."""
 
     def __init__(self, kernels: Kernels, source: str) -> None:
         self.found: Final = kernels
@@ -60,28 +69,27 @@ class _Walk:
     def over(self, body: Sequence[Statement], symbols: Mapping[str, int]) -> _Walk:
         """Itself, after it went over a kernel.  Raises: _TooLong where that is more than `MOST_STEPS`."""
         known = {name: np.full(1, value, np.int64) for name, value in symbols.items()}
-        self.statements(body, known, Loops(places=(0,)), (), np.ones(1, bool))
+        self.statements(body, _Place(known, Loops(places=(0,)), (), np.ones(1, bool)))
         return self
 
-    def statements(
-        self, body: Sequence[Statement], known: dict[str, Any], loops: Loops, steps: object, mask: Primitive
-    ) -> None:
-        known = dict(known)
+    def statements(self, body: Sequence[Statement], at: _Place) -> None:
+        known, loops = dict(at.known), at.loops
         for place, statement in enumerate(body):
-            here = Loops(loops.names, loops.kinds, (*loops.places[:-1], place))
+            here = at._replace(known=known, loops=Loops(loops.names, loops.kinds, (*loops.places[:-1], place)))
             if isinstance(statement, Loop):
-                self.loop(statement, known, here, steps, mask)
+                self.loop(statement, here)
             elif isinstance(statement, Declare):
                 if statement.size is not None:
                     self.arrays[statement.name] = int(self.value(statement.size, known).max())
                 if statement.value is not None:
-                    self.read(statement.value, known, here, steps, mask)
+                    self.read(statement.value, here)
                     if statement.type == "int64_t" and self.is_whole(statement.value, known):
-                        known[statement.name] = np.broadcast_to(self.value(statement.value, known), mask.shape)
+                        known[statement.name] = np.broadcast_to(self.value(statement.value, known), at.mask.shape)
             else:
-                self.assign(statement, known, here, steps, mask)
+                self.assign(statement, here)
 
-    def loop(self, loop: Loop, known: dict[str, Any], loops: Loops, steps: Any, mask: Primitive) -> None:
+    def loop(self, loop: Loop, at: _Place) -> None:
+        known, loops, mask = at.known, at.loops, at.mask
         begin, end, step = (
             np.broadcast_to(self.value(x, known), mask.shape) for x in (loop.begin, loop.end, loop.step)
         )
@@ -95,54 +103,44 @@ class _Walk:
         inner = {name: value[rows] if value.shape == mask.shape else value for name, value in known.items()}
         inner[loop.variable] = begin[rows] + nth * step[rows]
         self.count += 1
-        names, kinds = (*loops.names, self.count), (*loops.kinds, loop.kind)
-        around = (*(s[rows] for s in steps), nth)
-        self.statements(loop.body, inner, Loops(names, kinds, (*loops.places, 0)), around, mask[rows])
+        inside = Loops((*loops.names, self.count), (*loops.kinds, loop.kind), (*loops.places, 0))
+        self.statements(loop.body, _Place(inner, inside, (*(s[rows] for s in at.steps), nth), mask[rows]))
 
     # -- accesses --------------------------------------------------------------------------------------
-    def assign(self, statement: Assign, known: dict[str, object], loops: Loops, steps: object, mask: object) -> None:
-        self.read(statement.value, known, loops, steps, mask)
+    def assign(self, statement: Assign, at: _Place) -> None:
+        self.read(statement.value, at)
         target = statement.target
         if target is None or target[0] != "at":
             return
         _, buffer, index = target
         if statement.op != "=":
-            self.read(target, known, loops, steps, mask)
+            self.read(target, at)
         if buffer.startswith("p") and buffer[1:].isdigit():
             raise KernelFault(f"{self.found.name} stores in {buffer}, which it reads")
-        self.note(self.found.stores, buffer, index, known, loops, steps, mask)
+        self.note(self.found.stores, buffer, index, at)
 
-    def read(self, x: Expression, known: dict[str, Any], loops: Loops, steps: object, mask: Primitive) -> None:
+    def read(self, x: Expression, at: _Place) -> None:
         """Collects the loads of an expression; one branch of a choice is loaded where its test says so."""
         if x[0] in ("number", "name", "text"):
             return
         if x[0] == "at":
-            self.note(self.found.loads, x[1], x[2], known, loops, steps, mask)
-            self.read(x[2], known, loops, steps, mask)
-        elif x[0] == "?" and self.is_whole(x[1], known):
-            test = np.broadcast_to(self.value(x[1], known) != 0, mask.shape)
-            self.read(x[2], known, loops, steps, mask & test)
-            self.read(x[3], known, loops, steps, mask & ~test)
+            self.note(self.found.loads, x[1], x[2], at)
+            self.read(x[2], at)
+        elif x[0] == "?" and self.is_whole(x[1], at.known):
+            test = np.broadcast_to(self.value(x[1], at.known) != 0, at.mask.shape)
+            self.read(x[2], at._replace(mask=at.mask & test))
+            self.read(x[3], at._replace(mask=at.mask & ~test))
         else:
             for part in x[1:]:
                 if isinstance(part, tuple):
-                    self.read(part, known, loops, steps, mask)
+                    self.read(part, at)
 
-    def note(
-        self,
-        into: list[Access],
-        buffer: str,
-        index: Expression,
-        known: Primitive,
-        loops: Loops,
-        steps: Any,
-        mask: Primitive,
-    ) -> None:
-        if not self.is_whole(index, known):
+    def note(self, into: list[Access], buffer: str, index: Expression, at: _Place) -> None:
+        if not self.is_whole(index, at.known):
             raise KernelFault(f"{self.found.name}: the index of {buffer} is not made of loops: {index}")
-        elements = np.broadcast_to(self.value(index, known), mask.shape)[mask]
+        elements = np.broadcast_to(self.value(index, at.known), at.mask.shape)[at.mask]
         line = next((line for line in self.source.splitlines() if f"{buffer}[" in line), buffer)
-        into.append(Access(buffer, line, loops, tuple(s[mask] for s in steps), elements))
+        into.append(Access(buffer, line, at.loops, tuple(s[at.mask] for s in at.steps), elements))
 
     # -- whole numbers -----------------------------------------------------------------------------------
     def is_whole(self, x: Expression, known: Mapping[str, object]) -> bool:

@@ -110,6 +110,17 @@ class _Parser:
         self.at += 1
         return text
 
+    def take_all(self, *texts: str) -> None:
+        """Takes these, one after the other."""
+        for text in texts:
+            self.take(text)
+
+    def skip(self, text: str) -> bool:
+        """Takes this if it comes next; whether it did."""
+        comes = self.peek() == text
+        self.at += comes
+        return comes
+
     # -- statements --------------------------------------------------------------------------------
     def block(self) -> list[Statement]:
         """Statements up to the bracket that closes them."""
@@ -128,29 +139,22 @@ class _Parser:
         return statements
 
     def loop(self, kinds: list[str]) -> Loop:
-        self.take("for")
-        self.take("(")
-        self.take("int64_t")
+        self.take_all("for", "(", "int64_t")
         variable = self.take()
         self.take("=")
         begin = self.expression()
-        self.take(";")
-        self.take(variable)
-        self.take("<")
+        self.take_all(";", variable, "<")
         end = self.expression()
         self.take(";")
         step: Expression = ("number", 1)
-        if self.peek() == "++":
-            self.take()
+        if self.skip("++"):
             self.take(variable)
         else:
-            self.take(variable)
-            self.take("+=")
+            self.take_all(variable, "+=")
             step = self.expression()
         self.take(")")
         loop = Loop(variable, begin, end, step, kinds[0] if kinds else "")
-        if self.peek() == "{":
-            self.take()
+        if self.skip("{"):
             loop.body.extend(self.block())
         elif self.tokens[self.at][0] == "pragma" or self.peek() == "for":
             rest = _kinds(self.take()) if self.tokens[self.at][0] == "pragma" else kinds[1:]
@@ -164,12 +168,10 @@ class _Parser:
         if self.peek() in _TYPES:
             kind, name = self.take(), self.take()
             size = value = None
-            if self.peek() == "[":
-                self.take()
+            if self.skip("["):
                 size = self.expression()
                 self.take("]")
-            if self.peek() == "=":
-                self.take()
+            if self.skip("="):
                 value = self.expression()
             return Declare(kind, name, size, value)
         target = self.expression()
@@ -180,9 +182,8 @@ class _Parser:
     # -- expressions ------------------------------------------------------------------------------------
     def expression(self) -> Expression:
         test = self.binary(0)
-        if self.peek() != "?":
+        if not self.skip("?"):
             return test
-        self.take()
         yes = self.expression()
         self.take(":")
         return ("?", test, yes, self.expression())
@@ -219,17 +220,14 @@ class _Parser:
             return inner
         if kind != "name":
             raise SyntaxError(f"{text!r} begins no expression")
-        if self.peek() == "(":
-            self.take()
+        if self.skip("("):
             arguments = []
             while self.peek() != ")":
                 arguments.append(self.expression())
-                if self.peek() == ",":
-                    self.take()
+                self.skip(",")
             self.take(")")
             return ("call", text, *arguments)
-        if self.peek() == "[":
-            self.take()
+        if self.skip("["):
             index = self.expression()
             self.take("]")
             return ("at", text, index)

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec
 from burn_torch.fusion.body import steps
-from burn_torch.fusion.body.dialect import Dialect, Expression, title_of
+from burn_torch.fusion.body.dialect import Dialect, Expression, indent, title_of
 from burn_torch.fusion.body.index import Index
 from burn_torch.fusion.body.loops import Argument, tensor
 from burn_torch.fusion.body.needs import Needs
@@ -277,7 +277,7 @@ class Triton(Dialect):
         inner, lines[begin:] = lines[begin:], []
         name = self.define(step.into, step.place, f"tl.zeros((XB,), {TYPES[step.into.dtype]})")
         lines.append(f"if tl.max(({' & '.join(step.region.tests)}).to(tl.int32), 0) > 0:")
-        lines += [*_indent(inner), f"    {name} = {self.names[step.of]}"]
+        lines += [*indent(inner), f"    {name} = {self.names[step.of]}"]
 
     def draw(self, step: steps.Draw) -> str:
         """A random value, made of a word of its element."""
@@ -309,7 +309,7 @@ class Triton(Dialect):
             f"for r0 in tl.range(0, {domain.length}, RB, num_stages=STAGES):",
             f"    r = r0 + {self.lanes('RB')}[None, :]",
             f"    inside = (x < {domain.rows}) & (r < {domain.length})",
-            *_indent(self.lines[Place.LOOP]),
+            *indent(self.lines[Place.LOOP]),
         ]
 
     def _gather(self, kind: str, kept_in: DType, value: Value) -> str:
@@ -402,7 +402,7 @@ class Triton(Dialect):
         at = ".to(tl.int64)" if self.needs.wide else ""
         lines = [f"part = {start}", f"r = {self.lanes('RB')}[None, :]", *self.lines[Place.HEAD]]
         lines.append(f"for x0 in tl.range(0, {per}, XB, num_stages=STAGES):")
-        lines += _indent(
+        lines += indent(
             [
                 "of_part = x0 + tl.arange(0, XB)[:, None]",
                 f"x = tl.where(of_part < {per}, part * {per} + of_part, {columns.rows}){at}",
@@ -429,7 +429,7 @@ class Triton(Dialect):
             *["STAGES: tl.constexpr"] * in_loop,
         ]
         lines = [*header(title_of(needs.body), self.helpers), "", "", decorator(numbers)]
-        return "\n".join([*lines, f"def KERNEL({', '.join(names)}):", *_indent(self.body())]) + "\n"
+        return "\n".join([*lines, f"def KERNEL({', '.join(names)}):", *indent(self.body())]) + "\n"
 
     def with_symbols(self, head: str, names: Sequence[str], body: str) -> str:
         """The source with arguments for symbols, which are as wide as indexes."""
@@ -458,7 +458,3 @@ def neutral(kind: str, kept_in: DType) -> str:
         return 'float("-inf")' if kind == "max" else 'float("inf")'
     edge = (1 << (8 * kept_in.itemsize - 1)) - 1
     return str(-edge - 1 if kind == "max" else edge)
-
-
-def _indent(lines: Iterable[str]) -> list[str]:
-    return [f"    {line}" for line in lines]

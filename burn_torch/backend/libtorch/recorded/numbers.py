@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, final
 
 import numpy as np
 import torch
 
+from burn_torch.backend.libtorch.recorded.device import Arena
 from burn_torch.backend.libtorch.recorded.segments import Segmentation
 from burn_torch.core.dtype import DType
 from burn_torch.graph.ir import Node
@@ -29,29 +30,11 @@ _FORMATS: Final = {
 _ROWS: Final = 64
 
 
-class Marker(Protocol):
-    """A point in the work of a device."""
-
-    def wait(self) -> None:
-        """Returns when the device has passed it."""
-
-
-class Marking(Protocol):
-    """The requests of the ring to a device."""
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the slots."""
-
-    def mark(self) -> Marker:
-        """A point behind all work submitted so far."""
-
-
 @final
 class NumberBlock:
     """The slots of a plan, and how a call fills them."""
 
-    def __init__(self, plan: Segmentation, machine: Marking) -> None:
+    def __init__(self, plan: Segmentation, machine: Arena) -> None:
         self._machine: Final = machine
         self._compute: Final = straight_line(plan.numbers, _no_tensor)
         self._packs: Final = [(pack.pack, [plan.number_ids.index(i) for i in pack.numbers]) for pack in plan.packs]
@@ -74,7 +57,7 @@ class NumberBlock:
             for row in self._rows
         ]
         self._next = 0
-        self._behind: list[Marker | None] = [None, None]
+        self._behind: list[Any] = [None, None]
         for number, (i, dtype) in enumerate(zip(order, self._dtypes, strict=True)):
             kind = TO_TORCH[dtype]
             self.slots[i] = self._device[8 * number : 8 * number + dtype.itemsize].view(kind).reshape(())
