@@ -31,30 +31,17 @@ from typing import Any, Unpack
 
 import torch
 
-from burn_kernels.attention import library, twins
+from burn_kernels.attention import library, references, selection, twins
 from burn_kernels.attention.call import Call, call_of, packed_call_of, room_like
 from burn_kernels.attention.configs import BackwardConfig, Config, candidates, default
 from burn_kernels.attention.kernels import attention_forward
 from burn_kernels.attention.launch_backward import backward, backward_packed
 from burn_kernels.attention.references import (
     Options,
-    check_dense,
-    check_dim,
-    check_packed,
-    in_torch,
     reference,
     reference_backward,
     reference_packed,
     reference_packed_backward,
-    rule_of,
-)
-from burn_kernels.attention.selection import (
-    attention_tunable,
-    draw_problem,
-    extras_of,
-    facts_of,
-    join_candidates,
-    problems_of,
 )
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
@@ -108,22 +95,16 @@ def flops(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-def compute_on_host(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    **options: Unpack[Options],
-) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_on_host(*operands: Any, **options: Unpack[Options]) -> tuple[torch.Tensor, torch.Tensor]:
     """y and lse without our kernels: by torch's flash attention of the CPU where it computes the call."""
-    rule = rule_of("attention", q, **options)
-    if in_torch(q, k, mask, bias, rule):
+    q, k, v, mask, bias = operands
+    rule = references.rule_of("attention", q, **options)
+    if references.in_torch(q, k, mask, bias, rule):
         return library.forward(library.TORCHS, q, k, v, rule.causal, rule.factor)
-    return reference(q, k, v, mask, bias, **options)
+    return reference(*operands, **options)
 
 
-@launcher("attention", "q, k, v; mask, bias", reference=compute_on_host, options=check_dense)
+@launcher("attention", "q, k, v; mask, bias", reference=compute_on_host, options=references.check_dense)
 def forward(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -140,10 +121,12 @@ def forward(
     heads, seq_q, seq_k) -> y as q, lse (batch, heads, seq_q).  `mask` is true where a key is seen, as torch's.
     Dtypes: q, k, v one of float32, float16, bfloat16, on the CPU float64 too; bias any float; lse float32.
     """
-    return _run("attention", call_of(q, k, v, mask, bias, rule_of("attention", q, **options)), config)
+    return _run("attention", call_of(q, k, v, mask, bias, references.rule_of("attention", q, **options)), config)
 
 
-@launcher("attention_packed", "q, k, v; q_starts, k_starts", reference=reference_packed, options=check_packed)
+@launcher(
+    "attention_packed", "q, k, v; q_starts, k_starts", reference=reference_packed, options=references.check_packed
+)
 def forward_packed(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -162,7 +145,7 @@ def forward_packed(
     on the device of q -> y as q, lse (heads, total_q).  No sequence is longer than `longest_q`, `longest_k`; on a GPU,
     which is not waited for, what is longer is not computed.
     """
-    rule = rule_of("attention_packed", q, **options)
+    rule = references.rule_of("attention_packed", q, **options)
     call = packed_call_of(q, k, v, (q_starts, k_starts), (longest_q, longest_k), rule)
     y, lse = _run("attention_packed", call, config)
     return y[0].transpose(0, 1), lse[0]
@@ -170,7 +153,7 @@ def forward_packed(
 
 def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torch.Tensor]:
     q, k, v, rule = call.q, call.k, call.v, call.rule
-    check_dim(op, q)
+    references.check_dim(op, q)
     if call.bias is not None:
         runs_kernel(op, call.bias)  # raises for its element type
     if call.empty:
@@ -196,13 +179,13 @@ def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torc
 
 # -- selection ---------------------------------------------------------------------------------------
 def _candidates(facts: Facts, machine: Machine) -> list[Config]:
-    extras = extras_of(facts.flags.split())
+    extras = selection.extras_of(facts.flags.split())
     ours = candidates(facts.exact[1], facts.dtype.itemsize, machine, extras=extras)
-    return join_candidates(Config, ours, facts, machine)
+    return selection.join_candidates(Config, ours, facts, machine)
 
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
-    operands, options = draw_problem(facts, inputs)
+    operands, options = selection.draw_problem(facts, inputs)
     if "packed" in facts.flags.split():
         return Trial.of(forward_packed, *operands, **options)
     return Trial(
@@ -212,15 +195,15 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     )
 
 
-CHOICE = attention_tunable(
+CHOICE = selection.attention_tunable(
     "attention",
     back=False,
     config=Config,
-    facts=facts_of,
+    facts=selection.facts_of,
     candidates=_candidates,
     trial=_trial,
     kernels=(attention_forward,),
-    problems=problems_of,
+    problems=selection.problems_of,
 )
 
 

@@ -16,23 +16,11 @@ from typing import Any, NamedTuple, Unpack
 
 import torch
 
-from burn_kernels.attention import library, selection
+from burn_kernels.attention import library, references, selection
 from burn_kernels.attention.call import Call, call_of, lines, packed_call_of, room_like
 from burn_kernels.attention.configs import BackwardConfig, backward_candidates, backward_default
 from burn_kernels.attention.kernels_backward import BiasShape, bias_backward, keys_backward, queries_backward
-from burn_kernels.attention.references import (
-    Gradients,
-    Options,
-    check_dense,
-    check_dim,
-    check_packed,
-    in_torch,
-    reference,
-    reference_backward,
-    reference_packed,
-    reference_packed_backward,
-    rule_of,
-)
+from burn_kernels.attention.references import Gradients, Options
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs
@@ -58,23 +46,17 @@ def bias_cut(call: Call, half: bool, machine: Machine, config: BackwardConfig) -
 # -- launchers ---------------------------------------------------------------------------------------
 def compute_on_host(
     dy: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    y: torch.Tensor,
-    lse: torch.Tensor,
-    *,
+    *operands: Any,
     deterministic: bool = True,
     bias_gradient: bool = True,
     **options: Unpack[Options],
 ) -> Gradients:
     """The gradients without our kernels: by torch's flash attention of the CPU where it computes the call."""
-    rule = rule_of("attention backward", q, **options)
-    if in_torch(q, k, mask, bias, rule):
+    q, k, v, mask, bias, y, lse = operands
+    rule = references.rule_of("attention backward", q, **options)
+    if references.in_torch(q, k, mask, bias, rule):
         return *library.backward(library.TORCHS, dy, q, k, v, y, lse, rule.causal, rule.factor), None
-    dq, dk, dv, db = reference_backward(dy, q, k, v, mask, bias, y=y, lse=lse, **options)
+    dq, dk, dv, db = references.reference_backward(dy, *operands, **options)
     return dq, dk, dv, db if bias_gradient else None
 
 
@@ -82,7 +64,7 @@ def compute_on_host(
     "attention backward",
     "dy as q, q (batch, heads, seq_q, d_head), k, v, y as q; mask, bias, lse (batch, heads, seq_q)",
     reference=compute_on_host,
-    options=lambda op, dy, *operands, **options: check_dense(op, *operands[:5], **options),
+    options=lambda op, dy, *operands, **options: references.check_dense(op, *operands[:5], **options),
 )
 def backward(
     dy: torch.Tensor,
@@ -103,7 +85,7 @@ def backward(
 
     torch's kernels sum with float atomics, so they are candidates only if not `deterministic`.
     """
-    call = call_of(q, k, v, mask, bias, rule_of("attention backward", q, **options))
+    call = call_of(q, k, v, mask, bias, references.rule_of("attention backward", q, **options))
     outputs = Outputs(lines(dy), lines(y), lse.contiguous())
     return _run("attention backward", call, outputs, bias if bias_gradient else None, deterministic, config)
 
@@ -111,8 +93,8 @@ def backward(
 @launcher(
     "attention_packed backward",
     "dy as q, q (total_q, heads, d_head), k, v, y as q; q_starts, k_starts, lse (heads, total_q)",
-    reference=reference_packed_backward,
-    options=lambda op, dy, *operands, **options: check_packed(op, *operands[:5], **options),
+    reference=references.reference_packed_backward,
+    options=lambda op, dy, *operands, **options: references.check_packed(op, *operands[:5], **options),
 )
 def backward_packed(
     dy: torch.Tensor,
@@ -131,7 +113,7 @@ def backward_packed(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of q, k and v of `forward_packed`."""
     op = "attention_packed backward"
-    rule = rule_of(op, q, **options)
+    rule = references.rule_of(op, q, **options)
     call = packed_call_of(q, k, v, (q_starts, k_starts), (longest_q, longest_k), rule)
     outputs = Outputs(lines(dy).transpose(0, 1)[None], lines(y).transpose(0, 1)[None], lse.contiguous())
     dq, dk, dv, _ = _run(op, call, outputs, None, True, config)
@@ -155,7 +137,7 @@ def _run(
     config: BackwardConfig | None,
 ) -> Gradients:
     q, k, v, rule = call.q, call.k, call.v, call.rule
-    check_dim(op, q)
+    references.check_dim(op, q)
     if call.bias is not None:
         runs_kernel(op, call.bias)  # raises for its element type
     db = None if bias is None else torch.empty(bias.shape, dtype=bias.dtype, device=bias.device)
@@ -240,12 +222,12 @@ def _candidates(facts: Facts, machine: Machine) -> list[BackwardConfig]:
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
     operands, options = selection.draw_problem(facts, inputs)
     flags = facts.flags.split()
-    run: Any = reference
+    run: Any = references.reference
     back: Any = backward
-    plain: Any = reference_backward
+    plain: Any = references.reference_backward
     more: dict[str, Any] = {"deterministic": "any_order" not in flags, "bias_gradient": "dbias" in flags}
     if "packed" in flags:
-        run, back, plain, more = reference_packed, backward_packed, reference_packed_backward, {}
+        run, back, plain, more = references.reference_packed, backward_packed, references.reference_packed_backward, {}
     if "packed" in flags and inputs.device.type == "meta":  # the ends of sequences cannot be read there
         q = operands[0]
         y, lse = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=q.device)

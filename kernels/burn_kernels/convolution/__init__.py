@@ -36,7 +36,7 @@ from burn_kernels import dropout
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs
-from burn_kernels.convolution import choice, depthwise, kernels, launches, problems
+from burn_kernels.convolution import choice, depthwise, kernels, launches, problems, references
 from burn_kernels.convolution.choice import convolution_tunable, facts_of, geometry_of, key_of, words_of
 from burn_kernels.convolution.configs import LIBRARY, LIBRARY_WEIGHTS, Config, WeightConfig
 from burn_kernels.convolution.launch_backward import backward
@@ -46,12 +46,9 @@ from burn_kernels.convolution.references import (
     Geometry,
     Gradients,
     Options,
-    follow,
     geometry,
     is_direct,
     is_plane,
-    pooled_shape,
-    read_options,
     reference,
     reference_backward,
 )
@@ -86,8 +83,8 @@ def bytes_moved(
     x: torch.Tensor, w: torch.Tensor, *_: object, backward: bool = False, **options: Unpack[Options]
 ) -> int:
     """x read and y written; backward dz read twice, x read, dx written.  Weights are small beside them."""
-    sizes, rest = read_options("convolution", x, w, None, **options)
-    moved = x.numel() + math.prod(pooled_shape(sizes, rest))
+    sizes, rest = references.read_options("convolution", x, w, None, **options)
+    moved = x.numel() + math.prod(references.pooled_shape(sizes, rest))
     if backward:
         moved = 2 * (x.numel() + sizes.pixels * sizes.outs)
     return moved * x.element_size()
@@ -95,7 +92,7 @@ def bytes_moved(
 
 def flops(x: torch.Tensor, w: torch.Tensor, *_: object, backward: bool = False, **options: Unpack[Options]) -> int:
     """A product and a sum for each weight and pixel; backward twice as many."""
-    return (2 if backward else 1) * read_options("convolution", x, w, None, **options)[0].flops
+    return (2 if backward else 1) * references.read_options("convolution", x, w, None, **options)[0].flops
 
 
 # -- configs -----------------------------------------------------------------------------------------
@@ -130,8 +127,8 @@ def forward(
     b (groups * targets,) or None -> y (batch, groups * targets, rows, cols), in order.
     Dtypes: float32, float16, bfloat16, all the same; on the CPU float64 too.
     """
-    sizes, rest = read_options("convolution", x, w, b, **options)
-    shape = pooled_shape(sizes, rest)
+    sizes, rest = references.read_options("convolution", x, w, b, **options)
+    shape = references.pooled_shape(sizes, rest)
     if not math.prod(shape):
         return _empty(x, shape, rest)
     w, b = w.contiguous(), None if b is None else b.contiguous()
@@ -161,10 +158,10 @@ def _by_torch(
     """torch's convolution, and what follows it by its own kernels."""
     z = functional.conv2d(x, w, b, **geometry.options).contiguous()
     if not rest.prob:
-        return follow(z, rest, None)
+        return references.follow(z, rest, None)
     if rest.window == 1:
-        return follow(dropout.forward(z, rest.prob, rest.key, rest.stream), rest._replace(prob=0.0), None)
-    return follow(z, rest, dropout.forward(torch.ones_like(z), rest.prob, rest.key, rest.stream))
+        return references.follow(dropout.forward(z, rest.prob, rest.key, rest.stream), rest._replace(prob=0.0), None)
+    return references.follow(z, rest, dropout.forward(torch.ones_like(z), rest.prob, rest.key, rest.stream))
 
 
 # -- selection ---------------------------------------------------------------------------------------
@@ -219,8 +216,8 @@ def _known_gradient(run: Any, dy: torch.Tensor, inputs: Any, outputs: Any, *, ne
 def _fake(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, *options: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Results that hold nothing.  With a pool the second says to which elements of each window gradients pass."""
     named: Any = dict(zip(Options.__annotations__, options[:-1], strict=False))  # all but the seed, in their order
-    sizes, rest = read_options("convolution", x, w, b, **named)
-    shape = pooled_shape(sizes, rest)
+    sizes, rest = references.read_options("convolution", x, w, b, **named)
+    shape = references.pooled_shape(sizes, rest)
     passed = nothing(x, torch.int16) if rest.window == 1 else x.new_empty(shape, dtype=torch.int16)
     return x.new_empty(shape), passed
 

@@ -12,15 +12,7 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs
-from burn_kernels.convolution.choice import (
-    convolution_tunable,
-    facts_of,
-    geometry_of,
-    key_of,
-    trial_of,
-    words_of,
-    work_of_library,
-)
+from burn_kernels.convolution import choice, references
 from burn_kernels.convolution.kernels import join_weights
 from burn_kernels.convolution.launches import join
 from burn_kernels.convolution.planes import (
@@ -31,14 +23,7 @@ from burn_kernels.convolution.planes import (
     plane_shares,
     turn_planes,
 )
-from burn_kernels.convolution.references import (
-    Geometry,
-    Gradients,
-    is_plane,
-    library_backward,
-    reference,
-    reference_backward,
-)
+from burn_kernels.convolution.references import Geometry, Gradients
 from burn_kernels.launch import Machine, ceil_div, launch, machine_of
 
 __all__ = ["LIBRARY", "Config", "backward", "candidates", "default", "forward"]
@@ -77,7 +62,9 @@ def forward(
         launch(convolve_planes, grid, x, x, w, b, y, *sizes, warps=config.warps, **_constants(geometry, config))
         return y
 
-    return FORWARD.run(x, config, key_of(geometry, x, words_of(x.dtype, geometry, "b" if b is not None else "")), run)
+    return FORWARD.run(
+        x, config, choice.key_of(geometry, x, choice.words_of(x.dtype, geometry, "b" if b is not None else "")), run
+    )
 
 
 def backward(
@@ -94,7 +81,7 @@ def backward(
 
     def run(config: Config) -> Gradients:
         if config == LIBRARY:
-            dx, dw, db = library_backward(dz, x, w, geometry, needs)
+            dx, dw, db = references.library_backward(dz, x, w, geometry, needs)
             return None if dx is None else dx.contiguous(), None if dw is None else dw.contiguous(), db
         strips, vecs = ceil_div(geometry.height, config.rows), ceil_div(geometry.width, config.cols)
         parts, each = plane_shares(geometry, config, machine_of(x))
@@ -109,7 +96,7 @@ def backward(
         return dx, dw if needs[1] else None, db
 
     words = ["x"] * needs[0] + ["w"] * weighs + ["b"] * needs[2]
-    return BACKWARD.run(x, config, key_of(geometry, dz, words_of(x.dtype, geometry, *words)), run)
+    return BACKWARD.run(x, config, choice.key_of(geometry, dz, choice.words_of(x.dtype, geometry, *words)), run)
 
 
 def _constants(geometry: Geometry, config: Config) -> dict[str, Any]:
@@ -128,76 +115,67 @@ def _constants(geometry: Geometry, config: Config) -> dict[str, Any]:
 
 # -- selection ---------------------------------------------------------------------------------------
 def _supports(config: Config, facts: Facts) -> bool:
-    geometry = geometry_of(facts)
+    geometry = choice.geometry_of(facts)
     if config == LIBRARY:
         return True
-    return is_plane(geometry) and config.cols in (1, 2, 4, 8) and config.rows > 0
+    return references.is_plane(geometry) and config.cols in (1, 2, 4, 8) and config.rows > 0
 
 
 def _work(config: Config, facts: Facts, machine: Machine) -> Work:
     if config == LIBRARY:
-        return work_of_library(facts, machine, factor=8)
-    geometry, size = geometry_of(facts), facts.dtype.itemsize
-    lanes = (
-        geometry.batch
-        * geometry.channels
-        * ceil_div(geometry.height, config.rows)
-        * ceil_div(geometry.width, config.cols)
-    )
-    useful = (
-        geometry.pixels
-        * geometry.outs
-        / geometry.batch
-        / (lanes / geometry.batch * config.rows * config.cols)
-        / geometry.outs
-    )
+        return choice.work_of_library(facts, machine, factor=8)
+    geometry, size = choice.geometry_of(facts), facts.dtype.itemsize
+    strips = ceil_div(geometry.height, config.rows) * ceil_div(geometry.width, config.cols)
+    lanes = geometry.batch * geometry.channels * strips
+    each = lanes / geometry.batch * config.rows * config.cols
+    useful = geometry.pixels * geometry.outs / geometry.batch / each / geometry.outs * geometry.outs
     programs = ceil_div(lanes, 32 * config.warps)
     held = 32 * config.warps * config.cols
     live = config.rows + 2.0 * geometry.kernel_h
-    return Work(
-        programs, config.warps, held, size, geometry.elements * size, geometry.flops, useful * geometry.outs, live
-    )
+    return Work(programs, config.warps, held, size, geometry.elements * size, geometry.flops, useful, live)
 
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
-    geometry = geometry_of(facts)
+    geometry = choice.geometry_of(facts)
 
     def run(x: torch.Tensor, w: torch.Tensor, *rest: Any) -> list[torch.Tensor]:
         *bias, config = rest
         return [forward(x, w, bias[0] if bias else None, geometry, config)]
 
     def plain(*operands: torch.Tensor) -> tuple[object, ...]:
-        return reference(*operands, **geometry.options)
+        return references.reference(*operands, **geometry.options)
 
-    return trial_of("x w b" if "b" in facts.flags.split() else "x w", facts, inputs, run, plain)
+    return choice.trial_of("x w b" if "b" in facts.flags.split() else "x w", facts, inputs, run, plain)
 
 
 def _backward_trial(facts: Facts, inputs: Inputs) -> Trial:
-    geometry, words = geometry_of(facts), facts.flags.split()
+    geometry, words = choice.geometry_of(facts), facts.flags.split()
     needs = ("x" in words, "w" in words, "b" in words)
 
     def run(dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor, config: Config) -> Gradients:
         return backward(dz, x, w, geometry, needs, config)
 
     def plain(dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Gradients:
-        return reference_backward(dz, x, w, w[:, 0, 0, 0] if needs[2] else None, needs=needs, **geometry.options)
+        return references.reference_backward(
+            dz, x, w, w[:, 0, 0, 0] if needs[2] else None, needs=needs, **geometry.options
+        )
 
-    return trial_of("dz x w", facts, inputs, run, plain)
+    return choice.trial_of("dz x w", facts, inputs, run, plain)
 
 
 def _problems(flags: str, rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
     """3 x 3 kernels over `rows` images of `cols` channels, 56 x 56 and 14 x 14."""
     cols = min(cols, 96)
     return [
-        facts_of(dtype, Geometry(rows, cols, side, side, cols, 3, 3, 1, 1, 1, 1, 1, 1, cols), 0, True, flags)
+        choice.facts_of(dtype, Geometry(rows, cols, side, side, cols, 3, 3, 1, 1, 1, 1, 1, 1, cols), 0, True, flags)
         for side in (56, 14)
     ]
 
 
-FORWARD = convolution_tunable(
+FORWARD = choice.convolution_tunable(
     "depthwise convolution",
     config=Config,
-    candidates=lambda facts, machine: candidates(geometry_of(facts), facts.dtype, machine),
+    candidates=lambda facts, machine: candidates(choice.geometry_of(facts), facts.dtype, machine),
     supports=_supports,
     work=_work,
     trial=_trial,
@@ -205,10 +183,10 @@ FORWARD = convolution_tunable(
     problems=functools.partial(_problems, "b"),
     shapes=((64, 96),),
 )
-BACKWARD = convolution_tunable(
+BACKWARD = choice.convolution_tunable(
     "depthwise convolution backward",
     config=Config,
-    candidates=lambda facts, machine: candidates(geometry_of(facts), facts.dtype, machine, back=True),
+    candidates=lambda facts, machine: candidates(choice.geometry_of(facts), facts.dtype, machine, back=True),
     supports=_supports,
     work=_work,
     trial=_backward_trial,

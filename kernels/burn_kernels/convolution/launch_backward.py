@@ -16,19 +16,9 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs
-from burn_kernels.convolution import choice, depthwise, kernels, launches, references, tiles
+from burn_kernels.convolution import choice, configs, depthwise, kernels, launches, references, tiles
 from burn_kernels.convolution.choice import convolution_tunable, geometry_of, key_of, words_of
-from burn_kernels.convolution.configs import (
-    LIBRARY,
-    LIBRARY_WEIGHTS,
-    STEPS,
-    SUMS,
-    Config,
-    WeightConfig,
-    direct_weight_candidates,
-    shares,
-    tile_weight_candidates,
-)
+from burn_kernels.convolution.configs import LIBRARY, LIBRARY_WEIGHTS, STEPS, Config, WeightConfig
 from burn_kernels.convolution.references import Geometry, Gradients, library_backward, reference_backward
 from burn_kernels.convolution.steps import by_steps, takes_steps
 from burn_kernels.launch import Machine
@@ -104,12 +94,12 @@ def weight_gradient(
 
 # -- selection ---------------------------------------------------------------------------------------
 def _candidates(facts: Facts, machine: Machine) -> list[Config]:
-    geometry, configs = geometry_of(facts), choice.pixel_candidates(facts, machine, back=True)
+    geometry, ways = geometry_of(facts), choice.pixel_candidates(facts, machine, back=True)
     if not takes_steps(geometry):
-        return configs
+        return ways
     # H200, 2026-11-22, benchmarks/notes/convolution.md: a third of cuDNN's time in half types; exact in float32, more
     faster = machine.arch == 90 and choice.is_first(geometry) and facts.dtype != torch.float32
-    return [STEPS, *configs] if faster else [*configs, STEPS]
+    return [STEPS, *ways] if faster else [*ways, STEPS]
 
 
 def _supports(config: Config, facts: Facts) -> bool:
@@ -130,13 +120,11 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
 
 def _weight_candidates(facts: Facts, machine: Machine) -> list[WeightConfig]:
     geometry = geometry_of(facts)
-    configs = direct_weight_candidates(geometry, machine)
+    ways = configs.direct_weight_candidates(geometry, machine)
     if choice.offers_tiles(facts, machine):
         terms = geometry.sources * geometry.taps
-        configs = choice.with_tiles(configs, tile_weight_candidates(geometry, machine), terms, geometry.targets)
-    return choice.with_library(
-        LIBRARY_WEIGHTS, configs, facts, tiles=choice.beats_library(facts, machine, weights=True)
-    )
+        ways = choice.with_tiles(ways, configs.tile_weight_candidates(geometry, machine), terms, geometry.targets)
+    return choice.with_library(LIBRARY_WEIGHTS, ways, facts, tiles=choice.beats_library(facts, machine, weights=True))
 
 
 def _supports_weights(config: WeightConfig, facts: Facts) -> bool:
@@ -145,7 +133,7 @@ def _supports_weights(config: WeightConfig, facts: Facts) -> bool:
         return True
     if config.channels:
         return choice.in_tiles(facts) and choice.supports(LIBRARY, facts)
-    few = config.outs * config.rows * geometry.kernel_w <= max(SUMS, geometry.kernel_w)
+    few = config.outs * config.rows * geometry.kernel_w <= max(configs.SUMS, geometry.kernel_w)
     return few and geometry.kernel_h % config.rows == 0 and choice.supports(LIBRARY, facts)
 
 
@@ -153,7 +141,7 @@ def _weight_work(config: WeightConfig, facts: Facts, machine: Machine) -> Work:
     if config == LIBRARY_WEIGHTS:
         return choice.work_of_library(facts, machine)
     geometry, size = geometry_of(facts), facts.dtype.itemsize
-    blocks, parts, each = shares(geometry, config, machine)
+    blocks, parts, each = configs.shares(geometry, config, machine)
     useful = geometry.pixels / (parts * each)
     live = config.outs * (config.rows * geometry.kernel_w + 2.0)
     if config.channels:

@@ -23,15 +23,8 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
 from burn_kernels.launch import Machine, ceil_div, launch, machine_of, next_power, rows_of
 from burn_kernels.launcher import launcher
-from burn_kernels.matmul.references import (
-    Gradients,
-    check_backward,
-    check_kept,
-    multiply_back,
-    reference_backward,
-    reference_slope,
-    rows_in,
-)
+from burn_kernels.matmul import references
+from burn_kernels.matmul.references import Gradients
 from burn_kernels.reduce.kernels import join_parts, reduce_once
 
 __all__ = ["BackwardConfig", "backward", "backward_candidates", "backward_default", "slope_and_bias"]
@@ -100,7 +93,7 @@ def _slope_and_bias(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-@launcher("linear backward", "dy, kept as dy", reference=reference_slope, options=check_kept)
+@launcher("linear backward", "dy, kept as dy", reference=references.reference_slope, options=references.check_kept)
 def slope_and_bias(
     dy: torch.Tensor,
     kept: torch.Tensor | None,
@@ -114,7 +107,7 @@ def slope_and_bias(
     Shapes: dy, kept (*batch, features) -> dz the same, db (features,).  Without an activation dz is dy itself.
     """
     features = dy.shape[-1]
-    flat = rows_of(dy) if dy.numel() else dy.reshape(rows_in(dy), features)
+    flat = rows_of(dy) if dy.numel() else dy.reshape(references.rows_in(dy), features)
     if kind == "none":
         return dy, reduce.sum(flat, 0) if bias else None
     assert kept is not None
@@ -137,7 +130,7 @@ def slope_and_bias(
     return dz, BACKWARD.run(dy, config, key, run)
 
 
-@launcher("linear backward", "dy, x, w", reference=reference_backward, options=check_backward)
+@launcher("linear backward", "dy, x, w", reference=references.reference_backward, options=references.check_backward)
 def backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -154,7 +147,7 @@ def backward(
     The residual's gradient is dy.  The two products are the library's.
     """
     dz, db = slope_and_bias(dy, kept, kind=kind, bias=bias, config=config)
-    return *multiply_back(dz, x, w, needs), db
+    return *references.multiply_back(dz, x, w, needs), db
 
 
 def _shares(config: BackwardConfig, rows: int, features: int, machine: Machine) -> int:
