@@ -35,7 +35,7 @@ from burn_torch.train.strategies.multi import Several
 from burn_torch.train.summary import LearnerSummary
 from burn_torch.train.torch_model import TorchModel
 
-__all__ = ["Run"]
+__all__ = ["Run", "key_of"]
 
 _VALID_KEYS: Final = (1 << 64) - 1
 """Training steps fold their number into the run's key; no run has this many, so validation has keys of its own."""
@@ -544,6 +544,11 @@ def _watch_of(steps: Stepper, parts: Parts) -> AnomalyWatch | None:
         expected="SingleDevice",
         mend="look for the NaN with SingleDevice and the same seed: the steps are the same",
     )
+
+
+def key_of(seed: int) -> int:
+    """The random key of a run with this seed."""
+    return fold(seed, 0)
 
 
 def _json(value: float) -> float | None:

@@ -24,23 +24,23 @@ from burn_torch.monitor.tensorboard import TensorBoardWriter, require_tensorboar
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, CheckpointingStrategy
 from burn_torch.train.checkpoint.store import file_store
-from burn_torch.train.checkpoint.strategy import default_strategy, metric_strategies
-from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy
+from burn_torch.train.checkpoint.strategy import default_strategy
+from burn_torch.train.checks import require_epochs_left, require_same_order, require_trainable
+from burn_torch.train.early_stopping import EarlyStoppingStrategy
 from burn_torch.train.ending import cause_of, close_quietly, closing, forget_stop, status_of
 from burn_torch.train.event import EventReader
 from burn_torch.train.history import History
 from burn_torch.train.interrupt import Deadline, Interrupter, stopping_on_signals
-from burn_torch.train.learner import AnyLearner, Learner
+from burn_torch.train.learner import Learner
 from burn_torch.train.loading import Batches
 from burn_torch.train.logger.application import LOG, ApplicationLogger, FileApplicationLogger, installed
-from burn_torch.train.logger.metric import FileMetricLogger, MetricLogger, file_name
+from burn_torch.train.logger.metric import FileMetricLogger, MetricLogger
 from burn_torch.train.loop import fold
-from burn_torch.train.metric.base import Metric, Split, flatten
+from burn_torch.train.metric.base import Metric, flatten
 from burn_torch.train.parts import Parts
 from burn_torch.train.publisher import Publisher
 from burn_torch.train.renderer import MetricsRenderer, SilentRenderer, default_renderer
-from burn_torch.train.run import Run
-from burn_torch.train.step import faults_error, step_fault
+from burn_torch.train.run import Run, key_of
 from burn_torch.train.strategies import ExecutionStrategy, SingleDevice
 from burn_torch.train.strategies.checkpoints import shared_store
 from burn_torch.train.strategies.peers import peers_of
@@ -316,7 +316,7 @@ class SupervisedTraining:
             NaN or infinite; and whatever the model, the loader or a metric raises, with a note that says where.
         """
         self._warn_of_dropped()
-        self._check(learner)
+        require_trainable(self, learner)
         deadline = None if self._time_limit is None else Deadline(self._time_limit)
         execution = strategy_for(self._execution, learner)
         learner, device = execution.prepare(learner.fork())
@@ -438,8 +438,8 @@ class SupervisedTraining:
             run.say("there is no checkpoint yet: the run starts from the beginning")
         else:
             path, checkpoint = resumed
-            _check_length(checkpoint, parts.num_epochs)
-            self._check_order(checkpoint, parts.train, run)
+            require_epochs_left(checkpoint, parts.num_epochs)
+            require_same_order(checkpoint, self._seed, parts.train, run)
             run.restore(checkpoint, path)
             LOG.info("goes on from %s", path.name)
             if run.position.complete and run.position.epoch >= parts.num_epochs:
@@ -448,125 +448,5 @@ class SupervisedTraining:
             logger.restore(run.history)
         return None if resumed is None else resumed[1]
 
-    def _check_order(self, checkpoint: Checkpoint, train: Batches, run: Run) -> None:
-        """Checks what a resume with the same bits needs besides the checkpoint."""
-        if self._seed is not None and checkpoint.run_key != _key_of(self._seed):
-            raise ConfigError(
-                "the run to resume has another seed",
-                given=f"seed({self._seed})",
-                expected="the seed that the run was started with",
-                mend="leave seed() out: the checkpoint knows it",
-            )
-        facts = train.facts()
-        before = checkpoint.loader
-        items, schedule = checkpoint.facts.get("items"), checkpoint.facts.get("schedule")
-        if None not in (items, run.facts["items"]) and items != run.facts["items"]:
-            run.say("the training data holds other items than before: the run goes on with them")
-        if schedule is not None and schedule != run.facts["schedule"]:
-            run.say(f"the learning rate is another: the run goes on with {run.facts['schedule']}, was {schedule}")
-        if not checkpoint.position.complete and train.unknown_order is not None:
-            run.say(
-                f"the run stopped within an epoch, and only the {train.unknown_order} knows its order: if it has a"
-                " generator of its own, some items are trained on twice and others not at all in this epoch"
-            )
-        other = [f"{name} {facts.get(name)}, was {before[name]}" for name in before if facts.get(name) != before[name]]
-        if other and not checkpoint.position.complete:
-            raise ConfigError(
-                "the run stopped in the middle of an epoch, and its training loader has changed",
-                given=", ".join(other),
-                expected="the same data, batch size and shuffle seed; the number of workers may differ",
-                mend=f"give those, or go on from an epoch that is over: checkpoint({checkpoint.position.epoch - 1})",
-            )
-        if other:
-            run.say(f"the training loader has changed, so the bits will differ: {', '.join(other)}")
-
     def _run_key(self) -> int:
-        return fold(*next_key()) if self._seed is None else _key_of(self._seed)
-
-    def _check(self, learner: AnyLearner) -> None:
-        if not isinstance(learner, Learner):
-            raise ConfigError(
-                "SupervisedTraining.launch takes a Learner",
-                given=f"a {type(learner).__name__}",
-                expected="a Learner: a model, its optimizer and its learning rate",
-                mend="launch(Learner(model, AdamConfig().init(), 1e-3))",
-            )
-        faults: list[tuple[str, str, str]] = []
-        for name, value in (("num_epochs", self._num_epochs), ("grads_accumulation", self._accumulation)):
-            if value < 1:
-                faults.append((f"{name}({value})", f"{name} of 1 or more", "give a positive number"))
-        if self._from_epoch is not None and self._from_epoch < 1:
-            faults.append((f"checkpoint({self._from_epoch})", "an epoch; the first one is 1", "name one that is over"))
-        if self._precision != "float32" and not self._compiled:
-            setting = f"precision({self._precision!r}) with compile(False)"
-            faults.append((setting, "compiled steps, or float32", "leave one of them out"))
-        if self._fuse and not self._compiled:
-            faults.append(("fuse() with compile(False)", "compiled steps, or no fuse()", "leave one of them out"))
-        steps = ["train_step"] if self._valid_loader is None else ["train_step", "valid_step"]
-        for name in steps:
-            fault = step_fault(learner.model, name)
-            faults += [] if fault is None else [fault]
-        for split, metrics in (("train", self._train_metrics), ("valid", self._valid_metrics)):
-            faults += _metric_faults(split, metrics)
-        if self._time_limit is not None and not self._time_limit > 0:
-            faults.append((f"time_limit({self._time_limit})", "a number of seconds above 0", "give a longer time"))
-        if self._watched and not isinstance(self._execution, SingleDevice):
-            kind = type(self._execution).__name__
-            faults.append((f"detect_anomaly with {kind}", "SingleDevice", "train on one device to find the fault"))
-        faults += self._metric_faults()
-        if faults:
-            raise faults_error("SupervisedTraining: this cannot be trained", faults)
-
-    def _metric_faults(self) -> list[tuple[str, str, str]]:
-        """A metric that nobody measures would never stop the run, or keep no checkpoint, and nobody would know."""
-        asking: list[tuple[str, Any]] = []
-        if isinstance(self._early_stopping, MetricEarlyStoppingStrategy):
-            asking.append(("early stopping", self._early_stopping))
-        if self._chosen_strategy:
-            asking += [("checkpoints", strategy) for strategy in metric_strategies(self._strategy)]
-        faults = []
-        for what, strategy in asking:
-            metrics = self._train_metrics if strategy.split == Split.TRAIN else self._valid_metrics
-            measured = [metric.name for metric in metrics if isinstance(metric, Metric)]
-            if strategy.split == Split.VALID and self._valid_loader is None:
-                measured = []
-            if strategy.metric not in measured:
-                asked = f"{what} by the {strategy.split} metric {strategy.metric}"
-                expected = f"a metric that is measured: {', '.join(measured) or 'none is'}"
-                faults.append((asked, expected, "add it with metrics(...)"))
-        return faults
-
-
-def _metric_faults(split: str, metrics: Sequence[object]) -> list[tuple[str, str, str]]:
-    faults = []
-    seen: set[str] = set()
-    for metric in metrics:
-        if isinstance(metric, type) or not isinstance(metric, Metric):
-            shown = f"{metric!r}"[:60]
-            faults.append(
-                (f"{shown} as a {split} metric", "an object with the methods of Metric", "write LossMetric()")
-            )
-            continue
-        name = file_name(metric.name)
-        if name in seen:
-            faults.append((f"two {split} metrics {metric.name}", "a name of its own for each", "give one another name"))
-        seen.add(name)
-    return faults
-
-
-def _check_length(checkpoint: Checkpoint, num_epochs: int) -> None:
-    position = checkpoint.position
-    if position.epoch > num_epochs:
-        trained = (
-            f"{position.epoch} epochs" if position.complete else f"batch {position.batch} of epoch {position.epoch}"
-        )
-        raise ConfigError(
-            "the run to resume is past the epoch that it is to end with",
-            given=f"num_epochs {num_epochs}, and a checkpoint with {trained} trained",
-            expected=f"{position.epoch} epochs or more",
-            mend="ask for more epochs; a shorter run is one of its own, in another directory",
-        )
-
-
-def _key_of(seed: int) -> int:
-    return fold(seed, 0)
+        return fold(*next_key()) if self._seed is None else key_of(self._seed)
