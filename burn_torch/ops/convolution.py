@@ -29,6 +29,7 @@ from burn_torch.ops.value import Primitive, Value
 from burn_torch.ops.windows import (
     Faults,
     Pairs,
+    PerAxis,
     check_fit,
     check_settings,
     check_spatial,
@@ -136,9 +137,9 @@ def conv(
     weight: TensorSpec,
     bias: TensorSpec | None,
     *,
-    stride: tuple[int, ...],
+    stride: PerAxis,
     padding: Pairs,
-    dilation: tuple[int, ...],
+    dilation: PerAxis,
     groups: int,
 ) -> TensorSpec:
     """Convolution (cross-correlation: the kernel is not flipped) over the spatial axes.
@@ -292,14 +293,7 @@ def _numpy_input_gradient(
     ],
 )
 def conv_input_gradient(
-    g: TensorSpec,
-    weight: TensorSpec,
-    *,
-    size: Shape,
-    stride: tuple[int, ...],
-    padding: Pairs,
-    dilation: tuple[int, ...],
-    groups: int,
+    g: TensorSpec, weight: TensorSpec, *, size: Shape, stride: PerAxis, padding: Pairs, dilation: PerAxis, groups: int
 ) -> TensorSpec:
     """The gradient of `conv` with respect to x, whose spatial sizes are `size`; the settings are those of `conv`.
 
@@ -368,14 +362,7 @@ def _numpy_weight_gradient(x: Array, g: Array, *, kernel: Shape, groups: int, **
     ],
 )
 def conv_weight_gradient(
-    x: TensorSpec,
-    g: TensorSpec,
-    *,
-    kernel: Shape,
-    stride: tuple[int, ...],
-    padding: Pairs,
-    dilation: tuple[int, ...],
-    groups: int,
+    x: TensorSpec, g: TensorSpec, *, kernel: Shape, stride: PerAxis, padding: Pairs, dilation: PerAxis, groups: int
 ) -> TensorSpec:
     """The gradient of `conv` with respect to the weight; the settings are those of `conv`.
 
@@ -409,7 +396,7 @@ def _(h, z, x, g, *, kernel, **settings):
 
 def _check_output(
     faults: Primitive, g: TensorSpec, channels: int, size: Shape, kernel: Shape, stride: Shape, padding: Pairs,
-    dilation: Shape, groups: int,
+    dilation: Shape, groups: int
 ) -> None:  # fmt: skip
     """g has the shape that the convolution gives."""
     check_fit(faults, size, kernel, padding, dilation)
@@ -470,10 +457,10 @@ def conv_transpose(
     weight: TensorSpec,
     bias: TensorSpec | None,
     *,
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    output_padding: tuple[int, ...],
-    dilation: tuple[int, ...],
+    stride: PerAxis,
+    padding: PerAxis,
+    output_padding: PerAxis,
+    dilation: PerAxis,
     groups: int,
 ) -> TensorSpec:
     """Transposed convolution: each element of x adds a scaled kernel to the output; then the bias is added.

@@ -13,6 +13,7 @@ from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.value import Primitive
 from burn_torch.ops.windows import (
     Faults,
+    PerAxis,
     both_sides,
     check_fit,
     check_settings,
@@ -55,14 +56,7 @@ def _torch_unfold4d(call: Call) -> Candidate:
     numpy=_numpy_unfold4d,
     samples=[sample(uniform(-1, 1, x), **settings) for x, settings in _COLUMN_CASES],
 )
-def unfold4d(
-    x: TensorSpec,
-    *,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    dilation: tuple[int, ...],
-    padding: tuple[int, ...],
-) -> TensorSpec:
+def unfold4d(x: TensorSpec, *, kernel: PerAxis, stride: PerAxis, dilation: PerAxis, padding: PerAxis) -> TensorSpec:
     """The windows of an image as columns (im2col); padding is zeros.
 
     Shapes: x (batch, channels, height, width) -> (batch, channels * kernel height * kernel width, windows).
@@ -107,13 +101,7 @@ def _torch_fold4d(call: Call) -> Candidate:
     ],
 )
 def fold4d(
-    x: TensorSpec,
-    *,
-    output_size: tuple[int, ...],
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    dilation: tuple[int, ...],
-    padding: tuple[int, ...],
+    x: TensorSpec, *, output_size: PerAxis, kernel: PerAxis, stride: PerAxis, dilation: PerAxis, padding: PerAxis
 ) -> TensorSpec:
     """Adds columns into the windows of an image (col2im): the transpose of `unfold4d`, and its gradient.
 

@@ -21,7 +21,7 @@ from burn_torch.ops.pooling import lift, lifted_size, overhang, pool_counts, poo
 from burn_torch.ops.samples import Array, distinct, sample, uniform
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.value import Primitive
-from burn_torch.ops.windows import fit, stand_in, tap_slices, widened
+from burn_torch.ops.windows import PerAxis, fit, stand_in, tap_slices, widened
 
 _aten = torch.ops.aten
 _nn = torch._C._nn
@@ -88,13 +88,7 @@ def _numpy_max_pool(
     samples=[sample(distinct(shape), **settings) for shape, settings in _MAX_CASES],
 )
 def max_pool_with_indices(
-    x: TensorSpec,
-    *,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    ceil_mode: bool,
+    x: TensorSpec, *, kernel: PerAxis, stride: PerAxis, padding: PerAxis, dilation: PerAxis, ceil_mode: bool
 ) -> tuple[TensorSpec, TensorSpec]:
     """The largest element of each window, and its flat index in the spatial axes of x.
 
@@ -165,10 +159,10 @@ def max_pool_with_indices_backward(
     indices: TensorSpec,
     *,
     size: Shape,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
+    kernel: PerAxis,
+    stride: PerAxis,
+    padding: PerAxis,
+    dilation: PerAxis,
     ceil_mode: bool,
 ) -> TensorSpec:
     """Adds each element of g to the place in an input of spatial sizes `size` that its index names.
@@ -199,10 +193,10 @@ def max_pool_at(
     x: TensorSpec,
     indices: TensorSpec,
     *,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
+    kernel: PerAxis,
+    stride: PerAxis,
+    padding: PerAxis,
+    dilation: PerAxis,
     ceil_mode: bool,
 ) -> TensorSpec:
     """The elements of x at indices of `max_pool_with_indices`: how its values change as x moves along this x.

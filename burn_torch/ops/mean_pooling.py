@@ -25,6 +25,7 @@ from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.value import Primitive
 from burn_torch.ops.windows import (
     Faults,
+    PerAxis,
     check_settings,
     check_spatial,
     fit,
@@ -127,13 +128,7 @@ def _numpy_avg_pool(
     samples=[sample(uniform(-1, 1, shape), **settings) for shape, settings in _AVG_CASES],
 )
 def avg_pool(
-    x: TensorSpec,
-    *,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    count_include_pad: bool,
-    ceil_mode: bool,
+    x: TensorSpec, *, kernel: PerAxis, stride: PerAxis, padding: PerAxis, count_include_pad: bool, ceil_mode: bool
 ) -> TensorSpec:
     """The mean of each window.
 
@@ -205,9 +200,9 @@ def avg_pool_backward(
     g: TensorSpec,
     *,
     size: Shape,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
+    kernel: PerAxis,
+    stride: PerAxis,
+    padding: PerAxis,
     count_include_pad: bool,
     ceil_mode: bool,
 ) -> TensorSpec:

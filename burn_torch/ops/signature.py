@@ -200,8 +200,8 @@ _COERCIONS: Final[dict[str, tuple[Any, Callable[[Any], Any]]]] = {
     "bool": (bool, _boolean),
     "str": (str, _text),
     "DType": (DType, _dtype),
-    "Shape": (Shape, _integers),
     "tuple[int, ...]": (tuple[int, ...], _integers),
+    "Shape": (Shape, _integers),
     "tuple[bool, ...]": (tuple[bool, ...], lambda value: tuple(_boolean(v) for v in value)),
     "tuple[tuple[int, int], ...]": (
         tuple[tuple[int, int], ...],

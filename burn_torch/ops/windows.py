@@ -20,6 +20,8 @@ from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Primitive
 
+PerAxis = tuple[int, ...]
+"""A number for each spatial axis."""
 Pairs = tuple[tuple[int, int], ...]
 
 
