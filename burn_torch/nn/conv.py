@@ -20,7 +20,7 @@ __all__ = ["Conv1d", "Conv1dConfig", "Conv2d", "Conv2dConfig", "Conv3d", "Conv3d
 _conv = ops.conv
 
 
-def as_tuple(setting: Any) -> tuple[int, ...]:
+def as_tuple(setting: object) -> tuple[int, ...]:
     """A setting of one spatial axis, or of several, as a tuple."""
     return setting if isinstance(setting, tuple) else (setting,)
 

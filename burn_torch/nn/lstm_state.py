@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from burn_torch.core.errors import ShapeError
 from burn_torch.core.spec import Shape
@@ -39,7 +39,7 @@ class LstmState:
         return LstmState(cell, hidden)
 
     @staticmethod
-    def initial(shape: Sequence[int], device: Device | Any) -> LstmState:
+    def initial(shape: Sequence[int], device: object) -> LstmState:
         """Zeros.  `device` may be what Tensor.zeros takes: (device, dtype)."""
         zeros = Tensor.zeros(tuple(shape), device)
         return LstmState(zeros, zeros)
@@ -62,7 +62,7 @@ class LstmState:
         """The state of `function(cell)` and `function(hidden)`."""
         return LstmState(function(self.cell), function(self.hidden))
 
-    def slice(self, slices: Any) -> LstmState:
+    def slice(self, slices: object) -> LstmState:
         """See Tensor.slice."""
         return self.map_state(lambda x: x.slice(slices))
 

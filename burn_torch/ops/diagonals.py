@@ -13,7 +13,6 @@ from burn_torch.ops.laws import Moves
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import front_axis, same_dtype
 from burn_torch.ops.samples import Array, sample, uniform
-from burn_torch.ops.torch_types import moving
 from burn_torch.ops.value import Primitive
 
 Pair = tuple[int, int]
@@ -51,7 +50,13 @@ def _torch_diagonal(call: Call) -> Callable[..., torch.Tensor]:
 
 def _torch_diagonal_assign(call: Call) -> Callable[..., torch.Tensor]:
     offset, dims = call.attrs["offset"], call.attrs["dims"]
-    return moving(call, lambda x, values: torch.diagonal_scatter(x, values, offset, *dims))
+
+    def run(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        y = x.clone()  # torch.diagonal_scatter would keep the gaps between the elements of x
+        torch.diagonal(y, offset, *dims).copy_(values)
+        return y
+
+    return run
 
 
 def _numpy_diagonal_assign(x: Array, values: Array, *, offset: int, dims: tuple[int, ...]) -> Array:
