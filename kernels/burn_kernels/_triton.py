@@ -34,4 +34,4 @@ except ImportError:
 __all__ = ["AVAILABLE", "INTERPRETED", "let_next_begin", "tl", "triton", "wait_for_last"]
 
 INTERPRETED = AVAILABLE and os.environ.get("TRITON_INTERPRET") == "1"
-"""Whether kernels run on CPU tensors in Triton's interpreter; read when Triton is imported, as Triton does."""
+"""True if kernels run on CPU tensors in Triton's interpreter; read when Triton is imported, as Triton does."""

@@ -38,10 +38,10 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Resources:
-    """What one program of a compiled kernel takes."""
+    """The resources that one program of a compiled kernel takes."""
 
     registers: int
-    """Of a thread."""
+    """The registers of a thread."""
     spills: int
     """Registers or bytes that went to memory for want of registers."""
     shared_bytes: int
@@ -90,7 +90,7 @@ def compile_launch(launch: Launch, machine: Machine) -> object:
 
 
 def resources(compiled: Any) -> Resources:
-    """What the compiler reports of a kernel: `cuobjdump` of the Triton wheel for CUDA, the assembly's text for ROCm."""
+    """Reads the report of a kernel: `cuobjdump` of the Triton wheel for CUDA, the assembly's text for ROCm."""
     shared = int(compiled.metadata.shared)
     if "amdgcn" in compiled.asm:
         text = compiled.asm["amdgcn"]
@@ -108,12 +108,12 @@ def resources(compiled: Any) -> Resources:
 
 
 def _number(pattern: str, text: str) -> int:
-    found = re.search(pattern, text)
-    if found is None:
+    match = re.search(pattern, text)
+    if match is None:
         raise KernelLimitError(
             "the compiler's report does not say what was asked",
             given=text[-500:],
             expected=f"a line that matches {pattern}",
             mend="use Triton 3.6, or teach burn_kernels.ahead the new form",
         )
-    return int(found[1])
+    return int(match[1])

@@ -34,7 +34,7 @@ UNANNOTATED: Final[Mapping[str, object]] = {
     "dtype": torch.dtype | None,
     "parameters": collections.abc.Iterable,
 }
-"""What torch's constructors take under these names, where they do not say it."""
+"""The types that torch's constructors take under these names, where they name none."""
 
 
 def checked(target: C, but: tuple[str, ...] = ()) -> C:
@@ -43,19 +43,19 @@ def checked(target: C, but: tuple[str, ...] = ()) -> C:
     but     parameters that it words itself
     """
     if isinstance(target, type):
-        made: Any = target
-        made.__init__ = _checked(made.__init__, target.__name__, target, but)
-        home = inspect.unwrap(getattr(made, "forward", abs))
+        kind: Any = target
+        kind.__init__ = _check(kind.__init__, target.__name__, target, but)
+        home = inspect.unwrap(getattr(kind, "forward", abs))
         # what a sequence is given is for its first layer, which may be a user's, to look at
         if (getattr(home, "__module__", "") or "").startswith("burn_kernels") and not issubclass(
-            made, torch.nn.Sequential
+            kind, torch.nn.Sequential
         ):
-            made.forward = _worded(made.forward, f"{target.__name__}.forward")
+            kind.forward = _word(kind.forward, f"{target.__name__}.forward")
         return target
-    return typing.cast(C, _checked(target, target.__name__, None, but))
+    return typing.cast(C, _check(target, target.__name__, None, but))
 
 
-def _checked(
+def _check(
     function: Callable[..., object], subject: str, owner: type | None, but: tuple[str, ...]
 ) -> Callable[..., object]:
     signature = inspect.signature(function)
@@ -78,8 +78,8 @@ def _checked(
         wrong = [n for n, v in values.items() if v is not signature.parameters[n].default and not _fits(n, v, hints)]
         if wrong:
             expected = ", ".join(f"{name}: {_annotation(signature.parameters[name], hints)}" for name in wrong)
-            given = ", ".join(f"{name}={_short(values[name])}" for name in wrong)
-            raise _refusal(subject, f"{' and '.join(wrong)} not what it takes", given, expected)
+            values_of_wrong = ", ".join(f"{name}={_short(values[name])}" for name in wrong)
+            raise _refusal(subject, f"{' and '.join(wrong)} not what it takes", values_of_wrong, expected)
         try:
             return function(*args, **kwargs)
         except KernelError:
@@ -96,7 +96,7 @@ def _checked(
 _TENSORS: Final = (torch.Tensor, Proxy)
 
 
-def _worded(forward: Callable[..., object], subject: str) -> Callable[..., object]:
+def _word(forward: Callable[..., object], subject: str) -> Callable[..., object]:
     """A forward, whose arguments are looked at where it has failed."""
     defaults = {name: p.default for name, p in inspect.signature(forward).parameters.items()}
     names = [name for name in defaults if name not in ("self", "module")]
@@ -116,8 +116,8 @@ def _worded(forward: Callable[..., object], subject: str) -> Callable[..., objec
             }
             if not wrong:
                 raise
-            given = ", ".join(f"{name}={_short(value)}" for name, value in wrong.items())
-            raise _refusal(subject, "its inputs are tensors", given, "tensors of torch") from err
+            values_of_wrong = ", ".join(f"{name}={_short(value)}" for name, value in wrong.items())
+            raise _refusal(subject, "its inputs are tensors", values_of_wrong, "tensors of torch") from err
 
     return call
 
@@ -168,7 +168,7 @@ def _fits(name: str, value: object, hints: Mapping[str, object]) -> bool:
 
 
 def fits(annotation: object, value: object) -> bool:
-    """Whether a value is of an annotated type; what the annotation leaves open fits."""
+    """Tells if a value is of an annotated type; without one any value fits."""
     if annotation is Any:
         return True
     if annotation is None or annotation is type(None):

@@ -47,10 +47,10 @@ ENDINGS: Final[dict[str, int]] = {
     "gelu_slope_and_sums": 64 | 128 | 16,
     "sums": 256,
 }
-"""Of an ending its number; `gelu_kept` with a bias is 4 more.  Those with sums also give the sum of each column."""
+"""The number of an ending; `gelu_kept` with a bias is 4 more.  Those with sums also give the sum of each column."""
 
 WORKSPACE_BYTES: Final = 32 << 20
-"""What an algorithm may take besides: the size that cuBLAS itself has on a Hopper."""
+"""The workspace that an algorithm may take: the size that cuBLAS itself has on a Hopper."""
 
 _SOMEWHERE: Final = 1 << 20
 """An address that nobody reads."""
@@ -99,7 +99,7 @@ class Layout:
 @final
 @dataclass(frozen=True)
 class Problem:
-    """What algorithms are chosen for.
+    """The product for which algorithms are chosen.
 
     The library's matrices lie column by column, so the result of ours, row by row, is the transpose of its own: its
     first operand is our second.  `turned` says of each of its operands whether it is read across.
@@ -227,7 +227,7 @@ def _check(
 
 # -- the library -----------------------------------------------------------------------------------------
 def available() -> bool:
-    """Whether the library is there: torch for CUDA, with a GPU."""
+    """Tells if the library is there: torch for CUDA, with a GPU."""
     return torch.version.cuda is not None and torch.cuda.is_available() and library() is not None
 
 
@@ -246,9 +246,9 @@ def library() -> Library | None:
 class Library:
     """The functions that this file calls; each raises KernelLimitError where the library says no."""
 
-    def __init__(self, found: ctypes.CDLL) -> None:
-        self._found: Final = found
-        found.cublasLtMatmul.argtypes = [*[ctypes.c_void_p] * 14, ctypes.c_size_t, ctypes.c_void_p]
+    def __init__(self, loaded: ctypes.CDLL) -> None:
+        self._found: Final = loaded
+        loaded.cublasLtMatmul.argtypes = [*[ctypes.c_void_p] * 14, ctypes.c_size_t, ctypes.c_void_p]
 
     def call(self, name: str, *arguments: object) -> None:
         """Calls a function that returns a status.  Raises: KernelLimitError for any but success."""
@@ -262,10 +262,10 @@ class Library:
             )
 
     def made(self, name: str, *arguments: object) -> ctypes.c_void_p:
-        """What a function that makes something has made."""
-        found = ctypes.c_void_p()
-        self.call(name, ctypes.byref(found), *arguments)
-        return found
+        """The object that a function of the library has made."""
+        address = ctypes.c_void_p()
+        self.call(name, ctypes.byref(address), *arguments)
+        return address
 
     def set(self, name: str, what: ctypes.c_void_p, number: int, value: Any) -> None:
         """Sets an attribute of something."""
@@ -274,8 +274,8 @@ class Library:
     def described(self, problem: Problem) -> tuple[ctypes.c_void_p, list[ctypes.c_void_p]]:
         """The library's descriptions of a problem: of the product, and of both operands and the result."""
         sums = _SUMS_TF32 if problem.tf32 else _SUMS_FLOAT32
-        found = self.made("cublasLtMatmulDescCreate", ctypes.c_int(sums), ctypes.c_int(_TYPES[torch.float32]))
-        of = functools.partial(self.set, "cublasLtMatmulDescSetAttribute", found)
+        descriptor = self.made("cublasLtMatmulDescCreate", ctypes.c_int(sums), ctypes.c_int(_TYPES[torch.float32]))
+        of = functools.partial(self.set, "cublasLtMatmulDescSetAttribute", descriptor)
         of(_Of.TRANSA, ctypes.c_int32(problem.turned[0]))
         of(_Of.TRANSB, ctypes.c_int32(problem.turned[1]))
         of(_Of.EPILOGUE, ctypes.c_uint32(problem.epilogue))
@@ -296,7 +296,7 @@ class Library:
             )
             for kind, layout in zip(kinds, (problem.first, problem.second, problem.result), strict=True)
         ]
-        return found, layouts
+        return descriptor, layouts
 
 
 _STATUS: Final = {1: "not initialized", 3: "no memory", 7: "invalid value", 8: "wrong architecture",
@@ -361,28 +361,28 @@ class _Plan:
     """A problem on one device: its descriptions, and what the library proposes."""
 
     def __init__(self, problem: Problem, alignment: int, index: int) -> None:
-        found = library()
-        if found is None:
+        handle = library()
+        if handle is None:
             raise KernelLimitError(
                 "cublaslt: the library is not there",
                 given=f"torch for {torch.version.cuda or 'no CUDA'}",
                 expected="torch for CUDA, with its libraries",
                 mend="compute the product and what follows it one after the other",
             )
-        self.library: Final = found
+        self.library: Final = handle
         self.problem: Final = problem
         self.index: Final = index
         self.guard: Final = threading.Lock()
         with torch.cuda.device(index):
             self.handle: Final = _handle(index)
-            self.description, self.layouts = found.described(problem)
-            self.proposals: Final = self._proposed(alignment)
+            self.description, self.layouts = handle.described(problem)
+            self.proposals: Final = self._propose(alignment)
         self.alpha, self.beta = ctypes.c_float(1.0), ctypes.c_float(float(problem.adds))
 
-    def _proposed(self, alignment: int) -> list[_Proposal]:
-        found = self.library
-        search = found.made("cublasLtMatmulPreferenceCreate")
-        of = functools.partial(found.set, "cublasLtMatmulPreferenceSetAttribute", search)
+    def _propose(self, alignment: int) -> list[_Proposal]:
+        handle = self.library
+        search = handle.made("cublasLtMatmulPreferenceCreate")
+        of = functools.partial(handle.set, "cublasLtMatmulPreferenceSetAttribute", search)
         of(_Search.WORKSPACE_BYTES, ctypes.c_uint64(WORKSPACE_BYTES))
         of(_Search.REDUCTIONS, ctypes.c_uint32(_reductions(self.problem.dtype)))
         for number in _Search.ALIGNMENTS:
@@ -390,7 +390,7 @@ class _Plan:
         results, count = (_Proposal * MOST_PROPOSALS)(), ctypes.c_int()
         first, second, result = self.layouts
         try:
-            found.call(
+            handle.call(
                 "cublasLtMatmulAlgoGetHeuristic",
                 self.handle,
                 self.description,
@@ -404,7 +404,7 @@ class _Plan:
                 ctypes.byref(count),
             )
         finally:
-            found.call("cublasLtMatmulPreferenceDestroy", search)
+            handle.call("cublasLtMatmulPreferenceDestroy", search)
         return [p for p in results[: count.value] if p.state == 0]
 
     def run(
@@ -462,9 +462,9 @@ def _plan(problem: Problem, alignment: int, index: int) -> _Plan:
 @functools.lru_cache(maxsize=64)
 def _handle(index: int) -> ctypes.c_void_p:
     """A handle of the device, which is the current one; it lasts as long as the process."""
-    found = library()
-    assert found is not None
-    return found.made("cublasLtCreate")
+    handle = library()
+    assert handle is not None
+    return handle.made("cublasLtCreate")
 
 
 def _alignment(*tensors: torch.Tensor | None) -> int:

@@ -1,4 +1,4 @@
-"""Which of cuBLASLt's proposals computes a product: each is timed beside torch's own, which is the first proposal.
+"""Chooses cuBLASLt's proposal for a product: each is timed beside torch's own, which is the first proposal.
 
     best(problem, index) -> rank, or None where torch's product, and what follows it as a kernel of its own, is as good
 
@@ -25,7 +25,7 @@ from burn_kernels.launch import unobserved
 __all__ = ["best", "inputs_of", "raced", "separately"]
 
 MARGIN: Final = 1.01
-"""Of the time of a proposal: what is ahead by less is as good as the other."""
+"""The share of a proposal's time: one that is ahead by less is as good as the other."""
 MOST: Final = 8
 """Proposals that are timed; further ones were never ahead of the first by the library's own model."""
 ROUNDS: Final = 9
@@ -61,12 +61,12 @@ def _raced(problem: Problem, clock: Clock) -> int | None:
     count = min(MOST, proposals(problem, clock.device.index or 0))
     if not count:
         return None
-    given = inputs_of(problem, clock.device)
-    calls: dict[int, Callable[[], object]] = {TORCH: lambda: _alike(problem, given)}
-    expected = separately(problem, *given).clone()
+    inputs = inputs_of(problem, clock.device)
+    calls: dict[int, Callable[[], object]] = {TORCH: lambda: _alike(problem, inputs)}
+    expected = separately(problem, *inputs).clone()
     for rank in range(count):
-        call = _call(problem, given, rank)
-        if _agrees(call, expected, given[4]):
+        call = _call(problem, inputs, rank)
+        if _agrees(call, expected, inputs[4]):
             calls[rank] = call
     times = _timed(calls, clock)
     rank = min(times, key=lambda r: times[r])
@@ -126,7 +126,7 @@ def separately(
 
 
 def _alike(problem: Problem, given: Given) -> torch.Tensor:
-    """What is timed in place of `separately`: of GELU's slope a pass with one operand less.
+    """The call that is timed in place of `separately`: for GELU's slope a pass with one operand less.
 
     A kernel after the product would also make GELU again where memory is short; a product that ends with the slope
     leaves that to a kernel of its own, a read and a write.
@@ -144,15 +144,15 @@ def _call(problem: Problem, given: Given, rank: int) -> Callable[[], torch.Tenso
 
 
 def _agrees(call: Callable[[], torch.Tensor], expected: torch.Tensor, out: torch.Tensor | None) -> bool:
-    """Whether a proposal runs, and computes what torch does, up to the rounding of halves."""
+    """Tells if a proposal runs, and computes what torch does, up to the rounding of halves."""
     if out is not None:
         out.zero_()
     try:
-        found = call()
+        outputs = call()
     except KernelError:
         return False
     most = expected.abs().max()
-    return bool((found - expected).abs().max() <= 0.02 * most)
+    return bool((outputs - expected).abs().max() <= 0.02 * most)
 
 
 def _timed(calls: dict[int, Callable[[], object]], clock: Clock) -> dict[int, float]:
@@ -163,4 +163,4 @@ def _timed(calls: dict[int, Callable[[], object]], clock: Clock) -> dict[int, fl
         for rank, call in calls.items():
             times[rank].append(clock.milliseconds(call))
     clock.settle()
-    return {rank: statistics.median(found[1:]) for rank, found in times.items()}
+    return {rank: statistics.median(samples[1:]) for rank, samples in times.items()}

@@ -21,7 +21,7 @@ _KNOWN: Final = ("3.6.",)
 
 
 def is_known(triton_version: str, numpy_version: str) -> bool:
-    """Whether these two are known to fail together: numpy refuses int() of arrays with axes from 2.4 on.
+    """Tells if these two are known to fail together: numpy refuses int() of arrays with axes from 2.4 on.
 
     >>> is_known("3.6.0", "2.4.6"), is_known("3.6.0", "2.3.1"), is_known("4.0.0", "2.4.6")
     (True, False, False)

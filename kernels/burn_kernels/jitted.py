@@ -1,4 +1,4 @@
-"""What a Triton kernel is made of: the functions that it calls, its text, and the key under which Triton keeps it.
+"""The parts of a Triton kernel: the functions that it calls, its text, and the key under which Triton keeps it.
 
     settle(kernel)                  before its first compilation: then all processes have the same key for it
     kernel_hash(kernel, ...)        the hash of these kernels with all that they call: what their timings are worth
@@ -34,7 +34,7 @@ def function_of(value: object) -> FunctionType | None:
 
 
 def _named(kernel: object) -> Iterator[tuple[str, object]]:
-    """What a kernel names that is not its own: globals, what it closes over, and what is in modules that it names."""
+    """The values that a kernel names and does not own: globals, closures, and members of modules that it names."""
     function = function_of(kernel)
     assert function is not None
     around = inspect.getclosurevars(function).nonlocals if function.__closure__ else {}
@@ -49,12 +49,12 @@ def _named(kernel: object) -> Iterator[tuple[str, object]]:
 
 def called(kernel: object) -> list[object]:
     """The functions of ours that a kernel calls, each once, in the order in which it names them first."""
-    found: dict[int, Any] = {}
+    functions: dict[int, Any] = {}
     for _, value in _named(kernel):
         function = function_of(value)
         if function is not None and not function.__module__.startswith("triton"):
-            found[id(value)] = value
-    return list(found.values())
+            functions[id(value)] = value
+    return list(functions.values())
 
 
 def settle(kernel: object) -> None:

@@ -1,4 +1,4 @@
-"""What every launcher shares: where a call runs, the checks at the border, and the launch itself.
+"""The parts that every launcher shares: where a call runs, the checks at the border, and the launch itself.
 
 A launch can be recorded instead of run (`recording`): then any tensor will do, those of the meta device too, and what
 would have been launched can be compiled ahead of time for a machine that is not there.
@@ -48,13 +48,13 @@ __all__ = [
 
 HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float32, *HALVES)
-"""What the kernels take; float64 is for references."""
+"""The types that kernels take; float64 is for references."""
 
 
 # -- machines ------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Machine:
-    """What a choice of config depends on."""
+    """The properties of a machine on which the choice of a config depends."""
 
     backend: str
     """`cuda`, `hip`, or `interpreter`."""
@@ -100,7 +100,7 @@ def warn_without_triton() -> None:
 
 
 def runs_kernel(op: str, *tensors: torch.Tensor) -> bool:
-    """Whether a kernel computes on these tensors, or the reference does (CPU tensors, or no Triton).
+    """Tells if a kernel computes on these tensors, or the reference does (CPU tensors, or no Triton).
 
     Raises: KernelLimitError for element types that no kernel takes, on a device that runs kernels.
     """
@@ -221,7 +221,7 @@ def ceil_div(n: int, step: int) -> int:
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:
-    """What references compute in: float64 for float64, else float32."""
+    """The type in which references compute: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -258,12 +258,12 @@ def recorded() -> Machine | None:
 
 
 def seen() -> bool:
-    """Whether launches are recorded or observed just now: then all must go through `launch`."""
+    """Tells if launches are recorded or observed just now: then all must go through `launch`."""
     return bool(_OBSERVERS) or _RECORDER.get() is not None
 
 
 def undisturbed(settled: Callable[[], bool], watchers: tuple[Any, Any]) -> Callable[[], bool]:
-    """What tells whether a prepared launch may go on as it did: `settled` says so, nobody records or observes
+    """The function that tells if a prepared launch may go on as it did: `settled` says so, nobody records or observes
     launches, and nobody has asked Triton to be told of them.
     """
     before, after = watchers
@@ -364,14 +364,14 @@ def launch(
 
 
 def begins_early(machine: Machine) -> bool:
-    """Whether a launch can begin before the one before it has ended: Hopper and later."""
+    """Tells if a launch can begin before the one before it has ended: Hopper and later."""
     return machine.backend == "cuda" and int(machine.arch) >= 90
 
 
 def extra_options(
     machine: Machine, together: int, registers: int, early: int = False, contracts: int = True
 ) -> dict[str, Any]:
-    """What Triton is asked for beside warps and stages."""
+    """The options of Triton beside warps and stages."""
     options: dict[str, Any] = {}
     if early:
         options["launch_pdl"] = True
@@ -408,5 +408,5 @@ def _launch_here(
 
 
 def _stream_at(index: int) -> int:
-    found: int = torch._C._cuda_getCurrentRawStream(index)
-    return found
+    stream: int = torch._C._cuda_getCurrentRawStream(index)
+    return stream

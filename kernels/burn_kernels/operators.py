@@ -61,7 +61,7 @@ class Operator:
     upstream: str = "dy"
     """The name of the upstream gradient in the backward's schema."""
     by_reference: bool = False
-    """Whether the second gradient differentiates `reference_gradient`, for results from which no input follows."""
+    """True if the second gradient differentiates `reference_gradient`, for results from which no input follows."""
     options: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     """(arguments by name) -> the options of the functions; None if those have the same names."""
     room: Callable[[torch.Tensor], torch.Tensor] | None = None
@@ -73,7 +73,7 @@ class Operator:
     absent: torch.dtype | None = None
     """The type of the empty tensor that stands for a result that is absent; None for the type of the first input."""
     images: bool = False
-    """Whether its first argument is images."""
+    """True if its first argument is images."""
     drops_unseeded: bool = False
     """It drops without a seed too, by key 0 and stream 0; others drop nothing then."""
     far: str = ""
@@ -168,7 +168,7 @@ def like(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
 
 
 def nothing(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """What stands where a tensor is absent: operators have a fixed number of results."""
+    """The tensor that stands where one is absent: operators have a fixed number of results."""
     return torch.empty(0, dtype=dtype or x.dtype, device=x.device)
 
 

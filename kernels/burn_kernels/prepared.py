@@ -41,17 +41,17 @@ class Prepared:
     watchers: tuple[Any, Any]
     device: int
     by_c: bool = False
-    """Whether `submit` is Triton's C function: `head` begins with the driver's function, and whether programs wait for
+    """True if `submit` is Triton's C function: `head` begins with the driver's function, and whether programs wait for
     each other or for an earlier launch; its sixth part are warps, programs of a cluster, and bytes of shared memory."""
 
     def watched(self) -> bool:
-        """Whether somebody wants to be told of launches."""
+        """Tells if a hook is called at launches."""
         before, after = self.watchers
         return bool(before.calls or after.calls)
 
 
 def prepared(compiled: Any, device: int) -> Prepared | None:
-    """What launches a kernel that Triton compiled and loaded on a device; None for what must go through Triton.
+    """The function that launches a kernel loaded on a device; None if Triton itself must launch it.
 
     Triton's interpreter compiles nothing, and a kernel with memory of its own gets it from Triton.
     """
@@ -76,7 +76,7 @@ def prepared(compiled: Any, device: int) -> Prepared | None:
 
 
 def _takes_pointers_at_once(submit: object, run: object) -> bool:
-    """Whether `submit` is the C function of Triton 3.6, whose order of arguments is known."""
+    """Tells if `submit` is the C function of Triton 3.6, whose order of arguments is known."""
     import triton
 
     known = triton.__version__.startswith("3.6.") and type(submit) is type(len)
@@ -84,7 +84,7 @@ def _takes_pointers_at_once(submit: object, run: object) -> bool:
 
 
 def _watchers() -> tuple[object, object] | None:
-    """What Triton tells before and after a launch; None where this Triton has other means."""
+    """The hooks that Triton calls before and after a launch; None where this Triton has other means."""
     from triton import knobs
 
     runtime = knobs.runtime
@@ -100,7 +100,7 @@ MOST_KNOWN = 4096
 
 @final
 class Kind:
-    """What Triton distinguishes of a call, and its arguments as the driver takes them."""
+    """The properties of a call that Triton distinguishes, and its arguments as the driver takes them."""
 
     __slots__ = ("arguments", "key")
 
@@ -164,10 +164,10 @@ def holds_integers(group: type) -> bool:
 
 def known(kind: Kind, grid: tuple[int, ...], stream: int) -> Any:
     """Launches a call whose kind is known and gives the compiled kernel; None where Triton must launch it."""
-    found = _known.get(kind.key)
-    if found is None or found[0].watched():
+    prepared = _known.get(kind.key)
+    if prepared is None or prepared[0].watched():
         return None
-    ready, constants, compiled = found
+    ready, constants, compiled = prepared
     x, y, z = (*grid, 1, 1)[:3]
     ready.submit(x, y, z, stream, *ready.head, *kind.arguments, *constants)
     return compiled

@@ -265,7 +265,7 @@ def _less_multiples(a, b):
 
 @triton.jit
 def fmod(x, y):
-    """What x leaves when divided by y toward zero, of float32 or float64: exact, with the sign of x."""
+    """The remainder of x divided by y toward zero, of float32 or float64: exact, with the sign of x."""
     x = tl.where(y == y, x, x)  # of one shape, numbers too
     y = tl.where(x == x, y, y)
     a, b = tl.abs(x), tl.abs(y)
@@ -288,7 +288,7 @@ def fmod(x, y):
 
 @triton.jit
 def remainder(x, y):
-    """What x leaves when divided by y toward minus infinity, of float32 or float64: exact, but for one rounding where
+    """The remainder of x divided by y toward minus infinity, of float32 or float64: exact, but for one rounding where
     the signs differ; with the sign of y.
     """
     rest = fmod(x, y)

@@ -1,4 +1,4 @@
-"""What of `prims` has products that go into sums, for generated kernels: those are compiled without contraction.
+"""Functions of `prims` with products that go into sums, for generated kernels: those are compiled without contraction.
 
 The same polynomials and the same errors.  They say `tl.fma`, which is one instruction there where a product and a sum
 are two.  The library's own kernels, which are compiled with contraction, keep the plain forms: their timings are bound

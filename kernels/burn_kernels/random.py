@@ -47,7 +47,7 @@ def default(machine: Machine) -> Config:
 
 
 def candidates(machine: Machine) -> list[Config]:
-    """What a tuner may try, the default first."""
+    """The configs that a tuner may try, the default first."""
     return [Config(256, 4), Config(512, 4), Config(1024, 8)]
 
 
@@ -103,7 +103,7 @@ def fours_at(key, stream, element):
 
 @triton.jit
 def kept(key, stream, last, row, start, cols, QUADS: tl.constexpr, BLOCK: tl.constexpr):
-    """Which elements of the columns [start, start + BLOCK) of rows (n,) a dropout keeps: (n, BLOCK).
+    """Tells which elements of the columns [start, start + BLOCK) of rows (n,) a dropout keeps: (n, BLOCK).
 
     Elements of (rows, cols) are numbered in order.  QUADS says that 4 divides cols and start, so that a block of four
     words serves four neighbours; otherwise each element draws a block for itself and takes one word.
@@ -220,7 +220,7 @@ def numbers(key: Number, stream: Number) -> tuple[Any, Any]:
 
 
 def flags(key: Number, stream: Number) -> dict[str, bool]:
-    """Which of the two are read from the device."""
+    """Names those of the two that are read from the device."""
     return {"KEY": isinstance(key, torch.Tensor), "STREAM": isinstance(stream, torch.Tensor)}
 
 
@@ -252,9 +252,9 @@ def _product(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 # -- selection ---------------------------------------------------------------------------------------
 def _work(config: Config, facts: Facts, machine: Machine) -> Work:
-    (count,), size, made = facts.free, facts.dtype.itemsize, 4 * config.ciphers
-    programs = ceil_div(count, made)
-    return Work(programs, config.warps, made, size, count * size, 26 * count, count / (programs * made), 3.0)
+    (count,), size, numbers = facts.free, facts.dtype.itemsize, 4 * config.ciphers
+    programs = ceil_div(count, numbers)
+    return Work(programs, config.warps, numbers, size, count * size, 26 * count, count / (programs * numbers), 3.0)
 
 
 def _bits_trial(facts: Facts, inputs: Inputs) -> Trial:

@@ -1,4 +1,4 @@
-"""What a kernel family says about itself, and the registry in which tests and benchmarks find it."""
+"""The description of a kernel family, and the registry in which tests and benchmarks look it up."""
 
 from __future__ import annotations
 

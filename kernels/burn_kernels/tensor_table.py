@@ -1,4 +1,4 @@
-"""Where the tensors of an optimizer's step lie: a table on the device, so that one launch reaches them all.
+"""The addresses of the tensors of an optimizer's step: a table on the device, so that one launch reaches them all.
 
 A row a chunk: its length, and the addresses of the chunk in each tensor that belongs to it.
 """
@@ -28,7 +28,7 @@ Group = list[torch.Tensor]
 
 @dataclass(frozen=True)
 class Table:
-    """Where each chunk of each tensor lies; valid while no tensor in it moves.
+    """The address of each chunk of each tensor; valid while no tensor in it moves.
 
     `inputs` are parameters, gradients and states; `results` new parameters and states: for a step in place the same
     tensors.

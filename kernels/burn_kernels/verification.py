@@ -34,7 +34,7 @@ def verify(
     seed: int = 0,
     seen: Seen | None = None,
 ) -> list[str]:
-    """What is wrong with `spec` on this problem in this element type; an empty list if nothing is.
+    """The faults of `spec` on this problem in this element type; an empty list if nothing is.
 
     `seen` is told every error of outputs and gradients, also of those that are right.
     """
@@ -51,18 +51,18 @@ def _verify(
     watched = _memory(inputs)
     with poisoned():
         outputs = _tuple(spec.forward(*inputs, **options))
-    faults = _changed("forward", watched, inputs)
+    faults = _note_changes("forward", watched, inputs)
 
     exact = _tuple(spec.reference(*exact_inputs, **exact_options))
-    truths = _tuple(spec.twin(*_tracked(exact_inputs), **exact_options))
+    truths = _tuple(spec.twin(*_track(exact_inputs), **exact_options))
     for number, truth in enumerate(truths):
         name = "reference in float64" + (f", output {number}" if len(truths) > 1 else "")
         faults += compare(name, exact[number], truth, truth, torch.float64)
     kept = _tuple((spec.twin_kept or spec.reference)(*inputs, **options))[len(truths) :]
     plain = (*_tuple(spec.twin(*inputs, **options)), *kept)
     size = spec.size(*exact_inputs, **exact_options)
-    for number, (found, expected, common) in enumerate(zip(outputs, exact, plain, strict=True)):
-        faults += compare(f"output {number}", found, expected, common, dtype, floor=size, seen=seen)
+    for number, (ours, expected, common) in enumerate(zip(outputs, exact, plain, strict=True)):
+        faults += compare(f"output {number}", ours, expected, common, dtype, floor=size, seen=seen)
     if spec.gradient is None or spec.reference_gradient is None:
         return faults
 
@@ -75,7 +75,7 @@ def _verify(
     dy, exact_dy = (g if len(g) > 1 else g[0] for g in (upstream, exact_upstream))
     with poisoned():
         grads = spec.gradient(dy, inputs, outputs, **options)
-    faults += _changed("gradient", watched, inputs)
+    faults += _note_changes("gradient", watched, inputs)
     expected = _autograd(spec.twin, exact_inputs, exact_options, exact_upstream)
     common = _autograd(spec.twin, inputs, options, upstream)
     exact_grads = spec.reference_gradient(exact_dy, exact_inputs, exact, **exact_options)
@@ -100,7 +100,7 @@ class Difference(NamedTuple):
     """How far a result is from the exact one, by one measure, and what is allowed."""
 
     what: str
-    """Which output, or gradient of which input."""
+    """The name of the output, or of the input whose gradient it is."""
     kind: str
     """The measure: "relative RMS" or "largest"."""
     error: float
@@ -112,7 +112,7 @@ class Difference(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the error is within what is allowed; that of NaN is not."""
+        """Tells if the error is within its bound; that of NaN is not."""
         return self.error <= self.allowed
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ Seen = Callable[[Difference], None]
 
 def compare(
     name: str,
-    found: Any,
+    output: Any,
     expected: Any,
     common: Any,
     dtype: torch.dtype,
@@ -132,30 +132,30 @@ def compare(
     floor: float = 0.0,
     seen: Seen = lambda difference: None,
 ) -> list[str]:
-    """What is wrong with `found`, if `expected` is exact and `common` is what plain torch makes of it.
+    """The faults of `output`, if `expected` is exact and `common` is plain torch's.
 
     `floor` is the size of the numbers whose difference `found` may be, where that is known: their units count.  `seen`
     is told every difference that was measured.
     """
-    if isinstance(found, (list, tuple)):
-        if len(found) != len(expected):
-            return [f"{name}: {len(found)} tensors, expected {len(expected)}"]
-        rows = zip(found, expected, common, strict=True)
+    if isinstance(output, (list, tuple)):
+        if len(output) != len(expected):
+            return [f"{name}: {len(output)} tensors, expected {len(expected)}"]
+        rows = zip(output, expected, common, strict=True)
         return [fault for i, row in enumerate(rows) for fault in compare(f"{name}[{i}]", *row, dtype, seen=seen)]
-    if found.shape != expected.shape:
-        return [f"{name}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"]
-    if not found.dtype.is_floating_point:
-        wrong = (found.to(expected.device) != expected).sum().item()
+    if output.shape != expected.shape:
+        return [f"{name}: shape {tuple(output.shape)}, expected {tuple(expected.shape)}"]
+    if not output.dtype.is_floating_point:
+        wrong = (output.to(expected.device) != expected).sum().item()
         return [f"{name}: {wrong} of {expected.numel()} other integers"] if wrong else []
-    on_gpu = found.is_cuda
-    found, common = (x.detach().to(expected.device, torch.float64) for x in (found, common))
+    on_gpu = output.is_cuda
+    output, common = (x.detach().to(expected.device, torch.float64) for x in (output, common))
     expected = expected.detach()
     if not expected.numel():
         return []
     odd = ~torch.isfinite(expected)
-    if not torch.equal(found[odd].nan_to_num(nan=0.5), expected[odd].nan_to_num(nan=0.5)):
+    if not torch.equal(output[odd].nan_to_num(nan=0.5), expected[odd].nan_to_num(nan=0.5)):
         return [f"{name}: not the same NaN and infinities"]
-    found, common, expected = (torch.where(odd, 0.0, x) for x in (found, common, expected))
+    output, common, expected = (torch.where(odd, 0.0, x) for x in (output, common, expected))
     factor, slack = (1.1, 0.5) if on_gpu else (2.0, 1.0)
     if expected.numel() < MANY:
         factor, slack = 2.0, 4.0
@@ -167,7 +167,7 @@ def compare(
         size, plain = measure(expected), measure(common - expected)
         by_chance = kind == "largest" and dtype == torch.float32
         allowed = (LARGEST if by_chance else factor) * plain + unit * max(size, floor)
-        difference = Difference(name, kind, measure(found - expected), plain, size, allowed)
+        difference = Difference(name, kind, measure(output - expected), plain, size, allowed)
         seen(difference)
         faults += [] if difference.holds else [str(difference)]
     return faults
@@ -247,13 +247,13 @@ def _bytes(x: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
 
 
-def _changed(when: str, watched: list[torch.Tensor], inputs: object) -> list[str]:
+def _note_changes(when: str, watched: list[torch.Tensor], inputs: object) -> list[str]:
     now = [_bytes(x) for x in _flat(inputs)]
     pairs = enumerate(zip(watched, now, strict=True))
     return [f"{when} writes to input {i}" for i, (before, after) in pairs if not torch.equal(before, after)]
 
 
-def _tracked(inputs: Any) -> Any:
+def _track(inputs: Any) -> Any:
     return tuple(
         x.detach().requires_grad_() if isinstance(x, torch.Tensor) and x.dtype.is_floating_point else x for x in inputs
     )
@@ -262,7 +262,7 @@ def _tracked(inputs: Any) -> Any:
 def _autograd(
     twin: Callable[..., object], inputs: object, options: dict[str, object], upstream: tuple[torch.Tensor, ...]
 ) -> list[torch.Tensor | None]:
-    tracked = _tracked(inputs)
+    tracked = _track(inputs)
     outputs = _tuple(twin(*tracked, **options))
     leaves = [x for x in tracked if isinstance(x, torch.Tensor) and x.requires_grad]
     upstream = tuple(g.to(y.dtype) for g, y in zip(upstream, outputs, strict=True))

@@ -27,7 +27,7 @@ __all__ = ["Answer", "Workers"]
 PATIENCE_S = 120.0
 """For one request, and for a process to begin."""
 MOST_DEATHS = 3
-"""Of processes in one place, after which none is begun there any more."""
+"""The number of processes that may fail in one place before no more are begun there."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which config a kernel runs with: decided without measuring at first, measured where that is allowed, and kept.
+"""The choice of a kernel's config: decided without measuring at first, measured where that is allowed, and kept.
 
 with autotune.using("on"):                 off | cached | on | full; BURN_KERNELS_AUTOTUNE sets the first
     train()

@@ -97,9 +97,9 @@ def import_bundle(store: Store, path: Path) -> int:
 
 
 def _flat(row: Timing | Fault) -> dict[str, object]:
-    found = asdict(row)
-    place: dict[str, object] = found.pop("place")
-    return place | found
+    fields = asdict(row)
+    place: dict[str, object] = fields.pop("place")
+    return place | fields
 
 
 def _place(row: Mapping[str, Any]) -> Place:
@@ -109,14 +109,14 @@ def _place(row: Mapping[str, Any]) -> Place:
 def _faults(name: str, rows: object, columns: Mapping[str, Callable[[Any], bool]]) -> list[str]:
     if not isinstance(rows, list):
         return [f"{name} is no list"]
-    found = []
+    problems = []
     for number, row in enumerate(rows):
         if not isinstance(row, dict) or set(row) != set(columns):
-            found.append(f"{name}[{number}]: other fields than {', '.join(columns)}")
+            problems.append(f"{name}[{number}]: other fields than {', '.join(columns)}")
             continue
-        found += [
+        problems += [
             f"{name}[{number}].{column}: {row[column]!r}"[:200]
             for column in columns
             if not columns[column](row[column])
         ]
-    return found
+    return problems

@@ -12,16 +12,16 @@ import torch
 __all__ = ["Clock", "GpuClock"]
 
 LEAST_SWEEPS, MOST_SWEEPS = 4, 128
-"""Of the cache, before a call: each some 30 us on an H200."""
+"""Writes to the cache before a call: each takes some 30 us on an H200."""
 COMPILING_S = 0.02
 """A call that keeps the host so long compiles, or does not launch only: no number of sweeps would cover it."""
 
 
 class Clock(Protocol):
-    """What a tuner times with; tests have one that only counts."""
+    """The clock of a tuner; tests have one that only counts."""
 
     device: torch.device
-    """Where inputs are drawn."""
+    """The device on which inputs are drawn."""
 
     def milliseconds(self, call: Callable[[], Any]) -> float:
         """How long one call takes, inputs and outputs not in any cache."""

@@ -83,13 +83,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _shapes(text: str) -> list[tuple[int, int]]:
-    found = []
+    lines = []
     for part in text.split(","):
         sizes = part.split("x")
         if len(sizes) != 2 or not all(size.isdigit() and int(size) > 0 for size in sizes):
             raise argparse.ArgumentTypeError(f"{part!r} is not ROWSxCOLS, 8192x4096 for example")
-        found.append((int(sizes[0]), int(sizes[1])))
-    return found
+        lines.append((int(sizes[0]), int(sizes[1])))
+    return lines
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -118,14 +118,14 @@ def _tune(asked: argparse.Namespace) -> int:
     dtype, begun = DTYPES.get(asked.dtype), time.monotonic()
     current().most = asked.most
     if asked.profile is None:
-        found = _tuned(asked, dtype)
+        faults = _tuned(asked, dtype)
     else:
         with Sampled() as sampled:
-            found = _tuned(asked, dtype)
+            faults = _tuned(asked, dtype)
         asked.profile.write_text("\n".join(sampled.lines()) + "\n", encoding="utf-8")
-    kept, took_s = sum(not measured.why_not for measured in found), time.monotonic() - begun
-    _say(f"{kept} of {len(found)} keys measured in {took_s:.0f} s; python -m burn_kernels report shows them")
-    return 0 if kept == len(found) else 1
+    kept, took_s = sum(not measured.why_not for measured in faults), time.monotonic() - begun
+    _say(f"{kept} of {len(faults)} keys measured in {took_s:.0f} s; python -m burn_kernels report shows them")
+    return 0 if kept == len(faults) else 1
 
 
 def _tuned(asked: argparse.Namespace, dtype: torch.dtype | None) -> list[Measured]:
@@ -158,20 +158,20 @@ def told(measured: Measured) -> str:
 
 
 def ahead(tally: Tally) -> str:
-    """What the processes that compile did, with each kernel that failed and why."""
+    """The work of the processes that compile, with each kernel that failed and why."""
     each = tally.spent_s / max(1, tally.compiled)
     head = f"{tally.compiled} kernels compiled ahead, {each:.1f} s each; {tally.waited_s:.0f} s waited for them"
     return "\n".join([head, *(f"    not compiled ahead: {line}" for line in tally.failed)])
 
 
 def _report(asked: argparse.Namespace) -> int:
-    found = report_of(current())
+    report = report_of(current())
     if asked.json:
-        _say(json.dumps(found.as_data(), indent=1))
+        _say(json.dumps(report.as_data(), indent=1))
         return 0
     gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     _say(f"devices: {', '.join(gpus) or 'no GPU; CPU tensors use the references, which have no configs'}")
-    _say("\n".join(lines(found)))
+    _say("\n".join(lines(report)))
     return 0
 
 
@@ -194,7 +194,7 @@ def _ship(asked: argparse.Namespace) -> int:
     rows, known = json.loads(text)["problems"], len(burn_kernels.REGISTRY)
     ops = sorted({row["op"] for row in rows})
     _say(f"{len(rows)} problems of {', '.join(ops)} written to {shipped.FILE.name}; {known} operations are registered")
-    kernels = {made.kernel for made in TUNABLES.values()}
+    kernels = {tunable.kernel for tunable in TUNABLES.values()}
     old = {row["key"] for source in sources.values() for row in source["timings"] if row["kernel"] not in kernels}
     old -= {row["key"] for source in sources.values() for row in source["timings"] if row["kernel"] in kernels}
     if old:

@@ -29,7 +29,7 @@ NICE = 10
 
 
 class Elsewhere:
-    """What Triton asks a driver while it compiles, for a machine that need not be there."""
+    """The driver that Triton asks while it compiles, for a machine that need not be there."""
 
     def __init__(self, machine: Machine) -> None:
         from triton.backends.compiler import GPUTarget
@@ -51,17 +51,17 @@ class Elsewhere:
 
 def compiled(request: dict[str, Any], machine: Machine) -> Any:
     """Compiles what is asked for, exactly as the launch would; Triton keeps it in its cache."""
-    tunable, given = TUNABLES[request["op"]], request["facts"]
+    tunable, problem = TUNABLES[request["op"]], request["facts"]
     facts = Facts(
-        tuple(given["free"]),
-        tuple(given["exact"]),
-        getattr(torch, given["dtype"]),
-        given["align"],
-        given["layout"],
-        given["flags"],
+        tuple(problem["free"]),
+        tuple(problem["exact"]),
+        getattr(torch, problem["dtype"]),
+        problem["align"],
+        problem["layout"],
+        problem["flags"],
     )
-    (found,) = launches(tunable, facts, [tunable.parse(request["config"])], machine)
-    launch = found[request["number"]]
+    (launched,) = launches(tunable, facts, [tunable.parse(request["config"])], machine)
+    launch = launched[request["number"]]
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
     options |= extra_options(machine, launch.together, launch.registers, launch.early, launch.contracts)
     settle(launch.kernel)
@@ -82,9 +82,9 @@ def main() -> None:
     for line in sys.stdin:
         why_not = ""
         try:
-            found = compiled(json.loads(line), machine)
+            answer = compiled(json.loads(line), machine)
             if launchers:
-                _launcher(machine)(found.src, found.metadata)
+                _launcher(machine)(answer.src, answer.metadata)
         except Exception as error:  # the answer says so; who launches it meets it again, and names the candidate
             why_not = f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0][:300]}"
         answers.write(json.dumps({"why_not": why_not}) + "\n")
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def _launcher(machine: Machine) -> Any:
-    """What builds the C function that launches a kernel; Triton keeps that in its cache too."""
+    """The builder of the C function that launches a kernel; Triton keeps that in its cache too."""
     if machine.backend == "cuda":
         from triton.backends.nvidia.driver import CudaLauncher
 

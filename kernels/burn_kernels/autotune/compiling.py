@@ -55,7 +55,7 @@ class Variant:
 
 
 def launches(tunable: Tunable, facts: Facts, configs: Iterable[object], machine: Machine) -> Iterator[list[Launch]]:
-    """What a trial would launch, for each config: what draws its inputs, if that takes kernels, and the config."""
+    """The launches of a trial, for each config: those that draw its inputs, if kernels do, and its own."""
     with torch.no_grad():
         with recording(machine) as drawing:
             trial = tunable.trial(facts, Inputs("meta"))
@@ -68,24 +68,24 @@ def launches(tunable: Tunable, facts: Facts, configs: Iterable[object], machine:
 def variants(tunable: Tunable, facts: Facts, configs: Sequence[Any], machine: Machine) -> Iterator[Variant]:
     """All kernels that measuring these configs launches: those of the small problem and those of the real one."""
     for problem in dict.fromkeys((reduced(tunable, facts), facts)):
-        for config, found in zip(configs, launches(tunable, problem, configs, machine), strict=True):
-            for number, launch in enumerate(found):
+        for config, launched in zip(configs, launches(tunable, problem, configs, machine), strict=True):
+            for number, launch in enumerate(launched):
                 yield Variant(tunable.name, problem, asdict(config), number, fingerprint(launch))
 
 
 def fingerprint(launch: Launch) -> tuple[object, ...]:
-    """What of a launch goes into its code: types, sizes that are 1, multiples of 16 or wide, options."""
+    """The properties of a launch that go into its code: types, sizes that are 1, multiples of 16 or wide, options."""
     words: list[Any] = [f"{launch.kernel.fn.__module__}.{launch.kernel.fn.__qualname__}", launch.warps, launch.stages]
     words += [bool(launch.together), int(launch.registers), bool(launch.early), bool(launch.contracts)]
-    given = dict(zip(launch.kernel.arg_names, launch.arguments, strict=False)) | launch.constants
+    arguments = dict(zip(launch.kernel.arg_names, launch.arguments, strict=False)) | launch.constants
     for parameter in launch.kernel.params:
-        value = given.get(parameter.name, parameter.default)
+        value = arguments.get(parameter.name, parameter.default)
         words.append(repr(value) if parameter.is_constexpr else _kind_of(value, parameter.do_not_specialize))
     return tuple(words)
 
 
 def _kind_of(value: Any, plain: bool) -> object:
-    """What of an argument goes into the code; of a tuple what of its members does."""
+    """The properties of an argument that go into the code; of a tuple those of its members."""
     if value is None:
         return repr(value)
     if isinstance(value, tuple):
@@ -105,15 +105,15 @@ class Tally:
 
     compiled: int = 0
     spent_s: float = 0.0
-    """Of all processes together."""
+    """The seconds of all processes together."""
     waited_s: float = 0.0
-    """Of who measures, for kernels."""
+    """The seconds that the measuring process waits for kernels."""
     failed: list[str] = field(default_factory=list)
-    """Of kernels that were not compiled, why."""
+    """The reasons why kernels were not compiled."""
 
 
 class Compilers:
-    """So many processes that compile for a machine; `launchers` builds the host's side too, which needs its driver."""
+    """Processes that compile for a machine; `launchers` builds the host's side too, which needs its driver."""
 
     def __init__(
         self,

@@ -28,12 +28,12 @@ MARGIN = 1.3
 
 @dataclass(frozen=True)
 class Work:
-    """What a config makes of a problem."""
+    """The work that a config makes of a problem."""
 
     programs: int
     """Programs in the grid."""
     warps: int
-    """Of 32 threads, in a program."""
+    """The warps of a program, of 32 threads each."""
     elements: int
     """That a program holds at once."""
     itemsize: int
@@ -52,7 +52,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a machine can do."""
+    """The rates and limits of a machine."""
 
     bytes_per_s: float
     flops_per_s: float

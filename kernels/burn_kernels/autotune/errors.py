@@ -1,4 +1,4 @@
-"""What can go wrong in selection, as leaves of the tree in `burn_kernels.errors`.
+"""The errors of selection, as leaves of the tree in `burn_kernels.errors`.
 
     KernelError
     ├── LockfileError     (ValueError)    a lockfile that cannot be read, or that does not fit what runs

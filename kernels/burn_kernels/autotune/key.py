@@ -1,4 +1,4 @@
-"""What a choice depends on: the problem, the device, the software; and the candidates that it is between.
+"""The facts on which a choice depends: the problem, the device, the software; and the candidates that it is between.
 
 A `Facts` is one call as it really is.  Its key, a line of text, puts free sizes (rows) into buckets of powers of two
 and keeps exact ones (the length of a row).  Alignment and layout are those of the real tensors, never of the bucket: 7
@@ -29,13 +29,13 @@ class Facts(NamedTuple):
     exact: tuple[int, ...]
     """Sizes that shape the kernel: the length of a row.  They stay as they are."""
     dtype: torch.dtype
-    """Of the input that dominates the traffic."""
+    """The element type of the input that dominates the traffic."""
     align: int = 16
     """Bytes, a power of two to 16, that divide every address at which a row begins."""
     layout: str = "packed"
     """`packed`: rows follow each other without a gap.  `strided`: they do not."""
     flags: str = ""
-    """What else makes it another kernel: options that are compiled in, other element types."""
+    """More that makes it another kernel: options that are compiled in, other element types."""
 
 
 def alignment(*numbers: int) -> int:
@@ -127,7 +127,7 @@ def device_of(index: int) -> Device:
 # -- software ----------------------------------------------------------------------------------------
 @functools.cache
 def software() -> str:
-    """What compiles and runs kernels, on one line: timings hold for one such line."""
+    """The software that compiles and runs kernels, on one line: timings hold for one such line."""
     built = f"hip {torch.version.hip}" if torch.version.hip else f"cuda {torch.version.cuda}"
     return f"torch {torch.__version__}, triton {_version('triton')}, {built}, burn_kernels {_version('burn-torch')}"
 

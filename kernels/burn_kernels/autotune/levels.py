@@ -41,7 +41,7 @@ def level() -> str:
     """
     global _level
     if _level is None:
-        _level = _checked(os.environ.get(VARIABLE) or "cached", f"{VARIABLE}=")
+        _level = _require_choice(os.environ.get(VARIABLE) or "cached", f"{VARIABLE}=")
     return _level
 
 
@@ -54,7 +54,7 @@ def set_level(name: str) -> None:
     >>> set_level("cached")
     """
     global _level
-    _level = _checked(name, "")
+    _level = _require_choice(name, "")
     for watcher in _watchers:
         watcher()
 
@@ -77,7 +77,7 @@ def using(name: str) -> Iterator[None]:
 
 
 def is_deterministic() -> bool:
-    """Whether bits may not depend on timings now."""
+    """Tells if bits may not depend on timings now."""
     return torch.are_deterministic_algorithms_enabled() if _forced is None else _forced
 
 
@@ -103,7 +103,7 @@ def watch(watcher: Callable[[], None]) -> None:
     _watchers.append(watcher)
 
 
-def _checked(name: str, prefix: str) -> str:
+def _require_choice(name: str, prefix: str) -> str:
     if name not in LEVELS:
         raise KernelArgumentError(
             "autotune: no such level",

@@ -1,4 +1,4 @@
-"""Which of several calls is fastest, in few samples: rounds in turns, the hopeless left out, the winner confirmed.
+"""Finds the fastest of several calls in few samples: rounds in turns, the hopeless left out, the winner confirmed.
 
 Each candidate is called once without counting, since its first call compiles and warms up.  Then come rounds, each
 in the opposite order of the one before, so that a clock that drifts favours nobody.  Who is more than twice behind the
@@ -26,7 +26,7 @@ ALIKE = 0.02
 
 @dataclass
 class Outcome:
-    """What a race found."""
+    """The outcome of a race."""
 
     samples: dict[str, list[float]] = field(default_factory=dict)
     """Milliseconds of each round by candidate."""
@@ -34,7 +34,7 @@ class Outcome:
     failed: dict[str, Exception] = field(default_factory=dict)
     """Candidates that raised, with what."""
     complete: bool = True
-    """Whether the budget lasted to the end."""
+    """True if the budget lasted to the end."""
 
     def median(self, name: str) -> float:
         """The median of a candidate's samples."""
@@ -49,53 +49,53 @@ def race(
     eliminating: bool = True,
 ) -> Outcome:
     """Times candidates; `sample` runs one once and gives milliseconds, `within` says whether there is time left."""
-    found, running = Outcome(), list(names)
+    outcome, running = Outcome(), list(names)
 
     def once(name: str) -> float | None:
         try:
             return sample(name)
         except Exception as error:
-            found.failed[name] = error
-            found.samples.pop(name, None)
+            outcome.failed[name] = error
+            outcome.samples.pop(name, None)
             running.remove(name)
             return None
 
     def round_of(rivals: Sequence[str], number: int) -> None:
         for name in list(rivals) if number % 2 else list(reversed(rivals)):
             if name in running and (ms := once(name)) is not None:
-                found.samples.setdefault(name, []).append(ms)
+                outcome.samples.setdefault(name, []).append(ms)
 
     for name in names:
         once(name)
     still, best = 0, float("inf")
     for number in range(MOST_ROUNDS):
         if not running:
-            return found
+            return outcome
         if not within():
-            found.complete = False
+            outcome.complete = False
             break
         round_of(running, number)
         if not running:
-            return found
-        fastest = min(found.median(name) for name in running)
+            return outcome
+        fastest = min(outcome.median(name) for name in running)
         still, best = (still + 1 if fastest > best * (1 - STILL) else 0), min(best, fastest)
         early = number + 1 < LEAST_ROUNDS
         if eliminating:
             # twice at once could be a busy host's doing, twice in both is not
-            least = {name: min(found.samples[name]) for name in running}
+            least = {name: min(outcome.samples[name]) for name in running}
             far = [name for name in running if number and least[name] > FAR * min(least.values())]
-            hopeless = far if early else [name for name in running if found.median(name) > HOPELESS * fastest]
-            found.eliminated.update(hopeless)
+            hopeless = far if early else [name for name in running if outcome.median(name) > HOPELESS * fastest]
+            outcome.eliminated.update(hopeless)
             running[:] = [name for name in running if name not in hopeless]
             if not early and (still >= 2 or len(running) == 1):
                 break
-    first = sorted((name for name in running if name in found.samples), key=found.median)[:2]
+    first = sorted((name for name in running if name in outcome.samples), key=outcome.median)[:2]
     for number in range(CONFIRMING_ROUNDS if len(first) == 2 else 0):
         if not within():
-            found.complete = False
+            outcome.complete = False
             break
         round_of(first, number)
-    return found
+    return outcome
 
 
 def ranking(medians: dict[str, float], order: Sequence[str]) -> list[str]:

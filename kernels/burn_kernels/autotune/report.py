@@ -1,4 +1,4 @@
-"""What is chosen where, with timings and what was disqualified, as data and as plain lines."""
+"""Choices with their places, timings and disqualified candidates, as data and as plain lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Entry:
     software: str
     kernel: str
     current: bool
-    """Whether the software and the kernel's source are those of now; other rows choose nothing."""
+    """True if the software and the kernel's source are those of now; other rows choose nothing."""
     chosen: str = ""
     times_ms: dict[str, float] = field(default_factory=dict)
     """Medians by candidate, the best first."""
@@ -57,8 +57,8 @@ class Report:
 
 @checked
 def report_of(selector: Selector) -> Report:
-    """What a selector knows, its store's rows of other devices included."""
-    kernels = {made.kernel for made in TUNABLES.values()}
+    """Reports all that a selector knows, its store's rows of other devices included."""
+    kernels = {tunable.kernel for tunable in TUNABLES.values()}
     entries: dict[Place, Entry] = {}
     times: dict[Place, dict[str, float]] = defaultdict(dict)
 
@@ -72,10 +72,10 @@ def report_of(selector: Selector) -> Report:
             entry(timing.place).samples += len(timing.samples_ms)
         for fault in selector.store.all_faults():
             entry(fault.place).disqualified[fault.candidate] = f"{fault.kind}: {fault.reason}"
-    for place, found in entries.items():
-        sound = {name: ms for name, ms in times[place].items() if name not in found.disqualified}
-        found.times_ms = dict(sorted(times[place].items(), key=lambda pair: pair[1]))
-        found.chosen = next(iter(ranking(sound, list(sound))), "")
+    for place, candidates in entries.items():
+        sound = {name: ms for name, ms in times[place].items() if name not in candidates.disqualified}
+        candidates.times_ms = dict(sorted(times[place].items(), key=lambda pair: pair[1]))
+        candidates.chosen = next(iter(ranking(sound, list(sound))), "")
     for decision in selector.decisions.values():
         if decision.place in entries:
             names = [name for name, config in decision.ranking.items() if config == decision.config]
@@ -96,26 +96,26 @@ def report_of(selector: Selector) -> Report:
 
 def lines(report: Report) -> list[str]:
     """The report for people."""
-    found = [
+    lines = [
         f"level: {report.level}{', deterministic' if report.deterministic else ''}",
         f"store: {report.store}",
         f"lockfile: {report.lockfile or 'none'}",
     ]
-    found += [f"  pinned: {key}: {words(config)}" for key, config in sorted(report.pins.items())]
+    lines += [f"  pinned: {key}: {words(config)}" for key, config in sorted(report.pins.items())]
     if report.refused:
         ops = ", ".join(report.refused)
-        found.append(f"shipped table: rows of {ops} are refused, since their kernels have changed after them")
+        lines.append(f"shipped table: rows of {ops} are refused, since their kernels have changed after them")
     if not report.entries:
-        found.append("nothing was measured: choices are the shipped table's, the cost model's and the defaults")
+        lines.append("nothing was measured: choices are the shipped table's, the cost model's and the defaults")
     for entry in report.entries:
         age = "" if entry.current else f"   (not used: {entry.software}, source {entry.kernel})"
-        found += ["", f"{entry.key} on {entry.device}{age}"]
+        lines += ["", f"{entry.key} on {entry.device}{age}"]
         best = min(entry.times_ms.values(), default=0.0)
         for name, ms in entry.times_ms.items():
             mark = "*" if name == entry.chosen else " "
-            found.append(f"  {mark} {name:<60} {ms:9.4f} ms {ms / best if best else 1.0:6.2f}x")
-        found += [f"  ! {name}: {reason}" for name, reason in sorted(entry.disqualified.items())]
-    return found
+            lines.append(f"  {mark} {name:<60} {ms:9.4f} ms {ms / best if best else 1.0:6.2f}x")
+        lines += [f"  ! {name}: {reason}" for name, reason in sorted(entry.disqualified.items())]
+    return lines
 
 
 def words(config: dict[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Where the time of a run goes, seen by a thread that looks at another one's stack every few milliseconds.
+"""Shows where the time of a run goes, as seen by a thread that looks at another one's stack every few milliseconds.
 
     with Sampled() as sampled:
         tune()
@@ -68,11 +68,11 @@ class Sampled:
 
     def lines(self) -> list[str]:
         """The report."""
-        found = [f"{seconds:8.2f} s {op}" for op, seconds in self.by_op.most_common()]
+        lines = [f"{seconds:8.2f} s {op}" for op, seconds in self.by_op.most_common()]
         for title, counted in (("with what it called", self.by_function), ("innermost", self.by_line)):
-            found += ["", f"{title}:"]
-            found += [f"{seconds:8.2f} s {op}: {place}" for (op, place), seconds in counted.most_common(MOST_LINES)]
-        return found
+            lines += ["", f"{title}:"]
+            lines += [f"{seconds:8.2f} s {op}: {place}" for (op, place), seconds in counted.most_common(MOST_LINES)]
+        return lines
 
 
 def _name(frame: FrameType) -> str:

@@ -1,4 +1,4 @@
-"""Which config runs: the lockfile's, the fastest that was measured, the shipped table's, the cost model's, the default.
+"""Chooses a config: the lockfile's, the fastest that was measured, the shipped table's, the cost model's, the default.
 
 The first call of a key never waits for a measurement.  What was decided is kept by the facts of the call, so a second
 call costs one look into a dict and the question whether the config supports the problem.  At levels `on` and `full` a
@@ -44,7 +44,7 @@ SECOND_USE = 2
 
 
 def _capturing(index: int) -> bool:
-    """Whether what is launched on this GPU now goes into a CUDA graph."""
+    """Tells if launches on this GPU now go into a CUDA graph."""
     if index == torch.cuda.current_device():
         return torch.cuda.is_current_stream_capturing()
     with torch.cuda.device(index):
@@ -53,20 +53,20 @@ def _capturing(index: int) -> bool:
 
 @dataclass
 class Decision:
-    """What was decided for a key."""
+    """The decision for a key."""
 
     tunable: Tunable
     index: int
     place: Place
     facts: Facts
-    """Of the first call; a measurement is of them."""
+    """The facts of the first call, which a measurement takes."""
     ranking: dict[str, object]
     """Configs by candidate name, the best first."""
     source: str
     """`locked`, `measured`, `shipped`, `model` or `default`."""
     config: Any
     wanting: bool = False
-    """Whether the next use should look here again, since a measurement is due."""
+    """True if the next use should look here again, since a measurement is due."""
     uses: int = 0
 
 
@@ -98,12 +98,12 @@ class Selector:
         """The decision for a call that is not known yet, or of which a measurement is due; and its facts."""
         fixed = levels.is_deterministic()
         facts = tunable.facts(*call)
-        found = self.decide(tunable, index, facts, fixed), facts
+        answer = self.decide(tunable, index, facts, fixed), facts
         with self._guard:
             if len(self.known) >= MOST_KNOWN:
                 self.known.clear()
-            self.known[tunable.name, index, fixed, call] = found
-        return found
+            self.known[tunable.name, index, fixed, call] = answer
+        return answer
 
     def decide(self, tunable: Tunable, index: int, facts: Facts, fixed: bool) -> Decision:
         """The decision for a key."""
@@ -112,7 +112,7 @@ class Selector:
             place = Place(tunable.kernel, tunable.key(facts), str(device), software())
             decision = self.decisions.get((place, fixed))
             if decision is None:
-                decision = self._decided(tunable, index, facts, device, place, fixed)
+                decision = self._decide_anew(tunable, index, facts, device, place, fixed)
                 self.decisions[place, fixed] = decision
             decision.uses += 1
             due = decision.wanting and decision.uses >= (1 if levels.level() == "full" else SECOND_USE)
@@ -128,16 +128,16 @@ class Selector:
                 self._measuring.release()
         return decision
 
-    def _decided(
+    def _decide_anew(
         self, tunable: Tunable, index: int, facts: Facts, device: Device, place: Place, fixed: bool
     ) -> Decision:
         level = levels.level()
         if self.lockfile is not None:
             pin = self.lockfile.find(place.key, place.device, place.kernel)
             if pin is not None:
-                name, config = self._pinned(self.lockfile, pin, tunable, facts)
+                name, config = self._read_pin(self.lockfile, pin, tunable, facts)
                 return Decision(tunable, index, place, facts, {name: config}, "locked", config)
-        source, order = self._ranked(tunable, facts, device, place, plain=fixed or level == "off")
+        source, order = self._rank(tunable, facts, device, place, plain=fixed or level == "off")
         config = self._first(tunable, order, facts, place.key)
         if self.lockfile is not None:
             candidate = Candidate.of(config)
@@ -151,13 +151,13 @@ class Selector:
         """A decision to measure by: what timings, table and model say, whatever level or lockfile hold now."""
         device = self.devices(index)
         place = Place(tunable.kernel, tunable.key(facts), str(device), software())
-        source, order = self._ranked(tunable, facts, device, place, plain=False)
+        source, order = self._rank(tunable, facts, device, place, plain=False)
         return Decision(tunable, index, place, facts, order, source, next(iter(order.values()), None))
 
-    def _ranked(
+    def _rank(
         self, tunable: Tunable, facts: Facts, device: Device, place: Place, *, plain: bool
     ) -> tuple[str, dict[str, object]]:
-        """Where the ranking is from, and the ranking."""
+        """The source of the ranking, and the ranking."""
         named = tunable.named(facts, device.machine)
         if plain:
             return "default", named
@@ -171,9 +171,9 @@ class Selector:
         hinted = [name for name in hints if name in sound]
         if hinted:
             return "shipped", _first_of(hinted, sound)
-        return self._predicted(tunable, facts, device, sound)
+        return self._predict_first(tunable, facts, device, sound)
 
-    def _predicted(
+    def _predict_first(
         self, tunable: Tunable, facts: Facts, device: Device, sound: dict[str, object]
     ) -> tuple[str, dict[str, object]]:
         if not sound:
@@ -182,7 +182,7 @@ class Selector:
         best = choice(works, device.machine)
         return ("default", sound) if best == next(iter(sound)) else ("model", _first_of([best], sound))
 
-    def _pinned(self, lockfile: Lockfile, pin: Pin, tunable: Tunable, facts: Facts) -> tuple[str, object]:
+    def _read_pin(self, lockfile: Lockfile, pin: Pin, tunable: Tunable, facts: Facts) -> tuple[str, object]:
         try:
             config = tunable.parse(pin.config)
         except ValueError as error:
@@ -317,7 +317,7 @@ class Selector:
         if again:
             self.store.forget(place)
         sound = self.contenders(decision, again=again)
-        found = measure(
+        outcome = measure(
             tunable,
             decision.facts,
             sound,
@@ -327,21 +327,21 @@ class Selector:
             eliminating=levels.level() != "full",
             on_loss=lambda fault: self.store.add(faults=[fault]),
         )
-        for fault in found.faults:
+        for fault in outcome.faults:
             warn(f"{place.key}: {fault.candidate} is disqualified: {fault.reason}")
-        if found.timings:  # where nothing works, the cause is not the candidates, and may be gone tomorrow
-            self.store.add([] if found.why_not else found.timings, found.faults)
-        medians = {timing.candidate: timing.median_ms for timing in found.timings}
-        broken = {fault.candidate for fault in found.faults}
+        if outcome.timings:  # where nothing works, the cause is not the candidates, and may be gone tomorrow
+            self.store.add([] if outcome.why_not else outcome.timings, outcome.faults)
+        medians = {timing.candidate: timing.median_ms for timing in outcome.timings}
+        broken = {fault.candidate for fault in outcome.faults}
         left = {name: config for name, config in sound.items() if name not in broken}
         with self._guard:
             if medians:
                 decision.ranking, decision.source = _first_of(ranking(medians, list(named)), left), "measured"
             else:
                 decision.ranking = {n: c for n, c in decision.ranking.items() if n not in broken}
-            reasons = [f"{fault.candidate}: {fault.reason}" for fault in found.faults]
+            reasons = [f"{fault.candidate}: {fault.reason}" for fault in outcome.faults]
             decision.config = self._first(tunable, decision.ranking, decision.facts, place.key, reasons)
-        return found.why_not
+        return outcome.why_not
 
     def pending(self) -> list[Decision]:
         """Keys that were used in this process and have no timings."""
@@ -400,12 +400,12 @@ def current() -> Selector:
     if _selector is None:
         with _making:
             if _selector is None:
-                made = Selector(Store(_store_path()))
+                selector = Selector(Store(_store_path()))
                 levels.level()
                 named = os.environ.get(LOCK_VARIABLE)
                 if named:
-                    made.lockfile = Lockfile(Path(named), os.environ.get(LOCK_MODE_VARIABLE) or "append")
-                _selector = made
+                    selector.lockfile = Lockfile(Path(named), os.environ.get(LOCK_MODE_VARIABLE) or "append")
+                _selector = selector
     return _selector
 
 

@@ -42,7 +42,7 @@ FORMAT = "burn_kernels.timings"
 NEAR = 4
 """How many times more or fewer rows than were measured."""
 MOST_CONFIGS = 3
-"""Of a problem: the fastest, and where that does not fit a call, or fails, the next ones."""
+"""The configs of a problem: the fastest, and where that does not fit a call, or fails, the next ones."""
 _MACHINES = {(machine.backend, machine.arch): machine for machine in (H200, A100, MI300X)}
 
 
@@ -59,7 +59,7 @@ def refused(tunables: Mapping[str, Tunable]) -> list[dict[str, Any]]:
 
 
 def configs(tunable: Tunable, facts: Facts, device: Device) -> list[Mapping[str, int]]:
-    """What the table says for a problem, the fastest first; empty if it says nothing."""
+    """The configs that the table names for a problem, the fastest first; empty if it says nothing."""
     itemsize = facts.dtype.itemsize
     wanted = [tunable.name, list(facts.exact), itemsize, facts.align, facts.layout, facts.flags]
     best: list[Mapping[str, int]] = []
@@ -98,25 +98,25 @@ Problems = dict[Place, dict[str, float]]
 
 
 def of_timings(timings: Iterable[Mapping[str, Any]], tunables: Mapping[str, Tunable]) -> Problems:
-    """What an export says of the kernels of now, without configs that they no longer have."""
-    found: Problems = {}
+    """The problems of an export for the kernels of now, without configs that they no longer have."""
+    problems: Problems = {}
     for row in timings:
         machine = _machine(row["device"])
         named = _facts(row["key"], tunables)
         if machine is None or named is None:
             continue
         (op, facts), numbers = named, row["config"]
-        made = tunables[op]
-        names = {field.name for field in fields(made.config)}
-        if row["kernel"] != made.kernel or set(numbers) != names:
+        tunable = tunables[op]
+        names = {field.name for field in fields(tunable.config)}
+        if row["kernel"] != tunable.kernel or set(numbers) != names:
             continue
-        if made.parse(numbers) not in made.candidates(facts, machine):
+        if tunable.parse(numbers) not in tunable.candidates(facts, machine):
             continue
         size = facts.dtype.itemsize
-        problem = Place(op, made.kernel, machine.backend, machine.arch, facts.free, facts.exact, size, *facts[3:])
+        problem = Place(op, tunable.kernel, machine.backend, machine.arch, facts.free, facts.exact, size, *facts[3:])
         # the least sample: a busy host only adds
-        _keep(found.setdefault(problem, {}), made.parse(numbers), min(row["samples_ms"]))
-    return found
+        _keep(problems.setdefault(problem, {}), tunable.parse(numbers), min(row["samples_ms"]))
+    return problems
 
 
 def _keep(at: dict[str, float], config: Any, ms: float) -> None:
@@ -126,23 +126,23 @@ def _keep(at: dict[str, float], config: Any, ms: float) -> None:
 
 def _machine(device: str) -> Machine | None:
     """The machine of a device as `key.Device` writes it."""
-    found = re.fullmatch(r".* (?:sm_(\d+)|(gfx\w+)) x(\d+)", device)
-    if found is None:
+    match = re.fullmatch(r".* (?:sm_(\d+)|(gfx\w+)) x(\d+)", device)
+    if match is None:
         return None
-    cuda, hip, processors = found.groups()
+    cuda, hip, processors = match.groups()
     return Machine("hip", hip, int(processors), 64) if hip else Machine("cuda", int(cuda), int(processors))
 
 
 def _facts(key: str, tunables: Mapping[str, Tunable]) -> tuple[str, Facts] | None:
     """The op and problem of a key, as `key.key_text` writes it; a free size is the largest of its bucket."""
-    for op, made in tunables.items():
-        sizes = [rf"{name}<=(\d+)" for name in made.free] + [rf"{name}=(\d+)" for name in made.exact]
+    for op, tunable in tunables.items():
+        sizes = [rf"{name}<=(\d+)" for name in tunable.free] + [rf"{name}=(\d+)" for name in tunable.exact]
         pattern = " ".join([re.escape(op), *sizes, r"(\w+) (packed|strided) align=(\d+)"]) + "(?: (.*))?"
-        found = re.fullmatch(pattern, key)
-        if found is not None:
-            *numbers, dtype, layout, align, flags = found.groups()
+        match = re.fullmatch(pattern, key)
+        if match is not None:
+            *numbers, dtype, layout, align, flags = match.groups()
             counts = tuple(int(number) for number in numbers)
-            free, exact = counts[: len(made.free)], counts[len(made.free) :]
+            free, exact = counts[: len(tunable.free)], counts[len(tunable.free) :]
             return op, Facts(free, exact, getattr(torch, dtype), int(align), layout, flags or "")
     return None
 
@@ -154,9 +154,9 @@ def _untold(place: Place, tunables: Mapping[str, Tunable]) -> str:
         return ""
     dtype = next(one for one in (torch.bfloat16, torch.float32, torch.int64) if one.itemsize == place.itemsize)
     facts = Facts(place.free, place.exact, dtype, place.align, place.layout, place.flags)
-    made = tunables[place.op]
-    named = {name: c for name, c in made.named(facts, machine).items() if made.supports(c, facts)}
-    return json.dumps(asdict(named[choice({n: made.work(c, facts, machine) for n, c in named.items()}, machine)]))
+    tunable = tunables[place.op]
+    named = {name: c for name, c in tunable.named(facts, machine).items() if tunable.supports(c, facts)}
+    return json.dumps(asdict(named[choice({n: tunable.work(c, facts, machine) for n, c in named.items()}, machine)]))
 
 
 def _but_for_rows(place: Place) -> Place:
@@ -165,7 +165,7 @@ def _but_for_rows(place: Place) -> Place:
 
 
 def _is_needed(place: Place, at: Mapping[str, float], tunables: Mapping[str, Tunable]) -> bool:
-    """Whether the table chooses a config that is faster than the one taken without it, which was timed beside it.
+    """Tells if the table chooses a config that is faster than the one taken without it, which was timed beside it.
 
     A default that is younger than the timings may be the fastest: they say nothing of it.
     """
@@ -173,7 +173,7 @@ def _is_needed(place: Place, at: Mapping[str, float], tunables: Mapping[str, Tun
     return not untold or at.get(untold, 0.0) > min(at.values()) * (1 + ALIKE)
 
 
-def _kept(place: Place, at: Mapping[str, float], tunables: Mapping[str, Tunable]) -> list[tuple[float, object]]:
+def _keep_rows(place: Place, at: Mapping[str, float], tunables: Mapping[str, Tunable]) -> list[tuple[float, object]]:
     """The fastest configs with their times, and the one that would be taken without the table."""
     order = sorted(at, key=lambda text: at[text])
     untold = _untold(place, tunables)
@@ -203,7 +203,7 @@ def written(sources: Mapping[str, Mapping[str, Any]], tunables: Mapping[str, Tun
     needed = {_but_for_rows(place) for place, at in problems.items() if _is_needed(place, at, tunables)}
     for place, at in sorted(problems.items(), key=str):
         if _but_for_rows(place) in needed:
-            rows.append(f"  {json.dumps(place._asdict() | {'configs': _kept(place, at, tunables)})}")
+            rows.append(f"  {json.dumps(place._asdict() | {'configs': _keep_rows(place, at, tunables)})}")
     about_all = ",\n".join(f"  {json.dumps(one)}" for one in measured)
     text = ",\n".join(rows)
     return f'{{\n "measured": [\n{about_all}\n ],\n "problems": [\n{text}\n ]\n}}\n'

@@ -54,7 +54,7 @@ Result = TypeVar("Result")
 # -- rows --------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Place:
-    """Where timings hold: of which source, for which key, on which device, under which software."""
+    """The place where timings hold: for which source, for which key, on which device, under which software."""
 
     kernel: str
     key: str
@@ -64,7 +64,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured of one candidate."""
+    """The measurement of one candidate."""
 
     place: Place
     candidate: str
@@ -73,7 +73,7 @@ class Timing:
     """Every sample that counts, in order: the first, in which a kernel is compiled, is not among them."""
     median_ms: float
     eliminated: bool = False
-    """Whether it was left out before the last round, being far behind."""
+    """True if it was left out before the last round, being far behind."""
     measured_at: str = ""
 
 
@@ -138,23 +138,23 @@ class Store:
 
     @property
     def in_memory(self) -> bool:
-        """Whether what is written is lost with the process."""
+        """Tells if writes are lost with the process."""
         with self._guard:
             self._open()
             return self.path is None
 
     @property
     def there(self) -> bool:
-        """Whether there is anything to read, so that a process that only reads makes no file."""
+        """Tells if there is anything to read, so that a process that only reads makes no file."""
         return self._connection is not None or self.path is None or self.path.exists()
 
     def timings(self, place: Place) -> list[Timing]:
-        """What was measured at one place."""
+        """The timings of one place."""
         sql = f"SELECT {_TIMING} FROM timings WHERE {_PLACE}"
         return self._run(lambda db: [_timing(row) for row in db.execute(sql, _place(place))])
 
     def faults(self, place: Place) -> list[Fault]:
-        """What candidates did wrong at one place."""
+        """The faults of candidates at one place."""
         sql = f"SELECT {_FAULT} FROM faults WHERE {_PLACE}"
         return self._run(lambda db: [_fault(row) for row in db.execute(sql, _place(place))])
 
@@ -177,8 +177,8 @@ class Store:
         stamp = now_text()
         wrong = [t for t in timings if not _are_times(t)]
         if wrong:
-            told = "; ".join(f"{t.candidate} of {t.place.key}: {[*t.samples_ms, t.median_ms]} ms" for t in wrong[:3])
-            message = f"autotune: timings that are no times are not kept, {len(wrong)} of {len(timings)}: {told}"
+            words = "; ".join(f"{t.candidate} of {t.place.key}: {[*t.samples_ms, t.median_ms]} ms" for t in wrong[:3])
+            message = f"autotune: timings that are no times are not kept, {len(wrong)} of {len(timings)}: {words}"
             warnings.warn(message, AutotuneWarning, stacklevel=2)
         kept = [t for t in timings if _are_times(t)]
         timing_rows = [_timing_row(replace(t, measured_at=t.measured_at or stamp)) for t in kept]
@@ -281,11 +281,11 @@ class Store:
 
 def _connect(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
-    return _prepared(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False))
+    return _prepare(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False))
 
 
 def _in_memory() -> sqlite3.Connection:
-    return _prepared(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
+    return _prepare(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
@@ -294,7 +294,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(address, uri=True, check_same_thread=False)
 
 
-def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
+def _prepare(db: sqlite3.Connection) -> sqlite3.Connection:
     db.text_factory = lambda text: text.decode(errors="replace")  # then it is no JSON, and the file is damaged
     try:
         db.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_S)}")
@@ -309,7 +309,7 @@ def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
                     ).fetchall():
                         if kind != "table":
                             raise sqlite3.DatabaseError(f"it has a {kind}, which no version of ours has")
-                        db.execute(f"DROP TABLE {_quoted(name)}")
+                        db.execute(f"DROP TABLE {_quote(name)}")
                     for statement in _TABLES.split(";"):
                         db.execute(statement)
                     db.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
@@ -351,7 +351,7 @@ def _statements(db: sqlite3.Connection) -> set[str]:
 _OWN = {" ".join(statement.split()) for statement in _TABLES.split(";") if statement.strip()}
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -368,7 +368,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _forbids_writing(path: Path) -> bool:
-    """Whether a damaged header does, by the version of the format for writing: a copy in memory would forbid it too."""
+    """Tells if a header is damaged, by the version of the format for writing: a copy in memory would forbid it too."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         return max(file.read(20)[18:], default=0) > 2
     return False
@@ -387,11 +387,11 @@ def _move_aside(path: Path) -> Path | None:
     with alone(path):
         try:
             probe = _connect(path)
-            (found,) = probe.execute("PRAGMA quick_check(1)").fetchone()
+            (answer,) = probe.execute("PRAGMA quick_check(1)").fetchone()
             rows = probe.execute(f"SELECT {_TIMING} FROM timings").fetchall()
             notes = probe.execute(f"SELECT {_FAULT} FROM faults").fetchall()
             probe.close()
-            if found == "ok" and all(_timing(row) for row in rows) and all(_fault(row) for row in notes):
+            if answer == "ok" and all(_timing(row) for row in rows) and all(_fault(row) for row in notes):
                 return None
         except (sqlite3.DatabaseError, ValueError):
             pass
@@ -452,12 +452,12 @@ def _are_times(t: Timing) -> bool:
 
 
 def is_config(value: object) -> bool:
-    """Whether this is what a config may be: names with whole numbers."""
+    """Tells if a config may be this: names with whole numbers."""
     return isinstance(value, dict) and all(type(v) is int and isinstance(k, str) for k, v in value.items())
 
 
 def is_numbers(value: object) -> bool:
-    """Whether this is a list of times: finite and not negative."""
+    """Tells if this is a list of times: finite and not negative."""
     return isinstance(value, list) and all(type(v) in (int, float) and 0.0 <= v < 1e12 for v in value)
 
 

@@ -1,4 +1,4 @@
-"""Whether a candidate computes the right thing: it runs in fenced, poisoned memory beside the reference.
+"""Trials show if a candidate computes the right thing: it runs in fenced, poisoned memory beside the reference.
 
 While a trial runs, every tensor that a launcher makes lies between two guard zones, and is full of a value that no
 result has by chance: NaN, or the largest integer.  After it, the guards must be as they were (nothing was written past
@@ -40,7 +40,7 @@ class Trial:
     reference: Callable[..., Any]
     """(inputs) -> the same outputs, in plain torch; computes in float64 on float64 inputs."""
     timed: Callable[..., object] | None = None
-    """What is timed where `run` does more than the kernel does: copies an input that it writes over, makes a table."""
+    """The timed call where `run` does more than the kernel does: copies an input that it writes over, makes a table."""
 
     @staticmethod
     def of(run: Launcher[..., Any], *inputs: Any, **options: Any) -> Trial:
@@ -53,13 +53,13 @@ class Trial:
 
     @functools.cached_property
     def sums(self) -> list[torch.Tensor]:
-        """Of the bytes of each input, as they were drawn: a config that changed them leaves other ones."""
+        """The sums of the bytes of each input, as they were drawn: a config that changed them leaves other ones."""
         return [_sum_of_bytes(x) for x in _flat(self.inputs)]
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a small problem must give, worked out once for all its configs."""
+    """The results that a small problem must give, worked out once for all its configs."""
 
     exact: Sequence[torch.Tensor]
     """In float64."""
@@ -69,33 +69,33 @@ class Truth:
     @staticmethod
     def of(trial: Trial) -> Truth:
         """By the trial's reference, on the device of its inputs."""
-        given = _flat(trial.inputs)  # none where the kernel draws numbers
-        inputs = cast(trial.inputs, torch.float64, given[0].device) if given else trial.inputs
+        drawn = _flat(trial.inputs)  # none where the kernel draws numbers
+        inputs = cast(trial.inputs, torch.float64, drawn[0].device) if drawn else trial.inputs
         return Truth(_flat(trial.reference(inputs)), _flat(trial.reference(trial.inputs)))
 
 
 def judge(trial: Trial, config: object, truth: Truth, dtype: torch.dtype) -> list[str]:
-    """What is wrong with a config on a small problem, by comparison with float64; an empty list if nothing is."""
+    """The faults of a config on a small problem, by comparison with float64; an empty list if nothing is."""
     fence, outputs, faults = _run(trial, config)
     if len(outputs) != len(truth.exact):
         return [*faults, f"{len(outputs)} outputs, expected {len(truth.exact)}"]
-    for number, (found, exact, common) in enumerate(zip(outputs, truth.exact, truth.plain, strict=True)):
-        expected = exact.to(found.device)  # a reference that draws its outputs has put them on a device of its own
-        faults += [f"output {number}: {fault}" for fault in unwritten(found, expected)]
-        if found.dtype.is_floating_point:
-            faults += compare(f"output {number}", found, expected, common, dtype)
-        elif not torch.equal(found, expected.to(found.dtype)):
+    for number, (output, exact, common) in enumerate(zip(outputs, truth.exact, truth.plain, strict=True)):
+        expected = exact.to(output.device)  # a reference that draws its outputs has put them on a device of its own
+        faults += [f"output {number}: {fault}" for fault in unwritten(output, expected)]
+        if output.dtype.is_floating_point:
+            faults += compare(f"output {number}", output, expected, common, dtype)
+        elif not torch.equal(output, expected.to(output.dtype)):
             faults.append(f"output {number}: other integers than the reference")
     return faults + fence.broken()
 
 
 def agree(trial: Trial, config: object, base: Sequence[torch.Tensor], dtype: torch.dtype) -> list[str]:
-    """What is wrong with a config on a large problem, beside the outputs of one that was judged right."""
+    """The faults of a config on a large problem, beside the outputs of one that was judged right."""
     fence, outputs, faults = _run(trial, config)
     if len(outputs) != len(base):
         return [*faults, f"{len(outputs)} outputs, expected {len(base)}"]
-    for number, (found, expected) in enumerate(zip(outputs, base, strict=True)):
-        wrong = unwritten(found, expected) + apart(found, expected, dtype)
+    for number, (output, expected) in enumerate(zip(outputs, base, strict=True)):
+        wrong = unwritten(output, expected) + apart(output, expected, dtype)
         faults += [f"output {number}: {fault}" for fault in wrong]
     return faults + fence.broken()
 
@@ -132,34 +132,34 @@ def _sum_of_bytes(x: torch.Tensor) -> torch.Tensor:
 
 
 # -- comparing ---------------------------------------------------------------------------------------
-def unwritten(found: torch.Tensor, expected: torch.Tensor) -> list[str]:
-    """Whether poison is left where a number should be; for large tensors in pieces."""
-    counted = torch.zeros((), dtype=torch.int64, device=found.device)
-    for part, other in _pieces(found, expected):
-        if found.dtype.is_floating_point:
+def unwritten(outputs: torch.Tensor, expected: torch.Tensor) -> list[str]:
+    """Tells if poison is left where a number should be; looks at large tensors in pieces."""
+    counted = torch.zeros((), dtype=torch.int64, device=outputs.device)
+    for part, other in _pieces(outputs, expected):
+        if outputs.dtype.is_floating_point:
             counted += (part.isnan() & ~other.isnan()).sum()
-        elif found.dtype != torch.bool:
-            top = torch.iinfo(found.dtype).max
+        elif outputs.dtype != torch.bool:
+            top = torch.iinfo(outputs.dtype).max
             counted += ((part == top) & (other != top)).sum()
     count = int(counted)
     return [f"{count} elements not written, or NaN where there should be numbers"] if count else []
 
 
-def apart(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> list[str]:
-    """Whether two right results of a problem in `dtype` are further apart than rounding takes them.
+def apart(outputs: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> list[str]:
+    """Tells if two right results of a problem in `dtype` are further apart than rounding takes them.
 
     Each may be off by what sums in another order make: in half types the last rounding, one unit; in float32 the
     order of up to some thousand terms, 64 units.  Largest and root mean square, beside the expected ones.
     """
-    if found.shape != expected.shape:
-        return [f"shape {tuple(found.shape)}, expected {tuple(expected.shape)}"]
-    if not found.dtype.is_floating_point:
-        return [] if torch.equal(found, expected) else ["other integers"]
+    if outputs.shape != expected.shape:
+        return [f"shape {tuple(outputs.shape)}, expected {tuple(expected.shape)}"]
+    if not outputs.dtype.is_floating_point:
+        return [] if torch.equal(outputs, expected) else ["other integers"]
     unit = torch.finfo(dtype).eps * (64 if dtype == torch.float32 else 4)
     # on the device to the end: of the difference and of what is expected, the sum of squares and the largest
-    sums, tops = (torch.zeros(2, dtype=torch.float64, device=found.device) for _ in range(2))
-    unlike = torch.zeros((), dtype=torch.bool, device=found.device)
-    for part, other in _pieces(found, expected):
+    sums, tops = (torch.zeros(2, dtype=torch.float64, device=outputs.device) for _ in range(2))
+    unlike = torch.zeros((), dtype=torch.bool, device=outputs.device)
+    for part, other in _pieces(outputs, expected):
         odd = ~other.isfinite()
         unlike |= (odd & (part != other) & ~(part.isnan() & other.isnan())).any()
         part, other = (torch.where(odd, 0.0, x.to(torch.float32)) for x in (part, other))
@@ -176,10 +176,10 @@ def apart(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> li
     return faults
 
 
-def _pieces(found: torch.Tensor, expected: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    if found.shape != expected.shape or not found.numel():
+def _pieces(outputs: torch.Tensor, expected: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    if outputs.shape != expected.shape or not outputs.numel():
         return
-    one, other = found.reshape(-1), expected.reshape(-1)
+    one, other = outputs.reshape(-1), expected.reshape(-1)
     for start in range(0, one.numel(), CHUNK):
         yield one[start : start + CHUNK], other[start : start + CHUNK]
 
@@ -198,7 +198,7 @@ class Fence:
         self.rooms: list[tuple[torch.Tensor, int]] = []
 
     def broken(self) -> list[str]:
-        """Which guard zones were written to."""
+        """Names the guard zones that were written to."""
         faults = []
         for number, (room, size) in enumerate(self.rooms):
             for side, zone in (("before", room[:GUARD_BYTES]), ("past", room[GUARD_BYTES + size :])):
@@ -243,7 +243,7 @@ _EMPTY = {
 
 
 def poison_of(dtype: torch.dtype) -> float | int | bool:
-    """What memory that nobody wrote to holds: NaN, the largest integer, True."""
+    """The value in memory that no kernel wrote to: NaN, the largest integer, True."""
     if dtype.is_floating_point or dtype.is_complex:
         return float("nan")
     return True if dtype == torch.bool else torch.iinfo(dtype).max

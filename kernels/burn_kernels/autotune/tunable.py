@@ -48,7 +48,7 @@ class Tunable:
     config: type[Any]
     """A dataclass of whole numbers."""
     facts: Callable[..., Facts] = row_facts
-    """What a launcher hands over, a tuple that is built in no time, unpacked -> the facts of the call."""
+    """(*call), the tuple of values that a launcher builds in no time -> the facts of the call."""
     free: tuple[str, ...] = ("rows",)
     """Names of the sizes that go into buckets."""
     exact: tuple[str, ...] = ("cols",)
@@ -56,17 +56,17 @@ class Tunable:
     candidates: Callable[[Facts, Machine], Sequence[object]]
     """Configs that may be tried for a problem, the default first."""
     supports: Callable[[Any, Facts], bool]
-    """Whether a config is legal for a problem as it really is.  Asked at every use, so quick."""
+    """Tells if a config is legal for a problem as it really is.  Asked at every use, so quick."""
     work: Callable[[Any, Facts, Machine], Work]
-    """What a config makes of a problem, for the cost model."""
+    """The work that a config makes of a problem, for the cost model."""
     trial: Callable[[Facts, Inputs], Trial]
     """A problem like the one given, with inputs of its own."""
     kernels: tuple[Any, ...]
-    """What it launches: kernels, or the name of a module whose kernels all belong to it."""
+    """Its kernels: functions, or the name of a module whose kernels all belong to it."""
     problems: Callable[[int, int, torch.dtype], Sequence[Facts]]
     """(rows, cols, dtype) -> the problems that users with such tensors have, packed; one for each set of flags."""
     shapes: Sequence[tuple[int, int]] = tuple((8192, cols) for cols in (1024, 4096, 5120, 8192, 16_384, 32_768))
-    """What `python -m burn_kernels tune` measures where it is told no shapes."""
+    """The shapes that `python -m burn_kernels tune` measures without --shapes."""
     dtype: torch.dtype = torch.bfloat16
     """The type in which it does."""
     elements: Callable[[Facts], int] = lambda facts: math.prod(facts.free) * math.prod(facts.exact)
@@ -129,7 +129,7 @@ class Tunable:
             return selector.rescue(self, decision, facts, config, error, launch)
 
     def settled(self, index: int, call: tuple[object, ...], config: object) -> Callable[[], bool] | None:
-        """What tells whether `config` is still the one for a call; None if it is not, or a measurement is due.
+        """The function that tells if `config` is still the one for a call; None if it is not, or a measurement is due.
 
         For who launches again without asking here: 0.2 us.
         """
@@ -149,17 +149,17 @@ TUNABLES: Registry[Tunable] = Registry()
 """Every place at which a config is chosen, by name."""
 
 
-def tunable(made: Tunable) -> Tunable:
+def tunable(choice: Tunable) -> Tunable:
     """Adds a tunable to the registry and returns it."""
-    if TUNABLES.holds(made.name):
+    if TUNABLES.holds(choice.name):
         raise KernelArgumentError(
-            f"the tunable {made.name!r} is registered twice",
-            given=f"from {made.trial.__module__}",
-            expected=f"one a name; {made.name!r} is from {TUNABLES[made.name].trial.__module__}",
+            f"the tunable {choice.name!r} is registered twice",
+            given=f"from {choice.trial.__module__}",
+            expected=f"one a name; {choice.name!r} is from {TUNABLES[choice.name].trial.__module__}",
             mend="give the new one another name",
         )
-    TUNABLES[made.name] = made
-    return made
+    TUNABLES[choice.name] = choice
+    return choice
 
 
 def row_candidates(candidates: Callable[..., Sequence[Any]], **options: Any) -> Callable[[Facts, Machine], Any]:

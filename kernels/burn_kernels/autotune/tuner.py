@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Budget", "Found", "is_sticky", "measure"]
 
 JUDGED_ELEMENTS = 1 << 22
-"""Of the problem that is compared with float64: some milliseconds on a GPU, a second at most on a CPU."""
+"""The elements of the problem that is compared with float64: some milliseconds on a GPU, a second at most on a CPU."""
 TENSORS = 12
 """As many tensors of the problem's size may be held at once: inputs, results of two configs, and guards."""
 
@@ -48,13 +48,13 @@ class Budget:
     spent_s: float = 0.0
 
     def left(self) -> bool:
-        """Whether another key may be begun."""
+        """Tells if another key may be begun."""
         return self.spent_s < self.process_s
 
 
 @dataclass
 class Found:
-    """What measuring a key gave."""
+    """The results of measuring a key."""
 
     timings: list[Timing] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
@@ -77,25 +77,25 @@ def measure(
 
     Raises: CandidateError if a candidate broke the device.
     """
-    found = Found()
+    outcome = Found()
     if not budget.left():
-        found.why_not = f"the process's {budget.process_s:.0f} s for measurements are spent"
-        return found
+        outcome.why_not = f"the process's {budget.process_s:.0f} s for measurements are spent"
+        return outcome
     need = TENSORS * tunable.elements(facts) * facts.dtype.itemsize
     if need > clock.spare_bytes():
-        found.why_not = f"it needs {need >> 20} MiB of memory, and {clock.spare_bytes() >> 20} MiB may be taken"
-        return found
+        outcome.why_not = f"it needs {need >> 20} MiB of memory, and {clock.spare_bytes() >> 20} MiB may be taken"
+        return outcome
     begun = budget.now()
     until = begun + min(budget.key_s, budget.process_s - budget.spent_s)
     try:
         with torch.no_grad(), unobserved(), clock.aside():
-            _measure(tunable, facts, configs, place, clock, found, eliminating, on_loss, lambda: budget.now() < until)
+            _measure(tunable, facts, configs, place, clock, outcome, eliminating, on_loss, lambda: budget.now() < until)
     except torch.OutOfMemoryError:
-        found.timings.clear()
-        found.why_not = "memory ran out"
+        outcome.timings.clear()
+        outcome.why_not = "memory ran out"
     finally:
         budget.spent_s += budget.now() - begun
-    return found
+    return outcome
 
 
 def _measure(
@@ -104,20 +104,20 @@ def _measure(
     configs: Mapping[str, object],
     place: Place,
     clock: Clock,
-    found: Found,
+    results: Found,
     eliminating: bool,
     on_loss: Callable[[Fault], object],
     within: Callable[[], bool],
 ) -> None:
     def disqualify(name: str, reason: str) -> None:
-        found.faults.append(Fault(place, name, "disqualified", reason))
+        results.faults.append(Fault(place, name, "disqualified", reason))
 
     def failed(name: str, error: Exception) -> None:
         disqualify(name, _reason(error))
         try:
             clock.settle()
         except Exception as lost:
-            on_loss(found.faults[-1])
+            on_loss(results.faults[-1])
             raise CandidateError(
                 f"autotune: a candidate of {tunable.name} broke the device",
                 given=f"{name} for {place.key}: {_reason(error)}",
@@ -168,7 +168,7 @@ def _measure(
             trial = large()
     del base
     if not racing:
-        found.why_not = "no candidate computes the right thing"
+        results.why_not = "no candidate computes the right thing"
         return
     outcome = race(
         racing,
@@ -183,9 +183,9 @@ def _measure(
     for name, samples in outcome.samples.items():
         numbers = dict(Candidate.of(configs[name]).config)
         gone = name in outcome.eliminated
-        found.timings.append(Timing(place, name, numbers, tuple(samples), outcome.median(name), gone))
+        results.timings.append(Timing(place, name, numbers, tuple(samples), outcome.median(name), gone))
     if not outcome.complete:
-        found.why_not = "the time for this key ran out; what was measured holds for this process and is not stored"
+        results.why_not = "the time for this key ran out; what was measured holds for this process and is not stored"
 
 
 def _begin(large: trials.Trial, config: object, base: list[torch.Tensor]) -> list[str]:
@@ -221,6 +221,6 @@ _STICKY = (
 
 
 def is_sticky(error: BaseException) -> bool:
-    """Whether this error of CUDA or HIP leaves the device useless for the rest of the process."""
+    """Tells if this error of CUDA or HIP leaves the device useless for the rest of the process."""
     text = str(error).lower()
     return any(sign in text for sign in _STICKY)

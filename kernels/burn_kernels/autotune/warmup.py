@@ -24,13 +24,13 @@ __all__ = ["Measured", "tune", "tune_pending"]
 @checked
 @dataclass(frozen=True)
 class Measured:
-    """What measuring one key came to."""
+    """The outcome of measuring one key."""
 
     key: str
     number: int
     """Counting from 1."""
     count: int
-    """Of keys in all."""
+    """The number of keys in all."""
     chosen: str
     """The candidate that runs from now on."""
     median_ms: float | None
@@ -91,7 +91,7 @@ def tune(
 
 
 def _cores() -> int:
-    """Of this machine, those that this process may use."""
+    """The cores of this machine that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -110,7 +110,7 @@ def tune_with(
 ) -> list[Measured]:
     """As `tune`, by a selector that is given."""
     beginnings = only.split(",")
-    wanted = dict.fromkeys(made for begin in beginnings for name, made in sorted(TUNABLES.items())
+    wanted = dict.fromkeys(tunable for begin in beginnings for name, tunable in sorted(TUNABLES.items())
                            if name.startswith(begin))  # fmt: skip
     if not all(any(name.startswith(begin) for name in TUNABLES) for begin in beginnings):
         raise KernelArgumentError(
@@ -120,10 +120,10 @@ def tune_with(
             mend="leave it out to measure all",
         )
     plans: dict[str, Decision] = {}
-    for made in wanted:
-        for rows, cols in shapes or made.shapes:
-            for facts in made.problems(rows, cols, dtype or made.dtype):
-                plan = selector.plan(made, device, facts)
+    for tunable in wanted:
+        for rows, cols in shapes or tunable.shapes:
+            for facts in tunable.problems(rows, cols, dtype or tunable.dtype):
+                plan = selector.plan(tunable, device, facts)
                 plans[plan.place.key] = plan
     mine = list(plans.values())[part[0] :: part[1]]
     due = [plan for plan in mine if again or plan.source != "measured"]
@@ -133,10 +133,10 @@ def tune_with(
         machine = selector.devices(device).machine
         with Compilers(machine, min(workers, 2 * len(due)), launchers=torch.cuda.is_available()) as compilers:
             _feed(compilers, selector, due, again)
-            found = _all(selector, _as_ready(compilers, selector, due), len(due), again, progress)
+            entries = _all(selector, _as_ready(compilers, selector, due), len(due), again, progress)
             if compilers.tally.compiled or compilers.tally.failed:
                 compiled(compilers.tally)
-        return found
+        return entries
     finally:
         selector.forget()  # what was decided before follows the new timings
 
@@ -152,10 +152,10 @@ def tune_pending(*, progress: Progress = lambda measured: None) -> list[Measured
 def _feed(compilers: Compilers, selector: Selector, decisions: Sequence[Decision], again: bool) -> None:
     """Says what all these keys launch: some seconds of Python, which beside a measurement would disturb it."""
     for decision in decisions:
-        made, machine = decision.tunable, selector.devices(decision.index).machine
+        tunable, machine = decision.tunable, selector.devices(decision.index).machine
         configs = list(selector.contenders(decision, again=again).values())
         try:
-            wanted = list(variants(made, decision.facts, configs, machine))
+            wanted = list(variants(tunable, decision.facts, configs, machine))
         except Exception as error:  # the measurement meets it again, and says whose it is
             compilers.skip(decision.place.key, f"{type(error).__name__}: {error}")
         else:
@@ -183,7 +183,7 @@ def _as_ready(compilers: Compilers, selector: Selector, decisions: Sequence[Deci
 def _all(
     selector: Selector, decisions: Iterator[Decision], count: int, again: bool, progress: Progress
 ) -> list[Measured]:
-    found = []
+    entries = []
     for number, decision in enumerate(decisions, 1):
         begun = time.monotonic()
         try:
@@ -194,21 +194,23 @@ def _all(
             raise
         except Exception as error:  # of the problem, or its reference: said, as the other keys can still be measured
             why_not = f"it could not be measured: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
-        measured = _measured(selector, decision, number, count, why_not, time.monotonic() - begun)
-        found.append(measured)
+        measured = _note_measured(selector, decision, number, count, why_not, time.monotonic() - begun)
+        entries.append(measured)
         progress(measured)
-    return found
+    return entries
 
 
-def _measured(selector: Selector, decision: Decision, number: int, count: int, why_not: str, took_s: float) -> Measured:
-    place, made = decision.place, decision.tunable
+def _note_measured(
+    selector: Selector, decision: Decision, number: int, count: int, why_not: str, took_s: float
+) -> Measured:
+    place, tunable = decision.place, decision.tunable
     times = {timing.candidate: timing.median_ms for timing in selector.store.timings(place)}
-    chosen = name_of(made, decision)
-    default = next(iter(made.named(decision.facts, selector.devices(decision.index).machine)))
+    chosen = name_of(tunable, decision)
+    default = next(iter(tunable.named(decision.facts, selector.devices(decision.index).machine)))
     broken = tuple(f"{fault.candidate}: {fault.reason}" for fault in selector.store.faults(place))
     return Measured(place.key, number, count, chosen, times.get(chosen), times.get(default), broken, why_not, took_s)
 
 
-def name_of(made: Tunable, decision: Decision) -> str:
+def name_of(tunable: Tunable, decision: Decision) -> str:
     """The name of the candidate that a decision takes."""
-    return next((name for name, config in decision.ranking.items() if config == decision.config), made.name)
+    return next((name for name, config in decision.ranking.items() if config == decision.config), tunable.name)

@@ -1,4 +1,4 @@
-"""What `check` knows of each operator: its arguments, and its twin in plain torch."""
+"""The knowledge of `check` about each operator: its arguments, and its twin in plain torch."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Far:
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """What is known of an operator."""
+    """The facts about an operator."""
 
     names: tuple[str, ...]
-    """Of its arguments."""
+    """The names of its arguments."""
     graded: tuple[int, ...]
-    """Which arguments carry gradients."""
+    """The places of the arguments that carry gradients."""
     twin: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
     """(*args) -> the first output, or a tuple of the first, by torch's own operators."""
     label: Callable[[Sequence[Any]], str]
@@ -72,7 +72,7 @@ def _options(values: Sequence[object]) -> dict[str, Any]:
 
 
 def _share(dy: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, options: Options) -> float:
-    """What a probability is multiplied by in the gradient of a logit, which is a difference of two of them."""
+    """The factor of a probability in the gradient of a logit, which is a difference of two probabilities."""
     if not dy.numel():
         return 0.0
     share = float(dy.abs().max())
@@ -96,7 +96,7 @@ def _floor_linear(args: Sequence[Any], dy: torch.Tensor) -> float:
 
 
 def _floor_norm(args: Sequence[object], dy: torch.Tensor) -> float:
-    """Of one column a norm is flat: its gradients are what is left of numbers of this size."""
+    """A norm of one column is flat: its gradients are what is left of numbers of this size."""
     x, *vectors = (a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point())
     if x.shape[-1] != 1 or not dy.numel():
         return 0.0
@@ -106,7 +106,7 @@ def _floor_norm(args: Sequence[object], dy: torch.Tensor) -> float:
 
 
 def _far_from_its_middle(args: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each row of a layer norm how many deviations off zero its numbers are, at most, and 1 / the deviation.
+    """For each row of a layer norm, its largest distance from zero in deviations, and 1 / the deviation.
 
     Far off, as where the two columns of a row are nearly alike, its mean is rounded by a large part of what is left
     after it; chance decides which of two right results comes nearer.
@@ -146,7 +146,7 @@ def _floor_layer_norm(args: Sequence[Any], dy: torch.Tensor) -> float:
 
 
 def _floor_attention(args: Sequence[Any], dy: torch.Tensor) -> float:
-    """What gradients of scores are differences of, products of dy and values, and of these with q and k."""
+    """The size of the terms of a score's gradient: products of dy and values, and of these with q and k."""
     sizes = [float(x.abs().max()) if x.numel() else 0.0 for x in (dy, *args[:3])]
     return sizes[0] * sizes[3] * max(1.0, sizes[1], sizes[2])
 
@@ -213,7 +213,7 @@ BY_SPEC = ("attention", "attention_packed")
 
 
 def _call(op: Operator, function: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """What a function of the spec gives of an operator's arguments."""
+    """Calls a function of the spec with an operator's arguments."""
     inputs, _, options = op.call_of(dict(zip(op.arguments(), args, strict=True)))
     if op.name in BY_SPEC:
         options.pop("deterministic", None)  # of the backward
@@ -238,7 +238,7 @@ def _label(op: Operator, args: Sequence[object]) -> str:
 
 
 def _verify(spec: KernelSpec, names: Sequence[str], args: Sequence[Any]) -> list[str]:
-    """What is wrong with a call of lists of tensors, by `burn_kernels.verify`."""
+    """The faults of a call of lists of tensors, by `burn_kernels.verify`."""
     known = inspect.signature(spec.forward).parameters
     inputs = tuple(args[:-1]) if isinstance(args[-1], dict) else (list(args[0]),)
     options = args[-1] if isinstance(args[-1], dict) else dict(zip(names[1:], args[1:], strict=True))
@@ -269,7 +269,7 @@ def _adapter(op: Operator, spec: KernelSpec) -> Adapter:
 
 
 def _step_adapter(spec: KernelSpec) -> Adapter:
-    """Of an optimizer's step, which takes lists of tensors and options."""
+    """The adapter of an optimizer's step, which takes lists of tensors and options."""
     parameters = inspect.signature(spec.forward).parameters.values()
     return Adapter(
         names=(*(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD), "options"),
@@ -299,7 +299,7 @@ DRAWN: dict[str, Callable[[Draw], Call]] = {
 }
 """For each operation what draws a call of it, in float64."""
 SEEDS = {name: adapter.names.index("seed") for name, adapter in ADAPTERS.items() if "seed" in adapter.names}
-"""Which argument is a seed: it stays on the CPU, as reading it from a device would wait for that."""
+"""The place of the argument that is a seed: it stays on the CPU, as reading it from a device would wait for that."""
 
 
 def cast_call(call: Call, dtype: torch.dtype, device: torch.device) -> Call:

@@ -30,7 +30,7 @@ def attention(
     seed: torch.Tensor | None = None,
     deterministic: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What each query reads of the values, and lse, the logarithm of the sum of the exponentials of its scores.
+    """The weighted values of each query, and lse, the logarithm of the sum of the exponentials of its scores.
 
     Shapes: query (batch, heads, seq_q, d_head), key, value (batch, kv_heads, seq_k, d_head), kv_heads a divisor of
     heads; mask and bias broadcast to (batch, heads, seq_q, seq_k) -> as query, (batch, heads, seq_q).
@@ -45,7 +45,7 @@ def attention(
     """
     query, key, value, bias = _cast(query, key, value, bias)
     y, lse = _OPS.attention(
-        query, key, value, mask, bias, _drawn(dropout, seed), scale, causal, align, window, softcap, dropout,
+        query, key, value, mask, bias, _draw_seed(dropout, seed), scale, causal, align, window, softcap, dropout,
         deterministic,
     )  # fmt: skip
     return y, lse
@@ -75,8 +75,8 @@ def attention_packed(
     """
     query, key, value, _ = _cast(query, key, value, None)
     y, lse = _OPS.attention_packed(
-        query, key, value, query_starts, key_starts, longest_query, longest_key, _drawn(dropout, seed), scale, causal,
-        align, window, softcap, dropout,
+        query, key, value, query_starts, key_starts, longest_query, longest_key, _draw_seed(dropout, seed), scale,
+        causal, align, window, softcap, dropout,
     )  # fmt: skip
     return y, lse
 
@@ -137,7 +137,7 @@ def _cast(
     return query.to(kind), key.to(kind), value.to(kind), None if bias is None else bias.to(kind)
 
 
-def _drawn(dropout: float, seed: torch.Tensor | None) -> torch.Tensor | None:
+def _draw_seed(dropout: float, seed: torch.Tensor | None) -> torch.Tensor | None:
     if not 0.0 <= dropout <= 1.0:
         raise KernelArgumentError(
             "attention: the probability is outside its range",

@@ -39,14 +39,14 @@ __all__ = ["Finding", "Report", "check"]
 
 REFERENCE = "reference used: no kernel runs on these tensors"
 LIBRARY = "torch's own kernels: they were chosen here"
-"""What a finding says where no kernel of ours was launched, though they run on such tensors."""
+"""The config of a finding without launches, though kernels run on such tensors."""
 
 
 # -- the report ----------------------------------------------------------------------------------------
 @checked
 @dataclass(frozen=True)
 class Finding:
-    """What came of one call: with no faults, nothing."""
+    """The outcome of one call; a sound one has no faults."""
 
     op: str
     where: tuple[str, ...]
@@ -69,15 +69,15 @@ class Finding:
 @checked
 @dataclass(frozen=True)
 class Report:
-    """What `check` found: one finding for each call that it ran."""
+    """The findings of `check`, one for each call that it ran."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """The checks that could not be made, and why."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Tells if nothing is wrong."""
         return not self.faulty
 
     @property
@@ -87,7 +87,7 @@ class Report:
 
     @property
     def reference_used(self) -> bool:
-        """Whether plain torch computed at least one of the calls."""
+        """Tells if plain torch computed at least one of the calls."""
         return any(finding.config == REFERENCE for finding in self.findings)
 
     def __str__(self) -> str:
@@ -191,7 +191,7 @@ def _record(
     try:
         with _as_it_was(model), _paths(model, recorder), torch.enable_grad(), eager, recorder:
             output = _run(model, batch)
-            total = loss(output) if loss is not None else _weighted(output, seed)
+            total = loss(output) if loss is not None else _sum_weighted(output, seed)
             wanted = [p for p in model.parameters() if p.requires_grad]
             if total.requires_grad and wanted:
                 torch.autograd.grad(total, wanted, allow_unused=True)
@@ -223,7 +223,7 @@ def _run(model: nn.Module, batch: object) -> object:
     return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
 
 
-def _weighted(output: object, seed: int) -> torch.Tensor:
+def _sum_weighted(output: object, seed: int) -> torch.Tensor:
     """A number to which each float of the output contributes by a random weight."""
     leaves = torch.utils._pytree.tree_leaves(output)
     floats = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
@@ -289,21 +289,21 @@ def _bytes(x: torch.Tensor) -> torch.Tensor:
 def _examine(call: Call, seed: int) -> Finding:
     adapter = ADAPTERS[call.op]
     errors: dict[str, tuple[float, float]] = {}
-    with _watched() as seen, convolved_alike():
+    with _watch() as seen, convolved_alike():
         faults = _faults(lambda: _compare(adapter, call, seed, errors))
     return _finding(adapter, call, seen, faults, errors)
 
 
 @dataclass
 class _Seen:
-    """What ran while a call was looked at."""
+    """The launches and fallbacks of a call."""
 
     launches: list[Launch]
     fell_back: bool = False
 
 
 @contextlib.contextmanager
-def _watched() -> Iterator[_Seen]:
+def _watch() -> Iterator[_Seen]:
     before = fallbacks()
     with observing() as launches:
         seen = _Seen(launches)
@@ -341,16 +341,16 @@ def _compare(adapter: Adapter, call: Call, seed: int, errors: dict[str, tuple[fl
         return _twice_alike(adapter, call) + adapter.verify(call.args)
     names = [adapter.names[at] for at in adapter.graded if call.args[at] is not None]
     ys, args, leaves = _forward(call, adapter)
-    faults = _changed("the forward", adapter, call.args, args)
+    faults = _note_writes("the forward", adapter, call.args, args)
     exact, exact_leaves = _plain(adapter, call.args, torch.float64)
     common, common_leaves = _plain(adapter, call.args, None)
     kind = next(x.dtype for x in call.args if isinstance(x, torch.Tensor) and x.is_floating_point())
     outputs = ["output"] if len(exact) == 1 else [f"output {number}" for number in range(len(exact))]
     size = adapter.size(call.args)
     for name, *results in zip(outputs, ys, exact, common, strict=True):
-        found, sure, usual_one = results
-        faults += compare(name, found, sure, usual_one, kind, floor=size)
-        _note(errors, name, found, sure, usual_one)
+        output, sure, usual_one = results
+        faults += compare(name, output, sure, usual_one, kind, floor=size)
+        _note(errors, name, output, sure, usual_one)
     if not leaves:
         again = _forward(call, adapter)[0]
         pairs = [(name, _same_bits(*both)) for name, *both in zip(outputs, ys, again, strict=True)]
@@ -365,7 +365,7 @@ def _compare(adapter: Adapter, call: Call, seed: int, errors: dict[str, tuple[fl
         return [*faults, "the output carries no gradient"]
     with poisoned():
         grads = _grads(ys, leaves, dys)
-    faults += _changed("the backward", adapter, call.args, args)
+    faults += _note_writes("the backward", adapter, call.args, args)
     if not all(torch.equal(dy, before) for dy, before in zip(dys, kept, strict=True)):
         faults.append("the backward writes to the upstream gradient")
     expected = _grads(exact, exact_leaves, [dy.to("cpu", torch.float64) for dy in dys])
@@ -404,8 +404,8 @@ def _forward(call: Call, adapter: Adapter) -> tuple[Tensors, list[Any], Tensors]
     args = [_replica(argument) for argument in call.args]
     leaves = [args[at].requires_grad_() for at in adapter.graded if args[at] is not None]
     with torch.enable_grad(), poisoned():
-        found = getattr(torch.ops.burn_kernels, call.op)(*args)
-    return list(found)[: adapter.outputs(args)] if isinstance(found, tuple) else [found], args, leaves
+        outputs = getattr(torch.ops.burn_kernels, call.op)(*args)
+    return list(outputs)[: adapter.outputs(args)] if isinstance(outputs, tuple) else [outputs], args, leaves
 
 
 def _plain(adapter: Adapter, args: Sequence[object], dtype: torch.dtype | None) -> tuple[Tensors, Tensors]:
@@ -417,14 +417,14 @@ def _plain(adapter: Adapter, args: Sequence[object], dtype: torch.dtype | None) 
         kind = dtype if dtype is not None and x.is_floating_point() else x.dtype
         return x.detach().to(device or x.device, kind, copy=True)
 
-    made = [cast(argument) for argument in args]
-    leaves = [made[at].requires_grad_() for at in adapter.graded if made[at] is not None]
+    arguments = [cast(argument) for argument in args]
+    leaves = [arguments[at].requires_grad_() for at in adapter.graded if arguments[at] is not None]
     with torch.enable_grad():
-        found = adapter.twin(*made)
-    return list(found) if isinstance(found, tuple) else [found], leaves
+        outputs = adapter.twin(*arguments)
+    return list(outputs) if isinstance(outputs, tuple) else [outputs], leaves
 
 
-def _changed(when: str, adapter: Adapter, before: Sequence[Any], after: Sequence[Any]) -> list[str]:
+def _note_writes(when: str, adapter: Adapter, before: Sequence[Any], after: Sequence[Any]) -> list[str]:
     pairs = zip(adapter.names, before, after, strict=True)
     return [
         f"{when} writes to {name}"
@@ -444,10 +444,10 @@ def _twice_alike(adapter: Adapter, call: Call) -> list[str]:
     return [] if same else ["other bits the second time"]
 
 
-def _note(errors: dict[str, tuple[float, float]], name: str, found: Any, exact: Any, common: Any) -> None:
+def _note(errors: dict[str, tuple[float, float]], name: str, output: Any, exact: Any, common: Any) -> None:
     size = float(exact.detach().double().norm())
     if size > 0.0:
-        pair = (float((x.detach().to("cpu", torch.float64) - exact.detach()).norm()) / size for x in (found, common))
+        pair = (float((x.detach().to("cpu", torch.float64) - exact.detach()).norm()) / size for x in (output, common))
         errors[name] = tuple(pair)  # type: ignore[assignment]  # two of them
 
 
@@ -497,7 +497,7 @@ def _offsets(calls: Sequence[Call], findings: Sequence[Finding], notes: list[str
         if finding.config not in (REFERENCE, LIBRARY) and ADAPTERS[call.op].far is not None:
             x = call.args[0]
             kinds.setdefault((call.op, finding.op, x.dtype, x.device), call)
-    found = []
+    findings_far = []
     for call in kinds.values():
         adapter, x = ADAPTERS[call.op], call.args[0]
         assert adapter.far is not None
@@ -507,11 +507,11 @@ def _offsets(calls: Sequence[Call], findings: Sequence[Finding], notes: list[str
             first = str(error).splitlines()[0]
             notes.append(f"{adapter.label(call.args)}: offsets past 32 bits were not looked at: {first}")
             continue
-        found.append(_examine_far(replace(call, args=far.args), far.dy, adapter))
+        findings_far.append(_examine_far(replace(call, args=far.args), far.dy, adapter))
         del far
         if x.is_cuda:
             torch.cuda.empty_cache()  # gigabytes that nobody wants again, and that other processes may
-    return found
+    return findings_far
 
 
 class _Room:
@@ -540,7 +540,7 @@ class _Room:
 
 
 def _examine_far(call: Call, dy: torch.Tensor | None, adapter: Adapter) -> Finding:
-    with _watched() as seen:
+    with _watch() as seen:
         faults = _faults(lambda: _compare_far(call, dy, adapter))
     return _finding(adapter, call, seen, [f"offsets past 32 bits: {fault}" for fault in faults], {})
 
@@ -549,8 +549,8 @@ def _compare_far(call: Call, dy: torch.Tensor | None, adapter: Adapter) -> list[
     args = list(call.args)
     leaves = [args[at].requires_grad_() for at in adapter.graded if args[at] is not None]
     with torch.enable_grad():
-        found = getattr(torch.ops.burn_kernels, call.op)(*args)
-    y = found[0] if isinstance(found, tuple) else found
+        outputs = getattr(torch.ops.burn_kernels, call.op)(*args)
+    y = outputs[0] if isinstance(outputs, tuple) else outputs
     (exact, *_), exact_leaves = _plain(adapter, args, torch.float64)
     (common, *_), common_leaves = _plain(adapter, args, None)
     faults = compare("output", y, exact, common, args[0].dtype)

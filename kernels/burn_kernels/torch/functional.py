@@ -257,7 +257,7 @@ def conv2d(
     steps, widths = _pair(stride), _pair(dilation)
     x = input[None] if input.dim() == 3 else input
     if isinstance(padding, str):
-        x, padding = _padded(x, padding, weight, steps, widths)
+        x, padding = _pad(x, padding, weight, steps, widths)
     if p and seed is None:
         seed = new_seed()
     y: torch.Tensor = _OPS.convolution(
@@ -270,7 +270,7 @@ def _pair(value: int | Sequence[int]) -> list[int]:
     return [value, value] if isinstance(value, int) else list(value)
 
 
-def _padded(
+def _pad(
     x: torch.Tensor, word: str, weight: torch.Tensor, stride: Sequence[int], dilation: Sequence[int]
 ) -> tuple[torch.Tensor, list[int]]:
     """The images and the numbers that "valid" and "same" stand for; what is odd comes behind, as of torch's."""

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 FORMER = "_burn_kernels_class"
-"""Where a patched module keeps the class that it had."""
+"""The attribute in which a patched module keeps the class that it had."""
 
 
 # -- grafting ------------------------------------------------------------------------------------------
@@ -50,8 +50,8 @@ class Grafted:
 
 
 def _regraft(kind: type, former: type) -> object:
-    made: Any = graft(kind, former)
-    return made.__new__(made)
+    grafted: Any = graft(kind, former)
+    return grafted.__new__(grafted)
 
 
 _GRAFTS: dict[tuple[type, type], type] = {}
@@ -62,38 +62,38 @@ def graft(kind: type, former: type) -> type:
     if (kind, former) not in _GRAFTS:
         names: dict[str, object] = {"__module__": __name__, "__doc__": kind.__doc__}
         if kind is RotaryAttention:
-            names["forward"] = _turned(former)
+            names["forward"] = _turn(former)
         _GRAFTS[kind, former] = type(f"Fused{former.__name__}", (kind, former), names)
     return _GRAFTS[kind, former]
 
 
 def _object(module: nn.Module, **parts: object) -> Any:
     """An object of the module's class and with its attributes, but with other parameters or modules, on no hook."""
-    made = object.__new__(type(module))
-    made.__dict__ = {**vars(module), **parts}
-    return made
+    copied = object.__new__(type(module))
+    copied.__dict__ = {**vars(module), **parts}
+    return copied
 
 
-def _differs(found: Any, expected: Any, dtype: torch.dtype) -> bool:
-    if not isinstance(found, torch.Tensor) or found.shape != expected.shape or found.dtype != expected.dtype:
+def _differs(output: Any, expected: Any, dtype: torch.dtype) -> bool:
+    if not isinstance(output, torch.Tensor) or output.shape != expected.shape or output.dtype != expected.dtype:
         return True
     # of half types two roundings of 8 bits, of float32 the sums of some hundred numbers in another order
     rtol = 1e-5 if dtype == torch.float32 else 2e-2
-    return not torch.allclose(found.float(), expected.float(), rtol=rtol, atol=rtol)
+    return not torch.allclose(output.float(), expected.float(), rtol=rtol, atol=rtol)
 
 
-def _probed(own: Callable[[], object], ours: Callable[[], object], dtype: torch.dtype) -> str:
+def _compare(own: Callable[[], object], ours: Callable[[], object], dtype: torch.dtype) -> str:
     """Why two forwards are not the same; empty where they are."""
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            found = own()
+            output = own()
             torch.manual_seed(0)
             expected = ours()
     except Exception as error:  # whatever its forward raises: it is not what it was taken for
         first = (str(error).splitlines() or [""])[0]
         return f"not as known: a probe of its forward raises {type(error).__name__}: {first}"
-    return "not as known: a probe of its forward gives other numbers" if _differs(found, expected, dtype) else ""
+    return "not as known: a probe of its forward gives other numbers" if _differs(output, expected, dtype) else ""
 
 
 # -- RMS norm ------------------------------------------------------------------------------------------
@@ -112,9 +112,9 @@ class RMSNorm(Grafted):
 
 
 def eps_of(norm: object) -> float | None:
-    """What a norm adds under its root, by the names that are usual."""
-    found = [getattr(norm, name) for name in ("variance_epsilon", "eps", "epsilon") if hasattr(norm, name)]
-    return found[0] if found and isinstance(found[0], float) else None
+    """The number that a norm adds under its root, by its usual names."""
+    numbers = [getattr(norm, name) for name in ("variance_epsilon", "eps", "epsilon") if hasattr(norm, name)]
+    return numbers[0] if numbers and isinstance(numbers[0], float) else None
 
 
 def probe_norm(module: nn.Module) -> str:
@@ -129,13 +129,13 @@ def probe_norm(module: nn.Module) -> str:
     x = torch.randn(3, size, generator=draw) * torch.tensor([[3.0], [1e-3], [1e-6]])
     scale = torch.rand(size, generator=draw) + 0.5
     for kinds in ((torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.bfloat16, torch.float32)):
-        given, of = x.to(kinds[0]), nn.Parameter(scale.to(kinds[1]), requires_grad=False)
+        inputs, of = x.to(kinds[0]), nn.Parameter(scale.to(kinds[1]), requires_grad=False)
         twin = _object(module, _parameters={"weight": of})
         own, ours = (
-            functools.partial(type(module).forward, twin, given),
-            functools.partial(RMSNorm.forward, twin, given),
+            functools.partial(type(module).forward, twin, inputs),
+            functools.partial(RMSNorm.forward, twin, inputs),
         )
-        if why := _probed(own, ours, kinds[0]):
+        if why := _compare(own, ours, kinds[0]):
             return why
     return ""
 
@@ -199,7 +199,7 @@ def probe_mlp(module: nn.Module) -> str:
     hooks = {name: type(held)() for name, held in vars(act).items() if name.startswith("_") and "_hooks" in name}
     twin = _object(module, _modules={**parts, "act_fn": _object(act, **hooks)})
     own, ours = functools.partial(type(module).forward, twin, x), functools.partial(MLP.forward, twin, x)
-    return _probed(own, ours, torch.float32)
+    return _compare(own, ours, torch.float32)
 
 
 # -- MLP of GPT-2 --------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def probe_gpt2_mlp(module: nn.Module) -> str:
     parts |= {"c_proj": nn.Linear(6, 4, device="cpu"), "dropout": nn.Dropout(0.0)}
     twin, x = _object(module, _modules=parts), torch.randn(3, 4, generator=draw)
     own, ours = functools.partial(type(module).forward, twin, x), functools.partial(GPT2MLP.forward, twin, x)
-    return _probed(own, ours, torch.float32)
+    return _compare(own, ours, torch.float32)
 
 
 # -- rotary attention ----------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ NAME = "apply_rotary_pos_emb"
 
 
 def _rotation(own: Callable[..., object]) -> Callable[..., object]:
-    """What takes the place of `own`, transformers' rotation of q and k (batch, heads, seq, d_head)."""
+    """Makes the substitute of `own`, transformers' rotation of q and k (batch, heads, seq, d_head)."""
 
     def apply_rotary_pos_emb(
         q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *args: object, **options: object
@@ -286,11 +286,11 @@ def _home(module: ModuleType) -> ModuleType:
     """A second namespace for the code of a module, in which the rotation is ours; the module stays as it is."""
     name = f"{__name__}.{module.__name__.replace('.', '_')}"
     if name not in sys.modules:
-        made = ModuleType(name, f"The names of {module.__name__}, with the fused rotation.")
+        copied = ModuleType(name, f"The names of {module.__name__}, with the fused rotation.")
         own = ("__name__", "__doc__", "__loader__", "__spec__", "__package__")
-        vars(made).update({key: value for key, value in vars(module).items() if key not in own})
-        setattr(made, NAME, _rotation(getattr(module, NAME)))
-        sys.modules[name] = made  # torch.compile looks names up by that of the module
+        vars(copied).update({key: value for key, value in vars(module).items() if key not in own})
+        setattr(copied, NAME, _rotation(getattr(module, NAME)))
+        sys.modules[name] = copied  # torch.compile looks names up by that of the module
     return sys.modules[name]
 
 
@@ -300,7 +300,7 @@ def _moved(function: object, home: ModuleType) -> object:
     if not isinstance(function, FunctionType):
         return None
     if inner is None:
-        made = FunctionType(
+        copied = FunctionType(
             function.__code__, vars(home), function.__name__, function.__defaults__, function.__closure__
         )
     else:
@@ -309,19 +309,21 @@ def _moved(function: object, home: ModuleType) -> object:
         if moved is None or not any(holds):
             return None
         closure = tuple(CellType(moved) if its else cell for cell, its in zip(cells, holds, strict=True))
-        made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
-    made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
-    made.__dict__.update(vars(function))
-    return made
+        copied = FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, closure
+        )
+    copied.__kwdefaults__, copied.__qualname__ = function.__kwdefaults__, function.__qualname__
+    copied.__dict__.update(vars(function))
+    return copied
 
 
-def _turned(former: type) -> object:
+def _turn(former: type) -> object:
     forward: Any = former.forward  # type: ignore[attr-defined]  # a module's class
     return _moved(forward, _home(sys.modules[inspect.unwrap(forward).__module__]))
 
 
 def rotates(kind: type) -> bool:
-    """Whether the forward of this class calls a rotation of queries and keys by its name."""
+    """Tells if the forward of this class calls a rotation of queries and keys by its name."""
     forward = inspect.unwrap(getattr(kind, "forward", lambda: None))
     code = getattr(forward, "__code__", None)
     return code is not None and NAME in code.co_names and NAME in getattr(forward, "__globals__", {})
@@ -339,17 +341,17 @@ def probe_attention(module: nn.Module, model: nn.Module) -> str:
     own, draw = forward.__globals__[NAME], torch.Generator().manual_seed(0)
     q, k = (torch.randn(2, heads, 5, 8, generator=draw) for heads in (3, 1))
     angle = torch.randn(1, 5, 4, generator=draw).repeat(1, 1, 2)
-    given = (q, k, angle.cos(), angle.sin())
+    inputs = (q, k, angle.cos(), angle.sin())
 
     def both(rotate: Callable[..., Any]) -> torch.Tensor:
-        return torch.cat(rotate(*given), 1)
+        return torch.cat(rotate(*inputs), 1)
 
-    if why := _probed(functools.partial(both, own), functools.partial(both, _rotation(own)), q.dtype):
+    if why := _compare(functools.partial(both, own), functools.partial(both, _rotation(own)), q.dtype):
         return why.replace("its forward", "its rotation")
     source = sys.modules.get(forward.__module__)
     if source is None or getattr(source, NAME, None) is not own:
         return "not as known: its rotation is none of its module's"
-    return "" if _turned(type(module)) is not None else "its forward is wrapped by what hides it"
+    return "" if _turn(type(module)) is not None else "its forward is wrapped by what hides it"
 
 
 def _probe_tables(part: nn.Module) -> str:

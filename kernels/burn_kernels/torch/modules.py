@@ -102,7 +102,7 @@ class ResidualLayerNorm(nn.LayerNorm):
         return F.residual_layer_norm(x, residual, self.normalized_shape, self.weight, self.bias, self.eps, **options)
 
     def extra_repr(self) -> str:
-        """What the constructor was given."""
+        """The arguments of the constructor."""
         return f"{super().extra_repr()}, p={self.p}"
 
 
@@ -120,7 +120,7 @@ class ResidualRMSNorm(nn.RMSNorm):
         return F.residual_rms_norm(x, residual, self.normalized_shape, self.weight, self.eps, **options)
 
     def extra_repr(self) -> str:
-        """What the constructor was given."""
+        """The arguments of the constructor."""
         return f"{super().extra_repr()}, p={self.p}"
 
 
@@ -175,10 +175,10 @@ class ReLU(nn.ReLU):
 
 
 class _BatchNorm(nn.modules.batchnorm._BatchNorm):
-    """What the batch norms of all numbers of axes share."""
+    """The base of the batch norms of all numbers of axes."""
 
     activation = "none"
-    """What follows in the same kernel, "relu" or "silu": set it on the object and take the other module away."""
+    """The activation in the same kernel, "relu" or "silu": set it on the object and take the other module away."""
 
     @_traced_whole
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -225,7 +225,7 @@ class GroupNorm(nn.GroupNorm):
 
 
 class _InstanceNorm(nn.modules.instancenorm._InstanceNorm):
-    """What the instance norms of all numbers of axes share: torch's own forward, but for the function at its end."""
+    """The base of the instance norms of all numbers of axes: torch's own forward, but for the function at its end."""
 
     activation = "none"
     """As of the batch norms."""
@@ -428,7 +428,7 @@ class GEGLU(nn.GLU):
         return F.geglu(input, up, self.dim, self.approximate)
 
     def extra_repr(self) -> str:
-        """What the constructor was given."""
+        """The arguments of the constructor."""
         return f"{super().extra_repr()}, approximate={self.approximate!r}"
 
 
@@ -467,7 +467,7 @@ class Linear(nn.Linear):
         return F.linear(input, self.weight, self.bias, activation=self.activation, residual=residual)
 
     def extra_repr(self) -> str:
-        """What the constructor was given."""
+        """The arguments of the constructor."""
         return f"{super().extra_repr()}, activation={self.activation!r}"
 
 
@@ -508,6 +508,6 @@ def pair_of(first: nn.Module, second: nn.Module) -> str | None:
 
 
 def unwatched(*modules: nn.Module) -> bool:
-    """Whether calls of these modules are seen by nobody: no hooks on them, no forward of their own."""
+    """Tells if no hook sees calls of these modules: no hooks on them, no forward of their own."""
     watching = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return not any("forward" in vars(m) or any(getattr(m, name, None) for name in watching) for m in modules)

@@ -31,7 +31,7 @@ Rows = list[tuple[torch.Tensor, ...]]
 
 
 class _Fused:
-    """What they share; mixed in before torch's class."""
+    """The part that optimizers share; mixed in before torch's class."""
 
     param_groups: list[dict[str, Any]]
     clip_norm: float | None
@@ -50,7 +50,7 @@ class _Fused:
         self._set(clip_norm, copies)
 
     def __getstate__(self) -> dict[str, object]:
-        """What copy.deepcopy and pickle take along; torch's own has no room for options of ours."""
+        """The state for copy.deepcopy and pickle; torch's own has no room for options of ours."""
         return cast(dict[str, Any], super().__getstate__()) | {"clip_norm": self.clip_norm, "copies": self.copies}
 
     def _set(self, clip_norm: float | None, copies: Copies | None) -> None:
@@ -78,11 +78,11 @@ class _Fused:
     def _refuse(self) -> None:
         """Raises for options of torch's classes that the kernels have no form for."""
         for number, group in enumerate(self.param_groups):
-            given = [name for name in ("amsgrad", "differentiable") if group.get(name)]
-            if given:
+            refused = [name for name in ("amsgrad", "differentiable") if group.get(name)]
+            if refused:
                 raise KernelArgumentError(
                     f"{type(self).__name__}: an option without a fused form",
-                    given=", ".join(f"{name} True" for name in given) + f" in group {number}",
+                    given=", ".join(f"{name} True" for name in refused) + f" in group {number}",
                     expected="amsgrad and differentiable False",
                     mend=f"take torch.optim.{type(self).__name__}",
                 )
@@ -140,7 +140,7 @@ class _Fused:
             (device,) = grads
             return {device: _OPS.clip_factor(grads[device], self.clip_norm, 2.0)[1].float()}
         home = next(iter(grads))
-        parts = [get_total_norm(found).float().to(home) for found in grads.values()]
+        parts = [get_total_norm(tensors).float().to(home) for tensors in grads.values()]
         # as torch.nn.utils.clip_grad_norm_, which keeps the norm this far from 0
         clip = (self.clip_norm / (torch.linalg.vector_norm(torch.stack(parts)) + 1e-6)).clamp(max=1.0)
         return {device: clip.to(device) for device in grads}
@@ -153,8 +153,8 @@ class _Fused:
             whole = row if copy is None else (*row, copy)
             kinds.setdefault(tuple((x.device, x.dtype) for x in whole), []).append(_flat(whole))
         width = len(rows[0])
-        found = [tuple(map(list, zip(*kind, strict=True))) for kind in kinds.values()]
-        return [columns if len(columns) > width else (*columns, []) for columns in found]
+        sets = [tuple(map(list, zip(*kind, strict=True))) for kind in kinds.values()]
+        return [columns if len(columns) > width else (*columns, []) for columns in sets]
 
 
 def _flat(row: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -173,7 +173,7 @@ def _flat(row: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         )
     if grad.stride() != p.stride():
         grad = torch.empty_like(p, dtype=grad.dtype).copy_(grad)
-    found = [p, grad]
+    views = [p, grad]
     for x in others:
         if x.stride() != p.stride():
             raise KernelArgumentError(
@@ -182,14 +182,14 @@ def _flat(row: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
                 expected="the strides of the parameter",
                 mend="make it with torch.empty_like(parameter)",
             )
-        found.append(x)
+        views.append(x)
     if strides is None:
-        return tuple(x.detach() for x in found)
-    return tuple(x.detach().as_strided((x.numel(),), (1,), x.storage_offset()) for x in found)
+        return tuple(x.detach() for x in views)
+    return tuple(x.detach().as_strided((x.numel(),), (1,), x.storage_offset()) for x in views)
 
 
 def _is_dense(x: torch.Tensor) -> bool:
-    """Whether the elements fill a stretch of memory, in whatever order of the axes."""
+    """Tells if the elements fill a stretch of memory, in whatever order of the axes."""
     size = 1
     for stride, length in sorted(zip(x.stride(), x.shape, strict=True)):
         if length != 1 and stride != size:

@@ -36,14 +36,14 @@ _ABSENT = "absent"
 @checked
 @dataclass(frozen=True)
 class PatchEntry:
-    """What became of one module."""
+    """The outcome for one module."""
 
     path: str
     """Its name in the model; "" is the model itself."""
     kind: str
     """Its class as it was."""
     replaced_by: str | None
-    """What computes now, or None where it was left alone."""
+    """The name of the new computation, or None if the module was left alone."""
     why: str
     """Why it was left alone; empty where it was replaced just now."""
 
@@ -51,7 +51,7 @@ class PatchEntry:
 @checked
 @dataclass(frozen=True)
 class PatchReport:
-    """What became of every module of a model."""
+    """The outcomes for all modules of a model."""
 
     entries: tuple[PatchEntry, ...]
 
@@ -77,7 +77,7 @@ class PatchReport:
 # A rule gives the class that replaces a module's, or the reason why none does.
 @dataclass(frozen=True)
 class _Asked:
-    """What a rule may look at beside the module."""
+    """The facts that a rule may read beside the module."""
 
     model: nn.Module
     dropout: bool
@@ -191,8 +191,8 @@ def _decide(module: nn.Module, asked: _Asked) -> type | str:
         return reason
     if kind.__module__ == f"{_TORCH}activation" or kind.__module__ == "transformers.activations":
         return _LONE
-    if (found := _by_behaviour(module, asked)) is not None:
-        return found
+    if (entry := _by_behaviour(module, asked)) is not None:
+        return entry
     return "holds other modules; its own forward is kept" if module._modules else "no fused form of this class"
 
 

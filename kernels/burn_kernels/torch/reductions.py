@@ -19,7 +19,7 @@ def _axes(dim: Axes) -> list[int] | None:
     return [dim] if isinstance(dim, int) else list(dim) or None if dim is not None else None
 
 
-def _reduced(kind: str, x: torch.Tensor, dim: Axes, keepdim: bool, dtype: torch.dtype | None, *more: float) -> Any:
+def _reduce(kind: str, x: torch.Tensor, dim: Axes, keepdim: bool, dtype: torch.dtype | None, *more: float) -> Any:
     x = x if dtype is None else x.to(dtype)
     if not x.is_floating_point():
         note_fallback(kind, f"of {str(x.dtype).removeprefix('torch.')}")
@@ -35,38 +35,38 @@ def sum(
 
     Shapes: (*s) -> s without these axes, or with 1 in their place.  Dtypes: any float; others go to torch's own.
     """
-    return _reduced("sum", input, dim, keepdim, dtype)  # type: ignore[no-any-return]  # an operator of torch
+    return _reduce("sum", input, dim, keepdim, dtype)  # type: ignore[no-any-return]  # an operator of torch
 
 
 def mean(
     input: torch.Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """The mean over the axes `dim`; as `sum`.  PyTorch: torch.mean."""
-    return _reduced("mean", input, dim, keepdim, dtype)  # type: ignore[no-any-return]  # an operator of torch
+    return _reduce("mean", input, dim, keepdim, dtype)  # type: ignore[no-any-return]  # an operator of torch
 
 
 def var(input: torch.Tensor, dim: Axes = None, *, correction: float = 1.0, keepdim: bool = False) -> torch.Tensor:
     """The squared distances from the mean over n - correction; shapes and types as `sum`.  PyTorch: torch.var."""
-    return _reduced("var", input, dim, keepdim, None, correction)[0]  # type: ignore[no-any-return]  # an operator
+    return _reduce("var", input, dim, keepdim, None, correction)[0]  # type: ignore[no-any-return]  # an operator
 
 
 def logsumexp(input: torch.Tensor, dim: Axes, keepdim: bool = False) -> torch.Tensor:
     """log(sum(exp(x))) over the axes `dim`; shapes and types as `sum`.  PyTorch: torch.logsumexp."""
-    return _reduced("logsumexp", input, dim, keepdim, None)[0]  # type: ignore[no-any-return]  # an operator of torch
+    return _reduce("logsumexp", input, dim, keepdim, None)[0]  # type: ignore[no-any-return]  # an operator of torch
 
 
 def amax(input: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
     """The largest over the axes `dim`; equals share the gradient alike.  PyTorch: torch.amax."""
-    return _reduced("amax", input, dim, keepdim, None)  # type: ignore[no-any-return]  # an operator of torch
+    return _reduce("amax", input, dim, keepdim, None)  # type: ignore[no-any-return]  # an operator of torch
 
 
 def amin(input: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
     """The smallest over the axes `dim`; as `amax`.  PyTorch: torch.amin."""
-    return _reduced("amin", input, dim, keepdim, None)  # type: ignore[no-any-return]  # an operator of torch
+    return _reduce("amin", input, dim, keepdim, None)  # type: ignore[no-any-return]  # an operator of torch
 
 
 def argmax(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """Where the largest is along `dim`, or in the input read in order if None: the first of equals.
+    """The place of the largest along `dim`, or in the input read in order if None: the first of equals.
 
     PyTorch: torch.argmax.
     """
@@ -74,7 +74,7 @@ def argmax(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -
 
 
 def argmin(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """Where the smallest is; as `argmax`.  PyTorch: torch.argmin."""
+    """The place of the smallest; as `argmax`.  PyTorch: torch.argmin."""
     return _place("argmin", input, dim, keepdim)
 
 

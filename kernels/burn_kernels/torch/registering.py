@@ -130,7 +130,7 @@ class Definition:
             self.forward_keeps = Kept(op, [*self.saved, *facts], [*self.names, *self.results, *facts])
             asks = self.forward_keeps.lacks_needs
             self.always = not asks and "Tensor?" not in [kinds[n] for n in self.graded if n in self.saved]
-            """Whether each gradient is computed in each call."""
+            """True if each gradient is computed in each call."""
             differentiate(forward, self.keep_forward, self.gradient if op.rule is None else self.follow_rule)
             if op.rule is None:
                 self.backward_title = f"{op.backward_name.removesuffix('_backward')} backward"

@@ -35,7 +35,7 @@ def residual_layer_norm(
     Shapes: input, residual (*batch, *normalized_shape) -> two of the same; weight, bias (*normalized_shape).
     Dtypes: one float type.  `seed` as of `functional.dropout`.
     """
-    return _normed("residual_layer_norm", input, residual, normalized_shape, (weight, bias), eps, p, training, seed)
+    return _normalize("residual_layer_norm", input, residual, normalized_shape, (weight, bias), eps, p, training, seed)
 
 
 def residual_rms_norm(
@@ -51,10 +51,10 @@ def residual_rms_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """rms_norm(s) and s = residual + dropout(input, p); as `residual_layer_norm`, `eps` as of `functional.rms_norm`."""
     eps = least_eps(input) if eps is None else eps
-    return _normed("residual_rms_norm", input, residual, normalized_shape, (weight,), eps, p, training, seed)
+    return _normalize("residual_rms_norm", input, residual, normalized_shape, (weight,), eps, p, training, seed)
 
 
-def _normed(
+def _normalize(
     name: str,
     x: torch.Tensor,
     residual: torch.Tensor,

@@ -1,4 +1,4 @@
-"""What functions share: axes that are normalised over, element types, seeds."""
+"""The parts that functions share: axes that are normalised over, element types, seeds."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def last_axes(op: str, x: torch.Tensor, shape: Sequence[int], *vectors: torch.Te
 
 
 def mixed(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
-    """Whether the element types differ, and autocast will not make them alike."""
+    """Tells if the element types differ, and autocast will not make them alike."""
     if x.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
         return False  # all are cast to float32
     return any(other is not None and other.dtype != x.dtype for other in others)
 
 
 def least_eps(x: torch.Tensor) -> float:
-    """What torch's RMS norm adds where it is not told."""
+    """The number that torch's RMS norm adds by default."""
     return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
 
 
