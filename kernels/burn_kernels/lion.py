@@ -20,19 +20,9 @@ import torch
 from burn_kernels._triton import tl, triton
 from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import HALVES, wide_type
-from burn_kernels.optimizer import (
-    _check_table,
-    _clip,
-    _launch,
-    _load,
-    _place,
-    _pointer,
-    _runs_kernel,
-    _store,
-    _write,
-    flops,
-)
+from burn_kernels.optimizer import _check_table, _launch, _runs_kernel, _write, flops
 from burn_kernels.optimizer.configs import Config, candidates, default, step_tunable
+from burn_kernels.optimizer.kernels import _clip, _load, _place, _pointer, _store
 from burn_kernels.optimizer.references import draw_step
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 from burn_kernels.tensor_table import Table, Tensors, step_operator, table

@@ -29,7 +29,8 @@ from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError
 from burn_kernels.launch import Machine, ceil_div, check, describe, launch, runs_kernel, wide_type
 from burn_kernels.operators import Operator, leaf
-from burn_kernels.optimizer import _TYPES, _pointer
+from burn_kernels.optimizer import _TYPES
+from burn_kernels.optimizer.kernels import _pointer
 from burn_kernels.reduce.kernels import _peak
 from burn_kernels.spec import Draw, KernelSpec, Problem, Row, register
 from burn_kernels.tensor_table import CHUNK, Tensors

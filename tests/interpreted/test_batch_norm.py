@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 from burn_kernels import batch_norm  # after the check for triton
 from burn_kernels.batch_norm.references import tiling_of
-from burn_kernels.channel_norm.kernels import Config, grid
+from burn_kernels.channel_norm.configs import Config, grid
 from burn_kernels.channel_norm.layout import ordered
 from burn_kernels.launch import H200, machine_of, observing
 from burn_kernels.spec import Draw

@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("triton")
 
 from burn_kernels import group_norm  # after the check for triton
-from burn_kernels.channel_norm.kernels import Config, grid
+from burn_kernels.channel_norm.configs import Config, grid
 from burn_kernels.channel_norm.layout import ordered
 from burn_kernels.group_norm.references import channels_of, groups_of
 from burn_kernels.launch import H200, machine_of

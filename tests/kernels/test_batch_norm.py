@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from burn_kernels import KernelArgumentError, KernelDTypeError, KernelError, KernelShapeError, batch_norm
-from burn_kernels.channel_norm.kernels import candidates, default, grid
+from burn_kernels.channel_norm.configs import candidates, default, grid
 from burn_kernels.channel_norm.layout import Tiling, alike, ordered, room_like, unfolded
 from burn_kernels.launch import A100, H200, MI300X, recording
 from burn_kernels.spec import Draw

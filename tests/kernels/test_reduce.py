@@ -22,7 +22,7 @@ from burn_kernels import (
 )
 from burn_kernels.launch import H200
 from burn_kernels.reduce import references as reduce_parts
-from burn_kernels.reduce.kernels import MOST, grid
+from burn_kernels.reduce.configs import MOST, grid
 from burn_kernels.reduce.references import plan_of
 from burn_kernels.spec import Draw
 

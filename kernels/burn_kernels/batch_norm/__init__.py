@@ -46,16 +46,9 @@ from burn_kernels.batch_norm.references import (
     tiling_of,
     tiling_of_facts,
 )
-from burn_kernels.channel_norm.kernels import (
-    Config,
-    forward_whole,
-    grid,
-    join_moments,
-    moments_of_parts,
-    normalize,
-    sizes_of,
-)
-from burn_kernels.channel_norm.kernels import candidates as tiles_alone
+from burn_kernels.channel_norm.configs import Config, grid, sizes_of
+from burn_kernels.channel_norm.configs import candidates as tiles_alone
+from burn_kernels.channel_norm.kernels import forward_whole, join_moments, moments_of_parts, normalize
 from burn_kernels.channel_norm.kernels_held import candidates, default, forward_held, held, whole_tile
 from burn_kernels.channel_norm.launching import launch_training
 from burn_kernels.channel_norm.layout import (

@@ -23,15 +23,8 @@ from burn_kernels.batch_norm.references import (
     tiling_of,
     tiling_of_facts,
 )
-from burn_kernels.channel_norm.kernels import (
-    Config,
-    backward_whole,
-    grid,
-    join_sums,
-    sizes_of,
-    slopes_of_parts,
-    sums_of_parts,
-)
+from burn_kernels.channel_norm.configs import Config, grid, sizes_of
+from burn_kernels.channel_norm.kernels import backward_whole, join_sums, slopes_of_parts, sums_of_parts
 from burn_kernels.channel_norm.kernels_held import backward_held, candidates, held, whole_tile
 from burn_kernels.channel_norm.launching import launch_join, launch_slopes
 from burn_kernels.channel_norm.layout import alike, check_norm, in_order_of, ordered, unfolded, words

@@ -6,8 +6,9 @@ Statistics are those of two passes, as the numbers are at hand: the mean, then t
 from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.channel_norm import kernels as tiles
-from burn_kernels.channel_norm.kernels import Config, keep_statistics, known, lanes_of, there_of, vector_of
+from burn_kernels.channel_norm import configs as tiles
+from burn_kernels.channel_norm.configs import Config
+from burn_kernels.channel_norm.kernels import keep_statistics, known, lanes_of, there_of, vector_of
 from burn_kernels.channel_norm.layout import Strides, Tiling
 from burn_kernels.channel_norm.scaling import activated, away_from, scaled, slope_at
 from burn_kernels.launch import Machine, next_power

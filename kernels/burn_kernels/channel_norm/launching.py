@@ -7,15 +7,13 @@ from typing import Any
 
 import torch
 
+from burn_kernels.channel_norm.configs import Config, grid, sizes_of
 from burn_kernels.channel_norm.kernels import (
-    Config,
     forward_whole,
-    grid,
     join_moments,
     join_sums,
     moments_of_parts,
     normalize,
-    sizes_of,
     slopes_of_parts,
     sums_of_parts,
 )

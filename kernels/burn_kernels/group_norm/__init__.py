@@ -29,16 +29,8 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.channel_norm.kernels import (
-    Config,
-    candidates,
-    default,
-    forward_whole,
-    grid,
-    join_moments,
-    moments_of_parts,
-    normalize,
-)
+from burn_kernels.channel_norm.configs import Config, candidates, default, grid
+from burn_kernels.channel_norm.kernels import forward_whole, join_moments, moments_of_parts, normalize
 from burn_kernels.channel_norm.launching import launch_training
 from burn_kernels.channel_norm.layout import (
     ACTIVATIONS,

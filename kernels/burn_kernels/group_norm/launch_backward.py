@@ -10,15 +10,8 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.channel_norm.kernels import (
-    Config,
-    candidates,
-    grid,
-    join_groups,
-    join_sums,
-    slopes_of_parts,
-    sums_of_parts,
-)
+from burn_kernels.channel_norm.configs import Config, candidates, grid
+from burn_kernels.channel_norm.kernels import join_groups, join_sums, slopes_of_parts, sums_of_parts
 from burn_kernels.channel_norm.launching import launch_join, launch_slopes
 from burn_kernels.channel_norm.layout import alike, check_norm, in_order_of, ordered, unfolded, words
 from burn_kernels.group_norm.references import (

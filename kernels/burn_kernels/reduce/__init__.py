@@ -34,13 +34,9 @@ from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.launch import Machine, ceil_div, check, fill, launch, machine_of, next_power
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.operators import Operator
+from burn_kernels.reduce.configs import Config, Form, candidates, default, grid
 from burn_kernels.reduce.kernels import (
-    Config,
     Cut,
-    Form,
-    candidates,
-    default,
-    grid,
     join_parts,
     join_places,
     place_columns,

@@ -33,7 +33,8 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
 from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, next_power, rows_key, rows_of
 from burn_kernels.launcher import Launcher, launcher
-from burn_kernels.norm import Config, _scale
+from burn_kernels.norm import Config
+from burn_kernels.norm.kernels import _scale
 from burn_kernels.norm.launch_backward import BackwardConfig
 from burn_kernels.norm.references import MAX_TILE_COLS, PARTS, weights
 from burn_kernels.prims import inverse_root, quotient
