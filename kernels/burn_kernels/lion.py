@@ -74,6 +74,7 @@ def _lion(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+# Without the launcher of other families, as in `optimizer`: a step takes lists of tensors.
 def lion(
     params: Tensors,
     grads: Tensors,

@@ -137,6 +137,8 @@ def _finish(share_ptr, norm_ptr, factor_ptr, shares, most, ORDER: tl.constexpr, 
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+# The launcher of other families compares single tensors with a table of shapes.  A norm takes lists of tensors by a
+# table of their addresses, so `table` and `_run` do what the launcher does elsewhere.
 @dataclass(frozen=True)
 class Table:
     """The place of each chunk of each tensor, a part for each element type; valid while no tensor in it moves."""

@@ -65,6 +65,7 @@ from burn_kernels.channel_norm.layout import (
     unfolded,
     words,
 )
+from burn_kernels.channel_norm.selection import activation_of, draw_weights, supports, work_of
 from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, machine_of, wide_type
 from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator, like, nothing
@@ -263,12 +264,8 @@ def _call(flat: torch.Tensor, last: bool, flags: str) -> tuple[object, ...]:
 
 
 def _work(config: Config, facts: Facts, machine: Machine) -> Work:
-    tiling, size = tiling_of_facts(facts), facts.dtype.itemsize
-    blocks, parts, steps = grid(tiling, config, machine)
-    held, count = config.kept * config.rows * config.block, tiling.kept * tiling.elements
-    useful, passes = count / (blocks * parts * steps * held), 1 if "given" in facts.flags.split() else 2
-    moved = (1 + passes) * count * size
-    return Work(blocks * parts, config.warps, held, size, moved, 10 * count, useful, 3.0, passes=passes)
+    passes = 1 if "given" in facts.flags.split() else 2
+    return work_of(tiling_of_facts(facts), config, facts, machine, passes=passes)
 
 
 def _candidates(facts: Facts, machine: Machine) -> list[Config]:
@@ -278,11 +275,10 @@ def _candidates(facts: Facts, machine: Machine) -> list[Config]:
 
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
-    tiling, flags = tiling_of_facts(facts), facts.flags.split()
-    activation = next((word for word in flags if word in ("relu", "silu")), "none")
+    tiling, activation = tiling_of_facts(facts), activation_of(facts)
     x = inputs.normal(tiling.rows, tiling.kept, tiling.cols, dtype=facts.dtype)
-    w, b = (inputs.normal(tiling.kept, dtype=torch.float32) if part in flags else None for part in ("w", "b"))
-    if "given" in flags:
+    w, b = draw_weights(facts, inputs, tiling.kept)
+    if "given" in facts.flags.split():
         mean, var = inputs.normal(tiling.kept, dtype=torch.float32), torch.ones_like(x[0, :, 0], dtype=torch.float32)
         return Trial.of(evaluate, x, w, b, mean, var, activation=activation)
     return Trial(
@@ -300,7 +296,7 @@ FORWARD = tunable(
         free=("rows",),
         exact=("channels", "cols"),
         candidates=_candidates,
-        supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
+        supports=supports,
         work=_work,
         trial=_trial,
         kernels=(forward_whole, forward_held, moments_of_parts, join_moments, normalize),

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
@@ -28,7 +27,8 @@ from burn_kernels.channel_norm.kernels import backward_whole, join_sums, slopes_
 from burn_kernels.channel_norm.kernels_held import backward_held, candidates, held, whole_tile
 from burn_kernels.channel_norm.launching import launch_join, launch_slopes
 from burn_kernels.channel_norm.layout import alike, check_norm, in_order_of, ordered, unfolded, words
-from burn_kernels.launch import Machine, contiguous, fill, launch, machine_of
+from burn_kernels.channel_norm.selection import activation_of, draw_weights, supports, work_of_backward
+from burn_kernels.launch import contiguous, fill, launch, machine_of
 from burn_kernels.launcher import launcher
 
 
@@ -125,22 +125,13 @@ def _run(tensors: Any, eps: float, activation: str, config: Config | None, *, tr
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _work(config: Config, facts: Facts, machine: Machine) -> Work:
-    tiling, size = tiling_of_facts(facts), facts.dtype.itemsize
-    blocks, parts, steps = grid(tiling, config, machine)
-    held, count = config.kept * config.rows * config.block, tiling.kept * tiling.elements
-    useful = count / (blocks * parts * steps * held)
-    return Work(blocks * parts, config.warps, held, size, 5 * count * size, 24 * count, useful, 4.0, passes=2)
-
-
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
-    tiling, flags = tiling_of_facts(facts), facts.flags.split()
-    activation = next((word for word in flags if word in ("relu", "silu")), "none")
+    tiling, activation = tiling_of_facts(facts), activation_of(facts)
     shape = (tiling.rows, tiling.kept, tiling.cols)
     x, dy = (inputs.normal(*shape, dtype=facts.dtype) for _ in range(2))
-    w, b = (inputs.normal(tiling.kept, dtype=torch.float32) if part in flags else None for part in ("w", "b"))
+    w, b = draw_weights(facts, inputs, tiling.kept)
     mean, rstd = reference(x, w, b)[1:3]
-    if "given" in flags:
+    if "given" in facts.flags.split():
         mean, rstd = mean.float(), rstd.float()
         return Trial.of(evaluate_backward, dy, x, w, b, mean, rstd, activation=activation)
     return Trial.of(backward, dy, x, w, b, mean, rstd, activation=activation)
@@ -154,8 +145,8 @@ BACKWARD = tunable(
         free=("rows",),
         exact=("channels", "cols"),
         candidates=lambda facts, machine: candidates(tiling_of_facts(facts), facts.dtype.itemsize, machine),
-        supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
-        work=_work,
+        supports=supports,
+        work=lambda config, facts, machine: work_of_backward(tiling_of_facts(facts), config, facts, machine),
         trial=_trial,
         kernels=(backward_whole, backward_held, sums_of_parts, join_sums, slopes_of_parts),
         problems=problems_with("relu w b", "w b"),

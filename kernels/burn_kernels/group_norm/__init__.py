@@ -25,11 +25,10 @@ from typing import Any
 
 import torch
 
-from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.channel_norm.configs import Config, candidates, default, grid
+from burn_kernels.channel_norm.configs import Config, candidates, default
 from burn_kernels.channel_norm.kernels import forward_whole, join_moments, moments_of_parts, normalize
 from burn_kernels.channel_norm.launching import launch_training
 from burn_kernels.channel_norm.layout import (
@@ -45,10 +44,12 @@ from burn_kernels.channel_norm.layout import (
     unfolded,
     words,
 )
+from burn_kernels.channel_norm.selection import activation_of, draw_weights, supports, work_of
 from burn_kernels.group_norm.launch_backward import backward
 from burn_kernels.group_norm.references import (
     SHAPES,
     check_groups,
+    draw_images,
     elements,
     facts,
     groups_of,
@@ -58,7 +59,7 @@ from burn_kernels.group_norm.references import (
     sizes_of,
     strides_of,
 )
-from burn_kernels.launch import Machine, contiguous, fill, wide_type
+from burn_kernels.launch import contiguous, fill, wide_type
 from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator
 from burn_kernels.spec import Draw, Problem, register_kernel
@@ -136,22 +137,10 @@ def _tiling(facts: Facts) -> Any:
     return groups_of(torch.empty(batch, channels, space, device="meta"), "last" in facts.flags.split(), groups)
 
 
-def _work(config: Config, facts: Facts, machine: Machine) -> Work:
-    tiling, size = _tiling(facts), facts.dtype.itemsize
-    blocks, parts, steps = grid(tiling, config, machine)
-    held, count = config.kept * config.rows * config.block, tiling.kept * tiling.elements
-    useful = count / (blocks * parts * steps * held)
-    return Work(blocks * parts, config.warps, held, size, 3 * count * size, 10 * count, useful, 3.0, passes=2)
-
-
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
-    (batch,), (channels, groups, space), flags = facts.free, facts.exact, facts.flags.split()
-    activation = next((word for word in flags if word in ("relu", "silu")), "none")
-    x = inputs.normal(batch, channels, space, dtype=facts.dtype)
-    if "last" in flags:
-        x = x.transpose(1, 2).contiguous().transpose(1, 2)
-    w, b = (inputs.normal(channels, dtype=torch.float32) if part in flags else None for part in ("w", "b"))
-    return Trial.of(forward, x, w, b, groups, activation=activation)
+    channels, groups, _ = facts.exact
+    x = draw_images(facts, inputs)
+    return Trial.of(forward, x, *draw_weights(facts, inputs, channels), groups, activation=activation_of(facts))
 
 
 FORWARD = tunable(
@@ -162,8 +151,8 @@ FORWARD = tunable(
         free=("batch",),
         exact=("channels", "groups", "space"),
         candidates=lambda facts, machine: candidates(_tiling(facts), facts.dtype.itemsize, machine),
-        supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
-        work=_work,
+        supports=supports,
+        work=lambda config, facts, machine: work_of(_tiling(facts), config, facts, machine),
         trial=_trial,
         kernels=(forward_whole, moments_of_parts, join_moments, normalize),
         problems=problems_with("silu w b", "w b"),

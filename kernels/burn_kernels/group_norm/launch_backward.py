@@ -6,19 +6,20 @@ from typing import Any
 
 import torch
 
-from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.channel_norm.configs import Config, candidates, grid
+from burn_kernels.channel_norm.configs import Config, candidates
 from burn_kernels.channel_norm.kernels import join_groups, join_sums, slopes_of_parts, sums_of_parts
 from burn_kernels.channel_norm.launching import launch_join, launch_slopes
-from burn_kernels.channel_norm.layout import alike, check_norm, in_order_of, ordered, unfolded, words
+from burn_kernels.channel_norm.layout import Tiling, alike, check_norm, in_order_of, ordered, unfolded, words
+from burn_kernels.channel_norm.selection import activation_of, draw_weights, supports, work_of_backward
 from burn_kernels.group_norm.references import (
     SHAPES,
     Gradients,
     channels_of,
     check_groups,
+    draw_images,
     elements,
     facts,
     problems_with,
@@ -27,7 +28,7 @@ from burn_kernels.group_norm.references import (
     sizes_of,
     strides_of,
 )
-from burn_kernels.launch import Machine, ceil_div, check, contiguous, fill, launch, next_power
+from burn_kernels.launch import ceil_div, check, contiguous, fill, launch, next_power
 from burn_kernels.launcher import launcher
 
 
@@ -96,30 +97,17 @@ def backward(
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _work(config: Config, facts: Facts, machine: Machine) -> Work:
-    (batch,), (channels, _, space), size = facts.free, facts.exact, facts.dtype.itemsize
-    tiling = channels_of(torch.empty(batch, channels, space, device="meta"), "last" in facts.flags.split())
-    blocks, parts, steps = grid(tiling, config, machine)
-    held, count = config.kept * config.rows * config.block, batch * channels * space
-    useful = count / (blocks * parts * steps * held)
-    return Work(blocks * parts, config.warps, held, size, 5 * count * size, 24 * count, useful, 4.0, passes=2)
+def _tiling(facts: Facts) -> Tiling:
+    (batch,), (channels, _, space) = facts.free, facts.exact
+    return channels_of(torch.empty(batch, channels, space, device="meta"), "last" in facts.flags.split())
 
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
-    (batch,), (channels, groups, space), flags = facts.free, facts.exact, facts.flags.split()
-    activation = next((word for word in flags if word in ("relu", "silu")), "none")
-    x, dy = (inputs.normal(batch, channels, space, dtype=facts.dtype) for _ in range(2))
-    if "last" in flags:
-        x = x.transpose(1, 2).contiguous().transpose(1, 2)
-    w, b = (inputs.normal(channels, dtype=torch.float32) if part in flags else None for part in ("w", "b"))
+    channels, groups, _ = facts.exact
+    x, (w, b) = draw_images(facts, inputs), draw_weights(facts, inputs, channels)
+    dy = inputs.normal(*x.shape, dtype=facts.dtype)
     _, mean, rstd = reference(x, w, b, groups)
-    return Trial.of(backward, dy, x, w, b, mean, rstd, activation=activation)
-
-
-def _candidates(facts: Facts, machine: Machine) -> list[Config]:
-    (batch,), (channels, _, space) = facts.free, facts.exact
-    tiling = channels_of(torch.empty(batch, channels, space, device="meta"), "last" in facts.flags.split())
-    return candidates(tiling, facts.dtype.itemsize, machine)
+    return Trial.of(backward, dy, x, w, b, mean, rstd, activation=activation_of(facts))
 
 
 BACKWARD = tunable(
@@ -129,9 +117,9 @@ BACKWARD = tunable(
         facts=facts,
         free=("batch",),
         exact=("channels", "groups", "space"),
-        candidates=_candidates,
-        supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
-        work=_work,
+        candidates=lambda facts, machine: candidates(_tiling(facts), facts.dtype.itemsize, machine),
+        supports=supports,
+        work=lambda config, facts, machine: work_of_backward(_tiling(facts), config, facts, machine),
         trial=_trial,
         kernels=(sums_of_parts, join_sums, join_groups, slopes_of_parts),
         problems=problems_with("silu w b", "w b"),

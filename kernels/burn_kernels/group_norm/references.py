@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from burn_kernels.autotune.key import Facts, alignment
+from burn_kernels.autotune.tunable import Inputs
 from burn_kernels.channel_norm.layout import PLAIN, Spread, Strides, Tiling, along_channels, slope, statistics_type
 from burn_kernels.errors import KernelShapeError
 from burn_kernels.launch import describe, wide_type
@@ -82,6 +83,13 @@ def elements(facts: Facts) -> int:
     """Numbers in the tensor of a problem."""
     channels, _, space = facts.exact
     return facts.free[0] * channels * space
+
+
+def draw_images(facts: Facts, inputs: Inputs) -> torch.Tensor:
+    """The images of a trial (batch, channels, space), in the layout of the problem."""
+    channels, _, space = facts.exact
+    x = inputs.normal(facts.free[0], channels, space, dtype=facts.dtype)
+    return x.transpose(1, 2).contiguous().transpose(1, 2) if "last" in facts.flags.split() else x
 
 
 SHAPES = ((8, 4096), (8, 1024), (64, 1024))

@@ -81,6 +81,8 @@ def flops(params: Tensors, *others: object, **_: object) -> int:
 
 
 # -- launchers ---------------------------------------------------------------------------------------
+# The launcher of other families compares single tensors with a table of shapes.  A step takes lists of tensors by a
+# table of their addresses, so `_check_table` and `_runs_kernel` do what the launcher does elsewhere.
 def adamw(
     params: Tensors,
     grads: Tensors,
