@@ -101,10 +101,6 @@ class Scope:
         for name, hint in self.hints.items():
             self.factors[name] = Factor(name, name, hint, 2, math.inf, None)
 
-    def symbol(self, name: str) -> Size:
-        """One of its symbols, a size of 2 or more."""
-        return Size(self, {(self.factors[name],): 1})
-
     def add(self, hint: int) -> Size:
         """One more symbol."""
         name = f"s{len(self.hints)}"
@@ -113,8 +109,10 @@ class Scope:
         return self.symbol(name)
 
     def factor(self, name: str) -> Size:
-        """A factor that kernels know by a name: a symbol, or a quotient or remainder of some."""
+        """A factor that kernels know by a name: a symbol, which is 2 or more, or a quotient or remainder of some."""
         return Size(self, {(self.factors[name],): 1})
+
+    symbol = factor
 
     def answer(self, kind: str, size: Size) -> bool:
         """Tells if `size == 0` or `size < 0` here, where it does not follow from what symbols are."""

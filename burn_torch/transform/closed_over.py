@@ -53,19 +53,14 @@ def _path_to(primitive: object, value: object, name: str) -> str | None:
             return None  # what nobody has read is in nobody's hands
         return next((f"{name}.{path}" for path, leaf in walk(value) if _holds(leaf, primitive)), None)
     fields = attribute_of(value, "__dict__")
+    parts: list[tuple[str, Any]] = []
     if isinstance(fields, dict) and not isinstance(value, type) and not callable(value):
-        for field, item in fields.items():
-            if isinstance(item, Tensor | Param | RunningState | Tree):
-                inner_path = _path_to(primitive, item, f"{name}.{field}")
-                if inner_path is not None:
-                    return inner_path
+        parts += [(f".{field}", item) for field, item in fields.items()]
     if isinstance(value, list | tuple) and len(value) <= 1000:
-        for i, item in enumerate(value):
-            if isinstance(item, Tensor | Param | Tree):
-                inner_path = _path_to(primitive, item, f"{name}[{i}]")
-                if inner_path is not None:
-                    return inner_path
-    return None
+        parts += [(f"[{i}]", item) for i, item in enumerate(value)]
+    held = [(below, item) for below, item in parts if isinstance(item, Tensor | Param | RunningState | Tree)]
+    paths = (_path_to(primitive, item, f"{name}{below}") for below, item in held)
+    return next((path for path in paths if path is not None), None)
 
 
 def _holds(leaf: Tensor | Param | RunningState, primitive: object) -> bool:

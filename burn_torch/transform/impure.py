@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import CodeType
 from typing import Any, Final
 
@@ -46,12 +47,10 @@ _TORCH_METHODS: Final = frozenset(
 
 
 def _calls() -> Iterator[tuple[object, str]]:
-    for name in _CLOCK:
-        if hasattr(time, name):
-            yield getattr(time, name), f"time.{name}"
-    for name in _SYSTEM:
-        if hasattr(os, name):
-            yield getattr(os, name), f"os.{name}"
+    for module, names in ((time, _CLOCK), (os, _SYSTEM)):
+        for name in names:
+            if hasattr(module, name):
+                yield getattr(module, name), f"{module.__name__}.{name}"
     for name in _TORCH:
         function = getattr(torch, name, None)
         if type(function).__name__ == "builtin_function_or_method":
@@ -130,30 +129,18 @@ def _text_of(value: Argument) -> object:
     return value.tobytes() if isinstance(value, np.ndarray) else value
 
 
-def restoring(generator: Any) -> Callable[[], None]:
+def restoring(generator: Any) -> Callable[[], object]:
     """A function that gives a generator the state back that it has now."""
+    if isinstance(generator, random.SystemRandom):
+        return lambda: None
     if isinstance(generator, random.Random):
-        if isinstance(generator, random.SystemRandom):
-            return lambda: None
-        drawn = generator.getstate()
-        return lambda: generator.setstate(drawn)
+        return partial(generator.setstate, generator.getstate())
     if isinstance(generator, torch.Generator):
-        state = generator.get_state()
-
-        def restore_torch() -> None:
-            generator.set_state(state)
-
-        return restore_torch
+        return partial(generator.set_state, generator.get_state())
     if isinstance(generator, np.random.RandomState):
-        legacy = generator.get_state(legacy=True)
-        return lambda: generator.set_state(legacy)
+        return partial(generator.set_state, generator.get_state(legacy=True))
     bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
-    before = bits.state
-
-    def restore() -> None:
-        bits.state = before
-
-    return restore
+    return partial(setattr, bits, "state", bits.state)
 
 
 def global_generators() -> dict[str, Any]:

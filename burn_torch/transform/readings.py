@@ -72,7 +72,7 @@ class Readings:
         self._wild: Final[set[CodeType]] = set()
         self._places: Final = Places(arguments)
         self._places.on_generator = self._meet_generator
-        self._generators: Final[dict[int, tuple[str, object, object, Callable[[], None]]]] = {}
+        self._generators: Final[dict[int, tuple[str, object, object, Callable[[], object]]]] = {}
         self._met: Final[set[int]] = set()
         """Generators that the code reaches."""
         self._impure: Final[list[_Reading]] = []

@@ -222,8 +222,8 @@ def held_by(dtype: DType, value: Number) -> Number | None:
     if dtype.is_bool:
         return bool(value) if value in (0, 1) else None
     if dtype.is_int:
-        info = np.iinfo(dtype.numpy)
-        return int(value) if not isinstance(value, float) and info.min <= value <= info.max else None
+        least, most = dtype.limits
+        return int(value) if not isinstance(value, float) and least <= value <= most else None
     if isinstance(value, int) and abs(value) > 1 << 24:
         return None
     rounded = rounded_to(dtype, float(value))

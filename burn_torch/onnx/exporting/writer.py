@@ -327,8 +327,8 @@ class Writer:
             return x
         if 0 in shape or 0 in x.shape:  # a 0 would stand for the size of x, and -1 for nothing
             if self.opset >= 14:
-                return self._with_shape(self.node("Reshape", x, self.ints(shape), allowzero=1), x, shape)
-            return self._with_shape(self.node("Expand", self.number(0, x.dtype), self.ints(shape)), x, shape)
+                return Wire(self.node("Reshape", x, self.ints(shape), allowzero=1), x.dtype, shape)
+            return Wire(self.node("Expand", self.number(0, x.dtype), self.ints(shape)), x.dtype, shape)
         varying = [i for i, size in enumerate(shape) if isinstance(size, Size)]
         wanted: list[Length] = list(shape)
         if len(varying) > 1:
@@ -338,10 +338,7 @@ class Writer:
             varying = [i for i in varying if wanted[i] != 0]
         if varying:
             wanted[varying[-1]] = -1
-        return self._with_shape(self.node("Reshape", x, self.ints(wanted)), x, shape)
-
-    def _with_shape(self, wire: Wire, x: Wire, shape: Shape) -> Wire:
-        return Wire(wire, x.dtype, shape)
+        return Wire(self.node("Reshape", x, self.ints(wanted)), x.dtype, shape)
 
     def permute(self, x: Wire, axes: Sequence[int]) -> Wire:
         """x with its axes in another order."""

@@ -271,11 +271,8 @@ def center_crop_pad(x: Tensor, shape: Host, *, axes: Ints | None = None) -> Tens
     for axis, size in zip(range(x.ndim) if axes is None else axes, wanted, strict=True):
         at = axis_of(axis, x.ndim)
         more = size - x.shape[at]
-        if more < 0:
-            start = -more // 2
-            pads[at] = (-start, more + start)
-        else:
-            pads[at] = (more // 2, more - more // 2)
+        before = more // 2 if more > 0 else -(-more // 2)
+        pads[at] = (before, more - before)
     order = sorted(pads)
     return _pad(x, (*[pads[at][0] for at in order], *[pads[at][1] for at in order]), tuple(order), 0, "constant")
 
