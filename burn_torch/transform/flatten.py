@@ -48,6 +48,7 @@ __all__ = ["Fault", "Flat", "Lent", "Walk", "bare", "hanging_fault", "held_in", 
 
 
 @final
+@dataclasses.dataclass(slots=True, eq=False)
 class Lent:
     """The leaves of a tree that a recorded program returned, in two parts: hundreds lie in its memory and are the same
     tensors at every call, so nobody goes through them before somebody asks.
@@ -57,12 +58,9 @@ class Lent:
     changing  what they are now
     """
 
-    __slots__ = ("_at", "_lasting", "changing")
-
-    def __init__(self, lasting: Sequence[Any], at: Sequence[int], changing: Sequence[Any]) -> None:
-        self._lasting: Final = lasting
-        self._at: Final = at
-        self.changing: Final = changing
+    _lasting: Sequence[Any]
+    _at: Sequence[int]
+    changing: Sequence[Any]
 
     def __iter__(self) -> Iterator[object]:
         leaves = list(self._lasting)

@@ -19,6 +19,7 @@ from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from ctypes import Array, Structure, Union, _SimpleCData
+from dataclasses import dataclass, field
 from enum import Enum
 from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, Final, final
@@ -78,16 +79,14 @@ _CLOSED: Final = frozenset(("builtins", "logging", "pathlib", "re", "typing", "a
 
 
 @final
+@dataclass(slots=True, eq=False)
 class _Seen:
     """A value that was looked into, for which names (None: all), and the places in it."""
 
-    __slots__ = ("names", "places", "value", "whole")
-
-    def __init__(self, value: Argument) -> None:
-        self.value: Final = value
-        self.names: set[str] = set()
-        self.whole = False
-        self.places: Final[list[Place]] = []
+    value: Argument
+    names: set[str] = field(default_factory=set)
+    whole: bool = False
+    places: list[Place] = field(default_factory=list)
 
 
 @final

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, final
 
@@ -372,17 +373,13 @@ class _Shares:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class _Outputs:
     """Outputs as `Structure.build` takes them: single ones, and those of a tree in one slice."""
 
-    __slots__ = ("_changed", "_index", "_roots")
-
-    def __init__(
-        self, index: Mapping[int, int], roots: Mapping[tuple[int, int], tuple[Any, ...]], changed: Sequence[Argument]
-    ) -> None:
-        self._index: Final = index
-        self._roots: Final = roots
-        self._changed: Final = changed
+    _index: Mapping[int, int]
+    _roots: Mapping[tuple[int, int], tuple[Any, ...]]
+    _changed: Sequence[Argument]
 
     def __getitem__(self, key: Any) -> Any:
         if key.__class__ is not slice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from burn_torch.backend.tracing import Session
 from burn_torch.core import ambient
@@ -64,15 +64,11 @@ def node_at(tree: Tree, path: str) -> Any:
     return node
 
 
-@final
-class DrawPart:
+class DrawPart(NamedTuple):
     """The source of an input: key (part 0) or stream (part 1) of a draw."""
 
-    __slots__ = ("draw", "part")
-
-    def __init__(self, draw: Draw, part: int) -> None:
-        self.draw: Final = draw
-        self.part: Final = part
+    draw: Draw
+    part: int
 
 
 @final

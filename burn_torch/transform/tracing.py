@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from burn_torch.backend import Backend, LibTorch
 from burn_torch.backend.autodiff.tape import next_id
@@ -29,39 +29,24 @@ __all__ = ["BoundState", "Traced", "trace"]
 Call = Callable[[Sequence[Any]], Any]
 
 
-@final
-class Traced:
+class Traced(NamedTuple):
     """Holds what tracing gives: the graph, where its inputs come from, and what its outputs are."""
 
-    __slots__ = ("connection", "graph", "guard", "handed_in", "leaf", "literals", "prints", "result", "sources")
-
-    def __init__(
-        self,
-        leaf: Backend,
-        graph: Graph,
-        sources: Sequence[Any],
-        result: Structure,
-        literals: Sequence[tuple[int, Any]],
-        handed_in: Sequence[tuple[int, str, Leaf]],
-        guard: Guard | None,
-        prints: str | None,
-        connection: Connection | None,
-    ) -> None:
-        self.leaf: Final = leaf
-        self.graph: Final = graph
-        self.sources: Final = tuple(sources)
-        """For each input beyond the arguments' leaves: a Bound or a DrawPart."""
-        self.result: Final = result
-        self.literals: Final = tuple(literals)
-        """Leaves of the result that are numbers known when it was traced: (position, number)."""
-        self.handed_in: Final = tuple(handed_in)
-        """Running states that are the last outputs: (tree among the arguments, path in it, what it is)."""
-        self.guard: Final = guard
-        """Holds what its Python read besides the arguments."""
-        self.prints: Final = prints
-        """The line that printed, if one did."""
-        self.connection: Final = connection
-        """Says which results hang on which arguments."""
+    leaf: Backend
+    graph: Graph
+    sources: Sequence[Any]
+    """For each input beyond the arguments' leaves: a Bound or a DrawPart."""
+    result: Structure
+    literals: Sequence[tuple[int, Any]]
+    """Leaves of the result that are numbers known when it was traced: (position, number)."""
+    handed_in: Sequence[tuple[int, str, Leaf]]
+    """Running states that are the last outputs: (tree among the arguments, path in it, what it is)."""
+    guard: Guard | None
+    """Holds what its Python read besides the arguments."""
+    prints: str | None
+    """The line that printed, if one did."""
+    connection: Connection | None
+    """Says which results hang on which arguments."""
 
 
 @final

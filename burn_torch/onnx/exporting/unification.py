@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
@@ -40,29 +40,15 @@ Read: TypeAlias = Any
 """Holds what a step reads: a Ref, a number, a Size, a Varying, or None."""
 
 
-@final
-class Step:
+class Step(NamedTuple):
     """One node in all traces."""
 
-    def __init__(
-        self,
-        op: Op,
-        reads: tuple[Read, ...],
-        attrs: dict[str, Any],
-        makes: tuple[int | None, ...],
-        nodes: Sequence[Node],
-    ) -> None:
-        self.op: Final = op
-        self.reads: Final = reads
-        self.attrs: Final = attrs
-        self.makes: Final = makes
-        self.origin: Final[Origin | None] = nodes[0].origin
-        self.results: Final = tuple(
-            None if specs[0] is None else _kind(specs) for specs in zip(*(n.call.results for n in nodes), strict=True)
-        )
-
-    def __repr__(self) -> str:
-        return f"{self.op.name} {self.reads} {self.attrs}"
+    op: Op
+    reads: tuple[Read, ...]
+    attrs: dict[str, Any]
+    makes: tuple[int | None, ...]
+    origin: Origin | None
+    results: tuple[Kind | NumberSpec | None, ...]
 
 
 def origin_text(origin: Origin | None) -> str:
@@ -129,7 +115,10 @@ def _step(nodes: Sequence[Node]) -> Step:
     first = nodes[0]
     attrs = {name: _attribute([node.call.attrs[name] for node in nodes]) for name in first.call.attrs}
     reads = tuple(_read(parts) for parts in zip(*(node.inputs for node in nodes), strict=True))
-    return Step(first.call.op, reads, attrs, first.outputs, nodes)
+    results = tuple(
+        None if specs[0] is None else _kind(specs) for specs in zip(*(n.call.results for n in nodes), strict=True)
+    )
+    return Step(first.call.op, reads, attrs, first.outputs, first.origin, results)
 
 
 def _attribute(values: Sequence[Any]) -> object:

@@ -92,35 +92,30 @@ class Attributes:
 
 
 @final
+@dataclass(eq=False, repr=False)
 class Entry:
     """An operator in a range of opsets; called with values it computes."""
 
-    REQUIRED: Final = inspect.Parameter.empty
+    function: Callable[..., Any]
+    domain: str
+    op: str
+    since: int
+    until: int | None
+    written: str | None
+    """How generated source writes it where all inputs are on a device: "{0} + {1}"."""
+    name: str = ""
+
+    REQUIRED = inspect.Parameter.empty
     """The default of an attribute that has none."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        domain: str,
-        op: str,
-        since: int,
-        until: int | None,
-        written: str | None,
-        name: str | None = None,
-    ) -> None:
-        self.function: Final = function
-        self.domain: Final = domain
-        self.op: Final = op
-        self.since: Final = since
-        self.until: Final = until
-        self.written: Final = written
-        """How generated source writes it where all inputs are on a device: "{0} + {1}"."""
-        self.name: Final = name or function.__name__
+    def __post_init__(self) -> None:
+        function = self.function
+        self.name = self.name or function.__name__
         self.__doc__ = function.__doc__
-        self.inputs: Final[list[Parameter]] = []
+        self.inputs: list[Parameter] = []
         self.variadic = False
-        self.attributes: Final[dict[str, Any]] = {}
-        self._shared: Final[dict[str, type[Attributes]]] = {}
+        self.attributes: dict[str, Any] = {}
+        self._shared: dict[str, type[Attributes]] = {}
         for name, parameter in inspect.signature(function).parameters.items():
             annotation = str(parameter.annotation).removesuffix(" | None")
             if parameter.kind is parameter.KEYWORD_ONLY:
@@ -136,9 +131,9 @@ class Entry:
             self.inputs.append(
                 Parameter(name, _KINDS[annotation], required and parameter.kind is not parameter.VAR_POSITIONAL)
             )
-        self.computes: Final = any(parameter.kind in ("tensor", "operand") for parameter in self.inputs)
+        self.computes = any(parameter.kind in ("tensor", "operand") for parameter in self.inputs)
         """Says whether it takes tensors; else it works on what the host knows, wherever its values lie."""
-        self.multiple: Final = str(inspect.signature(function).return_annotation).startswith("tuple")
+        self.multiple = str(inspect.signature(function).return_annotation).startswith("tuple")
 
     def kind(self, position: int) -> str:
         """Returns what the input at this position is given as: "tensor", "operand", "host" or "raw"."""
