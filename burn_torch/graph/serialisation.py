@@ -22,7 +22,7 @@ import os
 import reprlib
 import struct
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from burn_torch.core import strict_json
 from burn_torch.core.dtype import DType
@@ -151,22 +151,15 @@ def _origin_out(origin: Origin) -> list[object]:
 
 
 # -- reading ---------------------------------------------------------------------------------------------------
-class _Fault(Exception):
-    """A fault in the text: what is wrong, what is there, what is expected, how to mend it."""
-
-
 def read(text: str | bytes) -> Graph:
     """The graph that `write` wrote.  Raises: GraphError, whatever is wrong with the text."""
     if len(text) > MOST_BYTES:
-        _refuse("the text is too long", f"{len(text)} bytes", f"at most {MOST_BYTES}", _SAVED_AGAIN)
+        raise _refusal("the text is too long", f"{len(text)} bytes", f"at most {MOST_BYTES}")
     try:
         document = strict_json.parse(text)
     except (ValueError, MemoryError) as error:
-        _refuse("this is no JSON", str(error), f"the text of a {FORMAT}", _SAVED_AGAIN)
-    try:
-        return _document(document)
-    except _Fault as fault:
-        _refuse(*fault.args)
+        raise _refusal("this is no JSON", str(error), f"the text of a {FORMAT}") from None
+    return _document(document)
 
 
 def read_file(path: str | os.PathLike[str]) -> Graph:
@@ -174,8 +167,8 @@ def read_file(path: str | os.PathLike[str]) -> Graph:
     try:
         return read(read_bounded(path, MOST_BYTES))
     except OSError as error:
-        _refuse("the file cannot be read", f"{os.fspath(path)}: {error.strerror}", "a file that graph.save wrote",
-                "check the path")  # fmt: skip
+        given, expected = f"{os.fspath(path)}: {error.strerror}", "a file that graph.save wrote"
+        raise _refusal("the file cannot be read", given, expected, "check the path") from None
     except GraphError as error:
         error.add_note(f"in {os.fspath(path)}")
         raise
@@ -184,12 +177,12 @@ def read_file(path: str | os.PathLike[str]) -> Graph:
 _SAVED_AGAIN: Final = "save the graph again with graph.save(path)"
 
 
-def _refuse(what: str, given: str, expected: str, mend: str) -> NoReturn:
-    raise GraphError(f"reading a graph: {what}", given=given, expected=expected, mend=mend) from None
+def _refusal(what: str, given: str, expected: str, mend: str = _SAVED_AGAIN) -> GraphError:
+    return GraphError(f"reading a graph: {what}", given=given, expected=expected, mend=mend)
 
 
-def _fault(where: str, given: object, expected: str) -> _Fault:
-    return _Fault(f"{where} is malformed", _short(given), expected, _SAVED_AGAIN)
+def _fault(where: str, given: object, expected: str) -> GraphError:
+    return _refusal(f"{where} is malformed", _short(given), expected)
 
 
 def _document(document: object) -> Graph:
@@ -197,7 +190,7 @@ def _document(document: object) -> Graph:
         raise _fault("the whole", document, f'an object with "format": "{FORMAT}"')
     version = document.get("version")
     if type(version) is not int or version != VERSION:
-        raise _Fault(
+        raise _refusal(
             "the version is not known here", f"version {_short(version)}", f"version {VERSION}",
             "read it with the burn_torch that wrote it, or a newer one",
         )  # fmt: skip
@@ -220,7 +213,7 @@ def _node_in(row: object, specs: list[Spec], where: str) -> Node:
     where = f"{where}, {_short(name)},"
     op = REGISTRY.get(name)
     if op is None:
-        raise _Fault(
+        raise _refusal(
             f"the row {_short(name)} is not known here",
             where,
             "a row of this version, or one that a module you import declares",
@@ -237,16 +230,15 @@ def _node_in(row: object, specs: list[Spec], where: str) -> Node:
     try:
         call = op.bind(wanted, values)
     except Exception as error:  # rules are written for calls that code makes: on wrong ones they may raise anything
-        raise _Fault(
+        raise _refusal(
             f"{where} is a call that the row does not take",
             f"{type(error).__name__}: {error}".partition("\n")[0],
             f"{op.name}({op.signature})",
-            _SAVED_AGAIN,
         ) from None
     if repr(sorted(call.attrs.items())) != repr(sorted(values.items())):  # bind fills in defaults, and takes True for 1
         raise _fault(f"the attributes of {where}", values, f"{call.attrs}")
     if call.results != results:
-        raise _Fault(
+        raise _refusal(
             f"{where} gives other results here",
             spec_list(results),
             f"{spec_list(call.results)}, as the row's rule says",

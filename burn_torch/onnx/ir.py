@@ -50,6 +50,12 @@ class Node:
         return f"{one_line(self.kind)} (opset {self.opset}) {self.name!r}"
 
     @property
+    def read(self) -> tuple[str, ...]:
+        """The inputs, without those at the end that are left out."""
+        count = max((i + 1 for i, name in enumerate(self.inputs) if name), default=0)
+        return self.inputs[:count]
+
+    @property
     def kind(self) -> str:
         """The operator, with its domain where that is not ONNX's own."""
         return f"{self.domain}.{self.op}" if self.domain else self.op

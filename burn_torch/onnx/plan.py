@@ -260,9 +260,7 @@ class _Planner:
 
     def _step(self, node: Node) -> Step:
         entry = _entry(node)
-        names = list(node.inputs)
-        while names and not names[-1]:
-            names.pop()
+        names = node.read
         on_device = node.op not in ON_HOST and any(
             entry.kind(i) != "host" and (x in self.device or self._is_trained(x, node, i)) for i, x in enumerate(names)
         )

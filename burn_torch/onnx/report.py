@@ -126,9 +126,7 @@ def _faults(node: Node, foreign: Mapping[str, str]) -> list[Unsupported]:
         for name, value in node.attributes.items()
         if name in _TYPED and isinstance(value, int) and value in OTHER_DTYPES
     ]
-    count = len(node.inputs)
-    while count and not node.inputs[count - 1]:
-        count -= 1
+    count = len(node.read)
     if count > (entry.most if entry.most is not None else count) or any(
         parameter.required and (i >= count or not node.inputs[i]) for i, parameter in enumerate(entry.inputs)
     ):

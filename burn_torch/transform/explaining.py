@@ -39,12 +39,10 @@ def assert_fused(function: Callable[P, object], /, *, max_kernels: int) -> Calla
     """
     if not isinstance(max_kernels, int) or isinstance(max_kernels, bool) or max_kernels < 0:
         raise ArgumentError(
-            worded(
-                "assert_fused: max_kernels must be a whole number",
-                given=f"max_kernels={max_kernels!r}",
-                expected="an int of 0 or more",
-                mend="write assert_fused(fn, max_kernels=1)(*arguments)",
-            )
+            "assert_fused: max_kernels must be a whole number",
+            given=f"max_kernels={max_kernels!r}",
+            expected="an int of 0 or more",
+            mend="write assert_fused(fn, max_kernels=1)(*arguments)",
         )
     compiled: Compiled[P, Any] = function if isinstance(function, Compiled) else Compiled(function)
     compiled = compiled.fusing()

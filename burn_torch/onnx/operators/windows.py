@@ -208,12 +208,11 @@ def _max_pool(x: Tensor, at: Windows) -> tuple[Tensor, Tensor]:
     )
     index = full(flat.shape, 0, flat)
     rest = flat
-    for i, (size, width) in enumerate(zip(sizes, padded.shape[2:], strict=True)):
+    for i, size in enumerate(sizes):
         inner = math.prod(padded.shape[3 + i :])
         place = rest / inner
         rest = rest - place * inner
         index = index * size + (place - at.before[i])
-        assert width
     return values, index
 
 

@@ -114,40 +114,33 @@ def _(w: Writer, x: Wire, *, output_size: Shape, kernel: Ints, stride: Ints, dil
 
 
 # -- pooling --------------------------------------------------------------------------------------------------
-def _ends(
-    w: Writer,
-    x: Wire,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    pads: Sequence[int],
-    dilation: Sequence[int],
-    ceil: bool,
-) -> list[int]:
-    """The padding after each axis with which all windows are whole: how ONNX rounds up differs between its opsets."""
+def _window(
+    w: Writer, x: Wire, kernel: Ints, stride: Ints, padding: Shape, dilation: Ints, ceil: bool
+) -> tuple[dict[str, list[int]], list[int], list[int]]:
+    """The attributes of windows, and the padding before and after each axis with which all of them are whole.
+
+    How ONNX rounds up differs between its opsets.
+    """
+    size = tuple(w.fixed(k, "the window") for k in kernel)
+    before = [w.fixed(p, "the padding") for p in padding]
+    settings = {"kernel_shape": list(size), "strides": [w.fixed(s, "the stride") for s in stride]}
     if not ceil:
-        return list(pads)
-    size = tuple(w.fixed(s, "how many windows of ceil_mode there are") for s in x.shape[2:])
-    counts = pool_counts(size, tuple(kernel), tuple(stride), tuple(pads), tuple(dilation), True)
-    return [
+        return settings, before, before
+    sizes = tuple(w.fixed(s, "how many windows of ceil_mode there are") for s in x.shape[2:])
+    counts = pool_counts(sizes, size, stride, tuple(before), dilation, True)
+    after = [
         max(p, (n - 1) * step + d * (k - 1) + 1 - s - p)
-        for s, k, step, p, d, n in zip(size, kernel, stride, pads, dilation, counts, strict=True)
+        for s, k, step, p, d, n in zip(sizes, size, stride, before, dilation, counts, strict=True)
     ]
+    return settings, before, after
 
 
 @row("max_pool_with_indices")
 def _(
     w: Writer, x: Wire, *, kernel: Ints, stride: Ints, padding: Shape, dilation: Ints, ceil_mode: bool
 ) -> tuple[Wire, Wire]:
-    size = [w.fixed(k, "the window") for k in kernel]
-    before = [w.fixed(p, "the padding") for p in padding]
-    after = _ends(w, x, size, stride, before, dilation, ceil_mode)
-    settings: dict[str, Any] = {
-        "kernel_shape": size,
-        "strides": [w.fixed(s, "the stride") for s in stride],
-        "pads": before + after,
-        "dilations": list(dilation),
-    }
-    values, flat = w.node("MaxPool", x, outputs=2, **settings)
+    settings, before, after = _window(w, x, kernel, stride, padding, dilation, ceil_mode)
+    values, flat = w.node("MaxPool", x, outputs=2, pads=before + after, dilations=list(dilation), **settings)
     plane = w.count(x, range(2, x.ndim))
     return values, w.node("Mod", flat, w.number(plane, DType.I64))
 
@@ -156,21 +149,12 @@ def _(
 def _(
     w: Writer, x: Wire, *, kernel: Ints, stride: Ints, padding: Shape, count_include_pad: bool, ceil_mode: bool
 ) -> Wire:
-    size = [w.fixed(k, "the window") for k in kernel]
-    before = [w.fixed(p, "the padding") for p in padding]
-    after = _ends(w, x, size, stride, before, [1] * len(size), ceil_mode)
+    settings, before, after = _window(w, x, kernel, stride, padding, (1,) * len(kernel), ceil_mode)
     if count_include_pad and (any(before) or after != before):  # zeros that count; what lies past them never does
         x = w.node("Pad", x, w.ints([0, 0, *before, 0, 0, *before]), w.number(0.0, x.dtype))
         after = [a - b for a, b in zip(after, before, strict=True)]
         before = [0] * len(before)
-    return w.node(
-        "AveragePool",
-        x,
-        kernel_shape=size,
-        strides=[w.fixed(s, "the stride") for s in stride],
-        pads=before + after,
-        count_include_pad=0,
-    )
+    return w.node("AveragePool", x, outputs=1, pads=before + after, count_include_pad=0, **settings)
 
 
 @row("adaptive_avg_pool")
