@@ -52,7 +52,7 @@ from burn_torch.transform.moved import Moved
 from burn_torch.transform.options import choice, limit, signature
 from burn_torch.transform.program import Program, ProgramOptions
 from burn_torch.transform.retrace import Retrace, compared
-from burn_torch.transform.structure import Argument, Leaf, Root, Structure, interned
+from burn_torch.transform.structure import Argument, Leaf, Root, Structure, interned, placed
 from burn_torch.transform.surroundings import Surroundings, plain_function
 from burn_torch.transform.tapes import is_differentiated
 from burn_torch.transform.tracing import Traced, trace
@@ -487,12 +487,11 @@ class Compiled(Generic[P, R]):
     def _donated_leaves(self, structures: Sequence[Structure], named: Sequence[str]) -> frozenset[int]:
         """Positions among the leaves that belong to donated arguments."""
         positions: set[int] = set()
-        at, count = 0, len(structures) - len(named)
-        for i, structure in enumerate(structures):
+        count = len(structures) - len(named)
+        for i, (at, structure) in enumerate(placed(structures)):
             position = i if i < count else self._positions.get(named[i - count], named[i - count])
             if position in self._donate:
                 positions.update(range(at, at + structure.size))
-            at += structure.size
         return frozenset(positions)
 
     def _positions_of(self, option: str, wanted: Arguments) -> frozenset[str | int]:
@@ -536,13 +535,8 @@ def _changed_since(name: str, guard: Guard) -> AutodiffError:
 
 def _tree_leaves(structures: Sequence[Structure]) -> frozenset[int]:
     """Positions among the leaves of arguments that are trees."""
-    positions: set[int] = set()
-    at = 0
-    for structure in structures:
-        if isinstance(structure, Root):
-            positions.update(range(at, at + structure.size))
-        at += structure.size
-    return frozenset(positions)
+    trees = [(at, structure.size) for at, structure in placed(structures) if isinstance(structure, Root)]
+    return frozenset(i for at, size in trees for i in range(at, at + size))
 
 
 def _settle_optimizers(args: Sequence[Argument]) -> list[Any] | None:

@@ -13,7 +13,7 @@ from burn_torch.core.errors import AutodiffError
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, differentiated, lowered
 from burn_torch.transform.structure import Argument, Function
-from burn_torch.transform.tapes import constant_under, gradient_of, gradients_from, leaf_on, tape_for
+from burn_torch.transform.tapes import gradient_of, gradients_from, own_leaf, tape_for
 
 __all__ = ["grad", "named", "number_of", "value_and_grad"]
 
@@ -98,12 +98,7 @@ def _differentiate(
         chosen = differentiated(what, argnums, len(args))
         tape, own = tape_for(what, fn, [*args, *kwargs.values()], [args[i] for i in chosen])
         since = next_id()
-
-        def leaf(x: Tensor) -> tuple[Tensor, Tensor]:
-            value = constant_under(tape, x)
-            return value, leaf_on(tape, value)
-
-        lifted = Lifted(what, args, chosen, leaf)
+        lifted = Lifted(what, args, chosen, functools.partial(own_leaf, tape))
         with laid(tape, since, own=own):
             result = fn(*lifted.args, **kwargs)
         number = number_of(what, result, has_aux)

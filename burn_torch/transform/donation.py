@@ -20,7 +20,7 @@ from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
 from burn_torch.transform.flatten import Flat, Walk
 from burn_torch.transform.moved import Moved
-from burn_torch.transform.structure import leaf_of
+from burn_torch.transform.unflatten import copies_of
 
 __all__ = ["move", "refuse_shared", "take_over"]
 
@@ -35,12 +35,8 @@ def take_over(walk: Walk, donated: Collection[int], by: str) -> None:
         if at not in donated:
             continue
         if not flat.private or times.get(id(tree), 1) > 1:  # one tree in two places: the program counts them as two
-            position = at
-            for _, part in flat.root.parts(""):
-                leaf = leaf_of(part)
-                if leaf is not None:
-                    walk.leaves[position] = leaf.stack.copy(walk.leaves[position])
-                position += part.size
+            end = at + flat.root.size
+            walk.leaves[at:end] = copies_of(flat.root, walk.leaves[at:end])
             # theirs go with the tree, unless somebody holds them: before the program needs memory of its own
             walk.roots[number] = (at, tree, Flat(flat.root, (), private=False))
         move(tree, moved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from burn_torch.backend import Autodiff
@@ -22,6 +23,7 @@ from burn_torch.transform.tapes import (
     gradients_from,
     leaf_on,
     onward_to,
+    own_leaf,
     root_on,
     settled,
     tape_for,
@@ -48,12 +50,7 @@ def vjp(fn: Callable[..., object], *primals: object, has_aux: bool = False) -> A
     what = named("vjp", fn)
     tape, own = tape_for(what, fn, primals, primals)
     since = next_id()
-
-    def leaf(x: Tensor) -> tuple[Tensor, Tensor]:
-        value = constant_under(tape, x)
-        return value, leaf_on(tape, value)
-
-    lifted = Lifted(what, primals, range(len(primals)), leaf)
+    lifted = Lifted(what, primals, range(len(primals)), partial(own_leaf, tape))
     with laid(tape, since, own=own):
         result = fn(*lifted.args)
     outputs, more = _with_aux(what, result, has_aux)

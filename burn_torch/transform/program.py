@@ -39,7 +39,7 @@ from burn_torch.transform.connected import Call as ConnectedCall
 from burn_torch.transform.flatten import Lent, Walk, bare
 from burn_torch.transform.lending import Lender, save_holders
 from burn_torch.transform.scope import DrawPart, node_at
-from burn_torch.transform.structure import Argument, Container, Root, Structure, leaf_of
+from burn_torch.transform.structure import Argument, Container, Root, Structure, leaf_of, placed
 from burn_torch.transform.tracing import BoundState, Traced
 from burn_torch.transform.unflatten import RESULTS, Lending
 
@@ -229,8 +229,7 @@ class Program:
         assert self.recorded is not None
         takes, results = self.recorded.takes, list(_trees(self._result))
         order: list[int] = []
-        at = 0
-        for structure in arguments:
+        for at, structure in placed(arguments):
             for start, size in _trees(structure, at):
                 if start not in self.donated:
                     continue
@@ -244,7 +243,6 @@ class Program:
                 if not heirs:
                     return None
                 order.append(heirs[0])
-            at += structure.size
         return order
 
     def is_handed_back(self, walk: Walk) -> bool:
@@ -404,9 +402,8 @@ def _trees(structure: Structure, at: int = 0) -> Iterator[tuple[int, int]]:
     if isinstance(structure, Root):
         yield at, structure.size
     elif isinstance(structure, Container):
-        for child in structure.children:
-            yield from _trees(child, at)
-            at += child.size
+        for begin, child in placed(structure.children):
+            yield from _trees(child, at + begin)
 
 
 def _are_fused(arguments: Sequence[Structure]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, final
 
 from burn_torch.backend import Backend
@@ -38,6 +38,7 @@ __all__ = [
     "Wrap",
     "interned",
     "leaf_of",
+    "placed",
     "rebuilder",
     "register_container",
 ]
@@ -280,6 +281,14 @@ class Again(Structure):
 def leaf_of(part: Structure) -> Leaf | None:
     """Returns what a tensor, a parameter or a running state is; None for any other part."""
     return part if isinstance(part, Leaf) else getattr(part, "tensor", None)
+
+
+def placed(structures: Iterable[S]) -> Iterator[tuple[int, S]]:
+    """Structures, each with the position of its first leaf among the leaves of all."""
+    at = 0
+    for structure in structures:
+        yield at, structure
+        at += structure.size
 
 
 # -- containers -------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ __all__ = [
     "is_of_leaves",
     "leaf_on",
     "onward_to",
+    "own_leaf",
     "root_on",
     "settled",
     "tape_for",
@@ -131,6 +132,12 @@ def constant_under(tape: Autodiff, x: Tensor) -> Tensor:
 def leaf_on(tape: Autodiff, x: Tensor) -> Tensor:
     """A leaf of its own on the tape, for a value under it."""
     return Tensor(tape, tape.track(x.primitive, x.spec), x.spec)
+
+
+def own_leaf(tape: Autodiff, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The value of x under a tape, and a leaf of its own on it."""
+    value = constant_under(tape, x)
+    return value, leaf_on(tape, value)
 
 
 def gradient_of(leaf: Tensor, by_node: dict[int, object]) -> Tensor | None:

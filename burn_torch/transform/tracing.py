@@ -20,7 +20,7 @@ from burn_torch.transform.flatten import Fault, Walk
 from burn_torch.transform.guard import Guard
 from burn_torch.transform.readings import Readings
 from burn_torch.transform.scope import TraceScope
-from burn_torch.transform.structure import Argument, Function, Leaf, Number, Structure, leaf_of
+from burn_torch.transform.structure import Argument, Function, Leaf, Number, Structure, leaf_of, placed
 from burn_torch.transform.unflatten import TracedArguments
 
 __all__ = ["BoundState", "Traced", "trace"]
@@ -94,10 +94,7 @@ def trace(
                 cell = captured.get(i)
                 source = None if cell is None else BoundState(primitive, cell)
                 session.bind(primitive, session.real.spec(primitive), source)
-        arguments, at = [], 0
-        for structure in structures:
-            arguments.append(structure.build(leaves[at : at + structure.size], 0, wrap, {}))
-            at += structure.size
+        arguments = [part.build(leaves[at : at + part.size], 0, wrap, {}) for at, part in placed(structures)]
         watch = Watch(function, wrap.trees, zip(names, arguments, strict=True))
         scope = TraceScope(session, wrap.trees)
         with scope:

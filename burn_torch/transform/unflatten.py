@@ -13,9 +13,9 @@ from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.tensor import cut_kind
 from burn_torch.transform.flatten import Flat, Lent
-from burn_torch.transform.structure import Leaf, Root, leaf_of
+from burn_torch.transform.structure import Leaf, Root, leaf_of, placed
 
-__all__ = ["RESULTS", "TURNS", "Lending", "Results", "TracedArguments", "evacuate"]
+__all__ = ["RESULTS", "TURNS", "Lending", "Results", "TracedArguments", "copies_of", "evacuate"]
 
 
 @final
@@ -100,7 +100,7 @@ class _Unread:
     def _values_of(self, tree: Tree) -> Mapping[str, object]:
         root = self._root
         shared: dict[int, Any] = {}
-        values = root.tree.values(_copies(root, self._leaves), 0, RESULTS, shared)
+        values = root.tree.values(copies_of(root, self._leaves), 0, RESULTS, shared)
         cells = [(at, cell, cell.value()) for at, cell in shared.items() if isinstance(cell, RunningState)]
         if cells:
             lender = None if tree._flat is None else tree._flat.lender
@@ -113,20 +113,19 @@ def evacuate(tree: Tree) -> None:
     flat: Flat | None = tree._flat
     if flat is None or not flat.private:
         return  # it was taken over since
-    leaves = _copies(flat.root, flat.leaves)
+    leaves = copies_of(flat.root, flat.leaves)
     _set(tree, "_flat", Flat(flat.root, leaves, True, flat.cells, flat.asked))
     if isinstance(tree._unread, _Unread):
         _set(tree, "_unread", _Unread(flat.root, leaves))
 
 
-def _copies(root: Root, leaves: Sequence[Primitive] | Lent) -> list[object]:
+def copies_of(root: Root, leaves: Sequence[Primitive] | Lent) -> list[object]:
+    """The leaves of a tree, in memory of their own."""
     copies = list(leaves)  # once: of what a program lent it puts them together
-    at = 0
-    for _, part in root.tree.parts(""):
+    for at, part in placed(part for _, part in root.tree.parts("")):
         leaf = leaf_of(part)
         if leaf is not None:
             copies[at] = leaf.stack.copy(copies[at])
-        at += part.size
     return copies
 
 
