@@ -167,8 +167,8 @@ def read_file(path: str | os.PathLike[str]) -> Graph:
     try:
         return read(read_bounded(path, MOST_BYTES))
     except OSError as error:
-        given, expected = f"{os.fspath(path)}: {error.strerror}", "a file that graph.save wrote"
-        raise _refusal("the file cannot be read", given, expected, "check the path") from None
+        reason = f"{os.fspath(path)}: {error.strerror}"
+        raise _refusal("the file cannot be read", reason, "a file that graph.save wrote", "check the path") from None
     except GraphError as error:
         error.add_note(f"in {os.fspath(path)}")
         raise
