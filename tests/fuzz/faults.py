@@ -349,7 +349,7 @@ _KERNELS: Final = (
     )),
     Fault("c-remainder-by-floor", "c", 3000, _remainder_by_floor),
     Fault("c-maximum-starts-at-zero", "c", 1500, _make_edit(
-        f"{_FUSION}.c.totals:Total.neutral", 'float("-inf") if self.kind == "max"', '0.0 if self.kind == "max"',
+        f"{_FUSION}.c.numbers:Total.neutral", 'float("-inf") if self.kind == "max"', '0.0 if self.kind == "max"',
     )),
     Fault("c-takes-strided-for-contiguous", "c", 1500, _make_edit(
         "burn_torch.backend.libtorch.generated.c_kernels:CFunction._run_strided",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, Unpack, final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.loops import Domain, Lowered, Text, domain_of
+from burn_torch.fusion.body.needs import Terms
 from burn_torch.fusion.body.reasons import Unfusible
 from burn_torch.fusion.c.dialect import C
 from burn_torch.fusion.c.lanes import LaneNeeds, Loops
@@ -40,9 +41,7 @@ class CKernel(Lowered):
     work: Any
 
 
-def lower_to_c(
-    body: Graph, *, strict: bool = False, layouts: Sequence[tuple[object, ...] | None] | None = None
-) -> CKernel:
+def lower_to_c(body: Graph, **terms: Unpack[Terms]) -> CKernel:
     """The kernel of a body; of all ways to cut its loops, the one whose lanes lie side by side most often.
 
     strict    rounds after each operation, as unfused execution does
@@ -55,7 +54,7 @@ def lower_to_c(
     reason: Unfusible | None = None
     for loops in _ways(domain):
         try:
-            needs = LaneNeeds(body, domain, C, loops, strict=strict, layouts=layouts).decide()
+            needs = LaneNeeds(body, domain, C, loops, **terms).decide()
         except Unfusible as fault:
             reason = fault
             continue

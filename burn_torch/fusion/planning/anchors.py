@@ -93,6 +93,7 @@ class _Joined:
     before: tuple[int, ...]
     product: int
     after: int | None
+    members: tuple[int, ...]
     body: Graph
     inputs: tuple[int, ...]
     wanted: tuple[int, ...]
@@ -183,7 +184,7 @@ class _Anchors:
         wanted = tuple(i for m in order for i in self.nodes[m].outputs if i is not None and self._is_wanted(i, order))
         nodes = [part for m in order for part in self._parts_of(self.nodes[m])]
         body = without_origins(Graph([(i, self.specs[i]) for i in inputs], nodes, list(wanted))).dense()
-        return _Joined(tuple(before), n, after, body, inputs, wanted)
+        return _Joined(tuple(before), n, after, tuple(order), body, inputs, wanted)
 
     def _parts_of(self, node: Node) -> list[Node]:
         """A node as the operations that it is made of."""
@@ -210,20 +211,18 @@ class _Anchors:
     def _with(self, cut: _Joined, tiles: ProductTiles | ConvolutionTiles, row: Any) -> Plan | None:
         attrs: dict[str, Any] = {"body": cut.body.to_json(), "strict": self.strict, "tiles": tiles.numbers()}
         call = row.bind([self.specs[i] for i in cut.inputs], attrs)
-        views = {v for p in cut.before for v in self._between(p, cut.product)}
-        views |= set() if cut.after is None else set(self._between(cut.product, cut.after))
-        members = {*cut.before, *views, cut.product, *([] if cut.after is None else [cut.after])}
-        origins = [self.nodes[m].origin for m in (cut.product, *sorted(members))]
+        members = cut.members
+        origins = [self.nodes[m].origin for m in (cut.product, *members)]
         one = Node(call, cut.inputs, cut.wanted, next((o for o in origins if o is not None), None))
         last = max(members)
         nodes = [one if n == last else node for n, node in enumerate(self.nodes) if n == last or n not in members]
         graph = Graph(self.graph.inputs, in_order(self.graph, nodes), self.graph.outputs)
         if peak_bytes(graph) > peak_bytes(self.graph):  # what it reads lives longer than what it would have read
             return None
-        groups, boundaries = self._groups(cut, graph, members, one), self._boundaries(cut)
+        groups, boundaries = self._groups(cut, graph, one), self._boundaries(cut)
         return replace(self.plan, graph=graph, groups=groups, boundaries=boundaries)
 
-    def _groups(self, cut: _Joined, graph: Graph, members: set[int], one: Node) -> tuple[Group, ...]:
+    def _groups(self, cut: _Joined, graph: Graph, one: Node) -> tuple[Group, ...]:
         """The groups of all generated kernels, in the order of the graph."""
         of_body: dict[str, list[Group]] = {}
         for group in self.plan.groups:
@@ -231,26 +230,25 @@ class _Anchors:
         old = {
             node.outputs: of_body[node.call.attrs["body"]].pop(0) for node in self.nodes if "body" in node.call.attrs
         }
-        parts = [old.get(self.nodes[m].outputs) for m in sorted(members)]
+        members = cut.members
+        parts = [(self.nodes[m], old.get(self.nodes[m].outputs)) for m in members]
         rows = tuple(
             row
-            for m, part in zip(sorted(members), parts, strict=True)
-            for row in (
-                part.rows if part is not None else () if self.nodes[m].call.aliases else (self.nodes[m].call.op.name,)
-            )
+            for node, part in parts
+            for row in (part.rows if part is not None else () if node.call.aliases else (node.call.op.name,))
         )
         origins = dict.fromkeys(
-            o
-            for m, part in zip(sorted(members), parts, strict=True)
-            for o in (part.origins if part is not None else (self.nodes[m].origin,))
-            if o is not None
+            origin
+            for node, part in parts
+            for origin in (part.origins if part is not None else (node.origin,))
+            if origin is not None
         )
         through = {
             i for m in members for i in self.nodes[m].outputs if i is not None and not self.nodes[m].call.aliases
         }
         read = {i for m in members for i in self.nodes[m].inputs if isinstance(i, int)}
         saved = sum(self._bytes(i) * ((i in read) + (i not in cut.wanted)) for i in through)
-        saved += sum(part.bytes_saved for part in parts if part is not None)
+        saved += sum(part.bytes_saved for _, part in parts if part is not None)
         group = Group(
             rows, tuple(origins), sum(map(self._bytes, cut.inputs)), sum(map(self._bytes, cut.wanted)), saved, cut.body
         )

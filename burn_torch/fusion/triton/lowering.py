@@ -6,9 +6,10 @@ What it needs is decided at once (`body/tiles.py`); the text is written when it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from burn_torch.fusion.body.loops import Kernel, Text
+from burn_torch.fusion.body.needs import Terms
 from burn_torch.fusion.body.reasons import Unfusible
 from burn_torch.fusion.body.tiles import decide_tiles
 from burn_torch.fusion.triton.dialect import Triton
@@ -18,15 +19,7 @@ from burn_torch.graph.ir import Graph
 __all__ = ["lower"]
 
 
-def lower(
-    body: Graph,
-    *,
-    strict: bool = False,
-    layouts: Sequence[tuple[Any, ...] | None] | None = None,
-    held: bool = False,
-    over: bool = False,
-    beside: bool = True,
-) -> Kernel:
+def lower(body: Graph, *, held: bool = False, beside: bool = True, **terms: Unpack[Terms]) -> Kernel:
     """The kernel of a body.
 
     strict    rounds after each operation, as unfused execution does
@@ -39,7 +32,8 @@ def lower(
     """
 
     def lower_whole(body: Graph, layouts: Sequence[tuple[Any, ...] | None] | None) -> Kernel:
-        needs = decide_tiles(body, Triton, strict=strict, layouts=layouts, over=over)
+        own: Terms = {**terms, "layouts": layouts}
+        needs = decide_tiles(body, Triton, **own)
         return Kernel(
             Text(lambda: Triton(needs, held=held).text()),
             needs.inputs,
@@ -57,9 +51,9 @@ def lower(
         )
 
     try:
-        return lower_whole(body, layouts)
+        return lower_whole(body, terms.get("layouts"))
     except Unfusible:
-        apart = lower_beside(body, layouts, lower_whole, held=held) if beside else None
+        apart = lower_beside(body, terms.get("layouts"), lower_whole, held=held) if beside else None
         if apart is None:
             raise
         return apart
