@@ -25,6 +25,7 @@ import functools
 import inspect
 import operator
 import re
+import typing
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -114,6 +115,8 @@ def launcher(
             return [kwargs.pop(name, default) for name, default in behind]
 
         def require_arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+            for name in kwargs.keys() - signature.parameters.keys() - options_of(function) if is_open else ():
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}")
             try:
                 signature.bind(*args, **kwargs)
             except TypeError:
@@ -124,6 +127,13 @@ def launcher(
         return launched  # type: ignore[no-any-return]  # a function with two attributes more
 
     return decorate
+
+
+def options_of(function: Callable[..., object]) -> set[str]:
+    """The names of the options that a function takes as `**options: Unpack[Options]`."""
+    hints = typing.get_type_hints(function).values()
+    unpacked = [typing.get_args(hint)[0] for hint in hints if typing.get_origin(hint) is typing.Unpack]
+    return {name for options in unpacked for name in options.__annotations__}
 
 
 class Shapes:

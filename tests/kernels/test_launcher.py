@@ -13,6 +13,8 @@ from burn_kernels import (
     KernelDeviceError,
     KernelDTypeError,
     KernelShapeError,
+    attention,
+    convolution,
     reduce,
     rope,
     softmax,
@@ -21,6 +23,7 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.launch import H200, recording
 from burn_kernels.launcher import Shapes, launcher
 
+CUBES = torch.ones(1, 2, 2, 2)
 NORM = "dy as x, x (*batch, cols), w (cols); mean (*batch, 1), first (2)"
 
 
@@ -146,6 +149,26 @@ def test_a_tensor_without_memory_lies_not_on_the_cpu() -> None:
     x = torch.ones(2, 3)
     with pytest.raises(KernelDeviceError, match="softmax backward: the tensors lie on different devices"):
         softmax.backward(x.to("meta"), x)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda: convolution.forward(CUBES, CUBES, strid=2), lambda: attention.forward(CUBES, CUBES, CUBES, strid=2)],
+)
+def test_an_option_that_no_table_of_options_has_is_refused_under_the_functions_name(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"forward\(\) got an unexpected keyword argument 'strid'"):
+        call()
+
+
+def test_a_reference_is_told_no_config() -> None:
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @launcher("toy", "x", reference=plain)
+    def toy(x: torch.Tensor, *, config: object = None, weight_config: object = None) -> torch.Tensor:
+        raise AssertionError("no kernel runs here")
+
+    assert toy(torch.ones(2), config=1, weight_config=2).tolist() == [2.0, 2.0]
 
 
 def test_a_trial_runs_a_launcher_beside_its_reference() -> None:
