@@ -61,6 +61,14 @@ def test_u64_in_order():
     ]
 
 
+def test_written_source_can_call_every_operator():
+    ours = [
+        entry for entries in known().values() for entry in entries if entry.function.__module__.startswith(op.__name__)
+    ]
+    assert len(ours) > 200, "the table of operators is not loaded"
+    assert [entry.name for entry in ours if getattr(op, entry.name, None) is not entry] == []
+
+
 # -- values that the host knows -----------------------------------------------------------------------------------
 def test_shapes_stay_on_the_host():
     shape = op.shape(Tensor.zeros((2, 3, 5), Device.cpu()))
