@@ -67,7 +67,7 @@ def test_a_run_on_a_gpu_reads_its_numbers_for_many_steps_at_a_time(program, tmp_
 @pytest.mark.parametrize("compiled", [True, False])
 def test_between_two_readings_the_loop_waits_for_no_device(program, tmp_path, monkeypatch, compiled):
     """As on an accelerator, with everything that a run has: metrics, a bar, files, a watch, schedule and gradients."""
-    monkeypatch.setattr("burn_torch.train.run.patience_of", lambda place: 1e9)
+    monkeypatch.setattr("burn_torch.train.run_state.patience_of", lambda place: 1e9)
     steps, waits = [], []
     taken, read = Steps.train, LibTorch.into_data
 
