@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import describe
 from burn_kernels.torch.defining import note_fallback
+from burn_kernels.torch.shared import cast_as_products, new_seed
 
 __all__ = ["attention", "attention_packed", "scaled_dot_product_attention"]
 
@@ -43,7 +44,7 @@ def attention(
     `dropout` and `seed` as of `dropout`: the mask is drawn again in the backward.
     Unless `deterministic`, torch's own kernels may compute the backward, which sum with float atomics.
     """
-    query, key, value, bias = _cast(query, key, value, bias)
+    query, key, value, bias = cast_as_products(query, key, value, bias)
     y, lse = _OPS.attention(
         query, key, value, mask, bias, _draw_seed(dropout, seed), scale, causal, align, window, softcap, dropout,
         deterministic,
@@ -73,7 +74,7 @@ def attention_packed(
     Shapes: query (total_q, heads, d_head), key, value (total_k, kv_heads, d_head), starts (sequences + 1,) integers: 0,
     then the running sums of the lengths -> as query, lse (heads, total_q).
     """
-    query, key, value, _ = _cast(query, key, value, None)
+    query, key, value = cast_as_products(query, key, value)
     y, lse = _OPS.attention_packed(
         query, key, value, query_starts, key_starts, longest_query, longest_key, _draw_seed(dropout, seed), scale,
         causal, align, window, softcap, dropout,
@@ -126,17 +127,6 @@ def scaled_dot_product_attention(
     return y[(0,) * len(missing)]
 
 
-def _cast(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """As autocast casts torch's own attention."""
-    device = query.device.type
-    if not torch.is_autocast_enabled(device) or query.dtype == torch.float64:
-        return query, key, value, bias
-    kind = torch.get_autocast_dtype(device)
-    return query.to(kind), key.to(kind), value.to(kind), None if bias is None else bias.to(kind)
-
-
 def _draw_seed(dropout: float, seed: torch.Tensor | None) -> torch.Tensor | None:
     if not 0.0 <= dropout <= 1.0:
         raise KernelArgumentError(
@@ -147,5 +137,4 @@ def _draw_seed(dropout: float, seed: torch.Tensor | None) -> torch.Tensor | None
         )
     if dropout == 0.0:
         return None
-    # an operator of torch's own: those are the only ones of which torch.compile never makes two calls one
-    return torch.randint(2**63 - 1, (2,), dtype=torch.int64, device="cpu") if seed is None else seed
+    return new_seed() if seed is None else seed

@@ -22,7 +22,7 @@ from burn_kernels.torch.defining import note_fallback
 from burn_kernels.torch.reductions import amax, amin, argmax, argmin, logsumexp, mean, sum, var
 from burn_kernels.torch.residual import residual_layer_norm, residual_rms_norm
 from burn_kernels.torch.rotary import rope, rope_computed
-from burn_kernels.torch.shared import last_axes, least_eps, mixed, new_seed
+from burn_kernels.torch.shared import cast_as_products, last_axes, least_eps, mixed, new_seed
 from burn_kernels.torch.tables import clip_grad_norm_, embedding, get_total_norm
 
 __all__ = [
@@ -249,11 +249,7 @@ def conv2d(
     kernel, kernel), bias (outs,).
     Dtypes: one float type (under autocast its type).  PyTorch: torch.nn.functional.conv2d.
     """
-    device = input.device.type
-    if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
-        kind = torch.get_autocast_dtype(device)
-        input, weight = input.to(kind), weight.to(kind)
-        bias = None if bias is None else bias.to(kind)
+    input, weight, bias = cast_as_products(input, weight, bias)
     steps, widths = _pair(stride), _pair(dilation)
     x = input[None] if input.dim() == 3 else input
     if isinstance(padding, str):
@@ -373,11 +369,7 @@ def linear_cross_entropy(
             logits.flatten(0, -2), target.flatten(0, -2), weight, reduction=reduction, label_smoothing=label_smoothing
         )
         return loss.reshape(input.shape[:-1]) if reduction == "none" else loss
-    device = input.device.type
-    if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
-        kind = torch.get_autocast_dtype(device)
-        input, linear_weight = input.to(kind), linear_weight.to(kind)
-        linear_bias = None if linear_bias is None else linear_bias.to(kind)
+    input, linear_weight, linear_bias = cast_as_products(input, linear_weight, linear_bias)
     needs = any(t is not None and t.requires_grad for t in (input, linear_weight, linear_bias))
     gradients = reduction != "none" and needs and torch.is_grad_enabled()
     loss = _OPS.linear_cross_entropy(
@@ -531,11 +523,7 @@ def linear(
     Dtypes: one float type; under autocast its type, as of torch's linear.
     """
     tensors = (input, weight, bias, residual)
-    device = input.device.type
-    if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
-        kind = torch.get_autocast_dtype(device)
-        input, weight = input.to(kind), weight.to(kind)
-        bias, residual = (None if t is None else t.to(kind) for t in (bias, residual))
+    input, weight, bias, residual = cast_as_products(*tensors)
     gradients = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     y: torch.Tensor = _OPS.linear(input, weight, bias, residual, activation, gradients)[0]
     return y

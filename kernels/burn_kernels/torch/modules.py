@@ -130,15 +130,8 @@ class Embedding(nn.Embedding):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The rows that `input` names."""
-        return F.embedding(
-            input,
-            self.weight,
-            self.padding_idx,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.sparse,
-        )
+        options = (self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
+        return F.embedding(input, self.weight, self.padding_idx, *options)
 
 
 @checked

@@ -10,7 +10,7 @@ import torch
 from burn_kernels.errors import KernelShapeError
 from burn_kernels.launch import describe
 
-__all__ = ["last_axes", "least_eps", "mixed", "new_seed"]
+__all__ = ["cast_as_products", "last_axes", "least_eps", "mixed", "new_seed"]
 
 
 def last_axes(op: str, x: torch.Tensor, shape: Sequence[int], *vectors: torch.Tensor | None) -> tuple[Any, ...]:
@@ -35,6 +35,15 @@ def mixed(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
     if x.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
         return False  # all are cast to float32
     return any(other is not None and other.dtype != x.dtype for other in others)
+
+
+def cast_as_products(x: torch.Tensor, *others: torch.Tensor | None) -> tuple[Any, ...]:
+    """x and the others as autocast casts the operands of torch's own products; float64 stays as it is."""
+    device = x.device.type
+    if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+        return x, *others
+    kind = torch.get_autocast_dtype(device)
+    return x.to(kind), *[None if other is None else other.to(kind) for other in others]
 
 
 def least_eps(x: torch.Tensor) -> float:
