@@ -87,7 +87,7 @@ setup(
     package_dir={"burn_kernels": "kernels/burn_kernels"},
     package_data={
         "": ["py.typed", "*.pyi"],
-        "burn_torch": ["core/spellings/*.txt", "data/source/*", "monitor/report.html"],
+        "burn_torch": ["core/spellings/*.txt", "ops/homes.txt", "data/source/*", "monitor/report.html"],
         "burn_kernels": ["autotune/*.json"],
     },
     exclude_package_data={"": ["__pycache__/*", "*.pyc"]},

@@ -1,65 +1,36 @@
 """The rows by their names.  The file of a family is imported when one of its rows is first asked for.
 
-`homes.py`, which is generated, says in which file a row stands.  A row that it does not list yet is found too: then all
-families are imported.
+`homes.txt`, whose rows are generated, says in which file a row stands.  A row that it does not list yet is found too:
+then all families are imported.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from burn_torch.core.errors import ArgumentError
-from burn_torch.ops.homes import ROWS
 
 if TYPE_CHECKING:
     from burn_torch.ops.op import Op
 
-__all__ = ["FAMILIES", "Registry"]
+__all__ = ["FAMILIES", "ROWS", "Registry"]
 
-FAMILIES: Final = (
-    "arithmetic",
-    "functions",
-    "trigonometry",
-    "comparison",
-    "logic",
-    "selection",
-    "shapes",
-    "slicing",
-    "indexing",
-    "diagonals",
-    "scattering",
-    "reductions",
-    "extremes",
-    "scans",
-    "order",
-    "creation",
-    "products",
-    "placement",
-    "activations",
-    "randomness",
-    "updates",
-    "convolution",
-    "folding",
-    "max_pooling",
-    "mean_pooling",
-    "resampling",
-    "grid_sampling",
-    "smooth_activations",
-    "softmaxes",
-    "normalisation",
-    "batch_normalisation",
-    "attending",
-    "lookup",
-    "losses",
-    "gelu_products",
-    "linear_losses",
-    "collectives",
-)
+
+def _read_rows() -> dict[str, tuple[str, ...]]:
+    lines = Path(__file__).with_name("homes.txt").read_text(encoding="utf-8").splitlines()
+    parts = [line.partition(":") for line in lines if not line.startswith("#")]
+    return {home: tuple(names.split()) for home, _, names in parts}
+
+
+ROWS: Final = _read_rows()
+"""The names of the rows by their modules."""
+_FILES: Final = tuple(home for home in ROWS if home.startswith("burn_torch.ops."))
+FAMILIES: Final = tuple(home.rpartition(".")[2] for home in _FILES)
 """The files of the table's rows."""
 
-_FILES: Final = tuple(f"burn_torch.ops.{family}" for family in FAMILIES)
 _HOMES: Final = {name: home for home, names in ROWS.items() for name in names}
 _RULES_OF_GROUPS: Final = "burn_torch.ops.batching"
 
