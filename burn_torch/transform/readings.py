@@ -133,7 +133,7 @@ class Readings:
             elif (setting := setting_of_code(code, frame.f_locals.get("self"))) is not None:
                 self._note_setting(setting, frame)
 
-    _event.watches_trace = True  # type: ignore[attr-defined]  # see `core.unwatched`
+    _event.watches_trace = True  # type: ignore[attr-defined]  # see `core.frames.unwatched`
 
     def _note_builtin(self, function: object, frame: FrameType) -> None:
         if function is builtins.print:
