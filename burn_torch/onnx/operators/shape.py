@@ -154,9 +154,11 @@ def split(
 ) -> tuple[Tensor, ...]:
     """Consecutive parts along an axis, of the sizes given or of equal ones, the last one smaller."""
     at, parts = axis_of(axis, x.ndim), num_outputs or outputs
-    each = -(-x.shape[at] // parts)
-    equal = tuple(max(0, min(each, x.shape[at] - i * each)) for i in range(parts))
-    sizes = equal if split is None else ints(split)
+    if split is None:
+        each = -(-x.shape[at] // parts)
+        sizes = tuple(max(0, min(each, x.shape[at] - i * each)) for i in range(parts))
+    else:
+        sizes = ints(split)
     if len(sizes) != parts or sum(sizes) != x.shape[at] or any(size < 0 for size in sizes):
         raise misfit(
             "Split: the parts do not make the whole",
