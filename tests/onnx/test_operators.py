@@ -128,6 +128,7 @@ X = np.zeros((2, 3), np.float32)
         ("Squeeze: an axis that is to go", lambda: op.squeeze(tensor(X), [0])),
         ("Expand: the shapes do not broadcast", lambda: op.expand(tensor(X), [4, 3])),
         ("Split: the parts do not make", lambda: op.split(tensor(X), [1, 1, 1], outputs=3)),
+        ("Split: the parts do not make", lambda: op.split_to_sequence(tensor(X), np.zeros(0, np.int64), axis=1)),
         ("Slice: the ranges are malformed", lambda: op.slice_of(tensor(X), [0], [1], [0], [0])),
         ("Pad: not as many amounts as axes", lambda: op.pad(tensor(X), [1, 1])),
         ("Pad: no such mode", lambda: op.pad(tensor(X), [1, 1, 1, 1], mode="mirror")),
@@ -168,6 +169,8 @@ def test_recurrent_layers_say_what_does_not_fit():
     r = Tensor.zeros((1, 4, 4), Device.cpu())
     with pytest.raises(OnnxError, match="the weights do not fit the direction" + THREE_PARTS):
         op.rnn(x, w, r, direction="bidirectional")
+    with pytest.raises(OnnxError, match="the weights do not fit the direction" + THREE_PARTS):
+        op.rnn(x, w, r, direction="bidirectional", activations=("Tanh", "Tanh"))
     with pytest.raises(OnnxError, match="no such activation" + THREE_PARTS):
         op.rnn(x, w, r, activations=("Swish",))
     with pytest.raises(OnnxError, match="not as many activations as there are gates" + THREE_PARTS):

@@ -64,8 +64,9 @@ class Recurrence(Attributes):
             )
         return ways
 
-    def functions(self, defaults: tuple[str, ...], directions: int) -> list[list[Activation]]:
+    def functions(self, defaults: tuple[str, ...], w: Tensor) -> list[list[Activation]]:
         """The activations of each direction, in the order of the attributes; `clip` is not applied."""
+        directions = len(self.ways(w))
         chosen = list(self.activations) if self.activations else list(defaults) * directions
         if len(chosen) != len(defaults) * directions:
             raise malformed(
@@ -212,7 +213,7 @@ def lstm(
     The standard lets open whether the cell is clipped before h; onnxruntime, whose numbers models rely on, does not.
     """
     hidden = r.shape[-1]
-    functions = how.functions(("Sigmoid", "Tanh", "Tanh"), w.shape[0])
+    functions = how.functions(("Sigmoid", "Tanh", "Tanh"), w)
 
     def cell(x: Tensor, i: int) -> tuple[Tensor, Step]:
         f, g, h = how.clipped(functions[i][0]), how.clipped(functions[i][1]), functions[i][2]
@@ -252,7 +253,7 @@ def gru(
 ) -> Outputs:
     """Gated recurrent unit; gates in the order update, reset, hidden."""
     hidden = r.shape[-1]
-    functions = how.functions(("Sigmoid", "Tanh"), w.shape[0])
+    functions = how.functions(("Sigmoid", "Tanh"), w)
 
     def cell(x: Tensor, i: int) -> tuple[Tensor, Step]:
         f, g = map(how.clipped, functions[i])
@@ -294,7 +295,7 @@ def rnn(
     outputs: int = 1,
 ) -> Outputs:
     """Elman's network: h = f(x @ w^T + h @ r^T + b)."""
-    functions = how.functions(("Tanh",), w.shape[0])
+    functions = how.functions(("Tanh",), w)
 
     def cell(x: Tensor, i: int) -> tuple[Tensor, Step]:
         f, recurrent = how.clipped(functions[i][0]), _part(r, i).transpose()
