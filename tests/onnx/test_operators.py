@@ -186,6 +186,22 @@ def test_no_two_entries_claim_one_opset():
     assert len(known()) >= 170
 
 
+@pytest.mark.parametrize(
+    ("older", "newer", "later"),
+    [
+        (op.scatter, op.scatter_elements, "joined"),
+        (op.topk_1, op.topk, "smallest"),
+        (op.topk_10, op.topk, "smallest"),
+        (op.slice_1, op.slice_of, "step"),
+        (op.max_pool_1, op.max_pool, "second output"),
+        (op.average_pool_1, op.average_pool, "with or without"),
+    ],
+)
+def test_an_earlier_operator_does_not_promise_what_came_later(older, newer, later):
+    assert later in newer.__doc__
+    assert later not in older.__doc__
+
+
 def test_entries_begin_where_onnx_changed_the_operator():
     onnx = pytest.importorskip("onnx")
     newest = onnx.defs.onnx_opset_version()

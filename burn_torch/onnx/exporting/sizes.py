@@ -47,7 +47,7 @@ def _in_each(function: Callable[[int, int], int]) -> Callable[[Size, Length], Le
 
 @final
 class Size(PerTrace):
-    """A whole number that differs between the traces."""
+    """A whole number that differs between the traces.  Arithmetic with it is done in each of them."""
 
     __slots__ = ()
 

@@ -85,7 +85,8 @@ def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int =
     return _join_updates(ops.scatter, x, _wrap(indices, x.shape[at]), updates, reduction, dim=at)
 
 
-scatter = earlier(scatter_elements, "scatter", 9, 10, lacks=["reduction"], op="Scatter")
+_PUT = "x with elements put at indices along an axis."
+scatter = earlier(scatter_elements, "scatter", 9, 10, lacks=["reduction"], op="Scatter", what=_PUT)
 
 
 @operator("ScatterND", 11)
@@ -128,8 +129,9 @@ def topk(x: Tensor, k: Host, *, axis: int = -1, largest: int = 1, sorted: int = 
     return unsorted(values.narrow(at, 0, count), x.dtype), indices.narrow(at, 0, count)
 
 
-topk_10 = earlier(topk, "topk_10", 10, 10, lacks=["largest", "sorted"])
-topk_1 = earlier(topk, "topk_1", 1, 9, attributes=["k"], lacks=["largest", "sorted"])
+_LARGEST = "The k largest elements along an axis in order, and where each was."
+topk_10 = earlier(topk, "topk_10", 10, 10, lacks=["largest", "sorted"], what=_LARGEST)
+topk_1 = earlier(topk, "topk_1", 1, 9, attributes=["k"], lacks=["largest", "sorted"], what=_LARGEST)
 
 
 @operator("Unique", 11)

@@ -243,15 +243,25 @@ def _register(entry: Entry) -> Entry:
 
 
 def earlier(
-    entry: Entry, name: str, since: int, until: int, *, attributes: Many[str] = (), lacks: Many[str] = (), op: str = ""
+    entry: Entry,
+    name: str,
+    since: int,
+    until: int,
+    *,
+    attributes: Many[str] = (),
+    lacks: Many[str] = (),
+    op: str = "",
+    what: str = "",
 ) -> Entry:
     """Registers an operator as older opsets have it.
 
     attributes  inputs that were attributes
     lacks       inputs and attributes that came later
     op          how it was called, if otherwise
+    what        what it computes, if that is less
     """
     older = Entry(entry.function, entry.domain, op or entry.op, since, until, entry.written, name)
+    older.__doc__ = what or older.__doc__
     for parameter in entry.inputs:
         if parameter.name in (*attributes, *lacks):
             older.inputs.remove(parameter)

@@ -199,7 +199,8 @@ def slice_of(x: Tensor, starts: Host, ends: Host, axes: Host | None = None, step
     return ops.flip(y, axes=tuple(sorted(set(backwards)))) if backwards else y
 
 
-slice_1 = earlier(slice_of, "slice_1", 1, 9, attributes=["starts", "ends", "axes"], lacks=["steps"])
+_RANGES = "The elements in ranges of some axes."
+slice_1 = earlier(slice_of, "slice_1", 1, 9, attributes=["starts", "ends", "axes"], lacks=["steps"], what=_RANGES)
 
 
 # -- more elements ----------------------------------------------------------------------------------------------

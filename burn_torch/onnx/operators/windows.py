@@ -231,7 +231,8 @@ def max_pool(x: Tensor, *, storage_order: int = 0, how: Pooling, outputs: int = 
     return values, index + constant(planes.reshape(*x.shape[:2], *(1,) * len(sizes)), x.device, DType.I64)
 
 
-max_pool_1 = earlier(max_pool, "max_pool_1", 1, 7, lacks=(*_LATER, "storage_order"))
+_LARGEST = "The largest element of each window."
+max_pool_1 = earlier(max_pool, "max_pool_1", 1, 7, lacks=(*_LATER, "storage_order"), what=_LARGEST)
 
 
 def _column_major(index: Tensor, sizes: Ints) -> Tensor:
@@ -323,7 +324,8 @@ def average_pool(x: Tensor, *, count_include_pad: int = 0, how: Pooling) -> Tens
     return _average_pool(x, how.of(x), bool(count_include_pad))
 
 
-average_pool_1 = earlier(average_pool, "average_pool_1", 1, 6, lacks=(*_LATER, "count_include_pad"))
+_UNPADDED = "The mean of each window, without the padding."
+average_pool_1 = earlier(average_pool, "average_pool_1", 1, 6, lacks=(*_LATER, "count_include_pad"), what=_UNPADDED)
 
 
 @operator("LpPool", 2)
