@@ -143,7 +143,7 @@ class Capabilities:
     def reading(self, place: str) -> AbstractContextManager[None]:
         """A block for another thread, which reads in it what is submitted to `place` by now, and stops no later work.
 
-        Whoever made the values holds them until the block ends.
+        The caller who made the values holds them until the block ends.
         """
         return nullcontext()
 

@@ -1,4 +1,4 @@
-"""Decorator: a backend that holds a backend.  What all of them hand on to the one they hold stands here."""
+"""Decorator: a backend that holds a backend.  Everything that all of them hand on to the one they hold stands here."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Outcome:
 
 
 def examine(one: OneStep) -> Iterator[Outcome]:
-    """All looks at a recipe, one after the other.  What the model itself raises is not caught."""
+    """All looks at a recipe, one after the other.  Errors of the model itself are not caught."""
     yield from _data(one)
     model, grads, item = train_step(one.learner.model, one.batch, fold(KEY, 0))
     loss = _loss(item)

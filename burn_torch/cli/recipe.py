@@ -58,7 +58,7 @@ class Recipe(ABC):
     def prepare(self, config: AnyConfig) -> Any:
         """The settings with what only the data can say: classes, columns, the vocabulary.  For a run that is new.
 
-        What it fills in is kept with the other settings, so nothing else has to be stored beside the model.
+        The settings that it fills in are kept with the others, so nothing else has to be stored beside the model.
         Raises: DataError where the data is not there; it is never downloaded here.
         """
         return config

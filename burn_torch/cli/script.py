@@ -112,8 +112,8 @@ def defines_recipe(path: Path) -> bool:
 def explain_script(path: Path, arguments: Sequence[str]) -> ScriptExplanation:
     """Runs a file as `python FILE ARGUMENTS` does, on devices that are fused unless it says otherwise, and explains.
 
-    BURN_TORCH_FUSION decides which devices are fused, "all" where it is not set.  What is recorded at the end and still
-    held is computed.  An error of the script is kept with what was computed before.
+    BURN_TORCH_FUSION decides which devices are fused, "all" where it is not set.  Values that are recorded at the end
+    and still held are computed.  An error of the script is kept with what was computed before.
     Raises: ConfigError where the file cannot be read, or computes nothing with burn_torch.
     """
     try:

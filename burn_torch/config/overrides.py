@@ -55,8 +55,8 @@ def apply_overrides(config: C, overrides: Iterable[str]) -> C:
 
     A path goes through fields, keys of a dict and positions of a list (`layers.0.d_output=3`).  The text is read as the
     type of its field: numbers and `true`/`false` as they look, text and paths as they stand, `none` or `null` for
-    nothing, `0.9,0.99` or JSON for a list, the name or JSON for a variant, JSON for everything else.
-    Of two changes to one place the later one counts.  The fields of a class are checked together, after all changes.
+    nothing, `0.9,0.99` or JSON for a list, the name or JSON for a variant, JSON for everything else.  If two changes
+    meet at one place, the later one counts.  The fields of a class are checked together, after all changes.
 
     >>> class OptimizerConfig(Config):
     ...     lr: float = 1e-3

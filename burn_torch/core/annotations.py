@@ -1,6 +1,6 @@
 """Values that an annotation takes, in words and as a test.
 
-What it cannot say (`Any`, a type variable without a bound, a name of a module that is not loaded) is unchecked.
+Kinds that it cannot say (`Any`, a type variable without a bound, a name of a module that is not loaded) are unchecked.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def carried(work: Callable[..., object]) -> Callable[..., Any]:
 def hearing() -> Callable[[], bool]:
     """For a listener of the run that this thread works for: whether what happens, where it is called, concerns it.
 
-    What a thread without a run does concerns every run; and a listener that none has hears all.
+    The work of a thread without a run concerns every run; and a listener that none has hears all.
     """
     own = _RUN.get()
 

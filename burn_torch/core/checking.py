@@ -4,7 +4,7 @@
     def train(path: str | Path, num_epochs: int, callback: Callable[[int], None] | None = None) -> None: ...
 
 `check_exports` does so for all that a package exports.  A call costs about a microsecond more; what is called in every
-step is looked at where it has failed.  What an annotation cannot say is unchecked: see `annotations`.
+step is looked at where it has failed.  Kinds that an annotation cannot say are unchecked: see `annotations`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ __all__ = ["VisibleText", "counted", "described", "first_line", "one_line", "vis
 def visible(text: str, kept: str = "\n\t") -> str:
     """A text for a terminal, with what no reader sees written out, but for ends of lines and tabs.
 
-    What a file or a user says so cannot move the cursor, colour anything or turn a line around.
+    So the words of a file or a user cannot move the cursor, colour anything or turn a line around.
 
     >>> visible("a\\x1b[2Jb\\u202ec")
     'a\\\\x1b[2Jb\\\\u202ec'

@@ -147,8 +147,8 @@ class DataLoader(Generic[Item, Batch]):
     def share(self, part: int, parts: int) -> DataLoader[Item, Batch]:
         """A loader that reads only part number `part` of each batch; its length and number of items stay the whole's.
 
-        The parts of a batch differ by one item at most, see `burn_torch.core.share.shares`.  Where a batch has fewer
-        items than there are parts, those without one give the batch's first item.
+        The parts of a batch differ by one item at most, see `burn_torch.core.share.shares`.  If a batch has fewer items
+        than there are parts, the parts without one give the batch's first item.
         """
         return self._with_changes(_part=(part, parts))
 

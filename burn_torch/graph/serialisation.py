@@ -11,7 +11,7 @@ specs of results, inputs, outputs, origin].  A number among inputs is {"float": 
 {"int": 3} or {"bool": true}; None is null.
 
 Reading runs nothing that the text brings: rows are looked up by name, their rules of shape and type bind them anew, and
-the whole is verified.  Whatever is wrong with a text is a GraphError.
+the whole is verified.  Any fault of a text is a GraphError.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Transfers between processes keep the order in which they were traced.
 
-What one process computes between them may differ from what another does: with a sharded optimizer each updates its own
+The work of one process between them may differ from that of another: with a sharded optimizer each updates its own
 part, so passes see other graphs.  A process that sent first what another sends last would wait for ever, or take one
 row of numbers for another.
 """

@@ -292,7 +292,7 @@ class ModuleRecord:
     def apply(self, module: M) -> M:
         """The module with the values of this record.
 
-        Parameters take the ids of the record too.  Where the record has one id for several of them (they were one
+        Parameters take the ids of the record too.  If the record has one id for several of them (they were one
         parameter when it was made) the first takes it and the others keep their own, since training needs one each.
 
         Raises: RecordError that lists every fault at once; then nothing was read.

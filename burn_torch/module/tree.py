@@ -218,7 +218,7 @@ T = TypeVar("T")
 def rebuild(value: T, change: Callable[[Any], object], memo: dict[int, Any] | None = None) -> T:
     """The same tree with `change(leaf)` for each leaf.
 
-    What does not change is the same object, and what was shared stays shared: one object, one new object.
+    A leaf that does not change is the same object, and shared leaves stay shared: one object, one new object.
     """
     memo = {} if memo is None else memo
     known: T | None = memo.get(id(value))

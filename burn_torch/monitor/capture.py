@@ -24,8 +24,8 @@ Publish = Callable[[LogLine], None]
 def capturing(publish: Publish) -> Iterator[None]:
     """Whole lines that the process prints to stdout and stderr until the block ends go to `publish` as well.
 
-    What is printed reaches its stream first, as if nobody listened, and whoever put another stream in place meanwhile
-    keeps it.  What threads of other runs print is theirs.  `publish` is called in the thread that prints and must not
+    Printed text reaches its stream first, as if there were no listener, and a stream that was put in place meanwhile
+    stays.  The output of threads of other runs is theirs.  `publish` is called in the thread that prints and must not
     raise.
     """
     tees = {name: _Tee(stream, name, publish) for name in ("stdout", "stderr") if (stream := getattr(sys, name))}
@@ -42,7 +42,7 @@ def capturing(publish: Publish) -> Iterator[None]:
 
 @final
 class _Tee:
-    """A text stream that tells of its lines.  Whatever else is asked of it, the stream itself answers."""
+    """A text stream that tells of its lines.  The stream itself answers all other questions."""
 
     def __init__(self, stream: TextIO, name: str, publish: Publish) -> None:
         self.stream = stream

@@ -2,9 +2,9 @@
 
     {"v": 1, "command": "stop"}          ->  {"v": 1, "ok": true, "text": "the run stops after this step"}
 
-`control.json` in the artifact directory says which process trains there, and where its socket is: `control.sock`
-beside it or, where that path is too long for a socket, one in a temporary folder.  Where the platform has no such
-sockets, a command is a file that the run looks for twice a second.
+`control.json` in the artifact directory says which process trains there, and where its socket is: `control.sock` beside
+it or, where that path is too long for a socket, one in a temporary folder.  On a platform without such sockets, a
+command is a file that the run looks for twice a second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The event log of a run: `events.jsonl`, to which one process appends and which any number of others follow.
 
-Events are written in whole lines, at most 0.2 s after they happened.  A kill leaves one torn last line at most.  Where
-a run goes on from a checkpoint, what came after that checkpoint is cut off first: it never was.
+Events are written in whole lines, at most 0.2 s after they happened.  A kill leaves one torn last line at most.  A run
+that goes on from a checkpoint first cuts off the events after that checkpoint: they never were.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class EventLog:
     ) -> Self:
         """Goes on at a position that a checkpoint has kept; what the file holds beyond it is cut off.
 
-        Where the file is shorter, as after a loss, it goes on behind its last whole line; `missing_bytes` says so.
+        If the file is shorter, as after a loss, it goes on behind its last whole line; `missing_bytes` says so.
         """
         log = cls.__new__(cls)
         log.path = Path(path)
@@ -129,7 +129,7 @@ class EventLog:
     def flush(self) -> None:
         """Hands what waits to the operating system, which keeps it whatever happens to this process.
 
-        What it does not take waits on.
+        The rest waits on.
         """
         if os.getpid() != self._pid:  # a forked child: the lock may be held by a thread that it does not have
             self._new.clear()
@@ -219,7 +219,7 @@ class EventLog:
 class Follower:
     """Reads a log that may still grow: `poll` gives what is new since the last one.
 
-    Where the log was cut off, because its run went back to a checkpoint, everything is given again from the start: a
+    If the log was cut off, because its run went back to a checkpoint, everything is given again from the start: a
     number that is not greater than the last one says so.
 
     Raises: DataError from `poll`, for events of a newer version, or a path that is no file.

@@ -2,7 +2,7 @@
 itself.
 
 On Linux the kernel says it in /proc and /sys, and NVIDIA's driver in its library NVML, which comes with it; on other
-systems the processors' figures come from psutil where that is installed.  What is not there is None.
+systems the processors' figures come from psutil where that is installed.  A missing figure is None.
 """
 
 from __future__ import annotations

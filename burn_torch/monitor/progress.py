@@ -44,7 +44,7 @@ class _Pace:
 class Progress:
     """Follows the events of a run.  Feed it every event, then read.
 
-    Where a loader does not know its items, batches are counted instead.
+    If a loader does not know its items, batches are counted instead.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

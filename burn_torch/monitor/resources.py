@@ -1,6 +1,6 @@
 """Defines what the machine is doing while a run goes on: processors, memory, GPUs.
 
-What the machine tells is in `burn_torch.monitor.machine`; reading it costs a tenth of a millisecond.
+The machine's own figures are in `burn_torch.monitor.machine`; reading it costs a tenth of a millisecond.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def attend(
 ) -> Tensor:
     """dropout(attention_weights(...)) @ value, heads joined.
 
-    Where nobody asks for the weights they are never written to memory, unless they are dropped, quiet, or hidden keys
+    If no caller asks for the weights, they are never written to memory, unless they are dropped, quiet, or hidden keys
     count for something.
     """
     if quiet or min_float > _NOTHING or (dropout.prob > 0 and query.backend.trains):

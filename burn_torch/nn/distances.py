@@ -111,7 +111,7 @@ class PairwiseDistance(InlineLayer):
     """(sum of |x1 - x2 + eps|^p)^(1/p) over the last axis; with an infinite p the largest |x1 - x2 + eps|.
 
     Shapes: x1, x2 (*batch, d) -> (*batch,).  Dtypes: any float, both the same; half types are summed in f32.
-    Where x1 - x2 + eps is 0 everywhere the gradient is 0.
+    If x1 - x2 + eps is 0 everywhere, the gradient is 0.
     PyTorch: torch.nn.PairwiseDistance.
     """
 

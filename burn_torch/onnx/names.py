@@ -1,6 +1,6 @@
 """Names of a model as Python identifiers: valid, unique, and nothing else.
 
-Whatever a file calls its values, only letters, digits and underscores come out, so no name can carry code.
+Only letters, digits and underscores come out, whatever names a file gives its values, so no name can carry code.
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ class Plan:
     onnx_names: dict[str, str] = field(default_factory=dict)
     """Holds what the file calls each field."""
     on_device: set[str] = field(default_factory=set)
-    """Values that lie on a device whatever the inputs are.  Of a loop and of a sequence none do: a loop that never runs
-    hands out what it was given, which the host may know."""
+    """Values that lie on a device whatever the inputs are.  Values of a loop or a sequence never do: a loop that never
+    runs hands out what it was given, which the host may know."""
 
 
 _LISTS: Final = frozenset(

@@ -1,7 +1,7 @@
 """From a file to a `Model`: strict, bounded, and without running anything.
 
 Functions, of the model or of ONNX itself, are written out in place; nodes are brought into an order in which they can
-run.  What is wrong with the structure is told in one error; which operators are supported is the report's matter.
+run.  One error names all faults of the structure; the report says which operators are supported.
 """
 
 from __future__ import annotations

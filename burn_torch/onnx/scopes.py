@@ -1,7 +1,7 @@
 """Names of values as the standard scopes them: a graph within a node sees outer names, and its own are its own.
 
-The reader gives every value of a model a name that no other value has.  What comes after the reader, such as folding,
-fields and written source, then keeps values in one table without asking which graph they are of.
+The reader gives every value of a model a name that no other value has.  The steps after the reader, such as folding,
+fields and written source, then keep values in one table without asking for their graph.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ All of them keep, for each query, the logarithm of the sum of its exponentials, 
     cudnn       cuDNN's flash attention, half types
     efficient   memory-efficient attention, half types and float32, with or without an additive mask
 
-On a GPU torch says which it would take.  Where none takes a Call, or torch would write the scores down, the rows'
+On a GPU torch says which it would take.  If none takes a Call, or torch would write the scores down, the rows'
 decompositions compute it.  No kernel waits for the device, and without dropout none reads its random state.
 """
 

@@ -7,8 +7,8 @@
     )
 
 This is the only place that lists them.  The writers of Triton and of C put the texts of the operands into a form; a
-function that stands in a form without `tl.` or `__builtin_` is the library's own, and a kernel takes it along.  What no
-language has can be written once for all, in steps: see `erfinv`.
+function that stands in a form without `tl.` or `__builtin_` is the library's own, and a kernel takes it along.  A
+function that no language has can be written once for all, in steps: see `erfinv`.
 """
 
 from __future__ import annotations

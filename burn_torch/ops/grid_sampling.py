@@ -302,8 +302,8 @@ def grid_sample_2d(x: TensorSpec, grid: TensorSpec, *, mode: str, padding_mode: 
 
     With `align_corners` -1 and 1 are the centres of the outer pixels, else their outer edges.  Modes: "bilinear",
     "nearest" (halves go to the even pixel; no gradient to grid), "bicubic" (Keys' kernel, a = -0.75).  Outside:
-    "zeros", the "border" pixel, or "reflection".  Where two pixels' lines meet, the slope is that of the pixel after;
-    a position held at the border has none.
+    "zeros", the "border" pixel, or "reflection".  At the border between two pixels the slope is that of the pixel
+    after; a position held at the border has none.
 
     Shapes: x (batch, channels, height, width), grid (batch, out_height, out_width, 2)
         -> (batch, channels, out_height, out_width); the batch may be empty.

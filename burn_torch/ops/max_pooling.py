@@ -92,8 +92,8 @@ def max_pool_with_indices(
 ) -> tuple[TensorSpec, TensorSpec]:
     """The largest element of each window, and its flat index in the spatial axes of x.
 
-    Padding never wins, and is at most half of the kernel, so that each window holds an element.  Of equal elements the
-    first counts; NaN is larger than all, and of several the last counts.  The gradient goes to the index.
+    Padding never wins, and is at most half of the kernel, so that each window holds an element.  Among equal elements
+    the first counts; NaN is larger than all, and among several the last counts.  The gradient goes to the index.
 
     Shapes: x (batch, channels, *spatial) -> values, indices (batch, channels, *counts), 1 to 3 spatial axes; with
         `ceil_mode` a window may reach past the end (see `pool_counts`).  The batch may be empty.

@@ -187,7 +187,7 @@ def _sum_to(x: Value, *, shape: Shape) -> Value:
     ],
 )
 def sum_to_shape(x: TensorSpec, *, shape: Shape) -> TensorSpec:
-    """The sums of what `expand` repeats: undoes broadcasting from `shape`.  What it returns is no view of x.
+    """The sums of what `expand` repeats: undoes broadcasting from `shape`.  The result is no view of x.
 
     Shapes: x (*s) -> shape, which broadcasts to s.  Dtypes: numbers in, the same out; integers wrap around.
     """

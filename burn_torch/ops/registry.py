@@ -39,7 +39,7 @@ _RULES_OF_GROUPS: Final = "burn_torch.ops.batching"
 class Registry(dict[str, "Op"]):
     """The table.  A row of a family is seen once its file is imported whole, so no thread meets it half declared.
 
-    Whoever iterates, or asks how many there are, gets every row: first those of the families, in their order.
+    A caller who iterates, or asks how many there are, gets every row: first those of the families, in their order.
     """
 
     def __init__(self) -> None:

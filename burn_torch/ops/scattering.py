@@ -1,6 +1,6 @@
 """Rows that write values at indices: select_assign, scatter, scatter_nd, scatter_distinct.
 
-Where several values meet at one place, `update` says what becomes of them:
+If several values meet at one place, `update` says what becomes of them:
 
     "assign"  the last of them along the axis wins        "add"  all are added to what was there
     "mul"     all are multiplied onto what was there      "min", "max"  the smallest, largest of all

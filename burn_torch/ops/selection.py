@@ -85,7 +85,7 @@ def _(g, y, x, mask, value):
     ],
 )
 def clamp(x: TensorSpec, low: Number, high: Number) -> TensorSpec:
-    """x brought into [low, high]; NaN stays NaN.  Where low > high it is high.
+    """x brought into [low, high]; NaN stays NaN.  If low > high, it is high.
 
     Shapes: x (*s) -> (*s).  Dtypes: numbers in, the same out.
     The gradient passes where low <= x <= high, at the bounds too.

@@ -310,8 +310,8 @@ def _numpy_gelu_backward(g: Array, x: Array) -> Array:
 def gelu(x: TensorSpec) -> TensorSpec:
     """x times the probability that a standard normal variable is below x: x / 2 * (1 + erf(x / sqrt(2))).
 
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.  Of contiguous float32 and bfloat16 on a CPU torch
-    has it from oneDNN: at infinity it is NaN there, and around -3 it has four digits.  Generated kernels have all.
+    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.  On a CPU torch takes it from oneDNN for contiguous
+    float32 and bfloat16: at infinity it is NaN there, and around -3 it has four digits.  Generated kernels have all.
     """
     return x.require(FLOAT)
 

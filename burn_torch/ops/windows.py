@@ -1,6 +1,6 @@
 """Windows that slide over the spatial axes: their geometry, and gathering and scattering them on numpy arrays.
 
-What convolution, pooling, unfold4d and fold4d share.  The spatial axes come last.  Along an axis of `size` elements,
+Convolution, pooling, unfold4d and fold4d share it.  The spatial axes come last.  Along an axis of `size` elements,
 window i starts at `i * stride - before`, reads every `dilation`-th element, and so spans
 `reach = dilation * (kernel - 1) + 1`.
 """

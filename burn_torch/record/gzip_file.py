@@ -1,7 +1,8 @@
 """Formats under gzip, with a bound on what a small file may become.
 
-What we write has the SHA-256 of the file in its header (an extra field `BT`), with zeros in that place for the sum:
-gzip's own sum covers neither the header nor the last bits of the stream.  Files that Burn wrote have no such field.
+Files that we write have the SHA-256 of the file in the header (an extra field `BT`), with zeros in that place for the
+sum: gzip's own sum covers neither the header nor the last bits of the stream.  Files that Burn wrote have no such
+field.
 Source: RFC 1952.
 """
 

@@ -6,8 +6,8 @@
     rows == 1                          # False, since a symbol is 2 or more: nothing is noted
     rows <= 16384                      # True here, so this is noted: `scope.guards` has "s0 <= 16384"
 
-Rules of shape, passes and the scheduler run on such sizes as they run on whole numbers.  What they decide holds
-wherever the noted guards hold: a size that code makes a plain number of is noted as equal to that number.
+Rules of shape, passes and the scheduler run on such sizes as they run on whole numbers.  Their decisions hold wherever
+the noted guards hold: a size that code makes a plain number of is noted as equal to that number.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ def _of_number(function: Callable[[float, float], float]) -> Callable[[Any, floa
 class Real:
     """A number made of a size: scale * size, or scale / size.
 
-    Whatever else is done with it makes the plain number of it that it is here, and notes that its size must be that.
+    Any other use makes the plain number of it that it is here, and notes that its size must be that.
     """
 
     __slots__ = ("inverse", "key", "scale", "size")

@@ -95,7 +95,7 @@ class CreationMethods(DataMethods):
 
     @classmethod
     def from_dlpack(cls, x: object, device: Device | None = None) -> Self:
-        """Whatever speaks DLPack (torch, numpy, jax, cupy, ...), without a copy where its leaf is LibTorch."""
+        """Any object that speaks DLPack (torch, numpy, jax, cupy, ...), without a copy where its leaf is LibTorch."""
         try:
             tensor = x if isinstance(x, torch.Tensor) else torch.utils.dlpack.from_dlpack(x)
         except (AttributeError, TypeError, BufferError, RuntimeError, ValueError) as err:

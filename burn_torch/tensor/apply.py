@@ -194,8 +194,8 @@ apply_one: Final[_ApplyOne] = apply
 def foreign(op: Op, x: T, other: object) -> T:
     """The answer to an operand that is neither tensor nor number: a class of the user's may know what to do with x.
 
-    What cannot know is refused: arrays, parameters, and Python's own values.  Of a torch tensor Python would say
-    "unsupported operand type(s) for +: 'Tensor' and 'Tensor'".
+    Classes that cannot know are refused: arrays, parameters, and Python's own values.  For a torch tensor Python would
+    say "unsupported operand type(s) for +: 'Tensor' and 'Tensor'".
     """
     kind = type(other)
     is_plain = kind.__module__ == "builtins" and op.name not in ("equal", "not_equal")

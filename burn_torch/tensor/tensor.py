@@ -190,9 +190,9 @@ class CutTensor(Tensor):  # type: ignore[misc]  # final for users
         (loss_of(w) + penalty).backward()           # a ConstantGradientsWarning: the penalty adds nothing to it
 
     The class goes from operand to result by itself (`apply.unary` and its kin make the class of their operand), so
-    nothing is asked where no gradient takes part.  Where such a tensor meets one of a tape, a `Cut` stands on that
-    tape, see `backend/autodiff/cuts.py`.  Values that are logged, clipped, summed up or taken by an optimizer come to
-    no backward, so no warning is raised.
+    nothing is asked where no gradient takes part.  If such a tensor meets one of a tape, a `Cut` stands on that tape,
+    see `backend/autodiff/cuts.py`.  Values that are logged, clipped, summed up or taken by an optimizer come to no
+    backward, so no warning is raised.
     """
 
     __slots__ = ()

@@ -25,7 +25,7 @@ class Batches:
     """A `DataLoader`, or anything else that can be iterated again and again: a list of batches, a loader of PyTorch.
 
     A DataLoader starts an epoch at any batch at once, in an order that its seed gives; of other loaders the batches
-    before are drawn and dropped.  What those draw from the generators of Python, numpy and torch is a function of the
+    before are drawn and dropped.  Their draws from the generators of Python, numpy and torch are a function of the
     run's key and the epoch, see `ForeignEpochs`.
     """
 
@@ -61,7 +61,7 @@ class Batches:
     def epoch(self, epoch: int, start: int, key: int = 0) -> Generator[tuple[Any, int]]:
         """The batches of an epoch (the first one is 1) from `start` on, each with the items so far.
 
-        Of several processes each gets a `Part` of each batch.  `key` is the run's.
+        With several processes each gets a `Part` of each batch.  `key` is the run's.
         """
         if self._foreign is not None:
             with closing(self._foreign.batches(epoch, key)) as foreign:

@@ -134,7 +134,7 @@ def optimized(model: AnyModel, optim: Any, lr: Any, grads: GradientsParams) -> t
 
 @checked
 def valid_step(model: Module, batch: AnyBatch, key: int, share: Share | None = None) -> Any:
-    """One `model.valid_step` under a random key: the item.  What it does to running states is dropped."""
+    """One `model.valid_step` under a random key: the item.  Its changes of running states are dropped."""
     with StepScope(key, model, share):
         try:
             item = model.valid_step(batch)  # type: ignore[attr-defined]  # an InferenceStep: launch has checked it

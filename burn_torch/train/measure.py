@@ -134,7 +134,7 @@ class Meter:
     def load_state(self, states: Mapping[str, Any]) -> list[str]:
         """Goes on from there; gives the names of the metrics that could not.
 
-        Of several processes the first one does, and the others add to it from nothing.
+        With several processes the first one does, and the others add to it from nothing.
         """
         if not self._peers.is_main:
             return []

@@ -30,7 +30,7 @@ class Publisher:
     """Hands on the events of one run.
 
     `publish` is for the loop: the readers get the event at once, in its thread.  `note` is for whatever happens beside
-    it, in any thread: that goes to the log alone, and never fails.  What is published before `begin` waits for it.
+    it, in any thread: that goes to the log alone, and never fails.  Events published before `begin` wait for it.
     """
 
     def __init__(self, directory: Path, readers: Sequence[EventReader]) -> None:

@@ -169,8 +169,8 @@ class SupervisedTraining:
     def compile(self, flag: bool = True) -> Self:
         """Returns whether steps are compiled, as they are unless this says False.
 
-        The Python of a compiled step runs once for each shape of batch.  What cannot be compiled runs eagerly, and one
-        line says why.  On the CPU the bits are the same either way.
+        The Python of a compiled step runs once for each shape of batch.  A step that cannot be compiled runs eagerly,
+        and one line says why.  On the CPU the bits are the same either way.
         """
         return self._with(_compiled=flag)
 
@@ -260,8 +260,8 @@ class SupervisedTraining:
     def with_event_reader(self, reader: EventReader) -> Self:
         """Something of your own that follows the run, besides the renderer; more may follow.
 
-        It gets each event of the loop in the thread of the loop.  Whoever can wait reads `events.jsonl` instead, from
-        another process.
+        It gets each event of the loop in the thread of the loop.  Readers that can wait read `events.jsonl` instead,
+        from another process.
         """
         return self._with(_readers=(*self._readers, reader))
 

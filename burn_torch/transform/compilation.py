@@ -142,7 +142,7 @@ def compile(
     that changes retraces nothing; bools, texts, plain fields of modules and `static` arguments are compiled in.
 
     donate        arguments, by name or position, whose memory the program may use again; they are moved by the call:
-                  using them afterwards is a MovedError.  What somebody else holds of them keeps its value
+                  using them afterwards is a MovedError.  Parts of them that are held elsewhere keep their values
     static        arguments that are compiled in, by name or position
     captures      tensors and modules that the function reads besides its arguments; no gradient flows to them
     numerics      "eager": every bit as without compile (the default on the CPU); "fast": may round otherwise (on CUDA)

@@ -32,8 +32,9 @@ def grad(fn: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) 
     them as they are), the same container for a container, None for numbers and other constants.  It lives where
     `backward` would put it: under the device's tape, or on the very device where that has no gradients.
 
-    What fn closes over is constant.  Layers train if the arguments live on a device with gradients, as they do when fn
-    is called without `grad`; on a plain device they do not.  Inside another transform the result is differentiated on.
+    Values that fn closes over are constant.  Layers train if the arguments live on a device with gradients, as they do
+    when fn is called without `grad`; on a plain device they do not.  Inside another transform the result is
+    differentiated on.
 
     Raises: AutodiffError unless fn gives one float; DTypeError for integers in a differentiated argument.
     PyTorch: torch.func.grad.  JAX: jax.grad.

@@ -1,8 +1,8 @@
 """Donation: arguments whose memory a program may write over.
 
-A tree that a program returned holds private tensors, which nobody has seen: they are taken as they are.  Of anything
-else somebody may hold a part (a parameter, a view, the torch tensor it was adopted from), so the program gets copies
-and theirs keep their values.  Either way the argument is moved: using it again is an error, not a surprise.
+A tree that a program returned holds private tensors, which nobody has seen: they are taken as they are.  Other values
+may be held in part elsewhere (a parameter, a view, the torch tensor it was adopted from), so the program gets copies
+and those keep their values.  Either way the argument is moved: using it again is an error, not a surprise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Guards: what a trace read outside of its arguments, looked at again before each call of its program.
 
-A program is right for as long as these places hold what they held.  Where one holds something else, the function is
-traced again; a program whose places hold again what they held is taken up again.
+A program is right for as long as these places hold what they held.  If one holds something else, the function is traced
+again; a program whose places hold again what they held is taken up again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Defines what a function reads while it is traced, besides its arguments.
 
-The Python of a trace runs once.  What it reads of globals, enclosing variables, attributes, lists and arrays becomes a
-part of the program, so these are the places of the program's `Guard`.  What is another value in each call, as a random
+The Python of a trace runs once.  The globals, enclosing variables, attributes, lists and arrays that it reads become a
+part of the program, so these are the places of the program's `Guard`.  A reading that differs in each call, as a random
 number or the clock, refuses the trace.
 
 The watcher is a profile function: it sees each frame of the user's code, and each function of C that this calls.

@@ -1,8 +1,8 @@
 """Settings that Python, numpy and torch keep in C, where no attribute of theirs can be watched.
 
 A function that asks for one by its getter, or computes with decimals, is traced again once the setting is another: the
-getter is asked at each call, some 50 ns.  What only changes how something behaves (whether a division raises, how an
-array is printed) is named in `docs/building-blocks/compile.md`.
+getter is asked at each call, some 50 ns.  A setting that only changes how something behaves (whether a division raises,
+how an array is printed) is named in `docs/building-blocks/compile.md`.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def stack_for(source: object, target: object) -> object:
 def crossed(source: Any, primitive: Primitive, spec: TensorSpec, target: Any, place: str) -> object:
     """A primitive of one stack as one of another, at `place`.
 
-    Where both have tapes gradients flow through the move.  Where one has fewer, its tapes are the inner ones: the
-    value leaves the other's outer tapes, or is a constant on them.
+    If both have tapes, gradients flow through the move.  If one has fewer, its tapes are the inner ones: the value
+    leaves the other's outer tapes, or is a constant on them.
     """
     above = levels(source) - levels(target)
     for _ in range(above):

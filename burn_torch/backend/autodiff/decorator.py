@@ -118,7 +118,7 @@ class Autodiff(Decorator):
     ) -> dict[int, Primitive]:
         """Gradients of the leaves under tracked `roots`, each with the gradient it starts from: {leaf id: primitive}.
 
-        Nodes run in the reverse of their creation, so sums are the same every time.  What is older than the creation
+        Nodes run in the reverse of their creation, so sums are the same every time.  A node older than the creation
         number `since` is constant.  Consumes the tape unless `retain_graph`.
         Raises: AutodiffError through a consumed tape, or over a saved value written to since.
         """

@@ -1,8 +1,8 @@
 """Gradients are derived, not interpreted.
 
 For a Call, the inputs that need a gradient and the outputs whose gradients are present, the row's rule is traced once
-and dead code removed.  What the remaining graph still reads of inputs and outputs is what the tape saves: nobody
-writes a list of saved values.
+and dead code removed.  The tape saves the inputs and outputs that the remaining graph still reads: no list of saved
+values is written by hand.
 """
 
 from __future__ import annotations

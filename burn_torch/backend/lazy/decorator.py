@@ -1,6 +1,6 @@
 """Fusion: a decorator that records what it is told to compute, and computes it when somebody needs it.
 
-What is recorded between two cuts is one graph: the scheduler makes kernels of it, and what nobody holds any more is
+The operations between two cuts are one graph: the scheduler makes kernels of it, and a value that is no longer held is
 never written to memory.  Cuts follow from the sequence of operations alone: a read by the host, `flush` and `sync`, an
 operation whose shape depends on data, that leaves its place or needs other processes, an optimizer's update, 256
 operations, and a library's operation once 32 are pending.  Only a value that another thread uses before it is computed

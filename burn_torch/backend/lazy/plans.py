@@ -1,6 +1,6 @@
 """Plans of sequences of operations, and what happens where one fails.
 
-Where the leaf runs generated kernels, the graph goes through the passes and the scheduler (`burn_torch/fusion`) and is
+If the leaf runs generated kernels, the graph goes through the passes and the scheduler (`burn_torch/fusion`) and is
 compiled as a program.  Elsewhere it is the same calls as unfused execution, in the same order.
 """
 

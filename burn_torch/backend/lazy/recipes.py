@@ -1,8 +1,9 @@
 """Recipes: values of the tape that are not written, since a few cheap operations make them of what is there anyway.
 
 A value that somebody still holds at a cut would be written.  If it was computed under a tape, by at most eight cheap
-element-wise operations from values that are stored, it stays unwritten: a Recipe.  Whoever uses it later records those
-operations again, in the kernel that needs them, so the backward of a chain reads what the forward read and no more.
+element-wise operations from values that are stored, it stays unwritten: a Recipe.  An operation that uses it later
+records those operations again, in the kernel that needs them, so the backward of a chain reads what the forward read
+and no more.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class Stream:
     def compute(self, segment: Segment, wanted: Lazy | None = None) -> None:
         """Computes a segment of this stream, with the lock held.  Interrupted, it can be computed again.
 
-        What is cheap to compute again may stay a recipe; `wanted` does not.
+        A value that is cheap to compute again may stay a recipe; `wanted` does not.
         """
         fusion = self.fusion
         if self.segment is segment:
@@ -203,7 +203,7 @@ def recorder(
     Written as source for the Call at hand, since it runs once an operation.  limit: with so many operations pending,
     they are computed first.  taped: the result may stay a recipe.
 
-    What is recorded on the way, the recipes among the inputs for instance, does not count for that limit: the recipes
+    Operations recorded on the way, the recipes among the inputs for instance, do not count for that limit: the recipes
     of one `cat` may be more operations than it, and would be recorded for ever.
     """
     count = len(call.specs)

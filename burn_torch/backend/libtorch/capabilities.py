@@ -28,7 +28,7 @@ __all__ = ["TorchCapabilities"]
 
 @final
 class TorchCapabilities(Capabilities):
-    """Those of LibTorch.  What an eager run never needs is imported where it is first asked for."""
+    """Those of LibTorch.  Modules that an eager run never needs are imported where they are first asked for."""
 
     holds_torch = True
 

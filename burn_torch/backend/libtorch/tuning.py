@@ -15,8 +15,8 @@ __all__ = ["pinned"]
 def pinned(path: Path, text: str | None) -> Iterator[Callable[[], str | None]]:
     """See `Backend.pinned`.
 
-    Where measuring was asked for (levels `on` and `full`) a run without a text pins nothing: under a lockfile nothing
-    is measured.
+    If measuring was asked for (levels `on` and `full`) a run without a text pins nothing: under a lockfile nothing is
+    measured.
     Raises: LockfileError of `burn_kernels` for a text that is no lockfile.
     """
     from burn_kernels import AVAILABLE

@@ -17,7 +17,7 @@ DESCRIPTION: Final = """\
 Opens the dashboard on the run in an artifact directory, also on one that is over, as often as you like and from as many
 terminals.  To close it, or to lose it, never touches the run; q asks before it stops anything.
 
-Where output is no terminal it prints lines and follows the run to its end.
+If the output is not a terminal, it prints lines and follows the run to its end.
 """
 
 

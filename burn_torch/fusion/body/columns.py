@@ -53,7 +53,7 @@ def _gathers(node: Node, rows: int, length: int) -> int | None:
 def parts_beside(body: Graph, folds: Sequence[Node]) -> tuple[Node, int] | None:
     """The reduction whose rows a kernel goes over, and in how many parts it sums columns; None without such sums.
 
-    What a sum of columns gives is a result of the body, and nothing in the body reads it.
+    A sum of columns is a result of the body, and nothing in the body reads it.
     """
     sized = [(size, node) for node in folds if (size := of_rows(node)) is not None]
     if not sized or len(sized) == len(folds):

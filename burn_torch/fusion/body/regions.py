@@ -4,8 +4,8 @@
     pad(a, 0) of (4,) to (6,)       a at x - 1 where x >= 1 and x < 5, else 0
 
 A value is pulled in each region at the index that it has there, and chosen by where the element lies.  Outside of its
-region that index is nothing to read at: what is read there is masked, and what is made of it is not chosen.  What costs
-much to compute, programs without an element in its region leave out.
+region that index is nothing to read at: what is read there is masked, and what is made of it is not chosen.  Programs
+without an element in a region leave out its costly operations.
 """
 
 from __future__ import annotations

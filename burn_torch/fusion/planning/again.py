@@ -4,9 +4,9 @@
     backward   dh = gelu_backward(dy, h)                             reads h, and so writes gelu(h) beside dh
 
 So y need not wait: it costs one more write of it, and is not there when most else is.  The same of a norm's output,
-whose backward reads the norm's input, mean and scale.  What reads y there then runs after that kernel.
+whose backward reads the norm's input, mean and scale.  Kernels that read y there then run after that kernel.
 
-Where no kernel reads them, as a library's product ends with GELU's backward (`endings.py`), one is made for it, which
+If no kernel reads them, as a library's product ends with GELU's backward (`endings.py`), one is made for it, which
 costs a read as well: under a limit of memory alone.
 """
 
@@ -221,7 +221,7 @@ class _Again:
     def _try_alone(self, n: int, value: int) -> bool:
         """Makes the value again in a kernel of its own before the first that reads it late; whether that was done.
 
-        What it is made of must be there anyway: small, or read after the peak.
+        Its inputs must be there anyway: small, or read after the peak.
         """
         late = self._late(value)
         first = min(late, default=0)

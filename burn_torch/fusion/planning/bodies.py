@@ -111,7 +111,7 @@ class Source:
     def body(self, members: Collection[int], wanted: Iterable[int]) -> tuple[Graph, list[int]]:
         """The nodes `members` as a graph that makes `wanted`, and the values of this graph that are its inputs.
 
-        What they read through index arithmetic is followed to where it is computed.
+        Values that they read through index arithmetic are followed to where they are computed.
         """
         nodes: list[int] = []
         inputs: dict[int, None] = {}

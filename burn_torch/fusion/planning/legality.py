@@ -1,8 +1,8 @@
 """Asks whether bodies are kernels: each is asked at most once what it needs, and those of equal steps once for all.
 
-The steps of a recurrence differ in where they cut their slices from what was computed for all steps at once.  Where a
-slice begins decides nothing but numbers in the source, so while the scheduler searches, bodies that differ in nothing
-else are asked once.  What it then writes is asked itself.
+The steps of a recurrence differ in where they cut their slices from what was computed for all steps at once.  The
+beginning of a slice decides nothing but numbers in the source, so while the scheduler searches, bodies that differ in
+nothing else are asked once.  The body that it then writes is asked itself.
 """
 
 from __future__ import annotations

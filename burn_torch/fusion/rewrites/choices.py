@@ -2,8 +2,8 @@
 
     plan_of(graph, Choices(product=lambda size, around: ProductTiles(64, 64, 32, 8, 4, 3)))
 
-A plan is a function of its arguments: the graph and these.  Where a question has no answerer, and where the answer is
-None, a library's function computes as it does without fusion.
+A plan is a function of its arguments: the graph and these.  If a question has no answerer, or the answer is None, a
+library's function computes as it does without fusion.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     dx = d w           dw = d^T x
 
 16,384 tokens of a vocabulary of 50,304 are 1.5 GiB of bf16 logits and as much of d, while all that the backward of the
-layers below needs is held too.  Where forward and backward are one graph and g is known before the losses (1/items of
-a mean), one row computes losses, dx and dw of some rows after the other, and no more logits exist than of these.
+layers below needs is held too.  If forward and backward are one graph and g is known before the losses (1/items of a
+mean), one row computes losses, dx and dw of some rows after the other, and no more logits exist than of these.
 """
 
 from __future__ import annotations

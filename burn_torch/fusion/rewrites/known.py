@@ -8,8 +8,8 @@
     softmax(q k^T scale) v                                attention, which never writes the scores
 
 Each is written in the ways that are usual.  A row that stands for a pattern can be joined to what lies around it, as if
-its user had called it.  Where somebody reads a value inside, a backward for example, the pattern is left as it is; and
-so is everything in strict mode, since rows round less often.  Optimizers and embeddings are rows from the start.
+its user had called it.  If another operation reads a value inside, a backward for example, the pattern is left as it
+is; strict mode leaves every pattern, since rows round less often.  Optimizers and embeddings are rows from the start.
 """
 
 from __future__ import annotations

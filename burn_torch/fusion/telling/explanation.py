@@ -103,8 +103,8 @@ class SymbolReport:
 class FusionExplanation:
     """The kernels of a plan in their order, and each value that one writes and another reads, with the reason.
 
-    `str` is the text, `to_json` the same as data, `show` a page with a picture.  Where sizes are symbols, bytes are
-    those at the sizes that it was planned at.
+    `str` is the text, `to_json` the same as data, `show` a page with a picture.  If sizes are symbols, bytes are those
+    at the sizes that it was planned at.
     """
 
     kernels: tuple[KernelReport, ...]

@@ -6,7 +6,7 @@ The body is a Graph with one product.  The kernel is three functions and a loop 
 `right` make tiles of its operands from memory, `ending` takes the sums to the results.  Each is written as any kernel
 is (`dialect.py`), over rows x and columns r of its tile; the sums stand for the product at the tile's own place.
 
-Sums are float32.  What lies beyond an edge of an operand is 0 whatever is computed of it.
+Sums are float32.  Elements beyond an edge of an operand are 0 whatever is computed of them.
 """
 
 from __future__ import annotations

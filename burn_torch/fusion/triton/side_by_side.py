@@ -7,7 +7,7 @@
 
 Parts that do the same to other tensors are written once: the program says which of them it is, and takes its pointers.
 
-What a launch costs is more than what such a kernel does.  They share nothing: what two of them read is read twice.
+A launch costs more than the work of such a kernel.  They share nothing: what two of them read is read twice.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _moved(argument: Argument, given: Sequence[int], name: str) -> Argument:
 def _write_call(
     name: str, first: int, each: int, members: Sequence[Sequence[str]], blocks: Sequence[int]
 ) -> Iterator[str]:
-    """Lines that call a part for the program at hand.  Of parts that are alike the code is there once: a compiler
+    """Lines that call a part for the program at hand.  Parts that are alike share one copy of the code: a compiler
     takes as long for one as for all, where it took 6 s for the 45 last sums of a step of GPT-2.
 
     each  so many programs a member has, from the program `first` on

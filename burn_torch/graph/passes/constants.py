@@ -29,8 +29,8 @@ def fold_constants(graph: Graph, numerics: Numerics = "eager") -> Graph:
     """Computes what depends on no input.
 
     Numbers: on the host in double, as an executor would.  Tensors: those whose elements are all one number that is
-    written in the graph.  Where a row takes such a number instead of the tensor with the same bits, it gets it; what
-    is computed of them alone becomes one tensor full of the result.
+    written in the graph.  A row that takes such a number instead of the tensor with the same bits gets it; what is
+    computed of them alone becomes one tensor full of the result.
     """
     new = Rewriting(graph)
     pass_ = _Folding(new, exact=numerics == "eager")

@@ -225,7 +225,7 @@ class _Lives:
 def _written_over(call: Call) -> Sequence[tuple[int, int]]:
     """(output, input) pairs of the row's in-place form at this Call; nothing where it has none.
 
-    Of floats only: what refuses numbers beyond an integer type does not do so in place.
+    For floats only: an operation that refuses numbers beyond an integer type does not do so in place.
     """
     form = call.op.inplace
     if form is None or call.is_number or call.aliases:

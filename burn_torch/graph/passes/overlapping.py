@@ -19,11 +19,11 @@ def launch_early(graph: Graph) -> Graph:
     """Moves each row that starts a transfer to right behind the last of its inputs that takes work to compute.
 
     A step writes its transfers after the backward that makes the gradients; here they move between its operations, so
-    that they travel while the rest of it computes.  What lies between the backward and a transfer and costs little
-    (views, casts, element-wise rows) moves with it, as does what an input needs besides, such as the number of items; a
-    cast to the type in which the transfer packs its inputs is left to the packing.  Rows that wait for a transfer move
-    the other way, with the views of what came, to right before the first that computes with it.  Transfers keep their
-    order, see `transfers`.  No bit changes.
+    that they travel while the rest of it computes.  Cheap operations between the backward and a transfer (views, casts,
+    element-wise rows) move with it, as do further needs of an input, such as the number of items; a cast to the type in
+    which the transfer packs its inputs is left to the packing.  Rows that wait for a transfer move the other way, with
+    the views of what came, to right before the first that computes with it.  Transfers keep their order, see
+    `transfers`.  No bit changes.
     """
     if not any(_starts(node.call) for node in graph.nodes):
         return graph

@@ -20,8 +20,8 @@ Numerics: TypeAlias = Literal["eager", "fast"]
 class Rewriting(GraphView):
     """The graph that a pass writes while it walks another one.
 
-    Ids keep their meaning; `rename` says that an id is now read elsewhere.  What the pass needs to know of the values
-    so far (their specs, who makes them, how they lie in memory) is kept up to date by `keep`.
+    Ids keep their meaning; `rename` says that an id is now read elsewhere.  `keep` keeps up to date what the pass needs
+    to know about the values so far (their specs, who makes them, how they lie in memory).
     """
 
     def __init__(self, graph: Graph) -> None:

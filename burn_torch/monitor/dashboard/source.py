@@ -40,8 +40,8 @@ class Source:
     so that nobody waits, and every other event; `reading` says how much of it has been read in full since.  `poll`
     reads on, and once all is read `view` is exact.
 
-    Whoever started the run knows better than its files whether it goes on (`lives`), and may send signals to it
-    (`signal`) where it takes no commands.
+    The process that started the run knows better than its files whether it goes on (`lives`), and may send signals to
+    it (`signal`) if it takes no commands.
 
     Raises: DataError from `look` and `poll` where the events cannot be read.
     """

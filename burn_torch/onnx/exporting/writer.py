@@ -1,7 +1,7 @@
 """The ONNX graph that is written: nodes, constants, sizes that are worked out when it runs.
 
-A `Wire` is a value of it: a name that knows its element type, and its shape where a row of ours made it.  What a row
-becomes is written with `Writer.node`; operators and element types that the opset lacks are faults, except that half
+A `Wire` is a value of it: a name that knows its element type, and its shape where a row of ours made it.  The nodes of
+a row are written with `Writer.node`; operators and element types that the opset lacks are faults, except that half
 types are computed in f32 where an operator takes no others.
 """
 

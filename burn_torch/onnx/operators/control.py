@@ -68,7 +68,7 @@ def loop(
 ) -> Outputs:
     """body(iteration, condition, *carried) again and again: gives the condition, what is carried and stacked.
 
-    Of a loop that never ran, stacks have length 0, and so have sizes that the file does not fix, as in onnxruntime.
+    If a loop never ran, its stacks have length 0, and so have sizes that the file does not fix, as in onnxruntime.
     """
     limit = None if trips is None else int(trips.reshape(-1)[0])
     going = condition is None or bool(condition.reshape(-1)[0])

@@ -7,7 +7,7 @@ The signature is the contract.  Positional parameters are the node's inputs, key
 ONNX's names; an attribute that is not declared is refused before anything runs.
 
 A value of an imported model lies on a device (a Tensor) or is known on the host (a numpy array: shapes and what is
-worked out from them).  What a positional parameter is annotated with says what the function gets:
+worked out from them).  The annotation of a positional parameter says what the function gets:
 
     Tensor      a tensor; an array beside tensors is moved to their device
     Operand     the same, or a Python number where the array has no axes
@@ -17,8 +17,8 @@ worked out from them).  What a positional parameter is annotated with says what 
 Attributes that several operators share are the fields of a dataclass: a keyword-only parameter that is annotated with
 a subclass of `Attributes` gets them all.
 
-Where every tensor is known on the host, the same function computes on numpy arrays and gives arrays back: shapes
-stay plain numbers, also while a function is traced.
+If every tensor is known on the host, the same function computes on numpy arrays and gives arrays back: shapes stay
+plain numbers, also while a function is traced.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def operator(
 ) -> Callable[[Callable[..., Any]], Entry]:
     """Registers a function as what an operator means from opset `since` to `until`, both included.
 
-    Of several that fit, the one registered last counts: so users replace ours.
+    If several fit, the one registered last counts: so users replace ours.
     """
 
     return lambda function: _register(Entry(function, domain, op, since, until, written))

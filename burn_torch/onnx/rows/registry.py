@@ -6,7 +6,7 @@
 
 It is called as the row is: positional inputs, attributes by name.  A tensor is a `Wire`, a number a number (a `Size`
 where it depends on a dynamic axis), an absent input None; attributes may hold sizes.  A row with several outputs gives
-a tuple, None for what nothing reads.  What it cannot write it raises as `Cannot`.
+a tuple, None for what nothing reads.  It raises `Cannot` for a row that it cannot write.
 
 `when` says for which calls the function stands; for others, and for rows that have none, the decomposition of the
 row is written.

@@ -31,12 +31,12 @@ _PATIENCE_S: Final = 0.5
 class AsyncCheckpointer:
     """Hands checkpoints to a thread that writes them, one after the other, through another checkpointer.
 
-    What is handed over does not change any more: a record of immutable values, or of copies where a compiled step
+    The values handed over do not change any more: a record of immutable values, or of copies where a compiled step
     would write over them.  So `save` costs that copy and nothing else, unless the disk is slower than the run: when
     MAX_WAITING are not written yet it waits for one, and says so in the log.
 
-    What the thread raises is raised by whatever is called next: `finished`, which a run asks after each step, `save`
-    or `wait`.  The thread does not keep the process from ending; `wait` does.
+    An error of the thread is raised by the next call: `finished`, which a run asks after each step, `save` or `wait`.
+    The thread does not keep the process from ending; `wait` does.
 
     A run that is broken off closes this without `wait`: what is not begun is dropped, and the one that is being written
     ends in its own time, after which `close` says so to whoever holds the folder for it.

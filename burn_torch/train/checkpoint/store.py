@@ -112,9 +112,9 @@ class CheckpointStore:
     def _paths_superseded_by(self, checkpoint: Checkpoint) -> list[Path]:
         """Returns what a checkpoint makes needless once it is on the disk.
 
-        Of epochs that are over, what the strategy does not keep.  Inside of an epoch the one before stays as well, for
-        the case that the new one turns out to be damaged, and after its end until two epochs are there.  What lies
-        ahead is from a future that was given up.
+        The checkpoints of finished epochs that the strategy does not keep.  Inside of an epoch the one before stays as
+        well, for the case that the new one turns out to be damaged, and after its end until two epochs are there.
+        Checkpoints that lie ahead are from a future that was given up.
         """
         position = checkpoint.position
         path = self.checkpointer.path(position)

@@ -13,8 +13,8 @@ A metric of your own is one class:
 Nothing here waits for the device: a Reading holds what is still being computed, and its numbers are read on the host
 when somebody needs them, which the training loop does for many steps at a time on an accelerator.
 
-What a metric has added up so far is its `state`: plain values and arrays.  A checkpoint keeps it, and another metric of
-the same kind can `load_state` it or `merge` it.  So workers that each saw a part of the items find the value over all:
+The sums of a metric so far are its `state`: plain values and arrays.  A checkpoint keeps it, and another metric of the
+same kind can `load_state` it or `merge` it.  So workers that each saw a part of the items find the value over all:
 
     merge_states(metric, states)      # the states of all workers, in the order of their ranks
 """

@@ -70,7 +70,8 @@ class AccuracyMetric(NumericMetric):
 class IterationSpeedMetric(NumericMetric):
     """Batches a second: each reading over the time since the batch before, the epoch over the whole of it.
 
-    The first batch of an epoch starts the clock and has no speed of its own.  Of several workers it is the mean speed.
+    The first batch of an epoch starts the clock and has no speed of its own.  With several workers it is the mean
+    speed.
     """
 
     name = "Iteration Speed"

@@ -1,7 +1,7 @@
 """Metrics of the machine: processor use, memory and temperature, and what the NVIDIA GPUs do.
 
 Each reads the machine at most every 200 ms and gives the same number in between; an epoch is the mean over its batches.
-Where a number is not to be had the value is NaN over no items, which is shown nowhere, and the log says once why.
+If a number is not to be had, the value is NaN over no items, which is shown nowhere, and the log says once why.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ __all__ = ["ALONE", "Peers", "peers_of"]
 
 @final
 class Peers:
-    """Process `rank` of `size`.  Of size 1 nothing is exchanged."""
+    """Process `rank` of `size`.  With size 1 nothing is exchanged."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank: Final = rank

@@ -34,7 +34,7 @@ end.
 def mean_over_processes(xs: Sequence[Tensor], weight: Tensor | float, bucket_bytes: int = BUCKET_BYTES) -> list[Tensor]:
     """The means of tensors over all processes, each of which counts `weight` times.
 
-    What is there first is sent first; where nobody knows, the last one.
+    The tensor that is there first is sent first; if that is unknown, the last one.
     """
     world = world_size()
     groups = list(_buckets(xs, bucket_bytes))

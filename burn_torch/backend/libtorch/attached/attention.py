@@ -1,8 +1,8 @@
 """Kernels of `burn_kernels` for attention, where torch has no fused one.
 
-As the entries of `attached`.  What torch's own kernels compute is left to them.  They know no softcap and no gradient
-of a bias, no mask over heads that are shared, and no heads of other than a multiple of 8 columns; for these, without
-the entries here, the scores would be written to memory.
+As the entries of `attached`.  Calls that torch's own kernels compute are left to them.  They know no softcap and no
+gradient of a bias, no mask over heads that are shared, and no heads of other than a multiple of 8 columns; for these,
+without the entries here, the scores would be written to memory.
 """
 
 from __future__ import annotations

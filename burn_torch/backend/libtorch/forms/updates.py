@@ -1,7 +1,7 @@
 """Optimizer rows whose learning rate and step count lie on the device; all write over parameters and states.
 
-torch's fused kernels take them there.  What these cannot (double precision, cautious decay, a share that changes) is
-written with multi-tensor functions and 0-d tensors.
+torch's fused kernels take them there.  Updates that these cannot compute (double precision, cautious decay, a share
+that changes) are written with multi-tensor functions and 0-d tensors.
 """
 
 from __future__ import annotations

@@ -146,8 +146,8 @@ def chosen(product: Product, around: str) -> ProductTiles | None:
 def chosen_convolution(size: Convolution, around: str) -> ConvolutionTiles | None:
     """The tiles in which a convolution would run by itself, one channel after the other, if that is how it would.
 
-    So the work behind it costs no read and no write, and takes nothing from the convolution.  Where a library computes
-    it by itself, or cores for tensors do, it stays as it is: nothing was timed that says what to give up for the rest.
+    So the work behind it costs no read and no write, and takes nothing from the convolution.  If a library or tensor
+    cores compute the convolution, it stays as it is: nothing was timed that says what to give up for the rest.
     """
     if not size.place.startswith("cuda"):
         return None

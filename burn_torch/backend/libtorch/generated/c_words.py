@@ -1,8 +1,8 @@
 """Philox words by a C loop on the CPU: the bits of `core/philox.py`, several times as fast.
 
 Nothing waits for it: once a process has drawn a million words (`core/philox.py` counts them and names this module) the
-compiler starts beside it, and numpy draws until the library is there.  Where there is no compiler, or it fails, numpy
-goes on drawing: the words are the same.
+compiler starts beside it, and numpy draws until the library is there.  If there is no compiler, or it fails, numpy goes
+on drawing: the words are the same.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Compiles the kernels of a program ahead of their first launches, several at once, in processes of their own.
 
 Triton compiles one kernel after the other, mostly in Python and a third to two seconds each, and has gcc compile what
-launches it.  Where three or more of a program's kernels are in no cache, workers (`compile_worker.py`) fill Triton's
-cache on disk; the launches find them there, under the very keys that Triton itself computes.  Nothing depends on it:
-what a worker did not compile is compiled where it is launched, as ever.
+launches it.  If three or more of a program's kernels are in no cache, workers (`compile_worker.py`) fill Triton's cache
+on disk; the launches find them there, under the very keys that Triton itself computes.  Nothing depends on it: what a
+worker did not compile is compiled where it is launched, as ever.
 
 `BURN_TORCH_COMPILE_WORKERS` says how many processes; 0 for none.  The default is one less than there are processors, 8
 at most.

@@ -1,7 +1,7 @@
 """The quick way to a generated kernel that was compiled before: the least that Python must do for a launch.
 
 Written as source for the kernel at hand, since it runs once a launch: it asks whether the inputs lie as they did, takes
-their addresses, makes the outputs and calls the driver.  What it does not expect goes the way that Triton offers.
+their addresses, makes the outputs and calls the driver.  Inputs that it does not expect go the way that Triton offers.
 
     def launch(inputs):
         nonlocal known

@@ -20,7 +20,7 @@ class InPlace:
     """An in-place form at one node: the function, and the inputs that its results are written over.
 
     `over[i]` is the position of the input that result i takes, -1 for none; `legal` says of each whether its memory may
-    be overwritten.  Where it may not, the program passes a copy.
+    be overwritten.  If it may not, the program passes a copy.
     """
 
     __slots__ = ("function", "legal", "over")

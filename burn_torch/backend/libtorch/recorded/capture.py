@@ -14,7 +14,7 @@ What a graph reads and writes lies at fixed addresses:
 * Numbers are computed on the host and copied in one block (`numbers.py`).
 * Every other output is copied out of private memory: what the caller holds is never written to again.
 
-What cannot be recorded is launched plainly between recorded parts; `program.splits` says what and why.
+Operations that cannot be recorded are launched plainly between recorded parts; `program.splits` says what and why.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class Recorded:
     def _forget(self, number: int, known: dict[int, object], made_by: dict[int, tuple[Recording, int]]) -> None:
         """Drops results that neither segment `number` nor a later one reads: what is recorded now may lie there.
 
-        What a plain segment reads stays where it is, since what it makes may be a view of that.
+        Values that a plain segment reads stay where they are, since its results may be views of them.
         """
         segments = enumerate(self.plan.segments)
         read = {i for at, segment in segments if at >= number or not segment.captured for i in segment.reads}
