@@ -1,4 +1,4 @@
-"""From an exception to what the user reads and the exit code that scripts read, which `monitor/exit_code.py` lists.
+"""From an exception to what the user reads and the exit code that scripts read, which `core/exit_code.py` lists.
 
 129 says that the terminal of a dashboard is gone, while its run goes on.
 141 says that nobody reads the output any more, as the shell has it for SIGPIPE.
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from burn_torch.core.errors import BurnTorchError, explain
+from burn_torch.core.exit_code import EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, exit_code
 from burn_torch.core.frames import PACKAGE_DIRECTORY
 from burn_torch.core.wording import VisibleText
-from burn_torch.monitor.exit_code import EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, exit_code
 
 __all__ = [
     "EXIT_BROKEN_PIPE",

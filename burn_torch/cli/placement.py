@@ -49,7 +49,7 @@ class Placement:
         Raises: DeviceError for a device that is not here; ConfigError for what does not go together.
         """
         import burn_torch.distributed as distributed
-        from burn_torch.monitor.exit_code import exit_code
+        from burn_torch.core.exit_code import exit_code
 
         words = [word for word in args.devices.split(",") if word.strip()] or [args.devices]
         devices = tuple(device(word, fused=fuse) for word in words)

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from burn_torch.core.exit_code import exit_code_of
 from burn_torch.core.reading import read_bounded
 from burn_torch.monitor.event import RunEnded
-from burn_torch.monitor.exit_code import exit_code_of
 
 __all__ = ["end_of"]
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 from typing import Final, final
 
 from burn_torch.core.errors import ArtifactError, DeviceError, NonFiniteError
+from burn_torch.core.exit_code import exit_code, exit_code_of
 from burn_torch.monitor import event as events
-from burn_torch.monitor.exit_code import exit_code, exit_code_of
 from burn_torch.train.checkpoint.content import versions
 from burn_torch.train.loading import Batches, empty
 from burn_torch.train.logger.application import LOG
