@@ -25,13 +25,7 @@ from typing import Any, Final, TypeVar
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.frames import user_frame
 
-__all__ = [
-    "BurnTorchDeprecationWarning",
-    "Deprecation",
-    "deprecate_names",
-    "deprecated",
-    "deprecated_argument",
-]
+__all__ = ["BurnTorchDeprecationWarning", "Deprecation", "deprecate_names", "deprecated", "deprecated_argument"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -10,14 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from burn_torch.core.errors import (
-    ArtifactError,
-    ConfigError,
-    DataError,
-    DeviceError,
-    NonFiniteError,
-    RecordError,
-)
+from burn_torch.core.errors import ArtifactError, ConfigError, DataError, DeviceError, NonFiniteError, RecordError
 
 __all__ = ["EXIT_INTERRUPTED", "EXIT_TERMINATED", "EXIT_USAGE", "exit_code", "exit_code_of"]
 

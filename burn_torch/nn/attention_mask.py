@@ -89,10 +89,7 @@ class GeneratePaddingMask:
 
 @checked
 def generate_padding_mask(
-    pad_token: int,
-    tokens_list: Sequence[Sequence[int]],
-    seq_length: SeqLengthOption | int | None,
-    device: Device,
+    pad_token: int, tokens_list: Sequence[Sequence[int]], seq_length: SeqLengthOption | int | None, device: Device
 ) -> GeneratePaddingMask:
     """Sequences of tokens as one batch, filled up with `pad_token`, and the mask for `mask_pad`.
 

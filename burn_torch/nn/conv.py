@@ -54,12 +54,7 @@ class _Conv(Module):
         require_ndim(x, self, AXES[len(stride)])
         padding = self.padding.pairs(x.shape[2:], extent(as_tuple(self.kernel_size), dilation), stride)
         return apply_one(
-            _conv,
-            (x, self.weight.val(), None if bias is None else bias.val()),
-            stride,
-            padding,
-            dilation,
-            self.groups,
+            _conv, (x, self.weight.val(), None if bias is None else bias.val()), stride, padding, dilation, self.groups
         )
 
     def custom_content(self, content: Content) -> Content:

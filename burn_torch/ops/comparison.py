@@ -161,14 +161,7 @@ _KINDS = [
 ]
 
 
-@op(
-    torch=torch.isnan,
-    numpy=np.isnan,
-    pointwise="({0} != {0})",
-    cost="cheap",
-    nondifferentiable=True,
-    samples=_KINDS,
-)
+@op(torch=torch.isnan, numpy=np.isnan, pointwise="({0} != {0})", cost="cheap", nondifferentiable=True, samples=_KINDS)
 def is_nan(x: TensorSpec) -> TensorSpec:
     """True where an element is NaN.
 

@@ -439,10 +439,7 @@ def _torch_conv_transpose(call: Call) -> Candidate:
             uniform(-1, 1, (1, 2, 4)), uniform(-1, 1, (2, 2, 3)), None, **_settings(1, 1, 1, 3, output_padding=2)
         ),
         sample(
-            uniform(-1, 1, (0, 2, 3, 3)),
-            uniform(-1, 1, (2, 1, 2, 2)),
-            None,
-            **_settings(2, 1, 0, output_padding=0),
+            uniform(-1, 1, (0, 2, 3, 3)), uniform(-1, 1, (2, 1, 2, 2)), None, **_settings(2, 1, 0, output_padding=0)
         ),
         sample(
             uniform(-1, 1, (1, 2, 2, 3, 2)),

@@ -24,10 +24,7 @@ def _sample(rows: int, cols: int, classes: int, pads: tuple[int, ...] = ()) -> P
     return sample(uniform(0.1, 1, (rows,)), x, w, integers(0, classes, (rows,)), pad_tokens=pads)
 
 
-@op(
-    cost="expensive",
-    samples=[_sample(6, 3, 5), _sample(7, 4, 3, (1,))],
-)
+@op(cost="expensive", samples=[_sample(6, 3, 5), _sample(7, 4, 3, (1,))])
 def linear_cross_entropy_with_gradients(
     g: TensorSpec, x: TensorSpec, weight: TensorSpec, targets: TensorSpec, *, pad_tokens: tuple[int, ...] = ()
 ) -> tuple[TensorSpec, TensorSpec, TensorSpec]:

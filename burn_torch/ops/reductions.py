@@ -494,11 +494,7 @@ def _log_of_sum(x: Value, *, dims: tuple[int, ...]) -> Value:
     same=is_input,
     precision="high",
     laws=[Expands(_log_of_sum)],
-    samples=[
-        *_REDUCED,
-        sample(uniform(-1, 1, (2, 0)), dims=(1,)),
-        sample(uniform(900, 1000, (2, 3)), dims=(1,)),
-    ],
+    samples=[*_REDUCED, sample(uniform(-1, 1, (2, 0)), dims=(1,)), sample(uniform(900, 1000, (2, 3)), dims=(1,))],
 )
 def logsumexp(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
     """log(sum(exp(x))) over axes, without overflow; -inf over nothing or over -inf only.

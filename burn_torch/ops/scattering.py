@@ -394,7 +394,7 @@ _V4 = fixed([[1.0, 0.0, -1.25, 2.5], [-2.0, -3.0, 3.0, -1.75], [0.125, 1.375, -0
         *(sample(_X, _ROWS, _V4, update=u) for u in ("min", "max")),
         sample(uniform(-1, 1, (3, 2)), integers(0, 3, (2, 2, 1)), uniform(-1, 1, (2, 2, 2)), update="add"),
         sample(uniform(-1, 1, (3, 2)), integers(0, 3, (0, 1)), uniform(-1, 1, (0, 2)), update="assign"),
-    ],
+    ]
 )
 def scatter_nd(x: TensorSpec, indices: TensorSpec, values: TensorSpec, *, update: str) -> TensorSpec:
     """x with the slices that entries of `indices` name on its first k axes updated by values.

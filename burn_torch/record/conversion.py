@@ -50,11 +50,7 @@ def write_any(record: ModuleRecord, path: Path) -> None:
 
 
 def changed(
-    record: ModuleRecord,
-    *,
-    remap: Iterable[tuple[str, str]] = (),
-    only: Sequence[str] = (),
-    dtype: DType | None = None,
+    record: ModuleRecord, *, remap: Iterable[tuple[str, str]] = (), only: Sequence[str] = (), dtype: DType | None = None
 ) -> ModuleRecord:
     """A record with some of its values (`only`: patterns, any is enough), then other names, then other floats.
 

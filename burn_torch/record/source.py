@@ -39,11 +39,7 @@ class Source:
     """Bytes with a name for messages."""
 
     def __init__(
-        self,
-        name: str,
-        data: bytes | memoryview | mmap.mmap,
-        path: Path | None = None,
-        own: mmap.mmap | None = None,
+        self, name: str, data: bytes | memoryview | mmap.mmap, path: Path | None = None, own: mmap.mmap | None = None
     ) -> None:
         self.name = name
         self.path = path

@@ -5,15 +5,7 @@ from __future__ import annotations
 from burn_torch.tensor._arguments import axis
 from burn_torch.tensor.tensor import Tensor
 
-__all__ = [
-    "median",
-    "median_with_indices",
-    "var",
-    "var_bias",
-    "var_with_mean",
-    "var_with_mean_bias",
-    "var_with_mean_n",
-]
+__all__ = ["median", "median_with_indices", "var", "var_bias", "var_with_mean", "var_with_mean_bias", "var_with_mean_n"]
 
 
 def var(tensor: Tensor, dim: int) -> Tensor:

@@ -78,10 +78,7 @@ class Deadline:
         return f"the time limit of {limit or '0 s'}"
 
 
-_SIGNALS: Final = {
-    signal.SIGINT: ("Ctrl-C", "interrupted"),
-    signal.SIGTERM: ("SIGTERM", "terminated"),
-}
+_SIGNALS: Final = {signal.SIGINT: ("Ctrl-C", "interrupted"), signal.SIGTERM: ("SIGTERM", "terminated")}
 
 
 @contextmanager

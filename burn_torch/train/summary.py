@@ -57,14 +57,7 @@ def _row(history: History, split: Split, name: str) -> tuple[str, ...] | None:
     if lowest is None or highest is None:
         return None
     values = dict(history.series(name, split))
-    return (
-        str(split).capitalize(),
-        name,
-        _number(values[lowest]),
-        str(lowest),
-        _number(values[highest]),
-        str(highest),
-    )
+    return (str(split).capitalize(), name, _number(values[lowest]), str(lowest), _number(values[highest]), str(highest))
 
 
 def _number(value: float) -> str:

@@ -145,8 +145,4 @@ def restoring(generator: Any) -> Callable[[], object]:
 
 def global_generators() -> dict[str, Any]:
     """The generators that everybody shares, by what draws from them."""
-    return {
-        "random": random._inst,
-        "torch": torch.default_generator,
-        "numpy.random": np.random.mtrand._rand,
-    }
+    return {"random": random._inst, "torch": torch.default_generator, "numpy.random": np.random.mtrand._rand}

@@ -25,14 +25,7 @@ from burn_torch.fusion.rewrites.tables import add_rows
 from burn_torch.fusion.rows.row import inside
 from burn_torch.fusion.shapes.variants import Schedules
 from burn_torch.graph import Graph
-from burn_torch.graph.passes import (
-    Numerics,
-    PassReports,
-    Precision,
-    isolate_outputs,
-    peak_bytes,
-    pipeline,
-)
+from burn_torch.graph.passes import Numerics, PassReports, Precision, isolate_outputs, peak_bytes, pipeline
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Primitive
 from burn_torch.transform.connected import Call as ConnectedCall

@@ -198,11 +198,7 @@ def _half(record: ModuleRecord, wanted: bool) -> ModuleRecord:
         return precision.convert(key, entry.read())
 
     entries = {
-        key: replace(
-            entry,
-            dtype=precision.stored(entry.dtype),
-            read=partial(read, key, entry),
-        )
+        key: replace(entry, dtype=precision.stored(entry.dtype), read=partial(read, key, entry))
         for key, entry in record.entries.items()
     }
     return replace(record, entries=entries)

@@ -17,13 +17,7 @@ from burn_torch.monitor.dashboard.text import follow_lines, page
 if TYPE_CHECKING:
     from burn_torch.monitor.dashboard.app import Outcome
 
-__all__ = [
-    "Source",
-    "follow_lines",
-    "obstacle",
-    "page",
-    "show",
-]
+__all__ = ["Source", "follow_lines", "obstacle", "page", "show"]
 
 
 def show(source: Source, *, closes: bool = False) -> Outcome:

@@ -11,15 +11,7 @@ from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import unary
 
-__all__ = [
-    "HuberLoss",
-    "HuberLossConfig",
-    "LpLoss",
-    "LpLossConfig",
-    "MseLoss",
-    "SmoothL1Loss",
-    "SmoothL1LossConfig",
-]
+__all__ = ["HuberLoss", "HuberLossConfig", "LpLoss", "LpLossConfig", "MseLoss", "SmoothL1Loss", "SmoothL1LossConfig"]
 
 _square = ops.square
 

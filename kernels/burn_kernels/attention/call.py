@@ -162,12 +162,7 @@ class Call:
 
 
 def call_of(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    rule: Rule,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, bias: torch.Tensor | None, rule: Rule
 ) -> Call:
     """The call of operands that were checked."""
     q, k, v = (lines(x) for x in (q, k, v))

@@ -45,11 +45,7 @@ def bias_cut(call: Call, half: bool, machine: Machine, config: BackwardConfig) -
 
 # -- launchers ---------------------------------------------------------------------------------------
 def compute_on_host(
-    dy: torch.Tensor,
-    *operands: Any,
-    deterministic: bool = True,
-    bias_gradient: bool = True,
-    **options: Unpack[Options],
+    dy: torch.Tensor, *operands: Any, deterministic: bool = True, bias_gradient: bool = True, **options: Unpack[Options]
 ) -> Gradients:
     """The gradients without our kernels: by torch's flash attention of the CPU where it computes the call."""
     q, k, v, mask, bias, y, lse = operands
@@ -129,12 +125,7 @@ class Outputs(NamedTuple):
 
 
 def _run(
-    op: str,
-    call: Call,
-    outputs: Outputs,
-    bias: torch.Tensor | None,
-    deterministic: bool,
-    config: BackwardConfig | None,
+    op: str, call: Call, outputs: Outputs, bias: torch.Tensor | None, deterministic: bool, config: BackwardConfig | None
 ) -> Gradients:
     q, k, v, rule = call.q, call.k, call.v, call.rule
     references.check_dim(op, q)

@@ -42,11 +42,7 @@ class Outcome:
 
 
 def race(
-    names: Sequence[str],
-    sample: Callable[[str], float],
-    *,
-    within: Callable[[], bool],
-    eliminating: bool = True,
+    names: Sequence[str], sample: Callable[[str], float], *, within: Callable[[], bool], eliminating: bool = True
 ) -> Outcome:
     """Times candidates; `sample` runs one once and gives milliseconds, `within` says whether there is time left."""
     outcome, running = Outcome(), list(names)

@@ -12,14 +12,7 @@ difference of the sums loses log2(t) bits at worst, and parts are joined by Chan
 from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.channel_norm.scaling import (
-    activated,
-    away_from,
-    inverse_root_of,
-    scaled,
-    slope_at,
-    wide_statistic,
-)
+from burn_kernels.channel_norm.scaling import activated, away_from, inverse_root_of, scaled, slope_at, wide_statistic
 from burn_kernels.prims import quotient, wide
 
 

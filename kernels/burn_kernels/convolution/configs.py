@@ -54,12 +54,7 @@ def direct_candidates(outs: int, kernel_w: int, pixels: int, machine: Machine, *
     blocks = ceil_div(outs, wide)
     # 4 pixels a lane use a weight four times; fewer where the machine would not be filled
     each = next((n for n in (4, 2) if blocks * ceil_div(pixels, 128 * n) >= 4 * machine.processors), 1)
-    table = [
-        (wide, 128 * each, 4),
-        (min(outs, 2 * wide), 128 * 2, 4),
-        (min(outs, 4), 128 * 4, 4),
-        (wide, 64 * each, 2),
-    ]
+    table = [(wide, 128 * each, 4), (min(outs, 2 * wide), 128 * 2, 4), (min(outs, 4), 128 * 4, 4), (wide, 64 * each, 2)]
     if each == 1 and wide > 4 and ceil_div(outs, 4) * ceil_div(pixels, 128 * 4) >= 2 * machine.processors:
         # half the channels and 4 pixels fill it twice: 18 us, not 27, for 64 x 8 x 26 x 26 to 16 (H200, 2026-11-22)
         table.insert(0, (4, 128 * 4, 4))

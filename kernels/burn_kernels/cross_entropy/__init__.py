@@ -152,11 +152,7 @@ def _check_backward(op: str, dloss: Any, x: Any, targets: Any, lse: Any, **optio
 
 @launcher("cross_entropy", "x; targets", reference=reference, options=_check)
 def forward(
-    x: torch.Tensor,
-    targets: torch.Tensor,
-    *,
-    config: Config | None = None,
-    **options: Unpack[LossOptions],
+    x: torch.Tensor, targets: torch.Tensor, *, config: Config | None = None, **options: Unpack[LossOptions]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss, reduced, and lse (rows,), which the backward needs.
 
@@ -191,11 +187,7 @@ def backward(
 
 
 def forward_with_gradient(
-    x: torch.Tensor,
-    targets: torch.Tensor,
-    *,
-    config: Config | None = None,
-    **options: Unpack[LossOptions],
+    x: torch.Tensor, targets: torch.Tensor, *, config: Config | None = None, **options: Unpack[LossOptions]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss and the gradient of x for an upstream gradient of 1, reading x from memory once.
 

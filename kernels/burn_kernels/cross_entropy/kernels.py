@@ -10,18 +10,7 @@ still near.
 from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.prims import (
-    LOG2E,
-    LOWEST,
-    add_exponentials,
-    exp,
-    exp_for,
-    halves,
-    joined,
-    quotient,
-    row_parts,
-    wide,
-)
+from burn_kernels.prims import LOG2E, LOWEST, add_exponentials, exp, exp_for, halves, joined, quotient, row_parts, wide
 from burn_kernels.random import held
 
 

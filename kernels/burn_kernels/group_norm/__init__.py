@@ -64,16 +64,7 @@ from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator
 from burn_kernels.spec import Draw, Problem, register_kernel
 
-__all__ = [
-    "ACTIVATIONS",
-    "Config",
-    "backward",
-    "candidates",
-    "default",
-    "forward",
-    "reference",
-    "reference_backward",
-]
+__all__ = ["ACTIVATIONS", "Config", "backward", "candidates", "default", "forward", "reference", "reference_backward"]
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -227,6 +218,6 @@ SPEC = register_kernel(
             laid="x",
             images=True,
             autocast=("cuda",),
-        ),
+        )
     ],
 )

@@ -141,12 +141,7 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = Tr
 # -- launchers ---------------------------------------------------------------------------------------
 @launcher("layer_norm", "x (*batch, cols), w (cols), b (cols)", reference=layer_norm_reference)
 def layer_norm(
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    eps: float = 1e-5,
-    *,
-    config: Config | None = None,
+    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float = 1e-5, *, config: Config | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Layer norm over the last axis: y, mean and rstd.
 

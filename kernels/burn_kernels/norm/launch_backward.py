@@ -33,13 +33,7 @@ from burn_kernels.launch import (
 )
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.norm.kernels_backward import add_shares, backward_rows, backward_tiles, row_means
-from burn_kernels.norm.kernels_shared import (
-    PARTS_TO_WAIT_FOR,
-    backward_shared,
-    check_words,
-    triton_type,
-    words_of,
-)
+from burn_kernels.norm.kernels_shared import PARTS_TO_WAIT_FOR, backward_shared, check_words, triton_type, words_of
 from burn_kernels.norm.references import (
     MAX_TILE_COLS,
     PARTS,

@@ -119,12 +119,7 @@ def mean(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Co
 
 @launcher("var", "x", reference=functools.partial(plain, "var"), options=check_axes)
 def var(
-    x: torch.Tensor,
-    dim: Axes = None,
-    *,
-    correction: float = 1.0,
-    keepdim: bool = False,
-    config: Config | None = None,
+    x: torch.Tensor, dim: Axes = None, *, correction: float = 1.0, keepdim: bool = False, config: Config | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The variance over the axes `dim`, and the mean in float32; shapes and types as `sum`.
 

@@ -92,14 +92,7 @@ def default(
 
 
 def candidates(
-    kept: int,
-    length: int,
-    itemsize: int,
-    machine: Machine,
-    *,
-    along: bool = True,
-    form: Form = "sums",
-    align: int = 16,
+    kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True, form: Form = "sums", align: int = 16
 ) -> list[Config]:
     """Lists the configs that a tuner may try, the default first; `align` divides the address of each row, in bytes."""
     way = "along" if along else "across"

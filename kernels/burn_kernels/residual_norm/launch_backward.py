@@ -16,17 +16,7 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
-from burn_kernels.launch import (
-    Machine,
-    ceil_div,
-    contiguous,
-    fill,
-    launch,
-    machine_of,
-    next_power,
-    rows_key,
-    rows_of,
-)
+from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, machine_of, next_power, rows_key, rows_of
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.norm.kernels_backward import add_shares, normalised, row_gradient, row_means
 from burn_kernels.norm.launch_backward import (

@@ -319,11 +319,7 @@ def _faults(look: Callable[[], list[str]]) -> list[str]:
 
 
 def _finding(
-    adapter: Adapter,
-    call: Call,
-    seen: _Seen,
-    faults: Sequence[str],
-    errors: Mapping[str, tuple[float, float]],
+    adapter: Adapter, call: Call, seen: _Seen, faults: Sequence[str], errors: Mapping[str, tuple[float, float]]
 ) -> Finding:
     return Finding(
         op=adapter.label(call.args),

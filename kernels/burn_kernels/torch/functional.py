@@ -123,10 +123,7 @@ def layer_norm(
 
 
 def rms_norm(
-    input: torch.Tensor,
-    normalized_shape: Sequence[int],
-    weight: torch.Tensor | None = None,
-    eps: float | None = None,
+    input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
 ) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last axes; shapes and types as `layer_norm`.
 

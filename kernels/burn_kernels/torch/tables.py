@@ -103,11 +103,7 @@ def _require_tensors(op: str, listed: list[object]) -> None:
 
 
 def _norm_and_factor(
-    op: str,
-    tensors: torch.Tensor | Iterable[torch.Tensor],
-    order: float,
-    most: float | None,
-    finite: bool,
+    op: str, tensors: torch.Tensor | Iterable[torch.Tensor], order: float, most: float | None, finite: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
     _require_tensors(op, listed)
