@@ -141,6 +141,7 @@ def forward(
 ) -> torch.Tensor:
     """The loss, reduced; `weight`, of the classes, and `z_loss` as of `cross_entropy`.
 
+    Options, by name: weight=None, reduction="mean", smoothing=0.0, ignore_index=-100, z_loss=0.0.
     Shapes: x (rows, cols), w (vocab, cols), targets (rows,) integers, bias, weight (vocab,) -> () or, with "none",
     (rows,).
     Dtypes: x, w, bias one of float32, float16, bfloat16, on the CPU float64 too; the loss float32 (of float64 float64).
@@ -170,6 +171,7 @@ def forward_with_gradient(
     """The loss and the gradients of x, w and bias for an upstream gradient of 1; the logits are computed once.
 
     `accumulate` is the type in which dw and db are summed over chunks: by default float32, and float64 of float64.
+    Options, by name: those of `forward`.
     Raises: KernelArgumentError for reduction "none", where no single upstream gradient is known.
     """
     by_row = _options_by_row(x, w, targets, bias, Options(**options))
@@ -207,6 +209,7 @@ def losses_with_gradient(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """The loss of each row, and the gradients of x, w and bias for upstream gradients that are known beforehand.
 
+    Options, by name: those of `forward` but reduction.
     Shapes: dloss (rows,), which may repeat one number -> (rows,), as x, as w, as bias.
     Dtypes: dx that of x; dw and db as they are summed: `accumulate`, by default float32, and float64 of float64.
     """
@@ -232,7 +235,10 @@ def backward(
     config: Config | None = None,
     **options: Unpack[LossOptions],
 ) -> Gradients:
-    """The gradients of x, w and bias from that of the loss, () or (rows,); the logits are computed again."""
+    """The gradients of x, w and bias from that of the loss, () or (rows,); the logits are computed again.
+
+    Options, by name: those of `forward`.
+    """
     by_row = _options_by_row(x, w, targets, bias, Options(**options))
     alone = by_row.reduction == "none"
     shape = tuple(targets.shape) if alone else ()

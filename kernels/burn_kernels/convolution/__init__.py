@@ -123,6 +123,8 @@ def forward(
     """The convolution, then dropout with `prob`, ReLU, and a "max" or "mean" pool of `window` x `window`.
 
     Gives y, and for the backward of a pool, else None, the elements of each window to which gradients pass.
+    Options, by name: stride=1, padding=0, dilation=1, groups=1, relu=False, pool="none", window=2, prob=0.0, key=0,
+    stream=0.
     Shapes: x (batch, groups * sources, height, width), w (groups * targets, sources, kernel_h, kernel_w),
     b (groups * targets,) or None -> y (batch, groups * targets, rows, cols), in order.
     Dtypes: float32, float16, bfloat16, all the same; on the CPU float64 too.

@@ -43,6 +43,7 @@ def backward(
     """The gradients of x, w and b, None for those that `needs` leaves out; that of b is None where b is.
 
     `y` is read where a ReLU follows without a pool, `passed` where a pool does.  The gradients lie in order.
+    Options, by name: those of the forward.
     """
     geometry, rest = references.read_backward(dy, x, w, b, **options)
     needs = (*needs[:2], b is not None and needs[2])

@@ -24,7 +24,11 @@ MOST_WINDOW = 3
 
 # -- options -----------------------------------------------------------------------------------------
 class Options(TypedDict, total=False):
-    """The arguments that every launcher and reference takes by name, in the order of the operator."""
+    """The arguments that every launcher and reference takes by name, in the order of the operator.
+
+    Left out, they are stride=1, padding=0, dilation=1, groups=1, relu=False, pool="none", window=2, prob=0.0, key=0 and
+    stream=0.
+    """
 
     stride: Pair
     padding: Pair

@@ -159,6 +159,7 @@ def forward(
     Shapes: x (rows, cols), targets (rows,) integers, weight (cols,) -> () or, with reduction "none", (rows,).
     Dtypes: x float32, float16, bfloat16, on the CPU float64 too; weight any float; the loss is float32 (of float64
     float64), lse is float32 of half types, else float64.
+    Options, by name: weight=None, reduction="mean", smoothing=0.0, ignore_index=-100, z_loss=0.0.
     Targets that are no class and not ignore_index raise on the CPU; on a GPU, which is not waited for, they give NaN.
     """
     by_row = Options(**options).by_row(targets, x)
@@ -180,6 +181,7 @@ def backward(
     """The gradient of x from that of the loss, () or (rows,) as the reduction says; x is read, not written.
 
     lse: of the forward; None reads x once more to compute it.
+    Options, by name: those of `forward`.
     """
     by_row = Options(**options).by_row(targets, x)
     divisor = _divisor(x, targets, by_row) if by_row.reduction == "mean" else None
@@ -191,6 +193,7 @@ def forward_with_gradient(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss and the gradient of x for an upstream gradient of 1, reading x from memory once.
 
+    Options, by name: those of `forward`.
     Raises: KernelArgumentError for reduction "none", where no single upstream gradient is known.
     """
     return _with_gradient(x, targets, _options_by_row(x, targets, options), config, write="new")
@@ -207,6 +210,7 @@ def forward_with_gradient_(
     """As `forward_with_gradient`, but the gradient takes the place of x: no second tensor of that size.
 
     dloss: (rows,), the upstream gradients where the reduction is "none".
+    Options, by name: those of `forward`.
     """
     by_row = _options_by_row(x, targets, options)
     if dloss is not None:
