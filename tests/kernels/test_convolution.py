@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+import burn_kernels.torch  # noqa: F401  # registers the operators
 from burn_kernels import (
     KernelArgumentError,
+    KernelDeviceError,
+    KernelDTypeError,
     KernelError,
     KernelShapeError,
     convolution,
@@ -34,6 +37,12 @@ from burn_kernels.convolution.steps import by_steps, takes_steps
 from burn_kernels.launch import A100, H200, MI300X, Machine, recording
 
 X, W = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3)
+
+
+def operator(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> object:
+    """The operator of PyTorch; its fake computes where a tensor is on the meta device."""
+    run: Any = torch.ops.burn_kernels.convolution
+    return run(x, w, b, [1, 1], [0, 0], [1, 1], 1, False, "none", 1, 0.0, None)
 
 
 def sizes(batch: int, channels: int, side: int, outs: int, kernel: int, stride: int = 1, groups: int = 1) -> Geometry:
@@ -319,3 +328,22 @@ def test_an_upstream_gradient_of_another_shape_is_refused() -> None:
         KernelShapeError, match=r"(?s)convolution backward: dy has another shape.*expected: dy \(2, 8, 4, 4\)"
     ):
         convolution.backward(torch.ones(2, 8, 3, 3), X, W, None)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda w: operator(X, w),
+        lambda w: operator(X, W, w[:, 0, 0, 0]),
+        lambda w: convolution.reference(X, w),
+    ],
+)
+def test_weights_on_another_device_are_refused_without_the_launcher_too(call: Callable[[torch.Tensor], object]) -> None:
+    with pytest.raises(KernelDeviceError, match=r"(?s)different devices.*float32 cpu.*float32 meta.*all on cpu.*x.to"):
+        call(W.to("meta"))
+
+
+def test_whole_numbers_are_refused_without_the_launcher_too() -> None:
+    for run, place in ((convolution.reference, "cpu"), (convolution.forward, "cpu"), (operator, "meta")):
+        with pytest.raises(KernelDTypeError, match=r"(?s)int32.*one float type"):
+            run(X.to(place, torch.int32), W.to(place, torch.int32))
