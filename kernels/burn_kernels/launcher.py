@@ -26,7 +26,7 @@ import inspect
 import operator
 import re
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
@@ -34,7 +34,7 @@ import torch
 from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import check, describe, runs_kernel
 
-__all__ = ["Launcher", "Shapes", "launcher"]
+__all__ = ["Launcher", "Shapes", "launcher", "refuses_unknown"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,6 +87,8 @@ def launcher(
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             # the options' check and the reference may call tensors otherwise, and have them by position
+            if len(args) > len(defaults):
+                require_arguments(args, kwargs)
             arguments = args if len(args) >= most else (*args, *by_position(args, kwargs))
             tensors = pick(arguments)
             if not shapes.fit(tensors):
@@ -115,8 +117,8 @@ def launcher(
             return [kwargs.pop(name, default) for name, default in behind]
 
         def require_arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-            for name in kwargs.keys() - signature.parameters.keys() - options_of(function) if is_open else ():
-                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}")
+            if is_open:
+                refuse_unknown(function, kwargs)
             try:
                 signature.bind(*args, **kwargs)
             except TypeError:
@@ -127,6 +129,26 @@ def launcher(
         return launched  # type: ignore[no-any-return]  # a function with two attributes more
 
     return decorate
+
+
+def refuses_unknown(function: Callable[P, R]) -> Callable[P, R]:
+    """Makes a function with `**options: Unpack[Options]` name itself where an option is misspelt."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            refuse_unknown(function, kwargs)
+            raise
+
+    return call
+
+
+def refuse_unknown(function: Callable[..., object], options: Mapping[str, object]) -> None:
+    """Raises: TypeError for an option that a function does not take, as Python words it."""
+    for name in options.keys() - inspect.signature(function).parameters.keys() - options_of(function):
+        raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}")
 
 
 def options_of(function: Callable[..., object]) -> set[str]:
@@ -146,7 +168,7 @@ class Shapes:
         self.alike = [name for (name, _, _), is_alike in rows if is_alike]
         axes = {name: tuple(re.split(r"\s*,\s*", sizes.strip(", "))) for (name, _, sizes), _ in rows if sizes}
         self.anchor = self.names.index(next(iter(axes), self.names[0]))
-        named = axes.get(self.names[self.anchor], ("*any",))
+        named = axes.get(self.names[self.anchor], _ANY)
         self.axes = named
         self.starred = any(axis.startswith("*") for axis in named)
         self.least = len(named) - self.starred
@@ -194,10 +216,11 @@ class Shapes:
         named = dict(zip(self.names, tensors, strict=True))
         anchor, name = tensors[self.anchor], self.names[self.anchor]
         if anchor is None:
+            axes = "" if self.axes == _ANY else f" ({', '.join(self.axes)})"
             raise KernelArgumentError(
                 f"{op}: there is no {name}",
                 given=describe(named) or "None",
-                expected=f"a tensor {name} ({', '.join(self.axes)})",
+                expected=f"a tensor {name}{axes}",
                 mend="pass it: the sizes of the other tensors follow from it",
             )
         count = anchor.dim()
@@ -214,6 +237,8 @@ class Shapes:
         check(op, named, shapes, alike=self.alike)
 
 
+_ANY = ("*any",)
+"""The axes of a tensor that has none in its table."""
 _ROW = re.compile(r"(\w+)(?:\s+as\s+(\w+)|\s*\(([^)]*)\))?\s*(?:,|$)")
 
 

@@ -41,6 +41,7 @@ from burn_kernels.cublaslt import Problem as Product
 from burn_kernels.cublaslt_choice import best
 from burn_kernels.errors import KernelShapeError
 from burn_kernels.launch import Machine, ceil_div, check, describe, machine_of, recorded, wide_type
+from burn_kernels.launcher import refuses_unknown
 from burn_kernels.operators import Operator, like, nothing, present, second
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -130,6 +131,7 @@ def _step(rows: int, config: Config) -> int:
 # -- launchers ---------------------------------------------------------------------------------------
 # The launcher of the other families takes none of these: a call launches nothing of its own but cuts rows into chunks,
 # whose products are torch's and whose losses are `cross_entropy`'s, on a CPU too.
+@refuses_unknown
 def forward(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -158,6 +160,7 @@ def forward(
     return total if by_row.reduction == "sum" else total / by_row.divisor(targets, x)
 
 
+@refuses_unknown
 def forward_with_gradient(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -196,6 +199,7 @@ def forward_with_gradient(
     return total / divisor, dx, dw, db
 
 
+@refuses_unknown
 def losses_with_gradient(
     dloss: torch.Tensor,
     x: torch.Tensor,
@@ -224,6 +228,7 @@ def losses_with_gradient(
     return torch.cat(losses) if losses else _nothing(x, 0), *sums.wide()
 
 
+@refuses_unknown
 def backward(
     dloss: torch.Tensor,
     x: torch.Tensor,

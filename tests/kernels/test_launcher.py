@@ -15,6 +15,9 @@ from burn_kernels import (
     KernelShapeError,
     attention,
     convolution,
+    cross_entropy,
+    linear_cross_entropy,
+    matmul,
     reduce,
     rope,
     softmax,
@@ -23,7 +26,7 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.launch import H200, recording
 from burn_kernels.launcher import Shapes, launcher
 
-CUBES = torch.ones(1, 2, 2, 2)
+CUBES, ROWS, LOSS, CLASSES = torch.ones(1, 2, 2, 2), torch.ones(2, 3), torch.ones(2), torch.arange(2)
 NORM = "dy as x, x (*batch, cols), w (cols); mean (*batch, 1), first (2)"
 
 
@@ -152,12 +155,41 @@ def test_a_tensor_without_memory_lies_not_on_the_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
-    [lambda: convolution.forward(CUBES, CUBES, strid=2), lambda: attention.forward(CUBES, CUBES, CUBES, strid=2)],
+    ("function", "tensors"),
+    [
+        (convolution.forward, (CUBES, CUBES)),
+        (attention.forward, (CUBES, CUBES, CUBES)),
+        (linear_cross_entropy.forward, (ROWS, ROWS, CLASSES)),
+        (linear_cross_entropy.backward, (LOSS, ROWS, ROWS, CLASSES)),
+        (linear_cross_entropy.forward_with_gradient, (ROWS, ROWS, CLASSES)),
+        (linear_cross_entropy.losses_with_gradient, (LOSS, ROWS, ROWS, CLASSES)),
+        (cross_entropy.forward_with_gradient, (ROWS, CLASSES)),
+        (cross_entropy.forward_with_gradient_, (ROWS, CLASSES)),
+    ],
 )
-def test_an_option_that_no_table_of_options_has_is_refused_under_the_functions_name(call: Any) -> None:
-    with pytest.raises(TypeError, match=r"forward\(\) got an unexpected keyword argument 'strid'"):
-        call()
+def test_an_option_that_no_table_of_options_has_is_refused_under_the_functions_name(
+    function: Any, tensors: tuple[torch.Tensor, ...]
+) -> None:
+    with pytest.raises(TypeError, match=rf"^{function.__name__}\(\) got an unexpected keyword argument 'strid'"):
+        function(*tensors, strid=2)
+
+
+def test_an_option_of_other_losses_is_refused_too() -> None:
+    with pytest.raises(TypeError, match=r"^losses_with_gradient\(\) got an unexpected keyword argument 'reduction'"):
+        linear_cross_entropy.losses_with_gradient(LOSS, ROWS, ROWS, CLASSES, reduction="sum")  # type: ignore[call-arg]
+
+
+def test_an_option_by_position_is_refused_under_the_functions_name() -> None:
+    with pytest.raises(TypeError, match=r"^forward\(\) takes from 2 to 4 positional arguments but 5 were given"):
+        matmul.forward(ROWS, ROWS, None, None, "gelu")  # type: ignore[call-arg]
+    lse = torch.ones(1, 2, 2)
+    with pytest.raises(TypeError, match=r"^backward\(\) takes 8 positional arguments but 9 were given"):
+        attention.backward(CUBES, CUBES, CUBES, CUBES, None, None, CUBES, lse, True)  # type: ignore[call-arg]
+
+
+def test_a_missing_tensor_without_axes_is_named_alone() -> None:
+    with pytest.raises(KernelArgumentError, match=r"(?s)linear: there is no x.*expected: a tensor x\n"):
+        matmul.forward(None, ROWS)  # type: ignore[arg-type]
 
 
 def test_a_reference_is_told_no_config() -> None:

@@ -49,7 +49,7 @@ from burn_kernels.cross_entropy.references import (
     twin,
 )
 from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel, wide_type
-from burn_kernels.launcher import launcher
+from burn_kernels.launcher import launcher, refuses_unknown
 from burn_kernels.operators import Operator
 from burn_kernels.spec import Draw, Problem, large_rows, register_kernel
 
@@ -188,6 +188,7 @@ def backward(
     return _run(x, targets, lse, dloss, divisor, by_row, config, write="new")[2]
 
 
+@refuses_unknown
 def forward_with_gradient(
     x: torch.Tensor, targets: torch.Tensor, *, config: Config | None = None, **options: Unpack[LossOptions]
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -199,6 +200,7 @@ def forward_with_gradient(
     return _with_gradient(x, targets, _options_by_row(x, targets, options), config, write="new")
 
 
+@refuses_unknown
 def forward_with_gradient_(
     x: torch.Tensor,
     targets: torch.Tensor,
