@@ -13,12 +13,12 @@ __all__ = ["Reader"]
 class Reader:
     """Takes bytes one value after another.  subject: what messages call them."""
 
-    def __init__(self, data: memoryview, subject: str = "it") -> None:
+    def __init__(self, data: bytes | memoryview, subject: str = "it") -> None:
         self.data = data
         self.at = 0
         self._subject = subject
 
-    def take(self, count: int) -> memoryview:
+    def take(self, count: int) -> bytes | memoryview:
         """The next bytes.  Raises: Unsound where there are fewer."""
         if count > len(self.data) - self.at:
             raise Unsound(f"{self._subject} ends at byte {len(self.data)} within a value of {count} bytes")

@@ -115,14 +115,15 @@ class Entry:
         self.inputs: list[Parameter] = []
         self.variadic = False
         self.attributes: dict[str, Any] = {}
-        self._shared: dict[str, type[Attributes]] = {}
+        self._shared: dict[str, tuple[type[Attributes], Many[str]]] = {}
         for name, parameter in inspect.signature(function).parameters.items():
             annotation = str(parameter.annotation).removesuffix(" | None")
             if parameter.kind is parameter.KEYWORD_ONLY:
                 shared = getattr(function, "__globals__", {}).get(annotation)
                 if isinstance(shared, type) and issubclass(shared, Attributes):
-                    self._shared[name] = shared
-                    self.attributes.update(_defaults_of(shared))
+                    defaults = _defaults_of(shared)
+                    self._shared[name] = (shared, tuple(defaults))
+                    self.attributes.update(defaults)
                 else:
                     self.attributes[name] = parameter.default
                 continue
@@ -151,9 +152,8 @@ class Entry:
 
     def __call__(self, *inputs: object, place: Device | None = None, **attributes: object) -> Any:
         """Computes where the tensors lie; where all values are known on the host, there, or at a place."""
-        for name, shared in self._shared.items():
-            own = {field.name: attributes.pop(field.name) for field in fields(shared) if field.name in attributes}
-            attributes[name] = shared(**own)
+        for name, (shared, names) in self._shared.items():
+            attributes[name] = shared(**{own: attributes.pop(own) for own in names if own in attributes})
         device = None
         for x in inputs:
             if x.__class__ is Tensor:
