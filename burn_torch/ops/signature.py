@@ -99,7 +99,7 @@ class Signature:
                 raise TypeError(f"{op_name}({self}): missing attribute {name}")
             try:
                 complete[name] = _COERCIONS[annotation][1](value)
-            except TypeError as err:
+            except (TypeError, ValueError) as err:
                 raise TypeError(f"{op_name}: attribute {name} is {value!r}, not {annotation}: {err}") from None
         if len(attrs) > len(complete) or any(name not in complete for name in attrs):
             unknown = sorted(set(attrs) - set(complete))

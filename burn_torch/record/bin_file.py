@@ -73,7 +73,7 @@ class BinFormat(FileFormat):
         source.version = version_of(metadata)
         count = reader.count(MAX_TENSORS)
         require_sealed(source, reader.at, _CHECKSUM, metadata.get("checksum"))
-        item: dict[str, Any] = {}
+        item: dict[str, object] = {}
         for _ in range(count):
             key, ident, dtype = reader.text(), reader.text(), reader.text()
             shape = [reader.number() for _ in range(reader.count(MAX_NDIM))]

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, final
 
 import numpy as np
+import numpy.typing as npt
 
 __all__ = ["BLOCK_BYTES", "BlockSum"]
 
@@ -42,7 +43,7 @@ class BlockSum:
 
     def update(self, data: Any) -> None:
         """Takes the next bytes."""
-        rest: Any = np.frombuffer(data, np.uint8)
+        rest: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
         self._length += len(rest)
         while len(rest):
             if not self._used and len(rest) >= BLOCK_BYTES:

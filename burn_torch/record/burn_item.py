@@ -14,6 +14,7 @@ import json
 import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeGuard, final
 
@@ -249,13 +250,12 @@ def _reader(read: Bytes, dtype: DType, shape: tuple[int, ...], width: int) -> Ca
     return values
 
 
-def _ident(key: str, text: Any) -> ParamId:
+def _ident(key: str, text: object) -> ParamId:
     """The id as Burn writes it, and as it wrote it before: 6 bytes, or a UUID of which it takes 8."""
-    try:
-        if len(text) == 36:
-            return ParamId(int.from_bytes(uuid.UUID(text).bytes[:8], "little"))
-        if len(text) in (10, 13) and text == text.lower():
-            return ParamId(int.from_bytes(base64.b32hexdecode(text.upper() + "=" * (-len(text) % 8)), "little"))
-    except (TypeError, ValueError, AttributeError) as err:
-        raise Unsound(f"{key} has an id that no parameter has: {str(text)[:80]}") from err
+    if isinstance(text, str):
+        with suppress(ValueError):
+            if len(text) == 36:
+                return ParamId(int.from_bytes(uuid.UUID(text).bytes[:8], "little"))
+            if len(text) in (10, 13) and text == text.lower():
+                return ParamId(int.from_bytes(base64.b32hexdecode(text.upper() + "=" * (-len(text) % 8)), "little"))
     raise Unsound(f"{key} has an id that no parameter has: {str(text)[:80]}")

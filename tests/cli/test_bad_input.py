@@ -28,7 +28,7 @@ class Wrong:
 # these are worded before torch is imported
 USAGE = [
     Wrong("trian", 2, ("there is no command 'trian'", "given:    burn-torch trian$", "did you mean train")),
-    Wrong("fly", 2, ("there is no command 'fly'", "one of attach, bench, check, ", "name one of those")),
+    Wrong("fly", 2, ("there is no command 'fly'", "one of attach, bench, cache, check, ", "name one of those")),
     Wrong("--vresion", 2, ("burn-torch: there is no option --vresion", "did you mean --version")),
     Wrong("predict run --jsn", 2, ("burn-torch predict: there is no option --jsn", "did you mean --json")),
     Wrong("trian digits --seed -1", 2, ("there is no command 'trian'", "did you mean train")),
