@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.value import Primitive
 
 Pair = tuple[int, int]
+_FURTHEST: Final = (1 << 63) - 1
 
 
 def _first(offset: int) -> Pair:
@@ -44,12 +46,17 @@ def _diagonal_from(call: Call, output: int, index: Sequence[Primitive]) -> list[
 
 
 def _torch_diagonal(call: Call) -> Callable[..., torch.Tensor]:
-    offset, dims = call.attrs["offset"], call.attrs["dims"]
+    offset, dims = _clamp_offset(call.attrs["offset"]), call.attrs["dims"]
     return lambda x: torch.diagonal(x, offset, *dims)
 
 
+def _clamp_offset(offset: int) -> int:
+    """An offset that torch can hold; further ones are beyond every matrix too."""
+    return max(-_FURTHEST, min(offset, _FURTHEST))
+
+
 def _torch_diagonal_assign(call: Call) -> Callable[..., torch.Tensor]:
-    offset, dims = call.attrs["offset"], call.attrs["dims"]
+    offset, dims = _clamp_offset(call.attrs["offset"]), call.attrs["dims"]
 
     def run(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         y = x.clone()  # torch.diagonal_scatter would keep the gaps between the elements of x
@@ -59,8 +66,15 @@ def _torch_diagonal_assign(call: Call) -> Callable[..., torch.Tensor]:
     return run
 
 
+def _numpy_diagonal(x: Array, *, offset: int, dims: tuple[int, ...]) -> Array:
+    rows, columns = (x.shape[dim] for dim in dims)
+    return np.diagonal(x, max(-rows, min(offset, columns)), *dims)
+
+
 def _numpy_diagonal_assign(x: Array, values: Array, *, offset: int, dims: tuple[int, ...]) -> Array:
     y = np.array(x)
+    if not values.size:
+        return y
     rows, columns = (start + np.arange(values.shape[-1]) for start in _first(offset))
     np.moveaxis(y, dims, (-2, -1))[..., rows, columns] = values
     return y
@@ -68,7 +82,7 @@ def _numpy_diagonal_assign(x: Array, values: Array, *, offset: int, dims: tuple[
 
 @op(
     torch=PerCall(_torch_diagonal),
-    numpy=lambda x, *, offset, dims: np.diagonal(x, offset, *dims),
+    numpy=_numpy_diagonal,
     view=True,
     cost="cheap",
     laws=[Moves(_diagonal_from)],

@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 from burn_torch.monitor.event import *  # noqa: F403  # every name of it
+from burn_torch.monitor.event import __all__ as __all__

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -104,3 +106,41 @@ def test_caches_that_are_not_there_are_empty_and_are_not_made(burn, tmp_path, tr
     assert [entry["entries"] for entry in listed(burn, tmp_path, nowhere).values()] == [0, 0, 0, 0]
     assert burn("cache", "clear", "timings", "--yes", cwd=tmp_path, **nowhere).code == 0
     assert tree(tmp_path) == {}
+
+
+def test_only_files_are_files_and_only_folders_are_folders(burn, tmp_path, folders):
+    """A folder with the name of a kernel went with all that was in it, and a file with the name of Triton's folders."""
+    precious = tmp_path / "bt/kernels/fused_0e.py/precious.txt"
+    precious.parent.mkdir()
+    precious.write_text("mine")
+    text = tmp_path / "triton" / ("B2" * 26)
+    text.write_text("mine")
+    linked = tmp_path / "triton" / ("C2" * 26)
+    linked.symlink_to(precious.parent)
+    done = burn("cache", "clear", "kernels", "triton", "--yes", cwd=tmp_path, **folders)
+    assert (done.code, done.out) == (0, "removed 2 of kernels and 1 of triton, 43 B\n")
+    assert precious.exists()
+    assert text.exists()
+    assert linked.is_symlink()
+
+
+@pytest.mark.parametrize("what", ["damaged", "of another version"])
+def test_a_list_changes_no_timings(what, burn, tmp_path, folders):
+    """It moved a damaged file aside, and emptied one that another version had written."""
+    file = tmp_path / "bk" / FILE
+    if what == "damaged":
+        file.write_bytes(b"garbage")
+    else:
+        with closing(sqlite3.connect(file)) as db, db:
+            db.execute("UPDATE meta SET value = '999' WHERE name = 'schema'")
+    before = file.read_bytes()
+    facts = listed(burn, tmp_path, folders)
+    assert facts["timings"]["entries"] == 0
+    assert file.read_bytes() == before
+    assert list(file.parent.glob("*damaged*")) == []
+
+
+def test_timings_that_a_run_has_not_checkpointed_count(burn, tmp_path, folders):
+    with closing(Store(tmp_path / "bk" / FILE)) as store:
+        assert store.add([Timing(Place("k", "f32 9", "cpu", "s"), "a", {}, (1.0,), 1.0)]) == 1
+        assert listed(burn, tmp_path, folders)["timings"]["entries"] == 2

@@ -337,6 +337,16 @@ def test_diagonals_are_those_of_torch(
         check_gradients(where, ops.diagonal_assign, *fed, **attrs)
 
 
+@on_host
+@pytest.mark.parametrize("offset", [1 << 40, 1 << 63, -(1 << 63), -(1 << 70)])
+def test_diagonals_far_beyond_the_matrix_are_empty(where: Where, offset: int) -> None:
+    """numpy's offsets have 32 bits, torch's 64: the one blamed an element type, the other raised its own error."""
+    x = np.ones((2, 3))
+    assert where.run(ops.diagonal, x, offset=offset, dims=(0, 1)).shape == (0,)
+    written = where.run(ops.diagonal_assign, x, np.ones(0), offset=offset, dims=(0, 1))
+    np.testing.assert_array_equal(written, x)
+
+
 # -- indices out of range -----------------------------------------------------------------------------------------
 @on_host
 @pytest.mark.parametrize("wrong", [-1, 3])

@@ -400,3 +400,12 @@ def test_tensorboard_without_its_package(program, tmp_path, monkeypatch):
         ConfigError, match=r"cannot be written\n  given: .*without.*\n  expected: .*\n  mend: .*pip install"
     ):
         program.make_training(tmp_path / "run").tensorboard()
+
+
+def test_events_have_the_same_names_under_training():
+    """The module that only passes them on had no list of them any more, so `import *` took others too."""
+    from burn_torch.monitor import event as monitored
+    from burn_torch.train import event as trained
+
+    assert trained.__all__ == monitored.__all__
+    assert all(getattr(trained, name) is getattr(monitored, name) for name in trained.__all__)

@@ -9,6 +9,8 @@ import pytest
 from burn_torch import ConfigError, Device, ShapeError, Tensor
 from burn_torch.train import (
     AccuracyMetric,
+    AurocMetric,
+    BleuScore,
     ClassificationOutput,
     IterationSpeedMetric,
     LearningRateMetric,
@@ -215,3 +217,13 @@ def test_reading_reads_a_tensor_once(monkeypatch):
 def test_a_state_of_no_mean_is_refused(method):
     with pytest.raises(ConfigError, match=r"given:    \{'a': 1\}[\s\S]*expected: the total.*count[\s\S]*mend: .*state"):
         getattr(LossMetric(), method)({"a": 1})
+
+
+@pytest.mark.parametrize("method", ["load_state", "merge"])
+@pytest.mark.parametrize("metric", [BleuScore, AurocMetric, LearningRateMetric])
+def test_the_state_of_a_mean_is_refused_by_others(metric, method):
+    """It was a KeyError, or taken without a word, and then the value failed."""
+    own = metric()
+    with pytest.raises(ConfigError, match=r"this is not the state of[\s\S]*given: +\{'total'[\s\S]*mend: .*state"):
+        getattr(own, method)(LossMetric().state())
+    assert math.isnan(own.value())

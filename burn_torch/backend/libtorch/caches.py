@@ -23,7 +23,7 @@ _NAMES: Final = {
     "timings": re.compile(r"autotune\.sqlite(-wal|-shm|\.damaged-\d+)?"),
     "triton": re.compile(r"[A-Z2-7]{52}"),
 }
-"""Names of files, or of folders, in each cache."""
+"""Names of files in each cache; Triton's has folders."""
 
 
 class Cache(NamedTuple):
@@ -48,7 +48,7 @@ def clear_cache(name: str) -> None:
         return
     for path in list(_paths(name)):
         with suppress(FileNotFoundError):  # a run that goes on removes old files too
-            if path.is_dir() and not path.is_symlink():
+            if name == "triton":
                 shutil.rmtree(path)
             else:
                 path.unlink()
@@ -70,8 +70,10 @@ def _folders(name: str) -> tuple[Path, ...]:
 
 def _paths(name: str) -> Iterator[Path]:
     for folder in _folders(name):
-        if folder.exists():
-            yield from (path for path in folder.iterdir() if _NAMES[name].fullmatch(path.name))
+        for path in folder.iterdir() if folder.exists() else ():
+            is_folder = path.is_dir() and not path.is_symlink()
+            if _NAMES[name].fullmatch(path.name) and is_folder == (name == "triton"):
+                yield path
 
 
 def _sizes(path: Path) -> Iterator[int]:
@@ -84,13 +86,9 @@ def _sizes(path: Path) -> Iterator[int]:
 
 
 def _count_timings() -> int:
-    from burn_kernels.autotune.store import FILE, Store
+    from burn_kernels.autotune.store import FILE, count_rows
 
-    store = Store(_folders("timings")[0] / FILE)
-    if not store.there:  # opening it would make it
-        return 0
-    with closing(store):
-        return len(store.all_timings()) + len(store.all_faults())
+    return count_rows(_folders("timings")[0] / FILE)  # a `Store` would move a damaged file, and empty an older one
 
 
 def _clear_timings() -> None:

@@ -77,7 +77,9 @@ def _clear(args: argparse.Namespace) -> int:
             clear_cache(cache.name)
         except OSError as err:
             raise _fault(cache.name, err) from err
-    print(json.dumps([_describe(cache) for cache in caches], indent=2) if args.json else f"removed {_total(caches)}")
+    left = _measure([cache.name for cache in caches])  # the file of timings stays
+    removed = [a._replace(size_bytes=max(a.size_bytes - b.size_bytes, 0)) for a, b in zip(caches, left, strict=True)]
+    print(json.dumps([_describe(cache) for cache in removed], indent=2) if args.json else f"removed {_total(removed)}")
     return 0
 
 

@@ -26,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ConfigError, ShapeError
+from burn_torch.core.errors import BurnTorchError, ConfigError, ShapeError
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.transaction import Transaction
 from burn_torch.train.metric._tensors import on_leaf
-from burn_torch.train.metric.base import MetricMetadata, Reading
+from burn_torch.train.metric.base import MetricMetadata, Reading, state_error
 
 __all__ = ["AdditiveMetric", "Array", "CollectingMetric", "ratio"]
 
@@ -126,8 +126,16 @@ class _Accumulating(ABC):
     def merge(self, state: Mapping[str, Any], /) -> None:
         """Adds what another worker has added up."""
         self._add_pending()
-        if state:
-            self._add({name: np.asarray(value) for name, value in state.items()})
+        arrays = _arrays(state)
+        if not arrays:
+            return
+        try:
+            self.count(arrays)
+            self._add(arrays)
+        except BurnTorchError:
+            raise
+        except (KeyError, TypeError, ValueError):
+            raise state_error(self.name, "this metric", state, "arrays by the names that it measures") from None
 
     def _add_pending(self) -> None:
         while self._pending:

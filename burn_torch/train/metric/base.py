@@ -220,6 +220,16 @@ def flatten(metrics: Iterable[Any]) -> tuple[Metric, ...]:
     return tuple(one for metric in metrics for one in (metric if isinstance(metric, tuple | list) else [metric]))
 
 
+def state_error(name: str, kind: str, state: Mapping[str, object], expected: str) -> ConfigError:
+    """The error of a metric that gets the state of another one."""
+    return ConfigError(
+        f"{name}: this is not the state of {kind}",
+        given=f"{dict(state)!r:.120}",
+        expected=expected,
+        mend="give what state() of the same metric returned",
+    )
+
+
 @checked
 def merge_states(metric: MergeableMetric, states: Iterable[Mapping[str, object]]) -> None:
     """Makes the state of a metric that of all workers: `states` in the order of their ranks, its own among them.
@@ -270,7 +280,7 @@ class NumericMetric(ABC):
         return {"total": self._total.hex(), "count": self._count}
 
     def load_state(self, state: Mapping[str, Any], /) -> None:
-        """Goes on from a sum and a number of items."""
+        """Goes on from what `state` gave."""
         self.clear()
         self.merge(state)
 
@@ -280,12 +290,7 @@ class NumericMetric(ABC):
         try:
             total, count = float.fromhex(state["total"]), float(state["count"])
         except (KeyError, TypeError, ValueError):
-            raise ConfigError(
-                f"{self.name}: this is not the state of a mean",
-                given=f"{dict(state)!r:.120}",
-                expected="the total, in hexadecimal, and the count",
-                mend="give what state() of the same metric returned",
-            ) from None
+            raise state_error(self.name, "a mean", state, "the total, in hexadecimal, and the count") from None
         self._total += total
         self._count += count
 

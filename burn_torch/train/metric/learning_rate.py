@@ -10,7 +10,7 @@ from typing import Any, final
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError
 from burn_torch.optim import LearningRates
-from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
+from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading, state_error
 
 __all__ = ["GroupLearningRateMetric", "LearningRateMetric"]
 
@@ -44,9 +44,13 @@ class _Latest(NumericMetric):
 
     def merge(self, state: Mapping[str, Any], /) -> None:
         """All workers update with the same rates: takes the other's where this one has seen no step."""
+        try:
+            last = float.fromhex(state["last"])
+        except (KeyError, TypeError, ValueError):
+            raise state_error(self.name, "a rate", state, "the total, the count and the last rate") from None
         super().merge(state)
         if math.isnan(self._last):
-            self._last = float.fromhex(state["last"])
+            self._last = last
 
 
 @final

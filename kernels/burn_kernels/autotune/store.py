@@ -125,6 +125,16 @@ def alone(path: Path) -> Iterator[None]:
         yield
 
 
+def count_rows(path: Path) -> int:
+    """How many timings and faults a file has; 0 for one that is damaged or of another version.  Changes nothing."""
+    for immutable in (False, True):  # a folder that cannot be written has no room for what a reader of WAL writes
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(_read_only(path, immutable=immutable)) as db:
+            if _schema_of(db) != SCHEMA:
+                return 0
+            return sum(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("timings", "faults"))
+    return 0
+
+
 # -- the store ---------------------------------------------------------------------------------------
 class Store:
     """Timings and faults, in a file if there is a path and it can be opened, else in memory."""
@@ -288,9 +298,10 @@ def _in_memory() -> sqlite3.Connection:
     return _prepare(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
+def _read_only(path: Path, *, immutable: bool = True) -> sqlite3.Connection:
     # immutable: a folder that cannot be written has no room for the files beside a WAL database
-    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1" if path.is_file() else "file::memory:"
+    options = "mode=ro&immutable=1" if immutable else "mode=ro"
+    address = f"{path.absolute().as_uri()}?{options}" if path.is_file() else "file::memory:"
     return sqlite3.connect(address, uri=True, check_same_thread=False)
 
 
