@@ -227,3 +227,23 @@ def test_the_state_of_a_mean_is_refused_by_others(metric, method):
     with pytest.raises(ConfigError, match=r"this is not the state of[\s\S]*given: +\{'total'[\s\S]*mend: .*state"):
         getattr(own, method)(LossMetric().state())
     assert math.isnan(own.value())
+
+
+class OfOneWorker(Largest):
+    """A metric of a user's that has a merge of its own."""
+
+    def merge(self, state):
+        self.load_state(state)
+
+
+def test_a_state_is_loaded_without_the_merge_of_a_subclass():
+    """Loading was a merge into nothing, so this metric called itself without an end."""
+    metric = OfOneWorker()
+    metric.load_state({"total": (3.0).hex(), "count": 2})
+    assert metric.value() == 1.5
+
+
+@pytest.mark.parametrize("metric", [LossMetric, LearningRateMetric])
+def test_a_number_that_no_float_holds_is_refused(metric):
+    with pytest.raises(ConfigError, match=r"this is not the state of[\s\S]*given: +\{'total'[\s\S]*mend: .*state"):
+        metric().load_state({"total": "0x1p9999", "count": 1, "last": "0x1p9999"})

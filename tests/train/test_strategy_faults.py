@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,17 @@ import pytest
 import torch
 
 import burn_torch.distributed as distributed
-from burn_torch import ArtifactError, ConfigError, Device, DistributedError, DTypeError, RecordError, ShapeError, ops
+from burn_torch import (
+    ArtifactError,
+    ConfigError,
+    Device,
+    DistributedError,
+    DTypeError,
+    RecordError,
+    ShapeError,
+    Tensor,
+    ops,
+)
 from burn_torch.core.dtype import DType
 from burn_torch.optim import OptimizerRecord, SgdConfig
 from burn_torch.train import (
@@ -27,6 +38,7 @@ from burn_torch.train import (
 from burn_torch.train.checkpoint.store import file_store
 from burn_torch.train.strategies import ddp
 from burn_torch.train.strategies.checkpoints import shared_store
+from burn_torch.train.strategies.parts import map_tensors
 from burn_torch.train.strategies.sharding import owners
 from tests.distributed import small
 
@@ -117,3 +129,12 @@ def test_owners_have_as_much_as_they_can() -> None:
     assert owner_of == owners(sizes, 3)
     assert max(loads) == 100
     np.testing.assert_array_equal(sorted(loads), [64, 90, 100])
+
+
+def test_a_batch_in_a_defaultdict_keeps_its_factory() -> None:
+    """`doctor` and a cut raised "first argument must be callable or None"."""
+    batch = defaultdict(list, images=Tensor.ones([2], Device.cpu()))
+    wide = map_tensors(batch, lambda x: x.cast(DType.F64))
+    assert wide["images"].dtype is DType.F64
+    assert wide["labels"] == []
+    assert batch["images"].dtype is DType.F32

@@ -282,17 +282,20 @@ class NumericMetric(ABC):
     def load_state(self, state: Mapping[str, Any], /) -> None:
         """Goes on from what `state` gave."""
         self.clear()
-        self.merge(state)
+        self._total, self._count = self._sums_in(state)
 
     def merge(self, state: Mapping[str, Any], /) -> None:
         """Adds the sum and the number of items of another worker."""
         self._add_pending()
-        try:
-            total, count = float.fromhex(state["total"]), float(state["count"])
-        except (KeyError, TypeError, ValueError):
-            raise state_error(self.name, "a mean", state, "the total, in hexadecimal, and the count") from None
+        total, count = self._sums_in(state)
         self._total += total
         self._count += count
+
+    def _sums_in(self, state: Mapping[str, Any]) -> tuple[float, float]:
+        try:
+            return float.fromhex(state["total"]), float(state["count"])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise state_error(self.name, "a mean", state, "the total, in hexadecimal, and the count") from None
 
     def _add_pending(self) -> None:
         for reading in self._pending:

@@ -42,15 +42,24 @@ class _Latest(NumericMetric):
         """The last rate."""
         return {**super().state(), "last": self._last.hex()}
 
+    def load_state(self, state: Mapping[str, Any], /) -> None:
+        """Goes on from a last rate."""
+        last = self._last_in(state)
+        super().load_state(state)
+        self._last = last
+
     def merge(self, state: Mapping[str, Any], /) -> None:
         """All workers update with the same rates: takes the other's where this one has seen no step."""
-        try:
-            last = float.fromhex(state["last"])
-        except (KeyError, TypeError, ValueError):
-            raise state_error(self.name, "a rate", state, "the total, the count and the last rate") from None
+        last = self._last_in(state)
         super().merge(state)
         if math.isnan(self._last):
             self._last = last
+
+    def _last_in(self, state: Mapping[str, Any]) -> float:
+        try:
+            return float.fromhex(state["last"])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise state_error(self.name, "a rate", state, "the total, the count and the last rate") from None
 
 
 @final

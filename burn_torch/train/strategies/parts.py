@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -39,7 +40,10 @@ def map_tensors(value: object, change: Callable[[Any], object]) -> Any:
     if isinstance(value, Tensor) or type(value).__module__.partition(".")[0] == "torch":
         return change(value)
     if isinstance(value, Mapping):
-        return type(value)({name: map_tensors(one, change) for name, one in value.items()})  # type: ignore[call-arg]  # a dict or one like it
+        mapped = {name: map_tensors(one, change) for name, one in value.items()}
+        if not isinstance(value, defaultdict):
+            return type(value)(mapped)  # type: ignore[call-arg]  # a dict or one like it
+        return type(value)(value.default_factory, mapped)
     if isinstance(value, tuple | list):
         changed = [map_tensors(one, change) for one in value]
         return type(value)(*changed) if hasattr(value, "_fields") else type(value)(changed)
