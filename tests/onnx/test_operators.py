@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from burn_torch import Device, DType, OnnxError, Tensor, TensorData, compile
+from burn_torch import Device, DType, OnnxError, ShapeError, Tensor, TensorData, compile
 from burn_torch.onnx import operators as op
 from burn_torch.onnx.operators.registry import find, known
 from burn_torch.onnx.operators.windows import windows
@@ -175,6 +175,22 @@ def test_recurrent_layers_say_what_does_not_fit():
         op.rnn(x, w, r, activations=("Swish",))
     with pytest.raises(OnnxError, match="not as many activations as there are gates" + THREE_PARTS):
         op.rnn(x, w, r, activations=("Tanh", "Tanh"))
+
+
+def test_a_bias_of_another_width_is_not_broadcast_over_the_gates():
+    x, w, r = (Tensor.zeros(shape, Device.cpu()) for shape in ((2, 1, 3), (1, 16, 3), (1, 16, 4)))
+    with pytest.raises(ShapeError, match="the range leaves the axis" + THREE_PARTS):
+        op.lstm(x, w, r, Tensor.zeros((1, 2), Device.cpu()))
+    wider = op.lstm(x, w, r, Tensor.ones((1, 36), Device.cpu()))
+    assert listed(wider.equal(op.lstm(x, w, r, Tensor.ones((1, 32), Device.cpu())))) == [1] * 8
+
+
+def test_modes_of_another_opset_are_refused_for_volumes():
+    x, grid = Tensor.zeros((1, 1, 3, 3, 3), Device.cpu()), Tensor.zeros((1, 2, 2, 2, 3), Device.cpu())
+    assert op.grid_sample_16(x, grid, mode="bilinear").shape == (1, 1, 2, 2, 2)
+    for mode in ("bilinear", "bicubic"):
+        with pytest.raises(OnnxError, match=rf"mode '{mode}'[\s\S]*linear or nearest"):
+            op.grid_sample(x, grid, mode=mode)
 
 
 # -- the registry ------------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def _product(x: Tensor, w: Tensor, b: Tensor | None, i: int) -> Tensor:
     y: Tensor = ops.matmul(x, _part(w, i).transpose())
     if b is None:
         return y
-    both, width = _part(b, i), b.shape[1] // 2
+    both, width = _part(b, i), w.shape[1]
     return y + (both.narrow(0, 0, width) + both.narrow(0, width, width))
 
 

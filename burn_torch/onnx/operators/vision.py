@@ -12,7 +12,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import constant, full, reshaped
-from burn_torch.onnx.operators.registry import Host, Outputs, earlier, operator
+from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.onnx.operators.windows import Dilated
 from burn_torch.tensor import Tensor
 
@@ -29,7 +29,6 @@ def grid_sample(
     if x.ndim == 4:
         named = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
         return ops.grid_sample_2d(x, grid, mode=named, padding_mode=padding, align_corners=bool(align_corners))
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     if mode not in ("linear", "nearest") or padding not in ("zeros", "border", "reflection"):
         raise OnnxError(
             "GridSample: this is supported for images of two axes only",
@@ -48,7 +47,13 @@ def grid_sample(
     return _read(x, places, mode)
 
 
-grid_sample_16 = earlier(grid_sample, "grid_sample_16", 16, 19)
+@operator("GridSample", 16, 19)
+def grid_sample_16(
+    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros"
+) -> Tensor:
+    """Reads x at the places of a grid, each coordinate in [-1, 1]."""
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    return grid_sample(x, grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode)
 
 
 def _reflect(p: Tensor, low: float, high: float) -> Tensor:
