@@ -30,114 +30,80 @@ __all__ = ["Added", "attention_operands", "torch_attention", "torch_attention_ba
 
 Added = Tensor | None
 """A mask of four axes in the type of the query, or none."""
+Operands = tuple[Tensor, Tensor, Tensor]
+"""Query, key and value, or their gradients."""
 Forward = tuple[Tensor, Tensor]
-Backward = tuple[Tensor, Tensor, Tensor]
 
 _aten: Final = torch.ops.aten
 _MINUS_INFINITY: Final = -math.inf
 
 
 class _Kernel(NamedTuple):
-    """forward(query, key, value, added, causal, scale) gives y and lse; backward(g, query, key, value, y, lse, added,
-    causal, scale) the three gradients.
+    """forward(operands, added, causal, scale) gives y and lse; backward(g, operands, y, lse, added, causal, scale) the
+    gradients of the operands.
     """
 
     forward: Callable[..., Forward]
-    backward: Callable[..., Backward]
+    backward: Callable[..., Operands]
 
 
 # -- the kernels -------------------------------------------------------------------------------------------
-def _cpu_forward(query: Tensor, key: Tensor, value: Tensor, added: Added, causal: bool, scale: float) -> Forward:
+def _cpu_forward(operands: Operands, added: Added, causal: bool, scale: float) -> Forward:
     flash = _aten._scaled_dot_product_flash_attention_for_cpu.default
-    return flash(query, key, value, 0.0, causal, attn_mask=added, scale=scale)
+    return flash(*operands, 0.0, causal, attn_mask=added, scale=scale)
 
 
 def _cpu_backward(
-    g: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    y: Tensor,
-    lse: Tensor,
-    added: Added,
-    causal: bool,
-    scale: float,
-) -> Backward:
+    g: Tensor, operands: Operands, y: Tensor, lse: Tensor, added: Added, causal: bool, scale: float
+) -> Operands:
     flash = _aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-    return flash(g, query, key, value, y, lse, 0.0, causal, attn_mask=added, scale=scale)
+    return flash(g, *operands, y, lse, 0.0, causal, attn_mask=added, scale=scale)
 
 
-def _flash_forward(query: Tensor, key: Tensor, value: Tensor, added: Added, causal: bool, scale: float) -> Forward:
-    results = _aten._scaled_dot_product_flash_attention.default(query, key, value, 0.0, causal, False, scale=scale)
+def _flash_forward(operands: Operands, added: Added, causal: bool, scale: float) -> Forward:
+    results = _aten._scaled_dot_product_flash_attention.default(*operands, 0.0, causal, False, scale=scale)
     return results[0], results[1]
 
 
 def _flash_backward(
-    g: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    y: Tensor,
-    lse: Tensor,
-    added: Added,
-    causal: bool,
-    scale: float,
-) -> Backward:
-    lengths, unread = (query.shape[2], key.shape[2]), _random_state(query)
+    g: Tensor, operands: Operands, y: Tensor, lse: Tensor, added: Added, causal: bool, scale: float
+) -> Operands:
+    lengths, unread = _lengths(operands), _random_state(operands)
     flash = _aten._scaled_dot_product_flash_attention_backward.default
-    return flash(g, query, key, value, y, lse, None, None, *lengths, 0.0, causal, unread, unread, scale=scale)
+    return flash(g, *operands, y, lse, None, None, *lengths, 0.0, causal, unread, unread, scale=scale)
 
 
-def _cudnn_forward(query: Tensor, key: Tensor, value: Tensor, added: Added, causal: bool, scale: float) -> Forward:
+def _cudnn_forward(operands: Operands, added: Added, causal: bool, scale: float) -> Forward:
     cudnn = _aten._scaled_dot_product_cudnn_attention.default
-    results = cudnn(query, key, value, None, True, 0.0, causal, False, scale=scale)
-    return results[0], results[1].reshape(query.shape[:3])
+    results = cudnn(*operands, None, True, 0.0, causal, False, scale=scale)
+    return results[0], results[1].reshape(operands[0].shape[:3])
 
 
 def _cudnn_backward(
-    g: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    y: Tensor,
-    lse: Tensor,
-    added: Added,
-    causal: bool,
-    scale: float,
-) -> Backward:
-    lengths, unread = (query.shape[2], key.shape[2]), _random_state(query)
+    g: Tensor, operands: Operands, y: Tensor, lse: Tensor, added: Added, causal: bool, scale: float
+) -> Operands:
+    lengths, unread = _lengths(operands), _random_state(operands)
     cudnn = _aten._scaled_dot_product_cudnn_attention_backward.default
     lse = lse.unsqueeze(-1)  # as its forward gives it: three axes end the process
-    return cudnn(
-        g, query, key, value, y, lse, unread, unread, None, None, None, *lengths, 0.0, causal, scale=scale
-    )  # fmt: skip
+    return cudnn(g, *operands, y, lse, unread, unread, None, None, None, *lengths, 0.0, causal, scale=scale)
 
 
-def _efficient_forward(query: Tensor, key: Tensor, value: Tensor, added: Added, causal: bool, scale: float) -> Forward:
+def _efficient_forward(operands: Operands, added: Added, causal: bool, scale: float) -> Forward:
     efficient = _aten._scaled_dot_product_efficient_attention.default
-    added = _align_mask(added, query, key)
-    y, lse = efficient(query, key, value, added, True, 0.0, causal, scale=scale)[:2]
-    rows = query.shape[2]
+    y, lse = efficient(*operands, _align_mask(added, operands), True, 0.0, causal, scale=scale)[:2]
+    rows = operands[0].shape[2]
     return y, lse if lse.shape[2] == rows else lse[:, :, :rows].contiguous()
 
 
 def _efficient_backward(
-    g: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    y: Tensor,
-    lse: Tensor,
-    added: Added,
-    causal: bool,
-    scale: float,
-) -> Backward:
-    unread, missing = _random_state(query), -query.shape[2] % _LSE_ROWS
+    g: Tensor, operands: Operands, y: Tensor, lse: Tensor, added: Added, causal: bool, scale: float
+) -> Operands:
+    unread, missing = _random_state(operands), -operands[0].shape[2] % _LSE_ROWS
     if missing:  # as the forward leaves the rows that do not exist: exp(score - inf) is 0
         lse = functional.pad(lse, (0, missing), value=math.inf)
     efficient = _aten._scaled_dot_product_efficient_attention_backward.default
-    wanted, added = (True, True, True, False), _align_mask(added, query, key)
-    return efficient(g, query, key, value, added, y, lse, unread, unread, 0.0, wanted, causal, scale=scale)[:3]
+    wanted, added = (True, True, True, False), _align_mask(added, operands)
+    return efficient(g, *operands, added, y, lse, unread, unread, 0.0, wanted, causal, scale=scale)[:3]
 
 
 _LSE_ROWS: Final = 32
@@ -147,18 +113,24 @@ _BIAS_COLUMNS: Final = 8
 """The memory-efficient kernel reads so many elements of a mask at once."""
 
 
-def _align_mask(added: Added, query: Tensor, key: Tensor) -> Tensor | None:
+def _align_mask(added: Added, operands: Operands) -> Added:
     """The mask of all heads, as views, its lines so far apart that the kernel can read several elements at once."""
     if added is None:
         return None
+    query, key, _ = operands
     columns = key.shape[2]
     if missing := -columns % _BIAS_COLUMNS:
         added = functional.pad(added, (0, missing))[..., :columns]
     return added.expand(*query.shape[:3], columns)
 
 
-def _random_state(query: Tensor) -> Tensor:
-    return query.new_empty(2, dtype=torch.int64)
+def _lengths(operands: Operands) -> tuple[int, int]:
+    """The longest sequences of queries and of keys."""
+    return operands[0].shape[2], operands[1].shape[2]
+
+
+def _random_state(operands: Operands) -> Tensor:
+    return operands[0].new_empty(2, dtype=torch.int64)
 
 
 _CPU: Final = _Kernel(_cpu_forward, _cpu_backward)
@@ -219,7 +191,7 @@ def torch_attention(call: Call) -> Candidate | None:
     if not masked:
         # with the diagonal visible to every row, every query sees something
         return lambda query, key, value, mask, bias, scale, softcap: forward(
-            _lines(query), _lines(key), _lines(value), None, causal, float(scale)
+            (_lines(query), _lines(key), _lines(value)), None, causal, float(scale)
         )
 
     def run(
@@ -227,7 +199,7 @@ def torch_attention(call: Call) -> Candidate | None:
     ) -> Forward:
         added = _added(query, mask, bias, hidden)
         blind = (added == _MINUS_INFINITY).all(-1)
-        y, lse = forward(_lines(query), _lines(key), _lines(value), added, causal, float(scale))
+        y, lse = forward((_lines(query), _lines(key), _lines(value)), added, causal, float(scale))
         return torch.where(blind.unsqueeze(-1), 0.0, y), torch.where(blind, 0.0, lse)
 
     return run
@@ -258,8 +230,8 @@ def torch_attention_backward(call: Call) -> Candidate | None:
         scale: float, softcap: float | None,
     ) -> tuple[Tensor | None, ...]:  # fmt: skip
         added = _added(query, mask, bias, hidden) if masked else None
-        tensors = (_lines(x) for x in (g, query, key, value, y))
-        grads = backward(*tensors, lse.contiguous(), added, causal, float(scale))
+        operands = (_lines(query), _lines(key), _lines(value))
+        grads = backward(_lines(g), operands, _lines(y), lse.contiguous(), added, causal, float(scale))
         return tuple([grad if used else None for grad, used in zip((*grads, None), live, strict=False)])
 
     return run
@@ -268,22 +240,22 @@ def torch_attention_backward(call: Call) -> Candidate | None:
 def _forward_at_any_scale(kernel: _Kernel) -> Callable[..., Forward]:
     """torch's kernels scale the -inf of hidden scores too: a negative scale would make +inf of it, and NaN."""
 
-    def run(query: Tensor, key: Tensor, value: Tensor, added: Added, causal: bool, scale: float) -> Forward:
+    def run(operands: Operands, added: Added, causal: bool, scale: float) -> Forward:
         if scale < 0.0:
-            query, scale = -query, -scale
-        return kernel.forward(query, key, value, added, causal, scale)
+            operands, scale = (-operands[0], operands[1], operands[2]), -scale
+        return kernel.forward(operands, added, causal, scale)
 
     return run
 
 
-def _backward_at_any_scale(kernel: _Kernel) -> Callable[..., Backward]:
+def _backward_at_any_scale(kernel: _Kernel) -> Callable[..., Operands]:
     def run(
-        g: Tensor, query: Tensor, key: Tensor, value: Tensor, y: Tensor, lse: Tensor, added: Added, causal: bool,
-        scale: float,
-    ) -> Backward:  # fmt: skip
+        g: Tensor, operands: Operands, y: Tensor, lse: Tensor, added: Added, causal: bool, scale: float
+    ) -> Operands:
         if scale >= 0.0:
-            return kernel.backward(g, query, key, value, y, lse, added, causal, scale)
-        dquery, dkey, dvalue = kernel.backward(g, -query, key, value, y, lse, added, causal, -scale)
+            return kernel.backward(g, operands, y, lse, added, causal, scale)
+        query, key, value = operands
+        dquery, dkey, dvalue = kernel.backward(g, (-query, key, value), y, lse, added, causal, -scale)
         return -dquery, dkey, dvalue
 
     return run
