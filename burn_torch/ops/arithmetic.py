@@ -166,10 +166,6 @@ def _truncated_on_host(x: int | torch.Tensor, y: int | torch.Tensor) -> torch.Te
     return torch.where(minus, -x, _truncated(x, torch.where(minus, 1, y)))
 
 
-def _numpy_div(call: Call) -> Candidate:
-    return operator.truediv if _dtype(call).is_float else _truncated_quotient
-
-
 def _truncated_quotient(x: Array | int, y: Array | int) -> Array:
     quotient = np.floor_divide(x, y)
     return quotient + ((np.remainder(x, y) != 0) & ((x < 0) != (y < 0)))
@@ -209,19 +205,15 @@ def _refuse_zero(candidate: Callable[..., np.ndarray] | PerCall) -> PerCall:
     return held(PerCall(build))
 
 
-def _reciprocal(y: float) -> float | None:
-    # where the reciprocal overflows, the product does and the quotient does not
-    return 1.0 / y if abs(y) >= 1e-30 else None
-
-
 @op(
     torch=_divides(PerCall(_torch_div)),
-    numpy=_refuse_zero(PerCall(_numpy_div)),
+    numpy=_refuse_zero(PerCall(lambda call: operator.truediv if _dtype(call).is_float else _truncated_quotient)),
     scalar=special.divide,
     inplace=lambda x, y: torch.Tensor.div_(x, y, rounding_mode=None if x.is_floating_point() else "trunc"),
     pointwise="({0} / {1})",  # of floats; an integer kernel truncates toward zero, as `/` of C does
     cost="cheap",
-    laws=[Neutral(1.0, (1,)), OnHost(on_cpu=True), Rewrite("mul", _reciprocal)],
+    # where the reciprocal overflows, the product does and the quotient does not
+    laws=[Neutral(1.0, (1,)), OnHost(on_cpu=True), Rewrite("mul", lambda y: 1.0 / y if abs(y) >= 1e-30 else None)],
     samples=_QUOTIENT,
 )
 def div(x: Operand, y: Operand) -> TensorSpec:

@@ -55,10 +55,6 @@ def _several(y: object) -> tuple[Primitive, ...]:
     return y if isinstance(y, tuple) else (y,)
 
 
-def _one_or_all(ys: Sequence[object], like: object) -> Any:
-    return tuple(ys) if isinstance(like, tuple) else ys[0]
-
-
 # -- groups ---------------------------------------------------------------------------------------------------
 _MOVED: Final[dict[str, Callable[[Any, int], Any]]] = {
     "dim": lambda dim, n: dim + 1,
@@ -101,7 +97,8 @@ def _fold_samples(row: Op, *items: int) -> Candidate:
         if any(is_tensor(inputs[i]) and not _axes(many[i], inputs[i]) for i in items):
             return NotImplemented
         y = row(*[_fold(beside(n, many[i], x)) if i in items else x for i, x in enumerate(inputs)], **attrs)
-        return _one_or_all([None if part is None else _unfold(n, part) for part in _several(y)], y)
+        parts = [None if part is None else _unfold(n, part) for part in _several(y)]
+        return tuple(parts) if isinstance(y, tuple) else parts[0]
 
     return rule
 

@@ -25,7 +25,7 @@ from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
-from burn_torch.ops.value import Primitive, Value
+from burn_torch.ops.value import Primitive
 from burn_torch.ops.windows import (
     Faults,
     Pairs,
@@ -185,13 +185,8 @@ def _(g, y, x, weight, bias, **settings):
     return (
         conv_input_gradient(g, weight, size=x.shape[2:], **settings),
         conv_weight_gradient(x, g, kernel=weight.shape[2:], **settings),
-        None if bias is None else _over_channels(g),
+        None if bias is None else reshape(sum_over(g, dims=(0, *range(2, g.ndim))), shape=(g.shape[1],)),
     )
-
-
-def _over_channels(g: Value) -> Value:
-    """The gradient of a bias that was added to each channel."""
-    return reshape(sum_over(g, dims=(0, *range(2, g.ndim))), shape=(g.shape[1],))
 
 
 def _check_weight(faults: Primitive, weight: TensorSpec, spatial: int) -> None:

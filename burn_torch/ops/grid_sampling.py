@@ -114,22 +114,14 @@ def _axis_taps(
     return tap_list
 
 
-def _taps(
-    xp: ModuleType,
-    grid: Primitive,
-    size: list[int] | Shape,
-    order: int,
-    mode: str,
-    padding_mode: str,
-    align_corners: bool,
-) -> Iterator[Any]:
+def _taps(xp: ModuleType, grid: Primitive, size: list[int] | Shape, order: int, **settings: Any) -> Iterator[Any]:
     """Each pair of taps: flat pixel indices (batch, places), whether the pixel is inside, and weights {order along the
     height: (batch, places)}; what lies outside has weights of 0, and the index of a pixel that is not read.
     """
     grid = grid.reshape(grid.shape[0], -1, 2) if grid.shape[0] else grid.reshape(0, grid.shape[1] * grid.shape[2], 2)
-    settings = (range(order + 1), mode, padding_mode, align_corners)
-    columns = _axis_taps(xp, grid[..., 0], size[1], *settings)
-    for row, row_held, row_weights in _axis_taps(xp, grid[..., 1], size[0], *settings):
+    orders = range(order + 1)
+    columns = _axis_taps(xp, grid[..., 0], size[1], orders, **settings)
+    for row, row_held, row_weights in _axis_taps(xp, grid[..., 1], size[0], orders, **settings):
         for column, column_held, column_weights in columns:
             yield (
                 row * size[1] + column,
@@ -153,15 +145,13 @@ def _split_off_nowhere(xp: ModuleType, grid: Primitive) -> tuple[Primitive, ...]
     return nowhere[:, None, :, :, None], xp.where(nowhere[..., None], xp.zeros_like(grid), grid)
 
 
-def _sample(
-    xp: ModuleType, x: Primitive, grid: Primitive, *, order: int, mode: str, padding_mode: str, align_corners: bool
-) -> Primitive:
+def _sample(xp: ModuleType, x: Primitive, grid: Primitive, *, order: int, **settings: Any) -> Primitive:
     nowhere, grid = _split_off_nowhere(xp, grid)
     batch, channels, *size = x.shape
     pixels, places = _precise(x).reshape(batch, channels, size[0] * size[1]), grid.shape[1:3]
     take = torch.take_along_dim if xp is torch else np.take_along_axis
     partials = [0.0] * (order + 1)  # by the order along the height
-    for index, held, weights in _taps(xp, _precise(grid), size, order, mode, padding_mode, align_corners):
+    for index, held, weights in _taps(xp, _precise(grid), size, order, **settings):
         values = take(pixels, index[:, None], 2)
         values = xp.where(held[:, None], values, xp.zeros_like(values))  # 0 times NaN is NaN
         for along, weight in weights.items():
@@ -171,17 +161,7 @@ def _sample(
     return xp.where(nowhere, xp.full_like(y, 0.0 if order else math.nan), y)
 
 
-def _scatter(
-    xp: ModuleType,
-    g: Primitive,
-    grid: Primitive,
-    *,
-    size: Shape,
-    order: int,
-    mode: str,
-    padding_mode: str,
-    align_corners: bool,
-) -> Primitive:
+def _scatter(xp: ModuleType, g: Primitive, grid: Primitive, *, size: Shape, order: int, **settings: Any) -> Primitive:
     nowhere, grid = _split_off_nowhere(xp, grid)
     g = xp.where(nowhere, xp.zeros_like(g), g)
     batch, channels = g.shape[:2]
@@ -196,7 +176,7 @@ def _scatter(
     else:
         x = np.zeros((batch, channels, size[0] * size[1]), g.dtype)
         planes = (np.arange(batch)[:, None, None], np.arange(channels)[None, :, None])
-    for index, held, weights in _taps(xp, grid, size, order, mode, padding_mode, align_corners):
+    for index, held, weights in _taps(xp, grid, size, order, **settings):
         values: Primitive = 0.0
         for along, weight in weights.items():
             values = values + parts[along] * weight[:, None]
@@ -288,13 +268,9 @@ def _torch_grid_sample(call: Call) -> Candidate:
     return run
 
 
-def _numpy_grid_sample(x: Array, grid: Array, **settings: Any) -> Array:
-    return _sample(np, x, grid, order=0, **settings)[..., 0]
-
-
 @op(
     torch=PerCall(_torch_grid_sample),
-    numpy=_numpy_grid_sample,
+    numpy=lambda x, grid, **settings: _sample(np, x, grid, order=0, **settings)[..., 0],
     samples=[sample(uniform(-1, 1, x), _grid(x, places, **settings), **settings) for x, places, settings in _CASES],
 )
 def grid_sample_2d(x: TensorSpec, grid: TensorSpec, *, mode: str, padding_mode: str, align_corners: bool) -> TensorSpec:

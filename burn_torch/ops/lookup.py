@@ -18,10 +18,6 @@ from burn_torch.ops.value import Primitive
 aten = torch.ops.aten
 
 
-def _torch_embedding(call: Call) -> Candidate:
-    return indexing(call, torch.embedding, call.tensor(0).shape[0])
-
-
 def _numpy_embedding(call: Call) -> Candidate:
     rows = call.tensor(0).shape[0]
 
@@ -33,7 +29,7 @@ def _numpy_embedding(call: Call) -> Candidate:
 
 
 @op(
-    torch=PerCall(_torch_embedding),
+    torch=PerCall(lambda call: indexing(call, torch.embedding, call.tensor(0).shape[0])),
     numpy=PerCall(_numpy_embedding),
     samples=[
         sample(uniform(-1, 1, (5, 3)), integers(0, 5, (2, 7))),

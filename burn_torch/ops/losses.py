@@ -416,13 +416,9 @@ def _(g, y, logits, probabilities):
 
 
 # -- binary cross entropy -------------------------------------------------------------------------------------
-def _numpy_binary_cross_entropy_with_logits(logits: Array, targets: Array) -> Array:
-    return (1 - targets) * logits - (np.minimum(logits, 0) - np.log1p(np.exp(-np.abs(logits))))
-
-
 @op(
     torch=lambda logits, targets: functional.binary_cross_entropy_with_logits(logits, targets, reduction="none"),
-    numpy=_numpy_binary_cross_entropy_with_logits,
+    numpy=lambda logits, targets: (1 - targets) * logits - (np.minimum(logits, 0) - np.log1p(np.exp(-np.abs(logits)))),
     pointwise="((1.0 - {1}) * {0} - (minimum({0}, 0.0) - log1p(exp(-abs({0})))))",
     cost="cheap",
     precision="high",

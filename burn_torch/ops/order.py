@@ -7,6 +7,7 @@ gradient to the elements that their indices name.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -30,11 +31,6 @@ def _resize(x: TensorSpec, dim: int, size: int) -> tuple[TensorSpec, TensorSpec]
 
 
 # -- sort ------------------------------------------------------------------------------------------------
-def _torch_sort(call: Call) -> Candidate:
-    dim, descending = call.attrs["dim"], call.attrs["descending"]
-    return lambda x: torch.sort(x, dim=dim, descending=descending, stable=True)
-
-
 def _numpy_order(x: Array, dim: int, descending: bool) -> Array:
     if not descending:
         return np.argsort(x, axis=dim, kind="stable")
@@ -48,7 +44,7 @@ def _numpy_sort(x: Array, *, dim: int, descending: bool) -> tuple[Array, Array]:
 
 
 @op(
-    torch=PerCall(_torch_sort),
+    torch=PerCall(lambda call: partial(torch.sort, stable=True, **call.attrs)),
     numpy=_numpy_sort,
     samples=[
         sample(distinct((3, 4)), dim=0, descending=False),
@@ -66,11 +62,6 @@ def sort_with_indices(x: TensorSpec, *, dim: int, descending: bool) -> tuple[Ten
 
 
 # -- topk --------------------------------------------------------------------------------------------------
-def _torch_topk(call: Call) -> Candidate:
-    k, dim, largest = call.attrs["k"], call.attrs["dim"], call.attrs["largest"]
-    return lambda x: torch.topk(x, k, dim, largest, True)
-
-
 def _numpy_topk(x: Array, *, k: int, dim: int, largest: bool) -> tuple[Array, Array]:
     order = np.take(_numpy_order(x, dim, largest), np.arange(k), axis=dim)
     return np.take_along_axis(x, order, dim), order
@@ -82,7 +73,7 @@ def _positive(shape: Shape) -> Drawer:
 
 
 @op(
-    torch=PerCall(_torch_topk),
+    torch=PerCall(lambda call: partial(torch.topk, sorted=True, **call.attrs)),
     numpy=_numpy_topk,
     samples=[
         sample(_positive((5, 4)), k=2, dim=0, largest=True),

@@ -36,10 +36,6 @@ def _torch_scan(scan: Candidate) -> PerCall:
     return PerCall(build)
 
 
-def _scan_backwards(scan: Candidate, x: Value, dim: int) -> Value:
-    return flip(scan(flip(x, axes=(dim,))), axes=(dim,))
-
-
 _SHAPES = (((3, 4), 0), ((2, 3, 4), 1), ((5,), 0), ((0, 3), 1), ((3, 0), 1))
 
 
@@ -60,7 +56,7 @@ def cumsum(x: TensorSpec, *, dim: int) -> TensorSpec:
 
 @cumsum.gradient
 def _(g, y, x, *, dim):
-    return _scan_backwards(lambda g: cumsum(g, dim=dim), g, dim)
+    return flip(cumsum(flip(g, axes=(dim,)), dim=dim), axes=(dim,))
 
 
 # -- product -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from burn_torch.ops.comparison import greater_equal, lower_equal
 from burn_torch.ops.held_numbers import held
 from burn_torch.ops.laws import Converts, Select
 from burn_torch.ops.logic import bool_and, bool_not
-from burn_torch.ops.op import Call, Candidate, PerCall, op
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, elementwise, sum_to
 from burn_torch.ops.samples import booleans, distinct, fixed, sample, uniform
 from burn_torch.ops.signature import Number, Operand
@@ -29,14 +29,10 @@ def _torch_mask_where(call: Call) -> Primitive:
     return TorchCode("where({1}, {2}, {0})", where=torch.where)
 
 
-def _torch_mask_over(call: Call) -> Candidate | None:
-    return torch.Tensor.masked_fill_ if isinstance(call.specs[2], NumberSpec) else None
-
-
 @op(
     torch=held(PerCall(_torch_mask_where), stored=True),
     numpy=held(lambda x, mask, value: np.where(mask, value, x), stored=True),
-    inplace=PerCall(_torch_mask_over),
+    inplace=PerCall(lambda call: torch.Tensor.masked_fill_ if isinstance(call.specs[2], NumberSpec) else None),
     pointwise="where({1}, {2}, {0})",
     cost="cheap",
     packed="dense",  # torch.masked_fill makes contiguous memory, torch.where that of the mask
@@ -142,10 +138,6 @@ def _(g, y, x, high):
 
 
 # -- element types ---------------------------------------------------------------------------------------------
-def _torch_cast(call: Call) -> Primitive:
-    return TorchCode("{0}.to({dtype})", dtype=TO_TORCH[call.attrs["dtype"]])
-
-
 def _merged_casts(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any] | None:
     x = inner.tensor(0)
     start, between, end = x.dtype, inner.result.dtype, outer.result.dtype
@@ -168,7 +160,7 @@ _HELD_BY: Final = {
 
 
 @op(
-    torch=PerCall(_torch_cast),
+    torch=PerCall(lambda call: TorchCode("{0}.to({dtype})", dtype=TO_TORCH[call.attrs["dtype"]])),
     numpy=lambda x, *, dtype: x.astype(dtype.numpy, copy=False),
     view="same",
     pointwise="cast({0}, {dtype})",

@@ -57,14 +57,6 @@ def _only_splits(shape: Shape, parts: Shape) -> bool:
     return not left
 
 
-def _merged_permutes(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any]:
-    return {"axes": tuple(inner.attrs["axes"][i] for i in outer.attrs["axes"])}
-
-
-def _merged_flips(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any]:
-    return {"axes": tuple(sorted(set(inner.attrs["axes"]) ^ set(outer.attrs["axes"])))}
-
-
 # where an element comes from; see `laws.Moves`
 def _reshaped_from(call: Call, output: int, index: Sequence[object]) -> list[Primitive]:
     flat: Primitive = 0
@@ -141,7 +133,7 @@ def _(g, y, x, *, shape):
     view=True,
     cost="cheap",
     same=lambda call: call.attrs["axes"] == tuple(range(len(call.attrs["axes"]))),
-    merge=_merged_permutes,
+    merge=lambda inner, outer, exact: {"axes": tuple(inner.attrs["axes"][i] for i in outer.attrs["axes"])},
     packed="order",
     laws=[Moves(_permuted_from, axes=lambda call: call.attrs["axes"])],
     samples=[
@@ -230,7 +222,7 @@ def _(g, y, x):
     numpy=lambda x, *, axes: np.array(np.flip(x, axes)),
     cost="cheap",
     same=lambda call: not call.attrs["axes"],
-    merge=_merged_flips,
+    merge=lambda inner, outer, exact: {"axes": tuple(sorted(set(inner.attrs["axes"]) ^ set(outer.attrs["axes"])))},
     packed="follows",
     laws=[Moves(_flipped_from, tight=True)],
     samples=[

@@ -174,15 +174,10 @@ def _(g, x):
 
 
 # -- softplus -----------------------------------------------------------------------------------------
-def _linear_from(call: Call) -> float:
+def _torch_softplus(call: Call) -> Candidate:
     # torch's softplus is x itself past a threshold; this one is where exp is about to overflow, so nothing is lost
     # (at torch's default of 20 the jump is 2e-9, many units of a float64).  Half types compute in float32.
-    spec = call.results[0]
-    return 700.0 if spec.dtype is DType.F64 else 80.0
-
-
-def _torch_softplus(call: Call) -> Candidate:
-    threshold = _linear_from(call)
+    threshold = 700.0 if call.results[0].dtype is DType.F64 else 80.0
     return lambda x, beta: functional.softplus(x, beta, threshold)
 
 
@@ -290,10 +285,6 @@ def _(g, x):
 
 
 # -- gelu ---------------------------------------------------------------------------------------------
-def _numpy_gelu(x: Array) -> Array:
-    return x * 0.5 * (1 + special.erf(x * SQRT_HALF))
-
-
 def _numpy_gelu_backward(g: Array, x: Array) -> Array:
     density = np.exp(x * x * -0.5) * (SQRT_TWO_OVER_PI / 2)
     return g * (0.5 * (1 + special.erf(x * SQRT_HALF)) + x * density)
@@ -301,7 +292,7 @@ def _numpy_gelu_backward(g: Array, x: Array) -> Array:
 
 @op(
     torch=functional.gelu,
-    numpy=_numpy_gelu,
+    numpy=lambda x: x * 0.5 * (1 + special.erf(x * SQRT_HALF)),
     pointwise=f"({{0}} * 0.5 * (1.0 + erf({{0}} * {SQRT_HALF})))",
     cost="cheap",
     samples=_samples(),
@@ -348,10 +339,6 @@ _CURVED = (-40.0, 40.0)
 """Beyond these gelu is x or 0: the density is 0 in float64 too, and powers of x leave the range of halves."""
 
 
-def _numpy_gelu_approximate(x: Array) -> Array:
-    return x * 0.5 * (1 + np.tanh(SQRT_TWO_OVER_PI * (x + GELU_CUBIC * x * x * x)))
-
-
 def _numpy_gelu_approximate_backward(g: Array, x: Array) -> Array:
     t = np.tanh(SQRT_TWO_OVER_PI * (x + GELU_CUBIC * x * x * x))
     slope = SQRT_TWO_OVER_PI * (1 + 3 * GELU_CUBIC * x * x)
@@ -360,7 +347,7 @@ def _numpy_gelu_approximate_backward(g: Array, x: Array) -> Array:
 
 @op(
     torch=lambda x: functional.gelu(x, approximate="tanh"),
-    numpy=_numpy_gelu_approximate,
+    numpy=lambda x: x * 0.5 * (1 + np.tanh(SQRT_TWO_OVER_PI * (x + GELU_CUBIC * x * x * x))),
     pointwise=f"({{0}} * 0.5 * (1.0 + tanh({SQRT_TWO_OVER_PI} * ({{0}} + {GELU_CUBIC} * {{0}} * {{0}} * {{0}}))))",
     cost="cheap",
     laws=[EndsProduct("linear_gelu", "gelu_kept")],
@@ -434,13 +421,9 @@ def _(g, y, x, alpha):
     return elu_backward(g, x, alpha), None
 
 
-def _torch_elu_backward(g: torch.Tensor, x: torch.Tensor, alpha: float) -> torch.Tensor:
-    # torch's own gives g or NaN where x is NaN, by the lane of a vector that an element is in
-    return torch.where(x == x, aten.elu_backward.default(g, alpha, 1, 1, False, x), x)
-
-
 @op(
-    torch=_torch_elu_backward,
+    # torch's own gives g or NaN where x is NaN, by the lane of a vector that an element is in
+    torch=lambda g, x, alpha: torch.where(x == x, aten.elu_backward.default(g, alpha, 1, 1, False, x), x),
     numpy=lambda g, x, alpha: np.where(x > 0, g, g * alpha * np.exp(x)),
     pointwise="where({1} > 0.0, {0}, {0} * {2} * exp({1}))",
     cost="cheap",
