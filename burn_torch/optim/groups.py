@@ -219,7 +219,12 @@ class GroupedOptimizer(Tree):
         """
         rates = lr.groups if isinstance(lr, LearningRates) else lr
         if isinstance(rates, Mapping) and set(rates) != set(self.optimizers):
-            raise _other_groups(rates, self.optimizers)
+            raise ConfigError(
+                "GroupedOptimizer.step: the learning rates are of other groups",
+                given=", ".join(rates) or "none",
+                expected=", ".join(self.optimizers),
+                mend="give each group a rate, or one number for all",
+            )
         known = {ident for ids in self.members for ident in ids}
         foreign = [ident for ident in gradients if ident not in known and ident in params_by_id(model)]
         if foreign:
@@ -322,12 +327,3 @@ class GroupedLrScheduler(LrScheduler):
 def _only(model: Module, ids: frozenset[ParamId]) -> Module:
     """The model with these parameters trainable alone."""
     return model.map_params(lambda p: p if p.id in ids else p.set_require_grad(False))
-
-
-def _other_groups(rates: Mapping[str, float], optimizers: Mapping[str, object]) -> ConfigError:
-    return ConfigError(
-        "GroupedOptimizer.step: the learning rates are of other groups",
-        given=", ".join(rates) or "none",
-        expected=", ".join(optimizers),
-        mend="give each group a rate, or one number for all",
-    )

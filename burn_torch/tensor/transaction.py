@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import final
 
-import torch
-
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.tensor.tensor import Tensor
@@ -36,7 +34,8 @@ class Transaction:
         for device in {x.device for x in self._tensors if x.place != "cpu"}:
             device.sync()
         return [
-            x.into_data() if copy is None else _host_data(copy) for x, copy in zip(self._tensors, copies, strict=True)
+            (x if copy is None else Tensor.from_torch(copy)).into_data()
+            for x, copy in zip(self._tensors, copies, strict=True)
         ]
 
     try_execute = execute
@@ -44,7 +43,3 @@ class Transaction:
     async def execute_async(self) -> list[TensorData]:
         """`execute` on another thread, so that an event loop goes on."""
         return await asyncio.to_thread(self.execute)
-
-
-def _host_data(tensor: torch.Tensor) -> TensorData:
-    return Tensor.from_torch(tensor).into_data()

@@ -92,7 +92,12 @@ class Meter:
             ]
         elif item is None:
             if self.metrics and self._peers.size == 1:
-                raise _no_item(self.metrics)
+                raise ConfigError(
+                    "this step returned no item for its metrics",
+                    given=f"None as the item, beside {', '.join(metric.name for metric in self.metrics)}",
+                    expected="what metrics read: a ClassificationOutput, a LossInput, an item of your own",
+                    mend="TrainOutput.new(self, loss.backward(), LossInput(loss, count)), or leave the metrics out",
+                )
             readings = [(metric.name, _NOTHING) for metric in self.metrics]
         else:
             readings = [(metric.name, _reading(metric.update(item, metadata))) for metric in self.metrics]
@@ -202,15 +207,6 @@ class _Joined:
     def value(self) -> float:
         count = self.count
         return self.total / count if count else math.nan
-
-
-def _no_item(metrics: Sequence[Metric]) -> ConfigError:
-    return ConfigError(
-        "this step returned no item for its metrics",
-        given=f"None as the item, beside {', '.join(metric.name for metric in metrics)}",
-        expected="what metrics read: a ClassificationOutput, a LossInput, an item of your own",
-        mend="TrainOutput.new(self, loss.backward(), LossInput(loss, count)), or leave the metrics out",
-    )
 
 
 def _reading(value: Reading | float) -> Reading:

@@ -154,11 +154,8 @@ def resumed_settings(recipe: Recipe, artifact_dir: Path, args: argparse.Namespac
         )
     _, config = saved_run(artifact_dir, recipe)
     settings = options.read_settings(recipe, args, base=config)
-    return Settings(settings.config, _origins_before(artifact_dir) | _mark_resumed(settings.origins))
-
-
-def _mark_resumed(origins: dict[str, str]) -> dict[str, str]:
-    return {path: f"{origin} of a resume" for path, origin in origins.items() if origin != "default"}
+    chosen = {path: f"{origin} of a resume" for path, origin in settings.origins.items() if origin != "default"}
+    return Settings(settings.config, _origins_before(artifact_dir) | chosen)
 
 
 def _origins_before(artifact_dir: Path) -> dict[str, str]:

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, final
 
@@ -15,7 +14,7 @@ from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError
 from burn_torch.module import ModuleRecord
 from burn_torch.train.checkpoint.content import Checkpoint, Position
-from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, do_nothing
+from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, ReadingBlock, do_nothing
 from burn_torch.train.logger.application import LOG
 
 __all__ = ["MAX_WAITING", "AsyncCheckpointer"]
@@ -57,11 +56,7 @@ class AsyncCheckpointer:
         """Who is to hear that nothing is written any more."""
 
     def save(
-        self,
-        record: ModuleRecord,
-        position: Position,
-        superseded: Sequence[Path] = (),
-        reading: AbstractContextManager[None] | None = None,
+        self, record: ModuleRecord, position: Position, superseded: Sequence[Path] = (), reading: ReadingBlock = None
     ) -> Path:
         """Hands a checkpoint over; gives the path that it will have.  Raises: what writing an earlier one raised."""
         path = self.inner.path(position)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, final, runtime_checkable
+from typing import Final, Protocol, TypeAlias, final, runtime_checkable
 
 from burn_torch.core import files
 from burn_torch.core.checking import checked
@@ -25,7 +25,10 @@ from burn_torch.module import ModuleRecord
 from burn_torch.train.checkpoint.content import Checkpoint, Position
 from burn_torch.train.logger.application import LOG
 
-__all__ = ["CheckpointFile", "Checkpointer", "FileCheckpointer"]
+__all__ = ["CheckpointFile", "Checkpointer", "FileCheckpointer", "ReadingBlock"]
+
+ReadingBlock: TypeAlias = AbstractContextManager[None] | None
+"""A block in which the values of a record can be read; None where they always can."""
 
 _NAME: Final = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.safetensors")
 
@@ -68,11 +71,7 @@ class Checkpointer(Protocol):
     """Says where checkpoints lie, and who writes them."""
 
     def save(
-        self,
-        record: ModuleRecord,
-        position: Position,
-        superseded: Sequence[Path] = (),
-        reading: AbstractContextManager[None] | None = None,
+        self, record: ModuleRecord, position: Position, superseded: Sequence[Path] = (), reading: ReadingBlock = None
     ) -> Path:
         """Writes a checkpoint, then removes those that it supersedes; gives the path that it has, or will have.
 
@@ -133,11 +132,7 @@ class FileCheckpointer:
         return self.folder / f"epoch-{position.epoch}{batch}.safetensors"
 
     def save(
-        self,
-        record: ModuleRecord,
-        position: Position,
-        superseded: Sequence[Path] = (),
-        reading: AbstractContextManager[None] | None = None,
+        self, record: ModuleRecord, position: Position, superseded: Sequence[Path] = (), reading: ReadingBlock = None
     ) -> Path:
         """Writes a checkpoint, then removes those that it supersedes.
 

@@ -227,7 +227,7 @@ class FileMetricLogger:
             ) from err
 
     def _close(self, split: Split) -> None:
-        self._close_files(_of_split(self._open, split))
+        self._close_files([key for key in self._open if key[0] is split])
 
     def _close_files(self, keys: Iterable[tuple[Split, str]]) -> None:
         """Closes these files, all of them, whatever one of them says."""
@@ -246,7 +246,3 @@ def _holds(path: Path, content: bytes) -> bool:
         return read_bounded(path, len(content)) == content
     except OSError:  # absent, or longer
         return False
-
-
-def _of_split(keys: Iterable[tuple[Split, str]], split: Split) -> list[tuple[Split, str]]:
-    return [key for key in keys if key[0] is split]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, final
 
 from burn_torch.core.errors import ArtifactError
 from burn_torch.module import ModuleRecord
 from burn_torch.train.checkpoint import Checkpoint, CheckpointStore, Position
-from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, FileCheckpointer, do_nothing
+from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, FileCheckpointer, ReadingBlock, do_nothing
 from burn_torch.train.strategies.peers import Peers
 
 __all__ = ["shared_store"]
@@ -25,11 +24,7 @@ class _Shared:
         self._peers: Final = peers
 
     def save(
-        self,
-        record: ModuleRecord,
-        position: Position,
-        superseded: Sequence[Path] = (),
-        reading: AbstractContextManager[None] | None = None,
+        self, record: ModuleRecord, position: Position, superseded: Sequence[Path] = (), reading: ReadingBlock = None
     ) -> Path:
         if self._peers.is_main:
             return self._inner.save(record, position, superseded, reading)
