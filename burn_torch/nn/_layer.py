@@ -24,6 +24,7 @@ __all__ = [
     "XAVIER",
     "InlineLayer",
     "ParameterlessConfig",
+    "RecurrentConfig",
     "Rules",
     "drawn_like",
     "fields_of",
@@ -68,6 +69,13 @@ def _init_of(cls: type[Config], layer: str) -> Callable[..., Any]:
     init.__doc__ = f"The {layer}; it has no parameters, so the device does not matter."
     init.__annotations__["return"] = ForwardRef(layer, module=cls.__module__)
     return init
+
+
+class RecurrentConfig(Config):
+    """Holds what the configurations of recurrent layers check: their sizes, and a bound of the state."""
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(1, "d_input", "d_hidden").positive("clip").stop()
 
 
 class InlineLayer(Module):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from burn_torch.config import Config
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import XAVIER, Rules, fields_of, noting_layer
+from burn_torch.nn._layer import XAVIER, RecurrentConfig, fields_of, noting_layer
 from burn_torch.nn._recurrence import batch_of, gate_sizes, hidden_start, joined, parts, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
@@ -17,7 +16,7 @@ from burn_torch.tensor import Device, Tensor, functional
 __all__ = ["BiGru", "BiGruConfig", "Gru", "GruConfig"]
 
 
-class GruConfig(Config):
+class GruConfig(RecurrentConfig):
     """One GRU layer, input (batch, seq, d_input).
 
     reset_after true: the reset gate acts on the product of the hidden state, which allows one product for all gates;
@@ -34,9 +33,6 @@ class GruConfig(Config):
     gate_activation: ActivationConfig = ActivationConfig.Sigmoid
     hidden_activation: ActivationConfig = ActivationConfig.Tanh
     clip: float | None = None
-
-    def __post_init__(self) -> None:
-        Rules(self).at_least(1, "d_input", "d_hidden").positive("clip").stop()
 
     def init(self, device: Device) -> Gru:
         """The layer with fresh parameters."""
@@ -120,7 +116,7 @@ class Gru(Module):
         return gate_sizes(self.update_gate, self.d_hidden, content).add("reset_after", self.reset_after)
 
 
-class BiGruConfig(Config):
+class BiGruConfig(RecurrentConfig):
     """A GRU layer in both directions; see GruConfig for the fields.  batch_first true: input (batch, seq, d_input)."""
 
     d_input: int
@@ -132,9 +128,6 @@ class BiGruConfig(Config):
     gate_activation: ActivationConfig = ActivationConfig.Sigmoid
     hidden_activation: ActivationConfig = ActivationConfig.Tanh
     clip: float | None = None
-
-    def __post_init__(self) -> None:
-        Rules(self).at_least(1, "d_input", "d_hidden").positive("clip").stop()
 
     def init(self, device: Device) -> BiGru:
         """The layer with fresh parameters."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from burn_torch.config import Config
 from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import XAVIER, Rules, fields_of, noting_layer
+from burn_torch.nn._layer import XAVIER, RecurrentConfig, fields_of, noting_layer
 from burn_torch.nn._recurrence import batch_of, gate_sizes, joined, parts, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
@@ -20,7 +19,7 @@ __all__ = ["BiLstm", "BiLstmConfig", "Lstm", "LstmConfig"]
 _Pair = tuple[Tensor, Tensor]  # cell, hidden
 
 
-class LstmConfig(Config):
+class LstmConfig(RecurrentConfig):
     """One LSTM layer.
 
     initializer: normal, with as much variance forwards as backwards.  batch_first true: input (batch, seq, d_input).
@@ -39,9 +38,6 @@ class LstmConfig(Config):
     gate_activation: ActivationConfig = ActivationConfig.Sigmoid
     cell_activation: ActivationConfig = ActivationConfig.Tanh
     hidden_activation: ActivationConfig = ActivationConfig.Tanh
-
-    def __post_init__(self) -> None:
-        Rules(self).at_least(1, "d_input", "d_hidden").positive("clip").stop()
 
     def init(self, device: Device) -> Lstm:
         """The layer with fresh parameters."""
@@ -170,7 +166,7 @@ class Lstm(Module):
         return gate_sizes(self.input_gate, self.d_hidden, content)
 
 
-class BiLstmConfig(Config):
+class BiLstmConfig(RecurrentConfig):
     """An LSTM layer in both directions; see LstmConfig for the fields."""
 
     d_input: int
@@ -183,9 +179,6 @@ class BiLstmConfig(Config):
     gate_activation: ActivationConfig = ActivationConfig.Sigmoid
     cell_activation: ActivationConfig = ActivationConfig.Tanh
     hidden_activation: ActivationConfig = ActivationConfig.Tanh
-
-    def __post_init__(self) -> None:
-        Rules(self).at_least(1, "d_input", "d_hidden").positive("clip").stop()
 
     def init(self, device: Device) -> BiLstm:
         """The layer with fresh parameters."""

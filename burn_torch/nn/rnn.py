@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from burn_torch.config import Config
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._layer import XAVIER, Rules, fields_of, noting_layer
+from burn_torch.nn._layer import XAVIER, RecurrentConfig, fields_of, noting_layer
 from burn_torch.nn._recurrence import batch_of, gate_sizes, hidden_start, joined, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
@@ -33,7 +32,7 @@ class RnnState:
         return RnnState(hidden)
 
 
-class RnnConfig(Config):
+class RnnConfig(RecurrentConfig):
     """One plain recurrent layer.
 
     initializer: normal, with as much variance forwards as backwards.  batch_first true: input (batch, seq, d_input).
@@ -48,9 +47,6 @@ class RnnConfig(Config):
     reverse: bool = False
     clip: float | None = None
     hidden_activation: ActivationConfig = ActivationConfig.Tanh
-
-    def __post_init__(self) -> None:
-        Rules(self).at_least(1, "d_input", "d_hidden").positive("clip").stop()
 
     def init(self, device: Device) -> Rnn:
         """The layer with fresh parameters."""
@@ -103,7 +99,7 @@ class Rnn(Module):
         return gate_sizes(self.gate, self.d_hidden, content)
 
 
-class BiRnnConfig(Config):
+class BiRnnConfig(RecurrentConfig):
     """A plain recurrent layer in both directions; see RnnConfig for the fields."""
 
     d_input: int
@@ -113,9 +109,6 @@ class BiRnnConfig(Config):
     batch_first: bool = True
     clip: float | None = None
     hidden_activation: ActivationConfig = ActivationConfig.Tanh
-
-    def __post_init__(self) -> None:
-        Rules(self).at_least(1, "d_input", "d_hidden").positive("clip").stop()
 
     def init(self, device: Device) -> BiRnn:
         """The layer with fresh parameters."""

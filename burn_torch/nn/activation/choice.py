@@ -7,58 +7,32 @@ from typing import Any, ClassVar, TypeAlias
 
 from burn_torch.config import Config
 from burn_torch.config._schema import name_variants
-from burn_torch.nn.activation.gated import SwiGlu, SwiGluConfig
-from burn_torch.nn.activation.hard import (
-    HardShrink,
-    HardShrinkConfig,
-    HardSigmoid,
-    HardSigmoidConfig,
-    HardSwish,
-    Shrink,
-    ShrinkConfig,
-    SoftShrink,
-    SoftShrinkConfig,
-)
-from burn_torch.nn.activation.rectifiers import (
-    Celu,
-    CeluConfig,
-    Elu,
-    EluConfig,
-    LeakyRelu,
-    LeakyReluConfig,
-    PRelu,
-    PReluConfig,
-    Relu,
-    Selu,
-    ThresholdedRelu,
-    ThresholdedReluConfig,
-)
-from burn_torch.nn.activation.smooth import Gelu, Sigmoid, Softplus, SoftplusConfig, Softsign, Tanh
+from burn_torch.nn.activation import gated, hard, rectifiers, smooth
 from burn_torch.nn.dropout import Identity
 from burn_torch.tensor import Device
 
 __all__ = ["Activation", "ActivationConfig"]
 
 Activation: TypeAlias = (
-    Celu
-    | Elu
-    | Gelu
-    | HardShrink
-    | HardSigmoid
-    | HardSwish
+    rectifiers.Celu
+    | rectifiers.Elu
+    | smooth.Gelu
+    | hard.HardShrink
+    | hard.HardSigmoid
+    | hard.HardSwish
     | Identity
-    | LeakyRelu
-    | PRelu
-    | Relu
-    | Selu
-    | Shrink
-    | Sigmoid
-    | SoftShrink
-    | Softplus
-    | Softsign
-    | SwiGlu
-    | Tanh
-    | ThresholdedRelu
+    | rectifiers.LeakyRelu
+    | rectifiers.PRelu
+    | rectifiers.Relu
+    | rectifiers.Selu
+    | hard.Shrink
+    | smooth.Sigmoid
+    | hard.SoftShrink
+    | smooth.Softplus
+    | smooth.Softsign
+    | gated.SwiGlu
+    | smooth.Tanh
+    | rectifiers.ThresholdedRelu
 )
 """Holds what ActivationConfig makes: any of these layers, with `forward(x)`.  Burn: an enum around them."""
 
@@ -66,6 +40,7 @@ Activation: TypeAlias = (
 class ActivationConfig(Config, enum=True):
     """One of 20 activations, with its settings where it has any.
 
+    >>> from burn_torch.nn import EluConfig
     >>> ActivationConfig.Relu, ActivationConfig.Elu(EluConfig(alpha=0.5))
     (ActivationConfig.Relu, ActivationConfig.Elu(EluConfig(alpha=0.5)))
     """
@@ -105,15 +80,15 @@ class ActivationConfig(Config, enum=True):
 
 # -- without settings ---------------------------------------------------------------------------------------
 class _Gelu(ActivationConfig, tag="Gelu"):
-    _layer = Gelu
+    _layer = smooth.Gelu
 
 
 class _GeluApproximate(ActivationConfig, tag="GeluApproximate"):
-    _layer = Gelu.new_approximate
+    _layer = smooth.Gelu.new_approximate
 
 
 class _HardSwish(ActivationConfig, tag="HardSwish"):
-    _layer = HardSwish
+    _layer = hard.HardSwish
 
 
 class _Identity(ActivationConfig, tag="Identity"):
@@ -121,68 +96,68 @@ class _Identity(ActivationConfig, tag="Identity"):
 
 
 class _Relu(ActivationConfig, tag="Relu"):
-    _layer = Relu
+    _layer = rectifiers.Relu
 
 
 class _Selu(ActivationConfig, tag="Selu"):
-    _layer = Selu
+    _layer = rectifiers.Selu
 
 
 class _Sigmoid(ActivationConfig, tag="Sigmoid"):
-    _layer = Sigmoid
+    _layer = smooth.Sigmoid
 
 
 class _Softsign(ActivationConfig, tag="Softsign"):
-    _layer = Softsign
+    _layer = smooth.Softsign
 
 
 class _Tanh(ActivationConfig, tag="Tanh"):
-    _layer = Tanh
+    _layer = smooth.Tanh
 
 
 # -- with settings ----------------------------------------------------------------------------------------
 class _Celu(ActivationConfig, tag="Celu", form="tuple"):
-    config: CeluConfig
+    config: rectifiers.CeluConfig
 
 
 class _Elu(ActivationConfig, tag="Elu", form="tuple"):
-    config: EluConfig
+    config: rectifiers.EluConfig
 
 
 class _HardShrink(ActivationConfig, tag="HardShrink", form="tuple"):
-    config: HardShrinkConfig
+    config: hard.HardShrinkConfig
 
 
 class _HardSigmoid(ActivationConfig, tag="HardSigmoid", form="tuple"):
-    config: HardSigmoidConfig
+    config: hard.HardSigmoidConfig
 
 
 class _LeakyRelu(ActivationConfig, tag="LeakyRelu", form="tuple"):
-    config: LeakyReluConfig
+    config: rectifiers.LeakyReluConfig
 
 
 class _PRelu(ActivationConfig, tag="PRelu", form="tuple"):
-    config: PReluConfig
+    config: rectifiers.PReluConfig
 
 
 class _Shrink(ActivationConfig, tag="Shrink", form="tuple"):
-    config: ShrinkConfig
+    config: hard.ShrinkConfig
 
 
 class _SoftShrink(ActivationConfig, tag="SoftShrink", form="tuple"):
-    config: SoftShrinkConfig
+    config: hard.SoftShrinkConfig
 
 
 class _Softplus(ActivationConfig, tag="Softplus", form="tuple"):
-    config: SoftplusConfig
+    config: smooth.SoftplusConfig
 
 
 class _SwiGlu(ActivationConfig, tag="SwiGlu", form="tuple"):
-    config: SwiGluConfig
+    config: gated.SwiGluConfig
 
 
 class _ThresholdedRelu(ActivationConfig, tag="ThresholdedRelu", form="tuple"):
-    config: ThresholdedReluConfig
+    config: rectifiers.ThresholdedReluConfig
 
 
 name_variants(ActivationConfig)
