@@ -33,7 +33,7 @@ from burn_kernels.optimizer import _TYPES
 from burn_kernels.optimizer.kernels import _pointer
 from burn_kernels.reduce.kernels import _peak
 from burn_kernels.spec import Draw, KernelSpec, Problem, Row, register
-from burn_kernels.tensor_table import CHUNK, Tensors
+from burn_kernels.tensor_table import CHUNK, Tensors, recall
 
 __all__ = ["Config", "Table", "candidates", "clip_factor", "default", "norm", "reference", "table"]
 
@@ -326,7 +326,6 @@ def _twin(tensors: Tensors, *, order: float = 2.0) -> torch.Tensor:
 
 # -- operators ---------------------------------------------------------------------------------------
 _PARTS: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
-_MOST_PARTS = 32
 
 
 def _recall_table(tensors: list[torch.Tensor]) -> Table:
@@ -336,11 +335,7 @@ def _recall_table(tensors: list[torch.Tensor]) -> Table:
     """
     ordered = [x.contiguous() for x in tensors]
     key = tuple((x.data_ptr(), x.numel(), x.dtype, x.get_device()) for x in ordered)
-    parts = _PARTS.pop(key, None)  # in one step, as another thread may take an entry out
-    _PARTS[key] = parts = table(ordered).parts if parts is None else parts
-    if len(_PARTS) > _MOST_PARTS:
-        _PARTS.popitem(last=False)
-    return Table(ordered, parts)
+    return Table(ordered, recall(_PARTS, key, lambda: table(ordered).parts))
 
 
 def _plain_factor(tensors: Tensors, most: float, order: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,7 +9,7 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,13 +17,14 @@ from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelSha
 from burn_kernels.launch import check
 from burn_kernels.operators import Operator
 
-__all__ = ["CHUNK", "Table", "Tensors", "staging_for", "step_operator", "table"]
+__all__ = ["CHUNK", "Table", "Tensors", "recall", "staging_for", "step_operator", "table"]
 
 CHUNK = 8_192
 """Elements of a chunk: large enough that its table row is nothing beside it, small enough to spread few tensors."""
 
 Tensors = Sequence[torch.Tensor]
 Group = list[torch.Tensor]
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _groups(op: str, **named: Tensors) -> list[list[torch.Tensor]]:
 
 # -- operators ---------------------------------------------------------------------------------------
 _TABLES: OrderedDict[tuple[Any, ...], tuple[torch.Tensor, bool]] = OrderedDict()
-_MOST_TABLES = 32
+_MOST_KEPT = 32
 
 
 def step_operator(
@@ -148,20 +149,26 @@ def step_operator(
     """The operator of PyTorch that does a step in place: parameters and states, and copies of the new parameters.
 
     schema     its arguments after the lists of tensors
-    states     the names of the states
+    states     the names of the states; `?` behind one that an optimizer may do without, as SGD without momentum
     step       (table, clip=, **options), by kernels
     reference  (params, grads, *states, clip=, **options) -> the new parameters and states
     """
 
+    names = states.split()
+
+    def keep(params: Tensors, groups: Sequence[Group]) -> list[Group | None]:
+        """The states, None for those that the optimizer does without."""
+        pairs = zip(names, groups, strict=True)
+        return [None if name.endswith("?") and params and not group else group for name, group in pairs]
+
     def run(params: Group, grads: Group, *others: Any, **options: Any) -> None:
         *groups, copies, clip = others
-        present = [group for group in groups if group or not params]  # without momentum SGD keeps no state
-        step(_recall_table(params, grads, present, copies), clip=clip, **options)
+        kept = [group for group in keep(params, groups) if group is not None]
+        step(_recall_table(params, grads, kept, copies), clip=clip, **options)
 
     def run_plain(params: Tensors, grads: Tensors, *others: Any, **options: Any) -> None:
         *groups, copies, clip = others
-        optional = [group if group or not params else None for group in groups]
-        new = reference(params, grads, *optional, clip=clip, **options)
+        new = reference(params, grads, *keep(params, groups), clip=clip, **options)
         pairs = [*zip((params, *groups), new, strict=True), *([(copies, new[0])] if copies else [])]
         for group, values in pairs:
             for x, value in zip(group, values, strict=True):
@@ -173,12 +180,11 @@ def step_operator(
         return known
 
     name, _, options = schema.partition("(")
-    lists = ", ".join(
-        f"Tensor({letter}!)[] {group}" for letter, group in zip("bcd", (*states.split(), "copies"), strict=False)
-    )
+    written = [*(group.removesuffix("?") for group in names), "copies"]
+    lists = ", ".join(f"Tensor({letter}!)[] {group}" for letter, group in zip("bcd", written, strict=False))
     return Operator(
         schema=f"{name}(Tensor(a!)[] params, Tensor[] grads, {lists}, Tensor? clip, {options} -> ()",
-        inputs=f"params grads {states} copies clip",
+        inputs=f"params grads {' '.join(written)} clip",
         results="",
         forward=run,
         reference=run_plain,
@@ -194,12 +200,18 @@ def _recall_table(params: Group, grads: Group, states: Sequence[Group], copies: 
     """
     groups = [params, grads, *states, *([copies] if copies else [])]
     key = tuple(tuple((x.data_ptr(), x.numel(), x.dtype, x.get_device()) for x in group) for group in groups)
-    parts = _TABLES.get(key)
-    if parts is None:
+
+    def make() -> tuple[torch.Tensor, bool]:
         new = table(params, grads, *states, copies=copies or None, in_place=True)
-        _TABLES[key] = new.chunks, new.aligned
-        if len(_TABLES) > _MOST_TABLES:
-            _TABLES.popitem(last=False)
-        return new
-    _TABLES.move_to_end(key)
-    return Table((params, grads, *states), (params, *states), copies or None, *parts)
+        return new.chunks, new.aligned
+
+    return Table((params, grads, *states), (params, *states), copies or None, *recall(_TABLES, key, make))
+
+
+def recall(values: OrderedDict[Any, V], key: object, make: Callable[[], V]) -> V:
+    """The value of a key, made unless it is among the last ones that were asked for."""
+    value = values.pop(key, None)  # in one step, as another thread may take an entry out
+    values[key] = value = make() if value is None else value
+    if len(values) > _MOST_KEPT:
+        values.popitem(last=False)
+    return value

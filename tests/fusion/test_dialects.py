@@ -137,3 +137,9 @@ def test_what_no_language_writes_is_refused_before_any_text(write: Any, monkeypa
         write(body)
     assert fault.value.reason is Reason.UNSUPPORTED
     assert str(Legality(100.0).fault(traced(lambda x: row("erf")(x), [tensor(5)]))).endswith("no erf of f32")
+
+
+@pytest.mark.parametrize(("lower_body", "terms"), [(lower, {"strikt": True}), (lower_to_c, {"over": True})])
+def test_terms_that_a_language_does_not_know_are_refused(lower_body: Any, terms: dict[str, bool]) -> None:
+    with pytest.raises(TypeError, match=rf"unexpected keyword argument '{next(iter(terms))}'"):
+        lower_body(BODIES["gelu"], **terms)

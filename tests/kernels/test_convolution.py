@@ -328,6 +328,12 @@ def test_an_upstream_gradient_of_another_shape_is_refused() -> None:
         KernelShapeError, match=r"(?s)convolution backward: dy has another shape.*expected: dy \(2, 8, 4, 4\)"
     ):
         convolution.backward(torch.ones(2, 8, 3, 3), X, W, None)
+    with pytest.raises(
+        KernelShapeError, match=r"(?s)backward: dy has another.*y \(2, 8, 4, 4\).*expected: dy \(2, 8, 4"
+    ):
+        convolution.backward(torch.ones(2, 8, 3, 3), X, W, None, torch.ones(2, 8, 4, 4), relu=True)
+    with pytest.raises(KernelShapeError, match=r"(?s)backward: y has another shape.*expected: y \(2, 8, 4, 4\)"):
+        convolution.backward(torch.ones(2, 8, 4, 4), X, W, None, torch.ones(2, 8, 3, 3), relu=True)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
@@ -66,12 +66,14 @@ class Output(NamedTuple):
     is_sum: bool
 
 
+Layouts = Sequence[tuple[Any, ...] | None] | None
+
+
 class Terms(TypedDict, total=False):
     """The terms on which a body is a kernel; see `triton/lowering.py`.  in_steps: no program holds whole rows."""
 
     strict: bool
-    layouts: Sequence[tuple[Any, ...] | None] | None
-    over: bool
+    layouts: Layouts
     in_steps: bool
 
 
@@ -86,14 +88,17 @@ class Needs(ABC):
     phases      passes over a row: a reduction that needs the result of another comes after it
     """
 
-    def __init__(self, body: Graph, domain: Domain, dialect: type[Dialect], **terms: Unpack[Terms]) -> None:
+    def __init__(
+        self, body: Graph, domain: Domain, dialect: type[Dialect], *, strict: bool = False, layouts: Layouts = None,
+        in_steps: bool = False,
+    ) -> None:  # fmt: skip
         self.body: Final = body
         self.domain: Final = domain
         self.dialect: Final = dialect
-        self.strict: Final = terms.get("strict", False)
-        self.layouts: Final = terms.get("layouts")
+        self.strict: Final = strict
+        self.layouts: Final = layouts
         self.reduces: Final = domain.reduced is not None
-        self.whole_rows: Final = not terms.get("in_steps", False) and domain.length <= LONGEST_ROW
+        self.whole_rows: Final = not in_steps and domain.length <= LONGEST_ROW
         self._view: Final = GraphView(body)
         self.specs: Final = self._view.specs
         self.made: Final = [i for i in body.outputs if i is not None]

@@ -50,9 +50,11 @@ class TileNeeds(Needs):
     streamed  bytes for each step of both loops, of all that is read
     """
 
-    def __init__(self, body: Graph, domain: Domain, dialect: type[Dialect], **terms: Unpack[Terms]) -> None:
+    def __init__(
+        self, body: Graph, domain: Domain, dialect: type[Dialect], *, over: bool = False, **terms: Unpack[Terms]
+    ) -> None:
         super().__init__(body, domain, dialect, **terms)
-        self._waiting: Final[list[steps.Store] | None] = [] if terms.get("over", False) else None
+        self._waiting: Final[list[steps.Store] | None] = [] if over else None
         """Stores that wait until all is read."""
         self._waiting_in_pass: list[steps.Store] = []
         self._read_at: Final[dict[int, set[Index | None]]] = {}
@@ -189,12 +191,12 @@ class TileNeeds(Needs):
         return bool(self.domain.length > LONGEST_COLUMN)
 
 
-def decide_tiles(body: Graph, dialect: type[Dialect], **terms: Unpack[Terms]) -> TileNeeds:
+def decide_tiles(body: Graph, dialect: type[Dialect], *, over: bool = False, **terms: Unpack[Terms]) -> TileNeeds:
     """The steps of the kernel of a body, in the loops that suit it.  Raises: Unfusible, with the reason."""
 
     def decided(domain: Domain, *, in_steps: bool = False) -> TileNeeds:
         chosen: Terms = {**terms, "in_steps": in_steps}
-        return TileNeeds(body, domain, dialect, **chosen).decide()
+        return TileNeeds(body, domain, dialect, over=over, **chosen).decide()
 
     needs = decided(domain_of(body))
     if needs.steps_are_better:

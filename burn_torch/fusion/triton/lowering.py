@@ -19,7 +19,9 @@ from burn_torch.graph.ir import Graph
 __all__ = ["lower"]
 
 
-def lower(body: Graph, *, held: bool = False, beside: bool = True, **terms: Unpack[Terms]) -> Kernel:
+def lower(
+    body: Graph, *, held: bool = False, over: bool = False, beside: bool = True, **terms: Unpack[Terms]
+) -> Kernel:
     """The kernel of a body.
 
     strict    rounds after each operation, as unfused execution does
@@ -33,7 +35,7 @@ def lower(body: Graph, *, held: bool = False, beside: bool = True, **terms: Unpa
 
     def lower_whole(body: Graph, layouts: Sequence[tuple[Any, ...] | None] | None) -> Kernel:
         own: Terms = {**terms, "layouts": layouts}
-        needs = decide_tiles(body, Triton, **own)
+        needs = decide_tiles(body, Triton, over=over, **own)
         return Kernel(
             Text(lambda: Triton(needs, held=held).text()),
             needs.inputs,

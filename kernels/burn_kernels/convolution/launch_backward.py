@@ -26,7 +26,7 @@ from burn_kernels.launcher import launcher
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-@launcher("convolution backward", "dy, x, w, b; y as dy, passed as dy", reference=reference_backward)
+@launcher("convolution backward", "dy, x, w, b; y, passed", reference=reference_backward)
 def backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -45,7 +45,7 @@ def backward(
     `y` is read where a ReLU follows without a pool, `passed` where a pool does.  The gradients lie in order.
     Options, by name: those of the forward.
     """
-    geometry, rest = references.read_backward(dy, x, w, b, **options)
+    geometry, rest = references.read_backward(dy, x, w, b, y, passed, **options)
     needs = (*needs[:2], b is not None and needs[2])
     if not dy.numel() or not x.numel():
         return library_backward(dy, x, w, geometry, needs)

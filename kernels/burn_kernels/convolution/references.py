@@ -15,6 +15,7 @@ from burn_kernels.launch import check, describe, wide_type
 from burn_kernels.random import Number
 
 Pair = int | Sequence[int]
+Added = torch.Tensor | None
 Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
 
 POOLS = ("none", "max", "mean")
@@ -222,13 +223,15 @@ def read_options(
 
 
 def read_backward(
-    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, **options: Unpack[Options]
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, b: Added, y: Added, passed: Added, **options: Unpack[Options]
 ) -> tuple[Geometry, After]:
     """As `read_options`, for a backward.  Raises: KernelShapeError for a gradient that no output has, too."""
     op = "convolution backward"
     sizes, rest = read_options(op, x, w, b, **options)
-    if dy.shape != (shape := pooled_shape(sizes, rest)):
-        check(op, {"dy": dy, "x": x}, {"dy": shape}, alike=())
+    shape = pooled_shape(sizes, rest)
+    if any(t is not None and t.shape != shape for t in (dy, y, passed)):
+        outputs = {"dy": dy, "y": y, "passed": passed}
+        check(op, {**outputs, "x": x}, dict.fromkeys(outputs, shape), alike=())
     return sizes, rest
 
 
@@ -300,7 +303,7 @@ def reference_backward(
     **options: Unpack[Options],
 ) -> Gradients:
     """The gradients of x, w and b in plain torch."""
-    sizes, rest = read_backward(dy, x, w, b, **options)
+    sizes, rest = read_backward(dy, x, w, b, y, passed, **options)
     wide = wide_type(x.dtype)
     dz = before(dy, y, passed, sizes, rest).to(wide)
     grads = library_backward(dz, x.to(wide), w.to(wide), sizes, (*needs[:2], b is not None and needs[2]))

@@ -394,7 +394,10 @@ SGD_SPEC = register(
         large=large_sgd,
         draw_call=draw_sgd,
         step=step_operator(
-            "sgd_(float lr, float momentum, float share, float decay, bool nesterov)", "velocities", sgd_, sgd_reference
+            "sgd_(float lr, float momentum, float share, float decay, bool nesterov)",
+            "velocities?",
+            sgd_,
+            sgd_reference,
         ),
         dtypes=(torch.float32, *HALVES),
         limits="contiguous tensors in a table; float64 on a GPU",

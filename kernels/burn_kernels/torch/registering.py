@@ -19,6 +19,7 @@ import torch
 from torch.autograd import forward_ad
 
 from burn_kernels.errors import KernelArgumentError, KernelLimitError
+from burn_kernels.launch import check
 from burn_kernels.operators import Operator, leaf, like, nothing, second
 from burn_kernels.spec import REGISTRY
 from burn_kernels.torch.defining import note_limit
@@ -44,13 +45,15 @@ def define(schema: str, run: Callable[..., object], fake: Callable[..., object])
     name = _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,)).split("::")[-1]
 
     @functools.wraps(fake)
-    def fake_backward_alone(*arguments: object) -> object:
+    def checked_fake(*arguments: object) -> object:
         refuse_tangents(name)
+        refuse_meta(name, [argument.name for argument in op._schema.arguments], arguments)
         return fake(*arguments)
 
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"burn_kernels::{name}", fake_backward_alone, lib=_LIBRARY)
-    return getattr(torch.ops.burn_kernels, name).default
+    torch.library.register_fake(f"burn_kernels::{name}", checked_fake, lib=_LIBRARY)
+    op = getattr(torch.ops.burn_kernels, name).default
+    return op
 
 
 def refuse_tangents(name: str) -> None:
@@ -62,6 +65,19 @@ def refuse_tangents(name: str) -> None:
             expected="gradients of any order by torch.autograd",
             mend="take torch's own operation there: burn_kernels.torch.unpatch(model)",
         )
+
+
+def refuse_meta(op: str, names: Sequence[str], arguments: Sequence[object]) -> None:
+    """Raises KernelDeviceError where some tensors lie on the meta device: torch would give results of no content."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, value in zip(names, arguments, strict=True):
+        values = value if isinstance(value, list) else [value]
+        # a seed is read on the CPU, wherever the others lie
+        tensors |= {
+            f"{name}{n or ''}": x for n, x in enumerate(values) if isinstance(x, torch.Tensor) and name != "seed"
+        }
+    if any(x.is_meta for x in tensors.values()):
+        check(op, tensors, {}, alike=())
 
 
 def differentiate(op: Any, setup: Callable[..., None], backward: Callable[..., Any]) -> None:

@@ -428,6 +428,22 @@ def test_refusals(message: str, call: Callable[[], object]) -> None:
         call()
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: F.layer_norm(X, (7,), x[0]),
+        lambda x: F.linear(X, x),
+        lambda x: torch.ops.burn_kernels.tensor_norm([X, x], 2.0),
+        lambda x: F.embedding(TARGETS.to("meta"), X),
+    ],
+)
+def test_tensors_without_content_beside_others_are_refused(call: Callable[[torch.Tensor], object]) -> None:
+    with pytest.raises(
+        KernelDeviceError, match=r"(?s)lie on different devices.*meta.*all on (cpu|meta).*x\.to\(device"
+    ):
+        call(X.to("meta"))
+
+
 def test_attention_without_a_seed_drops_by_key_0() -> None:
     rule = (None, False, "top_left", None, None)
     y, _ = OPS.attention(*HEADS, None, None, None, *rule, 0.5, True)

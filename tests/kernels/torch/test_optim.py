@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import burn_kernels.torch as bk
-from burn_kernels import KernelArgumentError, tensor_table
+from burn_kernels import KernelArgumentError, KernelShapeError, tensor_table
 from burn_kernels.torch.optim import _number
 
 
@@ -119,6 +119,22 @@ def test_copies_receive_the_new_parameters(kind: str) -> None:
     train(net, getattr(bk, kind)(net.parameters(), lr=0.1, copies=some), 2)
     for p, half in some.items():
         assert torch.equal(half, p.detach().bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("step", "lists", "numbers", "message"),
+    [
+        ("adamw_", ([], []), (0.1, 1, 0.9, 0.99, 1e-8, 0.0, False), r"2 params, 2 grads, 0 states\[0\], 0 states"),
+        ("lion_", ([],), (0.1, 0.9, 0.99, 0.0), r"2 params, 2 grads, 0 states\[0\]"),
+        ("sgd_", ([torch.zeros(3)],), (0.1, 0.9, 1.0, 0.0, False), r"2 params, 2 grads, 1 states\[0\]"),
+    ],
+)
+def test_a_step_without_its_states_is_refused_by_their_number(
+    step: str, lists: tuple[list[torch.Tensor], ...], numbers: tuple[float, ...], message: str
+) -> None:
+    tensors = [torch.zeros(3), torch.zeros(3)]
+    with pytest.raises(KernelShapeError, match=rf"(?s)different lengths.*given: +{message}.*leave out parameters"):
+        getattr(torch.ops.burn_kernels, step)(tensors, tensors, *lists, [], None, *numbers)
 
 
 def test_parameters_without_a_gradient_and_a_closure() -> None:
@@ -332,11 +348,11 @@ def test_tables_of_addresses_are_kept_and_their_tensors_are_not() -> None:
             p.grad = torch.ones_like(p) if p.grad is None else p.grad.fill_(1.0)
         optimizer.step()
     assert len(tensor_table._TABLES) == 1
-    for _ in range(2 * tensor_table._MOST_TABLES):
+    for _ in range(2 * tensor_table._MOST_KEPT):
         weight = next(net[2].parameters())
         weight.grad = torch.ones_like(weight)
         optimizer.step()
-    assert len(tensor_table._TABLES) <= tensor_table._MOST_TABLES
+    assert len(tensor_table._TABLES) <= tensor_table._MOST_KEPT
 
 
 def test_half_parameters_keep_states_of_their_type() -> None:
