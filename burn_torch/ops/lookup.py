@@ -76,22 +76,19 @@ def _torch_embedding_backward(call: Call) -> Candidate:
     return indexing(call, run, rows)
 
 
-def _numpy_embedding_backward(call: Call) -> Candidate:
-    rows = call.attrs["rows"]
-
-    def run(g: Array, indices: Array) -> Array:
-        y = np.zeros((rows, g.shape[-1]), np.float32 if g.dtype == np.float16 else g.dtype)
-        indices = indices.reshape(-1)
-        known = (indices >= 0) & (indices < rows)
-        np.add.at(y, indices[known], g.reshape(-1, g.shape[-1])[known])
-        return y
-
-    return run
+def _add_rows_on_host(y: Array, g: Array, indices: Array) -> Array:
+    """Adds rows of g to the rows of y at indices; an index outside of y has no row."""
+    indices = indices.reshape(-1)
+    known = (indices >= 0) & (indices < len(y))
+    np.add.at(y, indices[known], g.reshape(-1, g.shape[-1])[known])
+    return y
 
 
 @op(
     torch=PerCall(_torch_embedding_backward),
-    numpy=PerCall(_numpy_embedding_backward),
+    numpy=lambda g, indices, *, rows: _add_rows_on_host(
+        np.zeros((rows, g.shape[-1]), np.float32 if g.dtype == np.float16 else g.dtype), g, indices
+    ),
     precision="high",
     laws=[Onto("embedding_onto_backward")],
     samples=[
@@ -140,17 +137,10 @@ def _torch_embedding_onto_backward(call: Call) -> Candidate:
     return lambda x, g, indices: run(x.clone(), g, indices)
 
 
-def _numpy_embedding_onto_backward(x: Array, g: Array, indices: Array) -> Array:
-    y, indices = np.array(x), indices.reshape(-1)
-    known = (indices >= 0) & (indices < len(y))
-    np.add.at(y, indices[known], g.reshape(-1, g.shape[-1])[known])
-    return y
-
-
 @op(
     torch=PerCall(_torch_embedding_onto_backward),
     inplace=PerCall(_add_rows),
-    numpy=_numpy_embedding_onto_backward,
+    numpy=lambda x, g, indices: _add_rows_on_host(np.array(x), g, indices),
     packed="follows",
     precision="high",
     samples=[

@@ -39,13 +39,8 @@ def _check_indices(indices: TensorSpec, shape: Shape) -> None:
 def _settings(
     kernel: Shape, stride: Shape, padding: Shape, dilation: Shape | None = None, *, ceil_mode: bool = False
 ) -> Mapping[str, Any]:
-    return {
-        "kernel": kernel,
-        "stride": stride,
-        "padding": padding,
-        "dilation": dilation or undilated(kernel),
-        "ceil_mode": ceil_mode,
-    }
+    windows = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation or undilated(kernel)}
+    return {**windows, "ceil_mode": ceil_mode}
 
 
 _MAX_CASES = [

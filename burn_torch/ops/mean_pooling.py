@@ -42,16 +42,8 @@ _nn = torch._C._nn
 
 
 # -- avg_pool ------------------------------------------------------------------------------------------------
-def _avg_settings(
-    kernel: Shape, stride: Shape, padding: Shape, count_include_pad: bool, ceil_mode: bool
-) -> Mapping[str, Any]:
-    return {
-        "kernel": kernel,
-        "stride": stride,
-        "padding": padding,
-        "count_include_pad": count_include_pad,
-        "ceil_mode": ceil_mode,
-    }
+def _avg_settings(*values: Shape | bool) -> dict[str, Any]:
+    return dict(zip(("kernel", "stride", "padding", "count_include_pad", "ceil_mode"), values, strict=True))
 
 
 _AVG_CASES = [
