@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
@@ -64,9 +65,7 @@ def _torch_batch_norm(call: Call) -> Candidate:
         )
     update, normalise = torch.batch_norm_update_stats, torch.native_batch_norm
 
-    def run(
-        x: torch.Tensor, gamma: torch.Tensor | None, beta: torch.Tensor | None, eps: float
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def run(x: Tensor, gamma: Tensor | None, beta: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         mean, var = update(x, None, None, 0.0)
         return normalise(x, gamma, beta, mean, var, False, 0.0, eps)[0], mean, var
 
@@ -140,9 +139,7 @@ def _torch_batch_norm_backward(call: Call) -> Candidate:
         )
     backward = aten.native_batch_norm_backward.default
 
-    def run(
-        g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, gamma: torch.Tensor | None, eps: float
-    ) -> tuple[Primitive, ...]:
+    def run(g: Tensor, x: Tensor, mean: Tensor, var: Tensor, gamma: Tensor | None, eps: float) -> tuple[Primitive, ...]:
         # beside a contiguous x torch reads these three as if they were contiguous too
         rstd = torch.rsqrt(var + eps).contiguous()
         if gamma is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from burn_torch.core.dtype import FLOAT, DType
@@ -100,9 +101,7 @@ def _column(x: Value) -> Value:
     return reshape(x, shape=(*x.shape, 1))
 
 
-def _torch_nll(
-    logs: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None, smoothing: float | None, pads: Shape
-) -> torch.Tensor:
+def _torch_nll(logs: Tensor, targets: Tensor, weight: Tensor | None, smoothing: float | None, pads: Shape) -> Tensor:
     # for each item; logs in the type to compute in
     targets, padded = _without_pads(targets, pads, torch.where)
     losses = -logs.gather(1, targets.unsqueeze(1)).squeeze(1)
@@ -154,14 +153,12 @@ def _samples(low: float, high: float) -> list[Sample]:
 
 
 # -- negative log likelihood -------------------------------------------------------------------------------
-def _torch_losses(logs_of: Callable[[torch.Tensor, torch.dtype], torch.Tensor]) -> PerCall:
+def _torch_losses(logs_of: Callable[[Tensor, torch.dtype], Tensor]) -> PerCall:
     def build(call: Call) -> Candidate:
         spec, pads = call.tensor(0), call.attrs["pad_tokens"]
         wide = TO_TORCH[statistics_dtype(spec)]
 
-        def run(
-            x: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None, smoothing: float | None
-        ) -> torch.Tensor:
+        def run(x: Tensor, targets: Tensor, weight: Tensor | None, smoothing: float | None) -> Tensor:
             return _torch_nll(logs_of(x, wide), targets, weight, smoothing, pads)
 
         return indexing(call, run, spec.shape[1])
@@ -278,12 +275,12 @@ def _torch_cross_entropy_backward(call: Call) -> Candidate:
     dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
 
     def run(
-        g: torch.Tensor,
-        logits: torch.Tensor,
-        targets: torch.Tensor,
-        weight: torch.Tensor | None,
+        g: Tensor,
+        logits: Tensor,
+        targets: Tensor,
+        weight: Tensor | None,
         smoothing: float | None,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         targets, padded = _without_pads(targets, pads, torch.where)
         if padded is not None:
             g = g.masked_fill(padded, 0)
@@ -370,7 +367,7 @@ def _torch_cross_entropy_with_probabilities(call: Call) -> Candidate:
     spec = call.results[0]
     dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
 
-    def run(logits: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
+    def run(logits: Tensor, probabilities: Tensor) -> Tensor:
         logs = torch.log_softmax(logits, -1, dtype=wide)
         return torch.where(probabilities == 0, 0.0, logs * probabilities).sum(-1).neg_().to(dtype)
 
@@ -455,7 +452,7 @@ def _torch_binary_cross_entropy(call: Call) -> Candidate:
     spec = call.results[0]
     dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
 
-    def run(probabilities: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def run(probabilities: Tensor, targets: Tensor) -> Tensor:
         yes, no = _log_pair(probabilities.to(wide), targets.to(wide), torch.log, torch.log1p, torch.clamp_min)
         return yes.add_(no).neg_().to(dtype)
 

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.arithmetic import mul
@@ -110,9 +111,7 @@ def _torch_layer_norm_backward(call: Call) -> Candidate:
     shape = call.tensor(1).shape[-1:]
     backward = aten.native_layer_norm_backward.default
 
-    def run(
-        g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, gamma: torch.Tensor | None
-    ) -> tuple[Primitive, ...]:
+    def run(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, gamma: Tensor | None) -> tuple[Primitive, ...]:
         if gamma is None and (live[1] or live[2]):  # torch sizes the sums by it
             gamma = x.new_ones(shape)
         # torch reads its inputs as if they lay in order
@@ -193,14 +192,14 @@ def _torch_rms_norm(call: Call) -> Candidate:
     dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
     if dtype is wide:
 
-        def run(x: torch.Tensor, gamma: torch.Tensor | None, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+        def run(x: Tensor, gamma: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
             rstd = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
             y = x * rstd
             return y if gamma is None else y.mul_(gamma), rstd
 
         return run
 
-    def run_wide(x: torch.Tensor, gamma: torch.Tensor | None, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    def run_wide(x: Tensor, gamma: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
         x = x.to(wide)
         rstd = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         y = x.mul_(rstd)  # the copy that `to` made
@@ -314,9 +313,7 @@ def _torch_group_norm(call: Call) -> Candidate:
     groups = call.attrs["groups"]
     n, c, hw = _group_sizes(call.specs[0], groups)  # type: ignore[arg-type]  # a tensor: the rule ran
 
-    def run(
-        x: torch.Tensor, gamma: torch.Tensor | None, beta: torch.Tensor | None, eps: float
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def run(x: Tensor, gamma: Tensor | None, beta: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         # torch reads its inputs as if they lay in order
         gamma, beta = (None if y is None else y.contiguous() for y in (gamma, beta))
         return torch.native_group_norm(x.contiguous(), gamma, beta, n, c, hw, groups, eps)
@@ -396,9 +393,7 @@ def _torch_group_norm_backward(call: Call) -> Candidate:
     n, c, hw = _group_sizes(call.specs[1], groups)  # type: ignore[arg-type]  # a tensor: the rule ran
     backward = aten.native_group_norm_backward.default
 
-    def run(
-        g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, gamma: torch.Tensor | None
-    ) -> tuple[Primitive, ...]:
+    def run(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, gamma: Tensor | None) -> tuple[Primitive, ...]:
         if gamma is None and (live[1] or live[2]):  # torch sizes the sums by it
             gamma = x.new_ones((c,))
         if gamma is not None:
