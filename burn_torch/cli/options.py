@@ -89,14 +89,7 @@ def add_settings(parser: argparse.ArgumentParser, *, epochs: bool = True) -> Non
         metavar="FILE",
         help="read settings from TOML or .json; of several files the later one wins",
     )
-    group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="change a setting, such as optimizer.lr=0.01; may be given often",
-    )
+    add_overrides(group, "change a setting, such as optimizer.lr=0.01; may be given often")
     if epochs:
         group.add_argument("--epochs", type=whole, metavar="N", help="how often to go through the training data")
     group.add_argument("--seed", type=whole, metavar="N", help="decides parameters, dropout and the order of data")
@@ -109,6 +102,11 @@ def add_settings(parser: argparse.ArgumentParser, *, epochs: bool = True) -> Non
         help="run steps in generated kernels, which round otherwise: on a CPU they are C (default: on fused devices)",
     )
     add_data(group)
+
+
+def add_overrides(parser: argparse._ActionsContainer, text: str) -> None:
+    """Declares `--set`, with what its help says."""
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help=text)
 
 
 def add_data(parser: argparse._ActionsContainer) -> None:

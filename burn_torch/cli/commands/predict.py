@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from burn_torch.cli import devices, registry
+from burn_torch.cli import devices, options, registry
 from burn_torch.cli.artifacts import add_checkpoint, saved_run, trained_model
 from burn_torch.cli.commands.resume import add_recipe
 from burn_torch.config import apply_overrides
@@ -43,14 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files or texts, as many as you like; - reads lines")
     add_recipe(parser)
     add_checkpoint(parser)
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="change a setting of predicting, such as temperature=0.5",
-    )
+    options.add_overrides(parser, "change a setting of predicting, such as temperature=0.5")
     devices.add_option(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object a line, for scripts")
 
