@@ -19,6 +19,7 @@ def check_with(kind: Kind, value: object, place: Place) -> FieldValue:
 
 
 def decode_with(kind: Kind, value: FieldValue, place: Place) -> Any:
+    """The value of a field, of what came out of JSON."""
     return kind.decode(value, place)
 
 
@@ -118,19 +119,11 @@ class DictKind(Kind):
         return isinstance(value, Mapping)
 
     def check(self, value: FieldValue, place: Place) -> FieldValue:
-        if not self.claims(value):
-            return place.wrong_type(value, self.describe())
-        return self._keep(
-            [(self.key.check(key, place.at(str(key))), key, item) for key, item in value.items()], check_with, place
-        )
+        return self._each(value, self.key.check, check_with, place)
 
     def decode(self, value: FieldValue, place: Place) -> FieldValue:
-        if not self.claims(value):
-            return place.wrong_type(value, self.describe())
         note_duplicates(value, place)
-        return self._keep(
-            [(self.key_of(key, place.at(key)), key, item) for key, item in value.items()], decode_with, place
-        )
+        return self._each(value, self.key_of, decode_with, place)
 
     def encode(self, value: FieldValue) -> FieldValue:
         return {str(self.key.encode(key)): self.item.encode(item) for key, item in value.items()}
@@ -146,8 +139,11 @@ class DictKind(Kind):
             )
         return key
 
-    def _keep(self, entries: list[tuple[object, object, object]], step: Step, place: Place) -> object:
-        return FrozenDict({kept: step(self.item, item, place.at(str(key))) for kept, key, item in entries})
+    def _each(self, value: FieldValue, keep: Callable[[Any, Place], Any], step: Step, place: Place) -> object:
+        if not self.claims(value):
+            return place.wrong_type(value, self.describe())
+        kept = [(keep(key, place.at(str(key))), key, item) for key, item in value.items()]
+        return FrozenDict({own: step(self.item, item, place.at(str(key))) for own, key, item in kept})
 
 
 class UnionKind(Kind):

@@ -35,7 +35,7 @@ from burn_torch.config._containers import (
 )
 from burn_torch.config._kinds import FieldValue, Kind
 from burn_torch.core.errors import ConfigError
-from burn_torch.core.faults import INVALID, Place, listed, mend_name, raise_faults, shown
+from burn_torch.core.faults import INVALID, Place, listed, mend_name, shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -319,8 +319,7 @@ def compile_schema(cls: type[Any]) -> Schema:
             place.at(declared.name).refused(error)
             continue
         fields.append(Field(declared.name, kind, _default_of(declared, kind)))
-    if place.faults:
-        raise_faults(f"class {cls.__name__}", place.faults)
+    place.raise_noted(f"class {cls.__name__}")
     schema = Schema(cls, tuple(fields))
     info_of(cls).schema = schema
     cls.__signature__ = schema.signature()  # what inspect and help() show

@@ -17,7 +17,7 @@ from burn_torch.config._schema import ClassInfo, class_kind, compile_schema, inf
 from burn_torch.core import strict_json
 from burn_torch.core.checking import checked, checked_after
 from burn_torch.core.errors import ArtifactError, ConfigError, explain
-from burn_torch.core.faults import Place, raise_faults
+from burn_torch.core.faults import Place
 from burn_torch.core.files import write_atomic
 from burn_torch.core.misfits import worded_late
 from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
@@ -63,8 +63,7 @@ class Config:
         _require_concrete(cls)
         place = Place()
         values = schema_of(cls).bind(args, kwargs, place)
-        if place.faults:
-            raise_faults(cls.__name__, place.faults)
+        place.raise_noted(cls.__name__)
         for name, value in values.items():
             object.__setattr__(self, name, value)
         self.__post_init__()
@@ -157,8 +156,7 @@ class Config:
         _require_concrete(cls)
         place = Place()
         fields = schema_of(cls).decode(values, place)
-        if place.faults:
-            raise_faults(cls.__name__, place.faults)
+        place.raise_noted(cls.__name__)
         return cls(**fields)
 
     @classmethod
@@ -233,8 +231,7 @@ def _read(cls: type[C], data: str | bytes, subject: str) -> C:
             expected="a configuration that people could have written",
             mend="make it flatter",
         ) from None
-    if place.faults:
-        raise_faults(subject, place.faults)
+    place.raise_noted(subject)
     return read
 
 
@@ -278,8 +275,7 @@ def _check_names(cls: type[object], names: list[str], *, enum: bool) -> None:
             expected="fields in the classes derived from it",
             mend="move them there, or leave out enum=True",
         )
-    if place.faults:
-        raise_faults(f"class {cls.__name__}", place.faults)
+    place.raise_noted(f"class {cls.__name__}")
 
 
 def _register(cls: type[object], parent: type[object]) -> None:

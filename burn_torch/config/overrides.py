@@ -11,7 +11,7 @@ from burn_torch.config._kinds import FieldValue, Kind
 from burn_torch.config._schema import ConfigKind, Field, VariantKind, note_unknown, schema_of
 from burn_torch.config.base import Config
 from burn_torch.core.checking import checked
-from burn_torch.core.faults import INVALID, Place, mend_name, raise_faults, shown
+from burn_torch.core.faults import INVALID, Place, mend_name, shown
 
 __all__ = ["Edit", "apply_edits", "apply_overrides", "edit_of_text"]
 
@@ -87,8 +87,7 @@ def edit_of_text(override: str, place: Place, origin: str = "") -> Edit | None:
 def apply_edits(config: C, edits: Sequence[Edit], place: Place) -> C:
     """The configuration with all changes.  Raises: ConfigError for the faults of `place` and of the changes at once."""
     changed: C = _change(config, ConfigKind(type(config)), edits, place)
-    if place.faults:
-        raise_faults(type(config).__name__, place.faults)
+    place.raise_noted(type(config).__name__)
     return changed
 
 

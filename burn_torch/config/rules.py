@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from burn_torch.config.base import Config
-from burn_torch.core.faults import Place, raise_faults
+from burn_torch.core.faults import Place
 
 __all__ = ["Rules"]
 
@@ -95,5 +95,4 @@ class Rules:
 
     def stop(self) -> None:
         """Raises: ConfigError if anything was noted."""
-        if self._place.faults:
-            raise_faults(type(self._config).__name__, self._place.faults)
+        self._place.raise_noted(type(self._config).__name__)

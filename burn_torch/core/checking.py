@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, overload
 
 from burn_torch.core.annotations import Measured, Taken, above, at_least, between, holds, resolved, taken_by
-from burn_torch.core.errors import ArgumentError, BurnTorchError, explain
+from burn_torch.core.errors import ArgumentError, BurnTorchError
 from burn_torch.core.frames import at_user_line, unwatched
 from burn_torch.core.misfits import is_from_inside, misfit_of, opaque, worded
 from burn_torch.core.wording import described
@@ -318,14 +318,11 @@ def _error_of(
     called = subject.rpartition(".")[2]
     return at_user_line(
         error(
-            explain(
-                f"{subject}: {names} {'is' if len(faults) == 1 else 'are'} not what it takes",
-                given="\n            ".join(
-                    f"{called}({described(value) if alone else f'{name}={described(value)}'})"
-                    for name, value, _ in faults
-                ),
-                expected="\n            ".join(f"{name}: {text}" for name, _, text in faults),
-                mend="; ".join(f"for {name} pass {text}" for name, _, text in faults),
-            )
+            f"{subject}: {names} {'is' if len(faults) == 1 else 'are'} not what it takes",
+            given="\n            ".join(
+                f"{called}({described(value) if alone else f'{name}={described(value)}'})" for name, value, _ in faults
+            ),
+            expected="\n            ".join(f"{name}: {text}" for name, _, text in faults),
+            mend="; ".join(f"for {name} pass {text}" for name, _, text in faults),
         )
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reprlib import Repr
 from typing import Final, NoReturn
 
-from burn_torch.core.errors import BurnTorchError, ConfigError, explain
+from burn_torch.core.errors import BurnTorchError, ConfigError
 
 __all__ = ["INVALID", "Fault", "Invalid", "Place", "listed", "mend_name", "nearest", "raise_faults", "shown"]
 
@@ -72,20 +72,23 @@ class Place:
         self.faults.append(Fault(what, f"in {self.path}: {shown}" if self.path else shown, expected, mend))
         return INVALID
 
+    def raise_noted(self, subject: str, *, error: type[BurnTorchError] = ConfigError) -> None:
+        """Raises one error that tells the faults of all places, if there are any."""
+        if self.faults:
+            raise_faults(subject, self.faults, error=error)
+
 
 def raise_faults(subject: str, faults: Sequence[Fault], *, error: type[BurnTorchError] = ConfigError) -> NoReturn:
     """Raises one error that tells all faults, numbered when there are several."""
     if len(faults) == 1:
         (fault,) = faults
         what = fault.what if fault.what.startswith(f"{subject}: ") else f"{subject}: {fault.what}"
-        raise error(explain(what, given=fault.given, expected=fault.expected, mend=fault.mend))
+        raise error(what, given=fault.given, expected=fault.expected, mend=fault.mend)
     raise error(
-        explain(
-            f"{subject}: {len(faults)} faults",
-            given=_number_lines(f"{fault.given}: {fault.what}" for fault in faults),
-            expected=_number_lines(fault.expected for fault in faults),
-            mend=_number_lines(fault.mend for fault in faults),
-        )
+        f"{subject}: {len(faults)} faults",
+        given=_number_lines(f"{fault.given}: {fault.what}" for fault in faults),
+        expected=_number_lines(fault.expected for fault in faults),
+        mend=_number_lines(fault.mend for fault in faults),
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from sys import getsizeof
 from typing import Any
 
-from burn_torch.config.typed import Kind, kind_of, note_duplicates, note_unknown
+from burn_torch.config.typed import Kind, decode_with, kind_of, note_duplicates, note_unknown
 from burn_torch.core import strict_json
 from burn_torch.core.errors import ConfigError, DataError
 from burn_torch.core.faults import Place, listed, mend_name, raise_faults, shown
@@ -43,7 +43,7 @@ def read_json_rows(
         elif item_type is None:
             rows.keep(dict(value), _deep_bytes(value))
         else:
-            rows.add(value, _decode, place)
+            rows.add(value, decode_with, place)
     return rows.finish()
 
 
@@ -90,10 +90,6 @@ def read_csv_rows(
     except csv.Error as error:
         rows.place(reader.line_num).fault("no CSV", given=str(error), expected="rows of cells", mend="mend the line")
     return rows.finish()
-
-
-def _decode(kind: Kind, value: object, place: Place) -> object:
-    return kind.decode(value, place)
 
 
 def _parse_cell(kind: Kind, value: Any, place: Place) -> object:

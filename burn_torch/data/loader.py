@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from burn_torch.core.checking import checked, described, holds, taken_by
 from burn_torch.core.errors import DataError, explain
-from burn_torch.core.faults import Place, raise_faults
+from burn_torch.core.faults import Place
 from burn_torch.core.misfits import worded
 from burn_torch.core.share import shares
 from burn_torch.data._prefetch import Serial, Source, Threaded
@@ -178,8 +178,7 @@ class DataLoader(Generic[Item, Batch]):
             value = getattr(self, name)
             if not _is_whole(value):
                 place.fault("no whole number", given=f"{name}={value!r}", expected=f"{name}: int", mend="give an int")
-        if place.faults:
-            raise_faults("DataLoader", place.faults, error=DataError)
+        place.raise_noted("DataLoader", error=DataError)
         self.batch_size, self.num_workers = int(self.batch_size), int(self.num_workers)  # numpy's small ones overflow
         if self.num_workers < 0:
             shown = f"num_workers={self.num_workers}"
@@ -202,8 +201,7 @@ class DataLoader(Generic[Item, Batch]):
             if not place.faults:
                 _raise_empty(self.dataset)
             place.fault("empty dataset", given="no items", expected="one at least", mend="check where they come from")
-        if place.faults:
-            raise_faults("DataLoader", place.faults, error=DataError)
+        place.raise_noted("DataLoader", error=DataError)
 
 
 class BatchIterator(Generic[Batch]):

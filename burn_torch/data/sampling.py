@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import DataError
-from burn_torch.core.faults import Place, raise_faults
+from burn_torch.core.faults import Place
 from burn_torch.data.dataset import MapStyle, dataset_at_epoch, fetch
 from burn_torch.data.order import draws, permutation
 from burn_torch.data.transform import Item, View, even_bounds
@@ -216,8 +216,7 @@ class SamplerDataset(View[Item, Item]):
             place.fault("negative size", given=f"{size} draws", expected="0 or more", mend="give a size or ratio >= 0")
         if total == 0 and size > 0:
             place.fault("empty dataset", given="no items", expected="one at least", mend="check where they come from")
-        if place.faults:
-            raise_faults("SamplerDataset", place.faults, error=DataError)
+        place.raise_noted("SamplerDataset", error=DataError)
         if size == 0:
             return np.zeros(0, dtype=np.int64)
         if self.options.replace_samples:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.core.errors import DataError
-from burn_torch.core.faults import Place, raise_faults
+from burn_torch.core.faults import Place
 from burn_torch.core.reading import open_regular, read_bounded, read_lines
 from burn_torch.data.source.idx import read_idx
 
@@ -55,8 +55,7 @@ def read_grey_images(paths: Sequence[Path], size: tuple[int, int], white: float)
             if len(paths) == 1:
                 raise
             place.refused(err)
-    if place.faults:
-        raise_faults(f"{len(paths)} files", place.faults, error=DataError)
+    place.raise_noted(f"{len(paths)} files", error=DataError)
     return read
 
 
