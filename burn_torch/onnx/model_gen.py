@@ -12,6 +12,7 @@ from burn_torch.core.errors import ArgumentError, ArtifactError
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.module import Param, ParamId, RunningState
 from burn_torch.onnx.imported import module_of, on_device
+from burn_torch.onnx.names import Names
 from burn_torch.onnx.plan import plan_of
 from burn_torch.onnx.reader import read_model
 from burn_torch.onnx.report import Report, report_on
@@ -61,7 +62,7 @@ class ModelGen:
         report_on(model).check()
         plan = plan_of(model, self.memory_limit)
         text = source_of(plan)
-        path = folder / f"{module_name(source)}.py"
+        path = folder / f"{Names().unique(source.stem, 'model')}.py"
         try:
             make_folder(folder)
             module_of(plan, Device.cpu()).save_file(folder / RECORD)
@@ -87,13 +88,6 @@ class ModelGen:
                 mend='ModelGen().input("m.onnx").out_dir("model/").run()',
             )
         return self.source, self.folder
-
-
-def module_name(path: Path) -> str:
-    """The name of the Python file: that of the ONNX file as an identifier."""
-    from burn_torch.onnx.names import Names
-
-    return Names().unique(path.stem, "model")
 
 
 # -- what written modules call ----------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class FileFormat(ABC):
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, what: str = "the record cannot be written") -> Iterator[None]:
     """Words what the system says where a file cannot be written."""
     try:
         yield
@@ -72,7 +72,7 @@ def writing(path: Path) -> Iterator[None]:
         raise
     except OSError as err:
         raise ArtifactError(
-            "the record cannot be written",
+            what,
             given=f"{path}: {err.strerror or err}",
             expected="an existing folder that can be written to, with room for the file",
             mend="choose another path",

@@ -9,14 +9,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from burn_torch.core.data import TensorData
-from burn_torch.core.errors import ArtifactError, BurnTorchError
 from burn_torch.core.files import replacing_file
 from burn_torch.onnx.exporting.sizes import Formula, Shape, Size, Symbol, formula
 from burn_torch.onnx.exporting.unification import Kind
 from burn_torch.onnx.exporting.writer import Node, onnx_dtype
+from burn_torch.record.file_format import writing
 from burn_torch.version import __version__
 
 __all__ = ["EXTERNAL_BYTES", "Document", "written"]
@@ -26,6 +24,7 @@ EXTERNAL_BYTES: Final = 2_000_000_000
 _INSIDE_BYTES: Final = 1024
 """Smaller tensors stay in the model: shapes among them are read before data is."""
 _ALIGNMENT: Final = 4096
+_UNWRITTEN: Final = "the exported model cannot be written"
 
 
 class Document(NamedTuple):
@@ -60,12 +59,12 @@ def written(document: Document, path: Path, external_bytes: int) -> Iterator[tup
     known = _data_files(path)
     data: Path | None = None
     try:
-        with _explain_failures(path):
+        with writing(path, _UNWRITTEN):
             places: dict[str, tuple[str, int, int]] = {}
             if external:
                 data, places = _write_data(document, path)
             content = _model(document, places).SerializeToString()
-        with _explain_failures(path), replacing_file(path) as file:
+        with writing(path, _UNWRITTEN), replacing_file(path) as file:
             file.write(content)
             file.flush()
             yield Path(file.name), data
@@ -77,22 +76,6 @@ def written(document: Document, path: Path, external_bytes: int) -> Iterator[tup
         if old != data:
             with suppress(OSError):  # it is in use elsewhere; nobody reads it any more
                 old.unlink()
-
-
-@contextmanager
-def _explain_failures(path: Path) -> Iterator[None]:
-    """Words what the operating system says."""
-    try:
-        yield
-    except BurnTorchError:
-        raise
-    except OSError as err:
-        raise ArtifactError(
-            "the exported model cannot be written",
-            given=f"{path}: {err.strerror or err}",
-            expected="an existing folder that can be written to, with room for the file",
-            mend="choose another path",
-        ) from err
 
 
 def _data_files(path: Path) -> list[Path]:
@@ -107,21 +90,16 @@ def _write_data(document: Document, path: Path) -> tuple[Path, dict[str, tuple[s
     large = {name: make for name, make in document.weights.items() if document.sizes[name] >= _INSIDE_BYTES}
     digest = hashlib.blake2b(repr([(name, document.sizes[name]) for name in large]).encode(), digest_size=8)
     for make in large.values():
-        digest.update(_raw(make()))
+        digest.update(make().to_bytes())
     final = path.with_name(f"{path.name}.{digest.hexdigest()}.data")
     places: dict[str, tuple[str, int, int]] = {}
     with replacing_file(final) as file:
         for name, make in large.items():
             file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-            raw = _raw(make())
+            raw = make().to_bytes()
             places[name] = (final.name, file.tell(), len(raw))
             file.write(raw)
     return final, places
-
-
-def _raw(data: TensorData) -> bytes:
-    array = np.ascontiguousarray(data.array)
-    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
 # -- protobuf ----------------------------------------------------------------------------------------------
@@ -153,7 +131,7 @@ def _tensor(name: str, make: Callable[[], TensorData], place: tuple[str, int, in
     data = make()
     proto = TensorProto(name=name, dims=data.shape, data_type=onnx_dtype(data.dtype))
     if place is None:
-        proto.raw_data = _raw(data)
+        proto.raw_data = data.to_bytes()
         return proto
     proto.data_location = TensorProto.EXTERNAL
     for key, value in zip(("location", "offset", "length"), place, strict=True):

@@ -170,9 +170,7 @@ def _output_names(program: Traced) -> tuple[str, ...]:
 # -- before it is written --------------------------------------------------------------------------------------
 def prepared(graph: Graph, opset: int) -> Graph:
     """The graph in rows that are written themselves as far as may be, and without what is not needed."""
-    graph = dead_code(graph)
-    graph = _expand(graph, opset)
-    return pipeline(graph, profile="export")[0].dense()
+    return pipeline(_expand(dead_code(graph), opset), profile="export")[0].dense()
 
 
 def _with_numbers(graph: Graph, numbers: dict[int, Literal]) -> Graph:

@@ -116,7 +116,8 @@ def _step(nodes: Sequence[Node]) -> Step:
     attrs = {name: _attribute([node.call.attrs[name] for node in nodes]) for name in first.call.attrs}
     reads = tuple(_read(parts) for parts in zip(*(node.inputs for node in nodes), strict=True))
     results = tuple(
-        None if specs[0] is None else _kind(specs) for specs in zip(*(n.call.results for n in nodes), strict=True)
+        kind_of(specs) if isinstance(specs[0], TensorSpec) else specs[0]
+        for specs in zip(*(n.call.results for n in nodes), strict=True)
     )
     return Step(first.call.op, reads, attrs, first.outputs, first.origin, results)
 
@@ -142,15 +143,6 @@ def _read(parts: Sequence[Any]) -> Read:
     return Varying(tuple(float(number) for number in numbers))
 
 
-def _kind(specs: Sequence[Any]) -> Kind | NumberSpec:
-    first = specs[0]
-    if isinstance(first, NumberSpec):
-        return first
-    return Kind(tuple(merged(sizes) for sizes in zip(*(spec.shape for spec in specs), strict=True)), first.dtype)
-
-
 def kind_of(specs: Sequence[TensorSpec]) -> Kind:
     """Returns what the specs of one tensor have in common."""
-    kind = _kind(specs)
-    assert isinstance(kind, Kind)
-    return kind
+    return Kind(tuple(merged(sizes) for sizes in zip(*(spec.shape for spec in specs), strict=True)), specs[0].dtype)

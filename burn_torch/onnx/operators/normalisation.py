@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from burn_torch import ops
+from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import axis_of, dtype_of, full, reshaped
@@ -178,12 +179,6 @@ def dropout(
     share = 0.5 if ratio is None else float(ratio.reshape(-1)[0])
     if training_mode is None or not training_mode.reshape(-1)[0] or share == 0.0:
         return x if outputs == 1 else (x, full(x.shape, True, x, DType.BOOL))
-    kept = Tensor.random(x.shape, _bernoulli(1.0 - share), (x.device, DType.F32)).greater(0.5)
+    kept = Tensor.random(x.shape, Distribution.Bernoulli(1.0 - share), (x.device, DType.F32)).greater(0.5)
     y = (x * (1.0 / (1.0 - share) if share < 1.0 else 0.0)).mask_fill(kept.bool_not(), 0.0)
     return y if outputs == 1 else (y, kept)
-
-
-def _bernoulli(p: float) -> Outputs:
-    from burn_torch.core.distribution import Distribution
-
-    return Distribution.Bernoulli(p)

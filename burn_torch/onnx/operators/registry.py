@@ -58,14 +58,9 @@ FAULTS: Final = (
 )  # fmt: skip
 """Errors that operators raise on inputs that do not fit, besides those of the table."""
 
-_KINDS: Final = {
-    "Tensor": "tensor",
-    "Operand": "operand",
-    "Host": "host",
-    "Sequence": "raw",
-    "Any": "raw",
-    "object": "raw",
-}
+_KINDS: Final = {"Tensor": "tensor", "Operand": "operand", "Host": "host"} | dict.fromkeys(
+    ("Sequence", "Any", "object"), "raw"
+)
 INJECTED: Final = frozenset({"device", "outputs", "opset", "place", "stacks"})
 """Keyword-only parameters that the importer fills in.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, constant, ints, malformed
-from burn_torch.onnx.operators.registry import Host, operator
+from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.tensor import Tensor
 
 __all__ = ["resize", "resize_10", "upsample", "upsample_7"]
@@ -186,14 +186,7 @@ def resize_10(x: Tensor, scales: Host, *, mode: str = "nearest") -> Tensor:
         return _asymmetric(x, scales, mode)
     more = np.where(scales < 1, 1, scales).astype(np.float32)
     less = scales.reshape(-1)[list(shrinking)]
-    return resize(
-        _asymmetric(x, more, mode),
-        None,
-        less,
-        axes=shrinking,
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="ceil",
-    )
+    return _asymmetric(_asymmetric(x, more, mode), less, mode, axes=shrinking, nearest_mode="ceil")
 
 
 @operator("Upsample", 7, 8)
@@ -208,12 +201,8 @@ def upsample(x: Tensor, scales: Host, *, mode: str = "nearest") -> Tensor:
     return _asymmetric(x, scales, mode)
 
 
-def _asymmetric(x: Tensor, scales: Host, mode: str) -> Tensor:
+def _asymmetric(x: Tensor, scales: Host, mode: str, nearest_mode: str = "floor", **more: Any) -> Outputs:
+    mode = "linear" if mode == "bilinear" else mode
     return resize(
-        x,
-        None,
-        scales,
-        mode="linear" if mode == "bilinear" else mode,
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
+        x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric", nearest_mode=nearest_mode, **more
     )

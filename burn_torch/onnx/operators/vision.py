@@ -127,14 +127,11 @@ def roi_align(
         ratio = [sampling_ratio or math.ceil(h / output_height), sampling_ratio or math.ceil(w / output_width)]
         rows = _samples(y1, h, output_height, max(ratio[0], 1), height)
         columns = _samples(x1, w, output_width, max(ratio[1], 1), width)
-        corners: list[tuple[Any, Any]] = []
+        parts = []
         for (ri, rw), (ci, cw) in itertools.product(rows, columns):
             index = (int(batch) * height + ri[:, None]) * width + ci
-            corners.append((index, rw[:, None] * cw))
-        parts = []
-        for index, share in corners:
             values = ops.select(flat, Tensor.from_data(index.reshape(-1).astype(np.int64), x.device), dim=0)
-            parts.append(values * constant(share.reshape(-1, 1), x.device, x.dtype))
+            parts.append(values * constant((rw[:, None] * cw).reshape(-1, 1), x.device, x.dtype))
         grid = (output_height, max(ratio[0], 1), output_width, max(ratio[1], 1), channels)
         if mode == "avg":
             sampled = reshaped(sum(parts[1:], parts[0]), grid)

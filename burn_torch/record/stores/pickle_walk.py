@@ -125,11 +125,9 @@ class Walk:
             if count > len(self._stack):
                 raise IndexError("the stack is too short")
             del self._stack[len(self._stack) - count :]
+        node = self._node(kind, None, [] if kind == "dict" else values)
         if kind == "dict":
-            node = self._node(kind, None, [])
             node.pairs = list(zip(values[::2], values[1::2], strict=True))
-        else:
-            node = self._node(kind, None, values)
         self._stack.append(node)
 
     def _node(self, kind: str, called: object, args: list[object]) -> Node:
