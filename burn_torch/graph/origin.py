@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Final, NamedTuple, final
 
-from burn_torch.core.frames import PACKAGE_DIRECTORY, is_users
+from burn_torch.core.frames import PACKAGE_DIRECTORY, is_users, user_frame
 
 __all__ = ["Origin", "Origins"]
 
@@ -64,7 +64,9 @@ class Origins:
     def __init__(self, paths: Callable[[object], str | None] | None, frame: FrameType) -> None:
         self._paths: Final = paths
         self._end: Final = (id(frame), frame.f_code)  # not the frame: it would keep all that its function knows
-        self._above: Final = _user_frame(frame)
+        above = user_frame(frame)[0]
+        code = above.f_code
+        self._above: Final = (code.co_filename, above.f_lineno, code.co_name) if is_users(code.co_filename) else None
         self._kinds: Final[dict[CodeType, tuple[bool, bool]]] = {}
         self.given: Origin | None = None
         self.last: Origin | None = None
@@ -117,10 +119,3 @@ _BELOW_MODULES: Final = tuple(
 def _is_method(code: CodeType) -> bool:
     """Tells if `self` may be a module there: f_locals, which makes a dict of all names, is read of no other frame."""
     return "self" in code.co_varnames[: code.co_argcount] and not code.co_filename.startswith(_BELOW_MODULES)
-
-
-def _user_frame(frame: FrameType) -> tuple[str, int, str] | None:
-    at: FrameType | None = frame
-    while at is not None and not is_users(at.f_code.co_filename):
-        at = at.f_back
-    return None if at is None else (at.f_code.co_filename, at.f_lineno, at.f_code.co_name)

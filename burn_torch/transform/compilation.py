@@ -7,24 +7,11 @@ import inspect
 import threading
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
-from typing import (
-    Any,
-    Final,
-    Generic,
-    ParamSpec,
-    Protocol,
-    TypeAlias,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    final,
-    overload,
-    runtime_checkable,
-)
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack, final, overload, runtime_checkable
 
 from burn_torch.backend import Backend
 from burn_torch.backend.autodiff.laid import running
@@ -49,7 +36,7 @@ from burn_torch.transform.explanation import Explanation, explained
 from burn_torch.transform.flatten import Fault, Walk, hanging_fault
 from burn_torch.transform.guard import Guard
 from burn_torch.transform.moved import Moved
-from burn_torch.transform.options import choice, limit, signature
+from burn_torch.transform.options import Arguments, Options, choice, limit, signature
 from burn_torch.transform.program import Program, ProgramOptions
 from burn_torch.transform.retrace import Retrace, compared
 from burn_torch.transform.structure import Argument, Leaf, Root, Structure, interned, placed
@@ -85,24 +72,6 @@ class Opened:
     names: Sequence[str]
     """"model.linear1.weight", "lr", ...: where each input comes from."""
     leaf: Backend
-
-
-Arguments: TypeAlias = str | int | Collection[str | int]
-"""Arguments of a function, by name or position."""
-
-
-class Options(TypedDict, total=False):
-    """The options of `compile`."""
-
-    donate: Arguments
-    static: Arguments
-    captures: Sequence[object]
-    numerics: Numerics | None
-    precision: Precision
-    fuse: bool | None
-    replay: bool
-    memory_limit_bytes: int | None
-    max_programs: int | None
 
 
 @overload
@@ -305,10 +274,7 @@ class Compiled(Generic[P, R]):
 
         Passes with nodes and bytes, operations and launches, memory, cuts, and why each trace was made.
         """
-        walk = Walk()
-        args = _settle_optimizers(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
-        key = self._key(walk, args, kwargs)
-        return explained(self.name, self._trace_missing(key, args, kwargs), tuple(self._history))
+        return explained(self.name, self._program_for(Walk(), args, kwargs)[1], tuple(self._history))
 
     def fusing(self) -> Compiled[P, R]:
         """This, if it generates kernels; else the same function compiled so, without donation."""
@@ -330,9 +296,7 @@ class Compiled(Generic[P, R]):
         Traced if it was not yet; it is not run, and nothing is donated.
         """
         walk = Walk()
-        args = _settle_optimizers(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
-        key = self._key(walk, args, kwargs)
-        program = self._trace_missing(key, args, kwargs)
+        key, program = self._program_for(walk, args, kwargs)
         structures = [part for part in key[1:] if isinstance(part, Structure)]
         titles: list[str] = [*(self._name(i) for i in range(len(args))), *map(str, kwargs)]
         parts = [part for title, structure in zip(titles, structures, strict=True) for part in structure.parts(title)]
@@ -340,6 +304,14 @@ class Compiled(Generic[P, R]):
         inputs = walk.leaves + program.beside(walk.trees)
         names += [f"captured {i}" for i in range(len(inputs) - len(names))]
         return Opened(program.graph, inputs, names, program.traced.leaf)
+
+    def _program_for(
+        self, walk: Walk, args: Sequence[Argument], kwargs: Mapping[str, Argument]
+    ) -> tuple[tuple[Any, ...], Program]:
+        """The program for these arguments, traced if it was not yet, and its key; their leaves are in `walk`."""
+        args = _settle_optimizers(args) or args
+        key = self._key(walk, args, kwargs)
+        return key, self._trace_missing(key, args, kwargs)
 
     def _key(self, walk: Walk, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[Any, ...]:
         """Returns what is compiled in: constants that the function reads by name, then the structures of the

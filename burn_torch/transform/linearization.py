@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from burn_torch.backend import Autodiff
-from burn_torch.backend.autodiff.cuts import walk_back
+from burn_torch.backend.autodiff.cuts import Cut, walk_back
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.checking import checked
@@ -121,11 +121,7 @@ def jvp(fn: Function, primals: Sequence[Argument], tangents: Sequence[Argument],
     pulled, cuts = walk_back(upper, [(root, u.primitive) for _, root, u in reached], since=since)
     rows = [gradient_of(slot.leaf, pulled) for slot in lifted.slots]
     lifted.tell_of_unread(rows)
-    roots = []
-    for row, direction in zip(rows, directions, strict=True):
-        if row is not None and direction is not None and tape.is_tracked(row.primitive):
-            roots.append((row.primitive, _on_level(what, tape, direction).primitive))
-    by_node, more_cuts = walk_back(tape, roots, since=since)
+    by_node, more_cuts = _walk_along(what, tape, rows, directions, since)
     changes = {id(y): gradient_of(u, by_node) for y, _, u in reached}
     lost = lifted.losses(own, [*cuts, *more_cuts], directions)
     results = lowered(outputs, [upper, tape], own=own, lost=lost)
@@ -172,17 +168,12 @@ def hvp(fn: Callable[..., object], primals: Sequence[object], tangents: Sequence
     with laid(upper, since):
         number = number_of(what, fn(*lifted.args), False)
     first, cuts = gradients_from(upper, number, since)
-    roots = []
-    for slot, direction in zip(lifted.slots, directions, strict=True):
-        row = gradient_of(slot.leaf, first)
-        if row is not None and direction is not None and tape.is_tracked(row.primitive):
-            roots.append((row.primitive, _on_level(what, tape, direction).primitive))
-    second, more_cuts = walk_back(tape, roots, since=since)
+    rows = [gradient_of(slot.leaf, first) for slot in lifted.slots]
+    second, more_cuts = _walk_along(what, tape, rows, directions, since)
     products: list[Tensor | None] = []
-    for slot in lifted.slots:
+    for slot, row in zip(lifted.slots, rows, strict=True):
         change = gradient_of(lower[id(slot.leaf)], second)
-        read = change is None and gradient_of(slot.leaf, first) is not None
-        products.append(zeros_like(slot.value) if read else change)
+        products.append(zeros_like(slot.value) if change is None and row is not None else change)
     lifted.tell_of_unread(products)
     return tuple(lifted.derivatives(tape, own, products, lifted.losses(own, [*cuts, *more_cuts], directions)))
 
@@ -210,6 +201,18 @@ def _require_floats(what: str, given: str, pairs: Sequence[tuple[str, object, ob
             expected="None beside outputs that are no float tensors",
             mend="give None there",
         )
+
+
+def _walk_along(
+    what: str, tape: Autodiff, rows: Sequence[Tensor | None], directions: Sequence[Tensor | None], since: int
+) -> tuple[dict[int, Any], Sequence[Cut]]:
+    """A backward from gradients along directions, as far as there are both."""
+    roots = [
+        (row.primitive, _on_level(what, tape, direction).primitive)
+        for row, direction in zip(rows, directions, strict=True)
+        if row is not None and direction is not None and tape.is_tracked(row.primitive)
+    ]
+    return walk_back(tape, roots, since=since)
 
 
 def _on_level(what: str, tape: Autodiff, x: Tensor) -> Tensor:

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, TypeAlias, TypedDict
 
 from burn_torch.core.errors import ArgumentError
+from burn_torch.graph.passes import Numerics, Precision
 from burn_torch.module import Module
 from burn_torch.transform.surroundings import plain_function
 
-__all__ = ["choice", "limit", "signature"]
+__all__ = ["Arguments", "Options", "choice", "limit", "signature"]
+
+Arguments: TypeAlias = str | int | Collection[str | int]
+"""Arguments of a function, by name or position."""
+
+
+class Options(TypedDict, total=False):
+    """The options of `compile`."""
+
+    donate: Arguments
+    static: Arguments
+    captures: Sequence[object]
+    numerics: Numerics | None
+    precision: Precision
+    fuse: bool | None
+    replay: bool
+    memory_limit_bytes: int | None
+    max_programs: int | None
 
 
 def signature(function: Any) -> inspect.Signature:

@@ -25,7 +25,7 @@ import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -53,6 +53,11 @@ _OF_TORCH_C: Final = (
     "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled",
 )  # fmt: skip
 _OF_SYSTEM: Final = ("getrecursionlimit", "getswitchinterval", "get_int_max_str_digits", "getdlopenflags", "gettrace")
+_GETTERS: Final[tuple[tuple[ModuleType, tuple[str, ...]], ...]] = (
+    (torch, _OF_TORCH), (torch._C, _OF_TORCH_C), (sys, _OF_SYSTEM), (gc, ("isenabled", "get_threshold", "get_debug")),
+    (tracemalloc, ("is_tracing",)), (faulthandler, ("is_enabled",)), (socket, ("getdefaulttimeout",)),
+    (csv, ("field_size_limit",)),
+)  # fmt: skip
 
 
 def _decimals() -> object:
@@ -81,26 +86,12 @@ def _environment() -> object:
     return tuple(os.environ.items())
 
 
-def _errors_of_numpy() -> object:
-    return tuple(np.geterr().items())
-
-
 def _getters() -> Iterator[tuple[object, Setting]]:
-    for module, names in ((torch, _OF_TORCH), (torch._C, _OF_TORCH_C), (sys, _OF_SYSTEM)):
+    for module, names in _GETTERS:
         for name in names:
             function = getattr(module, name, None)
             if function is not None:
                 yield function, Setting(f"{module.__name__}.{name}()", function)
-    for name, function in (
-        ("gc.isenabled()", gc.isenabled),
-        ("gc.get_threshold()", gc.get_threshold),
-        ("gc.get_debug()", gc.get_debug),
-        ("tracemalloc.is_tracing()", tracemalloc.is_tracing),
-        ("faulthandler.is_enabled()", faulthandler.is_enabled),
-        ("socket.getdefaulttimeout()", socket.getdefaulttimeout),
-        ("csv.field_size_limit()", csv.field_size_limit),
-    ):
-        yield function, Setting(name, function)
     zone, place = Setting("the time zone", _zone), Setting("the locale", partial(locale.setlocale, locale.LC_ALL))
     yield time.mktime, zone
     yield from ((getattr(sys.modules["_locale"], name), place) for name in ("setlocale", "localeconv", "nl_langinfo"))
@@ -112,7 +103,7 @@ def _getters() -> Iterator[tuple[object, Setting]]:
     yield sys.modules["_signal"].getsignal, Setting("signal handlers", _handlers)
     if importlib.util.find_spec("resource") is not None:  # Windows has none
         yield importlib.import_module("resource").getrlimit, Setting("limits of the process", _limits)
-    yield sys.modules["numpy._core.umath"]._get_extobj_dict, Setting("np.geterr()", _errors_of_numpy)
+    yield sys.modules["numpy._core.umath"]._get_extobj_dict, Setting("np.geterr()", lambda: tuple(np.geterr().items()))
 
 
 _DECIMALS: Final = Setting("the context of decimals", _decimals)

@@ -117,8 +117,7 @@ class _Folding:
             return None if value is None else _Same(value, result.numel <= 1)
         equal = op.law(OfEqual)
         if first is not None and equal is not None and not self.exact and result.dtype.is_float:
-            x = call.specs[0]
-            assert isinstance(x, TensorSpec)
+            x = call.tensor(0)
             value = rounded_to(result.dtype, equal.reduce(float(first.value), x.numel // max(result.numel, 1)))
             return None if not x.numel else _Same(value, result.numel <= 1)
         if op.law(OnHost) is not None and op.scalar is not None and result.dtype in (DType.F32, DType.F64):
@@ -151,8 +150,7 @@ class _Folding:
         call, result = node.call, node.call.result
         moves = call.op.law(Moves)
         if moves is not None:
-            x = call.specs[0]
-            assert isinstance(x, TensorSpec)
+            x = call.tensor(0)
             contiguous = moves.tight and self.new.layouts.of(inputs[0]) == CONTIGUOUS
             if x.numel != result.numel or (self.exact and not contiguous):
                 return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.view import GraphView
@@ -24,8 +23,7 @@ def narrow_gradients(graph: Graph) -> Graph:
         node = view.made_by(i)
         if node is None or node.call.op.law(Converts) is None:
             return i
-        spec = node.call.specs[0]
-        assert isinstance(spec, TensorSpec)
+        spec = node.call.tensor(0)
         halves = spec.dtype in (DType.F16, DType.BF16) and node.call.result.dtype is DType.F32
         return node.inputs[0] if halves else i
 

@@ -127,7 +127,7 @@ class _Rerun:
                 return False
             if self.root[value] == value:
                 return True
-            value = _base(node)
+            value = node.read(0)
 
     def _cost(self, value: int, at: int, left: int) -> _Cost | None:
         """How to have a value that is gone at node `at` there; None where that takes too long a chain."""
@@ -198,12 +198,6 @@ class _Rerun:
                 if isinstance(i, int) and self.root[i] in self.uses and self.made_at.get(i, -1) not in cost.nodes:
                     self.uses[self.root[i]].append((at, i))
                     self.uses[self.root[i]].sort()
-
-
-def _base(node: Node) -> int:
-    base = node.inputs[0]
-    assert isinstance(base, int)
-    return base
 
 
 def _insert(graph: Graph, again: dict[int, set[int]]) -> Graph:
