@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 from burn_torch.core.dtype import BOOL, FLOAT
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
@@ -112,6 +113,9 @@ def _beside(scores: Value, lse: Value) -> Value:
     return widened(scores) - expand(reshape(lse, shape=(*lse.shape, 1)), shape=scores.shape)
 
 
+_Drawn: TypeAlias = Candidate | None
+"""How an operand of a sample is drawn; None where the sample has none."""
+
 _ON_GPUS = ((1, 2, 9, 8),) * 3
 """Shapes that the kernels of GPUs take."""
 
@@ -122,8 +126,8 @@ def _samples() -> list[Sample]:
         q: Shape,
         k: Shape,
         v: Shape,
-        mask: Candidate | None = None,
-        bias: Candidate | None = None,
+        mask: _Drawn = None,
+        bias: _Drawn = None,
         softcap: float | None = None,
         **attrs: int,
     ) -> Sample:
@@ -226,8 +230,8 @@ def _backward_samples() -> list[Sample]:
         q: Shape,
         k: Shape,
         v: Shape,
-        mask: Candidate | None = None,
-        bias: Candidate | None = None,
+        mask: _Drawn = None,
+        bias: _Drawn = None,
         softcap: float | None = None,
         **attrs: int,
     ) -> Sample:

@@ -25,7 +25,7 @@ from burn_torch.module import ModuleRecord
 from burn_torch.train.checkpoint.content import Checkpoint, Position
 from burn_torch.train.logger.application import LOG
 
-__all__ = ["CheckpointFile", "Checkpointer", "FileCheckpointer", "ReadingBlock"]
+__all__ = ["CheckpointFile", "Checkpointer", "FileCheckpointer"]
 
 ReadingBlock: TypeAlias = AbstractContextManager[None] | None
 """A block in which the values of a record can be read; None where they always can."""
