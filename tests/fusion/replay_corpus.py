@@ -75,7 +75,7 @@ def of_rows(quick: bool) -> Iterator[Case]:
                 graph = _with_gradient(call) if kind == "gradient" else _of_row(call, kind == "between")
             except (BurnTorchError, TypeError, ValueError):  # a row without gradient, or that takes no such values
                 continue
-            if graph.nodes:
+            if graph.nodes and graph.outputs:
                 yield Case(f"row {name}, {kind}", HERE, (graph,))
 
 
@@ -189,9 +189,11 @@ def _compile_graphs(
     graphs: list[Graph] = []
     asked: dict[str, Any] = {}
 
-    def catch(self: Any, traced: Any, name: str, **given: Any) -> None:
+    def catch(
+        self: Any, traced: Any, name: str, arguments: Any, options: compiled.ProgramOptions, *rest: Any, **given: Any
+    ) -> None:
         graphs.append(traced.graph)
-        asked.update({key: given[key] for key in ("precision", "memory_limit_bytes", "numerics")})
+        asked.update({key: getattr(options, key) for key in ("precision", "memory_limit_bytes", "numerics")})
         asked["donated"] = sorted(given["donated"])
         raise _Caught
 
