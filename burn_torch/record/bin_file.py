@@ -7,7 +7,6 @@ Source: https://docs.rs/bincode, the configuration `standard()`.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import IO, Any, Final, final
 
@@ -20,7 +19,7 @@ from burn_torch.record.faults import Unsound, cannot_load
 from burn_torch.record.file_format import FileFormat
 from burn_torch.record.layout import MAX_NDIM, MAX_TENSORS, first_keys, unique
 from burn_torch.record.precision import AS_THEY_ARE, PrecisionSettings
-from burn_torch.record.reader import Reader
+from burn_torch.record.reader import Reader, write_shortest
 from burn_torch.record.sealing import SealedWriter, require_sealed
 from burn_torch.record.source import Source
 
@@ -92,13 +91,9 @@ class BinFormat(FileFormat):
 
 
 def _number(value: int) -> bytes:
-    if value < 251:
-        return bytes([value])
-    return next(
-        bytes([code]) + struct.pack(form, value)
-        for code, form in _WIDTHS.items()
-        if value < 1 << 8 * struct.calcsize(form)
-    )
+    written = bytes([value]) if value < 251 else write_shortest(value, _WIDTHS.items())
+    assert written is not None, f"{value} has more than 64 bits"
+    return written
 
 
 def _text(value: str) -> bytes:

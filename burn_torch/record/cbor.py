@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from burn_torch.record.faults import Unsound
 from burn_torch.record.layout import MAX_CONTAINERS, MAX_VALUES, unique
-from burn_torch.record.reader import Reader
+from burn_torch.record.reader import Reader, write_shortest
 
 __all__ = ["decode", "encode"]
 
@@ -44,10 +44,10 @@ def encode(value: Any) -> bytes:
 def _head(major: int, number: int) -> bytes:
     if number < 24:
         return bytes([major << 5 | number])
-    for code, form in _WIDTHS.items():
-        if number < 1 << 8 * struct.calcsize(form):
-            return bytes([major << 5 | code]) + struct.pack(form, number)
-    raise OverflowError(f"{number} has more than 64 bits")
+    head = write_shortest(number, ((major << 5 | code, form) for code, form in _WIDTHS.items()))
+    if head is None:
+        raise OverflowError(f"{number} has more than 64 bits")
+    return head
 
 
 def decode(data: bytes | memoryview) -> Any:

@@ -189,7 +189,8 @@ def _of_pytorch(path: Path) -> Listing:
     first: dict[PickledTensor, str] = {}
     for pickled in tensors_of(walk.root):
         known = first.setdefault(replace(pickled, key=""), pickled.key)
-        tensors.append(_list_pickled(pickled, known if known != pickled.key else None))
+        same_as, storage = known if known != pickled.key else None, f"storage {pickled.storage}"
+        tensors.append(Listed(pickled.key, pickled.dtype, pickled.shape, pickled.nbytes, same_as, storage))
         if len(tensors) > MAX_TENSORS:
             raise Unsound(f"it has more than {MAX_TENSORS} tensors")
     asked = tuple(str(name) for name in walk.asked if not is_harmless(name))
@@ -204,10 +205,6 @@ def _of_pytorch(path: Path) -> Listing:
         asks_for=asked,
         notes=notes,
     )
-
-
-def _list_pickled(pickled: PickledTensor, known: str | None) -> Listed:
-    return Listed(pickled.key, pickled.dtype, pickled.shape, pickled.nbytes, known, f"storage {pickled.storage}")
 
 
 def _walk_zip(source: Source) -> tuple[Walk, str]:

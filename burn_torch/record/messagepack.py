@@ -6,14 +6,13 @@ no depth beyond a module's own.  Source: https://github.com/msgpack/msgpack/blob
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 from burn_torch.record.faults import Unsound, cannot_save
 from burn_torch.record.layout import MAX_CONTAINERS, MAX_VALUES, unique
-from burn_torch.record.reader import Reader
+from burn_torch.record.reader import Reader, write_shortest
 
 __all__ = ["Blob", "bin_head", "decode", "encode", "map_head"]
 
@@ -27,6 +26,7 @@ _NUMBERS: Final = {
     0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i",
     0xD3: ">q",
 }  # fmt: skip
+_FORMS: Final = _LENGTHS | _NUMBERS
 _CONSTANTS: Final = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
@@ -45,13 +45,7 @@ def encode(value: Any) -> bytes:
     if value is None or isinstance(value, bool):
         return bytes([next(code for code, known in _CONSTANTS.items() if known is value)])
     if isinstance(value, int):
-        if value < 128:
-            return bytes([value])
-        return next(
-            bytes([code]) + struct.pack(_NUMBERS[code], value)
-            for code in (0xCC, 0xCD, 0xCE, 0xCF)
-            if value < 1 << 8 * struct.calcsize(_NUMBERS[code])
-        )
+        return bytes([value]) if value < 128 else _head((0xCC, 0xCD, 0xCE, 0xCF), value)
     if isinstance(value, str):
         text = value.encode()
         return (bytes([0xA0 | len(text)]) if len(text) < 32 else _head((0xD9, 0xDA, 0xDB), len(text))) + text
@@ -76,12 +70,12 @@ def bin_head(count: int) -> bytes:
 
 
 def _head(codes: tuple[int, ...], count: int) -> bytes:
-    for code in codes:
-        if count < 1 << 8 * struct.calcsize(_LENGTHS[code]):
-            return bytes([code]) + struct.pack(_LENGTHS[code], count)
-    raise cannot_save(
-        f"a value of {count} bytes", expected="values below 4 GiB, as MessagePack has them", mend="save to .bpk"
-    )
+    head = write_shortest(count, ((code, _FORMS[code]) for code in codes))
+    if head is None:
+        raise cannot_save(
+            f"a value of {count} bytes", expected="values below 4 GiB, as MessagePack has them", mend="save to .bpk"
+        )
+    return head
 
 
 # -- reading -----------------------------------------------------------------------------------------------

@@ -1,13 +1,20 @@
-"""Reading a file or its metadata from start to end, never beyond it."""
+"""Numbers in as few bytes as they need, and reading a file or its metadata from start to end, never beyond it."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 from burn_torch.record.faults import Unsound
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "write_shortest"]
+
+
+def write_shortest(number: int, forms: Iterable[tuple[int, str]]) -> bytes | None:
+    """A code and a number in the first form of `struct` that holds it; None if none does."""
+    fitting = ((code, form) for code, form in forms if number < 1 << 8 * struct.calcsize(form))
+    return next((bytes([code]) + struct.pack(form, number) for code, form in fitting), None)
 
 
 class Reader:

@@ -109,7 +109,8 @@ class SafetensorsFormat(FileFormat):
         source.version = "" if version is None else f"layout {version} of burn_torch"
         if version == "2":
             require_sealed(source, start, _CHECKSUM, metadata.get("checksum"))
-        unknown = [f"{key} has the type {about}" for key, about in _unknown_types(header).items()]
+        kinds = {key: about.get("dtype") for key, about in header.items() if isinstance(about, dict)}
+        unknown = [f"{key} has the type {k}" for key, k in kinds.items() if isinstance(k, str) and k not in TYPES]
         if unknown:
             raise cannot_load(source.name, shortened(unknown), self.kind, f"convert it to one of {', '.join(TYPES)}")
         plain = {key: _extent(key, about) for key, about in header.items()}
@@ -170,14 +171,6 @@ def _version(metadata: Mapping[str, str]) -> str | None:
     if sum(map(metadata.__contains__, ("version", "keys", "checksum"))) > 1:
         raise Unsound("its checksum does not fit its content")
     return None
-
-
-def _unknown_types(header: Mapping[str, object]) -> dict[str, str]:
-    return {
-        key: about["dtype"]
-        for key, about in header.items()
-        if isinstance(about, dict) and isinstance(about.get("dtype"), str) and about["dtype"] not in TYPES
-    }
 
 
 def _extent(key: str, about: object) -> Extent:

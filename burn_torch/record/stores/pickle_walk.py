@@ -160,9 +160,6 @@ class Walk:
         name, module = self._stack.pop(), self._stack.pop()
         self._name(module, name)
 
-    def _extension(self, argument: object) -> None:
-        self._name("copyreg extension", argument)
-
     def _instance(self, argument: object) -> None:
         values = self._group()
         self._global(argument)
@@ -204,9 +201,6 @@ class Walk:
     def _set_items(self, _: object) -> None:
         values = self._group()
         self._stack[-1].pairs.extend(zip(values[::2], values[1::2], strict=True))
-
-    def _persistent(self, argument: object) -> None:
-        self._add_storage([argument])
 
     def _persistent_on_stack(self, _: object) -> None:
         storage = self._stack.pop()
@@ -259,18 +253,6 @@ class Walk:
                     "in PyTorch, save the state_dict alone: torch.save(model.state_dict(), path)",
                 )
 
-    def _mark(self, _: object) -> None:
-        self._stack.append(_Mark())
-
-    def _pop(self, _: object) -> None:
-        self._stack.pop()
-
-    def _pop_mark(self, _: object) -> None:
-        self._group()
-
-    def _duplicate(self, _: object) -> None:
-        self._stack.append(self._stack[-1])
-
 
 _PUSHED: Final = frozenset(
     ["INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
@@ -283,13 +265,17 @@ _GROUPS: Final[dict[str, tuple[str, int | None]]] = {
     "TUPLE1": ("tuple", 1), "TUPLE2": ("tuple", 2), "TUPLE3": ("tuple", 3), "EMPTY_DICT": ("dict", 0),
     "DICT": ("dict", None), "EMPTY_SET": ("set", 0), "FROZENSET": ("set", None),
 }  # fmt: skip
-_WORDS: Final[dict[str, Callable[[Walk, Any], None]]] = {
-    "GLOBAL": Walk._global, "STACK_GLOBAL": Walk._stack_global, "EXT1": Walk._extension, "EXT2": Walk._extension,
-    "EXT4": Walk._extension, "INST": Walk._instance, "OBJ": Walk._object, "NEWOBJ": Walk._call,
-    "NEWOBJ_EX": Walk._call_with_names, "REDUCE": Walk._call, "BUILD": Walk._build, "APPEND": Walk._append,
-    "APPENDS": Walk._appends, "ADDITEMS": Walk._appends, "SETITEM": Walk._set_item, "SETITEMS": Walk._set_items,
-    "PERSID": Walk._persistent, "BINPERSID": Walk._persistent_on_stack, "MARK": Walk._mark, "POP": Walk._pop,
-    "POP_MARK": Walk._pop_mark, "DUP": Walk._duplicate,
+_WORDS: Final[dict[str, Callable[[Walk, Any], object]]] = {
+    "GLOBAL": Walk._global, "STACK_GLOBAL": Walk._stack_global, "INST": Walk._instance, "OBJ": Walk._object,
+    "NEWOBJ": Walk._call, "NEWOBJ_EX": Walk._call_with_names, "REDUCE": Walk._call, "BUILD": Walk._build,
+    "APPEND": Walk._append, "APPENDS": Walk._appends, "ADDITEMS": Walk._appends, "SETITEM": Walk._set_item,
+    "SETITEMS": Walk._set_items, "BINPERSID": Walk._persistent_on_stack,
+    "PERSID": lambda walk, argument: walk._add_storage([argument]),
+    "MARK": lambda walk, _: walk._stack.append(_Mark()),
+    "POP": lambda walk, _: walk._stack.pop(),
+    "POP_MARK": lambda walk, _: walk._group(),
+    "DUP": lambda walk, _: walk._stack.append(walk._stack[-1]),
+    **dict.fromkeys(("EXT1", "EXT2", "EXT4"), lambda walk, argument: walk._name("copyreg extension", argument)),
 }  # fmt: skip
 
 
