@@ -6,7 +6,7 @@ import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import DataError, explain
@@ -76,6 +76,14 @@ class Dataset(ABC, Generic[Item]):
         return self.get(checked_index(index, len(self)))
 
 
+class CsvOptions(TypedDict, total=False):
+    """The options of `InMemDataset.from_csv`."""
+
+    delimiter: str
+    header: bool
+    limit_bytes: int | None
+
+
 @checked(error=DataError, but=("get", "get_many", "at_epoch"))
 class InMemDataset(Dataset[Item]):
     """A dataset of items that are in memory.
@@ -118,20 +126,12 @@ class InMemDataset(Dataset[Item]):
 
     @overload
     @classmethod
-    def from_csv(
-        cls, path: str | os.PathLike[str], *, delimiter: str = ..., header: bool = ..., limit_bytes: int | None = ...
-    ) -> InMemDataset[dict[str, str]]: ...
+    def from_csv(cls, path: str | os.PathLike[str], **options: Unpack[CsvOptions]) -> InMemDataset[dict[str, str]]: ...
 
     @overload
     @classmethod
     def from_csv(
-        cls,
-        path: str | os.PathLike[str],
-        item_type: type[Item],
-        *,
-        delimiter: str = ...,
-        header: bool = ...,
-        limit_bytes: int | None = ...,
+        cls, path: str | os.PathLike[str], item_type: type[Item], **options: Unpack[CsvOptions]
     ) -> InMemDataset[Item]: ...
 
     @classmethod

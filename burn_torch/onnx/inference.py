@@ -51,20 +51,17 @@ def inferred(plan: Plan) -> dict[str, Known]:
         for j, size in enumerate(info.shape or ()):
             if not isinstance(size, int):
                 symbols[size or f"d{i}_{j}"] = len(symbols)
+    count = len(plan.input_names) + sum(1 for step in plan.steps for name in step.outputs if name)
     best: tuple[Found, Found] = ({}, {})
     for low, high in _TRIED:
         one = _trace(plan, dict.fromkeys(symbols, low))
         if len(one) > len(best[0]):
             best = (one, _trace(plan, dict.fromkeys(symbols, high)) if symbols else one)
-        if len(one) == _count(plan) or not symbols:
+        if len(one) == count or not symbols:
             break
     first, second = best
     low_high = next((pair for pair in _TRIED if _has_size(first, plan, pair[0])), _TRIED[0])
     return {name: _known_shape(first[name], second.get(name), symbols, low_high) for name in first}
-
-
-def _count(plan: Plan) -> int:
-    return len(plan.input_names) + sum(1 for step in plan.steps for name in step.outputs if name)
 
 
 def _has_size(shapes: Found, plan: Plan, low: int) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias, final
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
 
 __all__ = ["Factor", "Product", "Terms", "bounds", "collected", "leading", "multiplied", "spelt_out", "without"]
 
@@ -15,6 +16,7 @@ Terms: TypeAlias = Mapping[Product, int]
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Factor:
     """A symbol, or a quotient or remainder that is no polynomial.
 
@@ -23,18 +25,12 @@ class Factor:
     hint   its value here; it lies in [low, high]
     """
 
-    __slots__ = ("high", "hint", "key", "low", "name", "parts", "text")
-
-    def __init__(
-        self, name: str, text: str, hint: int, low: float, high: float, parts: tuple[str, Any, Any] | None
-    ) -> None:
-        self.name: Final = name
-        self.text: Final = text
-        self.hint: Final = hint
-        self.low: Final = low
-        self.high: Final = high
-        self.parts: Final = parts
-        self.key: Final = text
+    name: str
+    text: str
+    hint: int
+    low: float
+    high: float
+    parts: tuple[str, Any, Any] | None
 
     def __repr__(self) -> str:
         return self.name
@@ -62,7 +58,7 @@ def _range(product: Product) -> tuple[float, float]:
 
 def multiplied(a: Product, b: Product) -> Product:
     """The product of two products."""
-    return tuple(sorted((*a, *b), key=lambda f: f.key)) if a and b else a or b
+    return tuple(sorted((*a, *b), key=lambda f: f.text)) if a and b else a or b
 
 
 def collected(terms: Iterable[tuple[Product, int]]) -> dict[Product, int]:
@@ -75,7 +71,7 @@ def collected(terms: Iterable[tuple[Product, int]]) -> dict[Product, int]:
 
 def leading(terms: Terms) -> tuple[Product, int]:
     """The term of the highest degree."""
-    return max(terms.items(), key=lambda term: (len(term[0]), [f.key for f in term[0]]))
+    return max(terms.items(), key=lambda term: (len(term[0]), [f.text for f in term[0]]))
 
 
 def without(product: Product, factors: Product) -> Product | None:

@@ -196,7 +196,7 @@ class Size:
     def __init__(self, scope: Scope, terms: Terms) -> None:
         self.scope: Final = scope
         self.terms: Final = dict(terms)
-        self.key: Final = (scope.number, tuple(sorted((tuple(f.key for f in p), c) for p, c in self.terms.items())))
+        self.key: Final = (scope.number, tuple(sorted((tuple(f.text for f in p), c) for p, c in self.terms.items())))
         self.hint: Final = sum(count * math.prod(f.hint for f in product) for product, count in self.terms.items())
         self.low, self.high = bounds(self.terms)
 

@@ -195,7 +195,7 @@ class _Lives:
             if read[base] > 1:
                 continue
             follows = call.op.packed == "follows" or call.op.runs is not None
-            alone = _chooses(call) and layouts.of(old) >= DENSE  # the leaf looks whether it is row-major
+            alone = call.memo.get("chooses") and layouts.of(old) >= DENSE  # the leaf looks whether it is row-major
             if (
                 alone
                 or (follows and layouts.is_its_own_copy(old, call.specs[k]))
@@ -243,10 +243,6 @@ def _written_over(call: Call) -> Sequence[tuple[int, int]]:
         ]
         call.memo["written over"] = pairs
     return pairs
-
-
-def _chooses(call: Call) -> bool:
-    return bool(call.memo.get("chooses"))
 
 
 # -- arenas -------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def _write(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], opset
         lost = any(isinstance(x, Ref) and x.id not in values for x in step.reads)
         export_of = find(step.op.name)
         if export_of is None:
-            if not _is_number(step):
+            if not any(isinstance(kind, NumberSpec) for kind in step.results):
                 faults.append(f"{step.op.name}: {_why_not(step)}{origin_text(step.origin)}")
             continue
         if lost:
@@ -201,10 +201,6 @@ def _write(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], opset
             expected="rows of the table that burn_torch.onnx.rows writes",
             mend="compute it otherwise, choose a newer opset, or tell how: burn_torch.onnx.row",
         )
-
-
-def _is_number(step: Step) -> bool:
-    return any(isinstance(kind, NumberSpec) for kind in step.results)
 
 
 def _why_not(step: Step) -> str:

@@ -23,10 +23,6 @@ __all__ = [
 Body = Callable[..., tuple[Any, ...]]
 
 
-def _truth(x: object) -> bool:
-    return bool(read(x).reshape(-1)[0])
-
-
 def _pack(values: tuple[object, ...], outputs: int = 1) -> Outputs:
     return values[0] if outputs == 1 else values[:outputs]
 
@@ -78,7 +74,7 @@ def loop(
     i = 0
     while going and (limit is None or i < limit):
         results = body(np.array(i, np.int64), np.array(going), *state)
-        going = True if results[0] is None else _truth(results[0])
+        going = results[0] is None or bool(read(results[0]).reshape(-1)[0])
         state = results[1 : 1 + len(carried)]
         for values, value in zip(series, results[1 + len(carried) :], strict=False):
             values.append(value)

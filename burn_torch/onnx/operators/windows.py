@@ -273,12 +273,8 @@ def max_unpool(
     flat = full((total,), 0.0, x)
     count = x.num_elements()
     y: Tensor = ops.scatter(flat, reshaped(indices, (count,)), reshaped(x, (count,)), dim=0, update="assign")
-    y = reshaped(y, inferred)
-    return (
-        y
-        if shape == inferred
-        else _fit(y, [(0, wanted - size) for wanted, size in zip(shape[2:], inferred[2:], strict=True)], 0.0)
-    )
+    more = [(0, wanted - size) for wanted, size in zip(shape[2:], inferred[2:], strict=True)]
+    return _fit(reshaped(y, inferred), more, 0.0)
 
 
 # -- sums and means of each window ---------------------------------------------------------------------------
@@ -331,14 +327,10 @@ average_pool_1 = earlier(average_pool, "average_pool_1", 1, 6, lacks=(*_LATER, "
 @operator("LpPool", 2)
 def lp_pool(x: Tensor, *, p: float = 2, how: Pooling) -> Tensor:
     """The p-norm of each window."""
-    return _lp(x, how.of(x), float(p))
+    return _sums(x.abs().powf(float(p)), how.of(x)).powf(1.0 / p)
 
 
 lp_pool_1 = earlier(lp_pool, "lp_pool_1", 1, 1, lacks=_LATER)
-
-
-def _lp(x: Tensor, at: Windows, p: float) -> Tensor:
-    return _sums(x.abs().powf(p), at).powf(1.0 / p)
 
 
 # -- over all places ------------------------------------------------------------------------------------------
