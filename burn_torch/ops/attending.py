@@ -113,7 +113,7 @@ def _beside(scores: Value, lse: Value) -> Value:
     return widened(scores) - expand(reshape(lse, shape=(*lse.shape, 1)), shape=scores.shape)
 
 
-_Drawn: TypeAlias = Candidate | None
+_Draw: TypeAlias = Candidate | None
 """How an operand of a sample is drawn; None where the sample has none."""
 
 _ON_GPUS = ((1, 2, 9, 8),) * 3
@@ -123,13 +123,7 @@ _ON_GPUS = ((1, 2, 9, 8),) * 3
 # -- attention ----------------------------------------------------------------------------------------------
 def _samples() -> list[Sample]:
     def case(
-        q: Shape,
-        k: Shape,
-        v: Shape,
-        mask: _Drawn = None,
-        bias: _Drawn = None,
-        softcap: float | None = None,
-        **attrs: int,
+        q: Shape, k: Shape, v: Shape, mask: _Draw = None, bias: _Draw = None, softcap: float | None = None, **attrs: int
     ) -> Sample:
         drawn = [uniform(-1, 1, shape) for shape in (q, k, v)]
         return sample(*drawn, mask, bias, 0.5, softcap, **{"causal": False, **attrs})
@@ -227,13 +221,7 @@ def _(query, key, value, mask, bias, scale, softcap, *, causal, offset):
 # -- its backward -------------------------------------------------------------------------------------------
 def _backward_samples() -> list[Sample]:
     def case(
-        q: Shape,
-        k: Shape,
-        v: Shape,
-        mask: _Drawn = None,
-        bias: _Drawn = None,
-        softcap: float | None = None,
-        **attrs: int,
+        q: Shape, k: Shape, v: Shape, mask: _Draw = None, bias: _Draw = None, softcap: float | None = None, **attrs: int
     ) -> Sample:
         y = (*q[:3], v[3])
         drawn = [uniform(-1, 1, shape) for shape in (y, q, k, v, y)]
