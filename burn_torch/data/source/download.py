@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, TypeAlias
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import DataError
 from burn_torch.core.files import replacing_file
 
-__all__ = ["ProgressCallback", "RemoteFile", "cache_dir", "find_file"]
+__all__ = ["Folder", "ProgressCallback", "RemoteFile", "cache_dir", "find_file"]
 
 
 class ProgressCallback(Protocol):
@@ -28,6 +28,10 @@ class ProgressCallback(Protocol):
 
 TIMEOUT_S = 30.0  # of silence, not of the whole download
 _CHUNK = 1 << 16
+
+
+Folder: TypeAlias = str | os.PathLike[str] | None
+"""The folder of a data set, where one was named."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def find_file(
     file: RemoteFile,
     *,
     base_url: str,
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: Folder = None,
     progress: ProgressCallback | None = None,
 ) -> Path:
     """Returns where a file of a data set is, packed or not; it is downloaded into the cache if it is nowhere.

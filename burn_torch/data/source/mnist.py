@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, Self
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from burn_torch.core.errors import DataError
 from burn_torch.data.dataset import Dataset
-from burn_torch.data.source.download import ProgressCallback, RemoteFile, find_file
+from burn_torch.data.source.download import Folder, ProgressCallback, RemoteFile, find_file
 from burn_torch.data.source.idx import read_idx
 
 __all__ = ["FashionMnistDataset", "MnistDataset", "MnistItem"]
@@ -67,11 +66,7 @@ class MnistDataset(Dataset[MnistItem]):
 
     @classmethod
     def train(
-        cls,
-        data_dir: str | os.PathLike[str] | None = None,
-        *,
-        mirror: str | None = None,
-        progress: ProgressCallback | None = None,
+        cls, data_dir: Folder = None, *, mirror: str | None = None, progress: ProgressCallback | None = None
     ) -> Self:
         """The 60,000 training images.
 
@@ -87,11 +82,7 @@ class MnistDataset(Dataset[MnistItem]):
 
     @classmethod
     def test(
-        cls,
-        data_dir: str | os.PathLike[str] | None = None,
-        *,
-        mirror: str | None = None,
-        progress: ProgressCallback | None = None,
+        cls, data_dir: Folder = None, *, mirror: str | None = None, progress: ProgressCallback | None = None
     ) -> Self:
         """The 10,000 test images; arguments and errors as for `train`."""
         return cls._open("test", data_dir, mirror, progress)
@@ -102,13 +93,7 @@ class MnistDataset(Dataset[MnistItem]):
         return CLASSES
 
     @classmethod
-    def _open(
-        cls,
-        split: Split,
-        data_dir: str | os.PathLike[str] | None,
-        mirror: str | None,
-        progress: ProgressCallback | None,
-    ) -> Self:
+    def _open(cls, split: Split, data_dir: Folder, mirror: str | None, progress: ProgressCallback | None) -> Self:
         paths = [
             find_file(cls.NAME, file, base_url=mirror or cls.URL, data_dir=data_dir, progress=progress)
             for file in cls.FILES[split]

@@ -66,11 +66,8 @@ class Layouts:
         elif packed == "dense":
             layout = DENSE
         else:
-            layout = CONTIGUOUS
-            for i in node.inputs:
-                if i.__class__ is int and known.get(i, UNKNOWN) != CONTIGUOUS:
-                    layout = DENSE
-                    break
+            others = any(i.__class__ is int and known.get(i, UNKNOWN) != CONTIGUOUS for i in node.inputs)
+            layout = DENSE if others else CONTIGUOUS
         for i, spec in zip(node.outputs, call.results, strict=True):
             if i is not None and spec is not None:
                 flat = spec.numel <= 1 or (layout == DENSE and spec.ndim == 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,7 @@ from burn_torch.onnx.exporting.tracing import Inputs, Tracing, prepared, resized
 from burn_torch.onnx.exporting.unification import Step, unified
 from burn_torch.tensor import Tensor
 from burn_torch.transform.flatten import Walk
+from burn_torch.transform.structure import Function
 
 __all__ = ["Traces", "cases_of", "traced_at_sizes"]
 
@@ -34,12 +35,7 @@ class Traces:
 
 
 def traced_at_sizes(
-    run: Callable[..., object],
-    inputs: Inputs,
-    tensors: Sequence[Tensor],
-    axes: Axes,
-    captures: Sequence[object],
-    opset: int,
+    run: Function, inputs: Inputs, tensors: Sequence[Tensor], axes: Axes, captures: Sequence[object], opset: int
 ) -> Traces:
     """The function at the example's sizes; with dynamic axes at some others too, none of them 1.
 
@@ -101,7 +97,7 @@ def _text(sizes: Mapping[str, int]) -> str:
 
 
 def cases_of(
-    run: Callable[..., object], inputs: Inputs, tensors: Sequence[Tensor], axes: Axes, traces: Traces
+    run: Function, inputs: Inputs, tensors: Sequence[Tensor], axes: Axes, traces: Traces
 ) -> list[tuple[str, list[TensorData], list[TensorData]]]:
     """Inputs and outputs of the function itself: at the example, and at other sizes than it was traced at."""
     example = {symbol: tensors[places[0][0]].shape[places[0][1]] for symbol, places in axes.items()}

@@ -169,14 +169,13 @@ def _recur(
     if how.layout:
         x = ops.permute(x, axes=(1, 0, 2))
     ways = how.ways(w)
-    starts = [
-        full((len(ways), x.shape[1], r.shape[-1]), 0.0, x)
-        if state is None
-        else ops.permute(state, axes=(1, 0, 2))
-        if how.layout
-        else state
-        for state in initial
-    ]
+
+    def start(state: Tensor | None) -> Tensor:
+        if state is None:
+            return full((len(ways), x.shape[1], r.shape[-1]), 0.0, x)
+        return ops.permute(state, axes=(1, 0, 2)) if how.layout else state
+
+    starts = [start(state) for state in initial]
     parts = [
         _run(*cell(x, i), tuple(_part(start, i) for start in starts), lens, backwards)
         for i, backwards in enumerate(ways)

@@ -162,7 +162,8 @@ def _(w: Writer, x: Wire, *, output_size: Shape) -> Wire:
     if all(size == 1 for size in output_size):
         return w.node("GlobalAveragePool", x)
     sizes = [
-        (w.fixed(s, "the bins of an average"), w.fixed(n, "the bins")) for s, n in _pairs(x.shape[2:], output_size)
+        (w.fixed(s, "the bins of an average"), w.fixed(n, "the bins"))
+        for s, n in zip(x.shape[2:], output_size, strict=True)
     ]
     if all(s % n == 0 for s, n in sizes):
         step = [s // n for s, n in sizes]
@@ -172,10 +173,6 @@ def _(w: Writer, x: Wire, *, output_size: Shape) -> Wire:
         if s != n:
             y = _mixed(w, y, axis, x.ndim, _weights("adaptive_avg_pool", s, output_size=(n,)))
     return y
-
-
-def _pairs(*shapes: Shape) -> Any:
-    return zip(*shapes, strict=True)
 
 
 def _weights(row_name: str, size: int, **attrs: object) -> Host:
@@ -201,7 +198,7 @@ def _mixed(w: Writer, x: Wire, axis: int, ndim: int, weights: Host) -> Wire:
 # -- resampling -----------------------------------------------------------------------------------------------
 @row("interpolate")
 def _(w: Writer, x: Wire, *, output_size: Shape, mode: str, align_corners: bool) -> Wire:
-    sizes = list(_pairs(x.shape[2:], output_size))
+    sizes = list(zip(x.shape[2:], output_size, strict=True))
     fixed = not any(isinstance(size, Size) for pair in sizes for size in pair)
     if mode in ("cubic", "lanczos") or (mode == "linear" and fixed and x.dtype is not DType.F32):
         y = x
