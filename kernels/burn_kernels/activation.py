@@ -28,7 +28,7 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, row_facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, register_tunable
 from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import Machine, ceil_div, launch, next_power, rows_key, rows_of, wide_type
 from burn_kernels.launcher import Launcher, launcher
@@ -255,21 +255,19 @@ def pointwise_tunable(
         rows, cols = facts.free
         return Trial.of(run, *(draw.rows(facts, rows, cols, std=2.0) for _ in range(inputs)), kind=facts.flags)
 
-    return tunable(
-        Tunable(
-            name=run.op,
-            config=Config,
-            facts=_facts,
-            free=("rows", "cols"),
-            exact=(),
-            candidates=lambda facts, machine: candidates(facts.free[1], facts.dtype.itemsize, machine),
-            supports=lambda config, facts: config.block >= 32 or config.warps == 1,
-            work=work,
-            trial=trial,
-            kernels=(kernel,),
-            problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in KINDS],
-            shapes=shapes,
-        )
+    return register_tunable(
+        name=run.op,
+        config=Config,
+        facts=_facts,
+        free=("rows", "cols"),
+        exact=(),
+        candidates=lambda facts, machine: candidates(facts.free[1], facts.dtype.itemsize, machine),
+        supports=lambda config, facts: config.block >= 32 or config.warps == 1,
+        work=work,
+        trial=trial,
+        kernels=(kernel,),
+        problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in KINDS],
+        shapes=shapes,
     )
 
 

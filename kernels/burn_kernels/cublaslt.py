@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 import torch
+from torch import Tensor
 
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelLimitError, KernelShapeError
 from burn_kernels.launch import describe
@@ -122,7 +123,7 @@ class Problem:
         return ENDINGS[self.ending] | (4 if self.bias and self.ending == "gelu_kept" else 0)
 
 
-def layout_of(x: torch.Tensor) -> tuple[Layout, bool]:
+def layout_of(x: Tensor) -> tuple[Layout, bool]:
     """A matrix of ours as the library sees it, and whether that is its transpose (rows that are packed) or itself.
 
     Raises: KernelLimitError where neighbours in memory lie along neither axis.
@@ -141,13 +142,13 @@ def layout_of(x: torch.Tensor) -> tuple[Layout, bool]:
 
 
 def problem_of(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    bias: torch.Tensor | None = None,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
     *,
     ending: str = "none",
-    kept: torch.Tensor | None = None,
-    out: torch.Tensor | None = None,
+    kept: Tensor | None = None,
+    out: Tensor | None = None,
     adds: bool = False,
 ) -> Problem:
     """The problem x w with an ending, checked.  Arguments as of `product`.
@@ -168,13 +169,13 @@ def problem_of(
 
 
 def _check(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    bias: torch.Tensor | None,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
     ending: str,
-    kept: torch.Tensor | None,
-    out: torch.Tensor | None,
-    there: dict[str, torch.Tensor | None],
+    kept: Tensor | None,
+    out: Tensor | None,
+    there: dict[str, Tensor | None],
     *,
     adds: bool,
 ) -> None:
@@ -304,17 +305,17 @@ _STATUS: Final = {1: "not initialized", 3: "no memory", 7: "invalid value", 8: "
 
 
 # -- products --------------------------------------------------------------------------------------------
-Made = tuple[torch.Tensor, torch.Tensor | None]
+Made = tuple[Tensor, Tensor | None]
 
 
 def product(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    bias: torch.Tensor | None = None,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
     *,
     ending: str = "none",
-    kept: torch.Tensor | None = None,
-    out: torch.Tensor | None = None,
+    kept: Tensor | None = None,
+    out: Tensor | None = None,
     adds: bool = False,
     rank: int = 0,
 ) -> Made:
@@ -334,7 +335,7 @@ def product(
     plan = _plan(problem, _alignment(x, w, bias, kept, out), x.get_device())
     rows, cols = x.shape[0], w.shape[1]
     y = torch.empty(rows, cols, dtype=problem.result_dtype, device=x.device) if out is None else out
-    other: torch.Tensor | None = None
+    other: Tensor | None = None
     if ending == "gelu_kept":
         other = torch.empty_like(y)
     elif ending in _SUMMED:
@@ -407,15 +408,7 @@ class _Plan:
             handle.call("cublasLtMatmulPreferenceDestroy", search)
         return [p for p in results[: count.value] if p.state == 0]
 
-    def run(
-        self,
-        x: torch.Tensor,
-        w: torch.Tensor,
-        y: torch.Tensor,
-        beside: torch.Tensor | None,
-        aux: torch.Tensor | None,
-        rank: int,
-    ) -> None:
+    def run(self, x: Tensor, w: Tensor, y: Tensor, beside: Tensor | None, aux: Tensor | None, rank: int) -> None:
         """Launches the product on the current stream."""
         if not self.proposals:
             raise KernelLimitError(
@@ -467,7 +460,7 @@ def _handle(index: int) -> ctypes.c_void_p:
     return handle.made("cublasLtCreate")
 
 
-def _alignment(*tensors: torch.Tensor | None) -> int:
+def _alignment(*tensors: Tensor | None) -> int:
     """The largest power of two up to 16 that divides all addresses."""
     bits = functools.reduce(lambda b, t: b | (0 if t is None else t.data_ptr()), tensors, 16)
     return bits & -bits

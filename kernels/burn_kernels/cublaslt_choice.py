@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 import torch
+from torch import Tensor
 
 from burn_kernels.autotune import levels
 from burn_kernels.autotune.clock import Clock, GpuClock
@@ -73,7 +74,7 @@ def _raced(problem: Problem, clock: Clock) -> int | None:
     return None if rank == TORCH or times[TORCH] < MARGIN * times[rank] else rank
 
 
-Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+Given = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 """x, w, the bias, what is kept, and where the result goes."""
 
 
@@ -81,20 +82,20 @@ def inputs_of(problem: Problem, device: torch.device) -> Given:
     """Inputs that lie as a problem says."""
     generator = torch.Generator(device=device).manual_seed(0)
 
-    def drawn(count: int, scale: float = 1.0) -> torch.Tensor:
+    def drawn(count: int, scale: float = 1.0) -> Tensor:
         return torch.randn(count, device=device, generator=generator).mul_(scale).to(problem.dtype)
 
     rows, cols = problem.result.cols, problem.result.rows
     inner = problem.first.rows if problem.turned[0] else problem.first.cols
 
-    def matrix(height: int, width: int, cols: int, step: int, turned: bool, scale: float) -> torch.Tensor:
+    def matrix(height: int, width: int, cols: int, step: int, turned: bool, scale: float) -> Tensor:
         return drawn(cols * step, scale).as_strided((height, width), (1, step) if turned else (step, 1))
 
     first, second = problem.first, problem.second
     w = matrix(inner, cols, first.cols, first.step, problem.turned[0], inner**-0.5)
     x = matrix(rows, inner, second.cols, second.step, problem.turned[1], 1.0)
     kept = drawn(rows * cols).view(rows, cols) if problem.ending.startswith("gelu_slope") else None
-    out: torch.Tensor | None = None
+    out: Tensor | None = None
     if problem.adds or problem.result_dtype != problem.dtype or problem.result.step != cols:
         out = torch.zeros(rows * problem.result.step, dtype=problem.result_dtype, device=device)
         out = out.as_strided((rows, cols), (problem.result.step, 1))
@@ -102,13 +103,8 @@ def inputs_of(problem: Problem, device: torch.device) -> Given:
 
 
 def separately(
-    problem: Problem,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    bias: torch.Tensor | None,
-    kept: torch.Tensor | None,
-    out: torch.Tensor | None,
-) -> torch.Tensor:
+    problem: Problem, x: Tensor, w: Tensor, bias: Tensor | None, kept: Tensor | None, out: Tensor | None
+) -> Tensor:
     """The first result by torch: its product, and a kernel after it where the problem ends with something."""
     if problem.adds:
         assert out is not None
@@ -125,7 +121,7 @@ def separately(
     return z
 
 
-def _alike(problem: Problem, given: Given) -> torch.Tensor:
+def _alike(problem: Problem, given: Given) -> Tensor:
     """The call that is timed in place of `separately`: for GELU's slope a pass with one operand less.
 
     A kernel after the product would also make GELU again where memory is short; a product that ends with the slope
@@ -137,13 +133,13 @@ def _alike(problem: Problem, given: Given) -> torch.Tensor:
     return torch.nn.functional.gelu(torch.mm(x, w), approximate="tanh")
 
 
-def _call(problem: Problem, given: Given, rank: int) -> Callable[[], torch.Tensor]:
+def _call(problem: Problem, given: Given, rank: int) -> Callable[[], Tensor]:
     x, w, bias, kept, out = given
     ending, adds = problem.ending, problem.adds
     return lambda: product(x, w, bias, ending=ending, kept=kept, out=out, adds=adds, rank=rank)[0]
 
 
-def _agrees(call: Callable[[], torch.Tensor], expected: torch.Tensor, out: torch.Tensor | None) -> bool:
+def _agrees(call: Callable[[], Tensor], expected: Tensor, out: Tensor | None) -> bool:
     """Tells if a proposal runs, and computes what torch does, up to the rounding of halves."""
     if out is not None:
         out.zero_()

@@ -25,7 +25,7 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, register_tunable
 from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import Machine, ceil_div, launch
 from burn_kernels.launcher import launcher
@@ -162,21 +162,19 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
 
 
 # where key and stream lie changes what a program loads by a word: one choice for both
-CHOICE = tunable(
-    Tunable(
-        name="dropout",
-        config=Config,
-        facts=lambda dtype, count, address: Facts((count,), (), dtype, alignment(address)),
-        free=("elements",),
-        exact=(),
-        candidates=lambda facts, machine: candidates(facts.dtype.itemsize, machine),
-        supports=lambda config, facts: config.ciphers <= 1 << 15,
-        work=_work,
-        trial=_trial,
-        kernels=(_dropout,),
-        problems=lambda rows, cols, dtype: [Facts((rows * cols,), (), dtype)],
-        shapes=((8192, 5120), (8192, 14_336)),
-    )
+CHOICE = register_tunable(
+    name="dropout",
+    config=Config,
+    facts=lambda dtype, count, address: Facts((count,), (), dtype, alignment(address)),
+    free=("elements",),
+    exact=(),
+    candidates=lambda facts, machine: candidates(facts.dtype.itemsize, machine),
+    supports=lambda config, facts: config.ciphers <= 1 << 15,
+    work=_work,
+    trial=_trial,
+    kernels=(_dropout,),
+    problems=lambda rows, cols, dtype: [Facts((rows * cols,), (), dtype)],
+    shapes=((8192, 5120), (8192, 14_336)),
 )
 
 

@@ -23,7 +23,7 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment, row_facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, register_tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError
 from burn_kernels.launch import Machine, ceil_div, describe, launch, next_power, rows_of, wide_type
 from burn_kernels.launcher import launcher
@@ -256,22 +256,20 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     return Trial.of(backward, dy, indices, rows=rows, scale_by_frequency="scaled" in facts.flags)
 
 
-CHOICE = tunable(
-    Tunable(
-        name="embedding backward",
-        config=Config,
-        facts=_facts,
-        free=("tokens", "rows"),
-        exact=("cols",),
-        candidates=lambda facts, machine: candidates(facts.exact[0], facts.dtype.itemsize, machine),
-        supports=lambda config, facts: config.block >= 32 or config.warps == 1,
-        work=_work,
-        trial=_trial,
-        kernels=(_chunks, _crossing),
-        problems=lambda rows, cols, dtype: [Facts((rows, 8 * rows), (cols,), dtype, alignment(cols * dtype.itemsize))],
-        shapes=((16_384, 768), (16_384, 4096)),
-        elements=lambda facts: sum(facts.free) * facts.exact[0],
-    )
+CHOICE = register_tunable(
+    name="embedding backward",
+    config=Config,
+    facts=_facts,
+    free=("tokens", "rows"),
+    exact=("cols",),
+    candidates=lambda facts, machine: candidates(facts.exact[0], facts.dtype.itemsize, machine),
+    supports=lambda config, facts: config.block >= 32 or config.warps == 1,
+    work=_work,
+    trial=_trial,
+    kernels=(_chunks, _crossing),
+    problems=lambda rows, cols, dtype: [Facts((rows, 8 * rows), (cols,), dtype, alignment(cols * dtype.itemsize))],
+    shapes=((16_384, 768), (16_384, 4096)),
+    elements=lambda facts: sum(facts.free) * facts.exact[0],
 )
 
 

@@ -43,7 +43,7 @@ from burn_kernels.errors import KernelShapeError
 from burn_kernels.launch import Machine, ceil_div, check, describe, machine_of, recorded, wide_type
 from burn_kernels.launcher import refuses_unknown
 from burn_kernels.operators import Operator, like, nothing, present, second
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, Problem, register_spec
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
@@ -522,18 +522,16 @@ LOSS_BACKWARD = Operator(
     rule=_pass_back_twice,
 )
 
-SPEC = register(
-    KernelSpec(
-        name="linear_cross_entropy",
-        forward=forward,
-        gradient=functools.partial(_gradient, backward),
-        reference=reference,
-        reference_gradient=functools.partial(_gradient, reference_backward),
-        twin=_twin,
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=_problems,
-        draw_call=_draw_call,
-        operators=(LOSS, LOSS_BACKWARD),
-    )
+SPEC = register_spec(
+    name="linear_cross_entropy",
+    forward=forward,
+    gradient=functools.partial(_gradient, backward),
+    reference=reference,
+    reference_gradient=functools.partial(_gradient, reference_backward),
+    twin=_twin,
+    bytes_moved=bytes_moved,
+    flops=flops,
+    problems=_problems,
+    draw_call=_draw_call,
+    operators=(LOSS, LOSS_BACKWARD),
 )

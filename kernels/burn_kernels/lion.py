@@ -24,7 +24,7 @@ from burn_kernels.optimizer import _check_table, _launch, _runs_kernel, _write, 
 from burn_kernels.optimizer.configs import Config, candidates, default, step_tunable
 from burn_kernels.optimizer.kernels import _clip, _load, _place, _pointer, _store
 from burn_kernels.optimizer.references import draw_step
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, Problem, register_spec
 from burn_kernels.tensor_table import Table, Tensors, step_operator, table
 
 __all__ = ["Config", "candidates", "default", "lion", "lion_", "lion_reference"]
@@ -192,19 +192,17 @@ def _twin(params: Tensors, grads: Tensors, means: Tensors, **options: Any) -> li
     return new
 
 
-SPEC = register(
-    KernelSpec(
-        name="lion",
-        forward=lion,
-        reference=lion_reference,
-        twin=_twin,
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=_problems,
-        large=lambda draw: [Problem(tuple([draw.normal(100, 331)] for _ in range(3)), {"lr": 1e-2})],
-        draw_call=functools.partial(draw_step, 1),
-        step=step_operator("lion_(float lr, float beta1, float beta2, float decay)", "means", lion_, lion_reference),
-        dtypes=(torch.float32, *HALVES),
-        limits="contiguous tensors in a table; float64 on a GPU",
-    )
+SPEC = register_spec(
+    name="lion",
+    forward=lion,
+    reference=lion_reference,
+    twin=_twin,
+    bytes_moved=bytes_moved,
+    flops=flops,
+    problems=_problems,
+    large=lambda draw: [Problem(tuple([draw.normal(100, 331)] for _ in range(3)), {"lr": 1e-2})],
+    draw_call=functools.partial(draw_step, 1),
+    step=step_operator("lion_(float lr, float beta1, float beta2, float decay)", "means", lion_, lion_reference),
+    dtypes=(torch.float32, *HALVES),
+    limits="contiguous tensors in a table; float64 on a GPU",
 )

@@ -23,7 +23,7 @@ from burn_kernels._triton import AVAILABLE, INTERPRETED, tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, register_tunable
 from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import Machine, ceil_div, launch, recorded, warn_without_triton
 
@@ -276,22 +276,20 @@ def _yes_trial(facts: Facts, inputs: Inputs) -> Trial:
 
 
 def _tunable(name: str, trial: Callable[[Facts, Inputs], Trial], dtype: torch.dtype, *, always: bool) -> Tunable:
-    return tunable(
-        Tunable(
-            name=name,
-            config=Config,
-            facts=lambda dtype, count: Facts((count,), (), dtype),  # what is written begins an allocation of its own
-            free=("elements",),
-            exact=(),
-            candidates=lambda facts, machine: candidates(machine),
-            supports=lambda config, facts: config.ciphers <= 1 << 15,
-            work=_work,
-            trial=trial,
-            kernels=(_bits,) if always else (_yes,),
-            problems=lambda rows, cols, wanted: [Facts((rows * cols,), (), dtype if always else wanted)],
-            shapes=((8192, 5120),),
-            dtype=dtype,
-        )
+    return register_tunable(
+        name=name,
+        config=Config,
+        facts=lambda dtype, count: Facts((count,), (), dtype),  # what is written begins an allocation of its own
+        free=("elements",),
+        exact=(),
+        candidates=lambda facts, machine: candidates(machine),
+        supports=lambda config, facts: config.ciphers <= 1 << 15,
+        work=_work,
+        trial=trial,
+        kernels=(_bits,) if always else (_yes,),
+        problems=lambda rows, cols, wanted: [Facts((rows * cols,), (), dtype if always else wanted)],
+        shapes=((8192, 5120),),
+        dtype=dtype,
     )
 
 

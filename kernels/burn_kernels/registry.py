@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Iterator
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Final, ParamSpec, TypeVar
 
-__all__ = ["FAMILIES", "Registry", "load_families"]
+__all__ = ["FAMILIES", "Registry", "load_families", "registering"]
 
 FAMILIES: Final = (
     "activation",
@@ -33,6 +33,7 @@ FAMILIES: Final = (
 )
 """The kernel families, each a module or a folder of this package: a new one is its folder and a line here."""
 
+P = ParamSpec("P")
 V = TypeVar("V")
 _lock = threading.RLock()
 _started = [False]
@@ -49,6 +50,11 @@ def load_families() -> None:
             except BaseException:
                 _started[0] = False
                 raise
+
+
+def registering(make: Callable[P, V], register: Callable[[V], V]) -> Callable[P, V]:
+    """The function that makes an entry of a registry and adds it there."""
+    return lambda *args, **parts: register(make(*args, **parts))
 
 
 class Registry(dict[str, V]):

@@ -25,7 +25,7 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, register_tunable, row_candidates, row_problems
 from burn_kernels.launch import Machine, ceil_div, launch, next_power, rows_key, rows_of, wide_type
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.operators import Operator, like
@@ -260,65 +260,47 @@ def forward(x: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
 
     Shapes: x (*batch, cols) -> the same.  Dtypes: float32, float16, bfloat16; on the CPU any float.
     """
-    return _run_forward(x, config, log=False)
+    return _run_rows(FORWARD, x, log=False, config=config)
 
 
 @launcher("log_softmax", "x (*batch, cols)", reference=log_reference)
 def log_forward(x: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
     """Log-softmax over the last axis; shapes and types as `forward`."""
-    return _run_forward(x, config, log=True)
+    return _run_rows(LOG_FORWARD, x, log=True, config=config)
 
 
 @launcher("softmax backward", "dy as y, y (*batch, cols)", reference=reference_backward)
 def backward(dy: torch.Tensor, y: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
     """The gradient of softmax's input from that of its output y."""
-    return _run_backward(dy, y, config, log=False)
+    return _run_rows(BACKWARD, dy, y, log=False, config=config)
 
 
 @launcher("log_softmax backward", "dy as y, y (*batch, cols)", reference=log_reference_backward)
 def log_backward(dy: torch.Tensor, y: torch.Tensor, *, config: Config | None = None) -> torch.Tensor:
     """The gradient of log-softmax's input from that of its output y."""
-    return _run_backward(dy, y, config, log=True)
+    return _run_rows(LOG_BACKWARD, dy, y, log=True, config=config)
 
 
-def _run_forward(x: torch.Tensor, config: Config | None, *, log: bool) -> torch.Tensor:
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+def _run_rows(choice: Tunable, *tensors: torch.Tensor, log: bool, config: Config | None) -> torch.Tensor:
+    """Launches the kernels of a choice over the rows of x, or of dy and y."""
+    x, (whole, parts) = tensors[-1], choice.kernels
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if not x.numel():
-        return y
-    flat = rows_of(x)
-    (rows, cols), stride = flat.shape, flat.stride(0)
+        return out
+    flats = [rows_of(t) for t in tensors]
+    (rows, cols), strides = flats[-1].shape, [flat.stride(0) for flat in flats]
 
     def run(config: Config) -> None:
         how: dict[str, Any] = {"warps": config.warps, "LOG": log}
         if config.block >= cols:
             grid, how["ROWS"], how["BLOCK"] = (ceil_div(rows, config.rows),), config.rows, config.block
-            launch(_forward, grid, x, flat, y, stride, rows, cols, **how)
+            launch(whole, grid, x, *flats, out, *strides, rows, cols, **how)
         else:
-            how |= _vector_sizes(config, x.element_size(), cols, (stride, cols))
-            launch(_forward_wide, (rows,), x, flat, y, stride, cols, cols, **how)
+            how |= _vector_sizes(config, x.element_size(), cols, (*strides, cols))
+            launch(parts, (rows,), x, *flats, out, *strides, cols, cols, **how)
 
-    (LOG_FORWARD if log else FORWARD).run(x, config, rows_key(flat), run)
-    return y
-
-
-def _run_backward(dy: torch.Tensor, y: torch.Tensor, config: Config | None, *, log: bool) -> torch.Tensor:
-    dx = torch.empty(y.shape, dtype=y.dtype, device=y.device)
-    if not y.numel():
-        return dx
-    flat_dy, flat_y = rows_of(dy), rows_of(y)
-    (rows, cols), strides = flat_y.shape, (flat_dy.stride(0), flat_y.stride(0))
-
-    def run(config: Config) -> None:
-        how: dict[str, Any] = {"warps": config.warps, "LOG": log}
-        if config.block >= cols:
-            grid, how["ROWS"], how["BLOCK"] = (ceil_div(rows, config.rows),), config.rows, config.block
-            launch(_backward, grid, y, flat_dy, flat_y, dx, *strides, rows, cols, **how)
-        else:
-            how |= _vector_sizes(config, y.element_size(), cols, (*strides, cols))
-            launch(_backward_wide, (rows,), y, flat_dy, flat_y, dx, *strides, cols, cols, **how)
-
-    (LOG_BACKWARD if log else BACKWARD).run(y, config, rows_key(flat_dy, flat_y), run)
-    return dx
+    choice.run(x, config, rows_key(*flats), run)
+    return out
 
 
 def _vector_sizes(config: Config, itemsize: int, cols: int, strides: tuple[int, ...]) -> dict[str, int | bool]:
@@ -337,36 +319,27 @@ def _work(config: Config, facts: Facts, machine: Machine, *, back: bool) -> Work
     return Work(programs, config.warps, held, size, moved, 4 * rows * cols, rows * cols / lanes, live, min(tiles, 2))
 
 
-def _forward_trial(run: Launcher[..., Any], facts: Facts, inputs: Inputs) -> Trial:
-    return Trial.of(run, inputs.rows(facts, facts.free[0], facts.exact[0], std=3.0))
+def _tunable(run: Launcher[..., Any], before: Launcher[..., Any] | None = None, *, log: bool) -> Tunable:
+    """The place of choice of a forward, or of the backward of the one `before`."""
 
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        (rows,), (cols,) = facts.free, facts.exact
+        x = inputs.rows(facts, rows, cols, std=3.0)
+        if before is None:
+            return Trial.of(run, x)
+        y = x.copy_(before.reference(x))
+        return Trial.of(run, inputs.rows(facts, rows, cols), y)
 
-def _backward_trial(run: Launcher[..., Any], back: Launcher[..., Any], facts: Facts, inputs: Inputs) -> Trial:
-    x = inputs.rows(facts, facts.free[0], facts.exact[0], std=3.0)
-    y = x.copy_(run.reference(x))
-    return Trial.of(back, inputs.rows(facts, facts.free[0], facts.exact[0]), y)
-
-
-def _tunables(run: Launcher[..., Any], back: Launcher[..., Any], *, log: bool) -> tuple[Tunable, Tunable]:
-    common: dict[str, Any] = {"config": Config, "supports": _supports, "problems": row_problems()}
-    return tunable(
-        Tunable(
-            name=run.op,
-            candidates=row_candidates(candidates, log=log),
-            work=functools.partial(_work, back=False),
-            trial=functools.partial(_forward_trial, run),
-            kernels=(_forward, _forward_wide),
-            **common,
-        )
-    ), tunable(
-        Tunable(
-            name=back.op,
-            candidates=row_candidates(candidates, backward=True, log=log),
-            work=functools.partial(_work, back=True),
-            trial=functools.partial(_backward_trial, run, back),
-            kernels=(_backward, _backward_wide),
-            **common,
-        )
+    back = before is not None
+    return register_tunable(
+        name=run.op,
+        config=Config,
+        candidates=row_candidates(candidates, backward=back, log=log),
+        supports=_supports,
+        work=functools.partial(_work, back=back),
+        trial=trial,
+        kernels=(_backward, _backward_wide) if back else (_forward, _forward_wide),
+        problems=row_problems(),
     )
 
 
@@ -375,8 +348,8 @@ def _supports(config: Config, facts: Facts) -> bool:
     return config.block >= facts.exact[0] or config.rows == 1
 
 
-FORWARD, BACKWARD = _tunables(forward, backward, log=False)
-LOG_FORWARD, LOG_BACKWARD = _tunables(log_forward, log_backward, log=True)
+FORWARD, BACKWARD = _tunable(forward, log=False), _tunable(backward, forward, log=False)
+LOG_FORWARD, LOG_BACKWARD = _tunable(log_forward, log=True), _tunable(log_backward, log_forward, log=True)
 
 
 # -- registration ------------------------------------------------------------------------------------

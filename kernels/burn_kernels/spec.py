@@ -15,7 +15,7 @@ from burn_kernels.errors import KernelArgumentError
 from burn_kernels.launch import FLOATS
 from burn_kernels.launcher import Launcher
 from burn_kernels.operators import Operator
-from burn_kernels.registry import Registry
+from burn_kernels.registry import Registry, registering
 
 __all__ = [
     "REGISTRY",
@@ -27,6 +27,7 @@ __all__ = [
     "large_rows",
     "register",
     "register_kernel",
+    "register_spec",
 ]
 
 
@@ -209,6 +210,9 @@ def register(spec: KernelSpec) -> KernelSpec:
         )
     REGISTRY[spec.name] = spec
     return spec
+
+
+register_spec = registering(KernelSpec, register)
 
 
 def drop_absent(run: Callable[..., tuple[object, ...]]) -> Any:

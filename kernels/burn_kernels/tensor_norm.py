@@ -25,14 +25,14 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, register_tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError
 from burn_kernels.launch import Machine, ceil_div, check, describe, launch, runs_kernel, wide_type
 from burn_kernels.operators import Operator, leaf
 from burn_kernels.optimizer import _TYPES
 from burn_kernels.optimizer.kernels import _pointer
 from burn_kernels.reduce.kernels import _peak
-from burn_kernels.spec import Draw, KernelSpec, Problem, Row, register
+from burn_kernels.spec import Draw, Problem, Row, register_spec
 from burn_kernels.tensor_table import CHUNK, Tensors, recall
 
 __all__ = ["Config", "Table", "candidates", "clip_factor", "default", "norm", "reference", "table"]
@@ -289,24 +289,22 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     )
 
 
-CHOICE = tunable(
-    Tunable(
-        name="tensor_norm",
-        config=Config,
-        facts=lambda dtype, chunks, aligned, kind: Facts(
-            (chunks,), (CHUNK,), dtype, 16 if aligned else 1, flags=f"order={kind}"
-        ),
-        free=("chunks",),
-        exact=("chunk",),
-        candidates=lambda facts, machine: candidates(machine),
-        supports=lambda config, facts: config.block >= 8,
-        work=_work,
-        trial=_trial,
-        kernels=(_shares, _finish),
-        problems=lambda rows, cols, dtype: [Facts((ceil_div(rows * cols, CHUNK),), (CHUNK,), dtype, flags="order=2")],
-        shapes=((121_500, 1024),),  # GPT-2 with 124 million parameters
-        dtype=torch.float32,
-    )
+CHOICE = register_tunable(
+    name="tensor_norm",
+    config=Config,
+    facts=lambda dtype, chunks, aligned, kind: Facts(
+        (chunks,), (CHUNK,), dtype, 16 if aligned else 1, flags=f"order={kind}"
+    ),
+    free=("chunks",),
+    exact=("chunk",),
+    candidates=lambda facts, machine: candidates(machine),
+    supports=lambda config, facts: config.block >= 8,
+    work=_work,
+    trial=_trial,
+    kernels=(_shares, _finish),
+    problems=lambda rows, cols, dtype: [Facts((ceil_div(rows * cols, CHUNK),), (CHUNK,), dtype, flags="order=2")],
+    shapes=((121_500, 1024),),  # GPT-2 with 124 million parameters
+    dtype=torch.float32,
 )
 
 
@@ -394,26 +392,24 @@ def _draw_call(draw: Draw) -> tuple[Any, ...]:
     return tensors, ORDERS[draw.integer(0, 3)]
 
 
-SPEC = register(
-    KernelSpec(
-        name="tensor_norm",
-        forward=norm,
-        reference=reference,
-        twin=_twin,
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=_problems,
-        draw_call=_draw_call,
-        large=lambda draw: [Problem(([draw.normal(100, 331), draw.normal(7)],))],
-        rows=(
-            Row(
-                tag="124M",
-                inputs=lambda draw: (draw.gpt2(1e-2),),
-                ours=lambda grads: functools.partial(clip_factor, table(grads), 1.0),
-                eager=_plain_clip,
-                jax=("norm_and_factor", 1),
-            ),
+SPEC = register_spec(
+    name="tensor_norm",
+    forward=norm,
+    reference=reference,
+    twin=_twin,
+    bytes_moved=bytes_moved,
+    flops=flops,
+    problems=_problems,
+    draw_call=_draw_call,
+    large=lambda draw: [Problem(([draw.normal(100, 331), draw.normal(7)],))],
+    rows=(
+        Row(
+            tag="124M",
+            inputs=lambda draw: (draw.gpt2(1e-2),),
+            ours=lambda grads: functools.partial(clip_factor, table(grads), 1.0),
+            eager=_plain_clip,
+            jax=("norm_and_factor", 1),
         ),
-        operators=(NORM, CLIP_FACTOR),
-    )
+    ),
+    operators=(NORM, CLIP_FACTOR),
 )

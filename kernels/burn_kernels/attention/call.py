@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from burn_kernels import random
 from burn_kernels.attention import library
@@ -28,14 +29,14 @@ LOG2E = 1.4426950408889634
 class Call:
     """The operands of forward and backward, and the rule of their scores."""
 
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    mask: torch.Tensor | None
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None
     """Bytes, as views of four axes, strides of 0 where it broadcasts; so the bias."""
-    bias: torch.Tensor | None
-    q_starts: torch.Tensor | None
-    k_starts: torch.Tensor | None
+    bias: Tensor | None
+    q_starts: Tensor | None
+    k_starts: Tensor | None
     batch: int
     seq_q: int
     """Queries of a sequence, of the longest one if they are packed; so for keys."""
@@ -86,11 +87,11 @@ class Call:
         unseen = diagonal and self.seq_k > self.seq_q
         return self.q_starts is None and self.seq_q % rows == 0 and not unseen
 
-    def steps(self, x: torch.Tensor) -> Steps:
+    def steps(self, x: Tensor) -> Steps:
         """The strides of batch entries, heads and positions; packed sequences have one batch entry."""
         return Steps(0 if self.q_starts is not None else x.stride(0), x.stride(1), x.stride(2))
 
-    def statistics(self) -> torch.Tensor:
+    def statistics(self) -> Tensor:
         """A number a query in float32, (batch, heads, seq_q); of packed sequences (1, heads, total_q)."""
         return torch.empty(self.q.shape[:3], dtype=torch.float32, device=self.q.device)
 
@@ -161,9 +162,7 @@ class Call:
         return (self.q.dtype, *sizes, spans, address & 15, packed, words)
 
 
-def call_of(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, bias: torch.Tensor | None, rule: Rule
-) -> Call:
+def call_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, rule: Rule) -> Call:
     """The call of operands that were checked."""
     q, k, v = (lines(x) for x in (q, k, v))
     scores = (*q.shape[:3], k.shape[2])
@@ -173,12 +172,7 @@ def call_of(
 
 
 def packed_call_of(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    starts: tuple[torch.Tensor, torch.Tensor],
-    longest: tuple[int, int],
-    rule: Rule,
+    q: Tensor, k: Tensor, v: Tensor, starts: tuple[Tensor, Tensor], longest: tuple[int, int], rule: Rule
 ) -> Call:
     """The call of packed operands that were checked."""
     q, k, v = (lines(x).transpose(0, 1)[None] for x in (q, k, v))
@@ -186,12 +180,12 @@ def packed_call_of(
     return Call(q, k, v, None, None, q_starts, k_starts, q_starts.shape[0] - 1, *longest, rule)
 
 
-def lines(x: torch.Tensor) -> torch.Tensor:
+def lines(x: Tensor) -> Tensor:
     """x with its last axis next to itself: itself, or a copy."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
-def room_like(x: torch.Tensor) -> torch.Tensor:
+def room_like(x: Tensor) -> Tensor:
     """Memory for a result of (batch, heads, seq, d_head): heads or positions first, as in x."""
     batch, heads, seq, dim = x.shape
     if x.stride(1) < x.stride(2):

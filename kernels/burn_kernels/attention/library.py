@@ -16,6 +16,7 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from burn_kernels.launch import HALVES
@@ -34,7 +35,7 @@ def numbers(dtype: torch.dtype, dim: int, *, grouped: bool) -> list[int]:
     return [TORCHS, *flash] if grouped else [TORCHS, *flash, EFFICIENT]
 
 
-def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> int:
+def choose(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> int:
     """The number of the kernel that torch would take for these, as if they needed gradients; 0 for none of them."""
     if not q.is_cuda:
         return FLASH
@@ -46,9 +47,7 @@ def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> i
     return number if number in numbers(q.dtype, q.shape[3], grouped=grouped) else 0
 
 
-def forward(
-    number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def forward(number: int, q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     """y and lse by the kernel with this number."""
     aten: Any = torch.ops.aten
     q, k, v = (_lines(x) for x in (q, k, v))
@@ -69,16 +68,8 @@ def forward(
 
 
 def backward(
-    number: int,
-    dy: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    y: torch.Tensor,
-    lse: torch.Tensor,
-    causal: bool,
-    scale: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    number: int, dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v by the kernel with this number."""
     aten: Any = torch.ops.aten
     dy, q, k, v, y = operands = tuple(_lines(x) for x in (dy, q, k, v, y))
@@ -108,6 +99,6 @@ def backward(
     return dq, dk, dv
 
 
-def _lines(x: torch.Tensor) -> torch.Tensor:
+def _lines(x: Tensor) -> Tensor:
     """x with its last axis next to itself: the kernels read others as if it were."""
     return x if x.stride(3) == 1 else x.contiguous()

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypedDict, Unpack
 
 import torch
+from torch import Tensor
 
 from burn_kernels import random
 from burn_kernels.dropout import check_probability, mask_numbers
@@ -23,8 +24,8 @@ MAX_DIM = 256
 """Columns of a head: wider ones do not fit the registers of a program beside their sums."""
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 
-MaybeTensor = torch.Tensor | None
-Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor, MaybeTensor]
+MaybeTensor = Tensor | None
+Gradients = tuple[Tensor, Tensor, Tensor, MaybeTensor]
 
 
 # -- the rule ----------------------------------------------------------------------------------------
@@ -80,7 +81,7 @@ class Rule(NamedTuple):
         return self.window is None and self.softcap is None and self.prob == 0.0
 
 
-def rule_of(op: str, q: torch.Tensor, **options: Unpack[Options]) -> Rule:
+def rule_of(op: str, q: Tensor, **options: Unpack[Options]) -> Rule:
     """The rule of a launcher's options.  Raises: KernelArgumentError with all that are outside their range."""
     rule = Rule(q.shape[-1], **options)
     wrong = [] if rule.align in ("top_left", "bottom_right") else [f"align {rule.align!r}"]
@@ -101,9 +102,7 @@ def rule_of(op: str, q: torch.Tensor, **options: Unpack[Options]) -> Rule:
 
 
 # -- checks ------------------------------------------------------------------------------------------
-def check_dense(
-    op: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: MaybeTensor, bias: MaybeTensor, **_: object
-) -> None:
+def check_dense(op: str, q: Tensor, k: Tensor, v: Tensor, mask: MaybeTensor, bias: MaybeTensor, **_: object) -> None:
     """Raises KernelShapeError or KernelDTypeError unless the operands fit together."""
     tensors = {"q": q, "k": k, "v": v, "mask": mask, "bias": bias}
     fits = q.dim() == k.dim() == v.dim() == 4 and k.shape == v.shape
@@ -130,11 +129,11 @@ def check_dense(
 
 def check_packed(
     op: str,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_starts: torch.Tensor,
-    k_starts: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_starts: Tensor,
+    k_starts: Tensor,
     *,
     longest_q: int,
     longest_k: int,
@@ -175,7 +174,7 @@ def check_packed(
             )
 
 
-def check_dim(op: str, q: torch.Tensor) -> None:
+def check_dim(op: str, q: Tensor) -> None:
     """Raises KernelLimitError for heads that no kernel takes."""
     if not 0 < q.shape[-1] <= MAX_DIM:
         raise KernelLimitError(
@@ -186,7 +185,7 @@ def check_dim(op: str, q: torch.Tensor) -> None:
         )
 
 
-def in_torch(q: torch.Tensor, k: torch.Tensor, mask: MaybeTensor, bias: MaybeTensor, rule: Rule) -> bool:
+def in_torch(q: Tensor, k: Tensor, mask: MaybeTensor, bias: MaybeTensor, rule: Rule) -> bool:
     """Tells if torch's flash attention of the CPU computes the call: only a diagonal, of a square, hides keys."""
     square = not rule.causal or q.shape[2] == k.shape[2]
     plain = rule.plain and mask is None and bias is None and square
@@ -203,13 +202,8 @@ def _broadcasts(shape: torch.Size, scores: tuple[int, ...]) -> bool:
 
 # -- reference ---------------------------------------------------------------------------------------
 def reference(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: MaybeTensor = None,
-    bias: MaybeTensor = None,
-    **options: Unpack[Options],
-) -> tuple[torch.Tensor, torch.Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, mask: MaybeTensor = None, bias: MaybeTensor = None, **options: Unpack[Options]
+) -> tuple[Tensor, Tensor]:
     """y and lse in plain torch, all scores in memory.  It can be differentiated any number of times."""
     rule = rule_of("attention", q, **options)
     weights = _weigh(q, k, mask, bias, rule)
@@ -217,14 +211,14 @@ def reference(
 
 
 def reference_backward(
-    dy: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    dy: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     mask: MaybeTensor,
     bias: MaybeTensor,
-    y: torch.Tensor,
-    lse: torch.Tensor,
+    y: Tensor,
+    lse: Tensor,
     **options: Unpack[Options],
 ) -> Gradients:
     """The gradients of q, k, v and bias in plain torch, all scores in memory."""
@@ -233,16 +227,16 @@ def reference_backward(
 
 
 def reference_packed(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_starts: torch.Tensor,
-    k_starts: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_starts: Tensor,
+    k_starts: Tensor,
     *,
     longest_q: int,
     longest_k: int,
     **options: Unpack[Options],
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """y (total_q, heads, d_head) and lse (heads, total_q) in plain torch, a sequence after the other."""
     rule = rule_of("attention_packed", q, **options)
     ys, lses = [], []
@@ -256,19 +250,19 @@ def reference_packed(
 
 
 def reference_packed_backward(
-    dy: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_starts: torch.Tensor,
-    k_starts: torch.Tensor,
-    y: torch.Tensor,
-    lse: torch.Tensor,
+    dy: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_starts: Tensor,
+    k_starts: Tensor,
+    y: Tensor,
+    lse: Tensor,
     *,
     longest_q: int,
     longest_k: int,
     **options: Unpack[Options],
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v in plain torch."""
     rule = rule_of("attention_packed backward", q, **options)
     dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
@@ -295,24 +289,24 @@ def seen_by(rule: Rule, seq_q: int, seq_k: int, device: torch.device) -> MaybeTe
 class _Weights(NamedTuple):
     """The weights of a call, 0 in the rows of queries that see nothing."""
 
-    whole: torch.Tensor
-    lse: torch.Tensor
+    whole: Tensor
+    lse: Tensor
     slope: MaybeTensor
     """The factors of a softcap, for gradients."""
     kept: MaybeTensor
     """The factors of a dropout."""
 
-    def dropped(self) -> torch.Tensor:
+    def dropped(self) -> Tensor:
         """The weights after the dropout."""
         return self.whole if self.kept is None else self.whole * self.kept
 
-    def read(self, v: torch.Tensor) -> torch.Tensor:
+    def read(self, v: Tensor) -> Tensor:
         """The values that they read."""
         return self.dropped() @ _repeat_heads(v, self.whole).to(self.whole.dtype)
 
 
 def _weigh(
-    q: torch.Tensor, k: torch.Tensor, mask: MaybeTensor, bias: MaybeTensor, rule: Rule, kept: MaybeTensor = None
+    q: Tensor, k: Tensor, mask: MaybeTensor, bias: MaybeTensor, rule: Rule, kept: MaybeTensor = None
 ) -> _Weights:
     wide = wide_type(q.dtype)
     scores = q.to(wide) @ _repeat_heads(k, q).to(wide).transpose(2, 3) * rule.factor
@@ -335,13 +329,7 @@ def _weigh(
 
 
 def _differentiate(
-    dy: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    bias: MaybeTensor,
-    weights: _Weights,
-    rule: Rule,
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: MaybeTensor, weights: _Weights, rule: Rule
 ) -> Gradients:
     whole, _, slope, kept = weights
     wide = whole.dtype
@@ -358,21 +346,21 @@ def _differentiate(
     return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dbias
 
 
-def _repeat_heads(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+def _repeat_heads(x: Tensor, q: Tensor) -> Tensor:
     return x if x.shape[1] == q.shape[1] else x.repeat_interleave(q.shape[1] // x.shape[1], 1)
 
 
-def _sum_heads(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _sum_heads(x: Tensor, like: Tensor) -> Tensor:
     heads = like.shape[1]
     return x if x.shape[1] == heads else x.unflatten(1, (heads, x.shape[1] // heads)).sum(2)
 
 
-def _dense(x: torch.Tensor) -> torch.Tensor:
+def _dense(x: Tensor) -> Tensor:
     return x.transpose(0, 1)[None]
 
 
 def _sequences(
-    q: torch.Tensor, q_starts: torch.Tensor, k_starts: torch.Tensor, longest_k: int, rule: Rule
+    q: Tensor, q_starts: Tensor, k_starts: Tensor, longest_k: int, rule: Rule
 ) -> Iterator[tuple[slice, slice, MaybeTensor]]:
     """The queries and the keys of each sequence, and what its dropout keeps."""
     kept = kept_of(rule, (q.shape[1], q.shape[0], longest_k), wide_type(q.dtype), q.device)

@@ -12,7 +12,7 @@ from burn_kernels.attention import library
 from burn_kernels.attention.configs import BackwardConfig, Config
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment, bucket
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, register_tunable
 from burn_kernels.launch import Machine, ceil_div, next_power
 
 C = TypeVar("C")
@@ -96,16 +96,14 @@ def _work(config: Config | BackwardConfig, facts: Facts, machine: Machine, *, ba
 
 def attention_tunable(name: str, *, back: bool, **parts: Any) -> Tunable:
     """Registers the place at which a config of the forward, or of the backward, is chosen."""
-    return tunable(
-        Tunable(
-            name=name,
-            free=("batch", "seq"),
-            exact=("heads", "d_head"),
-            supports=functools.partial(_supports, back=back),
-            work=functools.partial(_work, back=back),
-            shapes=((4096, 4096), (1024, 768)),
-            **parts,
-        )
+    return register_tunable(
+        name=name,
+        free=("batch", "seq"),
+        exact=("heads", "d_head"),
+        supports=functools.partial(_supports, back=back),
+        work=functools.partial(_work, back=back),
+        shapes=((4096, 4096), (1024, 768)),
+        **parts,
     )
 
 

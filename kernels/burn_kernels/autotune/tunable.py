@@ -1,6 +1,6 @@
 """A place in a launcher at which a config is chosen, and all that choosing needs to know of the kernel.
 
-    FORWARD = tunable(Tunable("softmax", config=Config, free=("rows",), exact=("cols",), candidates=..., ...))
+    FORWARD = register_tunable(name="softmax", config=Config, free=("rows",), exact=("cols",), candidates=..., ...)
 
     def forward(x, *, config=None):
         ...
@@ -31,9 +31,9 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.errors import KernelArgumentError
 from burn_kernels.jitted import kernel_hash
 from burn_kernels.launch import Machine, machine_of, recorded
-from burn_kernels.registry import Registry
+from burn_kernels.registry import Registry, registering
 
-__all__ = ["TUNABLES", "Inputs", "Tunable", "tunable"]
+__all__ = ["TUNABLES", "Inputs", "Tunable", "register_tunable", "tunable"]
 
 R = TypeVar("R")
 
@@ -160,6 +160,9 @@ def tunable(choice: Tunable) -> Tunable:
         )
     TUNABLES[choice.name] = choice
     return choice
+
+
+register_tunable = registering(Tunable, tunable)
 
 
 def row_candidates(candidates: Callable[..., Sequence[Any]], **options: Any) -> Callable[[Facts, Machine], Any]:

@@ -29,7 +29,7 @@ import torch
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, register_tunable
 from burn_kernels.batch_norm.launch_backward import backward, evaluate_backward
 from burn_kernels.batch_norm.references import (
     SHAPES,
@@ -69,7 +69,7 @@ from burn_kernels.channel_norm.selection import activation_of, draw_weights, sup
 from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, machine_of, wide_type
 from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator, like, nothing
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import Draw, Problem, register_spec
 
 __all__ = [
     "ACTIVATIONS",
@@ -188,21 +188,10 @@ def evaluate(
     return unfolded(y, x.shape)
 
 
-def _train_by_reference(x: Any, w: Any, b: Any, running_mean: Any, running_var: Any, *_: Any, **options: Any) -> Any:
-    return reference(x, w, b, running_mean, running_var, **options)
-
-
 def _check_training(
-    op: str,
-    x: torch.Tensor,
-    w: Any,
-    b: Any,
-    running_mean: Any,
-    running_var: Any,
-    *_: Any,
-    activation: str,
+    op: str, x: torch.Tensor, w: Any, b: Any, running_mean: Any, running_var: Any, *_: Any, activation: str,
     **__: object,
-) -> None:
+) -> None:  # fmt: skip
     check_norm(op, x, {"w": w, "b": b, "running_mean": running_mean, "running_var": running_var}, activation)
     check_count(op, x)
 
@@ -210,7 +199,7 @@ def _check_training(
 @launcher(
     "batch_norm",
     "x (batch, channels, *space); w (channels), b (channels), running_mean (channels), running_var (channels)",
-    reference=_train_by_reference,
+    reference=lambda *tensors, **options: reference(*tensors[:5], **options),
     options=_check_training,
 )
 def _train(
@@ -288,21 +277,19 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     )
 
 
-FORWARD = tunable(
-    Tunable(
-        name="batch_norm",
-        config=Config,
-        facts=facts,
-        free=("rows",),
-        exact=("channels", "cols"),
-        candidates=_candidates,
-        supports=supports,
-        work=_work,
-        trial=_trial,
-        kernels=(forward_whole, forward_held, moments_of_parts, join_moments, normalize),
-        problems=problems_with("relu w b", "w b", "relu w b given"),
-        shapes=SHAPES,
-    )
+FORWARD = register_tunable(
+    name="batch_norm",
+    config=Config,
+    facts=facts,
+    free=("rows",),
+    exact=("channels", "cols"),
+    candidates=_candidates,
+    supports=supports,
+    work=_work,
+    trial=_trial,
+    kernels=(forward_whole, forward_held, moments_of_parts, join_moments, normalize),
+    problems=problems_with("relu w b", "w b", "relu w b given"),
+    shapes=SHAPES,
 )
 
 
@@ -379,17 +366,9 @@ def _large(mean: str, var: str, draw: Draw) -> Iterator[Problem]:
 
 
 def _operator_twin(
-    trained: bool,
-    x: Any,
-    w: Any,
-    b: Any,
-    *,
-    mean: Any = None,
-    var: Any = None,
-    eps: float,
-    activation: str,
+    trained: bool, x: Any, w: Any, b: Any, *, mean: Any = None, var: Any = None, eps: float, activation: str,
     **_: object,
-) -> torch.Tensor:
+) -> torch.Tensor:  # fmt: skip
     y = torch.nn.functional.batch_norm(x, mean, var, scaled(w, b), b, trained, 0.0, eps)
     return PLAIN[activation](y)
 
@@ -414,67 +393,63 @@ def _statistics(x: torch.Tensor) -> torch.Tensor:
     return torch.empty(x.shape[1], dtype=statistics_type(x.dtype), device=x.device)
 
 
-SPEC = register(
-    KernelSpec(
-        name="batch_norm",
-        forward=forward,
-        gradient=functools.partial(_gradient, backward),
-        reference=reference,
-        reference_gradient=functools.partial(_gradient, reference_backward),
-        twin=_twin,
-        bytes_moved=bytes_moved,
-        flops=flops,
-        problems=_problems,
-        large=functools.partial(_large, "running_mean", "running_var"),
-        draw_call=_draw_call,
-        operators=(
-            Operator(
-                schema="batch_norm(Tensor x, Tensor? w, Tensor? b, Tensor? running_mean, Tensor? running_var,"
-                " float momentum, float eps, str activation) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-                inputs="x w b",
-                fake=lambda x, w, b, *running: (
-                    room_like(x),
-                    *(_statistics(x) for _ in range(2)),
-                    *(nothing(x) if v is None else like(v) for v in running[:2]),
-                ),
-                results="y mean rstd new_mean new_var",
-                gradients="x w b",
-                saved="x w b mean rstd eps activation",
-                twin=functools.partial(_operator_twin, True),
-                room=room_like,
-                laid="x",
-                images=True,
+SPEC = register_spec(
+    name="batch_norm",
+    forward=forward,
+    gradient=functools.partial(_gradient, backward),
+    reference=reference,
+    reference_gradient=functools.partial(_gradient, reference_backward),
+    twin=_twin,
+    bytes_moved=bytes_moved,
+    flops=flops,
+    problems=_problems,
+    large=functools.partial(_large, "running_mean", "running_var"),
+    draw_call=_draw_call,
+    operators=(
+        Operator(
+            schema="batch_norm(Tensor x, Tensor? w, Tensor? b, Tensor? running_mean, Tensor? running_var,"
+            " float momentum, float eps, str activation) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+            inputs="x w b",
+            fake=lambda x, w, b, *running: (
+                room_like(x),
+                *(_statistics(x) for _ in range(2)),
+                *(nothing(x) if v is None else like(v) for v in running[:2]),
             ),
+            results="y mean rstd new_mean new_var",
+            gradients="x w b",
+            saved="x w b mean rstd eps activation",
+            twin=functools.partial(_operator_twin, True),
+            room=room_like,
+            laid="x",
+            images=True,
         ),
-    )
+    ),
 )
 
-EVALUATE = register(
-    KernelSpec(
-        name="batch_norm_eval",
-        forward=functools.partial(_run_given, evaluate),
-        gradient=functools.partial(_given_gradient, evaluate_backward),
-        reference=functools.partial(_run_given, evaluate_reference),
-        reference_gradient=functools.partial(_given_gradient, evaluate_reference_backward),
-        twin=_given_twin,
-        bytes_moved=functools.partial(bytes_moved, given=True),
-        flops=flops,
-        problems=_given_problems,
-        large=functools.partial(_large, "mean", "var"),
-        draw_call=_draw_given_call,
-        operators=(
-            Operator(
-                schema="batch_norm_eval(Tensor x, Tensor? w, Tensor? b, Tensor mean, Tensor var, float eps,"
-                " str activation) -> Tensor",
-                inputs="x w b",
-                fake=lambda x, *_: room_like(x),
-                gradients="x w b",
-                saved="x w b mean var eps activation",
-                twin=functools.partial(_operator_twin, False),
-                room=room_like,
-                laid="x",
-                images=True,
-            ),
+EVALUATE = register_spec(
+    name="batch_norm_eval",
+    forward=functools.partial(_run_given, evaluate),
+    gradient=functools.partial(_given_gradient, evaluate_backward),
+    reference=functools.partial(_run_given, evaluate_reference),
+    reference_gradient=functools.partial(_given_gradient, evaluate_reference_backward),
+    twin=_given_twin,
+    bytes_moved=functools.partial(bytes_moved, given=True),
+    flops=flops,
+    problems=_given_problems,
+    large=functools.partial(_large, "mean", "var"),
+    draw_call=_draw_given_call,
+    operators=(
+        Operator(
+            schema="batch_norm_eval(Tensor x, Tensor? w, Tensor? b, Tensor mean, Tensor var, float eps,"
+            " str activation) -> Tensor",
+            inputs="x w b",
+            fake=lambda x, *_: room_like(x),
+            gradients="x w b",
+            saved="x w b mean var eps activation",
+            twin=functools.partial(_operator_twin, False),
+            room=room_like,
+            laid="x",
+            images=True,
         ),
-    )
+    ),
 )

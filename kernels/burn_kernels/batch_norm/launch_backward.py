@@ -8,7 +8,7 @@ import torch
 
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, register_tunable
 from burn_kernels.batch_norm.references import (
     SHAPES,
     Gradients,
@@ -137,19 +137,17 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     return Trial.of(backward, dy, x, w, b, mean, rstd, activation=activation)
 
 
-BACKWARD = tunable(
-    Tunable(
-        name="batch_norm backward",
-        config=Config,
-        facts=facts,
-        free=("rows",),
-        exact=("channels", "cols"),
-        candidates=lambda facts, machine: candidates(tiling_of_facts(facts), facts.dtype.itemsize, machine),
-        supports=supports,
-        work=lambda config, facts, machine: work_of_backward(tiling_of_facts(facts), config, facts, machine),
-        trial=_trial,
-        kernels=(backward_whole, backward_held, sums_of_parts, join_sums, slopes_of_parts),
-        problems=problems_with("relu w b", "w b"),
-        shapes=SHAPES,
-    )
+BACKWARD = register_tunable(
+    name="batch_norm backward",
+    config=Config,
+    facts=facts,
+    free=("rows",),
+    exact=("channels", "cols"),
+    candidates=lambda facts, machine: candidates(tiling_of_facts(facts), facts.dtype.itemsize, machine),
+    supports=supports,
+    work=lambda config, facts, machine: work_of_backward(tiling_of_facts(facts), config, facts, machine),
+    trial=_trial,
+    kernels=(backward_whole, backward_held, sums_of_parts, join_sums, slopes_of_parts),
+    problems=problems_with("relu w b", "w b"),
+    shapes=SHAPES,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.channel_norm.layout import (
@@ -13,32 +14,32 @@ from burn_kernels.channel_norm.layout import (
     Strides,
     Tiling,
     along_channels,
+    before_activation,
     check_norm,
-    slope,
     statistics_type,
 )
 from burn_kernels.launch import wide_type
 
-Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
-Gradients = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+Outputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
+Gradients = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 # -- checks ------------------------------------------------------------------------------------------
 def check_given(
-    op: str, x: torch.Tensor, w: Any, b: Any, mean: Any, var: Any, *, activation: str = "none", **_: object
+    op: str, x: Tensor, w: Any, b: Any, mean: Any, var: Any, *, activation: str = "none", **_: object
 ) -> None:
     """Checks the activation, and the types of vectors, of a norm whose statistics are given."""
     check_norm(op, x, {"w": w, "b": b, "mean": mean, "var": var}, activation)
 
 
 # -- layouts -----------------------------------------------------------------------------------------
-def tiling_of(flat: torch.Tensor, last: bool) -> Tiling:
+def tiling_of(flat: Tensor, last: bool) -> Tiling:
     """Channels, and what each is reduced over: (batch, space), or all places as rows where channels are last."""
     batch, channels, space = flat.shape
     return Tiling(1, channels, batch * space, 1) if last else Tiling(1, channels, batch, space)
 
 
-def strides_of(flat: torch.Tensor, last: bool) -> Strides:
+def strides_of(flat: Tensor, last: bool) -> Strides:
     """The distance between channels, and between rows."""
     at = Spread(*flat.stride())
     return Strides(0, at.channel, at.space if last and flat.shape[2] > 1 else at.batch)
@@ -76,11 +77,11 @@ SHAPES = ((256, 3136), (256, 784), (256, 49))
 
 # -- reference ---------------------------------------------------------------------------------------
 def reference(
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    running_mean: torch.Tensor | None = None,
-    running_var: torch.Tensor | None = None,
+    x: Tensor,
+    w: Tensor | None,
+    b: Tensor | None,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
     *,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -108,37 +109,28 @@ def reference(
 
 
 def evaluate_reference(
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    mean: torch.Tensor,
-    var: torch.Tensor,
+    x: Tensor,
+    w: Tensor | None,
+    b: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
     *,
     eps: float = 1e-5,
     activation: str = "none",
-) -> torch.Tensor:
+) -> Tensor:
     """Batch norm with given statistics, in plain torch."""
     wide = x.to(wide_type(x.dtype))
     away = wide - along_channels(mean, wide, 0.0)
     return _apply(away, torch.rsqrt(var.to(wide.dtype) + eps), w, b, activation).to(x.dtype)
 
 
-def _apply(
-    away: torch.Tensor, rstd: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, activation: str
-) -> torch.Tensor:
+def _apply(away: Tensor, rstd: Tensor, w: Tensor | None, b: Tensor | None, activation: str) -> Tensor:
     n = away * along_channels(rstd, away, 1.0)
     return PLAIN[activation](n * along_channels(w, away, 1.0) + along_channels(b, away, 0.0))
 
 
 def reference_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    *,
-    activation: str = "none",
+    dy: Tensor, x: Tensor, w: Tensor | None, b: Tensor | None, mean: Tensor, rstd: Tensor, *, activation: str = "none"
 ) -> Gradients:
     """The gradients of x, w and b in plain torch."""
     g, n, scale, dw, db = _parts(dy, x, w, b, mean, rstd, activation)
@@ -148,12 +140,12 @@ def reference_backward(
 
 
 def evaluate_reference_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    mean: torch.Tensor,
-    var: torch.Tensor,
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor | None,
+    b: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
     *,
     eps: float = 1e-5,
     activation: str = "none",
@@ -165,21 +157,11 @@ def evaluate_reference_backward(
 
 
 def _parts(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    activation: str,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    dy: Tensor, x: Tensor, w: Tensor | None, b: Tensor | None, mean: Tensor, rstd: Tensor, activation: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """The gradient before the activation, the normalized x, rstd * w, dw and db."""
-    wide, axes = wide_type(x.dtype), (0, *range(2, x.dim()))
-    n = (x.to(wide) - along_channels(mean, x, 0.0)) * along_channels(rstd, x, 1.0)
-    scale, shift = along_channels(w, x, 1.0), along_channels(b, x, 0.0)
-    g = dy.to(wide) * slope(n * scale + shift, activation)
-    dw = None if w is None else (g * n).sum(axes).to(w.dtype)
-    db = None if b is None else g.sum(axes).to(b.dtype)
+    n = (x.to(wide_type(x.dtype)) - along_channels(mean, x, 0.0)) * along_channels(rstd, x, 1.0)
+    g, scale, dw, db = before_activation(dy, n, w, b, activation)
     rate = along_channels(rstd, x, 1.0) * scale
-    assert isinstance(rate, torch.Tensor)
+    assert isinstance(rate, Tensor)
     return g, n, rate, dw, db

@@ -194,6 +194,16 @@ def slope(z: torch.Tensor, activation: str) -> torch.Tensor | float:
     return s * (1 + z * (1 - s))
 
 
+def before_activation(
+    dy: torch.Tensor, n: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, activation: str
+) -> tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | None, torch.Tensor | None]:
+    """The gradient before the activation, w as it meets n = (x - mean) * rstd, dw and db, in plain torch."""
+    axes, scale = (0, *range(2, n.dim())), along_channels(w, n, 1.0)
+    g = dy.to(n.dtype) * slope(n * scale + along_channels(b, n, 0.0), activation)
+    dw = None if w is None else (g * n).sum(axes).to(w.dtype)
+    return g, scale, dw, None if b is None else g.sum(axes).to(b.dtype)
+
+
 # -- selection ---------------------------------------------------------------------------------------
 def words(activation: str, last: bool, **present: object) -> str:
     """The flags of a key: layout, activation, and which of the optional parts are there."""

@@ -12,7 +12,7 @@ import torch
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, register_tunable
 from burn_kernels.convolution.configs import LIBRARY, STEPS, Config, direct_candidates, tile_candidates
 from burn_kernels.convolution.references import (
     MOST_PLANE_TAPS,
@@ -229,16 +229,14 @@ def trial_of(names: str, facts: Facts, inputs: Inputs, run: Callable[..., Any], 
 
 def convolution_tunable(name: str, **parts: Any) -> Tunable:
     """Registers a place at which a config is chosen by the sizes of a convolution."""
-    return tunable(
-        Tunable(
-            name=name,
-            facts=facts_of,
-            free=("batch",),
-            exact=Geometry._fields[1:],
-            elements=lambda facts: geometry_of(facts).elements,
-            judged_in=digits_of,
-            **parts,
-        )
+    return register_tunable(
+        name=name,
+        facts=facts_of,
+        free=("batch",),
+        exact=Geometry._fields[1:],
+        elements=lambda facts: geometry_of(facts).elements,
+        judged_in=digits_of,
+        **parts,
     )
 
 

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from burn_kernels.autotune.cost import Work
@@ -44,13 +45,11 @@ def candidates(geometry: Geometry, dtype: torch.dtype, machine: Machine, *, back
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-def forward(
-    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, geometry: Geometry, config: Config | None
-) -> torch.Tensor:
+def forward(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, config: Config | None) -> Tensor:
     """The convolution of each plane with its own kernel; y in order."""
     x = x.contiguous()
 
-    def run(config: Config) -> torch.Tensor:
+    def run(config: Config) -> Tensor:
         if config == LIBRARY:
             return functional.conv2d(x, w, b, **geometry.options).contiguous()
         y = torch.empty(geometry.batch, geometry.outs, geometry.out_h, geometry.out_w, dtype=x.dtype, device=x.device)
@@ -68,12 +67,7 @@ def forward(
 
 
 def backward(
-    dz: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    geometry: Geometry,
-    needs: tuple[bool, bool, bool],
-    config: Config | None,
+    dz: Tensor, x: Tensor, w: Tensor, geometry: Geometry, needs: tuple[bool, bool, bool], config: Config | None
 ) -> Gradients:
     """The gradients of x, w and b that are needed, from one pass over dz, which lies in order."""
     x, w = x.contiguous(), w.contiguous()
@@ -138,11 +132,11 @@ def _work(config: Config, facts: Facts, machine: Machine) -> Work:
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
     geometry = choice.geometry_of(facts)
 
-    def run(x: torch.Tensor, w: torch.Tensor, *rest: Any) -> list[torch.Tensor]:
+    def run(x: Tensor, w: Tensor, *rest: Any) -> list[Tensor]:
         *bias, config = rest
         return [forward(x, w, bias[0] if bias else None, geometry, config)]
 
-    def plain(*operands: torch.Tensor) -> tuple[object, ...]:
+    def plain(*operands: Tensor) -> tuple[object, ...]:
         return references.reference(*operands, **geometry.options)
 
     return choice.trial_of("x w b" if "b" in facts.flags.split() else "x w", facts, inputs, run, plain)
@@ -152,10 +146,10 @@ def _backward_trial(facts: Facts, inputs: Inputs) -> Trial:
     geometry, words = choice.geometry_of(facts), facts.flags.split()
     needs = ("x" in words, "w" in words, "b" in words)
 
-    def run(dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor, config: Config) -> Gradients:
+    def run(dz: Tensor, x: Tensor, w: Tensor, config: Config) -> Gradients:
         return backward(dz, x, w, geometry, needs, config)
 
-    def plain(dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Gradients:
+    def plain(dz: Tensor, x: Tensor, w: Tensor) -> Gradients:
         return references.reference_backward(
             dz, x, w, w[:, 0, 0, 0] if needs[2] else None, needs=needs, **geometry.options
         )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from burn_kernels import dropout
@@ -15,8 +16,8 @@ from burn_kernels.launch import check, describe, wide_type
 from burn_kernels.random import Number
 
 Pair = int | Sequence[int]
-Added = torch.Tensor | None
-Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+Added = Tensor | None
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 POOLS = ("none", "max", "mean")
 MOST_WINDOW = 3
@@ -152,14 +153,7 @@ def _pair(value: Pair) -> tuple[int, int]:
 
 
 def geometry(
-    op: str,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    b: torch.Tensor | None,
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    groups: int,
+    op: str, x: Tensor, w: Tensor, b: Tensor | None, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> Geometry:
     """The sizes of a call.  Raises: KernelShapeError, KernelArgumentError, KernelDTypeError, KernelDeviceError."""
     fits = x.dim() == w.dim() == 4 and groups > 0
@@ -193,9 +187,9 @@ def geometry(
 
 def read_options(
     op: str,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    b: torch.Tensor | None,
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None,
     *,
     stride: Pair = 1,
     padding: Pair = 0,
@@ -223,7 +217,7 @@ def read_options(
 
 
 def read_backward(
-    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, b: Added, y: Added, passed: Added, **options: Unpack[Options]
+    dy: Tensor, x: Tensor, w: Tensor, b: Added, y: Added, passed: Added, **options: Unpack[Options]
 ) -> tuple[Geometry, After]:
     """As `read_options`, for a backward.  Raises: KernelShapeError for a gradient that no output has, too."""
     op = "convolution backward"
@@ -237,8 +231,8 @@ def read_backward(
 
 # -- reference ---------------------------------------------------------------------------------------
 def reference(
-    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None, **options: Unpack[Options]
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    x: Tensor, w: Tensor, b: Tensor | None = None, **options: Unpack[Options]
+) -> tuple[Tensor, Tensor | None]:
     """The convolution and what follows in plain torch: y, and to which elements of a window gradients pass."""
     sizes, rest = read_options("convolution", x, w, b, **options)
     wide = wide_type(x.dtype)
@@ -249,7 +243,7 @@ def reference(
     return y.to(x.dtype).contiguous(), passed
 
 
-def follow(z: torch.Tensor, rest: After, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+def follow(z: Tensor, rest: After, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Computes what follows a convolution's output z, in plain torch; `mask` is the dropout's."""
     v = z if mask is None else z * mask
     v = v.relu() if rest.relu else v
@@ -264,7 +258,7 @@ def follow(z: torch.Tensor, rest: After, mask: torch.Tensor | None) -> tuple[tor
     return y, (alive.gather(-1, place[..., None])[..., 0].long() << place).to(torch.int16)
 
 
-def _windows(v: torch.Tensor, size: int) -> torch.Tensor:
+def _windows(v: Tensor, size: int) -> Tensor:
     """(batch, channels, height, width) as (batch, channels, rows, cols, size * size); what is left over falls away."""
     height, width = v.shape[2] // size, v.shape[3] // size
     cut = v[:, :, : height * size, : width * size]
@@ -272,9 +266,7 @@ def _windows(v: torch.Tensor, size: int) -> torch.Tensor:
     return cut.permute(0, 1, 2, 4, 3, 5).flatten(4)
 
 
-def before(
-    dy: torch.Tensor, y: torch.Tensor | None, passed: torch.Tensor | None, geometry: Geometry, rest: After
-) -> torch.Tensor:
+def before(dy: Tensor, y: Tensor | None, passed: Tensor | None, geometry: Geometry, rest: After) -> Tensor:
     """The gradient of the convolution's output from that of y, in plain torch."""
     size = rest.window
     if passed is not None:
@@ -292,12 +284,12 @@ def before(
 
 
 def reference_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    b: torch.Tensor | None,
-    y: torch.Tensor | None = None,
-    passed: torch.Tensor | None = None,
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None,
+    y: Tensor | None = None,
+    passed: Tensor | None = None,
     *,
     needs: tuple[bool, bool, bool] = (True, True, True),
     **options: Unpack[Options],
@@ -311,9 +303,7 @@ def reference_backward(
     return dx, dw, db
 
 
-def library_backward(
-    dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor, geometry: Geometry, needs: tuple[bool, bool, bool]
-) -> Gradients:
+def library_backward(dz: Tensor, x: Tensor, w: Tensor, geometry: Geometry, needs: tuple[bool, bool, bool]) -> Gradients:
     """The gradients that torch computes, those that are needed."""
     if dz.numel() and x.numel():
         o = geometry.options

@@ -29,7 +29,7 @@ import torch
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
+from burn_kernels.autotune.tunable import Inputs, register_tunable, row_problems
 from burn_kernels.cross_entropy.kernels import count_rows, cross_entropy_rows, mean_of_rows
 from burn_kernels.cross_entropy.kernels_held import MOST_BYTES, cross_entropy_held
 from burn_kernels.cross_entropy.kernels_held import run as run_held
@@ -430,27 +430,25 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     return Trial((x, targets), run, both, timed=timed if over else None)
 
 
-CHOICE = tunable(
-    Tunable(
-        name="cross_entropy",
-        config=Config,
-        free=("rows",),
-        exact=("cols",),
-        candidates=lambda facts, machine: candidates(
-            facts.exact[0],
-            facts.dtype.itemsize,
-            machine,
-            gradient="gradient" in facts.flags,
-            weighted="weighted" in facts.flags,
-            once=_once(facts),
-        ),
-        supports=_supports,
-        work=_work,
-        trial=_trial,
-        kernels=(cross_entropy_rows, cross_entropy_held, count_rows, mean_of_rows),
-        problems=row_problems("loss", "loss gradient", "loss gradient over", "gradient"),
-        shapes=((8192, 32_000), (8192, 50_257), (8192, 128_256)),
-    )
+CHOICE = register_tunable(
+    name="cross_entropy",
+    config=Config,
+    free=("rows",),
+    exact=("cols",),
+    candidates=lambda facts, machine: candidates(
+        facts.exact[0],
+        facts.dtype.itemsize,
+        machine,
+        gradient="gradient" in facts.flags,
+        weighted="weighted" in facts.flags,
+        once=_once(facts),
+    ),
+    supports=_supports,
+    work=_work,
+    trial=_trial,
+    kernels=(cross_entropy_rows, cross_entropy_held, count_rows, mean_of_rows),
+    problems=row_problems("loss", "loss gradient", "loss gradient over", "gradient"),
+    shapes=((8192, 32_000), (8192, 50_257), (8192, 128_256)),
 )
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
 import torch
+from torch import Tensor
 
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
 from burn_kernels.launch import check, describe, wide_type
 from burn_kernels.spec import Draw, Problem
 
 REDUCTIONS = ("none", "mean", "sum")
-Number = float | torch.Tensor
+Number = float | Tensor
 """A number, or a tensor of one on the device."""
 
 
@@ -26,7 +27,7 @@ def lse_type(dtype: torch.dtype) -> torch.dtype:
 class RowOptions(TypedDict, total=False):
     """The options of the loss of a row, by name."""
 
-    weight: torch.Tensor | None
+    weight: Tensor | None
     smoothing: float
     ignore_index: int
     z_loss: Number
@@ -49,7 +50,7 @@ class Options:
     z_loss        the weight of the square of lse
     """
 
-    weight: torch.Tensor | None = None
+    weight: Tensor | None = None
     reduction: str = "mean"
     smoothing: float = 0.0
     ignore_index: int = -100
@@ -57,7 +58,7 @@ class Options:
 
     def __post_init__(self) -> None:
         z = self.z_loss
-        there = isinstance(z, torch.Tensor) or 0.0 <= z < float("inf")
+        there = isinstance(z, Tensor) or 0.0 <= z < float("inf")
         if self.reduction not in REDUCTIONS or not 0.0 <= self.smoothing <= 1.0 or not there:
             raise KernelArgumentError(
                 "cross_entropy: an option is outside its range",
@@ -69,13 +70,13 @@ class Options:
     @property
     def has_z(self) -> bool:
         """Tells if the square of lse is part of the loss."""
-        return isinstance(self.z_loss, torch.Tensor) or self.z_loss != 0.0
+        return isinstance(self.z_loss, Tensor) or self.z_loss != 0.0
 
-    def counted(self, targets: torch.Tensor) -> torch.Tensor:
+    def counted(self, targets: Tensor) -> Tensor:
         """Counts the rows that are not ignored."""
         return (targets != self.ignore_index).sum()  # stays on the device: nothing waits, and a graph can capture it
 
-    def divisor(self, targets: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    def divisor(self, targets: Tensor, like: Tensor) -> Tensor:
         """The divisor of the mean: the sum of the weights of the targets, without weights the number of rows."""
         if self.weight is None or not self.weight.numel():
             return self.counted(targets)
@@ -84,7 +85,7 @@ class Options:
         chosen = weights[targets.to(torch.int64).clamp(0, weights.shape[0] - 1)]
         return torch.where(targets != self.ignore_index, chosen, 0.0).sum()
 
-    def by_row(self, targets: torch.Tensor, like: torch.Tensor) -> Options:
+    def by_row(self, targets: Tensor, like: Tensor) -> Options:
         """The same with a z_loss that the mean's divisor makes one of the mean over the rows."""
         if self.reduction != "mean" or self.weight is None or not self.has_z:
             return self
@@ -103,12 +104,7 @@ def require_one_upstream(reduction: str) -> None:
 
 
 def check_targets(
-    op: str,
-    x: torch.Tensor,
-    targets: torch.Tensor,
-    weight: torch.Tensor | None,
-    z_loss: Number | None,
-    classes: int | None = None,
+    op: str, x: Tensor, targets: Tensor, weight: Tensor | None, z_loss: Number | None, classes: int | None = None
 ) -> None:
     """Raises KernelShapeError or KernelDTypeError where targets or weights are not one a row of x, one a class."""
     if x.dim() != 2 or tuple(targets.shape) != tuple(x.shape[:1]):
@@ -128,26 +124,24 @@ def check_targets(
     if weight is not None:
         classes = x.shape[1] if classes is None else classes
         check(op, {"weight": weight, "x": x}, {"weight": (classes,)}, alike=["weight"])
-    if isinstance(z_loss, torch.Tensor):
+    if isinstance(z_loss, Tensor):
         check(op, {"z_loss": z_loss, "x": x}, {"z_loss": ()}, alike=["z_loss"])
 
 
 # -- reference ---------------------------------------------------------------------------------------
-def reduce(losses: torch.Tensor, targets: torch.Tensor, options: Options) -> torch.Tensor:
+def reduce(losses: Tensor, targets: Tensor, options: Options) -> Tensor:
     """The losses of the rows, their sum, or the sum by its divisor."""
     if options.reduction == "none":
         return losses
     return losses.sum() if options.reduction == "sum" else losses.sum() / options.divisor(targets, losses)
 
 
-def reference(
-    x: torch.Tensor, targets: torch.Tensor, **options: Unpack[LossOptions]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def reference(x: Tensor, targets: Tensor, **options: Unpack[LossOptions]) -> tuple[Tensor, Tensor]:
     """The loss and lse in plain torch."""
     return plain(x, targets, Options(**options).by_row(targets, x))
 
 
-def plain(x: torch.Tensor, targets: torch.Tensor, options: Options) -> tuple[torch.Tensor, torch.Tensor]:
+def plain(x: Tensor, targets: Tensor, options: Options) -> tuple[Tensor, Tensor]:
     """The loss and lse in plain torch, of options from `Options.by_row`."""
     wide, smoothing = x.to(wide_type(x.dtype)), options.smoothing
     counted = targets != options.ignore_index
@@ -180,12 +174,8 @@ def plain(x: torch.Tensor, targets: torch.Tensor, options: Options) -> tuple[tor
 
 
 def reference_backward(
-    dloss: torch.Tensor,
-    x: torch.Tensor,
-    targets: torch.Tensor,
-    lse: torch.Tensor | None,
-    **options: Unpack[LossOptions],
-) -> torch.Tensor:
+    dloss: Tensor, x: Tensor, targets: Tensor, lse: Tensor | None, **options: Unpack[LossOptions]
+) -> Tensor:
     """The gradient of x in plain torch; lse is computed if it is None."""
     whole = Options(**options).by_row(targets, x)
     if lse is None:
@@ -193,9 +183,7 @@ def reference_backward(
     return plain_backward(dloss, x, targets, lse, whole)
 
 
-def plain_backward(
-    dloss: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, lse: torch.Tensor, options: Options
-) -> torch.Tensor:
+def plain_backward(dloss: Tensor, x: Tensor, targets: Tensor, lse: Tensor, options: Options) -> Tensor:
     """The gradient of x in plain torch, of options from `Options.by_row`."""
     wide, smoothing = x.to(wide_type(x.dtype)), options.smoothing
     counted = targets != options.ignore_index
@@ -209,7 +197,7 @@ def plain_backward(
     below = wide - high[:, None]
     if high.dtype != lse.dtype:
         below -= (lse - high).to(wide.dtype)[:, None]
-    rise: torch.Tensor | float = 1.0
+    rise: Tensor | float = 1.0
     if options.weight is not None and x.shape[1]:
         weights = options.weight.to(wide.dtype)
         q = q * weights
@@ -222,12 +210,12 @@ def plain_backward(
     return torch.where(counted[:, None], dx, 0.0).to(x.dtype)
 
 
-def _shares(weights: torch.Tensor, places: torch.Tensor, smoothing: float) -> tuple[torch.Tensor, float]:
+def _shares(weights: Tensor, places: Tensor, smoothing: float) -> tuple[Tensor, float]:
     """The shares of q of a row's target, and of each class as a multiple of its weight."""
     return weights[places] * (1.0 - smoothing), smoothing / weights.shape[0]
 
 
-def _check_classes(targets: torch.Tensor, counted: torch.Tensor, cols: int) -> None:
+def _check_classes(targets: Tensor, counted: Tensor, cols: int) -> None:
     if targets.device.type != "cpu":
         return  # reading the values would wait for the device
     wrong = targets[counted & ((targets < 0) | (targets >= cols))]
@@ -270,7 +258,7 @@ def some_options(draw: Draw, classes: int) -> Iterator[dict[str, object]]:
     yield {"z_loss": 0.02, "weight": weight, "reduction": "sum"}
 
 
-def twin(x: torch.Tensor, targets: torch.Tensor, **options: Unpack[LossOptions]) -> torch.Tensor:
+def twin(x: Tensor, targets: Tensor, **options: Unpack[LossOptions]) -> Tensor:
     """The loss as a user of PyTorch would write it."""
     loss_options = Options(**options)
     # half logits are cast up, or the loss itself is rounded to a half
@@ -283,7 +271,7 @@ def twin(x: torch.Tensor, targets: torch.Tensor, **options: Unpack[LossOptions])
         label_smoothing=loss_options.smoothing,
         ignore_index=loss_options.ignore_index,
     )
-    if isinstance(loss_options.z_loss, torch.Tensor) or loss_options.z_loss:
+    if isinstance(loss_options.z_loss, Tensor) or loss_options.z_loss:
         counted = targets != loss_options.ignore_index
         squares = torch.where(counted, torch.logsumexp(wide, 1) ** 2, 0.0) * loss_options.z_loss
         if loss_options.reduction == "none":

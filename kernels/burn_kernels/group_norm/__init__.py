@@ -27,7 +27,7 @@ import torch
 
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, register_tunable
 from burn_kernels.channel_norm.configs import Config, candidates, default
 from burn_kernels.channel_norm.kernels import forward_whole, join_moments, moments_of_parts, normalize
 from burn_kernels.channel_norm.launching import launch_training
@@ -134,22 +134,20 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     return Trial.of(forward, x, *draw_weights(facts, inputs, channels), groups, activation=activation_of(facts))
 
 
-FORWARD = tunable(
-    Tunable(
-        name="group_norm",
-        config=Config,
-        facts=facts,
-        free=("batch",),
-        exact=("channels", "groups", "space"),
-        candidates=lambda facts, machine: candidates(_tiling(facts), facts.dtype.itemsize, machine),
-        supports=supports,
-        work=lambda config, facts, machine: work_of(_tiling(facts), config, facts, machine),
-        trial=_trial,
-        kernels=(forward_whole, moments_of_parts, join_moments, normalize),
-        problems=problems_with("silu w b", "w b"),
-        shapes=SHAPES,
-        elements=elements,
-    )
+FORWARD = register_tunable(
+    name="group_norm",
+    config=Config,
+    facts=facts,
+    free=("batch",),
+    exact=("channels", "groups", "space"),
+    candidates=lambda facts, machine: candidates(_tiling(facts), facts.dtype.itemsize, machine),
+    supports=supports,
+    work=lambda config, facts, machine: work_of(_tiling(facts), config, facts, machine),
+    trial=_trial,
+    kernels=(forward_whole, moments_of_parts, join_moments, normalize),
+    problems=problems_with("silu w b", "w b"),
+    shapes=SHAPES,
+    elements=elements,
 )
 
 

@@ -8,7 +8,7 @@ import torch
 
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, register_tunable
 from burn_kernels.channel_norm.configs import Config, candidates
 from burn_kernels.channel_norm.kernels import join_groups, join_sums, slopes_of_parts, sums_of_parts
 from burn_kernels.channel_norm.launching import launch_join, launch_slopes
@@ -110,20 +110,18 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     return Trial.of(backward, dy, x, w, b, mean, rstd, activation=activation_of(facts))
 
 
-BACKWARD = tunable(
-    Tunable(
-        name="group_norm backward",
-        config=Config,
-        facts=facts,
-        free=("batch",),
-        exact=("channels", "groups", "space"),
-        candidates=lambda facts, machine: candidates(_tiling(facts), facts.dtype.itemsize, machine),
-        supports=supports,
-        work=lambda config, facts, machine: work_of_backward(_tiling(facts), config, facts, machine),
-        trial=_trial,
-        kernels=(sums_of_parts, join_sums, join_groups, slopes_of_parts),
-        problems=problems_with("silu w b", "w b"),
-        shapes=SHAPES,
-        elements=elements,
-    )
+BACKWARD = register_tunable(
+    name="group_norm backward",
+    config=Config,
+    facts=facts,
+    free=("batch",),
+    exact=("channels", "groups", "space"),
+    candidates=lambda facts, machine: candidates(_tiling(facts), facts.dtype.itemsize, machine),
+    supports=supports,
+    work=lambda config, facts, machine: work_of_backward(_tiling(facts), config, facts, machine),
+    trial=_trial,
+    kernels=(sums_of_parts, join_sums, join_groups, slopes_of_parts),
+    problems=problems_with("silu w b", "w b"),
+    shapes=SHAPES,
+    elements=elements,
 )

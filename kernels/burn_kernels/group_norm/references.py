@@ -5,43 +5,52 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.tunable import Inputs
-from burn_kernels.channel_norm.layout import PLAIN, Spread, Strides, Tiling, along_channels, slope, statistics_type
+from burn_kernels.channel_norm.layout import (
+    PLAIN,
+    Spread,
+    Strides,
+    Tiling,
+    along_channels,
+    before_activation,
+    statistics_type,
+)
 from burn_kernels.errors import KernelShapeError
 from burn_kernels.launch import describe, wide_type
 
-Gradients = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+Gradients = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 # -- layouts -----------------------------------------------------------------------------------------
-def groups_of(flat: torch.Tensor, last: bool, groups: int) -> Tiling:
+def groups_of(flat: Tensor, last: bool, groups: int) -> Tiling:
     """Groups of images, and what each is reduced over: channels by space, or, channels last, the other way round."""
     batch, channels, space = flat.shape
     per = channels // groups
     return Tiling(batch, groups, space, per) if last else Tiling(batch, groups, per, space)
 
 
-def channels_of(flat: torch.Tensor, last: bool) -> Tiling:
+def channels_of(flat: Tensor, last: bool) -> Tiling:
     """Channels of images, and the space that each is summed over in the backward."""
     batch, channels, space = flat.shape
     return Tiling(batch, channels, space, 1) if last else Tiling(batch, channels, 1, space)
 
 
-def strides_of(flat: torch.Tensor, last: bool, per: int) -> Strides:
+def strides_of(flat: Tensor, last: bool, per: int) -> Strides:
     """The distances between images, between groups of `per` channels, and between rows."""
     at = Spread(*flat.stride())
     return Strides(at.batch, per * at.channel, at.space if last else at.channel)
 
 
-def sizes_of(flat: torch.Tensor, groups: int) -> tuple[int, ...]:
+def sizes_of(flat: Tensor, groups: int) -> tuple[int, ...]:
     """The sizes that a key holds."""
     batch, channels, space = flat.shape
     return batch, channels, groups, space
 
 
-def check_groups(op: str, x: torch.Tensor, groups: int) -> None:
+def check_groups(op: str, x: Tensor, groups: int) -> None:
     """Raises KernelShapeError where the channels cannot be cut into so many groups."""
     if groups < 1 or x.shape[1] % groups:
         raise KernelShapeError(
@@ -85,7 +94,7 @@ def elements(facts: Facts) -> int:
     return facts.free[0] * channels * space
 
 
-def draw_images(facts: Facts, inputs: Inputs) -> torch.Tensor:
+def draw_images(facts: Facts, inputs: Inputs) -> Tensor:
     """The images of a trial (batch, channels, space), in the layout of the problem."""
     channels, _, space = facts.exact
     x = inputs.normal(facts.free[0], channels, space, dtype=facts.dtype)
@@ -98,14 +107,8 @@ SHAPES = ((8, 4096), (8, 1024), (64, 1024))
 
 # -- reference ---------------------------------------------------------------------------------------
 def reference(
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    groups: int,
-    *,
-    eps: float = 1e-5,
-    activation: str = "none",
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x: Tensor, w: Tensor | None, b: Tensor | None, groups: int, *, eps: float = 1e-5, activation: str = "none"
+) -> tuple[Tensor, Tensor, Tensor]:
     """Group norm in plain torch: y, mean, rstd."""
     wide = x.to(wide_type(x.dtype))
     if not x.numel():
@@ -122,23 +125,13 @@ def reference(
 
 
 def reference_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    *,
-    activation: str = "none",
+    dy: Tensor, x: Tensor, w: Tensor | None, b: Tensor | None, mean: Tensor, rstd: Tensor, *, activation: str = "none"
 ) -> Gradients:
     """The gradients of x, w and b in plain torch."""
-    wide, axes = wide_type(x.dtype), (0, *range(2, x.dim()))
+    wide = wide_type(x.dtype)
     split = (x.shape[0], mean.shape[1], -1 if x.numel() else 0)
     n = ((x.to(wide).reshape(split) - mean[..., None]) * rstd[..., None]).reshape(x.shape).to(wide)
-    scale, shift = along_channels(w, x, 1.0), along_channels(b, x, 0.0)
-    g = dy.to(wide) * slope(n * scale + shift, activation)
-    dw = None if w is None else (g * n).sum(axes).to(w.dtype)
-    db = None if b is None else g.sum(axes).to(b.dtype)
+    g, scale, dw, db = before_activation(dy, n, w, b, activation)
     if not x.numel():
         return x.clone(), dw, db
     flat_g, flat_n = (g * scale).reshape(split), n.reshape(split)

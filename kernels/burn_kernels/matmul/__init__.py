@@ -33,7 +33,7 @@ import torch
 from burn_kernels.autotune.cost import Work, figures
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, register_tunable
 from burn_kernels.launch import Machine, ceil_div, rows_of
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.matmul import problems, references, ways
@@ -217,24 +217,22 @@ def _elements(rows: int, features: int, inner: int) -> int:
     return rows * inner + features * inner + rows * features
 
 
-FORWARD = tunable(
-    Tunable(
-        name="linear",
-        config=Config,
-        facts=facts,
-        exact=("features", "inner"),
-        candidates=lambda facts, machine: candidates(
-            facts.free[0], facts.exact[0], facts.dtype.itemsize, machine, flags=facts.flags
-        ),
-        supports=lambda config, facts: config.way != ENDING or has_ending(facts.dtype.itemsize, facts.flags),
-        work=_work,
-        trial=_trial,
-        kernels=ways.KERNELS,
-        problems=_problems,
-        shapes=((8192, 3072), (8192, 16_384)),
-        elements=lambda facts: _elements(*facts.free, *facts.exact),
-        judged_in=lambda facts: torch.float16 if "tf32" in facts.flags.split() else facts.dtype,
-    )
+FORWARD = register_tunable(
+    name="linear",
+    config=Config,
+    facts=facts,
+    exact=("features", "inner"),
+    candidates=lambda facts, machine: candidates(
+        facts.free[0], facts.exact[0], facts.dtype.itemsize, machine, flags=facts.flags
+    ),
+    supports=lambda config, facts: config.way != ENDING or has_ending(facts.dtype.itemsize, facts.flags),
+    work=_work,
+    trial=_trial,
+    kernels=ways.KERNELS,
+    problems=_problems,
+    shapes=((8192, 3072), (8192, 16_384)),
+    elements=lambda facts: _elements(*facts.free, *facts.exact),
+    judged_in=lambda facts: torch.float16 if "tf32" in facts.flags.split() else facts.dtype,
 )
 
 

@@ -20,7 +20,7 @@ from burn_kernels.activation import activate
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
+from burn_kernels.autotune.tunable import Inputs, register_tunable, row_candidates, row_problems
 from burn_kernels.launch import Machine, ceil_div, launch, machine_of, next_power, rows_of
 from burn_kernels.launcher import launcher
 from burn_kernels.matmul import references
@@ -177,17 +177,15 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     return Trial.of(slope_and_bias, dy, kept, kind=words[0], bias="bias" in words)
 
 
-BACKWARD = tunable(
-    Tunable(
-        name="linear backward",
-        config=BackwardConfig,
-        facts=_facts,
-        candidates=row_candidates(backward_candidates),
-        supports=lambda config, facts: True,
-        work=_work,
-        trial=_trial,
-        kernels=(_slope_and_bias, reduce_once, join_parts),
-        problems=row_problems(*(f"{kind} bias" for kind in ACTIVATIONS)),
-        shapes=((8192, 3072), (8192, 16_384)),
-    )
+BACKWARD = register_tunable(
+    name="linear backward",
+    config=BackwardConfig,
+    facts=_facts,
+    candidates=row_candidates(backward_candidates),
+    supports=lambda config, facts: True,
+    work=_work,
+    trial=_trial,
+    kernels=(_slope_and_bias, reduce_once, join_parts),
+    problems=row_problems(*(f"{kind} bias" for kind in ACTIVATIONS)),
+    shapes=((8192, 3072), (8192, 16_384)),
 )

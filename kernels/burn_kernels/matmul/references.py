@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from burn_kernels import activation
 from burn_kernels.activation import TWINS, plain
@@ -12,12 +13,12 @@ from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import check, describe, wide_type
 
 KINDS = ("none", *activation.KINDS)
-Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 # -- limits ------------------------------------------------------------------------------------------
 def bytes_moved(
-    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None, *,
+    x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, *,
     backward: bool = False, **_: object,
 ) -> int:  # fmt: skip
     """x, w and what is added read, the output written; backward dout, x, w read, all gradients written."""
@@ -27,7 +28,7 @@ def bytes_moved(
     return ((2 if backward else 1) * operands + added + out) * x.element_size()
 
 
-def flops(x: torch.Tensor, w: torch.Tensor, *_: object, backward: bool = False, **__: object) -> int:
+def flops(x: Tensor, w: Tensor, *_: object, backward: bool = False, **__: object) -> int:
     """One matrix product forward, two backward."""
     return (4 if backward else 2) * x.numel() * w.shape[0]
 
@@ -38,7 +39,7 @@ def keeps(kind: str, *, residual: bool) -> str:
     return "" if kind == "none" else "out" if kind == "relu" and not residual else "z"
 
 
-def rows_in(x: torch.Tensor) -> int:
+def rows_in(x: Tensor) -> int:
     """How many rows x has, along all axes but the last."""
     return math.prod(x.shape[:-1])
 
@@ -49,9 +50,7 @@ def check_kind(op: str, kind: str) -> None:
     activation.check_kind(op, kind=kind, kinds=KINDS)
 
 
-def check_layer(
-    op: str, x: torch.Tensor, w: torch.Tensor, *added: torch.Tensor | None, kind: str = "none", **_: object
-) -> None:
+def check_layer(op: str, x: Tensor, w: Tensor, *added: Tensor | None, kind: str = "none", **_: object) -> None:
     """Raises KernelArgumentError or KernelShapeError unless the operands fit together."""
     check_kind(op, kind)
     if x.dim() < 1 or w.dim() != 2 or x.shape[-1] != w.shape[1]:
@@ -67,16 +66,14 @@ def check_layer(
         check(op, {"x": x, "w": w, "bias": bias, "residual": residual}, shapes, alike=())
 
 
-def check_backward(
-    op: str, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, kept: object, *, kind: str = "none", **_: object
-) -> None:
+def check_backward(op: str, dy: Tensor, x: Tensor, w: Tensor, kept: object, *, kind: str = "none", **_: object) -> None:
     """As `check_layer`, with the gradient of the output; `slope_and_bias` checks what was kept."""
     check_layer(op, x, w, kind=kind)
     if dy.shape != (shape := (*x.shape[:-1], w.shape[0])):
         check(op, {"dy": dy, "x": x}, {"dy": shape}, alike=())
 
 
-def check_kept(op: str, dy: object, kept: torch.Tensor | None, *, kind: str = "none", **_: object) -> None:
+def check_kept(op: str, dy: object, kept: Tensor | None, *, kind: str = "none", **_: object) -> None:
     """Raises KernelArgumentError unless what the forward kept is there exactly if it is needed."""
     check_kind(op, kind)
     if (kept is None) != (kind == "none"):
@@ -90,13 +87,8 @@ def check_kept(op: str, dy: object, kept: torch.Tensor | None, *, kind: str = "n
 
 # -- reference ---------------------------------------------------------------------------------------
 def reference_kept(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    residual: torch.Tensor | None = None,
-    *,
-    kind: str = "none",
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, *, kind: str = "none"
+) -> tuple[Tensor, Tensor | None]:
     """The output in plain torch, and what is kept for the backward."""
     wide = wide_type(x.dtype)
     z = torch.nn.functional.linear(x.to(wide), w.to(wide), None if bias is None else bias.to(wide))
@@ -107,20 +99,15 @@ def reference_kept(
 
 
 def reference(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    residual: torch.Tensor | None = None,
-    *,
-    kind: str = "none",
-) -> torch.Tensor:
+    x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, *, kind: str = "none"
+) -> Tensor:
     """The output in plain torch."""
     return reference_kept(x, w, bias, residual, kind=kind)[0]
 
 
 def reference_slope(
-    dy: torch.Tensor, kept: torch.Tensor | None, *, kind: str = "none", bias: bool = True
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    dy: Tensor, kept: Tensor | None, *, kind: str = "none", bias: bool = True
+) -> tuple[Tensor, Tensor | None]:
     """dz and db in plain torch."""
     wide = wide_type(dy.dtype)
     dz = dy.to(wide) if kept is None else dy.to(wide) * plain(kept.to(wide), kind)[1]
@@ -129,10 +116,10 @@ def reference_slope(
 
 
 def reference_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    kept: torch.Tensor | None,
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor,
+    kept: Tensor | None,
     *,
     kind: str = "none",
     bias: bool = True,
@@ -143,9 +130,7 @@ def reference_backward(
     return *multiply_back(dz, x, w, needs), db
 
 
-def multiply_back(
-    dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor, needs: tuple[bool, bool]
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+def multiply_back(dz: Tensor, x: Tensor, w: Tensor, needs: tuple[bool, bool]) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of x and w, those that `needs` asks for, by the library's products."""
     flat = dz.reshape(rows_in(x), w.shape[0])
     dx = torch.mm(flat, w).view(x.shape) if needs[0] else None
@@ -154,9 +139,9 @@ def multiply_back(
 
 # -- twins -------------------------------------------------------------------------------------------
 def twin(
-    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None, *,
+    x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, *,
     kind: str = "none",
-) -> torch.Tensor:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """The layer as a user of PyTorch writes it."""
     z = torch.nn.functional.linear(x, w, bias)
     y = z if kind == "none" else TWINS[kind](z)
@@ -164,9 +149,9 @@ def twin(
 
 
 def twin_kept(
-    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None, *,
+    x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, *,
     kind: str = "none",
-) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """The output of `twin`, and what is kept for the backward.  Torch's products of halves may be a unit off."""
     y, keep = twin(x, w, bias, residual, kind=kind), keeps(kind, residual=residual is not None)
     return y, None if not keep else y if keep == "out" else torch.nn.functional.linear(x, w, bias)

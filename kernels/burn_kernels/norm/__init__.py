@@ -27,7 +27,7 @@ import torch
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, register_tunable, row_candidates, row_problems
 from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, next_power, rows_key, rows_of, wide_type
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.norm.kernels import _forward, _forward_tiles, _forward_wide
@@ -170,10 +170,8 @@ def _run_forward(
     config: Config | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if mean is not None:
-        rstd = torch.empty_like(mean)
-    else:
-        rstd = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
+    shape = (*x.shape[:-1], 1)
+    rstd = torch.empty(shape, dtype=torch.float32, device=x.device) if mean is None else torch.empty_like(mean)
     if not x.numel():
         fill(math.nan, mean, rstd)
         return y, rstd
@@ -214,17 +212,15 @@ def _tunable(run: Launcher[..., Any], *, centred: bool) -> Tunable:
         x, (w, b) = inputs.rows(facts, facts.free[0], facts.exact[0]), weights(facts, inputs)
         return Trial.of(run, x, w, b) if centred else Trial.of(run, x, w)
 
-    return tunable(
-        Tunable(
-            name=run.op,
-            config=Config,
-            candidates=row_candidates(candidates, centred=centred),
-            supports=lambda config, facts: config.block * max(1, config.tiles) >= facts.exact[0] or config.rows == 1,
-            work=work,
-            trial=trial,
-            kernels=(_forward, _forward_tiles, _forward_wide),
-            problems=row_problems("w b" if centred else "w"),
-        )
+    return register_tunable(
+        name=run.op,
+        config=Config,
+        candidates=row_candidates(candidates, centred=centred),
+        supports=lambda config, facts: config.block * max(1, config.tiles) >= facts.exact[0] or config.rows == 1,
+        work=work,
+        trial=trial,
+        kernels=(_forward, _forward_tiles, _forward_wide),
+        problems=row_problems("w b" if centred else "w"),
     )
 
 

@@ -18,7 +18,7 @@ import torch
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, register_tunable, row_candidates, row_problems
 from burn_kernels.launch import (
     Machine,
     begins_early,
@@ -332,17 +332,15 @@ def _backward_tunable(run: Launcher[..., Any], *, centred: bool) -> Tunable:
             return Trial.of(run, dy, x, w, mean, rstd, bias="b" in facts.flags.split())
         return Trial.of(run, dy, x, w, rms_norm_reference(x, w)[1])
 
-    return tunable(
-        Tunable(
-            name=run.op,
-            config=BackwardConfig,
-            candidates=row_candidates(backward_candidates, centred=centred),
-            supports=_supports,
-            work=work,
-            trial=trial,
-            kernels=(backward_rows, backward_tiles, backward_shared, row_means, add_shares),
-            problems=row_problems("w b" if centred else "w"),
-        )
+    return register_tunable(
+        name=run.op,
+        config=BackwardConfig,
+        candidates=row_candidates(backward_candidates, centred=centred),
+        supports=_supports,
+        work=work,
+        trial=trial,
+        kernels=(backward_rows, backward_tiles, backward_shared, row_means, add_shares),
+        problems=row_problems("w b" if centred else "w"),
     )
 
 

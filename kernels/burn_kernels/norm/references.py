@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.tunable import Inputs
@@ -11,13 +12,13 @@ from burn_kernels.launch import wide_type
 MAX_TILE_COLS = 16_384
 """To here a row stays in registers.  Wider, one program fills a processor, and nothing overlaps its waiting."""
 
-Gradients = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+Gradients = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 # -- reference ---------------------------------------------------------------------------------------
 def layer_norm_reference(
-    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float = 1e-5
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x: Tensor, w: Tensor | None, b: Tensor | None, eps: float = 1e-5
+) -> tuple[Tensor, Tensor, Tensor]:
     """Layer norm in plain torch: y, mean and rstd."""
     wide = x.to(wide_type(x.dtype))
     mean = wide.mean(-1, keepdim=True)
@@ -25,15 +26,13 @@ def layer_norm_reference(
     return y.to(x.dtype), mean, rstd
 
 
-def rms_norm_reference(x: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5) -> tuple[torch.Tensor, torch.Tensor]:
+def rms_norm_reference(x: Tensor, w: Tensor | None, eps: float = 1e-5) -> tuple[Tensor, Tensor]:
     """RMS norm in plain torch: y and rstd."""
     y, rstd = _scale(x.to(wide_type(x.dtype)), w, None, eps)
     return y.to(x.dtype), rstd
 
 
-def _scale(
-    n: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _scale(n: Tensor, w: Tensor | None, b: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     rstd = torch.rsqrt((n * n).mean(-1, keepdim=True) + eps)
     y = n * rstd
     if w is not None:
@@ -44,13 +43,7 @@ def _scale(
 
 
 def layer_norm_reference_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    rstd: torch.Tensor,
-    *,
-    bias: bool = True,
+    dy: Tensor, x: Tensor, w: Tensor | None, mean: Tensor | None, rstd: Tensor, *, bias: bool = True
 ) -> Gradients:
     """The gradients of layer norm in plain torch; of RMS norm if `mean` is None."""
     wide = wide_type(x.dtype)
@@ -67,9 +60,7 @@ def layer_norm_reference_backward(
     return (dx * rstd).to(x.dtype), dw, db
 
 
-def rms_norm_reference_backward(
-    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor | None, rstd: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def rms_norm_reference_backward(dy: Tensor, x: Tensor, w: Tensor | None, rstd: Tensor) -> tuple[Tensor, Tensor | None]:
     """The gradients of RMS norm in plain torch."""
     return layer_norm_reference_backward(dy, x, w, None, rstd, bias=False)[:2]
 
@@ -79,7 +70,7 @@ PARTS = {(True, True): "w b", (True, False): "w", (False, True): "b", (False, Fa
 """Flags of a key by whether there are weights, and biases."""
 
 
-def weights(facts: Facts, inputs: Inputs) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+def weights(facts: Facts, inputs: Inputs) -> tuple[Tensor | None, Tensor | None]:
     """Weights and biases for a trial; None where the problem has none."""
     parts = facts.flags.split()
     w, b = (inputs.normal(facts.exact[0], dtype=facts.dtype) if part in parts else None for part in ("w", "b"))

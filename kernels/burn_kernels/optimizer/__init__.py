@@ -43,7 +43,7 @@ from burn_kernels.optimizer.references import (
     twin_adamw,
     twin_sgd,
 )
-from burn_kernels.spec import KernelSpec, register
+from burn_kernels.spec import register, register_spec
 from burn_kernels.tensor_table import CHUNK, Table, Tensors, staging_for, step_operator, table
 
 __all__ = [
@@ -106,7 +106,7 @@ def adamw(
     """
     groups = [[x.contiguous() for x in group] for group in (params, grads, means, squares)]
     step_table = table(*groups)
-    _step_adamw("adamw", step_table, lr, step, betas, eps, decay, coupled, clip, config)
+    _step_adamw("adamw", step_table, clip, config, lr=lr, step=step, betas=betas, eps=eps, decay=decay, coupled=coupled)
     return step_table.results[0], step_table.results[1], step_table.results[2]
 
 
@@ -129,7 +129,7 @@ def adamw_(
     >>> p
     tensor([0.5000, 0.5000, 0.5000])
     """
-    _step_adamw("adamw_", table, lr, step, betas, eps, decay, coupled, clip, config)
+    _step_adamw("adamw_", table, clip, config, lr=lr, step=step, betas=betas, eps=eps, decay=decay, coupled=coupled)
 
 
 def adamw_held(
@@ -195,7 +195,7 @@ def sgd(
     """
     groups = [[x.contiguous() for x in group] for group in (params, grads, velocities) if group is not None]
     step_table = table(*groups)
-    _step_sgd("sgd", step_table, lr, momentum, share, decay, nesterov, clip, config)
+    _step_sgd("sgd", step_table, clip, config, lr=lr, momentum=momentum, share=share, decay=decay, nesterov=nesterov)
     return step_table.results[0], step_table.results[1] if velocities is not None else []
 
 
@@ -211,21 +211,13 @@ def sgd_(
     config: Config | None = None,
 ) -> None:
     """One step of SGD over a table of parameters, gradients and, for momentum, velocities; writes its results."""
-    _step_sgd("sgd_", table, lr, momentum, share, decay, nesterov, clip, config)
+    _step_sgd("sgd_", table, clip, config, lr=lr, momentum=momentum, share=share, decay=decay, nesterov=nesterov)
 
 
 def _step_adamw(
-    op: str,
-    table: Table,
-    lr: float,
-    step: int,
-    betas: tuple[float, float],
-    eps: float,
-    decay: float,
-    coupled: bool,
-    clip: torch.Tensor | None,
-    config: Config | None,
-) -> None:
+    op: str, table: Table, clip: torch.Tensor | None, config: Config | None, *, lr: float, step: int,
+    betas: tuple[float, float], eps: float, decay: float, coupled: bool,
+) -> None:  # fmt: skip
     if step < 1 or not 0.0 <= betas[0] < 1.0 or not 0.0 <= betas[1] < 1.0:
         raise KernelArgumentError(
             f"{op}: an option is outside its range",
@@ -235,10 +227,8 @@ def _step_adamw(
         )
     _check_table(op, table, (2,), clip)
     if not _runs_kernel(op, table):
-        groups = table.inputs
         options: dict[str, Any] = {"lr": lr, "step": step, "betas": betas, "eps": eps, "decay": decay}
-        new = adamw_reference(*groups[:4], **options, coupled=coupled, clip=clip)
-        _write(table, new)
+        _write(table, adamw_reference(*table.inputs[:4], **options, coupled=coupled, clip=clip))
         return
     # in the host's double precision: 1 - 0.999 in float32 would be wrong in its fifth digit
     rate, second = lr / (1.0 - betas[0] ** step), 1.0 / math.sqrt(1.0 - betas[1] ** step)
@@ -248,16 +238,9 @@ def _step_adamw(
 
 
 def _step_sgd(
-    op: str,
-    table: Table,
-    lr: float,
-    momentum: float,
-    share: float,
-    decay: float,
-    nesterov: bool,
-    clip: torch.Tensor | None,
-    config: Config | None,
-) -> None:
+    op: str, table: Table, clip: torch.Tensor | None, config: Config | None, *, lr: float, momentum: float,
+    share: float, decay: float, nesterov: bool,
+) -> None:  # fmt: skip
     _check_table(op, table, (0, 1), clip)
     moving = len(table.inputs) == 3
     if (momentum != 0.0 or nesterov) and not moving:
@@ -268,18 +251,9 @@ def _step_sgd(
             mend="pass velocities, zeros before the first step",
         )
     if not _runs_kernel(op, table):
-        old = table.inputs[2] if moving else None
-        new: Sequence[Tensors] = sgd_reference(
-            table.inputs[0],
-            table.inputs[1],
-            old,
-            lr=lr,
-            momentum=momentum,
-            share=share,
-            decay=decay,
-            nesterov=nesterov,
-            clip=clip,
-        )
+        (params, grads), old = table.inputs[:2], table.inputs[2] if moving else None
+        options: dict[str, Any] = {"momentum": momentum, "share": share, "decay": decay, "nesterov": nesterov}
+        new: Sequence[Tensors] = sgd_reference(params, grads, old, lr=lr, **options, clip=clip)
         _write(table, new if moving else new[:1])
         return
     _launch(SGD, _sgd, table, clip, (lr, decay, momentum, share), config, MOMENTUM=moving, NESTEROV=nesterov)
@@ -352,26 +326,24 @@ SGD = step_tunable("sgd", sgd, sgd_reference, sgd_, states=1, options={"lr": 1e-
 
 
 # -- registration ------------------------------------------------------------------------------------
-SPEC = register(
-    KernelSpec(
-        name="adamw",
-        forward=adamw,
-        reference=adamw_reference,
-        twin=twin_adamw,
-        bytes_moved=adamw_bytes_moved,
-        flops=flops,
-        problems=adamw_problems,
-        large=large_adamw,
-        draw_call=draw_adamw,
-        step=step_operator(
-            "adamw_(float lr, int step, float beta1, float beta2, float eps, float decay, bool coupled)",
-            "means squares",
-            adamw_,
-            adamw_reference,
-        ),
-        dtypes=(torch.float32, *HALVES),
-        limits="contiguous tensors in a table; float64 on a GPU",
-    )
+SPEC = register_spec(
+    name="adamw",
+    forward=adamw,
+    reference=adamw_reference,
+    twin=twin_adamw,
+    bytes_moved=adamw_bytes_moved,
+    flops=flops,
+    problems=adamw_problems,
+    large=large_adamw,
+    draw_call=draw_adamw,
+    step=step_operator(
+        "adamw_(float lr, int step, float beta1, float beta2, float eps, float decay, bool coupled)",
+        "means squares",
+        adamw_,
+        adamw_reference,
+    ),
+    dtypes=(torch.float32, *HALVES),
+    limits="contiguous tensors in a table; float64 on a GPU",
 )
 ADAM_SPEC = register(
     replace(
@@ -382,24 +354,22 @@ ADAM_SPEC = register(
         twin=functools.partial(twin_adamw, coupled=True),
     )
 )
-SGD_SPEC = register(
-    KernelSpec(
-        name="sgd",
-        forward=sgd,
-        reference=sgd_reference,
-        twin=twin_sgd,
-        bytes_moved=sgd_bytes_moved,
-        flops=flops,
-        problems=sgd_problems,
-        large=large_sgd,
-        draw_call=draw_sgd,
-        step=step_operator(
-            "sgd_(float lr, float momentum, float share, float decay, bool nesterov)",
-            "velocities?",
-            sgd_,
-            sgd_reference,
-        ),
-        dtypes=(torch.float32, *HALVES),
-        limits="contiguous tensors in a table; float64 on a GPU",
-    )
+SGD_SPEC = register_spec(
+    name="sgd",
+    forward=sgd,
+    reference=sgd_reference,
+    twin=twin_sgd,
+    bytes_moved=sgd_bytes_moved,
+    flops=flops,
+    problems=sgd_problems,
+    large=large_sgd,
+    draw_call=draw_sgd,
+    step=step_operator(
+        "sgd_(float lr, float momentum, float share, float decay, bool nesterov)",
+        "velocities?",
+        sgd_,
+        sgd_reference,
+    ),
+    dtypes=(torch.float32, *HALVES),
+    limits="contiguous tensors in a table; float64 on a GPU",
 )

@@ -14,7 +14,7 @@ import torch
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, register_tunable
 from burn_kernels.launch import Machine
 from burn_kernels.tensor_table import CHUNK, table
 
@@ -80,24 +80,22 @@ def step_tunable(
             timed=lambda given, config: step(step_table, **options, config=config),
         )
 
-    return tunable(
-        Tunable(
-            name=name,
-            config=Config,
-            facts=lambda dtype, chunks, aligned, kinds: Facts(
-                (chunks,), (CHUNK,), dtype, 16 if aligned else 1, flags=kinds
-            ),
-            free=("chunks",),
-            exact=("chunk",),
-            candidates=lambda facts, machine: candidates(machine),
-            supports=lambda config, facts: 8 <= config.block <= CHUNK,
-            work=work,
-            trial=trial,
-            kernels=kernels,
-            problems=lambda rows, cols, dtype: [
-                Facts((-(-rows * cols // CHUNK),), (CHUNK,), dtype, flags=kinds.format(dtype=str(dtype)[6:]))
-            ],
-            shapes=((121_500, 1024),),  # GPT-2 with 124 million parameters
-            dtype=torch.float32,
-        )
+    return register_tunable(
+        name=name,
+        config=Config,
+        facts=lambda dtype, chunks, aligned, kinds: Facts(
+            (chunks,), (CHUNK,), dtype, 16 if aligned else 1, flags=kinds
+        ),
+        free=("chunks",),
+        exact=("chunk",),
+        candidates=lambda facts, machine: candidates(machine),
+        supports=lambda config, facts: 8 <= config.block <= CHUNK,
+        work=work,
+        trial=trial,
+        kernels=kernels,
+        problems=lambda rows, cols, dtype: [
+            Facts((-(-rows * cols // CHUNK),), (CHUNK,), dtype, flags=kinds.format(dtype=str(dtype)[6:]))
+        ],
+        shapes=((121_500, 1024),),  # GPT-2 with 124 million parameters
+        dtype=torch.float32,
     )

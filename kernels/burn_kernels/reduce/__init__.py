@@ -30,7 +30,7 @@ import torch
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, register_tunable
 from burn_kernels.launch import Machine, ceil_div, check, fill, launch, machine_of, next_power
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.operators import Operator
@@ -420,21 +420,19 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             Facts(sizes, (), dtype, align, flags=f"{kind} {way}") for kind in kinds for way, sizes in shapes.items()
         ]
 
-    return tunable(
-        Tunable(
-            name=name,
-            config=Config,
-            facts=_facts,
-            free=("outer", "inner", "length"),
-            exact=(),
-            candidates=functools.partial(_choices, back=back),
-            supports=lambda config, facts: config.kept * config.block <= 65_536,
-            work=work,
-            trial=trial,
-            kernels=(reduce_once, join_parts, spread_back) if back else _KERNELS,
-            problems=problems_of,
-            shapes=((16_384, 16_384), (1, 1 << 28)),
-        )
+    return register_tunable(
+        name=name,
+        config=Config,
+        facts=_facts,
+        free=("outer", "inner", "length"),
+        exact=(),
+        candidates=functools.partial(_choices, back=back),
+        supports=lambda config, facts: config.kept * config.block <= 65_536,
+        work=work,
+        trial=trial,
+        kernels=(reduce_once, join_parts, spread_back) if back else _KERNELS,
+        problems=problems_of,
+        shapes=((16_384, 16_384), (1, 1 << 28)),
     )
 
 

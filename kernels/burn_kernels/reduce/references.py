@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from burn_kernels.errors import KernelArgumentError, KernelShapeError
 from burn_kernels.launch import check, describe, wide_type
@@ -25,7 +26,7 @@ Axes = int | Sequence[int] | None
 class Plan(NamedTuple):
     """x as kept axes (outer, inner) by reduced axes (far, length), with strides; results in order of (outer, inner)."""
 
-    x: torch.Tensor
+    x: Tensor
     outer: int
     inner: int
     outer_stride: int
@@ -36,7 +37,7 @@ class Plan(NamedTuple):
     stride: int
 
 
-def axes_of(op: str, x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
+def axes_of(op: str, x: Tensor, dim: Axes) -> tuple[int, ...]:
     """The axes as numbers from 0, in order.  Raises: KernelShapeError for one that x has not, or twice."""
     axes = _axes_among(x.dim(), dim if dim is None or isinstance(dim, int) else tuple(dim))
     if axes is None:
@@ -59,7 +60,7 @@ def _axes_among(count: int, dim: int | tuple[int, ...] | None) -> tuple[int, ...
     return tuple(sorted(axes))
 
 
-def _join_axes(x: torch.Tensor, axes: Sequence[int]) -> list[tuple[int, int]]:
+def _join_axes(x: Tensor, axes: Sequence[int]) -> list[tuple[int, int]]:
     """Sizes and strides of these axes, neighbours in memory joined."""
     spans: list[tuple[int, int]] = []
     for axis in axes:
@@ -73,7 +74,7 @@ def _join_axes(x: torch.Tensor, axes: Sequence[int]) -> list[tuple[int, int]]:
     return spans
 
 
-def plan_of(x: torch.Tensor, axes: tuple[int, ...], *, ordered: bool) -> Plan:
+def plan_of(x: Tensor, axes: tuple[int, ...], *, ordered: bool) -> Plan:
     """How x is read; a copy of it where axes do not join, or elements must come in order (`ordered`)."""
     kept_axes = [axis for axis in range(x.dim()) if axis not in axes]
     kept, reduced = _join_axes(x, kept_axes), _join_axes(x, axes)
@@ -86,12 +87,12 @@ def plan_of(x: torch.Tensor, axes: tuple[int, ...], *, ordered: bool) -> Plan:
     return Plan(x, outer, inner, outer_stride, inner_stride, far, length, far_stride, stride)
 
 
-def count_of(x: torch.Tensor, axes: tuple[int, ...]) -> int:
+def count_of(x: Tensor, axes: tuple[int, ...]) -> int:
     """Elements that a result is made of."""
     return math.prod(x.shape[axis] for axis in axes)
 
 
-def shape_of(x: torch.Tensor, axes: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
+def shape_of(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
     """Sizes of the result."""
     if keepdim:
         return tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
@@ -105,7 +106,7 @@ def kept_type(kind: str, dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if kind == "logsumexp" and dtype == wide else wide
 
 
-def check_axes(op: str, x: torch.Tensor, dim: Axes = None, **_: object) -> None:
+def check_axes(op: str, x: Tensor, dim: Axes = None, **_: object) -> None:
     """Raises KernelShapeError for axes that x has not, KernelArgumentError for an extreme of no elements and for a
     place along several axes."""
     axes = axes_of(op, x, dim)
@@ -120,14 +121,7 @@ def check_axes(op: str, x: torch.Tensor, dim: Axes = None, **_: object) -> None:
 
 
 def check_saved(
-    op: str,
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    saved: torch.Tensor,
-    dim: Axes = None,
-    *,
-    keepdim: bool = False,
-    **_: Any,
+    op: str, dy: Tensor, x: Tensor, saved: Tensor, dim: Axes = None, *, keepdim: bool = False, **_: Any
 ) -> None:
     """Raises KernelShapeError where dy and what the forward saved are no results for x."""
     shape = shape_of(x, axes_of(op, x, dim), keepdim)
@@ -136,8 +130,8 @@ def check_saved(
 
 # -- reference ---------------------------------------------------------------------------------------
 def reference(
-    kind: str, x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, correction: float = 1.0
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    kind: str, x: Tensor, dim: Axes = None, *, keepdim: bool = False, correction: float = 1.0
+) -> tuple[Tensor, Tensor | None]:
     """The reduction `kind`, one of KINDS, in plain torch; and what the gradient of var and logsumexp takes of it."""
     check(kind, {"x": x}, {}, alike=["x"])
     check_axes(kind, x, dim)
@@ -145,8 +139,8 @@ def reference(
 
 
 def reduced(
-    kind: str, x: torch.Tensor, axes: tuple[int, ...], keepdim: bool, correction: float
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    kind: str, x: Tensor, axes: tuple[int, ...], keepdim: bool, correction: float
+) -> tuple[Tensor, Tensor | None]:
     """As `reference`, over axes from `axes_of`."""
     wide, shape, count = x.to(wide_type(x.dtype)), shape_of(x, axes, keepdim), count_of(x, axes)
     if not axes:  # torch takes no axes for all axes
@@ -172,9 +166,7 @@ def reduced(
     return y.reshape(shape).to(x.dtype), middle
 
 
-def reference_back(
-    kind: str, dy: torch.Tensor, x: torch.Tensor, like: torch.Tensor, axes: tuple[int, ...], correction: float
-) -> torch.Tensor:
+def reference_back(kind: str, dy: Tensor, x: Tensor, like: Tensor, axes: tuple[int, ...], correction: float) -> Tensor:
     """The gradient of x through var, logsumexp or an extreme, in plain torch."""
     kept = shape_of(x, axes, True)
     wide, g, known = (t.to(wide_type(t.dtype)) for t in (x, dy.reshape(kept), like.reshape(kept)))
@@ -188,16 +180,16 @@ def reference_back(
     return dx.to(x.dtype)
 
 
-def plain(kind: str, x: torch.Tensor, dim: Axes = None, **options: Any) -> Any:
+def plain(kind: str, x: Tensor, dim: Axes = None, **options: Any) -> Any:
     """The results of the launcher of `kind`, in plain torch."""
     y, middle = reference(kind, x, dim, **options)
     return y if middle is None else (y, middle)
 
 
 def plain_back(
-    kind: str, dy: torch.Tensor, x: torch.Tensor, saved: torch.Tensor, dim: Axes = None, *, keepdim: bool = False,
+    kind: str, dy: Tensor, x: Tensor, saved: Tensor, dim: Axes = None, *, keepdim: bool = False,
     correction: float = 1.0,
-) -> torch.Tensor:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """The gradient of the launcher of `kind`, in plain torch."""
     return reference_back(kind, dy, x, saved, axes_of(kind, x, dim), correction)
 
@@ -239,20 +231,20 @@ def draw_call(kind: str, draw: Draw) -> tuple[Any, ...]:
     return x, dim, bool(draw.integer(0, 2)), *((float(draw.integer(0, 2)),) if kind == "var" else ())
 
 
-def twin(kind: str, x: torch.Tensor, dim: Axes = None, keepdim: bool = False, **options: object) -> torch.Tensor:
+def twin(kind: str, x: Tensor, dim: Axes = None, keepdim: bool = False, **options: object) -> Tensor:
     """The reduction as torch has it."""
     if dim == ():
         x, dim = x.unsqueeze(-1), -1
     if kind == "logsumexp":
         return torch.logsumexp(x, axes_of(kind, x, dim), keepdim)
     if kind in ("amax", "amin"):
-        peak: torch.Tensor = getattr(torch, kind)(x, () if dim is None else dim, keepdim)
+        peak: Tensor = getattr(torch, kind)(x, () if dim is None else dim, keepdim)
         return peak
-    call: Callable[..., torch.Tensor] = getattr(torch, kind)
+    call: Callable[..., Tensor] = getattr(torch, kind)
     return call(x, dim, keepdim=keepdim, **options)
 
 
-def usual_size(kind: str, x: torch.Tensor, dim: Axes = None, **_: object) -> float:
+def usual_size(kind: str, x: Tensor, dim: Axes = None, **_: object) -> float:
     """How large a sum of so many numbers usually is: one in which all cancels is off by units of that size."""
     axes = axes_of(kind, x, dim)
     if kind not in ("sum", "mean") or not axes or not x.numel():

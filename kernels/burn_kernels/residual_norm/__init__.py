@@ -30,7 +30,7 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, register_tunable, row_candidates, row_problems
 from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, next_power, rows_key, rows_of
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.norm import Config
@@ -267,10 +267,8 @@ def _run_forward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     x, residual = inputs
     y, s = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
-    if mean is not None:
-        rstd = torch.empty_like(mean)
-    else:
-        rstd = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
+    shape = (*x.shape[:-1], 1)
+    rstd = torch.empty(shape, dtype=torch.float32, device=x.device) if mean is None else torch.empty_like(mean)
     if not x.numel():
         fill(math.nan, mean, rstd)
         return y, s, rstd
@@ -313,17 +311,15 @@ def _tunable(run: Launcher[..., Any], every: str) -> Tunable:
         x, residual, scales = inputs.rows(facts, rows, cols), inputs.rows(facts, rows, cols), weights(facts, inputs)
         return Trial.of(run, x, residual, *scales[: len(every.split())], **trial_dropout(facts))
 
-    return tunable(
-        Tunable(
-            name=run.op,
-            config=Config,
-            candidates=row_candidates(candidates),
-            supports=lambda config, facts: config.block >= facts.exact[0] or config.rows == 1,
-            work=work,
-            trial=trial,
-            kernels=(_forward, _forward_wide),
-            problems=row_problems(every, f"{every} drop"),
-        )
+    return register_tunable(
+        name=run.op,
+        config=Config,
+        candidates=row_candidates(candidates),
+        supports=lambda config, facts: config.block >= facts.exact[0] or config.rows == 1,
+        work=work,
+        trial=trial,
+        kernels=(_forward, _forward_wide),
+        problems=row_problems(every, f"{every} drop"),
     )
 
 

@@ -15,7 +15,7 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_candidates, row_problems, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, register_tunable, row_candidates, row_problems
 from burn_kernels.launch import Machine, ceil_div, contiguous, fill, launch, machine_of, next_power, rows_key, rows_of
 from burn_kernels.launcher import Launcher, launcher
 from burn_kernels.norm.kernels_backward import add_shares, normalised, row_gradient, row_means
@@ -235,17 +235,15 @@ def _backward_tunable(run: Launcher[..., Any], *, centred: bool) -> Tunable:
         return Trial.of(run, dy, ds, s, w, norm.rms_norm_reference(s, w)[1], **trial_dropout(facts))
 
     every = "w b" if centred else "w"
-    return tunable(
-        Tunable(
-            name=run.op,
-            config=BackwardConfig,
-            candidates=row_candidates(backward_candidates),
-            supports=lambda config, facts: config.rows * config.block <= 2 * MAX_TILE_COLS,
-            work=work,
-            trial=trial,
-            kernels=(_backward, row_means, add_shares),
-            problems=row_problems(every, f"{every} drop"),
-        )
+    return register_tunable(
+        name=run.op,
+        config=BackwardConfig,
+        candidates=row_candidates(backward_candidates),
+        supports=lambda config, facts: config.rows * config.block <= 2 * MAX_TILE_COLS,
+        work=work,
+        trial=trial,
+        kernels=(_backward, row_means, add_shares),
+        problems=row_problems(every, f"{every} drop"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict, Unpack
 
 import torch
+from torch import Tensor
 
 from burn_kernels import dropout, norm, random
 from burn_kernels.autotune.key import Facts
@@ -23,7 +24,7 @@ class Dropout(TypedDict, total=False):
 Drop = tuple[float, Number, Number]
 """Probability, key and stream."""
 
-Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+Gradients = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
 def numbers(drop: Drop, dtype: torch.dtype) -> tuple[Any, ...]:
@@ -51,13 +52,8 @@ def trial_dropout(facts: Facts) -> dict[str, Any]:
 
 # -- reference ---------------------------------------------------------------------------------------
 def layer_norm_reference(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    eps: float = 1e-5,
-    **drop: Unpack[Dropout],
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    x: Tensor, residual: Tensor, w: Tensor | None, b: Tensor | None, eps: float = 1e-5, **drop: Unpack[Dropout]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Residual add and layer norm in plain torch: y, s, mean and rstd."""
     s = _sum(x, residual, **drop)
     y, mean, rstd = norm.layer_norm_reference(s, w, b, eps)
@@ -65,17 +61,15 @@ def layer_norm_reference(
 
 
 def rms_norm_reference(
-    x: torch.Tensor, residual: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5, **drop: Unpack[Dropout]
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x: Tensor, residual: Tensor, w: Tensor | None, eps: float = 1e-5, **drop: Unpack[Dropout]
+) -> tuple[Tensor, Tensor, Tensor]:
     """Residual add and RMS norm in plain torch: y, s and rstd."""
     s = _sum(x, residual, **drop)
     y, rstd = norm.rms_norm_reference(s, w, eps)
     return y, s, rstd
 
 
-def _sum(
-    x: torch.Tensor, residual: torch.Tensor, prob: float = 0.0, key: Number = 0, stream: Number = 0
-) -> torch.Tensor:
+def _sum(x: Tensor, residual: Tensor, prob: float = 0.0, key: Number = 0, stream: Number = 0) -> Tensor:
     s = x.to(wide_type(x.dtype))
     if prob:
         s = s * dropout.mask(prob, key, stream, like=x)
@@ -83,12 +77,12 @@ def _sum(
 
 
 def layer_norm_reference_backward(
-    dy: torch.Tensor,
-    ds: torch.Tensor | None,
-    s: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    rstd: torch.Tensor,
+    dy: Tensor,
+    ds: Tensor | None,
+    s: Tensor,
+    w: Tensor | None,
+    mean: Tensor | None,
+    rstd: Tensor,
     *,
     bias: bool = True,
     **drop: Unpack[Dropout],
@@ -107,12 +101,7 @@ def layer_norm_reference_backward(
 
 
 def rms_norm_reference_backward(
-    dy: torch.Tensor,
-    ds: torch.Tensor | None,
-    s: torch.Tensor,
-    w: torch.Tensor | None,
-    rstd: torch.Tensor,
-    **drop: Unpack[Dropout],
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    dy: Tensor, ds: Tensor | None, s: Tensor, w: Tensor | None, rstd: Tensor, **drop: Unpack[Dropout]
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """The gradients of residual add and RMS norm in plain torch."""
     return layer_norm_reference_backward(dy, ds, s, w, None, rstd, bias=False, **drop)[:3]

@@ -26,7 +26,7 @@ import torch
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.autotune.tunable import Inputs, register_tunable
 from burn_kernels.launch import Machine, ceil_div, launch, next_power
 from burn_kernels.launcher import launcher
 from burn_kernels.operators import Operator, nothing
@@ -296,24 +296,22 @@ def _problems_of(rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
     return [Facts((rows,), sizes, dtype, align, flags=flags) for flags in ("", "by_head", "interleaved", "computed")]
 
 
-CHOICE = tunable(
-    Tunable(
-        name="rope",
-        config=Config,
-        facts=_facts,
-        free=("tokens",),
-        exact=("q_heads", "k_heads", "pairs", "cols"),
-        candidates=lambda facts, machine: candidates(
-            max(facts.exact[:2]), facts.exact[2], facts.dtype.itemsize, machine, by_head="by_head" in facts.flags
-        ),
-        supports=lambda config, facts: config.heads <= next_power(max(facts.exact[:2])),
-        work=_work,
-        trial=_trial,
-        kernels=(_rope,),
-        problems=_problems_of,
-        shapes=((16_384, 4096), (16_384, 1024)),
-        elements=lambda facts: facts.free[0] * sum(facts.exact[:2]) * facts.exact[3],
-    )
+CHOICE = register_tunable(
+    name="rope",
+    config=Config,
+    facts=_facts,
+    free=("tokens",),
+    exact=("q_heads", "k_heads", "pairs", "cols"),
+    candidates=lambda facts, machine: candidates(
+        max(facts.exact[:2]), facts.exact[2], facts.dtype.itemsize, machine, by_head="by_head" in facts.flags
+    ),
+    supports=lambda config, facts: config.heads <= next_power(max(facts.exact[:2])),
+    work=_work,
+    trial=_trial,
+    kernels=(_rope,),
+    problems=_problems_of,
+    shapes=((16_384, 4096), (16_384, 1024)),
+    elements=lambda facts: facts.free[0] * sum(facts.exact[:2]) * facts.exact[3],
 )
 
 

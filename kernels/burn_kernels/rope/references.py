@@ -7,18 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError
 from burn_kernels.launch import describe, wide_type
 from burn_kernels.spec import Draw, Problem
 
-Pair = tuple[torch.Tensor, torch.Tensor | None]
+Pair = tuple[Tensor, Tensor | None]
 
 
 # -- frequencies -------------------------------------------------------------------------------------
-def turns(
-    rotary: int, base: float = 10_000.0, *, scale: float = 1.0, device: torch.device | str = "cpu"
-) -> torch.Tensor:
+def turns(rotary: int, base: float = 10_000.0, *, scale: float = 1.0, device: torch.device | str = "cpu") -> Tensor:
     """The frequencies base^(-2 i / rotary) / scale, as `turns_of` gives them: (rotary / 2,) int64."""
     if rotary % 2 or rotary < 0 or base <= 0.0 or scale <= 0.0:
         raise KernelArgumentError(
@@ -30,7 +29,7 @@ def turns(
     return turns_of([base ** (-2 * i / rotary) / scale for i in range(rotary // 2)], device=device)
 
 
-def turns_of(frequencies: Sequence[float], *, device: torch.device | str = "cpu") -> torch.Tensor:
+def turns_of(frequencies: Sequence[float], *, device: torch.device | str = "cpu") -> Tensor:
     """Frequencies in radians a position, as fractions of 2^64 of a turn: (pairs,) int64.
 
     >>> turns_of([math.tau / 4]).tolist() == [2**62]
@@ -43,12 +42,7 @@ def turns_of(frequencies: Sequence[float], *, device: torch.device | str = "cpu"
 
 # -- checks ------------------------------------------------------------------------------------------
 def check_call(
-    op: str,
-    q: torch.Tensor,
-    k: torch.Tensor | None,
-    tables: dict[str, torch.Tensor],
-    positions: torch.Tensor | None,
-    offset: int,
+    op: str, q: Tensor, k: Tensor | None, tables: dict[str, Tensor], positions: Tensor | None, offset: int
 ) -> None:
     """Raises KernelShapeError or KernelDTypeError for angles or positions that do not fit q and k."""
     first, *others = tables.values()
@@ -88,11 +82,11 @@ def check_call(
 
 # -- reference ---------------------------------------------------------------------------------------
 def reference(
-    q: torch.Tensor,
-    k: torch.Tensor | None,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    positions: torch.Tensor | None = None,
+    q: Tensor,
+    k: Tensor | None,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Tensor | None = None,
     *,
     offset: int = 0,
     interleaved: bool = False,
@@ -103,10 +97,10 @@ def reference(
 
 
 def reference_computed(
-    q: torch.Tensor,
-    k: torch.Tensor | None,
-    turns: torch.Tensor,
-    positions: torch.Tensor | None = None,
+    q: Tensor,
+    k: Tensor | None,
+    turns: Tensor,
+    positions: Tensor | None = None,
     *,
     offset: int = 0,
     interleaved: bool = False,
@@ -117,10 +111,10 @@ def reference_computed(
 
 
 def _rotate(
-    q: torch.Tensor,
-    k: torch.Tensor | None,
-    angles: tuple[torch.Tensor, ...],
-    positions: torch.Tensor | None,
+    q: Tensor,
+    k: Tensor | None,
+    angles: tuple[Tensor, ...],
+    positions: Tensor | None,
     offset: int,
     interleaved: bool,
     inverse: bool,
@@ -141,7 +135,7 @@ def _rotate(
     return _plain(q, cos, sin, interleaved), None if k is None else _plain(k, cos, sin, interleaved)
 
 
-def _plain(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
+def _plain(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     pairs = cos.shape[-1]
     wide = x.to(cos.dtype)
     if interleaved:
@@ -153,7 +147,7 @@ def _plain(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: b
     return torch.cat([y.to(x.dtype), x[..., 2 * pairs :]], -1)
 
 
-def _check_positions(place: torch.Tensor, length: int) -> None:
+def _check_positions(place: Tensor, length: int) -> None:
     if place.device.type != "cpu":
         return  # reading the values would wait for the device
     wrong = place[(place < 0) | (place >= length)]
@@ -202,7 +196,7 @@ def computed_problems(draw: Draw) -> Iterator[Problem]:
                   {"turns": turns(10)})  # fmt: skip
 
 
-def twin(q: torch.Tensor, k: torch.Tensor, **options: Any) -> tuple[torch.Tensor, ...]:
+def twin(q: Tensor, k: Tensor, **options: Any) -> tuple[Tensor, ...]:
     """The rotation as model code has it."""
     # tables doubled, halves exchanged, as model code has it; interleaved as a product of complex numbers
     cos, sin = options["cos"], options["sin"]
@@ -218,7 +212,7 @@ def twin(q: torch.Tensor, k: torch.Tensor, **options: Any) -> tuple[torch.Tensor
     )
 
 
-def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
+def _turn(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     if interleaved:
         wide = wide_type(x.dtype)
         paired = torch.view_as_complex(x.to(wide).unflatten(-1, (-1, 2)).contiguous())
@@ -228,7 +222,7 @@ def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bo
     return x * cos + torch.cat([-right, left], -1) * sin
 
 
-def twin_computed(q: torch.Tensor, k: torch.Tensor, **options: Any) -> tuple[torch.Tensor, ...]:
+def twin_computed(q: Tensor, k: Tensor, **options: Any) -> tuple[Tensor, ...]:
     """The rotation as model code has it, with exact angles."""
     # in Python's whole numbers: a float64 angle of 10 million radians is off in its tenth digit
     place = options.get("positions")
