@@ -23,6 +23,11 @@ from burn_torch.train.strategies.peers import ALONE, Peers
 __all__ = ["Parts"]
 
 
+def _nothing_chosen() -> str | None:
+    """The choices between kernels of a run that makes none."""
+    return None
+
+
 @final
 @dataclass(frozen=True)
 class Parts:
@@ -50,8 +55,8 @@ class Parts:
     deadline: Deadline | None = None
     watched: bool = False
     """Says whether NaN and infinities are followed to where they came from."""
-    tuning: Callable[[], str | None] = lambda: None
-    """Gives the choices between kernels so far; None for a run that makes none."""
+    tuning: Callable[[], str | None] = _nothing_chosen
+    """Gives the choices between kernels so far."""
     peers: Peers = ALONE
 
     @property
