@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
@@ -40,12 +41,12 @@ KINDS = ("silu", "gelu", "gelu_tanh", "relu")
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(x: torch.Tensor, *, backward: bool = False, **_: object) -> int:
+def bytes_moved(x: Tensor, *, backward: bool = False, **_: object) -> int:
     """x read and y written; backward dy and x read, dx written."""
     return (3 if backward else 2) * x.numel() * x.element_size()
 
 
-def flops(x: torch.Tensor, *, backward: bool = False, **_: object) -> int:
+def flops(x: Tensor, *, backward: bool = False, **_: object) -> int:
     """Per element some 12 operations forward, 20 backward."""
     return (20 if backward else 12) * x.numel()
 
@@ -135,7 +136,7 @@ def _backward(dy_ptr, x_ptr, dx_ptr, dy_stride, x_stride, cols, blocks, KIND: tl
 
 
 # -- reference ---------------------------------------------------------------------------------------
-def plain(a: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+def plain(a: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     """The activation and its slope in plain torch."""
     if kind == "silu":
         s = torch.sigmoid(a)
@@ -150,12 +151,12 @@ def plain(a: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
     return a.clamp(min=0), (a > 0).to(a.dtype)
 
 
-def reference(x: torch.Tensor, *, kind: str = "gelu") -> torch.Tensor:
+def reference(x: Tensor, *, kind: str = "gelu") -> Tensor:
     """The activation in plain torch."""
     return plain(x.to(wide_type(x.dtype)), kind)[0].to(x.dtype)
 
 
-def reference_backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu") -> torch.Tensor:
+def reference_backward(dy: Tensor, x: Tensor, *, kind: str = "gelu") -> Tensor:
     """The gradient of x in plain torch."""
     wide = wide_type(x.dtype)
     return (dy.to(wide) * plain(x.to(wide), kind)[1]).to(x.dtype)
@@ -176,7 +177,7 @@ def check_kind(
 
 
 @launcher("activation", "x", reference=reference, options=check_kind)
-def forward(x: torch.Tensor, *, kind: str = "gelu", config: Config | None = None) -> torch.Tensor:
+def forward(x: Tensor, *, kind: str = "gelu", config: Config | None = None) -> Tensor:
     """The activation `kind`, one of KINDS, of x.
 
     Shapes: x (*s) -> the same.  Dtypes: float32, float16, bfloat16; on the CPU float64 too.
@@ -188,7 +189,7 @@ def forward(x: torch.Tensor, *, kind: str = "gelu", config: Config | None = None
 
 
 @launcher("activation backward", "dy as x, x (*any)", reference=reference_backward, options=check_kind)
-def backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu", config: Config | None = None) -> torch.Tensor:
+def backward(dy: Tensor, x: Tensor, *, kind: str = "gelu", config: Config | None = None) -> Tensor:
     """The gradient of x from that of `forward`'s result."""
     dx, (flat_x, flat_dy) = _flatten(x, dy)
     if dx.numel():
@@ -196,7 +197,7 @@ def backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu", config: C
     return dx
 
 
-def _flatten(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def _flatten(x: Tensor, *others: Tensor) -> tuple[Tensor, list[Tensor]]:
     """A result for x, and x with the others as rows of elements in the result's order in memory."""
     y = torch.empty_like(x)
     tensors = [x, *others]
@@ -207,12 +208,7 @@ def _flatten(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, list
 
 
 def launch_pointwise(
-    choice: Tunable,
-    kernel: Any,
-    flats: list[torch.Tensor],
-    results: tuple[torch.Tensor, ...],
-    kind: str,
-    config: Config | None,
+    choice: Tunable, kernel: Any, flats: list[Tensor], results: tuple[Tensor, ...], kind: str, config: Config | None
 ) -> None:
     """Launches a kernel over (rows, cols), of which a program takes `config.block` elements of a row."""
     rows, cols = flats[0].shape
@@ -285,7 +281,7 @@ def _problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((draw.normal(17, 6).T[::2],))
 
 
-TWINS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+TWINS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": torch.nn.functional.silu,
     "gelu": torch.nn.functional.gelu,
     "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
@@ -294,7 +290,7 @@ TWINS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 """The activations as PyTorch has them."""
 
 
-def _as_it_lies(x: torch.Tensor) -> torch.Tensor:
+def _as_it_lies(x: Tensor) -> Tensor:
     """Memory for a result for x: its elements in the order of x where these fill their memory, else in order."""
     y = torch.empty_like(x)
     return y if y.stride() == x.stride() else like(x)

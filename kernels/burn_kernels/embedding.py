@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
@@ -32,12 +33,12 @@ from burn_kernels.spec import Draw, Problem, large_rows, register_kernel
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(dy: torch.Tensor, indices: torch.Tensor, *, rows: int, backward: bool = False, **_: object) -> int:
+def bytes_moved(dy: Tensor, indices: Tensor, *, rows: int, backward: bool = False, **_: object) -> int:
     """dy and indices read, dw written."""
     return (dy.numel() + rows * dy.shape[-1]) * dy.element_size() + indices.numel() * indices.element_size()
 
 
-def flops(dy: torch.Tensor, *_: object, backward: bool = False, **__: object) -> int:
+def flops(dy: Tensor, *_: object, backward: bool = False, **__: object) -> int:
     """A sum an element; the sort is some passes over the indices."""
     return dy.numel()
 
@@ -133,13 +134,8 @@ def _crossing(
 
 # -- reference ---------------------------------------------------------------------------------------
 def reference(
-    dy: torch.Tensor,
-    indices: torch.Tensor,
-    *,
-    rows: int,
-    padding_idx: int | None = None,
-    scale_by_frequency: bool = False,
-) -> torch.Tensor:
+    dy: Tensor, indices: Tensor, *, rows: int, padding_idx: int | None = None, scale_by_frequency: bool = False
+) -> Tensor:
     """The gradient of the table in plain torch."""
     keys = indices.reshape(-1).to(torch.int64)
     _check_rows(keys, rows)
@@ -153,7 +149,7 @@ def reference(
     return dw.to(dy.dtype)
 
 
-def _check_rows(keys: torch.Tensor, rows: int) -> None:
+def _check_rows(keys: Tensor, rows: int) -> None:
     if keys.device.type != "cpu":
         return  # reading the values would wait for the device
     wrong = keys[(keys < 0) | (keys >= rows)]
@@ -167,7 +163,7 @@ def _check_rows(keys: torch.Tensor, rows: int) -> None:
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-def _check(op: str, dy: torch.Tensor, indices: torch.Tensor, *, rows: int, **options: Any) -> None:
+def _check(op: str, dy: Tensor, indices: Tensor, *, rows: int, **options: Any) -> None:
     if indices.dtype.is_floating_point or indices.dtype.is_complex or indices.dtype == torch.bool:
         raise KernelDTypeError(
             f"{op}: indices are row numbers",
@@ -187,14 +183,14 @@ def _check(op: str, dy: torch.Tensor, indices: torch.Tensor, *, rows: int, **opt
 
 @launcher("embedding backward", "dy (*batch, cols); indices (*batch)", reference=reference, options=_check)
 def backward(
-    dy: torch.Tensor,
-    indices: torch.Tensor,
+    dy: Tensor,
+    indices: Tensor,
     *,
     rows: int,
     padding_idx: int | None = None,
     scale_by_frequency: bool = False,
     config: Config | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     """The gradient of a table (rows, cols) from that of the rows that `indices` took from it.
 
     Shapes: dy (*batch, cols), indices (*batch) integers -> (rows, cols).
@@ -286,26 +282,21 @@ def _problems(draw: Draw) -> Iterator[Problem]:
 
 
 def _twin(
-    dy: torch.Tensor,
-    indices: torch.Tensor,
-    *,
-    rows: int,
-    padding_idx: int | None = None,
-    scale_by_frequency: bool = False,
-) -> torch.Tensor:
+    dy: Tensor, indices: Tensor, *, rows: int, padding_idx: int | None = None, scale_by_frequency: bool = False
+) -> Tensor:
     padding = -1 if padding_idx is None else padding_idx
     if not indices.numel():  # torch's kernel of a GPU is launched for none of them, which CUDA refuses
         return dy.new_zeros(rows, dy.shape[-1])
-    dw: torch.Tensor = torch.ops.aten.embedding_dense_backward(dy, indices, rows, padding, scale_by_frequency)
+    dw: Tensor = torch.ops.aten.embedding_dense_backward(dy, indices, rows, padding, scale_by_frequency)
     return dw
 
 
-def _gather(indices: torch.Tensor, weight: torch.Tensor, **_: object) -> torch.Tensor:
+def _gather(indices: Tensor, weight: Tensor, **_: object) -> Tensor:
     # torch has it in one kernel; its gradient is what is ours
     return torch.nn.functional.embedding(indices, weight)
 
 
-def _gather_back(saved: Any, upstream: torch.Tensor) -> tuple[torch.Tensor]:
+def _gather_back(saved: Any, upstream: Tensor) -> tuple[Tensor]:
     """The gradient of `embedding_backward`: the rows of the upstream gradient, scaled as it scales."""
     indices, rows = saved["indices"], torch.nn.functional.embedding(saved["indices"], upstream)
     if saved["scale_by_frequency"]:

@@ -77,7 +77,7 @@ def launcher(
         end = max(places) + 1
         beside = places == list(range(places[0], end))
         pick: Any = operator.itemgetter(slice(places[0], end)) if beside else operator.itemgetter(*places)
-        most = max([end, *[at + 1 for at, p in enumerate(parameters) if "torch.Tensor" in str(p.annotation)]])
+        most = max([end, *[at + 1 for at, p in enumerate(parameters) if "Tensor" in str(p.annotation)]])
 
         run: Callable[..., R] = function
         configs = [name for name in signature.parameters if name.endswith("config")]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from burn_kernels import (
     KernelArgumentError,
@@ -65,6 +66,19 @@ def test_one_tensor_that_does_not_fit_is_refused(
     assert not shapes.fit(call)
     with pytest.raises(error, match=message):
         shapes.refuse("toy", call)
+
+
+@pytest.mark.parametrize("annotation", ["torch.Tensor | None", "Tensor | None"])
+def test_tensors_beside_the_table_come_by_position_however_they_are_annotated(annotation: str) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    def toy(x: Tensor, rest: Any = None) -> Tensor:
+        return x
+
+    toy.__annotations__["rest"] = annotation
+    run = launcher("toy", "x", reference=toy, options=lambda op, *args: seen.append(args))(toy)
+    run(CUBES, rest=ROWS)
+    assert len(seen[0]) == 2
 
 
 def test_axes_may_stand_before_and_behind_the_starred_one() -> None:

@@ -29,7 +29,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Unpack
 
-import torch
+from torch import Tensor
 
 from burn_kernels.attention import library, references, selection, twins
 from burn_kernels.attention.call import Call, call_of, packed_call_of, room_like
@@ -70,8 +70,8 @@ __all__ = [
 
 # -- limits ------------------------------------------------------------------------------------------
 def bytes_moved(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None, *, backward: bool = False, **_: object,
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None,
+    bias: Tensor | None = None, *, backward: bool = False, **_: object,
 ) -> int:  # fmt: skip
     """q, k, v and the bias read, y written; backward those, y and its gradient read, the gradients written."""
     operands = sum(x.numel() * x.element_size() for x in (q, k, v, bias) if x is not None)
@@ -81,13 +81,7 @@ def bytes_moved(
 
 
 def flops(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *_: object,
-    causal: bool = False,
-    backward: bool = False,
-    **__: object,
+    q: Tensor, k: Tensor, v: Tensor, *_: object, causal: bool = False, backward: bool = False, **__: object
 ) -> int:
     """Two products forward, five backward; of packed sequences at most, as if all were one."""
     pairs = q.numel() * k.shape[-2 if q.dim() == 4 else 0]
@@ -95,7 +89,7 @@ def flops(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-def compute_on_host(*operands: Any, **options: Unpack[Options]) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_on_host(*operands: Any, **options: Unpack[Options]) -> tuple[Tensor, Tensor]:
     """y and lse without our kernels: by torch's flash attention of the CPU where it computes the call."""
     q, k, v, mask, bias = operands
     rule = references.rule_of("attention", q, **options)
@@ -106,15 +100,15 @@ def compute_on_host(*operands: Any, **options: Unpack[Options]) -> tuple[torch.T
 
 @launcher("attention", "q, k, v; mask, bias", reference=compute_on_host, options=references.check_dense)
 def forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
     *,
     config: Config | None = None,
     **options: Unpack[Options],
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """y, and lse, the logarithm of the sum of the exponentials of each query's scores.
 
     Shapes: q (batch, heads, seq_q, d_head), k, v (batch, kv_heads, seq_k, d_head), mask and bias broadcast to (batch,
@@ -128,17 +122,17 @@ def forward(
     "attention_packed", "q, k, v; q_starts, k_starts", reference=reference_packed, options=references.check_packed
 )
 def forward_packed(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_starts: torch.Tensor,
-    k_starts: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_starts: Tensor,
+    k_starts: Tensor,
     *,
     longest_q: int,
     longest_k: int,
     config: Config | None = None,
     **options: Unpack[Options],
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """y and lse of sequences of unlike lengths, packed behind each other.
 
     Shapes: q (total_q, heads, d_head), k, v (total_k, kv_heads, d_head), q_starts, k_starts (sequences + 1,) integers
@@ -151,7 +145,7 @@ def forward_packed(
     return y[0].transpose(0, 1), lse[0]
 
 
-def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _run(op: str, call: Call, config: Config | None) -> tuple[Tensor, Tensor]:
     q, k, v, rule = call.q, call.k, call.v, call.rule
     references.check_dim(op, q)
     if call.bias is not None:
@@ -160,7 +154,7 @@ def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torc
         return room_like(q).zero_(), call.statistics().fill_(-float("inf"))
     ours = functools.partial(default, q.shape[3], q.element_size(), machine_of(q), extras=call.extras)
 
-    def run(config: Config) -> tuple[torch.Tensor, torch.Tensor]:
+    def run(config: Config) -> tuple[Tensor, Tensor]:
         number, config = call.choose(config, ours)
         if number:
             return library.forward(number, q, k, v, rule.causal, rule.factor)
@@ -208,12 +202,12 @@ CHOICE = selection.attention_tunable(
 
 
 # -- registration ------------------------------------------------------------------------------------
-def _gradient(run: Callable[..., Any], dy: torch.Tensor, inputs: Any, outputs: Any, **options: Any) -> Any:
+def _gradient(run: Callable[..., Any], dy: Tensor, inputs: Any, outputs: Any, **options: Any) -> Any:
     dq, dk, dv, dbias = run(dy, *inputs, *outputs, **options)
     return dq, dk, dv, None, dbias
 
 
-def _packed_gradient(run: Callable[..., Any], dy: torch.Tensor, inputs: Any, outputs: Any, **options: Any) -> Any:
+def _packed_gradient(run: Callable[..., Any], dy: Tensor, inputs: Any, outputs: Any, **options: Any) -> Any:
     return *run(dy, *inputs, *outputs, **options), None, None
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from burn_kernels import reduce
 from burn_kernels._triton import tl, triton
@@ -95,13 +96,8 @@ def _slope_and_bias(
 # -- launchers ---------------------------------------------------------------------------------------
 @launcher("linear backward", "dy, kept as dy", reference=references.reference_slope, options=references.check_kept)
 def slope_and_bias(
-    dy: torch.Tensor,
-    kept: torch.Tensor | None,
-    *,
-    kind: str = "none",
-    bias: bool = True,
-    config: BackwardConfig | None = None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    dy: Tensor, kept: Tensor | None, *, kind: str = "none", bias: bool = True, config: BackwardConfig | None = None
+) -> tuple[Tensor, Tensor | None]:
     """dz = dy * act'(z) and, if asked for, its sum over rows, in one pass; `kept` as `forward_kept` gives it.
 
     Shapes: dy, kept (*batch, features) -> dz the same, db (features,).  Without an activation dz is dy itself.
@@ -116,7 +112,7 @@ def slope_and_bias(
         return dz, torch.zeros(features, dtype=dy.dtype, device=dy.device) if bias else None
     rows, z, machine = flat.shape[0], kept.contiguous(), machine_of(dy)
 
-    def run(config: BackwardConfig) -> torch.Tensor | None:
+    def run(config: BackwardConfig) -> Tensor | None:
         slabs = ceil_div(features, config.cols)
         count = _shares(config, rows, features, machine)
         shares = torch.empty(count, features, dtype=torch.float32, device=dy.device) if bias else None
@@ -132,10 +128,10 @@ def slope_and_bias(
 
 @launcher("linear backward", "dy, x, w", reference=references.reference_backward, options=references.check_backward)
 def backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    kept: torch.Tensor | None,
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor,
+    kept: Tensor | None,
     *,
     kind: str = "none",
     bias: bool = True,

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
@@ -69,12 +70,12 @@ __all__ = [
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(x: torch.Tensor, *others: object, backward: bool = False, **_: object) -> int:
+def bytes_moved(x: Tensor, *others: object, backward: bool = False, **_: object) -> int:
     """x read and y written; backward x and dy read, dx written.  Weights and statistics are small beside them."""
     return (3 if backward else 2) * x.numel() * x.element_size()
 
 
-def flops(x: torch.Tensor, *others: object, backward: bool = False, **_: object) -> int:
+def flops(x: Tensor, *others: object, backward: bool = False, **_: object) -> int:
     """Per element some 7 operations forward, 14 backward."""
     return (14 if backward else 7) * x.numel()
 
@@ -141,8 +142,8 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = Tr
 # -- launchers ---------------------------------------------------------------------------------------
 @launcher("layer_norm", "x (*batch, cols), w (cols), b (cols)", reference=layer_norm_reference)
 def layer_norm(
-    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float = 1e-5, *, config: Config | None = None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x: Tensor, w: Tensor | None, b: Tensor | None, eps: float = 1e-5, *, config: Config | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Layer norm over the last axis: y, mean and rstd.
 
     Shapes: x (*batch, cols), w, b (cols,) or None -> y as x, mean and rstd (*batch, 1).
@@ -154,21 +155,14 @@ def layer_norm(
 
 
 @launcher("rms_norm", "x (*batch, cols), w (cols)", reference=rms_norm_reference)
-def rms_norm(
-    x: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5, *, config: Config | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def rms_norm(x: Tensor, w: Tensor | None, eps: float = 1e-5, *, config: Config | None = None) -> tuple[Tensor, Tensor]:
     """RMS norm over the last axis: y and rstd; shapes, types and limits as `layer_norm`."""
     return _run_forward(x, w, None, None, eps, config)
 
 
 def _run_forward(
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    eps: float,
-    config: Config | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    x: Tensor, w: Tensor | None, b: Tensor | None, mean: Tensor | None, eps: float, config: Config | None
+) -> tuple[Tensor, Tensor]:
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     shape = (*x.shape[:-1], 1)
     rstd = torch.empty(shape, dtype=torch.float32, device=x.device) if mean is None else torch.empty_like(mean)
@@ -249,7 +243,7 @@ def _rms_norm_problems(draw: Draw) -> Iterator[Problem]:
         yield Problem((x, w), problem.options)
 
 
-def _large(count: int, draw: Draw, x: torch.Tensor) -> Iterator[Problem]:
+def _large(count: int, draw: Draw, x: Tensor) -> Iterator[Problem]:
     yield Problem((x, *(draw.normal(x.shape[1], mean=mean) for mean in (1.0, 0.0)[:count])))
 
 
@@ -259,7 +253,7 @@ def _draw_call(count: int, draw: Draw) -> tuple[Any, ...]:
     return draw.rows(cols), *vectors, 1e-5
 
 
-def _statistics(x: torch.Tensor) -> torch.Tensor:
+def _statistics(x: Tensor) -> Tensor:
     return torch.empty((*x.shape[:-1], 1), dtype=wide_type(x.dtype), device=x.device)
 
 

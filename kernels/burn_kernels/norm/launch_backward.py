@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
@@ -161,11 +162,11 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
     reference=layer_norm_reference_backward,
 )
 def layer_norm_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
     *,
     bias: bool = True,
     config: BackwardConfig | None = None,
@@ -178,23 +179,18 @@ def layer_norm_backward(
     "rms_norm backward", "dy as x, x (*batch, cols), w (cols); rstd (*batch, 1)", reference=rms_norm_reference_backward
 )
 def rms_norm_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    rstd: torch.Tensor,
-    *,
-    config: BackwardConfig | None = None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    dy: Tensor, x: Tensor, w: Tensor | None, rstd: Tensor, *, config: BackwardConfig | None = None
+) -> tuple[Tensor, Tensor | None]:
     """The gradients of x and w; that of w is None where w is."""
     return _run_backward(dy, x, w, None, rstd, bias=False, config=config)[:2]
 
 
 def _run_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    rstd: torch.Tensor,
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor | None,
+    mean: Tensor | None,
+    rstd: Tensor,
     *,
     bias: bool,
     config: BackwardConfig | None,
@@ -247,24 +243,20 @@ def _run_backward(
     return dx, dw, db
 
 
-def room_for_sums(
-    x: torch.Tensor, w: torch.Tensor | None, bias: bool
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+def room_for_sums(x: Tensor, w: Tensor | None, bias: bool) -> tuple[Tensor | None, Tensor | None]:
     """Memory for dw and db, each if it is asked for."""
     dw = torch.empty_like(w, memory_format=torch.contiguous_format) if w is not None else None
     return dw, torch.empty(x.shape[-1], dtype=x.dtype, device=x.device) if bias else None
 
 
-def room_for_shares(shares: int, *sums: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+def room_for_shares(shares: int, *sums: Tensor | None) -> tuple[Tensor | None, ...]:
     """Memory for the shares of dw and db, each if it is asked for."""
     return tuple(
         [None if t is None else torch.empty(shares, *t.shape, dtype=torch.float32, device=t.device) for t in sums]
     )
 
 
-def means_of_rows(
-    dy: torch.Tensor, x: torch.Tensor, *vectors: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def means_of_rows(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """The two means of every row, by a kernel of their own: for programs that hold a slab of its columns.
 
     vectors   w, mean and rstd
@@ -278,9 +270,7 @@ def means_of_rows(
     return along, offset
 
 
-def sum_of_shares(
-    like: torch.Tensor, shares: Sequence[torch.Tensor | None], sums: Sequence[torch.Tensor | None]
-) -> None:
+def sum_of_shares(like: Tensor, shares: Sequence[Tensor | None], sums: Sequence[Tensor | None]) -> None:
     """Adds the shares of dw and db that programs have left."""
     first = next((share for share in shares if share is not None), None)
     if first is None:

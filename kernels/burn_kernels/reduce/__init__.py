@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
@@ -90,19 +91,19 @@ __all__ = [
 
 
 # -- limits ------------------------------------------------------------------------------------------
-def bytes_moved(x: torch.Tensor, *_: object, backward: bool = False, **__: object) -> int:
+def bytes_moved(x: Tensor, *_: object, backward: bool = False, **__: object) -> int:
     """x read; backward x read and dx written."""
     return (2 if backward else 1) * x.numel() * x.element_size()
 
 
-def flops(x: torch.Tensor, *_: object, backward: bool = False, **__: object) -> int:
+def flops(x: Tensor, *_: object, backward: bool = False, **__: object) -> int:
     """Per element some 4 operations."""
     return 4 * x.numel()
 
 
 # -- launchers ---------------------------------------------------------------------------------------
 @launcher("sum", "x", reference=functools.partial(plain, "sum"), options=check_axes)
-def sum(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+def sum(x: Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> Tensor:
     """The sum over the axes `dim`, all if None, in the type of x.
 
     Shapes: x (*s) -> s without these axes, or with 1 in their place.
@@ -112,15 +113,15 @@ def sum(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Con
 
 
 @launcher("mean", "x", reference=functools.partial(plain, "mean"), options=check_axes)
-def mean(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+def mean(x: Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> Tensor:
     """The mean over the axes `dim`; shapes and types as `sum`.  Of no elements NaN."""
     return _run("mean", x, dim, keepdim, 0.0, config)[0]
 
 
 @launcher("var", "x", reference=functools.partial(plain, "var"), options=check_axes)
 def var(
-    x: torch.Tensor, dim: Axes = None, *, correction: float = 1.0, keepdim: bool = False, config: Config | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+    x: Tensor, dim: Axes = None, *, correction: float = 1.0, keepdim: bool = False, config: Config | None = None
+) -> tuple[Tensor, Tensor]:
     """The variance over the axes `dim`, and the mean in float32; shapes and types as `sum`.
 
     The squares are divided by n - correction; NaN where that is not above 0.
@@ -132,8 +133,8 @@ def var(
 
 @launcher("logsumexp", "x", reference=functools.partial(plain, "logsumexp"), options=check_axes)
 def logsumexp(
-    x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+    x: Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None
+) -> tuple[Tensor, Tensor]:
     """The logarithm of the sum of exponentials over the axes `dim`, and the same before it was rounded.
 
     Shapes as `sum`.  Dtypes: the first as x; the second, which the gradient takes, float64 of float32 and float64,
@@ -145,35 +146,35 @@ def logsumexp(
 
 
 @launcher("amax", "x", reference=functools.partial(plain, "amax"), options=check_axes)
-def amax(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+def amax(x: Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> Tensor:
     """The largest element over the axes `dim`, NaN if there is one; shapes and types as `sum`."""
     return _run("amax", x, dim, keepdim, 0.0, config)[0]
 
 
 @launcher("amin", "x", reference=functools.partial(plain, "amin"), options=check_axes)
-def amin(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+def amin(x: Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> Tensor:
     """The smallest element over the axes `dim`, NaN if there is one; shapes and types as `sum`."""
     return _run("amin", x, dim, keepdim, 0.0, config)[0]
 
 
 @launcher("argmax", "x", reference=functools.partial(plain, "argmax"), options=check_axes)
-def argmax(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+def argmax(x: Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> Tensor:
     """The place of the largest element along `dim`, or in x read in order if None: int64, the first of equals."""
     return _run("argmax", x, dim, keepdim, 0.0, config)[0]
 
 
 @launcher("argmin", "x", reference=functools.partial(plain, "argmin"), options=check_axes)
-def argmin(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
+def argmin(x: Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> Tensor:
     """The place of the smallest element, as `argmax`."""
     return _run("argmin", x, dim, keepdim, 0.0, config)[0]
 
 
-def sum_backward(dy: torch.Tensor, x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False) -> torch.Tensor:
+def sum_backward(dy: Tensor, x: Tensor, dim: Axes = None, *, keepdim: bool = False) -> Tensor:
     """The gradient of x: dy, shown at each element (a view)."""
     return _with_ones("sum backward", dy, x, dim, keepdim).expand(x.shape)
 
 
-def mean_backward(dy: torch.Tensor, x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False) -> torch.Tensor:
+def mean_backward(dy: Tensor, x: Tensor, dim: Axes = None, *, keepdim: bool = False) -> Tensor:
     """The gradient of x: dy / n, shown at each element (a view)."""
     wide = _with_ones("mean backward", dy, x, dim, keepdim)
     return (wide / count_of(x, axes_of("mean backward", x, dim))).expand(x.shape)
@@ -181,48 +182,36 @@ def mean_backward(dy: torch.Tensor, x: torch.Tensor, dim: Axes = None, *, keepdi
 
 @launcher("var backward", "x", reference=functools.partial(plain_back, "var"), options=check_saved)
 def var_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    mean: torch.Tensor,
+    dy: Tensor,
+    x: Tensor,
+    mean: Tensor,
     dim: Axes = None,
     *,
     correction: float = 1.0,
     keepdim: bool = False,
     config: Config | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     """The gradient of x from that of the variance; `mean` as `var` gave it."""
     return _run_back("var", dy, x, mean, axes_of("var", x, dim), correction, config)
 
 
 @launcher("logsumexp backward", "x", reference=functools.partial(plain_back, "logsumexp"), options=check_saved)
 def logsumexp_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    dim: Axes = None,
-    *,
-    keepdim: bool = False,
-    config: Config | None = None,
-) -> torch.Tensor:
+    dy: Tensor, x: Tensor, y: Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None
+) -> Tensor:
     """The gradient of x from that of `logsumexp`; y is either of its results, the second leaves less."""
     return _run_back("logsumexp", dy, x, y, axes_of("logsumexp", x, dim), 0.0, config)
 
 
 @launcher("extreme backward", "x", reference=functools.partial(plain_back, "extreme"), options=check_saved)
 def extreme_backward(
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    dim: Axes = None,
-    *,
-    keepdim: bool = False,
-    config: Config | None = None,
-) -> torch.Tensor:
+    dy: Tensor, x: Tensor, y: Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None
+) -> Tensor:
     """The gradient of x from that of `amax`'s or `amin`'s result y: elements that equal y share it alike."""
     return _run_back("extreme", dy, x, y, axes_of("extreme", x, dim), 0.0, config)
 
 
-def _with_ones(op: str, y: torch.Tensor, x: torch.Tensor, dim: Axes, keepdim: bool) -> torch.Tensor:
+def _with_ones(op: str, y: Tensor, x: Tensor, dim: Axes, keepdim: bool) -> Tensor:
     """y with the reduced axes, of size 1."""
     axes = axes_of(op, x, dim)
     check(op, {"dy": y, "x": x}, {"dy": shape_of(x, axes, keepdim)}, alike=["dy", "x"])
@@ -230,8 +219,8 @@ def _with_ones(op: str, y: torch.Tensor, x: torch.Tensor, dim: Axes, keepdim: bo
 
 
 def _run(
-    kind: str, x: torch.Tensor, dim: Axes, keepdim: bool, correction: float, config: Config | None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    kind: str, x: Tensor, dim: Axes, keepdim: bool, correction: float, config: Config | None
+) -> tuple[Tensor, Tensor | None]:
     axes = axes_of(kind, x, dim)
     shape, count = shape_of(x, axes, keepdim), count_of(x, axes)
     places = kind in ("argmax", "argmin")
@@ -251,11 +240,11 @@ def _run(
 
 def _forward(
     kind: str,
-    x: torch.Tensor,
+    x: Tensor,
     axes: tuple[int, ...],
-    like: torch.Tensor | None,
-    y: torch.Tensor,
-    middle: torch.Tensor | None,
+    like: Tensor | None,
+    y: Tensor,
+    middle: Tensor | None,
     divisor: float,
     config: Config | None,
 ) -> None:
@@ -304,14 +293,8 @@ def _forward(
 
 
 def _run_back(
-    kind: str,
-    dy: torch.Tensor,
-    x: torch.Tensor,
-    like: torch.Tensor,
-    axes: tuple[int, ...],
-    correction: float,
-    config: Config | None,
-) -> torch.Tensor:
+    kind: str, dy: Tensor, x: Tensor, like: Tensor, axes: tuple[int, ...], correction: float, config: Config | None
+) -> Tensor:
     dx = torch.empty_like(x)
     if not x.numel():
         return dx
@@ -442,7 +425,7 @@ BACKWARD = _tunable("reduce backward", back=True)
 
 
 # -- registration ------------------------------------------------------------------------------------
-def _fake(kind: str, x: torch.Tensor, dim: Axes, keepdim: bool, *_: object) -> Any:
+def _fake(kind: str, x: Tensor, dim: Axes, keepdim: bool, *_: object) -> Any:
     shape = shape_of(x, axes_of(kind, x, dim), keepdim)
     y = torch.empty(shape, dtype=torch.int64 if kind.startswith("arg") else x.dtype, device=x.device)
     if kind not in ("var", "logsumexp"):
@@ -450,13 +433,13 @@ def _fake(kind: str, x: torch.Tensor, dim: Axes, keepdim: bool, *_: object) -> A
     return y, torch.empty(shape, dtype=kept_type(kind, x.dtype), device=x.device)
 
 
-def _shape_before(x: torch.Tensor, dim: Axes, keepdim: bool) -> tuple[Any, ...]:
+def _shape_before(x: Tensor, dim: Axes, keepdim: bool) -> tuple[Any, ...]:
     """The facts of an input that the gradient of a sum or mean needs: its shape, that with kept axes, the length."""
     axes = axes_of("sum", x, dim)
     return x.shape, shape_of(x, axes, True), count_of(x, axes)
 
 
-def _spread(kind: str, saved: Any, dy: torch.Tensor) -> tuple[torch.Tensor]:
+def _spread(kind: str, saved: Any, dy: Tensor) -> tuple[Tensor]:
     shape, kept, count = saved["facts"]
     dy = dy.reshape(kept)
     return ((dy / count if kind == "mean" else dy).expand(shape),)
@@ -485,7 +468,7 @@ def _operator(kind: str) -> Operator:
     )
 
 
-def _large(kind: str, draw: Draw, x: torch.Tensor) -> Iterator[Problem]:
+def _large(kind: str, draw: Draw, x: Tensor) -> Iterator[Problem]:
     # torch's own variance of a million float64 is off by more than a reference may be
     yield from (Problem((x,), {"dim": dim}) for dim in ((0, 1) if kind == "var" else (0, 1, None)))
 
