@@ -9,7 +9,7 @@ from burn_torch.graph.ir import *
 from burn_torch.graph.origin import *
 from burn_torch.graph.source import straight_line as straight_line
 from burn_torch.graph.trace import *
-from burn_torch.graph.verifier import *
+from burn_torch.graph.verifier import verify as verify
 
 if _typing.TYPE_CHECKING:
     from burn_torch.graph.passes import dead_code as dead_code

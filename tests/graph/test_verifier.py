@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from burn_torch import graph as graph_package
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import GraphError
@@ -102,6 +103,11 @@ BROKEN = {
         "a row of the table"),
     "an output that nothing makes": (graph(outputs=[0, 7]), "nothing makes %7", "output 1"),
 }  # fmt: skip
+
+
+def test_the_package_gives_the_verifier_and_none_of_its_words() -> None:
+    assert "verify" in graph_package.__all__
+    assert "spec_list" not in graph_package.__all__
 
 
 @pytest.mark.parametrize("name", BROKEN)
