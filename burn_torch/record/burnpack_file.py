@@ -60,9 +60,9 @@ class BurnpackFormat(FileFormat):
 
     def write(self, record: ModuleRecord, file: IO[bytes]) -> None:
         """Writes the metadata, then one tensor after another."""
-        tensors: dict[str, Any] = {}
+        tensors: dict[str, object] = {}
         order: dict[str, str] = {}
-        placed: dict[int, Any] = {}
+        placed: dict[int, list[int]] = {}
         at = 0
         for key, entry in record.entries.items():
             order[key] = "state" if entry.state else "param"

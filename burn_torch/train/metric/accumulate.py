@@ -94,7 +94,7 @@ class _Accumulating(ABC):
         """How many items that is."""
 
     # -- what the loop needs --------------------------------------------------------------------
-    def update(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+    def update(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """Adds the item of a batch; waits for nothing."""
         measured = self.measure(item, metadata)
         # off the tape, which would otherwise live until the number is read
@@ -118,7 +118,7 @@ class _Accumulating(ABC):
         """Returns what was added up so far, as arrays."""
         return dict(self._whole())
 
-    def load_state(self, state: Mapping[str, Any], /) -> None:
+    def load_state(self, state: Mapping[str, object], /) -> None:
         """Goes on from what `state` gave."""
         self.clear()
         self.merge(state)

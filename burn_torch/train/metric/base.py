@@ -257,7 +257,7 @@ class NumericMetric(ABC):
     def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
         """Returns what the item of one batch measures."""
 
-    def update(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+    def update(self, item: object, metadata: MetricMetadata, /) -> Reading:
         """Adds the item of a batch; waits for nothing."""
         reading = self.measure(item, metadata)
         self._pending.append(reading)
@@ -279,12 +279,12 @@ class NumericMetric(ABC):
         self._add_pending()
         return {"total": self._total.hex(), "count": self._count}
 
-    def load_state(self, state: Mapping[str, Any], /) -> None:
+    def load_state(self, state: Mapping[str, object], /) -> None:
         """Goes on from what `state` gave."""
         self.clear()
         self._total, self._count = self._sums_in(state)
 
-    def merge(self, state: Mapping[str, Any], /) -> None:
+    def merge(self, state: Mapping[str, object], /) -> None:
         """Adds the sum and the number of items of another worker."""
         self._add_pending()
         total, count = self._sums_in(state)

@@ -42,13 +42,13 @@ class _Latest(NumericMetric):
         """The last rate."""
         return {**super().state(), "last": self._last.hex()}
 
-    def load_state(self, state: Mapping[str, Any], /) -> None:
+    def load_state(self, state: Mapping[str, object], /) -> None:
         """Goes on from a last rate."""
         last = self._last_in(state)
         super().load_state(state)
         self._last = last
 
-    def merge(self, state: Mapping[str, Any], /) -> None:
+    def merge(self, state: Mapping[str, object], /) -> None:
         """All workers update with the same rates: takes the other's where this one has seen no step."""
         last = self._last_in(state)
         super().merge(state)

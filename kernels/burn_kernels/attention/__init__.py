@@ -37,7 +37,7 @@ from burn_kernels.attention.configs import BackwardConfig, Config, candidates, d
 from burn_kernels.attention.kernels import attention_forward
 from burn_kernels.attention.launch_backward import backward, backward_packed
 from burn_kernels.attention.references import (
-    Options,
+    AttentionOptions,
     reference,
     reference_backward,
     reference_packed,
@@ -52,9 +52,9 @@ from burn_kernels.operators import Operator, like
 from burn_kernels.spec import register_kernel
 
 __all__ = [
+    "AttentionOptions",
     "BackwardConfig",
     "Config",
-    "Options",
     "backward",
     "backward_packed",
     "candidates",
@@ -89,7 +89,7 @@ def flops(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-def compute_on_host(*operands: Any, **options: Unpack[Options]) -> tuple[Tensor, Tensor]:
+def compute_on_host(*operands: Any, **options: Unpack[AttentionOptions]) -> tuple[Tensor, Tensor]:
     """y and lse without our kernels: by torch's flash attention of the CPU where it computes the call."""
     q, k, v, mask, bias = operands
     rule = references.rule_of("attention", q, **options)
@@ -107,7 +107,7 @@ def forward(
     bias: Tensor | None = None,
     *,
     config: Config | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[AttentionOptions],
 ) -> tuple[Tensor, Tensor]:
     """y, and lse, the logarithm of the sum of the exponentials of each query's scores.
 
@@ -131,7 +131,7 @@ def forward_packed(
     longest_q: int,
     longest_k: int,
     config: Config | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[AttentionOptions],
 ) -> tuple[Tensor, Tensor]:
     """y and lse of sequences of unlike lengths, packed behind each other.
 

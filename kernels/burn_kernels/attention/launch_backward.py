@@ -20,7 +20,7 @@ from burn_kernels.attention import library, references, selection
 from burn_kernels.attention.call import Call, call_of, lines, packed_call_of, room_like
 from burn_kernels.attention.configs import BackwardConfig, backward_candidates, backward_default
 from burn_kernels.attention.kernels_backward import BiasShape, bias_backward, keys_backward, queries_backward
-from burn_kernels.attention.references import Gradients, Options
+from burn_kernels.attention.references import AttentionOptions, Gradients
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs
@@ -45,7 +45,11 @@ def bias_cut(call: Call, half: bool, machine: Machine, config: BackwardConfig) -
 
 # -- launchers ---------------------------------------------------------------------------------------
 def compute_on_host(
-    dy: torch.Tensor, *operands: Any, deterministic: bool = True, bias_gradient: bool = True, **options: Unpack[Options]
+    dy: torch.Tensor,
+    *operands: Any,
+    deterministic: bool = True,
+    bias_gradient: bool = True,
+    **options: Unpack[AttentionOptions],
 ) -> Gradients:
     """The gradients without our kernels: by torch's flash attention of the CPU where it computes the call."""
     q, k, v, mask, bias, y, lse = operands
@@ -75,7 +79,7 @@ def backward(
     deterministic: bool = True,
     bias_gradient: bool = True,
     config: BackwardConfig | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[AttentionOptions],
 ) -> Gradients:
     """The gradients of q, k, v and bias, each as its operand; that of bias None where there is none, or none is wanted.
 
@@ -105,7 +109,7 @@ def backward_packed(
     longest_q: int,
     longest_k: int,
     config: BackwardConfig | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[AttentionOptions],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of q, k and v of `forward_packed`."""
     op = "attention_packed backward"

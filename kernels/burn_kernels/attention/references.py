@@ -29,7 +29,7 @@ Gradients = tuple[Tensor, Tensor, Tensor, MaybeTensor]
 
 
 # -- the rule ----------------------------------------------------------------------------------------
-class Options(TypedDict, total=False):
+class AttentionOptions(TypedDict, total=False):
     """The arguments that every launcher and reference takes by name."""
 
     scale: float | None
@@ -52,7 +52,7 @@ class Options(TypedDict, total=False):
 
 
 class Rule(NamedTuple):
-    """How scores become weights: the `Options` of a call, and the columns of its heads."""
+    """How scores become weights: the `AttentionOptions` of a call, and the columns of its heads."""
 
     dim: int
     scale: float | None = None
@@ -81,7 +81,7 @@ class Rule(NamedTuple):
         return self.window is None and self.softcap is None and self.prob == 0.0
 
 
-def rule_of(op: str, q: Tensor, **options: Unpack[Options]) -> Rule:
+def rule_of(op: str, q: Tensor, **options: Unpack[AttentionOptions]) -> Rule:
     """The rule of a launcher's options.  Raises: KernelArgumentError with all that are outside their range."""
     rule = Rule(q.shape[-1], **options)
     wrong = [] if rule.align in ("top_left", "bottom_right") else [f"align {rule.align!r}"]
@@ -202,7 +202,12 @@ def _broadcasts(shape: torch.Size, scores: tuple[int, ...]) -> bool:
 
 # -- reference ---------------------------------------------------------------------------------------
 def reference(
-    q: Tensor, k: Tensor, v: Tensor, mask: MaybeTensor = None, bias: MaybeTensor = None, **options: Unpack[Options]
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: MaybeTensor = None,
+    bias: MaybeTensor = None,
+    **options: Unpack[AttentionOptions],
 ) -> tuple[Tensor, Tensor]:
     """y and lse in plain torch, all scores in memory.  It can be differentiated any number of times."""
     rule = rule_of("attention", q, **options)
@@ -219,7 +224,7 @@ def reference_backward(
     bias: MaybeTensor,
     y: Tensor,
     lse: Tensor,
-    **options: Unpack[Options],
+    **options: Unpack[AttentionOptions],
 ) -> Gradients:
     """The gradients of q, k, v and bias in plain torch, all scores in memory."""
     rule = rule_of("attention backward", q, **options)
@@ -235,7 +240,7 @@ def reference_packed(
     *,
     longest_q: int,
     longest_k: int,
-    **options: Unpack[Options],
+    **options: Unpack[AttentionOptions],
 ) -> tuple[Tensor, Tensor]:
     """y (total_q, heads, d_head) and lse (heads, total_q) in plain torch, a sequence after the other."""
     rule = rule_of("attention_packed", q, **options)
@@ -261,7 +266,7 @@ def reference_packed_backward(
     *,
     longest_q: int,
     longest_k: int,
-    **options: Unpack[Options],
+    **options: Unpack[AttentionOptions],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v in plain torch."""
     rule = rule_of("attention_packed backward", q, **options)

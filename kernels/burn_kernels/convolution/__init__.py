@@ -43,9 +43,9 @@ from burn_kernels.convolution.launch_backward import backward
 from burn_kernels.convolution.references import (
     POOLS,
     After,
+    ConvolutionOptions,
     Geometry,
     Gradients,
-    Options,
     geometry,
     is_direct,
     is_plane,
@@ -63,8 +63,8 @@ __all__ = [
     "LIBRARY_WEIGHTS",
     "POOLS",
     "Config",
+    "ConvolutionOptions",
     "Geometry",
-    "Options",
     "WeightConfig",
     "backward",
     "candidates",
@@ -80,7 +80,7 @@ __all__ = [
 
 # -- limits ------------------------------------------------------------------------------------------
 def bytes_moved(
-    x: torch.Tensor, w: torch.Tensor, *_: object, backward: bool = False, **options: Unpack[Options]
+    x: torch.Tensor, w: torch.Tensor, *_: object, backward: bool = False, **options: Unpack[ConvolutionOptions]
 ) -> int:
     """x read and y written; backward dz read twice, x read, dx written.  Weights are small beside them."""
     sizes, rest = references.read_options("convolution", x, w, None, **options)
@@ -90,7 +90,9 @@ def bytes_moved(
     return moved * x.element_size()
 
 
-def flops(x: torch.Tensor, w: torch.Tensor, *_: object, backward: bool = False, **options: Unpack[Options]) -> int:
+def flops(
+    x: torch.Tensor, w: torch.Tensor, *_: object, backward: bool = False, **options: Unpack[ConvolutionOptions]
+) -> int:
     """A product and a sum for each weight and pixel; backward twice as many."""
     return (2 if backward else 1) * references.read_options("convolution", x, w, None, **options)[0].flops
 
@@ -118,7 +120,7 @@ def forward(
     b: torch.Tensor | None = None,
     *,
     config: Config | depthwise.Config | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[ConvolutionOptions],
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The convolution, then dropout with `prob`, ReLU, and a "max" or "mean" pool of `window` x `window`.
 
@@ -217,7 +219,9 @@ def _known_gradient(run: Any, dy: torch.Tensor, inputs: Any, outputs: Any, *, ne
 
 def _fake(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, *options: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Results that hold nothing.  With a pool the second says to which elements of each window gradients pass."""
-    named: Any = dict(zip(Options.__annotations__, options[:-1], strict=False))  # all but the seed, in their order
+    named: Any = dict(
+        zip(ConvolutionOptions.__annotations__, options[:-1], strict=False)
+    )  # all but the seed, in their order
     sizes, rest = references.read_options("convolution", x, w, b, **named)
     shape = references.pooled_shape(sizes, rest)
     passed = nothing(x, torch.int16) if rest.window == 1 else x.new_empty(shape, dtype=torch.int16)

@@ -38,7 +38,7 @@ def backward(
     needs: tuple[bool, bool, bool] = (True, True, True),
     config: Config | depthwise.Config | None = None,
     weight_config: WeightConfig | None = None,
-    **options: Unpack[references.Options],
+    **options: Unpack[references.ConvolutionOptions],
 ) -> Gradients:
     """The gradients of x, w and b, None for those that `needs` leaves out; that of b is None where b is.
 

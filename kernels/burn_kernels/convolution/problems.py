@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from burn_kernels import dropout
-from burn_kernels.convolution.references import POOLS, Options, read_options
+from burn_kernels.convolution.references import POOLS, ConvolutionOptions, read_options
 from burn_kernels.spec import Draw, Problem
 
 
@@ -37,7 +37,9 @@ def problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((draw.normal(2, 5, 8, 12)[:, 1:4, :, 2:9], draw.normal(3, 3, 3, 4).transpose(2, 3), None), {})
 
 
-def twin(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None, **options: Unpack[Options]) -> torch.Tensor:
+def twin(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None, **options: Unpack[ConvolutionOptions]
+) -> torch.Tensor:
     """y as a user of PyTorch writes it, with the words of our dropout."""
     geometry, rest = read_options("convolution", x, w, b, **options)
     y = functional.conv2d(x, w, b, **geometry.options)

@@ -25,7 +25,7 @@ MOST_WINDOW = 3
 
 
 # -- options -----------------------------------------------------------------------------------------
-class Options(TypedDict, total=False):
+class ConvolutionOptions(TypedDict, total=False):
     """The arguments that every launcher and reference takes by name, in the order of the operator.
 
     Left out, they are stride=1, padding=0, dilation=1, groups=1, relu=False, pool="none", window=2, prob=0.0, key=0 and
@@ -217,7 +217,7 @@ def read_options(
 
 
 def read_backward(
-    dy: Tensor, x: Tensor, w: Tensor, b: Added, y: Added, passed: Added, **options: Unpack[Options]
+    dy: Tensor, x: Tensor, w: Tensor, b: Added, y: Added, passed: Added, **options: Unpack[ConvolutionOptions]
 ) -> tuple[Geometry, After]:
     """As `read_options`, for a backward.  Raises: KernelShapeError for a gradient that no output has, too."""
     op = "convolution backward"
@@ -231,7 +231,7 @@ def read_backward(
 
 # -- reference ---------------------------------------------------------------------------------------
 def reference(
-    x: Tensor, w: Tensor, b: Tensor | None = None, **options: Unpack[Options]
+    x: Tensor, w: Tensor, b: Tensor | None = None, **options: Unpack[ConvolutionOptions]
 ) -> tuple[Tensor, Tensor | None]:
     """The convolution and what follows in plain torch: y, and to which elements of a window gradients pass."""
     sizes, rest = read_options("convolution", x, w, b, **options)
@@ -292,7 +292,7 @@ def reference_backward(
     passed: Tensor | None = None,
     *,
     needs: tuple[bool, bool, bool] = (True, True, True),
-    **options: Unpack[Options],
+    **options: Unpack[ConvolutionOptions],
 ) -> Gradients:
     """The gradients of x, w and b in plain torch."""
     sizes, rest = read_backward(dy, x, w, b, y, passed, **options)
