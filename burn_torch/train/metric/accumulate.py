@@ -94,7 +94,7 @@ class _Accumulating(ABC):
         """How many items that is."""
 
     # -- what the loop needs --------------------------------------------------------------------
-    def update(self, item: object, metadata: MetricMetadata, /) -> Reading:
+    def update(self, item: Any, metadata: MetricMetadata, /) -> Reading:
         """Adds the item of a batch; waits for nothing."""
         measured = self.measure(item, metadata)
         # off the tape, which would otherwise live until the number is read

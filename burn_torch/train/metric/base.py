@@ -257,7 +257,7 @@ class NumericMetric(ABC):
     def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
         """Returns what the item of one batch measures."""
 
-    def update(self, item: object, metadata: MetricMetadata, /) -> Reading:
+    def update(self, item: Any, metadata: MetricMetadata, /) -> Reading:
         """Adds the item of a batch; waits for nothing."""
         reading = self.measure(item, metadata)
         self._pending.append(reading)
