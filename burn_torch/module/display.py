@@ -10,10 +10,11 @@ Model {
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from burn_torch.core.checking import checked
+from burn_torch.core.errors import ArgumentError
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.module.tree import LEAVES, Tree, children
@@ -37,26 +38,44 @@ class DisplaySettings:
     level: int = 1
     shared: Mapping[int, list[str]] | None = None
     """The modules and parameters that stand in several fields, by identity, with their paths."""
+    chosen: frozenset[str] = frozenset()
+    """The names of settings that the caller chose; `inherit` may replace the others, which are defaults."""
+
+    def __post_init__(self) -> None:
+        chosen = {field.name for field in fields(self)[:5] if getattr(self, field.name) != field.default}
+        object.__setattr__(self, "chosen", self.chosen | chosen)
+
+    def _with(self, name: str, value: object) -> DisplaySettings:
+        return replace(self, **{name: value, "chosen": self.chosen | {name}})  # type: ignore[arg-type]  # names of fields
 
     def with_show_param_id(self, flag: bool) -> DisplaySettings:
         """Returns whether parameters show their ids."""
-        return replace(self, show_param_id=flag)
+        return self._with("show_param_id", flag)
 
     def with_show_all_attributes(self, flag: bool) -> DisplaySettings:
         """Returns whether a module's own choice of content is ignored and every field shown."""
-        return replace(self, show_all_attributes=flag)
+        return self._with("show_all_attributes", flag)
 
     def with_show_num_parameters(self, flag: bool) -> DisplaySettings:
         """Returns whether each module shows how many parameters it has."""
-        return replace(self, show_num_parameters=flag)
+        return self._with("show_num_parameters", flag)
 
     def with_new_line_after_attribute(self, flag: bool) -> DisplaySettings:
         """Returns whether a module with modules inside takes a line for each of them."""
-        return replace(self, new_line_after_attribute=flag)
+        return self._with("new_line_after_attribute", flag)
 
     def with_indentation_size(self, size: int) -> DisplaySettings:
         """Spaces a level."""
-        return replace(self, indentation_size=size)
+        return self._with("indentation_size", size)
+
+    def inherit(self, top: DisplaySettings) -> DisplaySettings:
+        """These settings with what `top` has chosen in their place, at its level: the settings of a module inside."""
+        chosen = {name: getattr(top, name) for name in top.chosen}
+        return replace(self, **chosen, level=top.level, shared=top.shared, chosen=self.chosen | top.chosen)
+
+    def level_up(self) -> DisplaySettings:
+        """The settings of what stands one level further in."""
+        return replace(self, level=self.level + 1)
 
 
 @checked
@@ -67,6 +86,8 @@ class Content:
         self.settings = settings
         self.type_name = type_name
         self.attributes: list[tuple[str, Any]] = []
+        self.single: str | None = None
+        """The text that stands for the whole module, if any."""
 
     def set_top_level_type(self, name: str) -> Self:
         """Another name than that of the class."""
@@ -74,7 +95,12 @@ class Content:
         return self
 
     def add(self, name: str, value: object) -> Self:
-        """An attribute: a number, a text, a module, a parameter, a list."""
+        """An attribute: a number, a text, a module, a parameter, a list.
+
+        Raises: ArgumentError beside a value that stands for the whole module.
+        """
+        if self.single is not None:
+            raise _beside_single("add", [name])
         self.attributes.append((name, value))
         return self
 
@@ -82,15 +108,47 @@ class Content:
         """A value without a name."""
         return self.add("", value)
 
+    def add_debug_attribute(self, name: str, value: object) -> Self:
+        """An attribute as `repr` writes it: a text in quotes, a dataclass with its fields."""
+        return self.add(name, repr(value))
+
+    def add_formatted(self, value: object) -> Self:
+        """A value that stands for the whole module, as `str` writes it.
+
+        Raises: ArgumentError beside other attributes.
+        """
+        if self.attributes:
+            raise _beside_single("add_formatted", [name for name, _ in self.attributes])
+        self.single = str(value)
+        return self
+
+    def optional(self) -> Self | None:
+        """The content; None where it holds nothing."""
+        return self if self.attributes or self.single is not None else None
+
+
+def _beside_single(method: str, names: list[str]) -> ArgumentError:
+    return ArgumentError(
+        f"Content.{method}: one value stands for the whole module",
+        given=f"attributes {', '.join(names)} beside a formatted value",
+        expected="add_formatted alone, or any number of attributes",
+        mend="add the value by a name: content.add(name, value)",
+    )
+
 
 def format_module(module: Module, settings: DisplaySettings) -> str:
     """The nested tree of a module as text."""
+    own = module.custom_settings()
+    if own is not None:
+        settings = own.inherit(settings)
     content = Content(settings, type(module).__name__)
     custom = None if settings.show_all_attributes else module.custom_content(content)
     if custom is None:
         content = Content(settings, type(module).__name__)
         for name in module.__module_fields__:
             content.add(name, module._fields()[name])
+    if content.single is not None:
+        return content.single
     if settings.shared is None:
         settings = replace(settings, shared=_shared_nodes(module))
     attributes = content.attributes
@@ -99,7 +157,7 @@ def format_module(module: Module, settings: DisplaySettings) -> str:
         attributes = [*attributes, ("params", params)]
     if not attributes:
         return content.type_name
-    inner = replace(settings, level=settings.level + 1)
+    inner = settings.level_up()
     lines = [f"{name}: {_text(value, inner)}" if name else _text(value, inner) for name, value in attributes]
     if settings.new_line_after_attribute and custom is None:
         pad = " " * (settings.indentation_size * settings.level)
@@ -150,7 +208,7 @@ def _alone(value: Any, settings: DisplaySettings) -> str:
         if any(_shows_itself(item) or isinstance(item, Param) for item in value):
             pad = " " * (settings.indentation_size * settings.level)
             end = " " * (settings.indentation_size * (settings.level - 1))
-            inner = replace(settings, level=settings.level + 1)
+            inner = settings.level_up()
             lines = (f"{pad}{i}: {_text(item, inner)}\n" for i, item in enumerate(value))
             return "[\n" + "".join(lines) + f"{end}]"
         return "[" + ", ".join(_text(item, settings) for item in value) + "]"

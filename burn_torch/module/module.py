@@ -258,6 +258,13 @@ class Module(Tree):
         """Returns what `print(module)` shows of it; None for all fields.  Layers override it to show their sizes."""
         return None
 
+    def custom_settings(self) -> display.DisplaySettings | None:
+        """Returns how this module and what is inside print, unless `format` is told otherwise; None for the defaults.
+
+        A class overrides it: `return DisplaySettings().with_show_param_id(True)`.
+        """
+        return None
+
     def format(self, settings: display.DisplaySettings | None = None) -> str:
         """The nested tree as text."""
         return display.format_module(self, settings or display.DisplaySettings())
