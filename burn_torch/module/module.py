@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from burn_torch.core.errors import ArgumentError, DeviceError
 from burn_torch.core.spellings import attach_spellings
@@ -45,14 +46,24 @@ class Module(Tree):
     of Module.  A module never changes: training, moving and loading give a new one that shares what stayed the same.
     """
 
-    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-        """Raises: ArgumentError that names `forward`.  A class may define what a call of its own does."""
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        """The result of `forward`: `linear(x)` is `linear.forward(x)`.  A class may define what a call of its own does.
+
+        Raises: ArgumentError for a module that has no method `forward`.
+        """
+        forward = getattr(type(self), "forward", None)
+        if forward is None:
+            raise self._no_forward(args, kwargs)
+        return forward(self, *args, **kwargs)
+
+    def _no_forward(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> ArgumentError:
         name = type(self).__name__
-        raise ArgumentError(
-            f"{name}: a module is not a function",
+        own = [name for name, value in vars(type(self)).items() if inspect.isfunction(value) and name[0] != "_"]
+        return ArgumentError(
+            f"{name}: this module has no forward, which a call would run",
             given=f"{name}(...) called with {len(args) + len(kwargs)} arguments",
-            expected="a call of one of its methods",
-            mend="model.forward(x)",
+            expected=f"a call of one of its methods: {', '.join(own)}" if own else "a method forward",
+            mend="call the method by its name, or define forward(self, ...) in the class",
         )
 
     _require_declared = require_declared

@@ -180,9 +180,18 @@ def test_burns_own_spellings() -> None:
         X.clone()  # type: ignore[attr-defined]
 
 
-def test_a_module_that_is_called_names_forward() -> None:
-    with pytest.raises(ArgumentError, match=r"Relu: a module is not a function[\s\S]*mend: +model\.forward\(x\)"):
-        nn.Relu()(X)
+def test_a_module_that_is_called_runs_forward_or_says_that_it_has_none() -> None:
+    assert nn.Relu()(X - 2.0).into_data().to_vec() == [0.0, 0.0, 0.0, 1.0, 2.0, 3.0]
+
+    class Coder(Module):
+        layer: nn.Relu
+
+        def encode(self, x: Tensor) -> Tensor:
+            return self.layer(x)  # type: ignore[no-any-return]  # a call is typed as loosely as forward may be
+
+    expected = r"Coder: this module has no forward[\s\S]*expected: +a call of one of its methods: encode[\s\S]*mend: +"
+    with pytest.raises(ArgumentError, match=expected):
+        Coder(nn.Relu())(X)
 
     class Own(Module):
         scale: float
