@@ -10,6 +10,7 @@ from burn_torch.module.module import *
 from burn_torch.module.param import Param as Param
 from burn_torch.module.param import ParamId as ParamId
 from burn_torch.module.param import ParamMapper as ParamMapper
+from burn_torch.module.param_group import ParamGroup as ParamGroup
 from burn_torch.module.record import ModuleRecord as ModuleRecord
 from burn_torch.module.running_state import *
 from burn_torch.module.scope import StepScope as StepScope

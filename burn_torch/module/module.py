@@ -16,6 +16,7 @@ from burn_torch.module import display, tree
 from burn_torch.module.annotations import scope_of_statement
 from burn_torch.module.fields import check_class, checked_constructor, require_declared
 from burn_torch.module.param import Param
+from burn_torch.module.param_group import ParamGroup, no_members, require_group
 from burn_torch.module.running_state import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.tensor import Device, Tensor
@@ -169,6 +170,24 @@ class Module(Tree):
         """The same module with all float parameters trainable again."""
         return self.map_params(lambda param: param.set_require_grad(True))
 
+    def freeze_group(self, group: ParamGroup) -> Self:
+        """The same module; the parameters of a group are constants of every derivative.
+
+        Raises: ArgumentError for a group without parameters here, and for what is no group.
+        """
+        return self._map_group("freeze_group", group, lambda param: param.set_require_grad(False))
+
+    def unfreeze_group(self, group: ParamGroup) -> Self:
+        """The same module; the float parameters of a group are trainable again.  Raises: as `freeze_group`."""
+        return self._map_group("unfreeze_group", group, lambda param: param.set_require_grad(True))
+
+    def _map_group(self, what: str, group: ParamGroup, function: Callable[[Param], Param]) -> Self:
+        leaves = [(path, leaf) for path, leaf in tree.walk(self) if isinstance(leaf, Param)]
+        members = {id(param) for path, param in leaves if require_group(what, group).matches(param.id, path)}
+        if not members:
+            raise no_members(what, group, [path for path, _ in leaves])
+        return self.map_params(lambda param: function(param) if id(param) in members else param)
+
     def valid(self) -> Self:
         """The module for evaluation: on the inner device, where Dropout and BatchNorm do not train.  Its parameters are
         constants of every derivative.
@@ -212,6 +231,19 @@ class Module(Tree):
         from burn_torch.module.record import ModuleRecord
 
         return ModuleRecord.from_module(self)
+
+    def into_record_group(self, group: ParamGroup) -> ModuleRecord:
+        """The values of a group as a record, such as those of the adapters alone.
+
+        A module takes it with `load_record(record.allow_partial())`.
+        Raises: ArgumentError for a group without values here, and for what is no group.
+        """
+        record = self.into_record()
+        require_group("into_record_group", group)
+        entries = {path: entry for path, entry in record.entries.items() if group.matches(entry.id, path)}
+        if not entries:
+            raise no_members("into_record_group", group, list(record.entries))
+        return dataclasses.replace(record, entries=entries)
 
     def load_record(self, record: ModuleRecord) -> Self:
         """The same module with the values of a record.

@@ -13,14 +13,13 @@ learner = Learner(model, optim, rates)
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Self, final
+from collections.abc import Mapping
+from typing import Any, Final, Self
 
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, RecordError
 from burn_torch.core.faults import Place, raise_faults
-from burn_torch.module import Module, ParamId, Tree
+from burn_torch.module import Module, ParamGroup, ParamId, Tree
 from burn_torch.module.fields import require_declared
 from burn_torch.module.gradients import GradientsParams, params_by_id
 from burn_torch.optim.record import LrSchedulerRecord, OptimizerRecord
@@ -28,103 +27,6 @@ from burn_torch.optim.scheduler import LrScheduler, scheduler_of
 from burn_torch.tensor import Device
 
 __all__ = ["GroupedLrScheduler", "GroupedOptimizer", "LearningRates", "ParamGroup"]
-
-Test = Callable[[ParamId, str], bool]
-
-
-@checked(error=ConfigError)
-@final
-class ParamGroup:
-    """Some parameters of a model, told by path or id.
-
-        ParamGroup.from_path("encoder")              everything below encoder, and encoder itself
-        ParamGroup.from_regex(r"\\.bias$")            paths in which it is found, as Burn's
-        ParamGroup.from_predicate(lambda path: path.endswith("norm.gamma"))
-        ParamGroup.from_ids([param.id])
-        ParamGroup.all()
-
-    Groups combine: `a | b` (`fuse`) has the parameters of both, `a - b` (`exclude`) those of a that b has not.
-    """
-
-    def __init__(self, test: Test, words: str) -> None:
-        self._test: Final = test
-        self._words: Final = words
-
-    @staticmethod
-    def all() -> ParamGroup:
-        """Every parameter."""
-        return ParamGroup(lambda ident, path: True, "all")
-
-    @staticmethod
-    def from_ids(ids: Iterable[ParamId]) -> ParamGroup:
-        """The parameters with these ids."""
-        wanted = frozenset(ids)
-        return ParamGroup(lambda ident, path: ident in wanted, f"{len(wanted)} ids")
-
-    @staticmethod
-    def from_path(path: str) -> ParamGroup:
-        """The parameter at a path, or all below a module; Burn takes the path of a parameter alone."""
-        return ParamGroup.from_paths([path])
-
-    @staticmethod
-    def from_paths(paths: Iterable[str]) -> ParamGroup:
-        """The parameters at, or below, any of some paths."""
-        wanted = tuple(paths)
-        return ParamGroup(
-            lambda ident, path: any(path == one or path.startswith(f"{one}.") for one in wanted), ", ".join(wanted)
-        )
-
-    @staticmethod
-    def from_predicate(predicate: Callable[[str], bool]) -> ParamGroup:
-        """The parameters whose path a function says yes to."""
-        return ParamGroup(lambda ident, path: predicate(path), getattr(predicate, "__name__", "a predicate"))
-
-    @staticmethod
-    def from_regex(pattern: str) -> ParamGroup:
-        """The parameters in whose path a regular expression is found; `^` and `$` bind it to the path's ends.
-
-        Raises: ConfigError for what is no regular expression.
-        """
-        return ParamGroup.from_any_regexes([pattern])
-
-    @staticmethod
-    def from_any_regexes(patterns: Iterable[str]) -> ParamGroup:
-        """The parameters in whose path any of some regular expressions is found."""
-        texts = tuple(patterns)
-        try:
-            compiled = [re.compile(text) for text in texts]
-        except re.error as err:
-            raise ConfigError(
-                "ParamGroup: this is not a regular expression",
-                given=f"{err.pattern!r}: {err.msg}",
-                expected="a regular expression, which is searched for in paths",
-                mend=r"escape dots, as in r'^blocks\.0\.', or use from_path('blocks.0')",
-            ) from None
-        return ParamGroup(lambda ident, path: any(one.search(path) for one in compiled), " or ".join(texts))
-
-    def fuse(self, other: ParamGroup) -> ParamGroup:
-        """The parameters of both."""
-        return ParamGroup(lambda i, path: self.matches(i, path) or other.matches(i, path), f"{self!r} or {other!r}")
-
-    def exclude(self, other: ParamGroup) -> ParamGroup:
-        """The parameters that the other one has not."""
-        return ParamGroup(
-            lambda i, path: self.matches(i, path) and not other.matches(i, path), f"{self!r} without {other!r}"
-        )
-
-    def matches(self, ident: ParamId, path: str) -> bool:
-        """Returns whether a parameter belongs to it."""
-        return self._test(ident, path)
-
-    def ids_from_module(self, module: Module) -> list[ParamId]:
-        """The ids of its parameters in a model."""
-        return [param.id for path, param in module.named_params() if self.matches(param.id, path)]
-
-    __or__ = fuse
-    __sub__ = exclude
-
-    def __repr__(self) -> str:
-        return self._words
 
 
 @checked(error=ConfigError)
