@@ -168,6 +168,8 @@ class UnionKind(Kind):
 
     def check(self, value: FieldValue, place: Place) -> FieldValue:
         member = self.member_of(value)
+        if member is None and isinstance(value, str):
+            member = next((member for member in self.members if member.takes_text), None)
         return place.wrong_type(value, self.describe()) if member is None else member.check(value, place)
 
     def decode(self, value: FieldValue, place: Place) -> FieldValue:

@@ -19,7 +19,7 @@ import math
 import numbers
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
@@ -38,6 +38,7 @@ __all__ = [
     "PathKind",
     "StrKind",
     "form_of",
+    "name_of_text",
 ]
 
 FieldValue: TypeAlias = Any
@@ -51,6 +52,8 @@ class Kind(ABC):
     """The JSON forms it is written in; members of a union must differ in them."""
     word = ""
     """The type in a reader's words."""
+    takes_text = False
+    """Says whether `check` takes a text for a value: the name of a member of an enum."""
 
     def describe(self) -> str:
         """The type in a reader's words, for the `expected` part of an error."""
@@ -87,6 +90,16 @@ class Kind(ABC):
     def is_optional(self) -> bool:
         """Returns whether None is one of the values."""
         return False
+
+
+def name_of_text(text: object, names: Iterable[str]) -> str | None:
+    """The one of some names that a text says, in any case and with underscores or hyphens; None if it says none."""
+    known = {_plain(name): name for name in names}
+    return known.get(_plain(text)) if isinstance(text, str) else None
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").casefold()
 
 
 def form_of(value: object) -> str:
@@ -230,6 +243,7 @@ class ChoiceKind(Kind):
     """One of a few: a `Literal` or an `Enum`.
 
     A member of an Enum is written as its value where all values are text, else as its name: serde's unit variants.
+    Python code may give its name as text too, in any case and with underscores: "row" for LinearLayout.Row.
     """
 
     def __init__(self, title: str, by_token: Mapping[Any, Any]) -> None:
@@ -237,6 +251,7 @@ class ChoiceKind(Kind):
         self._by_token = dict(by_token)
         self._texts = [token if isinstance(token, str) else json.dumps(token) for token in self._by_token]
         self.forms = frozenset(form_of(token) for token in self._by_token)
+        self.takes_text = bool(title)
 
     @classmethod
     def of_literal(cls, values: Sequence[object]) -> ChoiceKind:
@@ -256,7 +271,10 @@ class ChoiceKind(Kind):
         return any(type(value) is type(kept) and value == kept for kept in self._by_token.values())
 
     def check(self, value: FieldValue, place: Place) -> FieldValue:
-        return value if self.claims(value) else self._unknown(value, place)
+        if self.claims(value):
+            return value
+        token = name_of_text(value, self._by_token) if self.takes_text else None
+        return self._unknown(value, place) if token is None else self._by_token[token]
 
     def decode(self, value: FieldValue, place: Place) -> FieldValue:
         for token, kept in self._by_token.items():

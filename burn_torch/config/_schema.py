@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from inspect import Parameter, Signature
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from burn_torch.config import _kinds as kinds
 from burn_torch.config._containers import (
@@ -197,9 +197,13 @@ class ConfigKind(Kind):
 
 
 class VariantKind(Kind):
-    """One of several Config classes, told apart by a tag."""
+    """One of several Config classes, told apart by a tag.
+
+    Python code may give the tag as text where the class needs no values: "leaky_relu" for LeakyRelu(LeakyReluConfig()).
+    """
 
     forms = frozenset({"string", "object"})
+    takes_text = True
 
     def __init__(self, title: str, alternatives: Callable[[], Mapping[str, type[Any]]]) -> None:
         self._title = title
@@ -210,6 +214,24 @@ class VariantKind(Kind):
 
     def claims(self, value: object) -> bool:
         return type(value) in self.alternatives().values()
+
+    def check(self, value: FieldValue, place: Place) -> FieldValue:
+        if not isinstance(value, str):
+            return super().check(value, place)
+        tag = kinds.name_of_text(value, self.alternatives())
+        if tag is None:
+            return self._decode_variant(value, None, place, bare=True)
+        cls = self.alternatives()[tag]
+        needed = schema_of(cls).required()
+        defaults = {field.name: field.kind.cls() for field in needed if _has_defaults(field.kind)}
+        if len(defaults) == len(needed):
+            return ConfigKind(cls).build(lambda: defaults, place)
+        return place.fault(
+            "this choice has values, which a text cannot say",
+            given=shown(value),
+            expected=f"{tag} with {listed(field.name for field in needed)}",
+            mend=f"{self._title.rstrip(':') + '.' if self._title else ''}{tag if self._title else cls.__name__}(...)",
+        )
 
     def decode(self, value: FieldValue, place: Place) -> FieldValue:
         if isinstance(value, str):
@@ -264,6 +286,10 @@ class VariantKind(Kind):
             return {} if read is INVALID else dict(zip((field.name for field in schema.fields), read, strict=True))
 
         return ConfigKind(cls).build(values, inner)
+
+
+def _has_defaults(kind: Kind) -> TypeGuard[ConfigKind]:
+    return isinstance(kind, ConfigKind) and not schema_of(kind.cls).required()
 
 
 # -- from annotations --------------------------------------------------------

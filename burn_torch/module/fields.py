@@ -173,7 +173,9 @@ def _check_by_configuration(layer: Tree) -> None:
         return
     place = Place()
     for name, value in values.items():
-        kinds[name].check(value, place.at(name))
+        kept = kinds[name].check(value, place.at(name))
+        if isinstance(value, str) and kept != value and not place.faults:  # a layer keeps no text for a member
+            place.at(name).wrong_type(value, kinds[name].describe())
     if place.faults:
         raise_faults(cls.__name__, place.faults)
     whole = [size for size in _flatten(values.values()) if size.__class__ is int and 0 < size < 1 << 20]

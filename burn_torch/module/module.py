@@ -15,7 +15,7 @@ from burn_torch.core.spellings.layers import MODULE
 from burn_torch.module import display, tree
 from burn_torch.module.annotations import scope_of_statement
 from burn_torch.module.fields import check_class, checked_constructor, require_declared
-from burn_torch.module.param import Param
+from burn_torch.module.param import Param, ParamId
 from burn_torch.module.param_group import ParamGroup, no_members, require_group
 from burn_torch.module.running_state import RunningState
 from burn_torch.module.tree import Tree
@@ -97,7 +97,7 @@ class Module(Tree):
         """The same module with `function(param)` in the place of each parameter; a shared one is mapped once."""
         return tree.rebuild(self, lambda leaf: function(leaf) if isinstance(leaf, Param) else leaf)
 
-    def with_states(self, states: Mapping[Any, Any]) -> Self:
+    def with_states(self, states: Mapping[ParamId, Tensor]) -> Self:
         """The same module with new values of running states, by their id; see StepScope."""
         if not states:
             return self

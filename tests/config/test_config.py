@@ -116,7 +116,7 @@ def test_a_field_given_twice_is_reported():
         ("dropout", float("nan"), "a finite float"),
         ("dropout", float("inf"), "a finite float"),
         ("dropout", 10**400, "a finite float"),
-        ("reduction", "Mean", "Reduction: one of 'Mean', 'Sum'"),
+        ("reduction", "Meen", "Reduction: one of 'Mean', 'Sum'"),
         ("mode", "quick", "one of 'fast', 'eager', 3"),
         ("mode", 3.0, "one of 'fast', 'eager', 3"),
         ("labels", {"a": "b"}, "int"),
