@@ -195,8 +195,7 @@ class DTypeClass:
 
 
 FLOAT = DTypeClass("float", DType.F64, DType.F32, DType.F16, DType.BF16)
-# u16, u32 and u64 are for storage and casts: torch computes almost nothing on them.
-INT = DTypeClass("integer", DType.I64, DType.I32, DType.I16, DType.I8, DType.U8)
+INT = DTypeClass("integer", *(dtype for dtype in _BY_NAME.values() if dtype.is_int))
 BOOL = DTypeClass("bool", DType.BOOL)
 NUMERIC = FLOAT | INT
 ALL = DTypeClass("any", *_BY_NAME.values())

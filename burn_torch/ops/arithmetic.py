@@ -12,12 +12,12 @@ import torch
 from burn_torch import ops
 from burn_torch.core.dtype import FLOAT, NUMERIC, DType
 from burn_torch.core.spec import INT_NUMBER, NumberSpec, TensorSpec
-from burn_torch.ops import special
+from burn_torch.ops import special, unsigned
 from burn_torch.ops.comparison import equal, greater, greater_equal, is_nan, lower, not_equal
 from burn_torch.ops.functions import floor, log, trunc
 from burn_torch.ops.functions import round as nearest
 from burn_torch.ops.held_numbers import division_by_zero, held, too_large
-from burn_torch.ops.laws import Associative, Exchange, Neutral, OnHost, Rewrite, SelfInverse, Uniform
+from burn_torch.ops.laws import Associative, Exchange, Neutral, OnHost, Rewrite, SelfInverse, Uniform, Unsigned
 from burn_torch.ops.logic import bool_and
 from burn_torch.ops.op import Call, Candidate, Op, PerCall, op
 from burn_torch.ops.rules import elementwise, sum_to
@@ -75,7 +75,7 @@ def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[[Call], Calla
     pointwise="({0} + {1})",
     cost="cheap",
     commutative=True,
-    laws=[Neutral(-0.0, (0, 1)), Exchange(), Associative(), Uniform((0, 1)), OnHost()],
+    laws=[Neutral(-0.0, (0, 1)), Exchange(), Associative(), Uniform((0, 1)), OnHost(), Unsigned("bits")],
     samples=_PAIR,
 )
 def add(x: Operand, y: Operand) -> TensorSpec:
@@ -99,7 +99,7 @@ def _(g, z, x, y):
     inplace=torch.Tensor.sub_,
     pointwise="({0} - {1})",
     cost="cheap",
-    laws=[Neutral(0.0, (1,)), Uniform((0, 1)), OnHost()],
+    laws=[Neutral(0.0, (1,)), Uniform((0, 1)), OnHost(), Unsigned("bits")],
     samples=_PAIR,
 )
 def sub(x: Operand, y: Operand) -> TensorSpec:
@@ -124,7 +124,7 @@ def _(g, z, x, y):
     pointwise="({0} * {1})",
     cost="cheap",
     commutative=True,
-    laws=[Neutral(1.0, (0, 1)), Exchange(), Associative(), Uniform((0, 1)), OnHost()],
+    laws=[Neutral(1.0, (0, 1)), Exchange(), Associative(), Uniform((0, 1)), OnHost(), Unsigned("bits")],
     samples=_PAIR,
 )
 def mul(x: Operand, y: Operand) -> TensorSpec:
@@ -171,7 +171,7 @@ def _truncated_quotient(x: Array | int, y: Array | int) -> Array:
     return quotient + ((np.remainder(x, y) != 0) & ((x < 0) != (y < 0)))
 
 
-def _divides(candidate: Callable[..., torch.Tensor] | PerCall) -> PerCall:
+def _refuses_zero(candidate: Callable[..., torch.Tensor] | PerCall) -> PerCall:
     # integers have no NaN to stand for x mod 0; torch raises in words of its own
     def build(call: Call) -> Candidate:
         function = candidate.build(call) if isinstance(candidate, PerCall) else candidate
@@ -188,7 +188,7 @@ def _divides(candidate: Callable[..., torch.Tensor] | PerCall) -> PerCall:
 
         return run
 
-    return held(PerCall(build))
+    return PerCall(build)
 
 
 def _refuse_zero(candidate: Callable[..., np.ndarray] | PerCall) -> PerCall:
@@ -206,14 +206,19 @@ def _refuse_zero(candidate: Callable[..., np.ndarray] | PerCall) -> PerCall:
 
 
 @op(
-    torch=_divides(PerCall(_torch_div)),
+    torch=held(_refuses_zero(PerCall(_torch_div))),
     numpy=_refuse_zero(PerCall(lambda call: operator.truediv if _dtype(call).is_float else _truncated_quotient)),
     scalar=special.divide,
     inplace=lambda x, y: torch.Tensor.div_(x, y, rounding_mode=None if x.is_floating_point() else "trunc"),
     pointwise="({0} / {1})",  # of floats; an integer kernel truncates toward zero, as `/` of C does
     cost="cheap",
     # where the reciprocal overflows, the product does and the quotient does not
-    laws=[Neutral(1.0, (1,)), OnHost(on_cpu=True), Rewrite("mul", lambda y: 1.0 / y if abs(y) >= 1e-30 else None)],
+    laws=[
+        Neutral(1.0, (1,)),
+        OnHost(on_cpu=True),
+        Rewrite("mul", lambda y: 1.0 / y if abs(y) >= 1e-30 else None),
+        Unsigned(_refuses_zero(unsigned.quotient)),
+    ],
     samples=_QUOTIENT,
 )
 def div(x: Operand, y: Operand) -> TensorSpec:
@@ -266,12 +271,13 @@ def _whole_in_place(function: Callable[..., torch.Tensor]) -> PerCall:
 
 
 @op(
-    torch=_divides(_exact_rest(torch.remainder, toward_zero=False)),
+    torch=held(_refuses_zero(_exact_rest(torch.remainder, toward_zero=False))),
     numpy=_refuse_zero(np.remainder),
     scalar=special.modulo,
     inplace=_whole_in_place(torch.Tensor.remainder_),
     pointwise="remainder({0}, {1})",
     cost="cheap",
+    laws=[Unsigned(_refuses_zero(unsigned.rest))],
     samples=_QUOTIENT,
 )
 def remainder(x: Operand, y: Operand) -> TensorSpec:
@@ -290,11 +296,12 @@ def _(g, z, x, y):
 
 
 @op(
-    torch=_divides(_exact_rest(torch.fmod, toward_zero=True)),
+    torch=held(_refuses_zero(_exact_rest(torch.fmod, toward_zero=True))),
     numpy=_refuse_zero(np.fmod),
     inplace=_whole_in_place(torch.Tensor.fmod_),
     pointwise="fmod({0}, {1})",
     cost="cheap",
+    laws=[Unsigned(_refuses_zero(unsigned.rest))],
     samples=_QUOTIENT,
 )
 def fmod(x: Operand, y: Operand) -> TensorSpec:
@@ -360,6 +367,19 @@ def _whole_power(x: Array | int, y: Array | int) -> Array:
     return np.where(np.less(y, 0), _units(np.asarray(x, dtype), y, np.where), power)
 
 
+def _unsigned_pow(call: Call) -> Candidate:
+    if not isinstance(call.specs[1], NumberSpec):
+        return held(unsigned.power).build(call)
+    largest = _dtype(call).limits[1]
+
+    def run(x: torch.Tensor, y: int) -> torch.Tensor:
+        if y > largest:
+            raise too_large(call, (x, y))
+        return unsigned.power(x, y)
+
+    return run
+
+
 def _units(x: Primitive, y: Array | int, where: Candidate) -> Primitive:
     # x^y truncated toward zero for y < 0: only 1 and -1 keep a value
     minus_one = (x == -1) & (x < 0)  # u8 has a 255 that equals -1
@@ -373,7 +393,7 @@ def _units(x: Primitive, y: Array | int, where: Candidate) -> Primitive:
     inplace=lambda x, y: x.copy_(torch.pow(x, y)),
     pointwise="pow({0}, {1})",
     cost="cheap",
-    laws=[Neutral(1.0, (1,)), Rewrite("mul", lambda y: "x" if y == 2 else None)],
+    laws=[Neutral(1.0, (1,)), Rewrite("mul", lambda y: "x" if y == 2 else None), Unsigned(PerCall(_unsigned_pow))],
     precision="high",
     samples=[
         sample(uniform(0.3, 2), uniform(-2, 3)),
@@ -442,6 +462,7 @@ def _torch_extreme(of_two: Callable[..., torch.Tensor], of_number: Callable[...,
     pointwise="maximum({0}, {1})",
     cost="cheap",
     commutative=True,
+    laws=[Unsigned("order")],
     samples=_DISTINCT_PAIR,
 )
 def maximum(x: Operand, y: Operand) -> TensorSpec:
@@ -466,6 +487,7 @@ def _(g, z, x, y):
     pointwise="minimum({0}, {1})",
     cost="cheap",
     commutative=True,
+    laws=[Unsigned("order")],
     samples=_DISTINCT_PAIR,
 )
 def minimum(x: Operand, y: Operand) -> TensorSpec:
@@ -550,7 +572,7 @@ def _(g, z, x, y):
     inplace=torch.Tensor.neg_,
     pointwise="(-{0})",
     cost="cheap",
-    laws=[SelfInverse(), OnHost()],
+    laws=[SelfInverse(), OnHost(), Unsigned("bits")],
     samples=[uniform(-3, 3), uniform(-3, 3, ()), uniform(-3, 3, (0, 2))],
 )
 def neg(x: TensorSpec) -> TensorSpec:

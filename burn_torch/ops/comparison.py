@@ -11,7 +11,7 @@ import torch
 from burn_torch.core.dtype import BOOL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.held_numbers import beyond, compares
-from burn_torch.ops.laws import Exchange, Uniform
+from burn_torch.ops.laws import Exchange, Uniform, Unsigned
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import fixed, integers, sample, uniform
@@ -50,7 +50,7 @@ def _truths(x: Operand, y: Operand) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
-    laws=[Exchange(), Uniform((0, 1))],
+    laws=[Exchange(), Uniform((0, 1)), Unsigned("order")],
     samples=_PAIR,
 )
 def equal(x: Operand, y: Operand) -> TensorSpec:
@@ -69,7 +69,7 @@ def equal(x: Operand, y: Operand) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
-    laws=[Exchange(), Uniform((0, 1))],
+    laws=[Exchange(), Uniform((0, 1)), Unsigned("order")],
     samples=_PAIR,
 )
 def not_equal(x: Operand, y: Operand) -> TensorSpec:
@@ -87,7 +87,7 @@ def not_equal(x: Operand, y: Operand) -> TensorSpec:
     pointwise="({0} > {1})",
     cost="cheap",
     nondifferentiable=True,
-    laws=[Uniform((0, 1))],
+    laws=[Uniform((0, 1)), Unsigned("order")],
     samples=_PAIR,
 )
 def greater(x: Operand, y: Operand) -> TensorSpec:
@@ -105,7 +105,7 @@ def greater(x: Operand, y: Operand) -> TensorSpec:
     pointwise="({0} >= {1})",
     cost="cheap",
     nondifferentiable=True,
-    laws=[Uniform((0, 1))],
+    laws=[Uniform((0, 1)), Unsigned("order")],
     samples=_PAIR,
 )
 def greater_equal(x: Operand, y: Operand) -> TensorSpec:
@@ -123,7 +123,7 @@ def greater_equal(x: Operand, y: Operand) -> TensorSpec:
     pointwise="({0} < {1})",
     cost="cheap",
     nondifferentiable=True,
-    laws=[Uniform((0, 1))],
+    laws=[Uniform((0, 1)), Unsigned("order")],
     samples=_PAIR,
 )
 def lower(x: Operand, y: Operand) -> TensorSpec:
@@ -141,7 +141,7 @@ def lower(x: Operand, y: Operand) -> TensorSpec:
     pointwise="({0} <= {1})",
     cost="cheap",
     nondifferentiable=True,
-    laws=[Uniform((0, 1))],
+    laws=[Uniform((0, 1)), Unsigned("order")],
     samples=_PAIR,
 )
 def lower_equal(x: Operand, y: Operand) -> TensorSpec:

@@ -14,7 +14,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import NUMERIC, DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import shape_fault
-from burn_torch.ops.laws import Folds, OfEqual
+from burn_torch.ops.laws import Folds, OfEqual, Unsigned
 from burn_torch.ops.op import Candidate, PerCall, op
 from burn_torch.ops.reductions import is_input, reduced, sum, unchanged
 from burn_torch.ops.rules import front_axis
@@ -50,7 +50,7 @@ _CHOSEN = [
     numpy=lambda x, *, dims: np.max(x, axis=dims, keepdims=True) if dims else x,
     view="same",
     same=is_input,
-    laws=[Folds("max"), OfEqual(lambda value, count: value)],
+    laws=[Folds("max"), OfEqual(lambda value, count: value), Unsigned("order")],
     samples=_CHOSEN,
 )
 def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -67,7 +67,7 @@ def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
     numpy=lambda x, *, dims: np.min(x, axis=dims, keepdims=True) if dims else x,
     view="same",
     same=is_input,
-    laws=[Folds("min"), OfEqual(lambda value, count: value)],
+    laws=[Folds("min"), OfEqual(lambda value, count: value), Unsigned("order")],
     samples=_CHOSEN,
 )
 def amin(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -107,6 +107,7 @@ _LINES = [
     torch=PerCall(lambda call: partial(torch.argmax, dim=call.attrs["dim"], keepdim=True)),
     numpy=lambda x, *, dim: np.argmax(x, axis=dim, keepdims=True),
     nondifferentiable=True,
+    laws=[Unsigned("order")],
     samples=_LINES,
 )
 def argmax(x: TensorSpec, *, dim: int) -> TensorSpec:
@@ -121,6 +122,7 @@ def argmax(x: TensorSpec, *, dim: int) -> TensorSpec:
     torch=PerCall(lambda call: partial(torch.argmin, dim=call.attrs["dim"], keepdim=True)),
     numpy=lambda x, *, dim: np.argmin(x, axis=dim, keepdims=True),
     nondifferentiable=True,
+    laws=[Unsigned("order")],
     samples=_LINES,
 )
 def argmin(x: TensorSpec, *, dim: int) -> TensorSpec:
@@ -142,6 +144,7 @@ def _numpy_chosen(choose: Candidate) -> Candidate:
 @op(
     torch=PerCall(lambda call: partial(torch.max, dim=call.attrs["dim"], keepdim=True)),
     numpy=_numpy_chosen(np.argmax),
+    laws=[Unsigned("order")],
     samples=_LINES,
 )
 def max_with_indices(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:
@@ -157,6 +160,7 @@ def max_with_indices(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec
 @op(
     torch=PerCall(lambda call: partial(torch.min, dim=call.attrs["dim"], keepdim=True)),
     numpy=_numpy_chosen(np.argmin),
+    laws=[Unsigned("order")],
     samples=_LINES,
 )
 def min_with_indices(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:

@@ -11,9 +11,10 @@ import torch
 from burn_torch.core.dtype import FLOAT, NUMERIC
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops import special
-from burn_torch.ops.laws import Idempotent
-from burn_torch.ops.op import op
+from burn_torch.ops.laws import Idempotent, Unsigned
+from burn_torch.ops.op import PerCall, op
 from burn_torch.ops.samples import Array, distinct, fixed, on_plain_shapes, uniform
+from burn_torch.ops.unsigned import absolute, signum
 
 
 @op(
@@ -23,7 +24,7 @@ from burn_torch.ops.samples import Array, distinct, fixed, on_plain_shapes, unif
     inplace=torch.Tensor.abs_,
     pointwise="abs({0})",
     cost="cheap",
-    laws=[Idempotent()],
+    laws=[Idempotent(), Unsigned(PerCall(lambda call: absolute))],
     samples=[distinct((3, 5)), fixed(np.array(-0.5)), uniform(1, 2, (2, 0))],
 )
 def abs(x: TensorSpec) -> TensorSpec:
@@ -51,7 +52,7 @@ def _numpy_sign(x: Array) -> Array:
     pointwise="where({0} > 0, 1, where({0} < 0, -1, 0))",
     cost="cheap",
     nondifferentiable=True,
-    laws=[Idempotent()],
+    laws=[Idempotent(), Unsigned(PerCall(lambda call: signum))],
     samples=[distinct((3, 5)), fixed([-2.0, -0.0, 0.0, np.nan, np.inf]), distinct((2, 0))],
 )
 def sign(x: TensorSpec) -> TensorSpec:
@@ -69,6 +70,7 @@ def sign(x: TensorSpec) -> TensorSpec:
     inplace=torch.Tensor.square_,
     pointwise="({0} * {0})",
     cost="cheap",
+    laws=[Unsigned("bits")],
     samples=on_plain_shapes(-3, 3),
 )
 def square(x: TensorSpec) -> TensorSpec:

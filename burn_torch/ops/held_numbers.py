@@ -31,6 +31,7 @@ __all__ = [
     "is_stored",
     "number_ranges",
     "refuse_long_numbers",
+    "refuse_unheld",
     "require_numbers",
     "too_large",
 ]
@@ -135,6 +136,12 @@ def refuse_long_numbers(call: Call, function: Candidate) -> Candidate:
         return function(*inputs)
 
     return run
+
+
+def refuse_unheld(call: Call, function: Candidate) -> Candidate:
+    """A function that takes the numbers which a Call's `held` candidate takes, and refuses others as that one does."""
+    taken = call.op.torch
+    return held(PerCall(lambda _: function), stored=taken.stored).build(call) if isinstance(taken, Held) else function
 
 
 def _require(call: Call, inputs: Sequence[object], ranges: Sequence[NumberRange]) -> None:

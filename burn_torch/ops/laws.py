@@ -35,6 +35,7 @@ __all__ = [
     "Select",
     "SelfInverse",
     "Uniform",
+    "Unsigned",
 ]
 
 
@@ -251,6 +252,21 @@ class Onto:
     row: str
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Unsigned:
+    """How a leaf without u16, u32 and u64 computes them, on signed integers of the same bits.
+
+    by       "bits": modulo 2^n the result is that of the signed integers, as of sums and products
+             "order": the order of the elements decides, which the top bit, turned over, keeps among signed integers
+             a function of the Call that says which; or a PerCall from bits, and numbers as they are, to bits
+    indices  positions of inputs that are indices, and stay as they are
+    """
+
+    by: Any
+    indices: tuple[int, ...] = ()
+
+
 Law = (
     Neutral
     | SelfInverse
@@ -274,6 +290,7 @@ Law = (
     | EndsProduct
     | EndsHead
     | Onto
+    | Unsigned
 )
 
 LawT = TypeVar("LawT", bound=Law)

@@ -10,11 +10,12 @@ import torch
 from burn_torch.core.dtype import BOOL, INT
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.held_numbers import held
-from burn_torch.ops.laws import Exchange, Neutral, SelfInverse
-from burn_torch.ops.op import op
+from burn_torch.ops.laws import Exchange, Neutral, SelfInverse, Unsigned
+from burn_torch.ops.op import PerCall, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import booleans, integers, sample
 from burn_torch.ops.signature import Operand
+from burn_torch.ops.unsigned import right_shift
 
 _TRUTHS = [
     sample(booleans(), booleans()),
@@ -127,7 +128,7 @@ def bool_xor(x: TensorSpec, y: TensorSpec) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
-    laws=[Exchange()],
+    laws=[Exchange(), Unsigned("bits")],
     samples=_BITS,
 )
 def bitwise_and(x: Operand, y: Operand) -> TensorSpec:
@@ -147,7 +148,7 @@ def bitwise_and(x: Operand, y: Operand) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
-    laws=[Neutral(0, (0, 1)), Exchange()],
+    laws=[Neutral(0, (0, 1)), Exchange(), Unsigned("bits")],
     samples=_BITS,
 )
 def bitwise_or(x: Operand, y: Operand) -> TensorSpec:
@@ -167,7 +168,7 @@ def bitwise_or(x: Operand, y: Operand) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
-    laws=[Neutral(0, (0, 1)), Exchange()],
+    laws=[Neutral(0, (0, 1)), Exchange(), Unsigned("bits")],
     samples=_BITS,
 )
 def bitwise_xor(x: Operand, y: Operand) -> TensorSpec:
@@ -186,7 +187,7 @@ def bitwise_xor(x: Operand, y: Operand) -> TensorSpec:
     pointwise="(~{0})",
     cost="cheap",
     nondifferentiable=True,
-    laws=[SelfInverse()],
+    laws=[SelfInverse(), Unsigned("bits")],
     samples=[integers(-100, 100), integers(-100, 100, ()), integers(-100, 100, (0, 2))],
 )
 def bitwise_not(x: TensorSpec) -> TensorSpec:
@@ -204,7 +205,7 @@ def bitwise_not(x: TensorSpec) -> TensorSpec:
     pointwise="({0} << {1})",
     cost="cheap",
     nondifferentiable=True,
-    laws=[Neutral(0, (1,))],
+    laws=[Neutral(0, (1,)), Unsigned("bits")],
     samples=_SHIFTS,
 )
 def bitwise_left_shift(x: Operand, y: Operand) -> TensorSpec:
@@ -223,7 +224,7 @@ def bitwise_left_shift(x: Operand, y: Operand) -> TensorSpec:
     pointwise="({0} >> {1})",
     cost="cheap",
     nondifferentiable=True,
-    laws=[Neutral(0, (1,))],
+    laws=[Neutral(0, (1,)), Unsigned(PerCall(lambda call: right_shift))],
     samples=_SHIFTS,
 )
 def bitwise_right_shift(x: Operand, y: Operand) -> TensorSpec:

@@ -16,6 +16,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.laws import Unsigned
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import front_axis
 from burn_torch.ops.samples import Array, Drawer, distinct, sample
@@ -46,6 +47,7 @@ def _numpy_sort(x: Array, *, dim: int, descending: bool) -> tuple[Array, Array]:
 @op(
     torch=PerCall(lambda call: partial(torch.sort, stable=True, **call.attrs)),
     numpy=_numpy_sort,
+    laws=[Unsigned("order")],
     samples=[
         sample(distinct((3, 4)), dim=0, descending=False),
         sample(distinct((2, 5, 3)), dim=1, descending=True),
@@ -75,6 +77,7 @@ def _positive(shape: Shape) -> Drawer:
 @op(
     torch=PerCall(lambda call: partial(torch.topk, sorted=True, **call.attrs)),
     numpy=_numpy_topk,
+    laws=[Unsigned("order")],
     samples=[
         sample(_positive((5, 4)), k=2, dim=0, largest=True),
         sample(_positive((2, 5, 3)), k=5, dim=1, largest=False),
@@ -126,6 +129,7 @@ def _numpy_median(x: Array, *, dim: int) -> tuple[Array, Array]:
 @op(
     torch=PerCall(_torch_median),
     numpy=_numpy_median,
+    laws=[Unsigned("order")],
     samples=[
         sample(distinct((5, 4)), dim=0),
         sample(distinct((2, 4, 3)), dim=1),

@@ -10,7 +10,7 @@ import torch
 from burn_torch.core.dtype import NUMERIC
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import shape_fault
-from burn_torch.ops.laws import Multiplies
+from burn_torch.ops.laws import Multiplies, Unsigned
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, front_axis, same_dtype, sum_to
 from burn_torch.ops.samples import Array, sample, uniform
@@ -41,7 +41,7 @@ def _sum_of_products(x: Primitive, y: Primitive, *, dtype: Primitive) -> Primiti
     torch=PerCall(_torch_matmul),
     numpy=np.matmul,
     precision="low",
-    laws=[Multiplies()],
+    laws=[Multiplies(), Unsigned("bits")],
     samples=[
         sample(uniform(-1, 1, (3, 4)), uniform(-1, 1, (4, 5))),
         sample(uniform(-1, 1, (2, 1, 3, 4)), uniform(-1, 1, (3, 4, 2))),
@@ -100,7 +100,7 @@ def _numpy_linear(x: Array, weight: Array, bias: Array | None) -> Array:
     torch=PerCall(_torch_linear),
     numpy=_numpy_linear,
     precision="low",
-    laws=[Multiplies()],
+    laws=[Multiplies(), Unsigned("bits")],
     samples=[
         sample(uniform(-1, 1, (3, 4)), uniform(-1, 1, (4, 5)), uniform(-1, 1, (5,))),
         sample(uniform(-1, 1, (2, 3, 4)), uniform(-1, 1, (4, 5)), None),
@@ -151,6 +151,7 @@ def _numpy_cross(x: Array, y: Array, *, dim: int) -> Array:
 @op(
     torch=PerCall(lambda call: partial(torch.linalg.cross, dim=call.attrs["dim"])),
     numpy=_numpy_cross,
+    laws=[Unsigned("bits")],
     samples=[
         sample(uniform(-1, 1, (3,)), uniform(-1, 1, (3,)), dim=0),
         sample(uniform(-1, 1, (2, 3, 4)), uniform(-1, 1, (2, 3, 4)), dim=1),

@@ -18,7 +18,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import shape_fault
-from burn_torch.ops.laws import Expands, Folds, OfEqual
+from burn_torch.ops.laws import Expands, Folds, OfEqual, Unsigned
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, front_axes
 from burn_torch.ops.samples import Array, booleans, integers, sample, uniform
@@ -85,7 +85,7 @@ def _torch_sum(call: Call) -> Primitive:
     numpy=lambda x, *, dims: np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)) if dims else x,
     view="same",
     same=is_input,
-    laws=[Folds("sum"), OfEqual(lambda value, count: value * count)],
+    laws=[Folds("sum"), OfEqual(lambda value, count: value * count), Unsigned("bits")],
     precision="high",
     samples=[*_REDUCED, sample(uniform(-1, 1, (2, 0)), dims=(1,))],
 )
@@ -175,7 +175,7 @@ def _sum_to(x: Value, *, shape: Shape) -> Value:
 @op(
     torch=PerCall(_torch_sum_to),
     numpy=_numpy_sum_to,
-    laws=[Expands(_sum_to)],
+    laws=[Expands(_sum_to), Unsigned("bits")],
     samples=[
         sample(uniform(-1, 1, (3, 4)), shape=(4,)),
         sample(uniform(-1, 1, (2, 3, 4)), shape=(3, 1)),
@@ -228,7 +228,7 @@ def _torch_prod(call: Call) -> Candidate:
     view="same",
     same=is_input,
     precision="high",
-    laws=[Folds("prod")],
+    laws=[Folds("prod"), Unsigned("bits")],
     samples=[
         sample(uniform(0.5, 2, (3, 4)), dims=(0,)),
         sample(uniform(-2, -0.5, (2, 3, 4)), dims=(0, 2)),

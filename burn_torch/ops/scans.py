@@ -11,6 +11,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import FLOAT, NUMERIC, DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.laws import Unsigned
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.reductions import accumulated, narrow_to, product_before, widen_factors
 from burn_torch.ops.rules import front_axis, same_dtype
@@ -44,6 +45,7 @@ _SHAPES = (((3, 4), 0), ((2, 3, 4), 1), ((5,), 0), ((0, 3), 1), ((3, 0), 1))
     torch=_torch_scan(torch.cumsum),
     numpy=lambda x, *, dim: np.cumsum(x, axis=dim, dtype=accumulated(x.dtype)),
     precision="high",
+    laws=[Unsigned("bits")],
     samples=[sample(uniform(-1, 1, shape), dim=dim) for shape, dim in _SHAPES],
 )
 def cumsum(x: TensorSpec, *, dim: int) -> TensorSpec:
@@ -64,6 +66,7 @@ def _(g, y, x, *, dim):
     torch=_torch_scan(torch.cumprod),
     numpy=lambda x, *, dim: np.cumprod(x, axis=dim, dtype=accumulated(x.dtype)),
     precision="high",
+    laws=[Unsigned("bits")],
     samples=[sample(uniform(0.5, 2, shape), dim=dim) for shape, dim in _SHAPES],
 )
 def cumprod(x: TensorSpec, *, dim: int) -> TensorSpec:
@@ -181,6 +184,7 @@ _DISTINCT = [sample(distinct(shape), dim=dim) for shape, dim in _SHAPES]
 @op(
     torch=PerCall(lambda call: partial(torch.cummax, dim=call.attrs["dim"])),
     numpy=_numpy_running(np.maximum),
+    laws=[Unsigned("order")],
     samples=_DISTINCT,
 )
 def cummax_with_indices(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:
@@ -195,6 +199,7 @@ def cummax_with_indices(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorS
 @op(
     torch=PerCall(lambda call: partial(torch.cummin, dim=call.attrs["dim"])),
     numpy=_numpy_running(np.minimum),
+    laws=[Unsigned("order")],
     samples=_DISTINCT,
 )
 def cummin_with_indices(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:
@@ -215,6 +220,7 @@ def _(g, y, x, *, dim):
 @op(
     torch=PerCall(lambda call: lambda x, dim=call.attrs["dim"]: torch.cummax(x, dim)[0]),
     numpy=lambda x, *, dim: np.maximum.accumulate(x, axis=dim),
+    laws=[Unsigned("order")],
     samples=_DISTINCT,
 )
 def cummax(x: TensorSpec, *, dim: int) -> TensorSpec:
@@ -234,6 +240,7 @@ def _(x, *, dim):
 @op(
     torch=PerCall(lambda call: lambda x, dim=call.attrs["dim"]: torch.cummin(x, dim)[0]),
     numpy=lambda x, *, dim: np.minimum.accumulate(x, axis=dim),
+    laws=[Unsigned("order")],
     samples=_DISTINCT,
 )
 def cummin(x: TensorSpec, *, dim: int) -> TensorSpec:

@@ -25,6 +25,7 @@ from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.bounds import checking, indexing, on_host, require_indices
 from burn_torch.ops.faults import RuleFault, shape_fault
 from burn_torch.ops.indexing import along_axis, fits_beside, gather, leading_axes, linear_index, select
+from burn_torch.ops.laws import Unsigned
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import front_axis, same_dtype
 from burn_torch.ops.samples import Array, fixed, integers, sample, uniform
@@ -56,6 +57,10 @@ def _check_update(x: TensorSpec, values: TensorSpec, update: str, shape: Shape) 
             mend="expand the values first; they are not broadcast in silence",
         )
     return x
+
+
+def _by_update(call: Call) -> str:
+    return "order" if call.attrs["update"] in ("min", "max") else "bits"
 
 
 def _numpy_write(y: Array, places: tuple[Primitive, ...], values: Array, update: str) -> Array:
@@ -139,7 +144,12 @@ _SCATTERED = [
 ]
 
 
-@op(torch=PerCall(_torch_scatter), numpy=checking(_numpy_scatter), samples=_SCATTERED)
+@op(
+    torch=PerCall(_torch_scatter),
+    numpy=checking(_numpy_scatter),
+    laws=[Unsigned(_by_update, indices=(1,))],
+    samples=_SCATTERED,
+)
 def scatter(x: TensorSpec, indices: TensorSpec, values: TensorSpec, *, dim: int, update: str) -> TensorSpec:
     """x updated, at the index that each value has along an axis, at the value's own place on the others.
 
@@ -257,6 +267,7 @@ def _numpy_scatter_distinct(indices: Array, values: Array, *, dim: int, size: in
 @op(
     torch=PerCall(_torch_scatter_distinct),
     numpy=checking(_numpy_scatter_distinct, 0),
+    laws=[Unsigned("bits", indices=(0,))],
     samples=[
         sample(fixed(np.array([[2, 0], [0, 1]]), np.int64), uniform(-1, 1, (2, 2)), dim=0, size=3),
         sample(fixed(np.array([[2, 0, 1]]), np.int64), uniform(-1, 1, (1, 3)), dim=1, size=3),
@@ -330,6 +341,7 @@ _V3 = fixed([[1.0, 0.0, -1.25], [-2.0, -3.0, 3.0], [0.125, 1.375, -0.125]])
 @op(
     torch=PerCall(_torch_select_assign),
     numpy=checking(_numpy_select_assign),
+    laws=[Unsigned(_by_update, indices=(1,))],
     samples=[
         sample(uniform(-1, 1, (3, 4)), _APART, uniform(-1, 1, (2, 4)), dim=0, update="assign"),
         *(sample(uniform(0.5, 2, (3, 4)), _TWICE, uniform(0.5, 2, (3, 4)), dim=0, update=u) for u in ("add", "mul")),

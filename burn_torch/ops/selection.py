@@ -12,7 +12,7 @@ from burn_torch.core.dtype import ALL, BOOL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.comparison import greater_equal, lower_equal
 from burn_torch.ops.held_numbers import held
-from burn_torch.ops.laws import Converts, Select
+from burn_torch.ops.laws import Converts, Select, Unsigned
 from burn_torch.ops.logic import bool_and, bool_not
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, elementwise, sum_to
@@ -36,7 +36,7 @@ def _torch_mask_where(call: Call) -> Primitive:
     pointwise="where({1}, {2}, {0})",
     cost="cheap",
     packed="dense",  # torch.masked_fill makes contiguous memory, torch.where that of the mask
-    laws=[Select(mask=1, true=2, false=0)],
+    laws=[Select(mask=1, true=2, false=0), Unsigned("bits")],
     samples=[
         sample(uniform(-3, 3), fixed(np.array([[True, False] * 2] * 3), bool), uniform(-3, 3)),
         sample(uniform(-3, 3, (2, 1, 4)), fixed(np.array([[True], [False], [True]]), bool), uniform(-3, 3, (4,))),
@@ -73,6 +73,7 @@ def _(g, y, x, mask, value):
     inplace=torch.Tensor.clamp_,
     pointwise="minimum({2}, maximum({1}, {0}))",
     cost="cheap",
+    laws=[Unsigned("order")],
     samples=[
         sample(distinct((3, 4)), -0.8, 0.9),
         sample(distinct((3, 4)), -1, 1),
@@ -101,6 +102,7 @@ def _(g, y, x, low, high):
     inplace=torch.Tensor.clamp_min_,
     pointwise="maximum({1}, {0})",
     cost="cheap",
+    laws=[Unsigned("order")],
     samples=[sample(distinct((3, 4)), -0.3), sample(fixed(np.array(0.3)), -0.8), sample(uniform(-3, 3, (0, 3)), -0.8)],
 )
 def clamp_min(x: TensorSpec, low: Number) -> TensorSpec:
@@ -122,6 +124,7 @@ def _(g, y, x, low):
     inplace=torch.Tensor.clamp_max_,
     pointwise="minimum({1}, {0})",
     cost="cheap",
+    laws=[Unsigned("order")],
     samples=[sample(distinct((3, 4)), 0.3), sample(fixed(np.array(0.3)), 0.8), sample(uniform(-3, 3, (0, 3)), 0.8)],
 )
 def clamp_max(x: TensorSpec, high: Number) -> TensorSpec:

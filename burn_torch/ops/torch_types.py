@@ -11,7 +11,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Primitive
 
-__all__ = ["FROM_TORCH", "TO_TORCH", "moving"]
+__all__ = ["FROM_TORCH", "SIGNED", "TO_TORCH", "moving"]
 
 TO_TORCH: Final[dict[DType, torch.dtype]] = {
     DType.F64: torch.float64,
@@ -31,7 +31,8 @@ TO_TORCH: Final[dict[DType, torch.dtype]] = {
 
 FROM_TORCH: Final[dict[torch.dtype, DType]] = {theirs: ours for ours, theirs in TO_TORCH.items()}
 
-_SAME_BITS: Final = {DType.U16: torch.int16, DType.U32: torch.int32, DType.U64: torch.int64}
+SIGNED: Final = {DType.U16: DType.I16, DType.U32: DType.I32, DType.U64: DType.I64}
+"""The signed types of the same bits, for types on which torch computes almost nothing."""
 
 
 def moving(call: Call, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -40,10 +41,9 @@ def moving(call: Call, function: Callable[..., torch.Tensor]) -> Callable[..., t
     torch has few kernels for u16, u32 and u64: these are moved as signed integers of the same bits.
     """
     dtype = call.tensor(0).dtype
-    signed = _SAME_BITS.get(dtype)
-    if signed is None:
+    if dtype not in SIGNED:
         return function
-    unsigned = TO_TORCH[dtype]
+    unsigned, signed = TO_TORCH[dtype], TO_TORCH[SIGNED[dtype]]
 
     def run(*inputs: Primitive) -> torch.Tensor:
         result = function(*(x.view(signed) if getattr(x, "dtype", None) is unsigned else x for x in inputs))

@@ -20,6 +20,7 @@ from burn_torch.graph.source import calls_of_execute
 from burn_torch.ops.held_numbers import bind_candidate
 from burn_torch.ops.op import Call, Candidate
 from burn_torch.ops.torch_code import TorchCode
+from burn_torch.ops.unsigned import unsigned_candidate
 from burn_torch.ops.value import Primitive
 
 __all__ = ["compile_plain", "execute_plain", "plain_candidate", "plan_of_candidate", "row_candidate"]
@@ -27,7 +28,7 @@ __all__ = ["compile_plain", "execute_plain", "plain_candidate", "plan_of_candida
 
 def row_candidate(call: Call) -> Candidate | None:
     """The row's torch candidate for a Call, a TorchCode where its source is known; None where the row has none."""
-    return None if call.op.torch is None else bind_candidate(call, call.op.torch)
+    return None if call.op.torch is None else unsigned_candidate(call) or bind_candidate(call, call.op.torch)
 
 
 def plain_candidate(call: Call) -> Candidate:
