@@ -11,11 +11,12 @@ from burn_torch.core.dtype import NUMERIC, DType
 from burn_torch.core.spec import FLOAT_NUMBER, Shape, TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.held_numbers import held, require_numbers
-from burn_torch.ops.laws import Fill
+from burn_torch.ops.laws import Fill, Unsigned
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.samples import Array, sample
 from burn_torch.ops.signature import Number
-from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.torch_types import SIGNED, TO_TORCH
+from burn_torch.ops.unsigned import wrap
 from burn_torch.ops.value import Primitive
 
 
@@ -37,7 +38,7 @@ def _torch_full(call: Call) -> Candidate:
     numpy=held(lambda value, *, shape, dtype, place: np.full(shape, value, dtype=dtype.numpy), stored=True),
     cost="cheap",
     nondifferentiable=True,
-    laws=[Fill()],
+    laws=[Fill(), Unsigned("bits")],
     samples=[
         sample(1.5, shape=(2, 3), dtype=DType.F32, place="cpu"),
         sample(-2, shape=(), dtype=DType.I64, place="cpu"),
@@ -77,12 +78,26 @@ def _torch_arange(call: Call) -> Candidate:
     return run
 
 
+def _unsigned_arange(call: Call) -> Candidate:
+    length, dtype, place = call.attrs["length"], call.attrs["dtype"], torch.device(call.attrs["place"])
+    bits = TO_TORCH[SIGNED[dtype]]
+
+    def run(start: int, step: int) -> torch.Tensor:
+        require_numbers(call, dtype, range_ends(start, step, length))
+        counts = torch.arange(length, dtype=torch.int64, device=place)
+        return counts.mul_(wrap(step, 1 << 63)).add_(wrap(start, 1 << 63)).to(bits)
+
+    return run
+
+
 def _numpy_arange(call: Call) -> Candidate:
     length, dtype = call.attrs["length"], call.attrs["dtype"]
     wide = np.float64 if dtype.is_float else np.int64
 
     def run(start: float, step: float) -> Array:
         require_numbers(call, dtype, range_ends(start, step, length))
+        if dtype is DType.U64:  # modulo 2^64
+            return np.arange(length, dtype=np.uint64) * np.uint64(step % (1 << 64)) + np.uint64(start)
         return (np.arange(length, dtype=wide) * wide(step) + wide(start)).astype(dtype.numpy)
 
     return run
@@ -98,6 +113,7 @@ def range_ends(start: float, step: float, length: int) -> tuple[Primitive, ...]:
     numpy=PerCall(_numpy_arange),
     cost="cheap",
     nondifferentiable=True,
+    laws=[Unsigned(PerCall(_unsigned_arange))],
     samples=[
         sample(0, 1, length=5, dtype=DType.I64, place="cpu"),
         sample(7, -3, length=4, dtype=DType.I32, place="cpu"),
@@ -131,12 +147,7 @@ def arange(start: Number, step: Number, *, length: int, dtype: DType, place: str
 
 def _torch_eye(call: Call) -> Candidate:
     size, dtype, place = call.attrs["size"], TO_TORCH[call.attrs["dtype"]], torch.device(call.attrs["place"])
-    if call.attrs["dtype"] in _STORAGE:
-        return lambda: torch.eye(size, dtype=torch.uint8, device=place).to(dtype)
     return partial(torch.eye, size, dtype=dtype, device=place)
-
-
-_STORAGE = frozenset((DType.U16, DType.U32, DType.U64))  # torch computes almost nothing on them
 
 
 @op(
@@ -144,6 +155,7 @@ _STORAGE = frozenset((DType.U16, DType.U32, DType.U64))  # torch computes almost
     numpy=lambda *, size, dtype, place: np.eye(size, dtype=dtype.numpy),
     cost="cheap",
     nondifferentiable=True,
+    laws=[Unsigned("bits")],
     samples=[
         sample(size=3, dtype=DType.F32, place="cpu"),
         sample(size=1, dtype=DType.BOOL, place="cpu"),

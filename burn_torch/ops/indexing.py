@@ -14,17 +14,18 @@ import numpy as np
 import torch
 
 from burn_torch import ops
-from burn_torch.core.dtype import ALL, BOOL, NUMERIC, DType
+from burn_torch.core.dtype import ALL, BOOL, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.bounds import check_numpy, checking, indexing, on_host, require_indices, widened
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.held_numbers import held
+from burn_torch.ops.laws import Unsigned
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import elementwise, front_axis
 from burn_torch.ops.samples import Array, booleans, fixed, integers, sample, uniform
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.signature import Number
-from burn_torch.ops.torch_types import TO_TORCH, moving
+from burn_torch.ops.torch_types import SIGNED, TO_TORCH
 from burn_torch.ops.value import Primitive, Value
 
 V = TypeVar("V", bound=Value)
@@ -36,7 +37,7 @@ def _torch_along(function: Callable[..., torch.Tensor]) -> PerCall:
 
     def build(call: Call) -> Candidate:
         x, dim = call.tensor(0), call.attrs["dim"]
-        return indexing(call, moving(call, lambda x, indices: function(x, dim, indices)), x.shape[dim])
+        return indexing(call, lambda x, indices: function(x, dim, indices), x.shape[dim])
 
     return PerCall(build)
 
@@ -44,6 +45,7 @@ def _torch_along(function: Callable[..., torch.Tensor]) -> PerCall:
 @op(
     torch=_torch_along(torch.index_select),
     numpy=checking(lambda x, indices, *, dim: np.take(x, indices, axis=dim)),
+    laws=[Unsigned("bits", indices=(1,))],
     samples=[
         sample(uniform(-1, 1, (3, 4)), integers(0, 3, (5,)), dim=0),
         sample(uniform(-1, 1, (2, 3, 4)), integers(0, 3, (2,)), dim=1),
@@ -103,6 +105,7 @@ def along_axis(indices: Array, dim: int) -> tuple[Primitive, ...]:
 @op(
     torch=_torch_along(torch.gather),
     numpy=checking(lambda x, indices, *, dim: x[along_axis(indices, dim)]),
+    laws=[Unsigned("bits", indices=(1,))],
     samples=[
         sample(uniform(-1, 1, (3, 4)), integers(0, 3, (5, 4)), dim=0),
         sample(uniform(-1, 1, (2, 3, 4)), integers(0, 4, (2, 3, 1)), dim=2),
@@ -248,10 +251,11 @@ def _(x, indices):
 
 # -- shapes that depend on the data --------------------------------------------------------------------------
 @op(
-    torch=PerCall(lambda call: moving(call, torch.masked_select)),
+    torch=torch.masked_select,
     numpy=lambda x, mask: x[mask],
     barrier=True,
     nondifferentiable=True,
+    laws=[Unsigned("bits")],
     samples=[
         sample(uniform(-1, 1), booleans()),
         sample(uniform(-1, 1, (0, 3)), booleans((0, 3))),
@@ -282,9 +286,8 @@ def selected_by_mask(x: V, mask: V) -> V:
 
 
 def _torch_nonzero(call: Call) -> Candidate:
-    x = call.tensor(0)
-    # torch has no kernel for the wider unsigned types
-    return torch.nonzero if x.dtype in NUMERIC | BOOL else lambda x: torch.nonzero(x != 0)
+    signed = SIGNED.get(call.tensor(0).dtype)
+    return torch.nonzero if signed is None else lambda x: torch.nonzero(x.view(TO_TORCH[signed]))
 
 
 @op(
@@ -339,6 +342,7 @@ def _numpy_one_hot(call: Call) -> Candidate:
     torch=held(PerCall(_torch_one_hot), stored=True),
     numpy=held(PerCall(_numpy_one_hot), stored=True),
     nondifferentiable=True,
+    laws=[Unsigned("bits", indices=(0,))],
     samples=[
         sample(integers(0, 5, (4,)), 1.0, 0.0, num_classes=5, axis=1, dtype=DType.F32),
         sample(integers(-2, 3, (2, 4)), 5, -1, num_classes=3, axis=1, dtype=DType.I32),

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+if TYPE_CHECKING:
+    from burn_torch.ops.op import PerCall
 
 __all__ = [
     "Associative",
@@ -263,7 +266,7 @@ class Unsigned:
     indices  positions of inputs that are indices, and stay as they are
     """
 
-    by: Any
+    by: str | Callable[..., str] | PerCall
     indices: tuple[int, ...] = ()
 
 

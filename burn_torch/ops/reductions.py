@@ -304,11 +304,8 @@ def _torch_truth(reduce: Candidate) -> PerCall:
         spec, dims = _dims_of(call)
         if not dims:
             return torch.Tensor.bool
-        if spec.dtype.kind == "uint":  # torch answers u8 with u8, and CUDA has no kernel for the wider ones
-            signed = {DType.U16: torch.int16, DType.U32: torch.int32, DType.U64: torch.int64}.get(
-                spec.dtype, torch.uint8
-            )
-            return lambda x: reduce(x.view(signed).ne(0), dim=dims, keepdim=True)
+        if spec.dtype is DType.U8:  # torch answers it with u8
+            return lambda x: reduce(x.ne(0), dim=dims, keepdim=True)
         return partial(reduce, dim=dims, keepdim=True)
 
     return PerCall(build)
@@ -324,7 +321,7 @@ def _numpy_truth(reduce: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
     view="same",
     nondifferentiable=True,
     same=is_input,
-    laws=[Folds("any")],
+    laws=[Folds("any"), Unsigned("bits")],
     samples=_TRUTHS,
 )
 def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -341,7 +338,7 @@ def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
     view="same",
     nondifferentiable=True,
     same=is_input,
-    laws=[Folds("all")],
+    laws=[Folds("all"), Unsigned("bits")],
     samples=_TRUTHS,
 )
 def all(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:

@@ -31,7 +31,6 @@ from burn_torch.ops.rules import front_axis, same_dtype
 from burn_torch.ops.samples import Array, fixed, integers, sample, uniform
 from burn_torch.ops.shapes import expand, flip, reshape
 from burn_torch.ops.slicing import narrow, pad
-from burn_torch.ops.torch_types import moving
 from burn_torch.ops.value import Primitive, Value
 
 _ACCEPTS: dict[str, DTypeClass] = {"assign": ALL, "add": NUMERIC, "mul": NUMERIC, "min": NUMERIC, "max": NUMERIC}
@@ -96,8 +95,8 @@ def _torch_scatter(call: Call) -> Candidate:
         return indexing(call, lambda x, i, v: x.clone().scatter_reduce_(dim, i, v, reduction), size)
     if on_host(call):  # torch walks each line along `dim` in order there
         write = torch.Tensor.scatter_add_ if update == "add" else torch.Tensor.scatter_
-        return indexing(call, moving(call, lambda x, i, v: write(x.clone(), dim, i, v)), size)
-    return indexing(call, moving(call, _device_add(dim) if update == "add" else _device_assign(dim)), size)
+        return indexing(call, lambda x, i, v: write(x.clone(), dim, i, v), size)
+    return indexing(call, _device_add(dim) if update == "add" else _device_assign(dim), size)
 
 
 def _device_add(dim: int) -> Primitive:
@@ -303,10 +302,10 @@ def _torch_select_assign(call: Call) -> Candidate:
         reduction = _TORCH_REDUCTION[update]
         return indexing(call, lambda x, i, v: x.clone().scatter_reduce_(dim, _spread(i, v, dim), v, reduction), size)
     if not on_host(call):
-        return indexing(call, moving(call, _device_entries_add(dim) if update == "add" else _device_entries(dim)), size)
+        return indexing(call, _device_entries_add(dim) if update == "add" else _device_entries(dim), size)
     if update == "add":
         return indexing(call, lambda x, i, v: x.clone().index_add_(dim, i, v), size)
-    return indexing(call, moving(call, lambda x, i, v: x.clone().scatter_(dim, _spread(i, v, dim), v)), size)
+    return indexing(call, lambda x, i, v: x.clone().scatter_(dim, _spread(i, v, dim), v), size)
 
 
 def _device_entries_add(dim: int) -> Primitive:

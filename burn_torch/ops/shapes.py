@@ -13,12 +13,11 @@ import torch
 from burn_torch import ops
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import shape_fault
-from burn_torch.ops.laws import Copies, Moves
+from burn_torch.ops.laws import Copies, Moves, Unsigned
 from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis, sum_to
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.torch_code import TorchCode
-from burn_torch.ops.torch_types import moving
 from burn_torch.ops.value import Primitive
 
 
@@ -218,13 +217,13 @@ def _(g, y, x):
 
 
 @op(
-    torch=PerCall(lambda call: moving(call, partial(torch.flip, dims=call.attrs["axes"]))),
+    torch=PerCall(lambda call: partial(torch.flip, dims=call.attrs["axes"])),
     numpy=lambda x, *, axes: np.array(np.flip(x, axes)),
     cost="cheap",
     same=lambda call: not call.attrs["axes"],
     merge=lambda inner, outer, exact: {"axes": tuple(sorted(set(inner.attrs["axes"]) ^ set(outer.attrs["axes"])))},
     packed="follows",
-    laws=[Moves(_flipped_from, tight=True)],
+    laws=[Moves(_flipped_from, tight=True), Unsigned("bits")],
     samples=[
         sample(uniform(-1, 1, (2, 3, 4)), axes=(0, 2)),
         sample(uniform(-1, 1, (3, 0)), axes=(1,)),
@@ -250,14 +249,14 @@ def _torch_roll(call: Call) -> Candidate:
     shifts, dims = call.attrs["shifts"], call.attrs["dims"]
     if not dims:  # torch reads an empty list as "all elements in one line"
         return torch.clone
-    return moving(call, lambda x: torch.roll(x, shifts, dims))
+    return partial(torch.roll, shifts=shifts, dims=dims)
 
 
 @op(
     torch=PerCall(_torch_roll),
     numpy=lambda x, *, shifts, dims: np.roll(x, shifts, dims) if dims else np.array(x),
     cost="cheap",
-    laws=[Moves(_rolled_from, tight=True)],
+    laws=[Moves(_rolled_from, tight=True), Unsigned("bits")],
     samples=[
         sample(uniform(-1, 1, (3, 4)), shifts=(1,), dims=(0,)),
         sample(uniform(-1, 1, (2, 3, 4)), shifts=(-2, 7), dims=(2, 1)),
@@ -342,9 +341,10 @@ _MATRICES = [
 
 
 @op(
-    torch=PerCall(lambda call: moving(call, partial(torch.triu, diagonal=call.attrs["diagonal"]))),
+    torch=torch.triu,
     numpy=lambda x, *, diagonal: np.triu(x, diagonal),
     cost="cheap",
+    laws=[Unsigned("bits")],
     samples=_MATRICES,
 )
 def triu(x: TensorSpec, *, diagonal: int) -> TensorSpec:
@@ -361,9 +361,10 @@ def _(g, y, x, *, diagonal):
 
 
 @op(
-    torch=PerCall(lambda call: moving(call, partial(torch.tril, diagonal=call.attrs["diagonal"]))),
+    torch=torch.tril,
     numpy=lambda x, *, diagonal: np.tril(x, diagonal),
     cost="cheap",
+    laws=[Unsigned("bits")],
     samples=_MATRICES,
 )
 def tril(x: TensorSpec, *, diagonal: int) -> TensorSpec:

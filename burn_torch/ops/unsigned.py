@@ -1,4 +1,4 @@
-"""u16, u32 and u64 on torch, which has hardly a kernel for them: computed on signed integers of the same bits.
+"""Computes u16, u32 and u64 on torch, which has hardly a kernel for them, on signed integers of the same bits.
 
 A row says by its law `Unsigned` how.  Nothing is widened, so every width is computed alike.
 """
@@ -6,7 +6,6 @@ A row says by its law `Unsigned` how.  Nothing is widened, so every width is com
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
 
 import torch
 
@@ -18,7 +17,7 @@ from burn_torch.ops.op import Call, Candidate, PerCall
 from burn_torch.ops.torch_types import SIGNED, TO_TORCH
 from burn_torch.ops.value import Primitive
 
-__all__ = ["absolute", "power", "quotient", "rest", "right_shift", "signum", "unsigned_candidate"]
+__all__ = ["absolute", "power", "quotient", "rest", "right_shift", "signum", "unsigned_candidate", "wrap"]
 
 Bits = torch.Tensor | int
 """An operand: signed integers with the bits of the unsigned ones, or a number as it was given."""
@@ -27,7 +26,7 @@ Bits = torch.Tensor | int
 def unsigned_candidate(call: Call) -> Candidate | None:
     """The torch candidate of a row with the law `Unsigned` at a Call on u16, u32 or u64; None for other Calls."""
     law = call.op.law(Unsigned)
-    kind = None if law is None else _unsigned_type(call, law.indices)
+    kind = None if law is None or call.is_input else _unsigned_type(call, law.indices)
     if law is None or kind is None:
         return None
     by = law.by if isinstance(law.by, str | PerCall) else law.by(call)
@@ -35,14 +34,14 @@ def unsigned_candidate(call: Call) -> Candidate | None:
         by.build(call) if isinstance(by, PerCall) else bind_candidate(_signed_twin(call, kind, law), call.op.torch)
     )
     enter, leave = _crossing(kind, turned=by == "order", numbers=not isinstance(by, PerCall))
-    taken = [_is_taken(spec, i, kind, law.indices) for i, spec in enumerate(call.specs)]
-    given = [isinstance(spec, TensorSpec) and spec.dtype is kind for spec in call.results]
+    are_taken = [_is_taken(spec, i, kind, law.indices) for i, spec in enumerate(call.specs)]
+    are_unsigned = [spec is None or spec.dtype is kind for spec in call.results]
 
-    def run(*inputs: Primitive) -> Any:
-        outputs = function(*[enter(x) if take else x for x, take in zip(inputs, taken, strict=True)])
+    def run(*inputs: Primitive) -> Primitive:
+        outputs = function(*[enter(x) if is_taken else x for x, is_taken in zip(inputs, are_taken, strict=True)])
         if call.multiple:
-            return [leave(y) if give else y for y, give in zip(outputs, given, strict=True)]
-        return leave(outputs) if given[0] else outputs
+            return [leave(y) if is_unsigned else y for y, is_unsigned in zip(outputs, are_unsigned, strict=True)]
+        return leave(outputs) if are_unsigned[0] else outputs
 
     return refuse_unheld(call, run)
 
@@ -66,12 +65,13 @@ def _signed_twin(call: Call, kind: DType, law: Unsigned) -> Call:
         spec.with_dtype(signed) if isinstance(spec, TensorSpec) and _is_taken(spec, i, kind, law.indices) else spec
         for i, spec in enumerate(call.specs)
     ]
-    return call.op.bind(specs, call.attrs)
+    attrs = {name: signed if value is kind else value for name, value in call.attrs.items()}
+    return call.op.bind(specs, attrs)
 
 
 def _crossing(
     kind: DType, *, turned: bool, numbers: bool
-) -> tuple[Callable[[Any], Any], Callable[[torch.Tensor], torch.Tensor]]:
+) -> tuple[Callable[[Bits], Bits], Callable[[torch.Tensor], torch.Tensor]]:
     """How operands, numbers among them if asked for, become signed integers, and results unsigned ones.
 
     turned: with the top bit turned over.
@@ -84,7 +84,7 @@ def _crossing(
             return x.view(signed) ^ -top if turned else x.view(signed)
         if not numbers:
             return x
-        return x - top if turned else _wrapped(x, top)  # in order one beyond the type stays beyond it
+        return x - top if turned else wrap(x, top)  # in order one beyond the type stays beyond it
 
     def leave(y: torch.Tensor) -> torch.Tensor:
         return (y ^ -top if turned else y).view(unsigned)
@@ -92,7 +92,7 @@ def _crossing(
     return enter, leave
 
 
-def _wrapped(number: int, top: int) -> int:
+def wrap(number: int, top: int) -> int:
     """A number modulo 2 top, as a signed one."""
     return (number + top) % (2 * top) - top
 
@@ -103,16 +103,16 @@ def _least(x: torch.Tensor) -> int:
 
 
 def _tensors(x: Bits, y: Bits) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both as bits: numbers as tensors without axes, which mix with every device."""
+    """Both as bits: numbers as tensors without axes."""
     if not isinstance(x, torch.Tensor):
         assert isinstance(y, torch.Tensor), "an operation on numbers alone is no torch operation"
-        x = torch.full((), _wrapped(x, -_least(y)), dtype=y.dtype, device="cpu")
+        x = torch.full((), wrap(x, -_least(y)), dtype=y.dtype, device=y.device)
     elif not isinstance(y, torch.Tensor):
-        y = torch.full((), _wrapped(y, -_least(x)), dtype=x.dtype, device="cpu")
+        y = torch.full((), wrap(y, -_least(x)), dtype=x.dtype, device=x.device)
     return x, y
 
 
-def _halved(x: torch.Tensor) -> torch.Tensor:
+def _halve(x: torch.Tensor) -> torch.Tensor:
     """x / 2, which has no sign."""
     return (x >> 1) & ~_least(x)
 
@@ -130,7 +130,7 @@ def signum(x: torch.Tensor) -> torch.Tensor:
 def right_shift(x: Bits, y: Bits) -> torch.Tensor:
     """x >> y, with zeros from above; a y of the width or more, which may read as a negative number, leaves 0."""
     x, y = _tensors(x, y)
-    return torch.where(y == 0, x, _halved(x) >> (y - 1))
+    return torch.where(y == 0, x, _halve(x) >> (y - 1))
 
 
 def quotient(x: Bits, y: Bits) -> torch.Tensor:
@@ -139,7 +139,7 @@ def quotient(x: Bits, y: Bits) -> torch.Tensor:
     top = _least(x)
     large = y < 0  # a divisor with the top bit goes in once or not at all
     divisor = torch.where(large, 1, y)
-    q = torch.div(_halved(x), divisor, rounding_mode="trunc") * 2
+    q = torch.div(_halve(x), divisor, rounding_mode="trunc") * 2
     more = ((x - q * divisor) ^ top) >= (divisor ^ top)
     return torch.where(large, ((x ^ top) >= (y ^ top)).to(x.dtype), q + more.to(x.dtype))
 
@@ -156,5 +156,5 @@ def power(x: Bits, y: Bits) -> torch.Tensor:
         assert isinstance(x, torch.Tensor), "an operation on numbers alone is no torch operation"
         return x.eq(1).to(x.dtype)
     x, y = _tensors(x, y)
-    root = torch.pow(x, _halved(y))
+    root = torch.pow(x, _halve(y))
     return root * root * torch.where((y & 1).bool(), x, 1)

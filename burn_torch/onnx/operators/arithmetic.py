@@ -10,7 +10,6 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, malformed
 from burn_torch.onnx.operators.registry import Entry, Operand, Outputs, operator
-from burn_torch.onnx.operators.unsigned import ordered, quotient, widened
 from burn_torch.ops.op import Op
 from burn_torch.tensor import Tensor
 
@@ -27,7 +26,7 @@ PAIRS: Final[dict[str, str]] = {}
 
 
 def _rowwise(
-    op: str, since: int, name: str, what: str, row: Op, compute: Callable[..., Any] = widened, written: str = ""
+    op: str, since: int, name: str, what: str, row: Op, compute: Callable[..., Any] = Op.__call__, written: str = ""
 ) -> Entry:
     """An operator that computes a row of the table on two operands."""
     PAIRS[row.name] = op
@@ -48,10 +47,8 @@ multiply = _rowwise("Mul", 7, "multiply", "x * y.", ops.mul, written="{0} * {1}"
 @operator("Div", 7, written="{0} / {1}")
 def divide(x: Operand, y: Operand) -> Tensor:
     """x / y; of integers cut toward zero."""
-    if isinstance(x, Tensor) and x.dtype is DType.U64:
-        other = y.cast(DType.I64) if isinstance(y, Tensor) else Tensor.full((), int(y), (x.device, DType.I64))
-        return quotient(x.cast(DType.I64), other).cast(DType.U64)
-    return widened(ops.div, x, y)
+    quotient: Tensor = ops.div(x, y)
+    return quotient
 
 
 @operator("Pow", 7)
@@ -61,35 +58,33 @@ def power(x: Tensor, y: Operand) -> Tensor:
         if x.dtype.is_int and y.dtype.is_float:
             z: Tensor = ops.pow(x.cast(DType.F64), y.cast(DType.F64))
             return z.cast(x.dtype)
-        y = y.cast(x.dtype) if x.dtype.kind != "uint" else y.cast(DType.I64)
-        return widened(ops.pow, x, y)
+        y = y.cast(x.dtype)
     if x.dtype.is_int and isinstance(y, float):
         z = ops.pow(x.cast(DType.F64), y)
         return z.cast(x.dtype)
     if x.dtype.is_float and isinstance(y, int):
         y = float(y)
-    return widened(ops.pow, x, y)
+    return x.powf(y)
 
 
 @operator("Mod", 10)
 def modulo(x: Tensor, y: Tensor, *, fmod: int = 0) -> Tensor:
     """Returns what x leaves when divided by y, with the sign of y; with `fmod` that of x."""
-    if x.dtype is DType.U64:
-        return (x.cast(DType.I64) - quotient(x.cast(DType.I64), y.cast(DType.I64)) * y.cast(DType.I64)).cast(DType.U64)
-    return widened(ops.fmod if fmod else ops.remainder, x, y)
+    rest: Tensor = (ops.fmod if fmod else ops.remainder)(x, y)
+    return rest
 
 
 # -- any number of tensors -------------------------------------------------------------------------------------
 @operator("Max")
 def maximum(*xs: Tensor) -> Tensor:
     """The largest, element by element."""
-    return reduce(lambda x, y: ordered(ops.maximum, x, y), xs)
+    return reduce(ops.maximum, xs)
 
 
 @operator("Min")
 def minimum(*xs: Tensor) -> Tensor:
     """The smallest, element by element."""
-    return reduce(lambda x, y: ordered(ops.minimum, x, y), xs)
+    return reduce(ops.minimum, xs)
 
 
 @operator("Sum")
@@ -108,7 +103,7 @@ def mean(*xs: Tensor) -> Tensor:
 def _compare(row: Op, x: object, y: object) -> Outputs:
     if isinstance(x, Tensor) and x.dtype is DType.BOOL and isinstance(y, bool):
         y = Tensor.full((), y, (x.device, DType.BOOL))
-    return ordered(row, x, y)
+    return row(x, y)
 
 
 equal = _rowwise("Equal", 7, "equal", "Returns whether x is y.", ops.equal, _compare)
@@ -146,19 +141,19 @@ def logical_xor(x: Tensor, y: Tensor) -> Tensor:
 @operator("BitwiseAnd", 18)
 def bitwise_and(x: Tensor, y: Tensor) -> Tensor:
     """x & y."""
-    return widened(ops.bitwise_and, x, y)
+    return x.bitwise_and(y)
 
 
 @operator("BitwiseOr", 18)
 def bitwise_or(x: Tensor, y: Tensor) -> Tensor:
     """x | y."""
-    return widened(ops.bitwise_or, x, y)
+    return x.bitwise_or(y)
 
 
 @operator("BitwiseXor", 18)
 def bitwise_xor(x: Tensor, y: Tensor) -> Tensor:
     """x ^ y."""
-    return widened(ops.bitwise_xor, x, y)
+    return x.bitwise_xor(y)
 
 
 @operator("BitShift", 11)
@@ -166,15 +161,7 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     """x moved up (LEFT) or down (RIGHT) by y places; bits that come in are 0 for unsigned numbers."""
     if direction not in ("LEFT", "RIGHT"):
         raise malformed("BitShift: no such direction", given=repr(direction), expected="LEFT or RIGHT")
-    if direction == "LEFT":
-        return widened(ops.bitwise_left_shift, x, y)
-    if x.dtype is not DType.U64:
-        return widened(ops.bitwise_right_shift, x, y)
-    places = y.cast(DType.I64)
-    none = places.equal(0)
-    half = x.cast(DType.I64).bitwise_right_shift(1).bitwise_and((1 << 63) - 1)
-    moved = half.bitwise_right_shift(places - 1)
-    return moved.mask_where(none, x.cast(DType.I64)).cast(DType.U64)
+    return x.bitwise_left_shift(y) if direction == "LEFT" else x.bitwise_right_shift(y)
 
 
 # -- opset 1 to 6: broadcasting is asked for, and begins at an axis ---------------------------------------------------

@@ -9,7 +9,6 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import full, malformed
 from burn_torch.onnx.operators.registry import Entry, Operand, Outputs, operator
-from burn_torch.onnx.operators.unsigned import ordered, widened
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -72,14 +71,14 @@ def identity(x: object) -> Outputs:
 
 @operator("Abs")
 def magnitude(x: Tensor) -> Tensor:
-    """The size without the sign; of unsigned integers the value."""
-    return x if x.dtype.kind == "uint" else x.abs()
+    """The size without the sign."""
+    return x.abs()
 
 
 @operator("Sign")
 def sign(x: Tensor) -> Tensor:
     """-1, 0 or 1."""
-    return x.cast(DType.BOOL).cast(x.dtype) if x.dtype.kind == "uint" else ops.sign(x)
+    return x.sign()
 
 
 @operator("Relu", written="{0}.relu()")
@@ -91,7 +90,7 @@ def relu(x: Tensor) -> Tensor:
 @operator("BitwiseNot")
 def bitwise_not(x: Tensor) -> Tensor:
     """Every bit turned over."""
-    return widened(ops.bitwise_not, x)
+    return x.bitwise_not()
 
 
 @operator("IsInf")
@@ -196,7 +195,7 @@ def prelu_6(x: Tensor, slope: Tensor) -> Tensor:
 @operator("PRelu", 7)
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
     """x where it is not negative, else slope * x; slope broadcasts to x."""
-    return x if x.dtype.kind == "uint" else x.mask_where(x.lower(0), x * slope)
+    return x.mask_where(x.lower(0), x * slope)
 
 
 @operator("Clip", 1, 10)
@@ -208,9 +207,5 @@ def clip_6(x: Tensor, *, min: float = -3.4028234663852886e38, max: float = 3.402
 @operator("Clip", 11)
 def clip(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """x brought into [min, max]; where min > max it is max."""
-
-    def bounded(x: object, low: object, high: object) -> Outputs:
-        y = x if low is None else ops.maximum(x, low)
-        return y if high is None else ops.minimum(y, high)
-
-    return ordered(bounded, x, min, max)
+    y = x if min is None else ops.maximum(x, min)
+    return y if max is None else ops.minimum(y, max)

@@ -8,7 +8,6 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, ints, malformed, misfit, reshaped, squeezed
 from burn_torch.onnx.operators.registry import Host, earlier, operator
-from burn_torch.onnx.operators.unsigned import sortable, unsorted
 from burn_torch.ops.op import Op
 from burn_torch.tensor import Tensor
 
@@ -125,8 +124,8 @@ def topk(x: Tensor, k: Host, *, axis: int = -1, largest: int = 1, sorted: int = 
             given=f"k {count} on axis {at} of {x.shape}",
             expected="k of at most the size of the axis",
         )
-    values, indices = ops.sort_with_indices(sortable(x), dim=at, descending=bool(largest))
-    return unsorted(values.narrow(at, 0, count), x.dtype), indices.narrow(at, 0, count)
+    values, indices = ops.sort_with_indices(x, dim=at, descending=bool(largest))
+    return values.narrow(at, 0, count), indices.narrow(at, 0, count)
 
 
 _LARGEST = "The k largest elements along an axis in order, and where each was."

@@ -10,7 +10,6 @@ from burn_torch import ops
 from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import malformed, reshaped
 from burn_torch.onnx.operators.registry import operator
-from burn_torch.onnx.operators.unsigned import widened
 from burn_torch.tensor import Tensor
 
 __all__ = ["det", "einsum", "gemm", "gemm_1", "matmul"]
@@ -19,7 +18,7 @@ __all__ = ["det", "einsum", "gemm", "gemm_1", "matmul"]
 @operator("MatMul")
 def matmul(x: Tensor, y: Tensor) -> Tensor:
     """The matrix product over the last two axes, as numpy's matmul."""
-    return widened(product, x, y)
+    return product(x, y)
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
@@ -67,12 +66,12 @@ def gemm(
     right = b.transpose() if transB else b
     if alpha == beta == 1.0 and c is not None and c.shape == (right.shape[-1],) and c.dtype.is_float:
         return ops.linear(left, right, c)
-    y = widened(product, left, right)
+    y = product(left, right)
     if alpha != 1.0:
         y = y * alpha
     if c is None:
         return y
-    return widened(ops.add, y, c if beta == 1.0 else c * beta)
+    return y + (c if beta == 1.0 else c * beta)
 
 
 @operator("Einsum", 12)

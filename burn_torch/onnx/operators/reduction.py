@@ -11,7 +11,6 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import Ints, axes_of, axis_of, full, ints, reshaped, squeezed
 from burn_torch.onnx.operators.registry import Entry, Host, Outputs, operator
-from burn_torch.onnx.operators.unsigned import ordered, sortable, widened
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -44,7 +43,7 @@ def _extreme(row: Any, truth: Any, largest: bool) -> Reduction:
             return full(_kept_shape(x, dims), low if largest else high, x)
         if x.dtype is DType.BOOL:
             return truth(x, dims=dims)
-        return ordered(lambda x: row(x, dims=dims), x)
+        return row(x, dims=dims)
 
     return reduce
 
@@ -68,15 +67,16 @@ def _in_floats(function: Callable[[Tensor], Tensor], x: Tensor) -> Outputs:
 
 
 def _sum(x: Tensor, dims: Ints) -> Outputs:
-    return widened(lambda x: ops.sum(x, dims=dims), x)
+    return ops.sum(x, dims=dims)
 
 
 def _prod(x: Tensor, dims: Ints) -> Tensor:
-    return widened(lambda x: ops.prod(x, dims=dims), x)
+    y: Tensor = ops.prod(x, dims=dims)
+    return y
 
 
 def _square(x: Tensor) -> Outputs:
-    return widened(lambda x: x * x, x)
+    return x * x
 
 
 def _reduction(
@@ -108,9 +108,7 @@ reduce_mean_1, reduce_mean = _reduction("ReduceMean", "reduce_mean", _mean)
 reduce_max_1, reduce_max = _reduction("ReduceMax", "reduce_max", _extreme(ops.amax, ops.any, True))
 reduce_min_1, reduce_min = _reduction("ReduceMin", "reduce_min", _extreme(ops.amin, ops.all, False))
 reduce_prod_1, reduce_prod = _reduction("ReduceProd", "reduce_prod", _prod)
-reduce_l1_1, reduce_l1 = _reduction(
-    "ReduceL1", "reduce_l1", lambda x, dims: _sum(x if x.dtype.kind == "uint" else x.abs(), dims), lambda x: x.abs()
-)
+reduce_l1_1, reduce_l1 = _reduction("ReduceL1", "reduce_l1", lambda x, dims: _sum(x.abs(), dims), lambda x: x.abs())
 reduce_l2_1, reduce_l2 = _reduction(
     "ReduceL2", "reduce_l2", lambda x, dims: _in_floats(ops.sqrt, _sum(_square(x), dims)), lambda x: x.abs()
 )
@@ -126,8 +124,7 @@ reduce_log_sum_exp_1, reduce_log_sum_exp = _reduction("ReduceLogSumExp", "reduce
 # -- where the extreme is ------------------------------------------------------------------------------------
 def _arg(row: Any, x: Tensor, axis: int, keepdims: int, last: int) -> Tensor:
     at = axis_of(axis, x.ndim)
-    wide = sortable(x)
-    y: Tensor = wide.shape[at] - 1 - row(ops.flip(wide, axes=(at,)), dim=at) if last else row(wide, dim=at)
+    y: Tensor = x.shape[at] - 1 - row(ops.flip(x, axes=(at,)), dim=at) if last else row(x, dim=at)
     return y if keepdims else squeezed(y, (at,))
 
 
@@ -146,16 +143,12 @@ def argmin(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: in
 # -- running sums and products ---------------------------------------------------------------------------------
 def _scan(row: Any, x: Tensor, axis: Host, first: float, exclusive: int, reverse: int) -> Tensor:
     at = axis_of(int(axis.reshape(-1)[0]), x.ndim)
-
-    def scanned(x: Any) -> Outputs:
-        y = ops.flip(x, axes=(at,)) if reverse else x
-        if exclusive and y.shape[at]:
-            start = full((*y.shape[:at], 1, *y.shape[at + 1 :]), int(first) if y.dtype.is_int else first, y)
-            y = Tensor.cat([start, y.narrow(at, 0, y.shape[at] - 1)], at)
-        y = row(y, dim=at)
-        return ops.flip(y, axes=(at,)) if reverse else y
-
-    return widened(scanned, x)
+    y: Tensor = ops.flip(x, axes=(at,)) if reverse else x
+    if exclusive and y.shape[at]:
+        start = full((*y.shape[:at], 1, *y.shape[at + 1 :]), int(first) if y.dtype.is_int else first, y)
+        y = Tensor.cat([start, y.narrow(at, 0, y.shape[at] - 1)], at)
+    y = row(y, dim=at)
+    return ops.flip(y, axes=(at,)) if reverse else y
 
 
 @operator("CumSum", 11)

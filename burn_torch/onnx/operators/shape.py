@@ -312,25 +312,19 @@ def trilu(x: Tensor, k: Host | None = None, *, upper: int = 1) -> Tensor:
 @operator("Cast", 1, 5)
 def cast_1(x: Tensor, *, to: str) -> Tensor:
     """The same values in the element type of this name."""
-    return _cast(x, dtype_of(next((number for number, name in ONNX_NAMES.items() if name == to), 0)))
+    return x.cast(dtype_of(next((number for number, name in ONNX_NAMES.items() if name == to), 0)))
 
 
 @operator("Cast", 6)
 def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
     """The same values in another element type: to integers toward zero, to bool "is not zero"."""
-    return _cast(x, dtype_of(to))
+    return x.cast(dtype_of(to))
 
 
 @operator("CastLike", 15)
 def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
     """The same values in the element type of another tensor."""
-    return _cast(x, like.dtype)
-
-
-def _cast(x: Tensor, dtype: DType) -> Tensor:
-    if x.dtype.is_float and dtype.kind == "uint" and dtype is not DType.U8:
-        return x.cast(DType.I64).cast(dtype)
-    return x.cast(dtype)
+    return x.cast(like.dtype)
 
 
 @operator("BitCast", 26)
