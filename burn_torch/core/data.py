@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from burn_torch.core.checking import Measured, checked, checked_late
 from burn_torch.core.distribution import Distribution
@@ -17,6 +17,10 @@ from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.spec import Shape
 from burn_torch.core.tolerance import Tolerance
 from burn_torch.core.wording import counted, described, first_line
+
+if TYPE_CHECKING:
+    from burn_torch.core.quantization import QuantScheme
+    from burn_torch.core.quantized_data import QuantizedData
 
 __all__ = ["TensorData", "bf16_from_f32", "f32_from_bf16"]
 
@@ -155,6 +159,23 @@ class TensorData:
             )
         array = np.frombuffer(data, dtype.numpy.newbyteorder("<")).astype(dtype.numpy)
         return TensorData(_reshape(array, tuple(shape)), dtype)
+
+    @staticmethod
+    def quantized(
+        values: ArrayLike,
+        shape: Sequence[int],
+        scheme: QuantScheme,
+        scales: ArrayLike,
+        outer_scales: ArrayLike | None = None,
+    ) -> QuantizedData:
+        """From codes in row-major order, each alone, and the scales of their blocks, as floats.
+
+        Raises: ShapeError where they are not as many as the shape and the scheme need.
+        """
+        from burn_torch.core.quantized_data import QuantizedData
+
+        levels = (scales,) if outer_scales is None else (scales, outer_scales)
+        return QuantizedData.of(values, shape, scheme, *levels)
 
     @property
     def shape(self) -> Shape:

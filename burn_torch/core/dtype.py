@@ -6,7 +6,7 @@ Shapes and devices know nothing of them; a leaf maps them to its own (`torch.flo
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from burn_torch.core.errors import DTypeError, explain
 from burn_torch.core.spellings import attach_spellings
 from burn_torch.core.spellings.packages import BURN_TORCH
 from burn_torch.core.wording import described
+
+if TYPE_CHECKING:
+    from burn_torch.core.quantization import QFloat, QuantScheme
 
 __all__ = ["ALL", "BOOL", "FLOAT", "INT", "NUMERIC", "DType", "DTypeClass", "rounded_to"]
 
@@ -109,6 +112,13 @@ class DType:
             return _BY_NUMPY[dtype]
         except (KeyError, TypeError):
             raise _unknown(dtype, "the dtype of a numpy array of numbers or truth values") from None
+
+    @staticmethod
+    def QFloat(scheme: QuantScheme) -> QFloat:  # noqa: N802, Burn's variant
+        """The element type of tensors that are quantised by this scheme, see `QuantizedTensor`."""
+        from burn_torch.core.quantization import QFloat
+
+        return QFloat(scheme)
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not DType and _twin(other) is not None:  # which would never be equal

@@ -3,6 +3,8 @@
 from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.core.distribution import Distribution as Distribution
 from burn_torch.core.exports import list_exports as _list_exports
+from burn_torch.core.quantization import *
+from burn_torch.core.quantized_data import QuantizedData as QuantizedData
 from burn_torch.core.spellings import refuse_calls as _refuse_calls
 from burn_torch.tensor import activation as activation
 from burn_torch.tensor import functional as functional
@@ -31,6 +33,7 @@ from burn_torch.tensor.options import TensorCreationOptions as TensorCreationOpt
 from burn_torch.tensor.options import UnfoldOptions as UnfoldOptions
 from burn_torch.tensor.printing import PrintOptions as PrintOptions
 from burn_torch.tensor.printing import set_print_options as set_print_options
+from burn_torch.tensor.quantization import *
 from burn_torch.tensor.tensor import Tensor as Tensor
 from burn_torch.tensor.transaction import *
 

@@ -198,6 +198,8 @@ def foreign(op: Op, x: T, other: object) -> T:
     say "unsupported operand type(s) for +: 'Tensor' and 'Tensor'".
     """
     kind = type(other)
+    if hasattr(kind, "__burn_tensor__"):  # which knows every operator
+        return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
     is_plain = kind.__module__ == "builtins" and op.name not in ("equal", "not_equal")
     if not (hasattr(other, "__array__") or hasattr(other, "val") or is_plain):
         return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
@@ -221,8 +223,11 @@ def shown(value: object) -> str:
 
 
 def number(x: object) -> Any:
-    """numpy's numbers as Python's; everything else as it is."""
-    return x.item() if isinstance(x, np.number | np.bool_) else x
+    """numpy's numbers as Python's, tensors of values that stand for one; everything else as it is."""
+    if isinstance(x, np.number | np.bool_):
+        return x.item()
+    tensor = getattr(x.__class__, "__burn_tensor__", None)  # see QuantizedTensor
+    return x if tensor is None else tensor(x)
 
 
 def _lift(op: Op, inputs: Sequence[object], attrs: Sequence[object]) -> Any:

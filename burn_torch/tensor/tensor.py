@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 
@@ -33,6 +33,10 @@ from burn_torch.tensor.gradients import (
     warn_of_cuts,
 )
 
+if TYPE_CHECKING:
+    from burn_torch.core.quantization import QuantScheme
+    from burn_torch.tensor.quantization import QuantizationParameters, QuantizedTensor
+
 __all__ = ["CutTensor", "Tensor", "cut", "cut_from", "cut_kind", "cut_off", "uncut"]
 
 
@@ -44,7 +48,7 @@ class Tensor(Operators, metaclass=Named):
         y = (x @ x.transpose()).exp().sum_dim(1)
 
     Its methods stand in the files of this folder, a family each, one class above the other: shapes, indices, numbers,
-    order, floats, data, constructors, operators; here stand gradients and the names that hide Python's own.
+    order, floats, data, constructors, operators; here stand gradients, quantisation and names that hide Python's own.
     """
 
     __slots__ = ()
@@ -156,6 +160,32 @@ class Tensor(Operators, metaclass=Named):
         """The value on a device with gradients, as a constant."""
         require_tensor(inner, "inner")
         return inner.__class__(Autodiff(inner.backend), inner.primitive, inner.spec)
+
+    # -- quantisation ----------------------------------------------------------------------------------
+    def quantize(self, scheme: QuantScheme, qparams: QuantizationParameters) -> QuantizedTensor:
+        """Codes and scales of a scheme, with these scales; see `burn_torch.tensor.quantization`.
+
+            code = round(x / scale), held within the range of the scheme's value
+
+        Scales are rounded to the type that the scheme stores them in, and codes are made for those.  NaN becomes 0 in
+        integers.  The result is a constant of every derivative.
+        Raises: DTypeError for integers, ShapeError for scales that are not one for each block.
+        """
+        from burn_torch.tensor.quantization import quantize  # which needs Tensor
+
+        return quantize(self, scheme, qparams)
+
+    def quantize_dynamic(self, scheme: QuantScheme) -> QuantizedTensor:
+        """Codes and scales of a scheme, with the scales that the range of each block asks for: its least and largest
+        number.
+        """
+        from burn_torch.tensor.quantization import quantize_dynamic  # which needs Tensor
+
+        return quantize_dynamic(self, scheme)
+
+    def dequantize(self) -> Tensor:
+        """The tensor itself: it is not quantised.  `QuantizedTensor.dequantize` gives floats."""
+        return self
 
     # -- element types, last: inside a class these names would hide Python's own in annotations --------------
     def float(self) -> Tensor:

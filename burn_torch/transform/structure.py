@@ -18,7 +18,7 @@ from burn_torch.module.field_dict import FieldDict
 from burn_torch.module.param import ParamMapper
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Primitive
-from burn_torch.tensor import Tensor
+from burn_torch.tensor import QuantizedTensor, Tensor
 
 __all__ = [
     "CONTAINERS",
@@ -349,6 +349,13 @@ CONTAINERS: Final[dict[type[Any], tuple[_Open, _Close]]] = {
     FieldDict: (
         lambda value: (tuple(value), list(value.values())),
         lambda names, values: FieldDict(zip(names, values, strict=True)),
+    ),
+    QuantizedTensor: (
+        lambda q: (
+            (q.scheme, q.shape, q.float_dtype),
+            [q.codes, q.scales, q.outer_scales],
+        ),
+        lambda names, values: QuantizedTensor(*values, *names),
     ),
     GradientsParams: (
         lambda grads: (tuple(grads), [gradient for _, gradient in grads.items()]),

@@ -20,9 +20,6 @@ LEFT_OUT = {
     "can_mut": "asks whether a buffer may be overwritten; no method here overwrites one",
     "is_distributed": "comes with distributed training",
     "set_distributed": "comes with distributed training",
-    "quantize": "comes with quantization",
-    "quantize_dynamic": "comes with quantization",
-    "dequantize": "comes with quantization",
 }
 """Names that are left out on purpose, each with its reason."""
 

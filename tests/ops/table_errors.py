@@ -16,12 +16,16 @@ from tests.ops.table_harness import TORCH, Array, Case, Typed
 TORCH_DIFFERS: Final[dict[str, str]] = {
     "layer_norm": "torch gives its mean and rstd no gradient",
     "attention": "torch's gradient of a query that sees no key is NaN",
+    "straight_through": "its gradient stands for a slope that rounding lacks",
     "sgd_update": "torch's fused kernels have no derivative",
     "momentum_update": "torch's fused kernels have no derivative",
     "lion_update": "torch's functions in place have no derivative",
     "adam_update": "torch's fused kernels have no derivative",
 }
 """Rows whose torch candidate has another derivative under torch's autograd, each with the reason."""
+
+NO_TRUE_SLOPE: Final[frozenset[str]] = frozenset({"straight_through"})
+"""Rows whose gradient is, on purpose, not the slope: `tests/tensor/test_quantized.py` says what it is."""
 
 NO_TORCH_TWIN: Final[frozenset[str]] = frozenset({"grid_sample_2d_derivative", "grid_sample_2d_scatter"})
 """Rows that torch lacks, whose candidate sums otherwise than their gradient: no measure of the gradient's rounding."""

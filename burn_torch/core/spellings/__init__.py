@@ -169,7 +169,7 @@ def _is_of_torch(twin: str, name: str) -> bool:
 
 _FAMILIES: Final[Mapping[str, str]] = {
     "sparse": "there are no sparse tensors; keep values and indices, and use gather, scatter and select_assign",
-    "quantize": "there are no quantised tensors; cast(DType.BF16) or cast(DType.F16) takes half the memory",
+    "quantize": "x.quantize_dynamic(QuantScheme(QuantValue.Q8S)) is a QuantizedTensor; fake_quantize trains with it",
     "storage": "a tensor has no storage of its own; x.into_torch() shares its memory",
     "complex": "there are no complex numbers; keep real and imaginary parts as two tensors",
     "autocast": "burn_torch computes in the element types that tensors have; compile(fn, precision='bfloat16')",
