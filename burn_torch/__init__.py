@@ -57,6 +57,7 @@ _EXPORTS: Final = {
         "per_sample_grad",
         "value_and_grad",
         "vjp",
+        "vmap",
     ),
 }
 """Public names by the module that has them; `__init__.pyi` says the same to type checkers (make generate)."""

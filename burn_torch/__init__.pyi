@@ -74,4 +74,5 @@ from burn_torch.transform import jvp as jvp
 from burn_torch.transform import per_sample_grad as per_sample_grad
 from burn_torch.transform import value_and_grad as value_and_grad
 from burn_torch.transform import vjp as vjp
+from burn_torch.transform import vmap as vmap
 from burn_torch.version import __version__ as __version__

@@ -50,7 +50,7 @@ class RunningState:
         """
         if _is_of_one_sample(value.backend):
             raise ArgumentError(
-                "per_sample_grad: a running state was updated",
+                "a running state was updated in a function of one sample",
                 given=f"running state {self.id}, from {value.spec} of one sample",
                 expected="layers that treat each sample by itself: statistics mix them",
                 mend="use model.valid(), whose statistics are fixed",

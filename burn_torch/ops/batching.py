@@ -1,4 +1,4 @@
-"""How rows compute many samples at once: what `per_sample_grad` needs of the table.
+"""How rows compute many samples at once: what `vmap` and `per_sample_grad` need of the table.
 
 Each rule takes inputs with the samples on a further axis in front and computes all of them in one call, or a few.
 Most rows fall into four groups, so they are declared here together:
@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
-from burn_torch.ops.op import REGISTRY, Candidate, Op
+from burn_torch.ops.op import REGISTRY, Call, Candidate, Op
 from burn_torch.ops.value import Primitive, Value
 
-__all__ = ["aligned", "beside", "is_tensor"]
+__all__ = ["aligned", "beside", "is_tensor", "refuse_mixing"]
 
 _expand: Final = REGISTRY["expand"]
 _permute: Final = REGISTRY["permute"]
@@ -354,17 +354,18 @@ def _(n, many, x, *numbers, start):
 
 
 # -- rows that mix samples -----------------------------------------------------------------------------------------
-def _refuse(row: Op) -> Candidate:
-    def rule(n: int, many: Primitive, x: Primitive, *others: Primitive, **attrs: Primitive) -> Primitive:
+_MIXING: Final = ("batch_norm", "batch_norm_backward")
+
+
+def refuse_mixing(call: Call, count: int) -> None:
+    """Refuses a row that mixes the items of a batch, where each sample is one item of it.
+
+    Raises: ArgumentError.
+    """
+    if call.op.name in _MIXING:
         raise ArgumentError(
             "per_sample_grad: batch normalisation in training mixes the samples",
-            given=f"{row.name} of {x.shape[1:]} a sample, {n} samples",
+            given=f"{call.op.name} of {call.tensor(0).shape} a sample, {count} samples",
             expected="layers that treat each sample by itself",
             mend="use model.valid(), whose statistics are fixed, or train with GroupNorm or LayerNorm instead",
         )
-
-    return rule
-
-
-for _name in ("batch_norm", "batch_norm_backward"):
-    REGISTRY[_name].batched(_refuse(REGISTRY[_name]))

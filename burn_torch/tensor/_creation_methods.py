@@ -11,6 +11,7 @@ import torch.utils.dlpack
 from burn_torch import ops
 from burn_torch.backend import LibTorch
 from burn_torch.backend.base import capabilities
+from burn_torch.backend.samples import drawing_stack
 from burn_torch.core.ambient import first_element, next_key
 from burn_torch.core.data import TensorData
 from burn_torch.core.distribution import Distribution
@@ -266,7 +267,7 @@ class CreationMethods(DataMethods):
                 mend="check how it was computed",
             )
         attrs = {"shape": drawn, "dtype": dtype, "place": device.place, "start": first_element(drawn)}
-        tensor: Self = row.run(device.backend, cls, (*parameters, *next_key()), attrs)
+        tensor: Self = row.run(drawing_stack(device.backend), cls, (*parameters, *next_key()), attrs)
         return tensor
 
     def random_like(self, distribution: Distribution) -> Self:

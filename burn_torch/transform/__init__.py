@@ -13,6 +13,7 @@ from burn_torch.transform.linearization import *
 from burn_torch.transform.per_sample import *
 from burn_torch.transform.program import MemoryLimitWarning as MemoryLimitWarning
 from burn_torch.transform.structure import register_container as register_container
+from burn_torch.transform.vectorisation import vmap as vmap
 
 _list_exports(globals())
 _check_exports(globals())

@@ -27,7 +27,19 @@ from burn_torch.transform.flatten import held_in, opened
 from burn_torch.transform.structure import Argument, rebuilder
 from burn_torch.transform.tapes import is_beside, settled
 
-__all__ = ["Lifted", "Slot", "cut_all", "differentiated", "fits", "lowered", "mapped", "paired", "zeros_like"]
+__all__ = [
+    "Lifted",
+    "Slot",
+    "below",
+    "cut_all",
+    "describe",
+    "differentiated",
+    "fits",
+    "lowered",
+    "mapped",
+    "paired",
+    "zeros_like",
+]
 
 
 T = TypeVar("T")
@@ -42,7 +54,7 @@ def mapped(value: Argument, change: Callable[[object, str], object], path: str) 
     if parts is None:
         return change(value, path)
     names, items = parts
-    results = [mapped(item, change, _below(path, value, name)) for name, item in zip(names, items, strict=True)]
+    results = [mapped(item, change, below(path, value, name)) for name, item in zip(names, items, strict=True)]
     return value if all(a is b for a, b in zip(results, items, strict=True)) else rebuilder(type(value))(names, results)
 
 
@@ -60,20 +72,22 @@ def paired(value: object, other: object, path: str, what: str) -> Iterator[tuple
     if opposite is None or tuple(opposite[0]) != tuple(names):
         raise ArgumentError(
             f"{what} do not have the structure that they belong to",
-            given=f"at {path} {_describe(other)}",
-            expected=_describe(value),
+            given=f"at {path} {describe(other)}",
+            expected=describe(value),
             mend="give the same containers, with a tensor or None in the place of each tensor",
         )
     for name, item, beside in zip(names, items, opposite[1], strict=True):
-        yield from paired(item, beside, _below(path, value, name), what)
+        yield from paired(item, beside, below(path, value, name), what)
 
 
-def _below(path: str, container: object, name: object) -> str:
+def below(path: str, container: object, name: object) -> str:
+    """The path of a part of a container."""
     named = isinstance(name, str) and not isinstance(container, dict)
     return f"{path}.{name}" if named else f"{path}[{name!r}]"
 
 
-def _describe(value: object) -> str:
+def describe(value: object) -> str:
+    """How errors call a value."""
     parts = opened(value)
     if isinstance(value, Tensor):
         return f"a tensor {value.spec}"
@@ -260,7 +274,7 @@ class Lifted:
         if unknown is None or unknown:
             raise ArgumentError(
                 f"{self._what}: the {what} of a module are a GradientsParams of its parameters",
-                given=f"at {path} " + (f"ids {', '.join(map(str, unknown))}" if unknown else _describe(given)),
+                given=f"at {path} " + (f"ids {', '.join(map(str, unknown))}" if unknown else describe(given)),
                 expected=f"GradientsParams with ids of {type(tree).__name__}; those that are absent count as zeros",
                 mend="take what grad gives for this module, or GradientsParams({param.id: tensor})",
             )
@@ -273,7 +287,7 @@ def fits(owner: str, what: str, pairs: Sequence[tuple[str, Tensor, Any]]) -> Non
     if foreign:
         raise ArgumentError(
             f"{owner}: the {what} are tensors",
-            given=", ".join(f"at {path} {_describe(x)}" for path, x in foreign),
+            given=", ".join(f"at {path} {describe(x)}" for path, x in foreign),
             expected="a tensor, or None for zeros",
             mend="wrap numbers: Tensor.full(shape, number, device)",
         )

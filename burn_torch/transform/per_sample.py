@@ -82,12 +82,12 @@ def per_sample_grad(
             arg if axis is None else mapped(arg, functools.partial(samples.one, axis), "")
             for arg, axis in zip(lifted.args, axes, strict=True)
         ]
-        with batched.samples(count) as looped, laid(tape, since):
+        with batched.samples(count, is_split=True) as looped, laid(tape, since):
             result = loss_fn(*arguments, **kwargs)
             loss = number_of(what, result, has_aux)
             by_node, cuts = gradients_from(tape, loss, since)
             names = list(looped)
-        _tell(what, names)
+        tell_of_loops(what, names)
         samples.lost = lifted.losses(not samples.is_constant, cuts)
         reached = [gradient_of(slot.leaf, by_node) for slot in lifted.slots]
         lifted.tell_of_unread(reached)
@@ -212,7 +212,8 @@ class _Samples:
         return leaf
 
 
-def _tell(what: str, looped: Sequence[str]) -> None:
+def tell_of_loops(what: str, looped: Sequence[str]) -> None:
+    """Warns of rows that were computed sample by sample."""
     if looped:
         warnings.warn(
             f"{what}: {', '.join(looped)} {'is' if len(looped) == 1 else 'are'} computed sample by sample, since the"

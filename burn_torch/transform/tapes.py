@@ -20,6 +20,7 @@ from burn_torch.backend import Autodiff, Backend
 from burn_torch.backend.autodiff.crossing import crossed
 from burn_torch.backend.autodiff.cuts import Cut, walk_back
 from burn_torch.backend.autodiff.laid import is_recorded, levels, running
+from burn_torch.backend.samples import running_samples
 from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Param
 from burn_torch.module.param import is_computed
@@ -61,7 +62,8 @@ def base_of(what: str, fn: Callable[..., object], args: Sequence[object]) -> tup
     leaf = highest.leaf()
     beside = [backend for backend in _backends_in(visible_in(fn)) if backend.leaf() is leaf]
     highest = max([highest, *beside], key=_depth)
-    enclosing = next((on.tape for on in reversed(running()) if on.tape.leaf() is leaf), None)
+    around = [*running_samples(), *(on.tape for on in running())]
+    enclosing = max([stack for stack in reversed(around) if stack.leaf() is leaf], key=_depth, default=None)
     if enclosing is not None and highest.depth <= enclosing.depth:
         return enclosing, True
     return highest, False
@@ -105,7 +107,7 @@ def is_differentiated(values: Iterable[object]) -> bool:
     for leaf in leaves_in(values):
         if isinstance(leaf, Param):
             leaf = leaf.val() if leaf.is_initialized() else None
-        if isinstance(leaf, Tensor) and leaf.backend.is_autodiff and is_recorded(leaf.backend, leaf.primitive):
+        if isinstance(leaf, Tensor) and is_recorded(leaf.backend, leaf.primitive):
             return True
     return False
 

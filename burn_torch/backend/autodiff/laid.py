@@ -49,8 +49,12 @@ def running() -> Sequence[Laid]:
 
 
 def is_recorded(stack: Any, primitive: Primitive) -> bool:
-    """Asks whether a running transform differentiates a primitive of a stack with a tape, or a value it comes from."""
-    if not _running.transforms or not stack.is_tracked(primitive):
+    """Asks whether a running transform differentiates a primitive of a stack, or a value it comes from."""
+    if not _running.transforms:
+        return False
+    while getattr(stack, "is_batched", False):  # the tape lies under the samples
+        stack, primitive = stack.inner, primitive.primitive if stack.is_many(primitive) else primitive
+    if not getattr(stack, "is_autodiff", False) or not stack.is_tracked(primitive):
         return False
     node = primitive.node
     return any(

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn, final
+from typing import Any, Final, NamedTuple, NoReturn, final
 
 from burn_torch.backend.batched.derive import vectorised
 from burn_torch.backend.decorator import Decorator, detached
-from burn_torch.core.errors import TraceError
+from burn_torch.backend.samples import Randomness, computing
+from burn_torch.core.errors import ArgumentError, TraceError
 from burn_torch.core.frames import user_line
+from burn_torch.ops.batching import refuse_mixing
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Primitive
 
@@ -40,9 +42,20 @@ class Many:
         _refuse_reading()
 
 
+class _Setting(NamedTuple):
+    """How many samples are computed, and how.
+
+    is_split  whether the samples are the items of one batch, so that rows which mix items are refused
+    """
+
+    n: int
+    randomness: Randomness
+    is_split: bool
+
+
 class _Running(threading.local):
     def __init__(self) -> None:
-        self.sizes: list[int] = []
+        self.settings: list[_Setting] = []
         self.looped: dict[str, None] = {}
 
 
@@ -58,20 +71,23 @@ class Batched(Decorator):
         self._plans = {}
         self._running = _Running()
 
-    _plans: dict[tuple[Call, int, int], Plan]
+    _plans: dict[tuple[Call, int, _Setting], Plan]
     _running: _Running
 
     # -- samples --------------------------------------------------------------------------
     @contextmanager
-    def samples(self, n: int) -> Iterator[dict[str, None]]:
-        """Computes n samples on this thread until the block ends; gives the names of rows that were looped over."""
+    def samples(
+        self, count: int, randomness: Randomness = "different", *, is_split: bool = False
+    ) -> Iterator[dict[str, None]]:
+        """Computes many samples on this thread until the block ends; gives the names of rows that were looped over."""
         running = self._running
         before, running.looped = running.looped, {}
-        running.sizes.append(n)
+        running.settings.append(_Setting(count, randomness, is_split))
         try:
-            yield running.looped
+            with computing(self):
+                yield running.looped
         finally:
-            running.sizes.pop()
+            running.settings.pop()
             running.looped = before
 
     def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Primitive]:
@@ -83,16 +99,16 @@ class Batched(Decorator):
             if x.__class__ is kind:
                 bits |= bit
             bit <<= 1
-        sizes = self._running.sizes
-        if not sizes or not (bits or call.op.random):
+        settings = self._running.settings
+        if not settings or not (bits or (call.op.random and settings[-1].randomness != "same")):
             return self.inner.execute(call, inputs)
-        run, looped = self._plans.get((call, bits, sizes[-1])) or self._plan(call, bits, sizes[-1])
+        run, looped = self._plans.get((call, bits, settings[-1])) or self._plan(call, bits, settings[-1])
         if looped:
             self._running.looped.update(dict.fromkeys(looped))
         operands = [x.primitive if x.__class__ is kind else x for x in inputs if x is not None]
         return [None if y is None else kind(y) for y in run(*operands)]
 
-    def _plan(self, call: Call, bits: int, n: int) -> Plan:
+    def _plan(self, call: Call, bits: int, setting: _Setting) -> Plan:
         if call.op.barrier:
             raise TraceError(
                 f"{call.op.name}: its shape would differ from sample to sample",
@@ -100,15 +116,24 @@ class Batched(Decorator):
                 expected="operations whose result shape follows from the shapes of their inputs",
                 mend="choose by value with mask_where, which keeps the shape",
             )
+        if call.op.random and setting.randomness == "error":
+            raise ArgumentError(
+                f"{call.op.name}: vmap was not told how samples draw",
+                given=f'{call} at {user_line(2) or "an unknown line"}, in a vmap with randomness="error"',
+                expected='randomness="different", numbers for each sample, or "same", one draw for all of them',
+                mend='vmap(fn, randomness="different")',
+            )
         many = [bool(bits >> i & 1) for i in range(len(call.specs))]
-        derived = vectorised(call, many, n)
+        if setting.is_split and any(many):
+            refuse_mixing(call, setting.n)
+        derived = vectorised(call, many, setting.n, draws=setting.randomness != "same")
         plan = (self.inner.compile(derived.graph), derived.looped)
         if self.lasting:
             with _lock:
                 if len(self._plans) >= _PLANS:
                     for old in list(self._plans)[: _PLANS // 2]:
                         del self._plans[old]
-        self._plans[call, bits, n] = plan
+        self._plans[call, bits, setting] = plan
         return plan
 
     def wrap(self, primitive: object) -> Many:

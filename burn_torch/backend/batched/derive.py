@@ -6,7 +6,7 @@ In this order: the row's own rule; for element-wise rows the row itself; its dec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.decomposition import decomposed
@@ -31,8 +31,11 @@ class Vectorised:
         self.looped: Final = tuple(looped)
 
 
-def vectorised(call: Call, many: Sequence[bool], n: int) -> Vectorised:
-    """`call` with the samples on a further axis in front of the inputs in `many`, and of all outputs."""
+def vectorised(call: Call, many: Sequence[bool], n: int, *, draws: bool = True) -> Vectorised:
+    """`call` with the samples on a further axis in front of the inputs in `many`, and of all outputs.
+
+    draws  whether random rows draw for each sample; else all samples have the same numbers
+    """
     trace = Trace()
     inputs: list[Primitive] = []
     for spec, each in zip(call.specs, many, strict=True):
@@ -41,7 +44,7 @@ def vectorised(call: Call, many: Sequence[bool], n: int) -> Vectorised:
             spec = spec.with_shape((n, *spec.shape))
         inputs.append(None if spec is None else trace.input(spec))
     looped: dict[str, None] = {}
-    outputs = _compute(call, tuple(many), n, inputs, looped, trace)
+    outputs = _Samples(n, draws, looped, trace).compute(call, tuple(many), inputs)
     for output, spec in zip(outputs, call.results, strict=True):
         assert output is None or output.spec is spec.with_shape((n, *spec.shape)), (
             f"the batch rule of {call} gives {output.spec} for {n} samples of {spec}"
@@ -49,20 +52,48 @@ def vectorised(call: Call, many: Sequence[bool], n: int) -> Vectorised:
     return Vectorised(dead_code(trace.graph(outputs)), list(looped))
 
 
-def _compute(
-    call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[object], looped: dict[str, None], trace: Trace
-) -> Sequence[Primitive]:
-    row = call.op
-    if row.batch_rule is not None:
-        output = row.batch_rule(n, many, *inputs, **call.attrs)
-        if output is not NotImplemented:
-            return _outputs(call, output)
-    if row.pointwise is not None:
-        return _outputs(call, _element_wise(call, many, n, inputs))
-    if row.decomposition is not None:
-        return _through(decomposed(call), many, n, inputs, looped, trace)
-    looped[row.name] = None
-    return _loop(call, many, n, inputs, trace)
+class _Samples(NamedTuple):
+    """Holds how a Call on many samples is written.
+
+    n       how many samples there are
+    draws   whether random rows draw for each of them
+    looped  takes the names of rows that are computed in a loop
+    """
+
+    n: int
+    draws: bool
+    looped: dict[str, None]
+    trace: Trace
+
+    def compute(self, call: Call, many: tuple[bool, ...], inputs: Sequence[object]) -> Sequence[Primitive]:
+        """The outputs of a Call, with the samples in front."""
+        row, n = call.op, self.n
+        if row.batch_rule is not None and (self.draws or not row.random):
+            output = row.batch_rule(n, many, *inputs, **call.attrs)
+            if output is not NotImplemented:
+                return _outputs(call, output)
+        if row.pointwise is not None:
+            return _outputs(call, _element_wise(call, many, n, inputs))
+        if row.decomposition is not None:
+            return self._through(decomposed(call), many, inputs)
+        self.looped[row.name] = None
+        return _loop(call, many, n, inputs, self.trace)
+
+    def _through(self, graph: Graph, many: tuple[bool, ...], inputs: Sequence[object]) -> Sequence[object]:
+        pairs = [(x, m) for x, m in zip(inputs, many, strict=True) if x is not None]
+        values: dict[int, tuple[Any, bool]] = {i: pair for (i, _), pair in zip(graph.inputs, pairs, strict=True)}
+        for node in graph.nodes:
+            read = [values[i] if isinstance(i, int) else (_literal_value(i), False) for i in node.inputs]
+            arguments, flags = [x for x, _ in read], tuple(m for _, m in read)
+            samples = any(flags) or (self.draws and node.call.op.random)
+            if samples:
+                outputs = self.compute(node.call, flags, arguments)
+            else:
+                outputs = _outputs(node.call, node.call.op.run(self.trace, Value, arguments, node.call.attrs))
+            for i, x in zip(node.outputs, outputs, strict=True):
+                if i is not None:
+                    values[i] = (x, samples)
+        return [None if i is None else beside(self.n, values[i][1], values[i][0]) for i in graph.outputs]
 
 
 def _outputs(call: Call, output: Any) -> Sequence[Primitive]:
@@ -75,25 +106,6 @@ def _element_wise(call: Call, many: tuple[bool, ...], n: int, inputs: Sequence[o
         return call.op(*[beside(n, m, x) for m, x in zip(many, inputs, strict=True)], **call.attrs)
     ndim = max(spec.ndim for spec in specs)
     return call.op(*[aligned(m, x, ndim) for m, x in zip(many, inputs, strict=True)], **call.attrs)
-
-
-def _through(
-    graph: Graph, many: tuple[bool, ...], n: int, inputs: Sequence[object], looped: dict[str, None], trace: Trace
-) -> Sequence[object]:
-    pairs = [(x, m) for x, m in zip(inputs, many, strict=True) if x is not None]
-    values: dict[int, tuple[Any, bool]] = {i: pair for (i, _), pair in zip(graph.inputs, pairs, strict=True)}
-    for node in graph.nodes:
-        read = [values[i] if isinstance(i, int) else (_literal_value(i), False) for i in node.inputs]
-        arguments, flags = [x for x, _ in read], tuple(m for _, m in read)
-        samples = any(flags) or node.call.op.random
-        if samples:
-            outputs = _compute(node.call, flags, n, arguments, looped, trace)
-        else:
-            outputs = _outputs(node.call, node.call.op.run(trace, Value, arguments, node.call.attrs))
-        for i, x in zip(node.outputs, outputs, strict=True):
-            if i is not None:
-                values[i] = (x, samples)
-    return [None if i is None else beside(n, values[i][1], values[i][0]) for i in graph.outputs]
 
 
 def _literal_value(i: Literal | None) -> object:
