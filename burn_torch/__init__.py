@@ -82,6 +82,7 @@ _PACKAGES: Final = (
     "tensor",
     "train",
     "transform",
+    "vision",
 )
 
 _HOME: Final = {name: home for home, names in _EXPORTS.items() for name in names}

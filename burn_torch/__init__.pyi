@@ -21,6 +21,7 @@ from burn_torch import symbolic as symbolic
 from burn_torch import tensor as tensor
 from burn_torch import train as train
 from burn_torch import transform as transform
+from burn_torch import vision as vision
 from burn_torch.backend import Autodiff as Autodiff
 from burn_torch.backend import Fusion as Fusion
 from burn_torch.backend import FusionWarning as FusionWarning

@@ -120,7 +120,13 @@ _SHIFTED: Final = """
     softmax softmax_backward log_softmax log_softmax_backward quiet_softmax
 """
 
-_LEADING: Final = {"layer_norm": (0,), "rms_norm": (0,), "cross_entropy_with_probabilities": (0, 1), "to_place": (0,)}
+_LEADING: Final = {
+    "layer_norm": (0,),
+    "rms_norm": (0,),
+    "cross_entropy_with_probabilities": (0, 1),
+    "to_place": (0,),
+    "connected_components": (0,),
+}
 
 _FOLDED: Final[dict[str, tuple[int, ...]]] = {
     "conv_transpose": (0,),

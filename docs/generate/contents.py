@@ -16,6 +16,7 @@ BLOCKS = (
     "autodiff",
     "module",
     "nn",
+    "vision",
     "config",
     "record",
     "stores",

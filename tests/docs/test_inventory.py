@@ -70,6 +70,7 @@ OTHER_DOORS = {
     "all_gather": "burn_torch.distributed",
     "all_reduce": "burn_torch.distributed",
     "broadcast": "burn_torch.distributed",
+    "connected_components": "burn_torch.vision",
     "mean_start": "gradients of several processes, see burn_torch.train.strategies.reducing",
     "mean_wait": "gradients of several processes, see burn_torch.train.strategies.reducing",
     "linear_cross_entropy_with_gradients": "compiled steps write it, see burn_torch.fusion.rewrites.chunking",

@@ -15,6 +15,7 @@ from burn_torch.onnx.operators.axes import constant, full, reshaped
 from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.onnx.operators.windows import Dilated
 from burn_torch.tensor import Tensor
+from burn_torch.vision.boxes import align, suppress
 
 __all__ = ["deform_conv", "grid_sample", "grid_sample_16", "non_max_suppression", "roi_align"]
 
@@ -116,52 +117,9 @@ def roi_align(
 ) -> Tensor:
     """Regions of images at one size: the mean or the largest of points read between pixels."""
     default = "half_pixel" if opset >= 16 else "output_half_pixel"
-    half = (coordinate_transformation_mode or default) == "half_pixel"
-    offset = 0.5 if half else 0.0
-    channels, height, width = x.shape[1:]
-    flat = reshaped(ops.permute(x, axes=(0, 2, 3, 1)), (x.shape[0] * height * width, channels))
-    regions: list[Tensor] = []
-    for roi, batch in zip(np.asarray(rois, np.float64), batch_indices.reshape(-1), strict=True):
-        x1, y1, x2, y2 = roi * spatial_scale - offset
-        w, h = (x2 - x1, y2 - y1) if half else (max(x2 - x1, 1.0), max(y2 - y1, 1.0))
-        ratio = [sampling_ratio or math.ceil(h / output_height), sampling_ratio or math.ceil(w / output_width)]
-        rows = _samples(y1, h, output_height, max(ratio[0], 1), height)
-        columns = _samples(x1, w, output_width, max(ratio[1], 1), width)
-        parts = []
-        for (ri, rw), (ci, cw) in itertools.product(rows, columns):
-            index = (int(batch) * height + ri[:, None]) * width + ci
-            values = ops.select(flat, Tensor.from_data(index.reshape(-1).astype(np.int64), x.device), dim=0)
-            parts.append(values * constant((rw[:, None] * cw).reshape(-1, 1), x.device, x.dtype))
-        grid = (output_height, max(ratio[0], 1), output_width, max(ratio[1], 1), channels)
-        if mode == "avg":
-            sampled = reshaped(sum(parts[1:], parts[0]), grid)
-            pooled = ops.mean(sampled, dims=(1, 3))
-        else:
-            pooled = ops.amax(reshaped(_largest(parts), grid), dims=(1, 3))
-        pooled = reshaped(pooled, (1, output_height, output_width, channels))
-        regions.append(ops.permute(pooled, axes=(0, 3, 1, 2)))
-    return Tensor.cat(regions, 0) if regions else full((0, channels, output_height, output_width), 0.0, x)
-
-
-def _largest(parts: list[Tensor]) -> Tensor:
-    """ONNX takes the largest of the four weighted corners of a point, not their sum."""
-    y = parts[0]
-    for part in parts[1:]:
-        y = ops.maximum(y, part)
-    return y
-
-
-def _samples(start: float, size: float, bins: int, ratio: int, limit: int) -> list[tuple[Any, Any]]:
-    """The two pixels and weights of each sample of an axis; a sample further out than a pixel has no weight."""
-    step = size / bins
-    p = start + np.arange(bins)[:, None] * step + (np.arange(ratio) + 0.5) * step / ratio
-    p = p.reshape(-1)
-    outside = (p < -1) | (p > limit)
-    p = np.clip(p, 0, None)
-    low = np.minimum(p.astype(np.int64), limit - 1)
-    high = np.minimum(low + 1, limit - 1)
-    far = np.where(low >= limit - 1, 0.0, p - low)
-    return [(low, np.where(outside, 0.0, 1 - far)), (high, np.where(outside, 0.0, far))]
+    aligned = (coordinate_transformation_mode or default) == "half_pixel"
+    items, size = batch_indices.reshape(-1).astype(np.int64), (output_height, output_width)
+    return align(x, np.asarray(rois, np.float64), items, size, spatial_scale, sampling_ratio, aligned, mode)
 
 
 @operator("NonMaxSuppression", 10)
@@ -186,19 +144,11 @@ def non_max_suppression(
     chosen: list[tuple[int, int, int]] = []
     for batch in range(scores.shape[0]):
         low, high = _corners(boxes[batch].astype(np.float64), center_point_box)
-        area = (high - low).prod(1)
         for cls in range(scores.shape[1]):
             own = scores[batch, cls]
-            order = [int(i) for i in np.argsort(-own, kind="stable") if own[i] > least or least == -math.inf]
-            kept: list[int] = []
-            for i in order:
-                if len(kept) >= most:
-                    break
-                both = np.clip(np.minimum(high[i], high[kept]) - np.maximum(low[i], low[kept]), 0, None).prod(1)
-                union = area[i] + area[kept] - both
-                if not (both > overlap * union).any():
-                    kept.append(i)
-            chosen += [(batch, cls, i) for i in kept]
+            order = np.argsort(-own, kind="stable")
+            order = order if least == -math.inf else order[own[order] > least]
+            chosen += [(batch, cls, int(i)) for i in suppress(low, high, order, overlap, most)]
     return np.array(chosen, np.int64).reshape(-1, 3)
 
 

@@ -1,0 +1,14 @@
+"""Images: connected parts, morphology, boxes, filters, colours, affine transforms, augmentation, perceptual metrics."""
+
+from burn_torch.core.checking import check_exports as _check_exports
+from burn_torch.core.exports import list_exports as _list_exports
+from burn_torch.vision.boxes import *
+from burn_torch.vision.color import *
+from burn_torch.vision.components import *
+from burn_torch.vision.filters import *
+from burn_torch.vision.morphology import *
+from burn_torch.vision.saving import *
+from burn_torch.vision.transform2d import *
+
+_list_exports(globals())
+_check_exports(globals(), quick=True)
