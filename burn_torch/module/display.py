@@ -17,7 +17,7 @@ from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
-from burn_torch.module.tree import LEAVES, Tree, children
+from burn_torch.module.tree import LEAVES, Tree, join_path, named_children
 from burn_torch.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -170,8 +170,8 @@ def _shared_nodes(module: Module) -> dict[int, list[str]]:
     paths: dict[int, list[str]] = {}
 
     def walk(value: object, path: str) -> None:
-        for name, child in children(value):
-            where = f"{path}.{name}" if path else name
+        for name, child in named_children(value):
+            where = join_path(path, name)
             if isinstance(child, Tree | Param):
                 known = paths.setdefault(id(child), [])
                 known.append(where)

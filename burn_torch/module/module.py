@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transf
 from burn_torch.core.errors import ArgumentError, DeviceError
 from burn_torch.core.spellings import attach_spellings
 from burn_torch.core.spellings.layers import MODULE
-from burn_torch.module import display, tree
+from burn_torch.module import display, reparameterized, tree
 from burn_torch.module.annotations import scope_of_statement
 from burn_torch.module.fields import check_class, checked_constructor, require_declared
 from burn_torch.module.param import Param, ParamId
@@ -22,7 +22,9 @@ from burn_torch.module.tree import Tree
 from burn_torch.tensor import Device, Tensor
 
 if TYPE_CHECKING:
+    from burn_torch.module.lora import Lora
     from burn_torch.module.record import FileRecorder, ModuleRecord, Store, WritableStore
+    from burn_torch.module.reparameterization import Reparameterizer
     from burn_torch.module.visitor import ModuleMapper, ModuleVisitor
 
 __all__ = ["Module"]
@@ -190,7 +192,8 @@ class Module(Tree):
 
     def valid(self) -> Self:
         """The module for evaluation: on the inner device, where Dropout and BatchNorm do not train.  Its parameters are
-        constants of every derivative.
+        constants of every derivative.  Reparameterizations stay, so that `train()` goes on with them; Burn merges them
+        here: `model.valid().merge_reparameterizations()`.
 
         A module that holds no tensor has no device and is given back as it is.
 
@@ -224,6 +227,26 @@ class Module(Tree):
                 mend="move the module first: module.to_device(device)",
             )
         return devices[0] if devices else None
+
+    # -- reparameterizations ---------------------------------------------------------------------
+    def apply_reparameterization(self, reparameterizer: Reparameterizer) -> Self:
+        """The same module, in which float parameters are computed from a base and further parameters.
+
+        `reparameterizer.reparameterize(path, param)` says for each parameter what takes its place: see Reparameterizer.
+        Raises: ArgumentError where a parameter is to be reparameterized twice.
+        """
+        return reparameterized.apply_to(self, reparameterizer)
+
+    def apply_lora(self, lora: Lora) -> Self:
+        """The same module, frozen, with trainable low-rank adapters at the matrices of `lora.param_group`.
+
+        Raises: ArgumentError where no matrix belongs to the group, or one has an adapter already.
+        """
+        return reparameterized.apply_lora(self, lora)
+
+    def merge_reparameterizations(self) -> Self:
+        """The same module with plain parameters again, which hold the values that were computed."""
+        return reparameterized.merge_into(self)
 
     # -- records ---------------------------------------------------------------------------------
     def into_record(self) -> ModuleRecord:
@@ -326,14 +349,16 @@ def _kind(param: Param) -> str:
 
 
 def _visit(value: object, visitor: ModuleVisitor, path: str) -> None:
-    for name, child in tree.children(value):
-        where = f"{path}.{name}" if path else name
+    for name, child in tree.named_children(value):
+        where = tree.join_path(path, name)
         if isinstance(child, Param):
             kind = _kind(child)
-            visitor.enter_module(name, "Param")
+            if name:
+                visitor.enter_module(name, "Param")
             getattr(visitor, f"visit_{kind}")(child)
             getattr(visitor, f"visit_{kind}_with_path")(where, child.id, child.val())
-            visitor.exit_module(name, "Param")
+            if name:
+                visitor.exit_module(name, "Param")
         elif isinstance(child, RunningState):
             visitor.visit_state(where, child)
         elif not isinstance(child, Tensor):
@@ -355,11 +380,13 @@ def _map(value: T, mapper: ModuleMapper, memo: dict[int, Any]) -> T:
         mapped = mapper.map_state(value)
     elif not isinstance(value, Tensor):
         entries: dict[str, Any] = {}
-        for name, child in tree.children(value):
+        for (field, child), (name, _) in zip(tree.children(value), tree.named_children(value), strict=True):
             container = "Param" if isinstance(child, Param) else tree.container_name(child)
-            mapper.enter_module(name, container)
-            entries[name] = _map(child, mapper, memo)
-            mapper.exit_module(name, container)
+            if name:
+                mapper.enter_module(name, container)
+            entries[field] = _map(child, mapper, memo)
+            if name:
+                mapper.exit_module(name, container)
         mapped = _with_entries(value, entries)
     memo[id(value)] = mapped
     return mapped

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import numpy as np
 import torch
@@ -29,6 +29,10 @@ from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import NUMBERS
 from burn_torch.tensor.device import no_device
 from burn_torch.tensor.gradients import leaf_id
+
+if TYPE_CHECKING:
+    from burn_torch.module.lora import LoraAdapter
+    from burn_torch.module.reparameterization import Reparameterization
 
 __all__ = ["Param", "ParamId", "ParamMapper", "is_computed"]
 
@@ -216,6 +220,18 @@ class Param(metaclass=Named):
                 value = self._value = _as_leaf(initial, self.require_grad)
                 self._lazy = None
         return value
+
+    def base(self) -> Tensor:
+        """The tensor that a reparameterization starts from; here, where there is none, `val()`."""
+        return self.val()
+
+    def reparameterization(self) -> Reparameterization | None:
+        """Returns the module that computes the value from the base; None if the base is the value."""
+        return None
+
+    def adapter(self) -> LoraAdapter | None:
+        """The low-rank adapter that is added to the base; None: there is none."""
+        return None
 
     def is_initialized(self) -> bool:
         """Returns whether the tensor exists already."""

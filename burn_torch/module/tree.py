@@ -20,7 +20,18 @@ from burn_torch.module.running_state import RunningState
 from burn_torch.module.scalar import Scalar
 from burn_torch.tensor import Tensor
 
-__all__ = ["LEAVES", "Tree", "Unread", "children", "container_name", "is_node", "rebuild", "walk"]
+__all__ = [
+    "LEAVES",
+    "Tree",
+    "Unread",
+    "children",
+    "container_name",
+    "is_node",
+    "join_path",
+    "named_children",
+    "rebuild",
+    "walk",
+]
 
 _CONTAINERS = (list, dict, tuple)
 LEAVES = (Param, RunningState, Tensor)
@@ -99,7 +110,11 @@ class Tree:
         """Refuses parameters in attributes that are no fields, where a kind of tree says which these are."""
 
     def _children(self) -> Iterator[tuple[str, object]]:
-        return children(self)
+        return named_children(self)
+
+    def _name_in_paths(self, field: str) -> str:
+        """The name of a field in paths; an empty text adds nothing to the path of the tree."""
+        return field
 
     def _with_fields(self, changed: Mapping[str, object]) -> Self:
         node = object.__new__(type(self))
@@ -193,6 +208,18 @@ def children(value: Any) -> Iterator[tuple[str, Any]]:
     return ((name, item) for name, item in items if is_node(item))
 
 
+def named_children(value: object) -> Iterator[tuple[str, Any]]:
+    """`children` under the names that they have in paths."""
+    if isinstance(value, Tree):
+        return ((value._name_in_paths(name), child) for name, child in children(value))
+    return children(value)
+
+
+def join_path(path: str, name: str) -> str:
+    """A path one level further down; an empty name adds no level."""
+    return f"{path}.{name}" if path and name else path or name
+
+
 def container_name(value: object) -> str:
     """How visitors are told of a container: "Struct:Linear", "List", "Tuple", "Dict"."""
     if isinstance(value, dict):
@@ -202,47 +229,57 @@ def container_name(value: object) -> str:
     return f"Struct:{type(value).__name__}"
 
 
-def walk(value: object, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Paths and leaves (Param, RunningState, Tensor) in order; a shared leaf comes once for each place."""
-    for name, child in children(value):
-        where = f"{path}.{name}" if path else name
-        if isinstance(child, LEAVES):
+def walk(value: object, path: str = "", leaves: tuple[type, ...] = LEAVES) -> Iterator[tuple[str, Any]]:
+    """Paths and leaves (Param, RunningState, Tensor) in order; a shared leaf comes once for each place.
+
+    leaves  the classes that are not entered, if they are others
+    """
+    for name, child in named_children(value):
+        where = join_path(path, name)
+        if isinstance(child, leaves):
             yield where, child
         else:
-            yield from walk(child, where)
+            yield from walk(child, where, leaves)
 
 
 T = TypeVar("T")
 
 
-def rebuild(value: T, change: Callable[[Any], object], memo: dict[int, Any] | None = None) -> T:
+def rebuild(
+    value: T,
+    change: Callable[[Any], object],
+    memo: dict[int, Any] | None = None,
+    leaves: tuple[type, ...] = LEAVES,
+) -> T:
     """The same tree with `change(leaf)` for each leaf.
 
     A leaf that does not change is the same object, and shared leaves stay shared: one object, one new object.
+
+    leaves  the classes of the leaves, if they are others
     """
     memo = {} if memo is None else memo
     known: T | None = memo.get(id(value))
     if known is not None:
         return known
-    rebuilt: T = _rebuilt(value, change, memo)
+    rebuilt: T = _rebuilt(value, change, memo, leaves)
     memo[id(value)] = rebuilt
     return rebuilt
 
 
-def _rebuilt(value: Any, change: Callable[[Any], object], memo: dict[int, object]) -> Any:
-    if isinstance(value, LEAVES):
+def _rebuilt(value: Any, change: Callable[[Any], object], memo: dict[int, object], leaves: tuple[type, ...]) -> Any:
+    if isinstance(value, leaves):
         return change(value)
     if isinstance(value, tuple | list):
-        items = [rebuild(item, change, memo) if is_node(item) else item for item in value]
+        items = [rebuild(item, change, memo, leaves) if is_node(item) else item for item in value]
         if all(a is b for a, b in zip(items, value, strict=True)):
             return value
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
-        entries = {key: rebuild(item, change, memo) if is_node(item) else item for key, item in value.items()}
+        entries = {key: rebuild(item, change, memo, leaves) if is_node(item) else item for key, item in value.items()}
         return value if all(entries[key] is value[key] for key in value) else type(value)(entries)
     changed: dict[str, object] = {}
     for name, child in children(value):
-        new = rebuild(child, change, memo)
+        new = rebuild(child, change, memo, leaves)
         if new is not child:
             changed[name] = new
     return value._with_fields(changed) if changed else value

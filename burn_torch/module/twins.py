@@ -78,8 +78,8 @@ def _places(value: object, path: str, above: tuple[str, ...], prefixes: tuple[st
     name = type(value).__name__
     layer = _layer(value)
     here = (*above, tree.container_name(value))
-    for field, child in tree.children(value):
-        where = f"{path}.{field}" if path else field
+    for field, child in tree.named_children(value):
+        where = tree.join_path(path, field)
         if isinstance(child, Param | RunningState):
             yield Place(where, child, name, ".".join(here), _twins(layer, field, child, prefixes))
         elif not isinstance(child, tree.LEAVES):
@@ -116,23 +116,19 @@ _NORMS_FIRST: Final = {
 """With `norm_first` torch.nn counts norms in the order of their use, and Burn does not."""
 
 
-def _join_names(prefix: str, name: str) -> str:
-    return f"{prefix}.{name}" if prefix and name else prefix or name
-
-
 def _rename_child(value: Any, field: str, prefixes: Sequence[str]) -> tuple[str, ...]:
     """The names of a child: under each name of its parent, PyTorch's, then its own."""
     container = _layer(value)
     names = dict.fromkeys((_CHILDREN.get(container, {}).get(field, field), field))
     if container in _NORMS_FIRST and value.norm_first and field in _NORMS_FIRST[container]:
         names = dict.fromkeys((_NORMS_FIRST[container][field], field))
-    return tuple(dict.fromkeys(_join_names(prefix, name) for prefix in prefixes for name in names))
+    return tuple(dict.fromkeys(tree.join_path(prefix, name) for prefix in prefixes for name in names))
 
 
 def _twins(container: str, field: str, leaf: Any, prefixes: Sequence[str]) -> tuple[Twin, ...]:
     turned = container == "Linear" and field == "weight" and leaf.mapper.save is None  # LinearLayout.Col lies as there
     names = dict.fromkeys((_FIELDS.get((container, field), field), field))
-    return tuple(Twin(_join_names(prefix, name), turned=turned) for prefix in prefixes for name in names)
+    return tuple(Twin(tree.join_path(prefix, name), turned=turned) for prefix in prefixes for name in names)
 
 
 Blocks: TypeAlias = Callable[[Any, str, Place, str, Sequence[str]], "list[Twin]"]
@@ -146,7 +142,7 @@ def _attention(value: object, field: str, place: Place, where: str, prefixes: Se
         return []
     name = place.path.removeprefix(f"{where}.")
     turned = any(twin.turned for twin in place.torch)
-    return [Twin(_join_names(prefix, f"in_proj_{name}"), order.index(field), 3, turned) for prefix in prefixes]
+    return [Twin(tree.join_path(prefix, f"in_proj_{name}"), order.index(field), 3, turned) for prefix in prefixes]
 
 
 def _cross(value: Any, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
@@ -160,7 +156,7 @@ def _cross(value: Any, field: str, place: Place, where: str, prefixes: Sequence[
     if not place.path.endswith(".weight") or value.query.weight.shape[0] == value.key.weight.shape[0]:
         return joined
     turned = any(twin.turned for twin in place.torch)
-    return [Twin(_join_names(prefix, f"{field[0]}_proj_weight"), turned=turned) for prefix in prefixes]
+    return [Twin(tree.join_path(prefix, f"{field[0]}_proj_weight"), turned=turned) for prefix in prefixes]
 
 
 def _recurrent(*gates: str) -> Blocks:
@@ -173,7 +169,7 @@ def _recurrent(*gates: str) -> Blocks:
         which = {"input_transform": "ih", "hidden_transform": "hh"}[transform]
         turned = any(twin.turned for twin in place.torch)
         return [
-            Twin(_join_names(prefix, f"{name}_{which}_l0"), gates.index(field), len(gates), turned)
+            Twin(tree.join_path(prefix, f"{name}_{which}_l0"), gates.index(field), len(gates), turned)
             for prefix in prefixes
         ]
 
@@ -190,7 +186,7 @@ def _both_ways(value: object, field: str, place: Place, where: str, prefixes: Se
         name = twin.key.rpartition(".")[2]
         if name.endswith("_l0"):
             twins += [
-                Twin(_join_names(prefix, name + ending), twin.block, twin.count, twin.turned) for prefix in prefixes
+                Twin(tree.join_path(prefix, name + ending), twin.block, twin.count, twin.turned) for prefix in prefixes
             ]
     return list(dict.fromkeys(twins))
 

@@ -46,7 +46,11 @@ class Embedding(Module):
     @noting_layer
     def forward(self, indices: Tensor) -> Tensor:
         """The rows."""
-        return apply_one(ops.embedding, (self.weight.val(), indices))
+        adapter = self.weight.adapter()
+        if adapter is None:
+            return apply_one(ops.embedding, (self.weight.val(), indices))
+        rows, reduced = (apply_one(ops.embedding, (table, indices)) for table in (self.weight.base(), adapter.a.val()))
+        return adapter.add_rows(rows, reduced)
 
     def custom_content(self, content: Content) -> Content:
         """Sizes as Burn shows them."""

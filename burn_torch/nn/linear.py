@@ -65,8 +65,11 @@ class Linear(Module):
     @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The mapped input."""
-        bias = self.bias
-        return linear(x, self.weight.val(), None if bias is None else bias.val())
+        bias = None if self.bias is None else self.bias.val()
+        adapter = self.weight.adapter()
+        if adapter is None:
+            return linear(x, self.weight.val(), bias)
+        return adapter.add_product(linear(x, self.weight.base(), bias), x)
 
     def custom_content(self, content: Content) -> Content:
         """Sizes as Burn shows them."""
