@@ -14,7 +14,7 @@ from burn_torch.ops.laws import Moves
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import front_axis, same_dtype
 from burn_torch.ops.samples import Array, sample, uniform
-from burn_torch.ops.value import Primitive
+from burn_torch.ops.value import Primitive, Value
 
 Pair = tuple[int, int]
 _FURTHEST: Final = (1 << 63) - 1
@@ -141,3 +141,15 @@ def diagonal_assign(x: TensorSpec, values: TensorSpec, *, offset: int, dims: tup
 def _(g, y, x, values, *, offset, dims):
     kept = diagonal_assign(g, g.new_full(values.shape, 0.0), offset=offset, dims=dims)
     return kept, diagonal(g, offset=offset, dims=dims)
+
+
+# -- matrices ---------------------------------------------------------------------------------------------
+def diagonal_of(x: Value) -> Value:
+    """The diagonal of the last two axes, as a last axis."""
+    return diagonal(x, offset=0, dims=(x.ndim - 2, x.ndim - 1))
+
+
+def diagonal_matrix(values: Value) -> Value:
+    """The matrix with these values on its diagonal and zeros elsewhere."""
+    zeros = values.new_full((*values.shape, values.shape[-1]), 0.0)
+    return diagonal_assign(zeros, values, offset=0, dims=(values.ndim - 1, values.ndim))

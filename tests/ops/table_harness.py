@@ -41,6 +41,11 @@ HALVES: Final = (DType.F16, DType.BF16)
 EXACT: Final = (DType.I64, DType.I32, DType.I16, DType.I8, DType.U8, DType.U16, DType.U32, DType.U64, DType.BOOL)
 EPS: Final = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 
+SIGNS_BY_LIBRARY: Final = frozenset({"eigh", "svd"})
+"""Rows whose vectors have signs that LAPACK of torch, numpy and CUDA choose; `test_factorisations.py` compares them."""
+SYMMETRIC: Final = frozenset({"cholesky", "eigh"})
+"""Rows that read one triangle of a symmetric matrix, and give the gradient along symmetric changes, as torch."""
+
 
 def is_of_numbers(row: Op) -> bool:
     """Returns whether a row computes host numbers alone: no leaf has it."""
@@ -98,7 +103,9 @@ class Typed:
         return [i for i, x in enumerate(self.data) if isinstance(x, TensorData) and x.dtype.is_float]
 
     def replaced(self, arrays: Mapping[int, Array]) -> Typed:
-        """The same with other float64 data at some positions."""
+        """The same with other float64 data at some positions; symmetric where the row takes it for that."""
+        if self.case.row.name in SYMMETRIC:
+            arrays = {i: (x + x.swapaxes(-1, -2)) / 2 for i, x in arrays.items()}
         data = [TensorData(arrays[i], DType.F64) if i in arrays else x for i, x in enumerate(self.data)]
         return Typed(self.case, self.dtype, tuple(data), self.attrs)
 

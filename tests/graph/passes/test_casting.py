@@ -185,7 +185,8 @@ def test_precisions_agree_with_the_lists_of_torch_autocast() -> None:
     ours_alone = {"mean", "var", "var_mean", "logsumexp", "linear_scan", "quiet_softmax", "rms_norm", "batch_norm",
                   "batch_norm_inference", "log_sigmoid", "binary_cross_entropy", "embedding_backward",
                   "embedding_onto_backward", "cross_entropy_with_probabilities", "sgd_update", "momentum_update",
-                  "lion_update", "adam_update"}  # fmt: skip
+                  "lion_update", "adam_update", "lu", "qr", "cholesky", "eigh", "svd", "solve",
+                  "solve_triangular", "det", "cofactors", "slogdet", "pinv", "over_gaps"}  # fmt: skip
     precisions = {name: row.precision for name, row in REGISTRY.items() if "::" not in name}
     assert {name for name in low if precisions[name] != "low"} == set()
     assert {name for name in high | ours_alone if precisions[name] != "high"} == set()
