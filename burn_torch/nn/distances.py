@@ -2,65 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import Final
-
-from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ShapeError
 from burn_torch.module import Module
 from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer
-from burn_torch.tensor import Tensor
+from burn_torch.tensor import Tensor, linalg
+from burn_torch.tensor.apply import widen
 
 __all__ = ["CosineSimilarity", "CosineSimilarityConfig", "PairwiseDistance", "PairwiseDistanceConfig"]
-
-
-def cosine(x1: Tensor, x2: Tensor, dim: int, eps: float) -> Tensor:
-    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along an axis, which goes.
-
-    Each vector is divided by its largest element first, so no square overflows or vanishes; half types sum in f32.
-    """
-    directions, lengths = [], []
-    for x in (x1, x2):
-        wide = widen(x)
-        largest = wide.detach().abs().max_dim(dim).clamp_min(_TINY)  # a scale: the cosine does not depend on it
-        direction = wide / largest
-        squares = direction.square().sum_dim(dim).clamp_min(1.0)  # 1 or more, but for vectors of zeros
-        directions.append(direction)
-        lengths.append(squares.sqrt().max_pair(eps / largest))
-    cosines = (directions[0] * directions[1]).sum_dim(dim) / lengths[0] / lengths[1]
-    return cosines.squeeze_dim(dim).cast(x1.dtype)
-
-
-_TINY: Final = 1e-30
-"""Below the largest element of a vector that is not short of all proportion: eps over it is still a number."""
-
-
-def widen(x: Tensor) -> Tensor:
-    """f32 for half types, whose squares overflow from 256 on; others as they are."""
-    return x.cast(DType.F32) if x.dtype in (DType.F16, DType.BF16) else x
-
-
-def length(x: Tensor, p: float, dim: int) -> Tensor:
-    """The p-norm along an axis, which stays with size 1; p may be infinite.  A vector of zeros gets no gradient.
-
-    Half types are summed, and come back, in f32.
-    """
-    sizes = widen(x).abs()
-    if p == 1.0:
-        return sizes.sum_dim(dim)
-    if math.isinf(p):
-        return sizes.max_dim(dim)
-    total = (sizes.square() if p == 2.0 else _powers(sizes, p)).sum_dim(dim)
-    none = total.equal(0.0)  # where the slope of the root is infinite
-    safe = total.mask_fill(none, 1.0)
-    return (safe.sqrt() if p == 2.0 else safe.powf(1.0 / p)).mask_fill(none, 0.0)
-
-
-def _powers(x: Tensor, p: float) -> Tensor:
-    if p > 1.0:
-        return x.powf(p)
-    none = x.equal(0.0)  # where the slope of the power is infinite
-    return x.mask_fill(none, 1.0).powf(p).mask_fill(none, 0.0)
 
 
 class CosineSimilarityConfig(ParameterlessConfig["CosineSimilarity"]):
@@ -90,7 +38,7 @@ class CosineSimilarity(InlineLayer):
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The cosines."""
         _alike(self, x1, x2)
-        return cosine(x1, x2, self.dim, self.eps)
+        return linalg.cosine_similarity(x1, x2, self.dim, self.eps).squeeze_dim(self.dim)
 
 
 class PairwiseDistanceConfig(ParameterlessConfig["PairwiseDistance"]):
@@ -122,7 +70,7 @@ class PairwiseDistance(InlineLayer):
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The distances."""
         _alike(self, x1, x2)
-        return length(widen(x1) - widen(x2) + self.eps, self.p, -1).squeeze_dim(-1).cast(x1.dtype)
+        return linalg.lp_norm(widen(x1) - widen(x2) + self.eps, self.p, -1).squeeze_dim(-1).cast(x1.dtype)
 
 
 def _alike(layer: Module, x1: Tensor, x2: Tensor) -> None:

@@ -12,10 +12,9 @@ from burn_torch.core.errors import ShapeError
 from burn_torch.module import Content, Module, Param, RunningState
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer
-from burn_torch.nn.distances import widen
 from burn_torch.nn.dropout import Identity
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import apply, apply_one
+from burn_torch.tensor.apply import apply, apply_one, widen
 
 __all__ = [
     "BatchNorm",

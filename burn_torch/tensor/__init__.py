@@ -9,6 +9,7 @@ from burn_torch.core.spellings import refuse_calls as _refuse_calls
 from burn_torch.tensor import activation as activation
 from burn_torch.tensor import functional as functional
 from burn_torch.tensor import grid as grid
+from burn_torch.tensor import linalg as linalg
 from burn_torch.tensor import stats as stats
 from burn_torch.tensor._indexing import s as s
 from burn_torch.tensor._protocols import HOMES as _HOMES
@@ -34,11 +35,12 @@ from burn_torch.tensor.options import UnfoldOptions as UnfoldOptions
 from burn_torch.tensor.printing import PrintOptions as PrintOptions
 from burn_torch.tensor.printing import set_print_options as set_print_options
 from burn_torch.tensor.quantization import *
+from burn_torch.tensor.report import check_closeness as check_closeness
 from burn_torch.tensor.tensor import Tensor as Tensor
 from burn_torch.tensor.transaction import *
 
-_list_exports(globals(), "activation", "functional", "grid", "stats")
-for _home in (functional, activation):
+_list_exports(globals(), "activation", "functional", "grid", "linalg", "stats")
+for _home in (linalg, functional, activation):
     _HOMES.update(dict.fromkeys(_home.__all__, _home.__name__.rpartition(".")[2]))
 _refuse_calls(__name__, "Tensor.from_data(values, device)")
 _check_exports(globals(), quick=True, but=("Tensor", "Gradients"))

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
+from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError, DTypeError
 from burn_torch.core.frames import told
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, NUMBER_SPECS, Spec
@@ -20,6 +21,7 @@ from burn_torch.ops.value import Value
 from burn_torch.tensor.broadcasting import warn_of_pairing
 
 __all__ = [
+    "HALVES",
     "NUMBERS",
     "apply",
     "apply_one",
@@ -33,12 +35,16 @@ __all__ = [
     "require_tensor",
     "shown",
     "unary",
+    "widen",
 ]
 
 T = TypeVar("T", bound=Value)
 
 NUMBERS: Final = (int, float, np.number, np.bool_)
 """Holds what counts as a number beside a tensor."""
+
+HALVES: Final = (DType.F16, DType.BF16)
+"""The float types whose products and sums of squares leave their range early."""
 
 _OPERANDS: Final = (Value, *NUMBERS)
 
@@ -99,6 +105,11 @@ def _first_call(op: Op, key: tuple[Spec, Spec]) -> Call:
     if call.pairing is not None:
         warn_of_pairing(op.name, call.pairing, call.result)
     return op.remember(key, call)
+
+
+def widen(x: T) -> T:
+    """float32 for half types, others as they are."""
+    return unary(REGISTRY["cast"], x, DType.F32) if x.spec.dtype in HALVES else x
 
 
 def flat(x: T) -> T:

@@ -13,6 +13,7 @@ from _files import ROOT, refresh
 # One page a building block, in the order in which a newcomer meets them.
 BLOCKS = (
     "tensor",
+    "linalg",
     "autodiff",
     "module",
     "nn",

@@ -2,6 +2,6 @@
 
 from burn_torch.core.spellings import read_tables
 
-__all__ = ["FUNCTIONAL", "MODULE", "NN"]
+__all__ = ["FUNCTIONAL", "LINALG", "MODULE", "NN"]
 
-NN, MODULE, FUNCTIONAL = read_tables("layers.txt", "NN", "MODULE", "FUNCTIONAL")
+NN, MODULE, FUNCTIONAL, LINALG = read_tables("layers.txt", "NN", "MODULE", "FUNCTIONAL", "LINALG")

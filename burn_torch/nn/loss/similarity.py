@@ -5,9 +5,9 @@ from __future__ import annotations
 from burn_torch.core.errors import ShapeError
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, in_layer
-from burn_torch.nn.distances import cosine, length, widen
 from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
-from burn_torch.tensor import Tensor
+from burn_torch.tensor import Tensor, linalg
+from burn_torch.tensor.apply import widen
 
 __all__ = ["CosineEmbeddingLoss", "CosineEmbeddingLossConfig", "TripletMarginLoss", "TripletMarginLossConfig"]
 
@@ -52,7 +52,7 @@ class CosineEmbeddingLoss(Module):
         """The loss of each pair."""
         same_shape(self, input1=input1, input2=input2)
         _require_vectors(self, input1, "input1 and input2", target)
-        cos = cosine(input1, input2, 1, _LEAST_LENGTH)
+        cos = linalg.cosine_similarity(input1, input2, 1, _LEAST_LENGTH).squeeze_dim(1)
         apart = (cos - self.margin).relu().mask_fill(target.not_equal(-1), 0.0)
         return apart.mask_where(target.equal(1), 1.0 - cos)
 
@@ -98,7 +98,7 @@ class TripletMarginLoss(InlineLayer):
         _require_vectors(self, anchor, "anchor, positive and negative")
         dtype = anchor.dtype
         anchor, positive, negative = widen(anchor), widen(positive), widen(negative)
-        near, far = length(anchor - positive, self.p, 1), length(anchor - negative, self.p, 1)
+        near, far = linalg.lp_norm(anchor - positive, self.p, 1), linalg.lp_norm(anchor - negative, self.p, 1)
         return (near - far + self.margin).clamp_min(0.0).reshape(anchor.shape[0]).cast(dtype)
 
 

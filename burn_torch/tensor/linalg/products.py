@@ -1,0 +1,169 @@
+"""Products of vectors, matrices and tensors, and the diagonal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from burn_torch import ops
+from burn_torch.core.errors import ShapeError
+from burn_torch.core.frames import told
+from burn_torch.core.misfits import word_functions
+from burn_torch.tensor._arguments import axes, axis, integer, whole_list
+from burn_torch.tensor.apply import apply_one, require_tensor, unary
+from burn_torch.tensor.linalg._matrix import require_axes, require_square
+from burn_torch.tensor.linalg.systems import inverse
+from burn_torch.tensor.tensor import Tensor
+
+__all__ = ["diag", "kron", "matrix_power", "matvec", "outer", "outer_dim", "tensordot", "trace"]
+
+
+def diag(x: Tensor) -> Tensor:
+    """The diagonals of matrices.
+
+    Shapes: x (*batch, m, n) -> (*batch, min(m, n)).  Dtypes: any.
+    PyTorch: torch.linalg.diagonal.
+    """
+    require_axes(x)
+    return unary(ops.diagonal, x, 0, (x.ndim - 2, x.ndim - 1))
+
+
+def trace(x: Tensor) -> Tensor:
+    """The sums of the diagonals of matrices, on an axis of size 1, as in Burn.
+
+    Shapes: x (*batch, m, n) -> (*batch, 1).  Dtypes: numbers, the same out.  PyTorch: torch.trace, without that axis.
+    """
+    return diag(x).sum_dim(-1)
+
+
+def matvec(matrix: Tensor, vector: Tensor) -> Tensor:
+    """Matrix times vector.
+
+    Shapes: matrix (*batch, m, n), vector (*batch, n) with one axis less -> (*batch, m); batch axes broadcast.
+    Dtypes: numbers, both the same.  PyTorch: torch.mv; torch.linalg.vecdot of rows.
+    """
+    require_axes(matrix, 2, "matrix")
+    require_tensor(vector, "vector")
+    if vector.ndim != matrix.ndim - 1 or vector.shape[-1] != matrix.shape[-1]:
+        raise told(
+            ShapeError,
+            "the vector does not fit the matrix",
+            given=f"matrix {matrix.spec}, vector {vector.spec}",
+            expected=f"vector (*batch, {matrix.shape[-1]}) with {matrix.ndim - 1} axes",
+            mend="insert axes with unsqueeze_dim, or use matrix.matmul",
+        )
+    return matrix.matmul(vector.unsqueeze_dim(-1)).squeeze_dim(-1)
+
+
+def outer(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """The outer product over the last axis: y[..., i, j] = lhs[..., i] * rhs[..., j].
+
+    Shapes: lhs (*batch, m), rhs (*batch, n) -> (*batch, m, n); batch axes broadcast.  Dtypes: numbers, both the same.
+    PyTorch: torch.outer, of two vectors.
+    """
+    return outer_dim(lhs, rhs, -1)
+
+
+def outer_dim(lhs: Tensor, rhs: Tensor, dim: int) -> Tensor:
+    """The outer product over an axis, which becomes two: y[.., i, j, ..] = lhs[.., i, ..] * rhs[.., j, ..].
+
+    Shapes: lhs (*pre, m, *post), rhs (*pre, n, *post) -> (*pre, m, n, *post); the other axes broadcast.
+    """
+    require_axes(lhs, 1, "lhs")
+    require_axes(rhs, 1, "rhs")
+    if lhs.ndim != rhs.ndim:
+        raise told(
+            ShapeError,
+            "the numbers of axes differ",
+            given=f"lhs {lhs.spec}, rhs {rhs.spec}",
+            expected="as many axes on both sides",
+            mend="insert axes, for example rhs.unsqueeze_dim(0)",
+        )
+    at = axis(lhs, dim)
+    return lhs.unsqueeze_dim(at + 1) * rhs.unsqueeze_dim(at)
+
+
+def kron(x: Tensor, y: Tensor) -> Tensor:
+    """The Kronecker product: each element of x times all of y, as blocks.
+
+    Shapes: x (m, n), y (p, q) -> (m p, n q), and so on over any axes; missing axes are 1.  Dtypes: numbers, the same.
+    PyTorch: torch.kron; numpy.kron.
+    """
+    require_tensor(x)
+    require_tensor(y, "y")
+    count = max(x.ndim, y.ndim)
+    left, right = ((1,) * (count - t.ndim) + tuple(t.shape) for t in (x, y))
+    blocks = unary(ops.reshape, x, tuple([n for size in left for n in (size, 1)]))
+    blocks = blocks * unary(ops.reshape, y, tuple([n for size in right for n in (1, size)]))
+    return unary(ops.reshape, blocks, tuple([m * n for m, n in zip(left, right, strict=True)]))
+
+
+def tensordot(x: Tensor, y: Tensor, dims: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+    """Products summed over axes of both: the last `dims` of x with the first of y, or the axes of two lists in pairs.
+
+    Shapes: x (*s, *k), y (*k, *t) -> (*s, *t).  Dtypes: numbers, both the same.
+    PyTorch: torch.tensordot; numpy.tensordot.
+    """
+    require_tensor(x)
+    require_tensor(y, "y")
+    left, right = _paired_axes(x, y, dims)
+    if [x.shape[i] for i in left] != [y.shape[i] for i in right]:
+        raise told(
+            ShapeError,
+            "the axes to sum over differ in size",
+            given=f"x {x.spec} along {left}, y {y.spec} along {right}",
+            expected="pairs of axes of one size",
+            mend="name the axes of both: dims=([1], [0])",
+        )
+    rows = [i for i in range(x.ndim) if i not in left]
+    columns = [i for i in range(y.ndim) if i not in right]
+    inner = math.prod(x.shape[i] for i in left)
+    shapes = [x.shape[i] for i in rows], [y.shape[i] for i in columns]
+    a = unary(ops.reshape, unary(ops.permute, x, (*rows, *left)), (math.prod(shapes[0]), inner))
+    b = unary(ops.reshape, unary(ops.permute, y, (*right, *columns)), (inner, math.prod(shapes[1])))
+    return unary(ops.reshape, apply_one(ops.matmul, (a, b)), (*shapes[0], *shapes[1]))
+
+
+def _paired_axes(
+    x: Tensor, y: Tensor, dims: int | tuple[Sequence[int], Sequence[int]]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if isinstance(dims, list | tuple):
+        first, second = (list(part) if isinstance(part, list | tuple | range) else [part] for part in dims)
+        left, right = axes(x, whole_list(first, "dims[0]")), axes(y, whole_list(second, "dims[1]"))
+        if len(left) == len(right):
+            return left, right
+    else:
+        count = integer(dims, "dims")
+        if 0 <= count <= min(x.ndim, y.ndim):
+            return tuple(range(x.ndim - count, x.ndim)), tuple(range(count))
+    raise told(
+        ShapeError,
+        "the axes of both sides do not pair",
+        given=f"x {x.spec}, y {y.spec}, dims {dims}",
+        expected=f"a number from 0 to {min(x.ndim, y.ndim)}, or two lists of as many axes",
+        mend="write dims=1 for a product of matrices, or dims=([1], [0])",
+    )
+
+
+def matrix_power(x: Tensor, n: int) -> Tensor:
+    """x times itself n times, by squaring; the identity for 0, powers of the inverse for negative n.
+
+    Shapes: x (*batch, m, m) -> the same.  Dtypes: numbers in, the same out; floats alone for negative n.
+    Raises: ArgumentError for a singular matrix and a negative n.  PyTorch: torch.linalg.matrix_power.
+    """
+    size = require_square(x)
+    power = integer(n, "n")
+    if not power:
+        return Tensor.eye(size, (x.device.no_grad(), x.dtype)).expand(x.shape)
+    base, result = inverse(x) if power < 0 else x, None
+    power = abs(power)
+    while True:
+        if power & 1:
+            result = base if result is None else result.matmul(base)
+        power >>= 1
+        if not power and result is not None:
+            return result
+        base = base.matmul(base)
+
+
+word_functions(globals())
